@@ -1,0 +1,1 @@
+"""The contract that every other package reads: configuration, instruction set, numerics."""

@@ -1,0 +1,332 @@
+"""The one configuration that every circuit, golden model and program is made from."""
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+SRAM_LATENCY = 2
+"""Cycles from a granted scratchpad read to its data."""
+
+
+def _next_power_of_two(value: int) -> int:
+    return 1 << (value - 1).bit_length()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """Everything that a generated accelerator depends on.
+
+    Raises :class:`TypeError` where a field has the wrong type and :class:`ValueError` where its
+    value, or its value together with another field's, cannot work.
+    """
+
+    name: str = "custom"
+    """Name of the configuration; part of no circuit."""
+
+    rows: int = 8
+    """Rows of the systolic array: products summed per column and cycle (elements)."""
+    cols: int = 8
+    """Columns of the systolic array: sums produced per cycle (elements)."""
+    weight_depth: int = 2
+    """Weights held by each processing element (weights); 2 is double buffering."""
+    operand_width: int = 8
+    """Width of both operands of a product (bits); an operand is stored in one byte."""
+    acc_width: int = 32
+    """Width of an accumulator (bits)."""
+    max_k: int = 2048
+    """Longest sum of products that an accumulator must hold (products)."""
+    lanes: int = 4
+    """Elements that the vector engine takes per cycle (elements)."""
+    scratchpad_bytes: int = 65536
+    """Size of the scratchpad over all banks (bytes)."""
+    scratchpad_banks: int = 2
+    """Banks of the scratchpad, each one read and one write per cycle (banks)."""
+    acc_depth: int = 1024
+    """Rows of the accumulator memory, each of ``cols`` accumulators (rows)."""
+    mem_width: int = 64
+    """Width of the external memory port (bits)."""
+    mem_addr_width: int = 28
+    """Width of an external memory byte address (bits)."""
+    program_depth: int = 2048
+    """Size of the program memory (32-bit words)."""
+    param_depth: int = 256
+    """Words of requantization parameters held in the vector engine (words of ``lanes``)."""
+    table_slots: int = 2
+    """Activation tables held in the vector engine (256-entry tables)."""
+    mask_depth: int = 1024
+    """Size of the mask memory (bits)."""
+    max_row: int = 512
+    """Longest row of a softmax or a normalization (elements)."""
+    queue_depth: int = 2
+    """Commands that wait in front of each engine (commands)."""
+
+    zero_points: bool = True
+    """Whether operands of a matrix product may have zero points other than zero."""
+    a_transpose: bool = True
+    """Whether the array can take its activations transposed."""
+    b_transpose: bool = True
+    """Whether the array can take its weights transposed."""
+    operand_gating: bool = True
+    """Whether elements hold their registers still at zero operands."""
+    tile_skip: bool = True
+    """Whether masked tiles and rows are neither fetched nor computed."""
+    activation: bool = True
+    """Whether the vector engine has activation tables."""
+    softmax: bool = True
+    """Whether the vector engine has a softmax unit."""
+    norm: bool = True
+    """Whether the vector engine has an add-normalize unit."""
+    elementwise: bool = True
+    """Whether the vector engine has elementwise addition and multiplication."""
+
+    trace: bool = False
+    """Whether the accelerator has a port that reports every write of the vector engine."""
+
+    def __post_init__(self) -> None:
+        """Check every field alone, then the rules over several."""
+        self._check_types()
+        self._check_ranges()
+        self._check_rules()
+
+    def _check_types(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
+                raise TypeError(f"Field {field.name} must be an integer, not {value!r}")
+            if field.type is bool and not isinstance(value, bool):
+                raise TypeError(f"Field {field.name} must be true or false, not {value!r}")
+            if field.type is str and not isinstance(value, str):
+                raise TypeError(f"Field {field.name} must be a string, not {value!r}")
+
+    def _check_ranges(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ValueError(f"Field {name} must be from {low} to {high}, not {value}")
+        for name in ("scratchpad_bytes", "scratchpad_banks", "mem_width"):
+            value = getattr(self, name)
+            if value & (value - 1):
+                raise ValueError(f"Field {name} must be a power of two, not {value}")
+
+    def _check_rules(self) -> None:
+        if self.lanes > self.cols:
+            raise ValueError(
+                f"Field lanes must be at most cols, but lanes is {self.lanes} "
+                f"and cols is {self.cols}"
+            )
+        if self.bank_bytes < 2 * self.line_bytes:
+            raise ValueError(
+                f"Field scratchpad_bytes must give each bank at least two lines of "
+                f"{self.line_bytes} bytes, but scratchpad_bytes is {self.scratchpad_bytes} "
+                f"and scratchpad_banks is {self.scratchpad_banks}"
+            )
+        if self.acc_width < self.sum_width:
+            raise ValueError(
+                f"Field acc_width must be at least {self.sum_width} so that a sum of max_k = "
+                f"{self.max_k} products of {self.element_width}-bit operands cannot overflow, "
+                f"but acc_width is {self.acc_width}"
+            )
+
+    @property
+    def element_width(self) -> int:
+        """Width of a signed operand inside the array, after its zero point (bits)."""
+        return self.operand_width + self.zero_points
+
+    @property
+    def operand_min(self) -> int:
+        """Smallest operand."""
+        return -(1 << (self.operand_width - 1))
+
+    @property
+    def operand_max(self) -> int:
+        """Largest operand."""
+        return (1 << (self.operand_width - 1)) - 1
+
+    @property
+    def sum_width(self) -> int:
+        """Width that no sum of ``max_k`` products overflows (bits)."""
+        largest = (1 << self.operand_width) - 1 if self.zero_points else -self.operand_min
+        return (self.max_k * largest * largest).bit_length() + 1
+
+    @property
+    def mem_bytes(self) -> int:
+        """Bytes of one external memory word."""
+        return self.mem_width // 8
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes that one scratchpad access can move, a power of two."""
+        return _next_power_of_two(max(self.rows, self.cols, 2 * self.lanes, self.mem_bytes))
+
+    @property
+    def bank_bytes(self) -> int:
+        """Bytes of one scratchpad bank."""
+        return self.scratchpad_bytes // self.scratchpad_banks
+
+    @property
+    def sp_addr_width(self) -> int:
+        """Width of a scratchpad byte address (bits)."""
+        return (self.scratchpad_bytes - 1).bit_length()
+
+    @property
+    def acc_addr_width(self) -> int:
+        """Width of an accumulator row address (bits)."""
+        return max(1, (self.acc_depth - 1).bit_length())
+
+    @property
+    def lane_groups(self) -> int:
+        """Vector engine steps for one accumulator row."""
+        return -(-self.cols // self.lanes)
+
+    @property
+    def param_lines(self) -> int:
+        """Scratchpad lines that hold one word of requantization parameters."""
+        return -(-9 * self.lanes // self.line_bytes)
+
+    @property
+    def elements(self) -> int:
+        """Processing elements of the array."""
+        return self.rows * self.cols
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some fields changed.
+
+        Raises :class:`ValueError` where a field is unknown.
+        """
+        known = {field.name for field in fields(self)}
+        for name in changes:
+            if name not in known:
+                raise ValueError(f"Unknown field {name!r}; known are {', '.join(sorted(known))}")
+        return dataclasses.replace(self, **changes)
+
+    def override(self, assignments: list[str]) -> Self:
+        """Return a copy changed by texts such as ``rows=12`` or ``norm=false``.
+
+        Raises :class:`ValueError` where a text is malformed or its field is unknown.
+        """
+        changes: dict[str, Any] = {}
+        for assignment in assignments:
+            name, equals, text = assignment.partition("=")
+            if not equals:
+                raise ValueError(f"An override must look like FIELD=VALUE, not {assignment!r}")
+            try:
+                changes[name] = tomllib.loads(f"value = {text}")["value"]
+            except tomllib.TOMLDecodeError:
+                changes[name] = text
+        return self.replace(**changes)
+
+    def to_toml(self) -> str:
+        """Return the configuration as TOML text, each field with its meaning's name and value."""
+        lines = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+            lines.append(f"{field.name} = {text}\n")
+        return "".join(lines)
+
+
+_RANGES = {
+    "rows": (1, 64),
+    "cols": (1, 64),
+    "weight_depth": (2, 4096),
+    "operand_width": (2, 8),
+    "acc_width": (4, 32),
+    "max_k": (1, 1 << 24),
+    "lanes": (1, 64),
+    "scratchpad_bytes": (16, 1 << 24),
+    "scratchpad_banks": (1, 16),
+    "acc_depth": (2, 1 << 16),
+    "mem_width": (8, 512),
+    "mem_addr_width": (8, 28),
+    "program_depth": (16, 1 << 16),
+    "param_depth": (1, 1 << 14),
+    "table_slots": (1, 64),
+    "mask_depth": (2, 1 << 16),
+    "max_row": (1, 1 << 12),
+    "queue_depth": (1, 16),
+}
+
+_SMALL = Config(name="small")
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        _SMALL.replace(
+            name="tiny",
+            rows=4,
+            cols=4,
+            lanes=1,
+            scratchpad_bytes=16384,
+            acc_depth=256,
+            mem_width=32,
+            program_depth=1024,
+            param_depth=512,
+            max_row=128,
+        ),
+        _SMALL,
+        _SMALL.replace(
+            name="medium",
+            rows=16,
+            cols=16,
+            lanes=8,
+            scratchpad_bytes=1 << 18,
+            scratchpad_banks=4,
+            acc_depth=4096,
+            mem_width=128,
+            param_depth=512,
+            max_row=1024,
+            max_k=8192,
+        ),
+        _SMALL.replace(
+            name="wide",
+            rows=8,
+            cols=16,
+            lanes=8,
+            scratchpad_bytes=1 << 17,
+            scratchpad_banks=4,
+            mem_width=128,
+        ),
+        _SMALL.replace(
+            name="odd",
+            rows=5,
+            cols=3,
+            lanes=2,
+            scratchpad_bytes=32768,
+            acc_depth=2048,
+            mem_width=32,
+        ),
+    )
+}
+"""Named configurations, from the smallest to the largest array."""
+
+
+def load(source: str, overrides: list[str] | None = None) -> Config:
+    """Return the configuration named by a preset's name or a TOML file's path.
+
+    A TOML file gives any fields by name and may start from a preset with ``preset = "NAME"``.
+    Raises :class:`ValueError` where the source is neither, or its content cannot work.
+    """
+    if source in PRESETS:
+        config = PRESETS[source]
+    elif Path(source).suffix == ".toml":
+        config = _load_toml(Path(source))
+    else:
+        raise ValueError(
+            f"Unknown configuration {source!r}; use a TOML file or one of {', '.join(PRESETS)}"
+        )
+    return config.override(overrides or [])
+
+
+def _load_toml(path: Path) -> Config:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"Cannot read configuration {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"Configuration {path} is not TOML: {error}") from error
+    preset = values.pop("preset", "small")
+    if preset not in PRESETS:
+        raise ValueError(f"Unknown preset {preset!r} in {path}; known are {', '.join(PRESETS)}")
+    return PRESETS[preset].replace(**{"name": path.stem, **values})

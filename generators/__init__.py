@@ -1,0 +1,1 @@
+"""From parameters to Verilog, and from a trained model to a program."""

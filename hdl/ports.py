@@ -1,0 +1,189 @@
+"""The signatures between engines, memories and the outside."""
+
+from amaranth.hdl import Shape, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, WORD_WIDTH, Engine
+
+COUNT_WIDTH = 16
+"""Width of a count of rows, of columns, or of external words in a burst less one (bits)."""
+
+
+class ReadPort(wiring.Signature):
+    """One reader of the scratchpad, seen from the reader.
+
+    ``request`` carries the byte address of the first byte wanted, at any alignment. Exactly
+    ``SRAM_LATENCY`` cycles after a request was taken, ``valid`` is 1 and ``data`` holds the
+    ``line_bytes`` bytes from there; bytes past the end of the bank are undefined. Answers cannot
+    be refused.
+    """
+
+    def __init__(self, config: Config):
+        super().__init__(
+            {
+                "request": Out(stream.Signature(unsigned(config.sp_addr_width))),
+                "valid": In(1),
+                "data": In(data.ArrayLayout(8, config.line_bytes)),
+            }
+        )
+
+
+def write_layout(config: Config) -> data.StructLayout:
+    """Return the payload of a scratchpad write: ``count`` bytes of ``data`` go to ``addr``."""
+    return data.StructLayout(
+        {
+            "addr": unsigned(config.sp_addr_width),
+            "count": range(config.line_bytes + 1),
+            "data": data.ArrayLayout(8, config.line_bytes),
+        }
+    )
+
+
+class WritePort(wiring.Signature):
+    """One writer of the scratchpad, seen from the writer.
+
+    A read that is taken in any cycle after a write was taken sees what it wrote.
+    """
+
+    def __init__(self, config: Config):
+        super().__init__({"request": Out(stream.Signature(write_layout(config)))})
+
+
+class MemoryReadPort(wiring.Signature):
+    """The reading half of the external memory port, seen from the accelerator.
+
+    ``request`` asks for ``last + 1`` words from byte address ``addr``, a multiple of the word's
+    bytes; ``data`` brings them in order, bursts in the order of their requests.
+    """
+
+    def __init__(self, config: Config):
+        super().__init__(
+            {
+                "request": Out(stream.Signature(burst_layout(config))),
+                "data": In(stream.Signature(unsigned(config.mem_width))),
+            }
+        )
+
+
+class MemoryWritePort(wiring.Signature):
+    """The writing half of the external memory port, seen from the accelerator.
+
+    ``data`` follows each request with ``last + 1`` words, one mask bit per byte; ``written`` is 1
+    for one cycle when a burst has been written, in the order of the requests.
+    """
+
+    def __init__(self, config: Config):
+        word = {"data": unsigned(config.mem_width), "mask": unsigned(config.mem_bytes)}
+        super().__init__(
+            {
+                "request": Out(stream.Signature(burst_layout(config))),
+                "data": Out(stream.Signature(data.StructLayout(word))),
+                "written": In(1),
+            }
+        )
+
+
+def burst_layout(config: Config) -> data.StructLayout:
+    """Return the payload of a request to external memory; a burst has at most 256 words."""
+    return data.StructLayout({"addr": unsigned(config.mem_addr_width), "last": unsigned(8)})
+
+
+class MaskReadPort(wiring.Signature):
+    """One reader of the mask memory: ``data`` is the bit at ``addr`` of the cycle before."""
+
+    def __init__(self, config: Config):
+        super().__init__({"addr": Out((config.mask_depth - 1).bit_length()), "data": In(1)})
+
+
+class MaskWritePort(wiring.Signature):
+    """The writer of the mask memory."""
+
+    def __init__(self, config: Config):
+        super().__init__(
+            {"en": Out(1), "addr": Out((config.mask_depth - 1).bit_length()), "data": Out(1)}
+        )
+
+
+class AccumulatePort(wiring.Signature):
+    """What the array adds to the accumulators: one row a cycle, never refused."""
+
+    def __init__(self, config: Config):
+        super().__init__(
+            {
+                "valid": Out(1),
+                "addr": Out(config.acc_addr_width),
+                "data": Out(data.ArrayLayout(signed(config.acc_width), config.cols)),
+            }
+        )
+
+
+class DrainPort(wiring.Signature):
+    """How the vector engine reads an accumulator row and clears it.
+
+    ``valid`` is 1 and ``data`` the row as it was, ``ACC_LATENCY`` cycles (a constant of
+    ``hdl.accumulator``) after a request was taken. Answers cannot be refused.
+    """
+
+    def __init__(self, config: Config):
+        super().__init__(
+            {
+                "request": Out(stream.Signature(unsigned(config.acc_addr_width))),
+                "valid": In(1),
+                "data": In(data.ArrayLayout(signed(config.acc_width), config.cols)),
+            }
+        )
+
+
+def command_layout(engine: Engine) -> data.StructLayout:
+    """Return the payload of an engine's commands: header fields and every operand by name."""
+    names: dict[str, Shape] = {}
+    for definition in DEFINITIONS.values():
+        if definition.engine == engine:
+            names |= dict.fromkeys(definition.operands, signed(IMMEDIATE_WIDTH))
+    header = {"opcode": unsigned(5), "push": unsigned(len(Engine)), "flags": unsigned(16)}
+    return data.StructLayout(header | names)
+
+
+WORD = data.StructLayout({"engine": Engine, "first": 1, "last": 1, "word": unsigned(WORD_WIDTH)})
+"""What the sequencer sends to the engines' queues: headers as they are, operands resolved."""
+
+
+class EngineStatus(wiring.Signature):
+    """What an engine tells: a completed command and its tokens, and what it is doing.
+
+    ``done`` is 1 for one cycle at a completion, with the command's ``push``; ``busy`` while the
+    engine has a command; ``stall`` while it has one and waits for a memory.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {"done": Out(1), "push": Out(len(Engine)), "busy": Out(1), "stall": Out(1)}
+        )
+
+
+class HostPort(wiring.Signature):
+    """The register bus, seen from the host; ``arch.registers`` lists the registers.
+
+    ``read_data`` is the register at ``addr`` of the cycle before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {"addr": Out(8), "write_en": Out(1), "write_data": Out(32), "read_data": In(32)}
+        )
+
+
+class TracePort(wiring.Signature):
+    """Every scratchpad write of the vector engine: ``o`` its output, ``s`` the sum written back.
+
+    ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
+    """
+
+    def __init__(self, config: Config):
+        members = {"retire": Out(1)}
+        for name in ("o", "s"):
+            members[f"{name}_valid"] = Out(1)
+            members[f"{name}_write"] = Out(write_layout(config))
+        super().__init__(members)

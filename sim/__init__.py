@@ -1,0 +1,1 @@
+"""The golden models: plain integer NumPy."""

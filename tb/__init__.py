@@ -1,0 +1,1 @@
+"""Benches and simulation harnesses."""
