@@ -1,0 +1,111 @@
+"""Runs a cocotb bench on a component's Verilog under Verilator or Icarus."""
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from amaranth.lib.wiring import Component
+
+from generators.verilog import to_verilog
+from tb.toolchain import BUILD, ROOT, cached, check_simulator, digest, environment, run
+
+_TIMESCALE = ("1ns", "1ps")
+_BUILD_ARGS = {
+    # Warnings are looked at by the lint test; a bench only has to run.
+    "verilator": ["-Wno-fatal", "-Wno-lint", "-Wno-style", "-O3", "--x-initial", "fast"],
+    "icarus": [],
+}
+
+
+def simulate(
+    component: Component,
+    *,
+    bench: str,
+    simulator: str,
+    seed: int,
+    parameters: Mapping[str, Any] | None = None,
+    testcase: str | None = None,
+    waves: Path | None = None,
+    timeout: float = 300.0,
+) -> None:
+    """Run every cocotb test of a bench module, or one of them, on a component.
+
+    ``simulator`` is ``verilator`` or ``icarus``; ``parameters`` (anything that JSON carries) are
+    what ``tb.bench.parameters`` returns in the bench, ``seed`` is what ``tb.bench.rng`` starts
+    from and is printed. ``waves`` names a file that receives the waveforms (VCD from Verilator,
+    FST from Icarus). ``timeout`` is in seconds, for the build and for the run each. Builds are
+    kept, by the hash of the Verilog. Raises :class:`RuntimeError` with the log's end where a test
+    fails, and :class:`ValueError` where the simulator is unknown or missing.
+    """
+    check_simulator(simulator)
+    verilog = to_verilog(component, "top")
+    print(f"{bench} {simulator} seed {seed}", flush=True)
+    build = _build(verilog, simulator, waves is not None, timeout)
+    runs = BUILD / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{bench.rpartition('.')[2]}.", dir=runs))
+    arguments = {
+        "test_module": bench,
+        "hdl_toplevel": "top",
+        "hdl_toplevel_lang": "verilog",
+        "build_dir": str(build),
+        "test_dir": str(folder),
+        "results_xml": str(folder / "results.xml"),
+        "seed": seed,
+        "waves": waves is not None,
+        "timescale": _TIMESCALE,
+    }
+    if testcase is not None:
+        arguments["testcase"] = testcase
+    if waves is not None and simulator == "icarus":
+        arguments["plusargs"] = [f"+dumpfile_path={folder / 'dump.fst'}"]
+    what = f"Bench {bench} under {simulator} with seed {seed}"
+    extra = {"CELOSIA_SEED": str(seed), "CELOSIA_PARAMETERS": json.dumps(dict(parameters or {}))}
+    try:
+        _run_job(folder, simulator, "test", arguments, what, timeout, extra)
+    finally:
+        if waves is not None:
+            for dump in [*folder.glob("dump.vcd"), *folder.glob("dump.fst")]:
+                shutil.copyfile(dump, waves)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _build(verilog: str, simulator: str, waves: bool, timeout: float) -> Path:
+    arguments = {
+        "hdl_toplevel": "top",
+        "build_args": _BUILD_ARGS[simulator],
+        "timescale": _TIMESCALE,
+        "waves": waves,
+        "always": True,
+    }
+
+    def build(folder: Path) -> None:
+        source = folder / "top.v"
+        source.write_text(verilog, encoding="utf-8")
+        places = {"sources": [str(source)], "build_dir": str(folder)}
+        what = f"Build for {simulator}"
+        _run_job(folder, simulator, "build", arguments | places, what, timeout, {})
+
+    key = digest(verilog, simulator, json.dumps(arguments), environment().get("MAKEFLAGS", ""))
+    return cached("cocotb", key, build)
+
+
+def _run_job(
+    folder: Path,
+    simulator: str,
+    action: str,
+    arguments: Mapping[str, Any],
+    what: str,
+    timeout: float,
+    extra: Mapping[str, str],
+) -> None:
+    job = folder / "job.json"
+    content = {"simulator": simulator, "action": action, "arguments": dict(arguments)}
+    job.write_text(json.dumps(content), encoding="utf-8")
+    command = [sys.executable, "-m", "tb.runner", job]
+    log = folder / f"{action}.log"
+    run(command, what=what, cwd=ROOT, log=log, timeout=timeout, extra=extra)

