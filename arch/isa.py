@@ -92,7 +92,8 @@ OPERAND_MEANINGS = {
     "o_zero": "zero point of the output",
     "s_addr": "scratchpad byte address of the sum written back",
     "s_stride": "bytes from row to row of the sum written back",
-    "params": "first parameter word",
+    "params": "first parameter word; DRAIN takes word params + nt * lane_groups + g for column "
+    "nt * cols + g * lanes + lane, the others word params + j // lanes for column j",
     "table": "activation table slot",
     "mask": "mask address",
     "start": "first column not masked, of row 0",
@@ -270,8 +271,8 @@ DEFINITIONS = {
                 "table",
             ),
             ("wide_out", "per_tensor", "relu", "table"),
-            "add m rows of n 8-bit elements; the two inputs' multipliers are in params and "
-            "params + 1, the output's parameters follow",
+            "add m rows of n 8-bit elements; the two inputs' multipliers are in lane 0 of words "
+            "params and params + 1, the output's parameters follow",
             unit="elementwise",
         ),
         Definition(

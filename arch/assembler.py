@@ -1,0 +1,84 @@
+"""Programs as text: one instruction a line.
+
+A line is the opcode's name, the operands as ``name=value``, the flags by name, and the tokens as
+``pop=ENGINE,ENGINE`` and ``push=ENGINE``. A value is an integer, ``rN`` or ``INTEGER+rN``. Operands
+that are 0 may be left out; a ``#`` starts a comment::
+
+    SET register=1 value=64
+    LOOP count=4
+    LOAD dram_addr=0+r1 dram_stride=16 m=4 row_bytes=16 sp_stride=16 push=MATRIX
+    ENDLOOP
+    HALT
+"""
+
+import re
+
+from arch.isa import DEFINITIONS, Engine, Instruction, Opcode, Operand
+
+_VALUE = re.compile(r"(?:(?P<immediate>-?(?:0x[0-9a-fA-F]+|\d+))(?:\+|$))?(?:r(?P<register>\d+))?")
+
+
+def assemble(text: str) -> list[Instruction]:
+    """Return the instructions of a program's text.
+
+    Raises :class:`ValueError` naming the line where the text is malformed.
+    """
+    program = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if words:
+            try:
+                program.append(_instruction(words))
+            except ValueError as error:
+                raise ValueError(f"Line {number}: {error}") from error
+    return program
+
+
+def disassemble(program: list[Instruction]) -> str:
+    """Return the text of a program; assembling it gives the program again."""
+    return "".join(f"{_line(instruction)}\n" for instruction in program)
+
+
+def _instruction(words: list[str]) -> Instruction:
+    if words[0] not in Opcode.__members__:
+        raise ValueError(f"Unknown instruction {words[0]!r}")
+    opcode = Opcode[words[0]]
+    operands: dict[str, Operand] = {}
+    flags = set()
+    tokens: dict[str, frozenset[Engine]] = {}
+    for word in words[1:]:
+        name, equals, value = word.partition("=")
+        if not equals:
+            flags.add(word)
+        elif name in ("pop", "push"):
+            tokens[name] = frozenset(_engine(engine) for engine in value.split(","))
+        else:
+            operands[name] = _operand(value)
+    return Instruction(opcode, operands, frozenset(flags), **tokens)
+
+
+def _engine(name: str) -> Engine:
+    if name not in Engine.__members__:
+        raise ValueError(f"Unknown engine {name!r}")
+    return Engine[name]
+
+
+def _operand(value: str) -> Operand:
+    match = _VALUE.fullmatch(value)
+    if match is None or not value:
+        raise ValueError(f"A value must look like 5, r1 or 5+r1, not {value!r}")
+    return Operand(int(match["immediate"] or "0", 0), int(match["register"] or "0"))
+
+
+def _line(instruction: Instruction) -> str:
+    words = [instruction.opcode.name]
+    for name in DEFINITIONS[instruction.opcode].operands:
+        operand = instruction.operand(name)
+        if operand != Operand(0):
+            register = f"+r{operand.register}" if operand.register else ""
+            words.append(f"{name}={operand.immediate}{register}")
+    words += sorted(instruction.flags)
+    for name, engines in (("pop", instruction.pop), ("push", instruction.push)):
+        if engines:
+            words.append(f"{name}={','.join(engine.name for engine in sorted(engines))}")
+    return " ".join(words)

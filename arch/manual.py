@@ -1,0 +1,36 @@
+"""The instruction set's manual page, made from its definition."""
+
+from arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
+from arch.isa import __doc__ as _isa_summary
+
+_HEAD = """# Instruction set
+
+This page is made from `arch/isa.py` by `celosia manual`.
+
+"""
+
+
+def manual() -> str:
+    """Return the manual page as Markdown."""
+    body = "\n".join(_section(definition) for definition in DEFINITIONS.values())
+    operands = "".join(f"| `{name}` | {text} |\n" for name, text in OPERAND_MEANINGS.items())
+    return (
+        f"{_HEAD}```text\n{_isa_summary}```\n\n## Operands\n\n"
+        f"| operand | meaning |\n|---|---|\n{operands}\n## Instructions\n\n{body}"
+    )
+
+
+def _section(definition: Definition) -> str:
+    engine = definition.engine.name if definition.engine is not None else "sequencer"
+    needs = f", needs `{definition.unit}`" if definition.unit else ""
+    lines = [
+        f"### {definition.opcode.name}\n",
+        f"Opcode {int(definition.opcode)}, {engine}, {definition.words} words{needs}: "
+        f"{definition.summary}.\n",
+    ]
+    if definition.operands:
+        lines.append(f"Operands: {', '.join(f'`{name}`' for name in definition.operands)}.\n")
+    if definition.flags:
+        flags = (f"`{name}` (bit {bit})" for bit, name in enumerate(definition.flags))
+        lines.append(f"Flags: {', '.join(flags)}.\n")
+    return "\n".join(lines)

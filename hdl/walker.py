@@ -1,0 +1,116 @@
+"""Walks over the elements of a matrix in beats, tile by tile, without a multiplier."""
+
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.ports import COUNT_WIDTH
+
+
+def walk_layout(addr_width: int) -> data.StructLayout:
+    """Return the description of a walk; see :class:`Walker`."""
+    return data.StructLayout(
+        {
+            "base": unsigned(addr_width),
+            "beat_step": unsigned(addr_width),
+            "row_step": unsigned(addr_width),
+            "tile_step": unsigned(addr_width),
+            "m": unsigned(COUNT_WIDTH),
+            "n": unsigned(COUNT_WIDTH),
+            "beat": unsigned(COUNT_WIDTH),
+            "tile": unsigned(COUNT_WIDTH),
+        }
+    )
+
+
+def place_layout(addr_width: int) -> data.StructLayout:
+    """Return one beat of a walk; see :class:`Walker`."""
+    return data.StructLayout(
+        {"addr": unsigned(addr_width), "count": unsigned(COUNT_WIDTH), "row_last": 1, "last": 1}
+    )
+
+
+class Walker(wiring.Component):
+    """Names the beats of m rows of n columns, one a cycle.
+
+    The columns are cut into tiles of ``tile`` columns, and a tile's row into beats of ``beat``
+    columns. Beats come tile by tile, within a tile row by row. ``addr`` starts at ``base`` and
+    moves by ``beat_step`` from beat to beat, by ``row_step`` from row to row and by ``tile_step``
+    from tile to tile, each from where the row or the tile began, modulo 2**addr_width. ``count``
+    is the number of columns in the beat, ``row_last`` marks the last beat of a tile's row and
+    ``last`` the last of all.
+
+    A walk starts in the cycle after ``start``, from the ``walk`` of that cycle; ``m``, ``n``,
+    ``beat`` and ``tile`` are at least 1.
+    """
+
+    start: In(1)
+
+    def __init__(self, addr_width: int):
+        self.addr_width = addr_width
+        super().__init__(
+            {
+                "walk": In(walk_layout(addr_width)),
+                "o": Out(stream.Signature(place_layout(addr_width))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        walk = Signal.like(self.walk)
+        addr = Signal(self.addr_width)
+        row_addr = Signal(self.addr_width)
+        tile_addr = Signal(self.addr_width)
+        columns = Signal(COUNT_WIDTH)  # left in this row of the tile
+        width = Signal(COUNT_WIDTH)  # of the tile
+        after = Signal(COUNT_WIDTH)  # columns behind this tile
+        rows = Signal(COUNT_WIDTH)  # left in the tile
+
+        row_last, tile_last, last = Signal(), Signal(), Signal()
+        m.d.comb += [
+            row_last.eq(columns <= walk.beat),
+            tile_last.eq(row_last & (rows == 1)),
+            last.eq(tile_last & (after == 0)),
+            self.o.p.addr.eq(addr),
+            self.o.p.count.eq(Mux(row_last, columns, walk.beat)),
+            self.o.p.row_last.eq(row_last),
+            self.o.p.last.eq(last),
+        ]
+
+        def begin_tile(where, tile, left):
+            fits = left <= tile
+            first = Mux(fits, left, tile)
+            return [
+                addr.eq(where),
+                row_addr.eq(where),
+                tile_addr.eq(where),
+                columns.eq(first),
+                width.eq(first),
+                after.eq(Mux(fits, 0, left - tile)),
+            ]
+
+        with m.If(self.o.valid & self.o.ready):
+            with m.If(last):
+                m.d.sync += self.o.valid.eq(0)
+            with m.Elif(tile_last):
+                m.d.sync += [
+                    *begin_tile(tile_addr + walk.tile_step, walk.tile, after),
+                    rows.eq(walk.m),
+                ]
+            with m.Elif(row_last):
+                m.d.sync += [
+                    addr.eq(row_addr + walk.row_step),
+                    row_addr.eq(row_addr + walk.row_step),
+                    columns.eq(width),
+                    rows.eq(rows - 1),
+                ]
+            with m.Else():
+                m.d.sync += [addr.eq(addr + walk.beat_step), columns.eq(columns - walk.beat)]
+        with m.If(self.start):
+            m.d.sync += [
+                walk.eq(self.walk),
+                *begin_tile(self.walk.base, self.walk.tile, self.walk.n),
+                rows.eq(self.walk.m),
+                self.o.valid.eq(1),
+            ]
+        return m

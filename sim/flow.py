@@ -1,0 +1,95 @@
+"""The order in which a program's instructions run: loops unrolled, registers resolved."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from arch.isa import DEFINITIONS, LOOP_LEVELS, Engine, Instruction, Opcode, unpack_one, wrap
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction as an engine receives it, with every operand resolved to an integer."""
+
+    address: int
+    """Word address in the program."""
+    opcode: Opcode
+    engine: Engine
+    operands: Mapping[str, int]
+    flags: frozenset[str]
+    pop: frozenset[Engine]
+    push: frozenset[Engine]
+
+    def __getitem__(self, name: str) -> int:
+        """Return the value of an operand."""
+        return self.operands[name]
+
+    @property
+    def definition_unit(self) -> str | None:
+        """The configuration field without which the instruction does not exist."""
+        return DEFINITIONS[self.opcode].unit
+
+    def __str__(self) -> str:
+        """Name the instruction for a message."""
+        return f"{self.opcode.name} at word {self.address}"
+
+
+def run(
+    words: Sequence[int], start: int = 0, registers: Mapping[int, int] | None = None
+) -> Iterator[Step]:
+    """Yield the steps of a program from a start address to HALT, in program order.
+
+    Raises :class:`ValueError` where the program runs past its end, nests its loops too deeply,
+    loops less than once, or holds a word that is no instruction.
+    """
+    words = list(words)
+    values = [0] * 16
+    for number, value in (registers or {}).items():
+        values[number] = wrap(value)
+    loops: list[list[int]] = []
+    decoded: dict[int, Instruction] = {}
+    address = start
+    while True:
+        if not 0 <= address < len(words):
+            raise ValueError(f"Program runs past its last word, to word {address}")
+        if address not in decoded:
+            decoded[address] = unpack_one(words, address)
+        instruction = decoded[address]
+        definition = instruction.definition
+        operands = {}
+        for name in definition.operands:
+            operand = instruction.operand(name)
+            operands[name] = wrap(operand.immediate + values[operand.register])
+        here, address = address, address + definition.words
+        if definition.engine is not None:
+            yield Step(
+                here,
+                instruction.opcode,
+                definition.engine,
+                operands,
+                instruction.flags,
+                instruction.pop,
+                instruction.push,
+            )
+        elif instruction.opcode == Opcode.HALT:
+            return
+        elif instruction.opcode == Opcode.SET:
+            if not 1 <= operands["register"] <= 15:
+                raise ValueError(
+                    f"SET at word {here} must write a register from 1 to 15, "
+                    f"not {operands['register']}"
+                )
+            values[operands["register"]] = operands["value"]
+        elif instruction.opcode == Opcode.LOOP:
+            if operands["count"] < 1:
+                raise ValueError(f"LOOP at word {here} must run at least once")
+            if len(loops) == LOOP_LEVELS:
+                raise ValueError(f"LOOP at word {here} nests deeper than {LOOP_LEVELS} levels")
+            loops.append([address, operands["count"]])
+        elif not loops:
+            raise ValueError(f"ENDLOOP at word {here} ends no loop")
+        else:
+            loops[-1][1] -= 1
+            if loops[-1][1]:
+                address = loops[-1][0]
+            else:
+                loops.pop()

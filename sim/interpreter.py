@@ -1,0 +1,310 @@
+"""The golden machine: runs a program's instructions one after the other on integer arrays."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.config import Config
+from arch.isa import Opcode
+from sim.elementwise import add_sum, mul_product
+from sim.flow import Step, run
+from sim.norm import normalize
+from sim.regions import Region, ceil_div, check_step, regions
+from sim.report import Report, signature
+from sim.requantize import requantize, saturate16
+from sim.softmax import softmax
+
+Ints = NDArray[np.int64]
+PARAM_BYTES = 9
+
+
+def wrap(values: Ints, width: int) -> Ints:
+    """Return values modulo 2**width, taken as signed."""
+    half = 1 << (width - 1)
+    return (values + half) % (1 << width) - half
+
+
+class Interpreter:
+    """A machine of some configuration that has no clock and no concurrency.
+
+    It holds external memory, scratchpad, accumulators, parameters, tables, masks and weight slots,
+    all zero at first. What it writes to them is what the circuit must write.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.dram: NDArray[np.uint8] = np.zeros(1 << config.mem_addr_width, np.uint8)
+        self.sp: NDArray[np.uint8] = np.zeros(config.scratchpad_bytes, np.uint8)
+        self.acc: Ints = np.zeros((config.acc_depth, config.cols), np.int64)
+        self.bias: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
+        self.multiplier: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
+        self.shift: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
+        self.tables: Ints = np.zeros((config.table_slots, 256), np.int64)
+        self.masks: NDArray[np.bool_] = np.zeros(config.mask_depth, np.bool_)
+        self.slots: Ints = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
+        self.words: list[int] = []
+        self.registers: dict[int, int] = {}
+        self.on_step: Callable[[Step, Interpreter], None] | None = None
+        self._signatures: list[int] = []
+        self._written: list[int] = []
+        self._macs = 0
+
+    def write_memory(self, addr: int, data: bytes) -> None:
+        """Write bytes to external memory."""
+        self.dram[addr : addr + len(data)] = np.frombuffer(data, np.uint8)
+
+    def read_memory(self, addr: int, count: int) -> bytes:
+        """Return bytes of external memory."""
+        return self.dram[addr : addr + count].tobytes()
+
+    def load_program(self, words: Sequence[int]) -> None:
+        """Load a program's words.
+
+        Raises :class:`ValueError` where they do not fit the program memory.
+        """
+        if len(words) > self.config.program_depth:
+            raise ValueError(
+                f"Program has {len(words)} words, but program_depth is {self.config.program_depth}"
+            )
+        self.words = list(words)
+
+    def set_register(self, number: int, value: int) -> None:
+        """Set a register for the runs that follow."""
+        self.registers[number] = value
+
+    def start(self, pc: int = 0) -> Report:
+        """Run from a word address to HALT.
+
+        Raises :class:`ValueError` where a step could not run on the configuration.
+        """
+        self._signatures = []
+        self._macs = 0
+        for step in run(self.words, pc, self.registers):
+            check_step(step, self.config)
+            _RUN[step.opcode](self, step)
+            if self.on_step is not None:
+                self.on_step(step, self)
+        return Report(counters={"macs": self._macs}, signatures=self._signatures)
+
+    def _read(self, step: Step, name: str, m: int, count: int, wide: bool = False) -> Ints:
+        """Return m rows of count scratchpad elements, signed 8 or 16 bits, [m, count]."""
+        width = 2 if wide else 1
+        region = Region("sp", step[f"{name}_addr"], step[f"{name}_stride"], m, count * width)
+        data = np.ascontiguousarray(self.sp[region.cells()])  # [m, count * width]
+        return data.view("<i2" if wide else np.int8).astype(np.int64)
+
+    def _write(self, step: Step, name: str, values: Ints, wide: bool) -> int:
+        """Write rows of elements to the scratchpad and return the signature of the bytes."""
+        data = values.astype("<i2" if wide else np.int8).view(np.uint8)  # [m, bytes]
+        addr, stride = step[f"{name}_addr"], step[f"{name}_stride"]
+        cells = Region("sp", addr, stride, *data.shape).cells()
+        self.sp[cells] = data
+        return signature(cells, data)
+
+    def _params(self, step: Step, first: int = 0) -> tuple[Ints, Ints, Ints]:
+        """Return bias, multiplier and shift of each column, [n] each."""
+        config, n = self.config, step["n"]
+        column = np.arange(n)
+        if step.opcode == Opcode.DRAIN:
+            inside = column % config.cols
+            group = column // config.cols * config.lane_groups + inside // config.lanes
+            lane = inside % config.lanes
+        else:
+            group, lane = np.divmod(column, config.lanes)
+        if "per_tensor" in step.flags:
+            group = np.zeros(n, np.int64)
+        word = step["params"] + first + group
+        return self.bias[word, lane], self.multiplier[word, lane], self.shift[word, lane]
+
+    def _epilogue(self, step: Step, values: Ints, keep: Ints | None = None, first: int = 0) -> None:
+        """Requantize values [m, n] and write them: equation (2).
+
+        Where ``keep`` [m, n] is 0, the output is its zero point.
+        """
+        config, flags, zero = self.config, step.flags, step["o_zero"]
+        wide = "wide_out" in flags
+        low, high = (-32768, 32767) if wide else (config.operand_min, config.operand_max)
+        if "relu" in flags:
+            low = max(low, zero)
+        bias, multiplier, shift = self._params(step, first)
+        out = requantize(values, bias, multiplier, shift, zero, low, high).astype(np.int64)
+        if keep is not None:
+            out = np.where(keep, out, zero)
+        if "table" in flags:
+            out = self.tables[step["table"]][out + 128]
+        if "add" in flags and step.opcode != Opcode.NORM:
+            out = saturate16(out + self._read(step, "r", *out.shape, wide=True)).astype(np.int64)
+        self._written.append(self._write(step, "o", out, wide))
+
+    def _retire(self) -> None:
+        self._signatures.append(sum(self._written) % (1 << 64))
+        self._written = []
+
+    def _row_mask(self, step: Step) -> NDArray[np.bool_]:
+        if "masked" not in step.flags:
+            return np.ones(step["m"], np.bool_)
+        return self.masks[step["mask"] : step["mask"] + step["m"]]
+
+    def _move(self, step: Step) -> None:
+        reads, writes = regions(step, self.config)
+        keep = self._row_mask(step)
+        if step.opcode == Opcode.LOAD:
+            self.sp[writes[0].cells()[keep]] = self.dram[reads[0].cells()[keep]]
+        else:
+            self.dram[writes[0].cells()[keep]] = self.sp[reads[0].cells()[keep]]
+
+    def _weights(self, step: Step) -> Ints:
+        """Return B minus its zero point, [k, n]."""
+        k, n = step["k"], step["n"]
+        if "b_transpose" in step.flags:
+            return self._read(step, "b", n, k).T - step["b_zero"]
+        return self._read(step, "b", k, n) - step["b_zero"]
+
+    def _tiled(self, step: Step, b: Ints) -> Ints:
+        """Return B [k, n] padded with zeros and cut into tiles, [nt, kt, rows, cols]."""
+        rows, cols = self.config.rows, self.config.cols
+        kt, nt = ceil_div(step["k"], rows), ceil_div(step["n"], cols)
+        padded = np.zeros((kt * rows, nt * cols), np.int64)
+        padded[: step["k"], : step["n"]] = b
+        return padded.reshape(kt, rows, nt, cols).transpose(2, 0, 1, 3)
+
+    def _preload(self, step: Step) -> None:
+        tiles = self._tiled(step, self._weights(step))
+        count = tiles.shape[0] * tiles.shape[1]
+        self.slots[step["slot"] : step["slot"] + count] = tiles.reshape(count, *tiles.shape[2:])
+
+    def _matmul(self, step: Step) -> None:
+        rows, cols = self.config.rows, self.config.cols
+        m, k, n = step["m"], step["k"], step["n"]
+        kt, nt = ceil_div(k, rows), ceil_div(n, cols)
+        if "a_transpose" in step.flags:
+            a = self._read(step, "a", k, m).T - step["a_zero"]
+        else:
+            a = self._read(step, "a", m, k) - step["a_zero"]
+        if "resident" in step.flags:
+            tiles = self.slots[step["slot"] : step["slot"] + kt * nt].reshape(nt, kt, rows, cols)
+        else:
+            tiles = self._tiled(step, self._weights(step))
+        padded = np.zeros((m, kt * rows), np.int64)
+        padded[:, :k] = a
+        keep = np.ones((nt, kt), np.bool_)
+        if "a_masked" in step.flags:
+            keep &= self.masks[step["a_mask"] : step["a_mask"] + kt]
+        if "b_masked" in step.flags:
+            keep &= self.masks[step["b_mask"] : step["b_mask"] + nt * kt].reshape(nt, kt)
+        lengths = np.minimum(rows, k - rows * np.arange(kt))  # [kt]
+        widths = np.minimum(cols, n - cols * np.arange(nt))  # [nt]
+        self._macs += m * int(np.sum(keep * widths[:, None] * lengths))
+        kept = np.where(keep[:, :, None, None], tiles, 0).reshape(nt, kt * rows, cols)
+        # Exact: no sum of max_k products reaches 2**53.
+        sums = (padded.astype(np.float64) @ kept.astype(np.float64)).astype(np.int64)
+        for tile in range(nt):
+            first = step["acc_addr"] + tile * step["acc_stride"]
+            self.acc[first : first + m, : widths[tile]] = wrap(
+                self.acc[first : first + m, : widths[tile]] + sums[tile, :, : widths[tile]],
+                self.config.acc_width,
+            )
+
+    def _drain(self, step: Step) -> None:
+        m, n, cols = step["m"], step["n"], self.config.cols
+        tiles = ceil_div(n, cols)
+        cells = Region("acc", step["acc_addr"], step["acc_stride"], tiles, m).cells()
+        values = self.acc[cells].transpose(1, 0, 2).reshape(m, tiles * cols)[:, :n]
+        self._epilogue(step, values)
+        self.acc[cells] = 0
+        self._retire()
+
+    def _map(self, step: Step) -> None:
+        values = self._read(step, "i", step["m"], step["n"], "wide_in" in step.flags)
+        self._epilogue(step, values - step["i_zero"])
+        self._retire()
+
+    def _softmax(self, step: Step) -> None:
+        m, n = step["m"], step["n"]
+        scores = self._read(step, "i", m, n, wide=True)
+        row, column = np.arange(m)[:, None], np.arange(n)[None, :]
+        start = step["start"] + row * step["start_step"]
+        limit = step["limit"] + row * step["limit_step"]
+        keep = (column >= start) & (column < limit)
+        p = softmax(scores, keep).astype(np.int64)  # [m, n], Q0.24
+        if "diagonal" in step.flags:
+            p = p + np.where(column == step["diagonal"] + row, step["diagonal_value"], 0)
+        self._epilogue(step, p, keep)
+        self._retire()
+
+    def _norm(self, step: Step) -> None:
+        m, n = step["m"], step["n"]
+        x = self._read(step, "i", m, n, wide=True)
+        r = self._read(step, "r", m, n, wide=True) if "add" in step.flags else None
+        eps = step["eps_low"] % (1 << 28) | step["eps_high"] % (1 << 28) << 28
+        value, s = normalize(x, r, rms="rms" in step.flags, eps=eps)
+        if "write_sum" in step.flags:
+            self._written.append(self._write(step, "s", s.astype(np.int64), wide=True))
+        self._epilogue(step, value.astype(np.int64))
+        self._retire()
+
+    def _elementwise(self, step: Step) -> None:
+        m, n = step["m"], step["n"]
+        i = self._read(step, "i", m, n) - step["i_zero"]
+        r = self._read(step, "r", m, n) - step["r_zero"]
+        if step.opcode == Opcode.MUL:
+            self._epilogue(step, mul_product(i, r).astype(np.int64))
+        else:
+            word = step["params"]
+            total = add_sum(
+                i,
+                r,
+                (self.multiplier[word, 0], self.shift[word, 0]),
+                (self.multiplier[word + 1, 0], self.shift[word + 1, 0]),
+            )
+            self._epilogue(step, total.astype(np.int64), first=2)
+        self._retire()
+
+    def _scan(self, step: Step) -> None:
+        m, n, rows = step["m"], step["n"], self.config.rows
+        tiles = ceil_div(n, rows)
+        nonzero = np.zeros((m, tiles * rows), np.bool_)
+        nonzero[:, :n] = self._read(step, "i", m, n) != step["i_zero"]
+        found = nonzero.reshape(m, tiles, rows).any(axis=(0, 2))
+        self.masks[step["mask"] : step["mask"] + tiles] = found
+        self._retire()
+
+    def _load_params(self, step: Step) -> None:
+        lanes, stride = self.config.lanes, self.config.param_lines * self.config.line_bytes
+        for index in range(step["n"]):
+            addr = step["i_addr"] + index * stride
+            data = self.sp[addr : addr + PARAM_BYTES * lanes].reshape(lanes, PARAM_BYTES)
+            word = step["params"] + index
+            self.bias[word] = np.ascontiguousarray(data[:, 0:4]).view("<i4")[:, 0]
+            self.multiplier[word] = np.ascontiguousarray(data[:, 4:8]).view("<i4")[:, 0]
+            self.shift[word] = data[:, 8].view(np.int8)
+        self._retire()
+
+    def _load_table(self, step: Step) -> None:
+        data = self.sp[step["i_addr"] : step["i_addr"] + 256]
+        self.tables[step["table"]] = data.view(np.int8)
+        self._retire()
+
+    def _load_mask(self, step: Step) -> None:
+        data = self.sp[step["i_addr"] : step["i_addr"] + step["n"]]
+        self.masks[step["mask"] : step["mask"] + step["n"]] = data != 0
+        self._retire()
+
+
+_RUN: dict[Opcode, Callable[[Interpreter, Step], None]] = {
+    Opcode.LOAD: Interpreter._move,
+    Opcode.STORE: Interpreter._move,
+    Opcode.MATMUL: Interpreter._matmul,
+    Opcode.PRELOAD: Interpreter._preload,
+    Opcode.DRAIN: Interpreter._drain,
+    Opcode.MAP: Interpreter._map,
+    Opcode.SOFTMAX: Interpreter._softmax,
+    Opcode.NORM: Interpreter._norm,
+    Opcode.ADD: Interpreter._elementwise,
+    Opcode.MUL: Interpreter._elementwise,
+    Opcode.SCAN: Interpreter._scan,
+    Opcode.PARAMS: Interpreter._load_params,
+    Opcode.TABLE: Interpreter._load_table,
+    Opcode.MASK: Interpreter._load_mask,
+}

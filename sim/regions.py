@@ -1,0 +1,217 @@
+"""Which cells of which memory a step reads and writes."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.config import Config
+from arch.isa import Opcode
+from sim.flow import Step
+
+Memory = Literal["dram", "sp", "acc", "params", "table", "mask", "slots"]
+
+
+@dataclass(frozen=True)
+class Region:
+    """``m`` runs of ``count`` consecutive cells, ``stride`` apart, of one memory."""
+
+    memory: Memory
+    addr: int
+    stride: int
+    m: int
+    count: int
+
+    def cells(self) -> NDArray[np.int64]:
+        """Return the cells' addresses, [m, count]."""
+        starts = self.addr + self.stride * np.arange(self.m, dtype=np.int64)
+        return starts[:, None] + np.arange(self.count, dtype=np.int64)
+
+
+def ceil_div(value: int, divisor: int) -> int:
+    """Return the quotient rounded up."""
+    return -(-value // divisor)
+
+
+def _rows(step: Step, name: str, m: int, count: int) -> Region:
+    return Region("sp", step[f"{name}_addr"], step[f"{name}_stride"], m, count)
+
+
+def _acc(step: Step, config: Config) -> Region:
+    tiles = ceil_div(step["n"], config.cols)
+    return Region("acc", step["acc_addr"], step["acc_stride"], tiles, step["m"])
+
+
+def _tiles(step: Step, config: Config) -> int:
+    return ceil_div(step["k"], config.rows) * ceil_div(step["n"], config.cols)
+
+
+def _matrix(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
+    k, n = step["k"], step["n"]
+    slots = Region("slots", step["slot"], 0, 1, _tiles(step, config))
+    b = _rows(step, "b", n, k) if "b_transpose" in step.flags else _rows(step, "b", k, n)
+    if step.opcode == Opcode.PRELOAD:
+        return [b], [slots]
+    m = step["m"]
+    reads = [_rows(step, "a", k, m) if "a_transpose" in step.flags else _rows(step, "a", m, k)]
+    reads.append(slots if "resident" in step.flags else b)
+    if "a_masked" in step.flags:
+        reads.append(Region("mask", step["a_mask"], 0, 1, ceil_div(k, config.rows)))
+    if "b_masked" in step.flags:
+        reads.append(Region("mask", step["b_mask"], 0, 1, _tiles(step, config)))
+    return reads, [_acc(step, config)]
+
+
+def _mover(step: Step) -> tuple[list[Region], list[Region]]:
+    m, count = step["m"], step["row_bytes"]
+    dram = Region("dram", step["dram_addr"], step["dram_stride"], m, count)
+    masks = [Region("mask", step["mask"], 0, 1, m)] if "masked" in step.flags else []
+    if step.opcode == Opcode.LOAD:
+        return [dram, *masks], [_rows(step, "sp", m, count)]
+    return [_rows(step, "sp", m, count), *masks], [dram]
+
+
+def _table_load(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
+    if step.opcode == Opcode.PARAMS:
+        count = step["n"] * config.param_lines * config.line_bytes
+        return [_rows_flat(step, count)], [Region("params", step["params"], 0, 1, step["n"])]
+    if step.opcode == Opcode.TABLE:
+        return [_rows_flat(step, 256)], [Region("table", step["table"], 0, 1, 1)]
+    return [_rows_flat(step, step["n"])], [Region("mask", step["mask"], 0, 1, step["n"])]
+
+
+def _rows_flat(step: Step, count: int) -> Region:
+    return Region("sp", step["i_addr"], 0, 1, count)
+
+
+def param_words(step: Step, config: Config) -> int:
+    """Return how many parameter words a vector step reads, from operand ``params`` on."""
+    if "per_tensor" in step.flags:
+        return 1
+    if step.opcode == Opcode.DRAIN:
+        tiles, rest = divmod(step["n"], config.cols)
+        return tiles * config.lane_groups + ceil_div(rest, config.lanes)
+    return ceil_div(step["n"], config.lanes)
+
+
+def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
+    m, n, flags = step["m"], step["n"], step.flags
+    if step.opcode == Opcode.SCAN:
+        mask = Region("mask", step["mask"], 0, 1, ceil_div(n, config.rows))
+        return [_rows(step, "i", m, n)], [mask]
+    reads, writes = [], [_rows(step, "o", m, 2 * n if "wide_out" in flags else n)]
+    if step.opcode == Opcode.DRAIN:
+        reads.append(_acc(step, config))
+        writes.append(_acc(step, config))
+    else:
+        wide = step.opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
+        reads.append(_rows(step, "i", m, 2 * n if wide else n))
+    if step.opcode in (Opcode.ADD, Opcode.MUL):
+        reads.append(_rows(step, "r", m, n))
+    elif "add" in flags:
+        reads.append(_rows(step, "r", m, 2 * n))
+    if "write_sum" in flags:
+        writes.append(_rows(step, "s", m, 2 * n))
+    if "table" in flags:
+        reads.append(Region("table", step["table"], 0, 1, 1))
+    words = param_words(step, config) + (2 if step.opcode == Opcode.ADD else 0)
+    reads.append(Region("params", step["params"], 0, 1, words))
+    return reads, writes
+
+
+def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
+    """Return what a step reads and what it writes."""
+    if step.opcode in (Opcode.LOAD, Opcode.STORE):
+        return _mover(step)
+    if step.opcode in (Opcode.MATMUL, Opcode.PRELOAD):
+        return _matrix(step, config)
+    if step.opcode in (Opcode.PARAMS, Opcode.TABLE, Opcode.MASK):
+        return _table_load(step, config)
+    return _vector(step, config)
+
+
+def sizes(config: Config) -> dict[Memory, int]:
+    """Return the number of cells of each memory: bytes, rows, words, tables, bits, slots."""
+    return {
+        "dram": 1 << config.mem_addr_width,
+        "sp": config.scratchpad_bytes,
+        "acc": config.acc_depth,
+        "params": config.param_depth,
+        "table": config.table_slots,
+        "mask": config.mask_depth,
+        "slots": config.weight_depth,
+    }
+
+
+def check_step(step: Step, config: Config) -> None:
+    """Refuse a step that no engine could run as it stands.
+
+    Raises :class:`ValueError` where a unit is absent, a size is not positive, an address leaves
+    its memory, a scratchpad row crosses a bank, external rows are not aligned, or flags exclude
+    each other.
+    """
+    unit = step.definition_unit
+    if unit is not None and not getattr(config, unit):
+        raise ValueError(f"{step} needs the unit {unit}, which the configuration leaves out")
+    for name in ("m", "k", "n", "row_bytes"):
+        if name in step.operands and step[name] < 1:
+            raise ValueError(f"{step} needs a positive {name}, not {step[name]}")
+    if step.opcode == Opcode.PARAMS and step["i_addr"] % config.line_bytes:
+        raise ValueError(f"{step} must read from a multiple of {config.line_bytes} bytes")
+    _check_flags(step, config)
+    for kind, found in zip(("reads", "writes"), regions(step, config), strict=True):
+        for region in found:
+            _check_region(step, kind, region, config)
+
+
+_FLAG_UNITS = {
+    "a_transpose": "a_transpose",
+    "b_transpose": "b_transpose",
+    "masked": "tile_skip",
+    "a_masked": "tile_skip",
+    "b_masked": "tile_skip",
+    "table": "activation",
+}
+
+
+def _check_flags(step: Step, config: Config) -> None:
+    for flag in step.flags:
+        unit = _FLAG_UNITS.get(flag)
+        if unit is not None and not getattr(config, unit):
+            raise ValueError(f"{step} needs the unit {unit}, which the configuration leaves out")
+    if {"wide_out", "table"} <= step.flags:
+        raise ValueError(f"{step} cannot look up a table with a 16-bit output")
+    if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
+        raise ValueError(f"{step} can add a residual only with a 16-bit output")
+    for name in ("a_zero", "b_zero"):
+        if step.operands.get(name) and not config.zero_points:
+            raise ValueError(f"{step} has {name} {step[name]}, but zero_points is false")
+    if step.operands.get("k", 0) > config.max_k:
+        raise ValueError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
+    if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:
+        raise ValueError(f"{step} has rows of n = {step['n']}, but max_row is {config.max_row}")
+
+
+def _check_region(step: Step, kind: str, region: Region, config: Config) -> None:
+    first, last = region.addr, region.addr + region.stride * (region.m - 1)
+    low, high = min(first, last), max(first, last) + region.count
+    size = sizes(config)[region.memory]
+    if low < 0 or high > size:
+        raise ValueError(
+            f"{step} {kind} {region.memory} from {low} to {high - 1}, but it has {size}"
+        )
+    if region.memory == "sp" and region.m * region.count:
+        starts = region.addr + region.stride * np.arange(region.m, dtype=np.int64)
+        ends = starts + region.count - 1
+        flat = step.opcode in (Opcode.PARAMS, Opcode.TABLE, Opcode.MASK)
+        if not flat and np.any(starts // config.bank_bytes != ends // config.bank_bytes):
+            raise ValueError(
+                f"{step} {kind} a scratchpad row that crosses a bank of {config.bank_bytes} bytes"
+            )
+    if region.memory == "dram" and (
+        region.addr % config.mem_bytes or (region.m > 1 and region.stride % config.mem_bytes)
+    ):
+        raise ValueError(
+            f"{step} {kind} external rows that do not start at multiples of {config.mem_bytes}"
+        )

@@ -1,0 +1,93 @@
+"""Requantization: from 32-bit sums to 8-bit or 16-bit elements, equation (1)."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+INT16_MIN = -(1 << 15)
+INT16_MAX = (1 << 15) - 1
+MIN_SHIFT = -31
+MAX_SHIFT = 30
+
+
+def wrap32(x: ArrayLike) -> NDArray[np.int64]:
+    """Return integers modulo 2**32, taken as signed."""
+    half = 1 << 31
+    return ((np.asarray(x, dtype=np.int64) + half) & 0xFFFF_FFFF) - half
+
+
+def saturate16(x: ArrayLike) -> NDArray[np.int16]:
+    """Return integers clamped to the range of INT16."""
+    return np.clip(np.asarray(x, dtype=np.int64), INT16_MIN, INT16_MAX).astype(np.int16)
+
+
+def rounding_high(x: ArrayLike, m: ArrayLike) -> NDArray[np.int64]:
+    """Return ``(x * m + 2**30) >> 31`` for 32-bit ``x`` and ``m``.
+
+    This is gemmlowp's SaturatingRoundingDoublingHighMul, except that the one product which needs
+    33 bits, ``x = m = -2**31``, gives 2**31 and not 2**31 - 1.
+    """
+    product = np.asarray(x, dtype=np.int64) * np.asarray(m, dtype=np.int64)
+    return (product + (1 << 30)) >> 31
+
+
+def rounding_shift(x: ArrayLike, e: ArrayLike) -> NDArray[np.int64]:
+    """Return ``x / 2**e`` rounded to nearest, ties away from zero, for ``e`` from 0 to 31.
+
+    This is gemmlowp's RoundingDivideByPOT; ``x`` may be as long as 62 bits.
+    """
+    x = np.asarray(x, dtype=np.int64)
+    e = np.asarray(e, dtype=np.int64)
+    half = (np.int64(1) << e) >> 1
+    return (x + half - ((x < 0) & (e > 0))) >> e
+
+
+def requantize(
+    x: ArrayLike,
+    bias: ArrayLike,
+    multiplier: ArrayLike,
+    shift: ArrayLike,
+    zero: ArrayLike,
+    low: ArrayLike,
+    high: ArrayLike,
+) -> NDArray[np.int32]:
+    """Return equation (1): 32-bit sums as elements between ``low`` and ``high``.
+
+    ``(x + bias) << shift`` wraps at 32 bits; then TFLite's double rounding: the high half of the
+    doubled product rounds ties up, the right shift by ``-shift`` rounds ties away from zero. The
+    zero point is added and the result clamped without overflow. All arguments are integers and
+    broadcast. ``multiplier`` may be negative, which TFLite has no use for.
+
+    Raises :class:`ValueError` where a shift is not from -31 to 30.
+    """
+    shift = np.asarray(shift, dtype=np.int64)
+    if shift.size and not MIN_SHIFT <= shift.min() <= shift.max() <= MAX_SHIFT:
+        wrong = shift.min() if shift.min() < MIN_SHIFT else shift.max()
+        raise ValueError(f"Shift must be from {MIN_SHIFT} to {MAX_SHIFT}, not {wrong}")
+    biased = wrap32(np.asarray(x, dtype=np.int64) + np.asarray(bias, dtype=np.int64))
+    doubled = rounding_high(wrap32(biased << np.maximum(shift, 0)), multiplier)
+    y = rounding_shift(doubled, np.maximum(-shift, 0)) + np.asarray(zero, dtype=np.int64)
+    return np.minimum(np.maximum(y, low), high).astype(np.int32)
+
+
+def quantize_multiplier(real: float) -> tuple[int, int]:
+    """Return the ``(multiplier, shift)`` nearest to a real factor, as TFLite's QuantizeMultiplier.
+
+    ``multiplier * 2**(shift - 31)`` is the factor to 31 bits. The multiplier of a negative factor
+    is negative. A factor below 2**-32 gives ``(0, 0)``.
+
+    Raises :class:`ValueError` where the factor is not finite, or 2**30 or more.
+    """
+    if not math.isfinite(real):
+        raise ValueError(f"Requantization factor must be finite, not {real}")
+    fraction, shift = math.frexp(abs(real))
+    multiplier = math.floor(fraction * (1 << 31) + 0.5)
+    if multiplier == 1 << 31:
+        multiplier >>= 1
+        shift += 1
+    if shift > MAX_SHIFT:
+        raise ValueError(f"Requantization factor must be less than 2**{MAX_SHIFT}, not {real}")
+    if shift < MIN_SHIFT:
+        return 0, 0
+    return (multiplier if real >= 0 else -multiplier), (shift if multiplier else 0)
