@@ -31,7 +31,12 @@ def rng() -> np.random.Generator:
 
 
 async def start_clock(dut: Any) -> None:
-    """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge."""
+    """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge.
+
+    Every input is 0 from here on until it is driven.
+    """
+    for name in json.loads(os.environ.get("CELOSIA_INPUTS", "[]")):
+        getattr(dut, name).value = 0
     has_reset = hasattr(dut, "rst")
     if has_reset:
         dut.rst.value = 1

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from amaranth.lib.wiring import Component
+from amaranth.hdl import Value
+from amaranth.lib.wiring import Component, In
 
 from generators.verilog import to_verilog
 from tb.toolchain import BUILD, ROOT, cached, check_simulator, digest, environment, run
@@ -64,7 +65,11 @@ def simulate(
     if waves is not None and simulator == "icarus":
         arguments["plusargs"] = [f"+dumpfile_path={folder / 'dump.fst'}"]
     what = f"Bench {bench} under {simulator} with seed {seed}"
-    extra = {"CELOSIA_SEED": str(seed), "CELOSIA_PARAMETERS": json.dumps(dict(parameters or {}))}
+    extra = {
+        "CELOSIA_SEED": str(seed),
+        "CELOSIA_PARAMETERS": json.dumps(dict(parameters or {})),
+        "CELOSIA_INPUTS": json.dumps(_inputs(component)),
+    }
     try:
         _run_job(folder, simulator, "test", arguments, what, timeout, extra)
     finally:
@@ -72,6 +77,15 @@ def simulate(
             for dump in [*folder.glob("dump.vcd"), *folder.glob("dump.fst")]:
                 shutil.copyfile(dump, waves)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _inputs(component: Component) -> list[str]:
+    flattened = component.signature.flatten(component)
+    return [
+        "__".join(map(str, path))
+        for path, member, value in flattened
+        if member.flow == In and len(Value.cast(value)) > 0
+    ]
 
 
 def _build(verilog: str, simulator: str, waves: bool, timeout: float) -> Path:
