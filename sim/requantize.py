@@ -28,8 +28,10 @@ def rounding_high(x: ArrayLike, m: ArrayLike) -> NDArray[np.int64]:
     This is gemmlowp's SaturatingRoundingDoublingHighMul, except that the one product which needs
     33 bits, ``x = m = -2**31``, gives 2**31 and not 2**31 - 1.
     """
-    product = np.asarray(x, dtype=np.int64) * np.asarray(m, dtype=np.int64)
-    return (product + (1 << 30)) >> 31
+    x = np.asarray(x, dtype=np.int64)
+    m = np.asarray(m, dtype=np.int64)
+    high: NDArray[np.int64] = (x * m + (1 << 30)) >> 31
+    return high
 
 
 def rounding_shift(x: ArrayLike, e: ArrayLike) -> NDArray[np.int64]:
@@ -40,7 +42,8 @@ def rounding_shift(x: ArrayLike, e: ArrayLike) -> NDArray[np.int64]:
     x = np.asarray(x, dtype=np.int64)
     e = np.asarray(e, dtype=np.int64)
     half = (np.int64(1) << e) >> 1
-    return (x + half - ((x < 0) & (e > 0))) >> e
+    rounded: NDArray[np.int64] = (x + half - ((x < 0) & (e > 0))) >> e
+    return rounded
 
 
 def requantize(
