@@ -1,0 +1,23 @@
+"""Golden model of piecewise polynomials in fixed point."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.polynomial import Polynomial
+
+
+def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:
+    """Return a polynomial's result for raw operands, in units of the result's last bit.
+
+    ``x`` holds integers of any shape; only their low ``x_width`` bits count, so that two's
+    complement operands need no conversion. Rounding is that of :class:`Polynomial`.
+    """
+    coefficients = np.array(polynomial.coefficients, dtype=np.int64)  # [segments, 3]
+    width = polynomial.t_width
+    raw = np.asarray(x).astype(np.int64) & ((1 << polynomial.x_width) - 1)
+    c0, c1, c2 = np.moveaxis(coefficients[raw >> width], -1, 0)
+    t = raw & ((1 << width) - 1)
+    slope = c1 + (c2 * t >> width)
+    return np.asarray((c0 + (slope * t >> width)) >> polynomial.guard_width)
