@@ -1,0 +1,93 @@
+"""Layer normalization and RMS normalization of INT16 rows, equation (4)."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from sim.reciprocal import rsqrt
+from sim.requantize import quantize_multiplier, saturate16
+
+VALUE_FRACTION = 16
+"""Fraction bits of a normalized value (bits)."""
+EPS_WIDTH = 56
+"""Width of the added variance (bits)."""
+MAX_ROW = 1 << 12
+"""Longest row (elements)."""
+MAX_BIAS = (1 << 31) - (1 << 23)
+"""Largest bias that no normalized value, at most 64 in size, makes wrap at 32 bits."""
+
+
+def normalize(
+    x: ArrayLike, r: ArrayLike | None = None, *, rms: bool, eps: int
+) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
+    """Return equation (4): rows of mean 0 and variance 1 in Q.16, and the sums they came from.
+
+    ``x`` and ``r``, both [m, n], hold INT16; ``s = sat16(x + r)``, or ``x`` without ``r``. Exact
+    integers up to ``V = n * sum(s**2) - sum(s)**2 + eps``; then ``(n * s - sum(s)) / sqrt(V)`` is
+    rounded to nearest, ties up, after the inverse root of 17 bits. With ``rms`` the row's sum is
+    taken as 0. A row with ``V = 0`` gives 0.
+
+    Raises :class:`ValueError` where a row is longer than 4096, or ``eps`` is not from 0 to
+    ``2**56 - 1``.
+    """
+    s = np.asarray(x, dtype=np.int64)
+    n = s.shape[-1]
+    if n > MAX_ROW:
+        raise ValueError(f"Normalized row must have at most {MAX_ROW} elements, not {n}")
+    if not 0 <= eps < 1 << EPS_WIDTH:
+        raise ValueError(f"Added variance must be from 0 to 2**{EPS_WIDTH} - 1, not {eps}")
+    if r is not None:
+        s = saturate16(s + np.asarray(r, dtype=np.int64)).astype(np.int64)  # [m, n]
+
+    squares = np.sum(s * s, axis=-1, keepdims=True)  # [m, 1]
+    total = np.zeros_like(squares) if rms else np.sum(s, axis=-1, keepdims=True)  # [m, 1]
+    mantissa, exponent = rsqrt(n * squares - total * total + eps)  # [m, 1]
+    right = np.maximum(-exponent - VALUE_FRACTION, 0)  # [m, 1]
+    half = (np.int64(1) << right) >> 1
+    value = ((n * s - total) * mantissa + half) >> right  # [m, n]
+    return value.astype(np.int32), s.astype(np.int16)
+
+
+def quantize_eps(epsilon: float, *, n: int, scale: float) -> int:
+    """Return ``n**2 * epsilon / scale**2``, the added variance of rows of ``n``, as an integer.
+
+    ``epsilon`` is the float norm's and ``scale`` the step of the rows' elements. What is too large
+    becomes ``2**56 - 1``.
+    """
+    return min(round(n * n * epsilon / (scale * scale)), (1 << EPS_WIDTH) - 1)
+
+
+def norm_parameters(
+    gamma: ArrayLike, beta: ArrayLike, y_scale: float
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
+    """Return bias, multiplier and shift, each [n], that make equation (1) scale and shift a norm.
+
+    ``gamma`` and ``beta``, both [n], are the float norm's and ``y_scale`` the output's step:
+    ``(value + bias) * multiplier * 2**(shift - 31)`` is ``(gamma * v + beta) / y_scale`` for the
+    normalized value ``v = value * 2**-16``. A negative gamma makes a negative multiplier.
+
+    The bias is ``beta / gamma`` in Q.16. Where gamma is so small that it would not fit, gamma is
+    enlarged to ``2**-15 * abs(beta)``, about: this moves the output by ``2**-15 * v * beta``.
+
+    Raises :class:`ValueError` where ``abs(gamma) / y_scale`` is 2**16 or more.
+    """
+    gammas = np.asarray(gamma, dtype=np.float64)
+    betas = np.asarray(beta, dtype=np.float64)
+    columns = [_column(float(g), float(b), y_scale) for g, b in zip(gammas, betas, strict=True)]
+    bias, multiplier, shift = np.array(columns, dtype=np.int64).reshape(-1, 3).T
+    return bias.astype(np.int32), multiplier.astype(np.int32), shift.astype(np.int8)
+
+
+def _column(gamma: float, beta: float, y_scale: float) -> tuple[int, int, int]:
+    smallest = abs(beta) * (1 << VALUE_FRACTION) / MAX_BIAS
+    if abs(gamma) < smallest:
+        gamma = math.copysign(smallest, gamma)
+    multiplier, shift = quantize_multiplier(gamma / (y_scale * (1 << VALUE_FRACTION)))
+    if shift > 0:
+        raise ValueError(
+            f"Norm's gamma must be less than 2**{VALUE_FRACTION} output steps, but gamma is "
+            f"{gamma} and the output step is {y_scale}"
+        )
+    bias = round(beta / gamma * (1 << VALUE_FRACTION)) if gamma else 0
+    return bias, multiplier, shift
