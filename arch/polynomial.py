@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.functions import WIDE_WIDTH, WideFunction
+
 FRACTION_WIDTH = 22
 """Bits after the leading one of an operand that a reciprocal looks at (bits)."""
 MANTISSA_WIDTH = 17
@@ -127,3 +129,8 @@ def rsqrt_polynomial() -> Polynomial:
         return np.asarray(2.0**MANTISSA_WIDTH / np.sqrt((1 + fraction) * (1 + odd)))
 
     return fit(function, x_width=FRACTION_WIDTH + 1, segments=2 * OCTAVE_SEGMENTS, signed=False)
+
+
+def wide_polynomial(function: WideFunction) -> Polynomial:
+    """Return the polynomials of a 16-bit function, operands and results in units of their last."""
+    return fit(function.in_units, x_width=WIDE_WIDTH, segments=function.segments, signed=True)

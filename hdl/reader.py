@@ -13,11 +13,24 @@ FIFO_DEPTH = SRAM_LATENCY + 3
 """Answers that may be under way or waiting: enough for one a cycle."""
 
 
+def beat_layout(config: Config) -> data.StructLayout:
+    """Return one beat of a :class:`RowReader`."""
+    return data.StructLayout(
+        {
+            "data": data.ArrayLayout(unsigned(8), config.line_bytes),
+            "count": unsigned(COUNT_WIDTH),
+            "row_last": 1,
+            "tile_last": 1,
+            "last": 1,
+        }
+    )
+
+
 class RowReader(wiring.Component):
     """Answers a walk over scratchpad addresses with the bytes found there.
 
-    Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, its ``count`` of
-    columns, and ``row_last`` and ``last`` of the walk. One beat a cycle; the first comes
+    Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all but the
+    address of the walk's beat. One beat a cycle; the first comes
     ``SRAM_LATENCY + 3`` cycles after ``start`` if the scratchpad answers at once.
     """
 
@@ -25,19 +38,11 @@ class RowReader(wiring.Component):
 
     def __init__(self, config: Config):
         self.config = config
-        beat = data.StructLayout(
-            {
-                "data": data.ArrayLayout(unsigned(8), config.line_bytes),
-                "count": unsigned(COUNT_WIDTH),
-                "row_last": 1,
-                "last": 1,
-            }
-        )
         super().__init__(
             {
                 "walk": In(walk_layout(config.sp_addr_width)),
                 "port": Out(ReadPort(config)),
-                "o": Out(stream.Signature(beat)),
+                "o": Out(stream.Signature(beat_layout(config))),
             }
         )
 
@@ -60,7 +65,7 @@ class RowReader(wiring.Component):
         m.d.sync += pending.eq(pending + taken - (self.o.valid & self.o.ready))
 
         # What the walk says of a beat waits as long as the scratchpad takes.
-        place = Cat(walker.o.p.count, walker.o.p.row_last, walker.o.p.last)
+        place = walker.o.p.as_value()[len(walker.o.p.addr) :]
         for stage in range(SRAM_LATENCY):
             delayed = Signal(len(place), name=f"place_{stage}")
             m.d.sync += delayed.eq(place)

@@ -26,7 +26,13 @@ def walk_layout(addr_width: int) -> data.StructLayout:
 def place_layout(addr_width: int) -> data.StructLayout:
     """Return one beat of a walk; see :class:`Walker`."""
     return data.StructLayout(
-        {"addr": unsigned(addr_width), "count": unsigned(COUNT_WIDTH), "row_last": 1, "last": 1}
+        {
+            "addr": unsigned(addr_width),
+            "count": unsigned(COUNT_WIDTH),
+            "row_last": 1,
+            "tile_last": 1,
+            "last": 1,
+        }
     )
 
 
@@ -37,8 +43,8 @@ class Walker(wiring.Component):
     columns. Beats come tile by tile, within a tile row by row. ``addr`` starts at ``base`` and
     moves by ``beat_step`` from beat to beat, by ``row_step`` from row to row and by ``tile_step``
     from tile to tile, each from where the row or the tile began, modulo 2**addr_width. ``count``
-    is the number of columns in the beat, ``row_last`` marks the last beat of a tile's row and
-    ``last`` the last of all.
+    is the number of columns in the beat, ``row_last`` marks the last beat of a tile's row,
+    ``tile_last`` the last of a tile and ``last`` the last of all.
 
     A walk starts in the cycle after ``start``, from the ``walk`` of that cycle; ``m``, ``n``,
     ``beat`` and ``tile`` are at least 1.
@@ -74,6 +80,7 @@ class Walker(wiring.Component):
             self.o.p.addr.eq(addr),
             self.o.p.count.eq(Mux(row_last, columns, walk.beat)),
             self.o.p.row_last.eq(row_last),
+            self.o.p.tile_last.eq(tile_last),
             self.o.p.last.eq(last),
         ]
 

@@ -1,0 +1,162 @@
+"""The nonlinear functions in float64, and the tables and formats that circuits make of them."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Function = Callable[[Floats], Floats]
+
+TABLE_ENTRIES = 256
+"""Entries of an activation table, entry 0 for -128 (entries)."""
+WIDE_WIDTH = 16
+"""Width of the operands and results of the 16-bit functions (bits)."""
+OCTAVE_FRACTION = 8
+"""Fraction bits of a softmax score, which counts octaves (bits)."""
+OCTAVE_MANTISSA = 16
+"""Fraction bits of the mantissa of a power of two, which is from 1/2 to 1 (bits)."""
+OCTAVE_LIMIT = 32
+"""Octaves below the largest score from which on a weight is 0 (octaves)."""
+WEIGHT_FRACTION = 28
+"""Fraction bits of the weights that a softmax adds (bits)."""
+PROBABILITY_FRACTION = 24
+"""Fraction bits of a probability (bits)."""
+
+
+def gelu_erf(x: Floats) -> Floats:
+    """Return ``x * Phi(x)``, ``Phi`` the normal distribution's (Hendrycks and Gimpel 2016)."""
+    erfc = np.vectorize(math.erfc, otypes=[np.float64])
+    return np.asarray(0.5 * x * erfc(-x / math.sqrt(2)))
+
+
+def gelu_tanh(x: Floats) -> Floats:
+    """Return GELU's approximation by a hyperbolic tangent."""
+    inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+    return np.asarray(0.5 * x * (1 + np.tanh(inner)))
+
+
+def sigmoid(x: Floats) -> Floats:
+    """Return ``1 / (1 + exp(-x))``."""
+    return np.asarray(np.exp(-np.logaddexp(0, -x)))
+
+
+def silu(x: Floats) -> Floats:
+    """Return ``x * sigmoid(x)``."""
+    return x * sigmoid(x)
+
+
+def relu(x: Floats) -> Floats:
+    """Return ``max(x, 0)``."""
+    return np.asarray(np.maximum(x, 0.0))
+
+
+def tanh(x: Floats) -> Floats:
+    """Return the hyperbolic tangent."""
+    return np.asarray(np.tanh(x))
+
+
+def exp(x: Floats) -> Floats:
+    """Return ``e**x``, infinite where float64 cannot hold it."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(x))
+
+
+def reciprocal(x: Floats) -> Floats:
+    """Return ``1 / x``, infinite at 0."""
+    return np.divide(1.0, x, out=np.full_like(x, np.inf), where=x != 0)
+
+
+def rsqrt(x: Floats) -> Floats:
+    """Return ``1 / sqrt(x)``, infinite at 0 and below."""
+    return np.power(x, -0.5, out=np.full_like(x, np.inf), where=x > 0)
+
+
+FUNCTIONS: dict[str, Function] = {
+    function.__name__: function
+    for function in (
+        gelu_erf,
+        gelu_tanh,
+        silu,
+        relu,
+        sigmoid,
+        tanh,
+        exp,
+        reciprocal,
+        rsqrt,
+    )
+}
+"""Every function by name."""
+
+
+def round_away(x: Floats) -> Floats:
+    """Return the nearest integers, ties away from zero, as float64."""
+    return np.asarray(np.copysign(np.floor(np.abs(x) + 0.5), x))
+
+
+def int8_table(
+    function: Function,
+    x_scale: float,
+    x_zero: int,
+    y_scale: float,
+    y_zero: int,
+    operand_width: int = 8,
+) -> NDArray[np.int64]:
+    """Return a function of a quantized operand as a table of 256 quantized results.
+
+    Entry ``q + 128`` is ``clamp(round(f(x_scale * (q - x_zero)) / y_scale) + y_zero)``, TFLite's
+    rule, rounded to nearest with ties away from zero and clamped to signed ``operand_width`` bits.
+    Raises :class:`ValueError` where a scale is not positive and finite.
+    """
+    for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
+        if not 0 < scale < math.inf:
+            raise ValueError(f"Table {name} must be positive and finite, not {scale!r}")
+    half = 1 << (operand_width - 1)
+    q = np.arange(-TABLE_ENTRIES // 2, TABLE_ENTRIES // 2)  # [256]
+    y = round_away(function(x_scale * (q - x_zero).astype(np.float64)) / y_scale) + y_zero
+    return np.clip(y, -half, half - 1).astype(np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WideFunction:
+    """A function of signed 16-bit fixed-point operands with signed 16-bit results."""
+
+    function: Function
+    """The function over float64."""
+    x_fraction: int
+    """Fraction bits of the operand (bits)."""
+    y_fraction: int
+    """Fraction bits of the result, which saturates (bits)."""
+    segments: int
+    """Segments of the piecewise polynomial: so many that it is within 1 of the last bit."""
+
+    def in_units(self, x: NDArray[Any]) -> Floats:
+        """Return results in units of their last bit, not rounded, for operands in theirs."""
+        y = self.function(np.asarray(x, dtype=np.float64) / 2.0**self.x_fraction)
+        half = 1 << (WIDE_WIDTH - 1)
+        return np.clip(y * 2.0**self.y_fraction, -half, half - 1)
+
+
+WIDE_FUNCTIONS = {
+    name: WideFunction(
+        function=FUNCTIONS[name], x_fraction=x_fraction, y_fraction=y_fraction, segments=segments
+    )
+    for name, x_fraction, y_fraction, segments in (
+        ("gelu_erf", 12, 12, 64),
+        ("gelu_tanh", 12, 12, 64),
+        ("silu", 12, 12, 64),
+        ("exp", 11, 15, 256),
+        ("sigmoid", 12, 15, 64),
+        ("tanh", 12, 15, 256),
+    )
+}
+"""The 16-bit functions by name: operands from -8 (exp: -16) up; exp saturates from 0 upward."""
+
+
+def octave_table() -> NDArray[np.int64]:
+    """Return the mantissas of ``2**-(f / 256)`` for f = 0..255, rounded to Q1.16."""
+    steps = np.arange(1 << OCTAVE_FRACTION) / 2.0**OCTAVE_FRACTION  # [256] octaves
+    return np.rint(2.0 ** (OCTAVE_MANTISSA - steps)).astype(np.int64)

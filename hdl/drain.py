@@ -1,0 +1,95 @@
+"""Reads accumulator rows as a stream of lane groups, and clears them."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.accumulator import ACC_LATENCY
+from hdl.ports import COUNT_WIDTH, DrainPort
+from hdl.walker import Walker
+
+FIFO_DEPTH = ACC_LATENCY + 3
+
+
+class DrainReader(wiring.Component):
+    """Streams m rows of n accumulators, tile column by tile column, ``lanes`` a beat.
+
+    Tile column nt is in accumulator rows ``acc_addr + nt * acc_stride`` and on. A row of a tile
+    column becomes ``ceil(columns / lanes)`` beats, one a cycle, lowest column first; columns past
+    the row's end are undefined. A drain starts in the cycle after ``start``.
+    """
+
+    start: In(1)
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "acc_addr": In(config.acc_addr_width),
+                "acc_stride": In(config.acc_addr_width),
+                "m": In(COUNT_WIDTH),
+                "n": In(COUNT_WIDTH),
+                "port": Out(DrainPort(config)),
+                "o": Out(stream.Signature(data.ArrayLayout(signed(32), config.lanes))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        config = self.config
+        m.submodules.walker = walker = Walker(config.acc_addr_width)
+        m.d.comb += [
+            walker.start.eq(self.start),
+            walker.walk.base.eq(self.acc_addr),
+            walker.walk.row_step.eq(1),
+            walker.walk.tile_step.eq(self.acc_stride),
+            walker.walk.m.eq(self.m),
+            walker.walk.n.eq(self.n),
+            walker.walk.beat.eq(config.cols),
+            walker.walk.tile.eq(config.cols),
+        ]
+
+        # A request goes out only if the queue will have room for its answer.
+        groups = Signal(range(config.lane_groups))
+        row_width = len(self.port.data.as_value())
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=row_width + len(groups), depth=FIFO_DEPTH)
+        pending = Signal(range(FIFO_DEPTH + 1))
+        taken, finished = Signal(), Signal()
+        m.d.comb += [
+            self.port.request.p.eq(walker.o.p.addr),
+            self.port.request.valid.eq(walker.o.valid & (pending != FIFO_DEPTH)),
+            taken.eq(self.port.request.valid & self.port.request.ready),
+            walker.o.ready.eq(taken),
+        ]
+        m.d.sync += pending.eq(pending + taken - finished)
+        for group in range(config.lane_groups):
+            with m.If(walker.o.p.count > group * config.lanes):
+                m.d.comb += groups.eq(group)
+        last_group = groups
+        for stage in range(ACC_LATENCY):
+            delayed = Signal.like(groups, name=f"groups_{stage}")
+            m.d.sync += delayed.eq(last_group)
+            last_group = delayed
+        m.d.comb += [
+            fifo.w_data.eq(Cat(self.port.data, last_group)),
+            fifo.w_en.eq(self.port.valid),
+        ]
+
+        # The row at the head of the queue leaves group by group.
+        group = Signal.like(groups)
+        step = Signal()
+        m.d.comb += [
+            self.o.valid.eq(fifo.r_rdy),
+            step.eq(self.o.valid & self.o.ready),
+            finished.eq(step & (group == fifo.r_data[row_width:])),
+            fifo.r_en.eq(finished),
+        ]
+        m.d.sync += group.eq(Mux(finished, 0, group + step))
+        row = data.View(self.port.data.shape(), fifo.r_data[:row_width])
+        for index in range(config.lane_groups):
+            with m.If(group == index):
+                for lane in range(min(config.lanes, config.cols - index * config.lanes)):
+                    m.d.comb += self.o.p[lane].eq(row[index * config.lanes + lane])
+        return m

@@ -1,0 +1,232 @@
+"""The vector engine's front ends: from scratchpad beats to values for the back end."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.addnorm import AddNormUnit
+from hdl.elementwise import ElementwiseUnit
+from hdl.ports import COUNT_WIDTH
+from hdl.reader import beat_layout
+from hdl.softmax import SoftmaxUnit
+
+OFFSET_WIDTH = COUNT_WIDTH + 3
+"""Width of a signed distance between two columns (bits)."""
+
+
+def value_layout(lanes: int) -> data.StructLayout:
+    """Return one beat of values: ``keep`` 0 asks for the output's zero point instead."""
+    return data.StructLayout(
+        {"value": data.ArrayLayout(signed(32), lanes), "keep": unsigned(lanes)}
+    )
+
+
+def elements(beat, lanes: int, width: int) -> list:
+    """Return a beat's first ``lanes`` elements of ``width`` bytes, signed."""
+    byte = beat.data
+    return [
+        Cat(byte[lane * width + part] for part in range(width)).as_signed() for lane in range(lanes)
+    ]
+
+
+def present(beat, lanes: int):
+    """Return one bit per lane: whether the beat has an element there."""
+    return Cat(beat.count > lane for lane in range(lanes))
+
+
+class ColumnOffset(wiring.Component):
+    """Distance from a beat's first column to a column that moves by ``step`` from row to row.
+
+    ``start`` takes ``first``, the column of row 0; each ``advance`` is one beat, the last of its
+    row with ``row_last``.
+    """
+
+    start: In(1)
+    first: In(signed(OFFSET_WIDTH))
+    step: In(signed(OFFSET_WIDTH))
+    advance: In(1)
+    row_last: In(1)
+    offset: Out(signed(OFFSET_WIDTH))
+
+    def __init__(self, lanes: int):
+        self.lanes = lanes
+        super().__init__()
+
+    def elaborate(self, _platform):
+        m = Module()
+        row = Signal(signed(OFFSET_WIDTH))
+        following = Signal(signed(OFFSET_WIDTH))
+        m.d.comb += following.eq(row + self.step)
+        with m.If(self.start):
+            m.d.sync += [row.eq(self.first), self.offset.eq(self.first)]
+        with m.Elif(self.advance):
+            with m.If(self.row_last):
+                m.d.sync += [row.eq(following), self.offset.eq(following)]
+            with m.Else():
+                m.d.sync += self.offset.eq(self.offset - self.lanes)
+        return m
+
+
+class SoftmaxFront(wiring.Component):
+    """Softmax of 16-bit scores; columns outside ``start_column`` to ``limit - 1`` are masked.
+
+    With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number.
+    """
+
+    start: In(1)
+    start_column: In(signed(OFFSET_WIDTH))
+    start_step: In(signed(OFFSET_WIDTH))
+    limit: In(signed(OFFSET_WIDTH))
+    limit_step: In(signed(OFFSET_WIDTH))
+    diagonal_en: In(1)
+    diagonal: In(signed(OFFSET_WIDTH))
+    diagonal_value: In(signed(28))
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "i": In(stream.Signature(beat_layout(config))),
+                "o": Out(stream.Signature(value_layout(config.lanes))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        lanes = self.config.lanes
+        m.submodules.softmax = unit = SoftmaxUnit(lanes=lanes, max_row=self.config.max_row)
+        m.submodules.first = first = ColumnOffset(lanes)
+        m.submodules.limit = limit = ColumnOffset(lanes)
+        m.submodules.diagonal = diagonal = ColumnOffset(lanes)
+        for tracker, column, step, flow, row_last in (
+            (first, self.start_column, self.start_step, self.i, self.i.p.row_last),
+            (limit, self.limit, self.limit_step, self.i, self.i.p.row_last),
+            (diagonal, self.diagonal, 1, self.o, unit.o.p.last),
+        ):
+            m.d.comb += [
+                tracker.start.eq(self.start),
+                tracker.first.eq(column),
+                tracker.step.eq(step),
+                tracker.advance.eq(flow.valid & flow.ready),
+                tracker.row_last.eq(row_last),
+            ]
+        inside = Cat((first.offset <= lane) & (limit.offset > lane) for lane in range(lanes))
+        m.d.comb += [
+            Cat(unit.i.p.q).eq(Cat(elements(self.i.p, lanes, 2))),
+            unit.i.p.mask.eq(inside & present(self.i.p, lanes)),
+            unit.i.p.last.eq(self.i.p.row_last),
+            unit.i.valid.eq(self.i.valid),
+            self.i.ready.eq(unit.i.ready),
+            self.o.p.keep.eq(unit.o.p.mask),
+            self.o.valid.eq(unit.o.valid),
+            unit.o.ready.eq(self.o.ready),
+        ]
+        for lane in range(lanes):
+            here = self.diagonal_en & (diagonal.offset == lane)
+            m.d.comb += self.o.p.value[lane].eq(
+                unit.o.p.p[lane] + Mux(here, self.diagonal_value, 0)
+            )
+        return m
+
+
+class NormFront(wiring.Component):
+    """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
+
+    ``o_sum`` brings the sums, for writing back.
+    """
+
+    n: In(COUNT_WIDTH)
+    rms: In(1)
+    add: In(1)
+    eps: In(56)
+
+    def __init__(self, config: Config):
+        self.config = config
+        lanes = config.lanes
+        super().__init__(
+            {
+                "i": In(stream.Signature(beat_layout(config))),
+                "r": In(stream.Signature(beat_layout(config))),
+                "o": Out(stream.Signature(value_layout(lanes))),
+                "o_sum": Out(stream.Signature(data.ArrayLayout(signed(16), lanes))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        lanes = self.config.lanes
+        m.submodules.addnorm = unit = AddNormUnit(lanes=lanes, max_row=self.config.max_row)
+        both = Signal()
+        m.d.comb += [
+            both.eq(self.i.valid & (self.r.valid | ~self.add)),
+            Cat(unit.i.p.x).eq(Cat(elements(self.i.p, lanes, 2))),
+            Cat(unit.i.p.r).eq(Cat(elements(self.r.p, lanes, 2))),
+            unit.i.p.mask.eq(present(self.i.p, lanes)),
+            unit.i.p.last.eq(self.i.p.row_last),
+            unit.i.valid.eq(both),
+            self.i.ready.eq(both & unit.i.ready),
+            self.r.ready.eq(both & unit.i.ready & self.add),
+            unit.n.eq(self.n),
+            unit.rms.eq(self.rms),
+            unit.add.eq(self.add),
+            unit.eps.eq(self.eps),
+            Cat(self.o.p.value).eq(Cat(unit.o.p.value)),
+            self.o.p.keep.eq(unit.o.p.mask),
+            self.o.valid.eq(unit.o.valid),
+            unit.o.ready.eq(self.o.ready),
+            Cat(self.o_sum.p).eq(Cat(unit.o_sum.p.s)),
+            self.o_sum.valid.eq(unit.o_sum.valid),
+            unit.o_sum.ready.eq(self.o_sum.ready),
+        ]
+        return m
+
+
+class ElementwiseFront(wiring.Component):
+    """Sum or product of the 8-bit elements of ``i`` and ``r``."""
+
+    multiply: In(1)
+    i_zero: In(signed(8))
+    r_zero: In(signed(8))
+    i_multiplier: In(signed(32))
+    i_shift: In(signed(8))
+    r_multiplier: In(signed(32))
+    r_shift: In(signed(8))
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "i": In(stream.Signature(beat_layout(config))),
+                "r": In(stream.Signature(beat_layout(config))),
+                "o": Out(stream.Signature(value_layout(config.lanes))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        lanes = self.config.lanes
+        m.submodules.elementwise = unit = ElementwiseUnit(lanes=lanes)
+        both = Signal()
+        m.d.comb += [
+            both.eq(self.i.valid & self.r.valid),
+            Cat(unit.i.p.i).eq(Cat(elements(self.i.p, lanes, 1))),
+            Cat(unit.i.p.r).eq(Cat(elements(self.r.p, lanes, 1))),
+            unit.i.p.mask.eq(present(self.i.p, lanes)),
+            unit.i.p.last.eq(self.i.p.row_last),
+            unit.i.valid.eq(both),
+            self.i.ready.eq(both & unit.i.ready),
+            self.r.ready.eq(both & unit.i.ready),
+            unit.multiply.eq(self.multiply),
+            unit.i_zero.eq(self.i_zero),
+            unit.r_zero.eq(self.r_zero),
+            unit.i_multiplier.eq(self.i_multiplier),
+            unit.i_shift.eq(self.i_shift),
+            unit.r_multiplier.eq(self.r_multiplier),
+            unit.r_shift.eq(self.r_shift),
+            Cat(self.o.p.value).eq(Cat(unit.o.p.value)),
+            self.o.p.keep.eq(unit.o.p.mask),
+            self.o.valid.eq(unit.o.valid),
+            unit.o.ready.eq(self.o.ready),
+        ]
+        return m

@@ -1,0 +1,114 @@
+"""The configuration: presets, files, overrides, and every refusal."""
+
+import dataclasses
+
+import pytest
+
+from arch.config import PRESETS, Config, load
+
+
+def test_presets_are_what_their_names_say():
+    shapes = {name: (preset.rows, preset.cols) for name, preset in PRESETS.items()}
+    assert shapes["tiny"] == (4, 4)
+    assert shapes["small"] == (8, 8)
+    assert shapes["medium"] == (16, 16)
+    assert shapes["wide"] == (8, 16)
+    assert shapes["odd"] == (5, 3)
+    assert all(preset.name == name for name, preset in PRESETS.items())
+
+
+def test_overrides_change_only_what_they_name():
+    config = load("small", ["rows=7", "norm=false"])
+    assert config == PRESETS["small"].replace(rows=7, norm=False)
+
+
+def test_toml_round_trip(tmp_path):
+    path = tmp_path / "mine.toml"
+    config = PRESETS["odd"].replace(name="mine", lanes=3)
+    path.write_text(config.to_toml(), encoding="utf-8")
+    assert load(str(path)) == config
+
+
+def test_toml_starts_from_its_preset(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('preset = "odd"\nrows = 2\n', encoding="utf-8")
+    assert load(str(path)) == PRESETS["odd"].replace(name="mine", rows=2)
+
+
+def test_a_line_holds_every_kind_of_access():
+    config = Config(rows=5, cols=3, lanes=3, mem_width=16)
+    assert config.line_bytes == 8
+    assert config.lane_groups == 1
+    assert config.param_lines == 4
+
+
+def test_the_sum_width_is_tight():
+    config = Config(rows=1, cols=1, lanes=1, max_k=3, zero_points=False, operand_width=8)
+    worst = 3 * 128 * 128
+    assert worst < 1 << (config.sum_width - 1)
+    assert worst >= 1 << (config.sum_width - 2)
+
+
+def test_a_single_element_is_a_machine():
+    config = Config(rows=1, cols=1, lanes=1, mem_width=8, scratchpad_bytes=16)
+    assert config.line_bytes == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"rows": 0}, ValueError, "Field rows must be from 1 to 64, not 0"),
+        ({"rows": 2.5}, TypeError, "Field rows must be an integer, not 2.5"),
+        ({"rows": True}, TypeError, "Field rows must be an integer, not True"),
+        ({"norm": 1}, TypeError, "Field norm must be true or false, not 1"),
+        ({"name": 3}, TypeError, "Field name must be a string, not 3"),
+        ({"mem_width": 24}, ValueError, "Field mem_width must be a power of two, not 24"),
+        (
+            {"lanes": 9},
+            ValueError,
+            "Field lanes must be at most cols, but lanes is 9 and cols is 8",
+        ),
+        (
+            {"scratchpad_bytes": 16},
+            ValueError,
+            "Field scratchpad_bytes must give each bank at least two lines of 8 bytes, but "
+            "scratchpad_bytes is 16 and scratchpad_banks is 2",
+        ),
+        (
+            {"acc_width": 16},
+            ValueError,
+            "Field acc_width must be at least 28 so that a sum of max_k = 2048 products of 9-bit "
+            "operands cannot overflow, but acc_width is 16",
+        ),
+    ],
+)
+def test_refusals(changes, error, message):
+    with pytest.raises(error) as caught:
+        PRESETS["small"].replace(**changes)
+    assert str(caught.value) == message
+
+
+def test_unknown_fields_are_named():
+    known = ", ".join(sorted(field.name for field in dataclasses.fields(Config)))
+    with pytest.raises(ValueError, match="Unknown field 'row'") as caught:
+        load("small", ["row=7"])
+    assert str(caught.value) == f"Unknown field 'row'; known are {known}"
+
+
+@pytest.mark.parametrize(
+    ("source", "overrides", "message"),
+    [
+        (
+            "huge",
+            [],
+            "Unknown configuration 'huge'; use a TOML file or one of tiny, small, medium, wide, "
+            "odd",
+        ),
+        ("small", ["rows"], "An override must look like FIELD=VALUE, not 'rows'"),
+        ("none.toml", [], "Cannot read configuration none.toml: No such file or directory"),
+    ],
+)
+def test_unusable_sources(source, overrides, message):
+    with pytest.raises(ValueError, match=r".") as caught:
+        load(source, overrides)
+    assert str(caught.value) == message

@@ -1,0 +1,153 @@
+"""The proof that tokens order every hazard."""
+
+import pytest
+
+from arch.assembler import assemble
+from arch.config import PRESETS
+from arch.isa import pack
+from sim.checker import check
+
+CONFIG = PRESETS["small"]
+
+GOOD = """
+LOAD sp_addr=0 sp_stride=8 dram_stride=8 m=8 row_bytes=8 push=MATRIX
+LOAD dram_addr=64 sp_addr=64 sp_stride=8 dram_stride=8 m=8 row_bytes=8 push=MATRIX
+MATMUL a_addr=0 a_stride=8 b_addr=64 b_stride=8 m=8 k=8 n=8 pop=LOAD push=VECTOR
+DRAIN m=8 n=8 o_addr=128 o_stride=8 per_tensor pop=MATRIX push=STORE
+STORE dram_addr=128 dram_stride=8 sp_addr=128 sp_stride=8 m=8 row_bytes=8 pop=VECTOR
+HALT
+"""
+
+
+def errors(text: str, config=CONFIG) -> str:
+    with pytest.raises(ValueError, match=r".") as caught:
+        check(pack(assemble(text)), config)
+    return str(caught.value)
+
+
+def test_a_race_with_the_second_load_is_found():
+    assert errors(GOOD) == (
+        "MATMUL at word 16 reads sp without waiting for the write of LOAD at word 8"
+    )
+
+
+def test_a_program_with_enough_tokens_passes():
+    ordered = GOOD.replace("m=8 row_bytes=8 push=MATRIX\nLOAD", "m=8 row_bytes=8\nLOAD")
+    assert check(pack(assemble(ordered)), CONFIG) == 5
+
+
+def test_a_missing_token_is_found_for_each_kind_of_hazard():
+    drain = "DRAIN m=1 n=1 o_addr=0 per_tensor"
+    store = "STORE m=1 row_bytes=8"
+    load = "LOAD m=1 row_bytes=8"
+    for first, second, kind in (
+        (f"{drain}", f"{store}", "reads sp without waiting for the write of DRAIN"),
+        (f"{store}", f"{drain}", "writes sp without waiting for the read of STORE"),
+        (f"{load}", f"{drain}", "writes sp without waiting for the write of LOAD"),
+        (f"{store}", f"{load}", "reads dram without waiting for the write of STORE"),
+    ):
+        assert kind in errors(f"{first}\n{second}\nHALT")
+
+
+def test_accumulators_are_ordered_too():
+    text = "MATMUL m=1 k=1 n=1\nDRAIN m=1 n=1 o_addr=64 per_tensor\nHALT"
+    assert errors(text) == (
+        "DRAIN at word 15 reads acc without waiting for the write of MATMUL at word 0"
+    )
+
+
+def test_order_passes_through_other_engines():
+    text = """
+    LOAD m=1 row_bytes=8 push=MATRIX
+    MATMUL a_addr=8 b_addr=8 m=1 k=1 n=1 pop=LOAD push=STORE
+    STORE m=1 row_bytes=8 dram_addr=64 pop=MATRIX
+    HALT
+    """
+    assert check(pack(assemble(text)), CONFIG) == 3
+
+
+def test_loops_are_unrolled():
+    text = """
+    LOOP count=3
+    LOAD m=1 row_bytes=8 push=STORE
+    STORE m=1 row_bytes=8 dram_addr=64 pop=LOAD
+    ENDLOOP
+    HALT
+    """
+    assert errors(text) == (
+        "LOAD at word 2 writes sp without waiting for the read of STORE at word 10"
+    )
+
+
+def test_tokens_without_a_partner_are_refused():
+    assert errors("LOAD m=1 row_bytes=8 pop=STORE\nHALT") == (
+        "LOAD at word 0 waits for a token from STORE, but no earlier step pushes one"
+    )
+    assert errors("LOAD m=1 row_bytes=8 push=STORE\nHALT") == (
+        "Program leaves 1 tokens from LOAD to STORE behind"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("LOAD m=1 row_bytes=8", "Program runs past its last word, to word 8"),
+        ("LOOP count=0", "LOOP at word 0 must run at least once"),
+        ("ENDLOOP", "ENDLOOP at word 0 ends no loop"),
+        ("LOOP count=1\n" * 5, "LOOP at word 8 nests deeper than 4 levels"),
+        ("SET register=0", "SET at word 0 must write a register from 1 to 15, not 0"),
+        ("LOAD m=0 row_bytes=8", "LOAD at word 0 needs a positive m, not 0"),
+        (
+            "LOAD m=1 row_bytes=8 dram_addr=4",
+            "LOAD at word 0 reads external rows that do not start at multiples of 8",
+        ),
+        (
+            "LOAD m=1 row_bytes=8 sp_addr=32764",
+            "LOAD at word 0 writes a scratchpad row that crosses a bank of 32768 bytes",
+        ),
+        (
+            "LOAD m=2 row_bytes=8 sp_addr=65528 sp_stride=8",
+            "LOAD at word 0 writes sp from 65528 to 65543, but it has 65536",
+        ),
+        (
+            "MATMUL m=1 k=4096 n=1",
+            "MATMUL at word 0 sums k = 4096 products, but max_k is 2048",
+        ),
+        (
+            "MAP m=1 n=1 per_tensor wide_out table",
+            "MAP at word 0 cannot look up a table with a 16-bit output",
+        ),
+        (
+            "MAP m=1 n=1 per_tensor add",
+            "MAP at word 0 can add a residual only with a 16-bit output",
+        ),
+    ],
+)
+def test_steps_refused(text, message):
+    assert errors(text) == message
+
+
+@pytest.mark.parametrize(
+    ("unit", "text"),
+    [
+        ("softmax", "SOFTMAX m=1 n=1"),
+        ("norm", "NORM m=1 n=1"),
+        ("elementwise", "ADD m=1 n=1"),
+        ("tile_skip", "SCAN m=1 n=1"),
+        ("tile_skip", "LOAD m=1 row_bytes=8 masked"),
+        ("activation", "MAP m=1 n=1 table"),
+        ("b_transpose", "MATMUL m=1 k=1 n=1 b_transpose"),
+    ],
+)
+def test_absent_units_are_named(unit, text):
+    opcode = text.split()[0]
+    assert errors(text, CONFIG.replace(**{unit: False})) == (
+        f"{opcode} at word 0 needs the unit {unit}, which the configuration leaves out"
+    )
+
+
+def test_zero_points_need_their_field():
+    config = CONFIG.replace(zero_points=False)
+    assert errors("MATMUL m=1 k=1 n=1 a_zero=3", config) == (
+        "MATMUL at word 0 has a_zero 3, but zero_points is false"
+    )
