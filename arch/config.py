@@ -248,7 +248,7 @@ _RANGES = {
     "queue_depth": (1, 16),
 }
 
-_SMALL = Config(name="small")
+_SMALL = Config(name="small", lanes=8, scratchpad_banks=4)
 
 PRESETS = {
     preset.name: preset
@@ -259,6 +259,7 @@ PRESETS = {
             cols=4,
             lanes=1,
             scratchpad_bytes=16384,
+            scratchpad_banks=2,
             acc_depth=256,
             mem_width=32,
             program_depth=1024,
@@ -270,9 +271,8 @@ PRESETS = {
             name="medium",
             rows=16,
             cols=16,
-            lanes=8,
+            lanes=16,
             scratchpad_bytes=1 << 18,
-            scratchpad_banks=4,
             acc_depth=4096,
             mem_width=128,
             param_depth=512,
@@ -285,7 +285,6 @@ PRESETS = {
             cols=16,
             lanes=8,
             scratchpad_bytes=1 << 17,
-            scratchpad_banks=4,
             mem_width=128,
         ),
         _SMALL.replace(
@@ -294,6 +293,7 @@ PRESETS = {
             cols=3,
             lanes=2,
             scratchpad_bytes=32768,
+            scratchpad_banks=2,
             acc_depth=2048,
             mem_width=32,
         ),

@@ -71,8 +71,8 @@ def test_a_single_element_is_a_machine():
         (
             {"scratchpad_bytes": 16},
             ValueError,
-            "Field scratchpad_bytes must give each bank at least two lines of 8 bytes, but "
-            "scratchpad_bytes is 16 and scratchpad_banks is 2",
+            "Field scratchpad_bytes must give each bank at least two lines of 16 bytes, but "
+            "scratchpad_bytes is 16 and scratchpad_banks is 4",
         ),
         (
             {"acc_width": 16},

@@ -103,7 +103,7 @@ def test_tokens_without_a_partner_are_refused():
         ),
         (
             "LOAD m=1 row_bytes=8 sp_addr=32764",
-            "LOAD at word 0 writes a scratchpad row that crosses a bank of 32768 bytes",
+            "LOAD at word 0 writes a scratchpad row that crosses a bank of 16384 bytes",
         ),
         (
             "LOAD m=2 row_bytes=8 sp_addr=65528 sp_stride=8",
