@@ -1,0 +1,47 @@
+"""How arrays lie in external memory and scratchpad."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.config import Config
+
+Bytes = NDArray[np.uint8]
+PARAM_BYTES = 9
+
+
+def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
+    """Return rows [m, bytes] each padded to whole external words, and their stride in bytes."""
+    stride = -(-data.shape[1] // config.mem_bytes) * config.mem_bytes
+    padded = np.zeros((data.shape[0], stride), np.uint8)
+    padded[:, : data.shape[1]] = data
+    return padded.tobytes(), stride
+
+
+def param_words(
+    bias: NDArray[np.int64],
+    multiplier: NDArray[np.int64],
+    shift: NDArray[np.int64],
+    config: Config,
+    *,
+    by_tile: bool,
+) -> Bytes:
+    """Return the parameter words of n columns as the scratchpad holds them, [words, bytes].
+
+    With ``by_tile`` they are in DRAIN's order, where every tile column starts a new word;
+    otherwise column j is lane j % lanes of word j // lanes.
+    """
+    n, lanes = len(bias), config.lanes
+    columns = np.arange(n)
+    if by_tile:
+        inside = columns % config.cols
+        word = columns // config.cols * config.lane_groups + inside // lanes
+        lane = inside % lanes
+    else:
+        word, lane = np.divmod(columns, lanes)
+    words = np.zeros((int(word[-1]) + 1, config.param_lines * config.line_bytes), np.uint8)
+    entry = np.zeros((n, PARAM_BYTES), np.uint8)
+    entry[:, 0:4] = bias.astype("<i4").view(np.uint8).reshape(n, 4)
+    entry[:, 4:8] = multiplier.astype("<i4").view(np.uint8).reshape(n, 4)
+    entry[:, 8] = shift.astype(np.int8).view(np.uint8)
+    words[word[:, None], lane[:, None] * PARAM_BYTES + np.arange(PARAM_BYTES)] = entry
+    return words
