@@ -1,0 +1,149 @@
+"""What a component's ports and parameters mean, read from its signature and docstrings."""
+
+import enum
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from amaranth.hdl import Shape
+from amaranth.lib import data, stream, wiring
+
+from arch.config import Config
+
+_IMPLICIT = {
+    "clk": "clock; everything happens at its rising edge",
+    "rst": "reset, synchronous, active high",
+}
+
+
+def summary(thing: object) -> str:
+    """Return the first sentence of a docstring on one line, without its full stop."""
+    sentences = _sentences(_doc(thing))
+    return sentences[0].rstrip(".") if sentences else ""
+
+
+def parameters(component: wiring.Component) -> dict[str, str]:
+    """Return the constructor's parameters that the component kept, as texts; a Config as none."""
+    found = {}
+    for name in inspect.signature(type(component)).parameters:
+        value = getattr(component, name, getattr(component, f"_{name}", None))
+        text = _parameter(value)
+        if text is not None:
+            found[name] = text
+    return found
+
+
+def configuration(component: wiring.Component) -> Config | None:
+    """Return the configuration that a component was made from, where it kept one."""
+    for name in ("config", "_config"):
+        value = getattr(component, name, None)
+        if isinstance(value, Config):
+            return value
+    return None
+
+
+def meanings(component: wiring.Component) -> dict[str, str]:
+    """Return what each port means, by its flat name; clock and reset included."""
+    found = dict(_IMPLICIT)
+    for path, text in _walk(component.signature, _doc(type(component)), ()):
+        found["__".join(path)] = text
+    return found
+
+
+def ports(component: wiring.Component) -> list[dict[str, Any]]:
+    """Return each port's name, direction, width in bits, signedness, meaning and bit fields."""
+    texts = meanings(component)
+    result = []
+    for path, member, _ in component.signature.flatten(component):
+        name = "__".join(map(str, path))
+        shape = Shape.cast(member.shape)
+        entry: dict[str, Any] = {
+            "name": name,
+            "direction": "input" if member.flow == wiring.In else "output",
+            "width": shape.width,
+            "signed": shape.signed,
+            "meaning": texts.get(re.sub(r"__\d+", "", name), ""),
+        }
+        fields = list(_fields(member.shape, "", 0))
+        if fields:
+            entry["fields"] = fields
+        if shape.width:
+            result.append(entry)
+    return result
+
+
+def _doc(thing: object) -> str:
+    """Return a thing's own docstring, not one that it inherits."""
+    return inspect.cleandoc(thing.__doc__ or "")
+
+
+def _sentences(text: str) -> list[str]:
+    first = text.split("\n\n")
+    return [
+        sentence
+        for paragraph in first
+        for sentence in re.split(r"(?<=\.)\s+(?=[A-Z`])", " ".join(paragraph.split()))
+        if sentence
+    ]
+
+
+def _mention(text: str, name: str) -> str:
+    """Return the sentence of a docstring that speaks of a name, or nothing."""
+    for sentence in _sentences(text):
+        if f"``{name}``" in sentence:
+            return sentence.replace("``", "").rstrip(".")
+    return ""
+
+
+def _walk(
+    signature: wiring.Signature, doc: str, path: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    for name, member in signature.members.items():
+        here = (*path, name)
+        said = _mention(doc, name)
+        if member.is_port:
+            yield here, said
+        elif isinstance(member.signature, stream.Signature):
+            yield (*here, "payload"), said or "what the stream carries"
+            yield (*here, "valid"), f"{name} offers a payload"
+            yield (*here, "ready"), f"the payload of {name} is taken at the next clock edge"
+        else:
+            own = _doc(type(member.signature))
+            yield from _walk(member.signature, own, here)
+
+
+def _fields(shape: Any, prefix: str, offset: int) -> Iterator[dict[str, Any]]:
+    """Yield the bit fields of a layout; arrays as one field with a count."""
+    if isinstance(shape, data.ArrayLayout):
+        element = Shape.cast(shape.elem_shape)
+        yield {
+            "name": prefix or "element",
+            "offset": offset,
+            "width": element.width,
+            "signed": element.signed,
+            "count": shape.length,
+        }
+    elif isinstance(shape, data.StructLayout):
+        for name, field in shape:
+            inner = f"{prefix}.{name}" if prefix else name
+            if isinstance(field.shape, data.Layout):
+                yield from _fields(field.shape, inner, offset + field.offset)
+            else:
+                yield {
+                    "name": inner,
+                    "offset": offset + field.offset,
+                    "width": field.width,
+                    "signed": Shape.cast(field.shape).signed,
+                }
+
+
+def _parameter(value: object) -> str | None:
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, bool | int | str | Shape):
+        return str(value) if isinstance(value, Shape) else repr(value)
+    if isinstance(value, tuple | list) and all(isinstance(item, int) for item in value):
+        text = repr(list(value))
+        return text if len(text) <= 60 else None
+    return None
