@@ -5,7 +5,7 @@ from arch.isa import __doc__ as _isa_summary
 
 _HEAD = """# Instruction set
 
-This page is made from `arch/isa.py` by `celosia manual`.
+This page is made from `arch/isa.py`: `python -m arch.manual > docs/isa.md`.
 
 """
 
@@ -34,3 +34,7 @@ def _section(definition: Definition) -> str:
         flags = (f"`{name}` (bit {bit})" for bit, name in enumerate(definition.flags))
         lines.append(f"Flags: {', '.join(flags)}.\n")
     return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(manual(), end="")
