@@ -67,8 +67,13 @@ class GemmProgram:
     m: int
     n: int
 
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of the stored result."""
+        return self.m * self.result_stride
+
     def result(self, read: bytes) -> Ints:
-        """Return C [m, n] from the ``m * result_stride`` bytes at ``result_addr``."""
+        """Return C [m, n] from the ``result_bytes`` bytes at ``result_addr``."""
         rows = np.frombuffer(read, np.int8).reshape(self.m, self.result_stride)
         return rows[:, : self.n].astype(np.int64)
 

@@ -30,27 +30,25 @@ class _History:
         self.written: Clock = np.zeros((_ENGINES, cells), np.int64)
 
 
-class _Memories:
-    """Histories of all memories; external memory is kept in words as far as it is touched."""
+class Memories:
+    """Who touched which cell of any memory last; external memory is kept in words."""
 
     def __init__(self, config: Config):
         self._config = config
         self._histories: dict[Memory, _History] = {}
 
-    def cells(self, region: Region) -> NDArray[np.int64]:
+    def _cells(self, region: Region) -> NDArray[np.int64]:
         if region.memory != "dram":
             return region.cells().ravel()
         width = self._config.mem_bytes
         words = -(-region.count // width)
-        return (
-            Region("dram", region.addr // width, region.stride // width, region.m, words)
-            .cells()
-            .ravel()
-        )
+        addr, stride = region.addr // width, region.stride // width
+        return Region("dram", addr, stride, region.m, words).cells().ravel()
 
-    def history(self, memory: Memory, highest: int) -> _History:
-        size = sizes(self._config)[memory] if memory != "dram" else highest + 1
+    def _history(self, memory: Memory, highest: int) -> _History:
+        """Return a memory's history, grown to hold at least the highest cell."""
         history = self._histories.get(memory)
+        size = highest + 1 if memory == "dram" else sizes(self._config)[memory]
         if history is None:
             history = self._histories[memory] = _History(size)
         elif history.read.shape[1] < size:
@@ -59,6 +57,21 @@ class _Memories:
             grown.written[:, : history.written.shape[1]] = history.written
             history = self._histories[memory] = grown
         return history
+
+    def latest(self, region: Region, *, writes_only: bool) -> Clock:
+        """Return the last step of each engine, [engines], that wrote, or also read, a cell."""
+        cells = self._cells(region)
+        history = self._history(region.memory, int(cells.max()))
+        latest: Clock = history.written[:, cells].max(axis=1)
+        if writes_only:
+            return latest
+        return np.asarray(np.maximum(latest, history.read[:, cells].max(axis=1)))
+
+    def note(self, region: Region, engine: Engine, count: int, *, writing: bool) -> None:
+        """Note that step ``count`` of an engine read or wrote a region."""
+        cells = self._cells(region)
+        history = self._history(region.memory, int(cells.max()))
+        (history.written if writing else history.read)[engine, cells] = count
 
 
 def check(
@@ -72,7 +85,7 @@ def check(
     Raises :class:`ValueError` where a step could not run on the configuration, waits for a token
     that no earlier step pushes, leaves a token behind, or races with a step of another engine.
     """
-    memories = _Memories(config)
+    memories = Memories(config)
     tokens: dict[tuple[Engine, Engine], deque[Clock]] = {
         (source, sink): deque() for source in Engine for sink in Engine
     }
@@ -108,24 +121,29 @@ def _check_hazards(
     step: Step,
     clock: Clock,
     count: int,
-    memories: _Memories,
+    memories: Memories,
     config: Config,
     seen: Mapping[tuple[Engine, int], Step],
 ) -> None:
     for writing, found in enumerate(regions(step, config)):
         for region in found:
-            cells = memories.cells(region)
-            history = memories.history(region.memory, int(cells.max()))
-            for engine in Engine:
-                if engine == step.engine:
-                    continue
-                kinds = [("write", history.written)] + [("read", history.read)] * writing
-                for kind, last in kinds:
-                    latest = int(last[engine, cells].max())
-                    if latest > clock[engine]:
-                        verb = "writes" if writing else "reads"
-                        raise ValueError(
-                            f"{step} {verb} {region.memory} without waiting for the {kind} of "
-                            f"{seen[engine, latest]}"
-                        )
-            (history.written if writing else history.read)[step.engine, cells] = count
+            _check_region(step, region, bool(writing), clock, memories, seen)
+            memories.note(region, step.engine, count, writing=bool(writing))
+
+
+def _check_region(
+    step: Step,
+    region: Region,
+    writing: bool,
+    clock: Clock,
+    memories: Memories,
+    seen: Mapping[tuple[Engine, int], Step],
+) -> None:
+    for kind, writes_only in [("write", True)] + [("read", False)] * writing:
+        latest = memories.latest(region, writes_only=writes_only)
+        for engine in Engine:
+            if engine != step.engine and latest[engine] > clock[engine]:
+                raise ValueError(
+                    f"{step} {'writes' if writing else 'reads'} {region.memory} without waiting "
+                    f"for the {kind} of {seen[engine, int(latest[engine])]}"
+                )

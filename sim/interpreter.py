@@ -117,7 +117,9 @@ class Interpreter:
         word = step["params"] + first + group
         return self.bias[word, lane], self.multiplier[word, lane], self.shift[word, lane]
 
-    def _epilogue(self, step: Step, values: Ints, keep: Ints | None = None, first: int = 0) -> None:
+    def _epilogue(
+        self, step: Step, values: Ints, keep: NDArray[np.bool_] | None = None, first: int = 0
+    ) -> None:
         """Requantize values [m, n] and write them: equation (2).
 
         Where ``keep`` [m, n] is 0, the output is its zero point.
@@ -134,7 +136,8 @@ class Interpreter:
         if "table" in flags:
             out = self.tables[step["table"]][out + 128]
         if "add" in flags and step.opcode != Opcode.NORM:
-            out = saturate16(out + self._read(step, "r", *out.shape, wide=True)).astype(np.int64)
+            m, n = out.shape
+            out = saturate16(out + self._read(step, "r", m, n, wide=True)).astype(np.int64)
         self._written.append(self._write(step, "o", out, wide))
 
     def _retire(self) -> None:

@@ -1,0 +1,22 @@
+"""Golden model of the power of two with a negative exponent."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.functions import OCTAVE_FRACTION, OCTAVE_LIMIT, octave_table
+
+_TABLE = octave_table()
+
+
+def octave_exponential(distance: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return mantissa and shift with ``2**(-distance / 256)`` about ``mantissa * 2**(-16-shift)``.
+
+    ``distance`` holds integers from 0 to 65,535 of any shape. The mantissa is the table's, from
+    ``2**15`` to ``2**16``, or 0 from 32 octaves on; the shift is the whole octaves modulo 32.
+    """
+    distance = np.asarray(distance, dtype=np.int64)
+    octaves = distance >> OCTAVE_FRACTION
+    mantissa = _TABLE[distance & ((1 << OCTAVE_FRACTION) - 1)]
+    return np.where(octaves < OCTAVE_LIMIT, mantissa, 0), octaves % OCTAVE_LIMIT

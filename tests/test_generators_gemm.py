@@ -1,0 +1,110 @@
+"""Products as programs: the golden machine against plain NumPy, on every preset."""
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from generators.gemm import Gemm, compile_gemm
+from sim.checker import check
+from sim.interpreter import Interpreter
+from sim.requantize import requantize
+
+
+def random_gemm(rng, m, k, n, **flags) -> Gemm:
+    a, b = rng.integers(-128, 128, (m, k)), rng.integers(-128, 128, (k, n))
+    return Gemm(
+        a=a.T if flags.get("a_transpose") else a,
+        b=b.T if flags.get("b_transpose") else b,
+        bias=rng.integers(-1000, 1000, n),
+        multiplier=rng.integers(1 << 30, 1 << 31, n),
+        shift=rng.integers(-11, -6, n),
+        a_zero=int(rng.integers(-128, 128)),
+        b_zero=int(rng.integers(-128, 128)),
+        o_zero=int(rng.integers(-128, 128)),
+        **flags,
+    )
+
+
+def run_case(gemm: Gemm, config) -> None:
+    program = compile_gemm(gemm, config)
+    machine = Interpreter(config)
+    machine.write_memory(0, program.image)
+    machine.load_program(program.words)
+    for pc in (program.load_pc, program.compute_pc, program.store_pc):
+        check(program.words, config, pc)
+        machine.start(pc)
+    found = program.result(machine.read_memory(program.result_addr, program.result_bytes))
+    a = (gemm.a.T if gemm.a_transpose else gemm.a) - gemm.a_zero
+    b = (gemm.b.T if gemm.b_transpose else gemm.b) - gemm.b_zero
+    expected = requantize(a @ b, gemm.bias, gemm.multiplier, gemm.shift, gemm.o_zero, -128, 127)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (17, 23, 5), (33, 40, 29)])
+def test_products_are_exact(preset, shape):
+    rng = np.random.default_rng(5)
+    for transposes in range(4):
+        flags = {"a_transpose": bool(transposes & 1), "b_transpose": bool(transposes & 2)}
+        for skip in (False, True):
+            run_case(random_gemm(rng, *shape, skip_zero_tiles=skip, **flags), preset)
+
+
+def test_zero_tiles_do_not_change_the_result():
+    rng = np.random.default_rng(6)
+    gemm = random_gemm(rng, 24, 32, 24, skip_zero_tiles=True)
+    gemm.a[8:16, 8:24] = gemm.a_zero
+    gemm.b[:16, :8] = gemm.b_zero
+    gemm.b[24:, 16:] = gemm.b_zero
+    config = PRESETS["small"]
+    run_case(gemm, config)
+    program = compile_gemm(gemm, config)
+    machine = Interpreter(config)
+    machine.write_memory(0, program.image)
+    machine.load_program(program.words)
+    machine.start(program.load_pc)
+    report = machine.start(program.compute_pc)
+    # Three row blocks of 12 tiles less the 3 zero ones of B; two zero tiles of the middle block of
+    # A meet 2 and 3 tiles of B that are kept.
+    tiles = 3 * (12 - 3) - (2 + 3)
+    assert report.counters["macs"] == tiles * 8 * 8 * 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape", "message"),
+    [
+        (
+            {"max_k": 16},
+            (1, 17, 1),
+            "A sum of k = 17 products could overflow the accumulator: max_k is 16",
+        ),
+        (
+            {"b_transpose": False},
+            (1, 1, 1),
+            "The product has b_transpose, which configuration small lacks",
+        ),
+        ({"tile_skip": False}, (1, 1, 1), "Skipping zero tiles needs tile_skip, which small lacks"),
+        ({"mask_depth": 2}, (1, 1, 1), "The product needs 3 mask bits, but mask_depth is 2"),
+        (
+            {"param_depth": 1},
+            (1, 1, 9),
+            "The product needs 2 parameter words, but param_depth is 1",
+        ),
+        (
+            {"program_depth": 16},
+            (1, 1, 1),
+            "The product needs a program of 85 words, but program_depth is 16",
+        ),
+        (
+            {"scratchpad_bytes": 1024},
+            (20, 20, 1),
+            "Tensor A of 400 bytes does not fit a scratchpad bank of 256 bytes beside the other "
+            "operands",
+        ),
+    ],
+)
+def test_refusals(changes, shape, message):
+    gemm = random_gemm(np.random.default_rng(7), *shape, b_transpose=True, skip_zero_tiles=True)
+    with pytest.raises(ValueError, match=r".") as caught:
+        compile_gemm(gemm, PRESETS["small"].replace(**changes))
+    assert str(caught.value) == message
