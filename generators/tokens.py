@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from arch.config import Config
-from arch.isa import Engine, Instruction, pack
+from arch.isa import Engine, Instruction, Opcode, pack
 from sim.checker import Memories
 from sim.flow import run
 from sim.regions import check_step, regions
@@ -31,7 +31,7 @@ def insert_tokens(program: Sequence[Instruction], config: Config) -> list[Instru
     places = [
         i for i, instruction in enumerate(program) if instruction.definition.engine is not None
     ]
-    for place, step in zip(places, run(pack(list(program)), 0), strict=True):
+    for place, step in zip(places, run(pack([*program, Instruction(Opcode.HALT)])), strict=True):
         check_step(step, config)
         clock = clocks[step.engine].copy()
         latest = np.zeros(engines, np.int64)

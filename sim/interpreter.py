@@ -96,7 +96,7 @@ class Interpreter:
 
     def _write(self, step: Step, name: str, values: Ints, wide: bool) -> int:
         """Write rows of elements to the scratchpad and return the signature of the bytes."""
-        data = values.astype("<i2" if wide else np.int8).view(np.uint8)  # [m, bytes]
+        data = np.ascontiguousarray(values, "<i2" if wide else np.int8).view(np.uint8)  # [m, bytes]
         addr, stride = step[f"{name}_addr"], step[f"{name}_stride"]
         cells = Region("sp", addr, stride, *data.shape).cells()
         self.sp[cells] = data

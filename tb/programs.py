@@ -1,0 +1,314 @@
+"""Random programs: every instruction that a configuration has, with random shapes and places."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, Instruction, Opcode, pack
+from generators.layout import param_words, rows_image
+from generators.tokens import insert_tokens
+from sim.flow import run
+from sim.regions import check_step, regions
+
+IMAGE_ROWS = 96
+MAX_M = 10
+MAX_K = 40
+
+
+@dataclass(frozen=True)
+class RandomProgram:
+    """Words, the external memory they start from, and the bytes of it that they may change."""
+
+    words: list[int]
+    image: bytes
+    result_addr: int
+    result_bytes: int
+
+
+@dataclass
+class _Maker:
+    """Makes instructions that fit the configuration."""
+
+    config: Config
+    rng: np.random.Generator
+    row_bytes: int
+    result_addr: int
+    filled: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def below(self, high: int) -> int:
+        return int(self.rng.integers(high))
+
+    def size(self, high: int) -> int:
+        return 1 + self.below(max(1, high))
+
+    def zero(self, allowed: bool = True) -> int:
+        bound = self.config.operand_max
+        return int(self.rng.integers(-bound - 1, bound + 1)) if allowed else 0
+
+    def matrix(self, name: str, m: int, row: int) -> dict[str, int]:
+        """Place m rows of ``row`` bytes anywhere that no row crosses a bank."""
+        config = self.config
+        stride = row + self.below(8)
+        span = stride * (m - 1) + row
+        bank = self.below(config.scratchpad_banks) * config.bank_bytes
+        addr = bank + self.below(config.bank_bytes - span + 1)
+        return {f"{name}_addr": addr, f"{name}_stride": stride}
+
+    def shape(self, wide: bool) -> tuple[int, int]:
+        """Return m and n such that a matrix takes at most a quarter of a bank."""
+        quarter = self.config.bank_bytes // 4 // (2 if wide else 1)
+        n = self.size(min(MAX_K, self.config.max_row, quarter // 2))
+        m = self.size(min(MAX_M, quarter // (n + 8)))
+        return m, n
+
+    def flags(self, opcode: Opcode, likely: float = 0.4) -> set[str]:
+        return {
+            flag for flag in DEFINITIONS[opcode].flags if self.rng.random() < likely
+        } - self._absent()
+
+    def _absent(self) -> set[str]:
+        config = self.config
+        absent = {"resident"} if config.weight_depth < 3 else set()
+        for unit, names in (
+            ("a_transpose", {"a_transpose"}),
+            ("b_transpose", {"b_transpose"}),
+            ("tile_skip", {"masked", "a_masked", "b_masked"}),
+            ("activation", {"table"}),
+        ):
+            if not getattr(config, unit):
+                absent |= names
+        return absent
+
+    def matmul(self) -> Instruction:
+        config = self.config
+        k = self.size(min(MAX_K, config.max_k))
+        m = self.size(min(MAX_M, config.acc_depth // 4))
+        n = self.size(min(4, config.acc_depth // 4 // m) * config.cols)
+        acc_addr = self.below(4) * (config.acc_depth // 4)
+        m, n = self.filled.get(acc_addr, (m, n))
+        flags = self.flags(Opcode.MATMUL)
+        kt, nt = -(-k // config.rows), -(-n // config.cols)
+        if kt * nt + 2 > config.weight_depth:
+            flags -= {"resident"}
+        operands = {
+            **self.matrix("a", *((k, m) if "a_transpose" in flags else (m, k))),
+            **self.matrix("b", *((n, k) if "b_transpose" in flags else (k, n))),
+            "acc_addr": acc_addr,
+            "acc_stride": m,
+            "m": m,
+            "k": k,
+            "n": n,
+            "a_zero": self.zero(config.zero_points),
+            "b_zero": self.zero(config.zero_points),
+            "slot": 2,
+        }
+        if kt * nt <= config.mask_depth:
+            operands["a_mask"] = self.below(config.mask_depth - kt + 1)
+            operands["b_mask"] = self.below(config.mask_depth - kt * nt + 1)
+        else:
+            flags -= {"a_masked", "b_masked"}
+        self.filled[acc_addr] = (m, n)
+        return Instruction(Opcode.MATMUL, operands, frozenset(flags))
+
+    def preload(self) -> Instruction:
+        config = self.config
+        room = config.weight_depth - 2
+        k = self.size(min(MAX_K, room * config.rows))
+        n = self.size(min(MAX_K, room // -(-k // config.rows) * config.cols))
+        flags = self.flags(Opcode.PRELOAD)
+        operands = {
+            **self.matrix("b", *((n, k) if "b_transpose" in flags else (k, n))),
+            "k": k,
+            "n": n,
+            "b_zero": self.zero(config.zero_points),
+            "slot": 2,
+        }
+        return Instruction(Opcode.PRELOAD, operands, frozenset(flags))
+
+    def drain(self) -> Instruction:
+        acc_addr = int(self.rng.choice([*self.filled]))
+        m, n = self.filled.pop(acc_addr)
+        flags = self._output_flags(self.flags(Opcode.DRAIN))
+        operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
+        return Instruction(Opcode.DRAIN, operands, frozenset(flags))
+
+    def _output_flags(self, flags: set[str]) -> set[str]:
+        if "wide_out" in flags:
+            return flags - {"table"}
+        return flags - {"add"}
+
+    def _output(self, m: int, n: int, flags: set[str]) -> dict[str, int]:
+        return {
+            **self.matrix("o", m, 2 * n if "wide_out" in flags else n),
+            **self.matrix("r", m, 2 * n),
+            "o_zero": self.zero(),
+            "m": m,
+            "n": n,
+            "params": self.below(2),
+            "table": self.below(self.config.table_slots),
+        }
+
+    def row_step(self, opcode: Opcode) -> Instruction:
+        """Make MAP, SOFTMAX, NORM, ADD or MUL."""
+        flags = self._output_flags(self.flags(opcode))
+        if opcode == Opcode.NORM and self.rng.random() < 0.5:
+            flags |= {"add"}
+        m, n = self.shape(wide=True)
+        operands = self._output(m, n, flags)
+        wide = opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
+        operands |= self.matrix("i", m, 2 * n if wide else n)
+        operands |= self.matrix("s", m, 2 * n)
+        if opcode == Opcode.SOFTMAX:
+            operands |= {
+                "start": int(self.rng.integers(-3, 4)),
+                "start_step": int(self.rng.integers(-1, 2)),
+                "limit": self.size(n + 3),
+                "limit_step": int(self.rng.integers(-1, 2)),
+                "diagonal": int(self.rng.integers(-2, n)),
+                "diagonal_value": int(self.rng.integers(-(1 << 24), 1 << 24)),
+            }
+        if opcode == Opcode.NORM:
+            operands |= {"eps_low": self.below(1 << 27), "eps_high": self.below(4)}
+        operands |= {"i_zero": self.zero(), "r_zero": self.zero()}
+        known = DEFINITIONS[opcode].operands
+        operands = {name: value for name, value in operands.items() if name in known}
+        return Instruction(opcode, operands, frozenset(flags))
+
+    def mover(self, opcode: Opcode) -> Instruction:
+        config = self.config
+        flags = self.flags(opcode)
+        m = self.size(MAX_M)
+        row = self.size(min(self.row_bytes, config.bank_bytes // 4 // m))
+        first = self.below(IMAGE_ROWS - m + 1) * self.row_bytes
+        if opcode == Opcode.STORE:
+            first += self.result_addr
+        operands = {
+            "dram_addr": first,
+            "dram_stride": self.row_bytes,
+            **self.matrix("sp", m, row),
+            "m": m,
+            "row_bytes": row,
+            "mask": self.below(config.mask_depth - min(m, config.mask_depth) + 1),
+        }
+        if m > config.mask_depth:
+            flags -= {"masked"}
+        return Instruction(opcode, operands, frozenset(flags))
+
+    def fill(self, opcode: Opcode) -> Instruction:
+        config = self.config
+        if opcode == Opcode.TABLE:
+            addr = self.below(config.scratchpad_bytes - 255)
+            operands = {"i_addr": addr, "table": self.below(config.table_slots)}
+        elif opcode == Opcode.MASK:
+            n = self.size(min(40, config.mask_depth))
+            operands = {
+                "i_addr": self.below(config.scratchpad_bytes - n + 1),
+                "n": n,
+                "mask": self.below(config.mask_depth - n + 1),
+            }
+        else:
+            m, n = self.shape(wide=False)
+            tiles = -(-n // config.rows)
+            operands = {
+                **self.matrix("i", m, n),
+                "i_zero": self.zero(),
+                "m": m,
+                "n": n,
+                "mask": self.below(config.mask_depth - tiles + 1),
+            }
+        return Instruction(opcode, operands)
+
+    def fits(self, instruction: Instruction) -> bool:
+        """Tell whether a step is admissible and overwrites nothing that it reads."""
+        words = pack([instruction, Instruction(Opcode.HALT)])
+        for step in run(words):
+            try:
+                check_step(step, self.config)
+            except ValueError:
+                return False
+            reads, writes = regions(step, self.config)
+            read = [region.cells().ravel() for region in reads if region.memory == "sp"]
+            written = [region.cells().ravel() for region in writes if region.memory == "sp"]
+            for index, cells in enumerate(written):
+                others = read + written[index + 1 :]
+                if any(np.intersect1d(cells, other).size for other in others):
+                    return False
+        return True
+
+    def any(self) -> Instruction:
+        """Make one instruction of a kind that the configuration has."""
+        config = self.config
+        makers = [
+            self.matmul,
+            lambda: self.row_step(Opcode.MAP),
+            lambda: self.mover(Opcode.LOAD),
+            lambda: self.mover(Opcode.STORE),
+        ]
+        makers += [self.drain] * 2 if self.filled else []
+        makers += [self.preload] if config.weight_depth > 2 else []
+        for unit, opcodes in (
+            ("softmax", (Opcode.SOFTMAX,)),
+            ("norm", (Opcode.NORM,)),
+            ("elementwise", (Opcode.ADD, Opcode.MUL)),
+        ):
+            if getattr(config, unit):
+                makers += [lambda opcode=opcode: self.row_step(opcode) for opcode in opcodes]
+        for unit, opcodes in (
+            ("activation", (Opcode.TABLE,)),
+            ("tile_skip", (Opcode.MASK, Opcode.SCAN)),
+        ):
+            if getattr(config, unit):
+                makers += [lambda opcode=opcode: self.fill(opcode) for opcode in opcodes]
+        return makers[self.below(len(makers))]()
+
+
+def _head(config: Config, rng: np.random.Generator, addr: int) -> tuple[list[Instruction], bytes]:
+    """Return the loading of random parameters that lie at an external address."""
+    room = config.bank_bytes // (config.param_lines * config.line_bytes)
+    columns = min(config.param_depth, room, 64) * config.lanes
+    shifts = rng.integers(-20, 3, columns)
+    shifts[: 3 * config.lanes] -= 2  # ADD's inputs are never shifted left
+    params = param_words(
+        rng.integers(-(1 << 20), 1 << 20, columns),
+        rng.integers(1 << 29, 1 << 31, columns),
+        shifts,
+        config,
+        by_tile=False,
+    )
+    data, stride = rows_image(params, config)
+    load = {"dram_addr": addr, "dram_stride": stride, "sp_stride": params.shape[1]}
+    load |= {"m": len(params), "row_bytes": params.shape[1]}
+    return [
+        Instruction(Opcode.LOAD, load),
+        Instruction(Opcode.PARAMS, {"n": len(params)}),
+    ], data
+
+
+def random_program(config: Config, rng: np.random.Generator, steps: int) -> RandomProgram:
+    """Return a program of ``steps`` random instructions between its loading and its drains.
+
+    The external memory and, from it, parts of the scratchpad are random, a fifth of it zeros.
+    """
+    row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes
+    data = rng.integers(0, 256, (IMAGE_ROWS, row_bytes)).astype(np.uint8)
+    data[rng.random(data.shape) < 0.2] = 0
+    program, params = _head(config, rng, data.size)
+    image = data.tobytes() + params
+    maker = _Maker(config, rng, row_bytes, len(image))
+    while len(program) < 14 + steps:
+        filled = dict(maker.filled)
+        instruction = maker.mover(Opcode.LOAD) if len(program) < 14 else maker.any()
+        if maker.fits(instruction):
+            program.append(instruction)
+        else:
+            maker.filled = filled
+    while maker.filled:
+        filled = dict(maker.filled)
+        instruction = maker.drain()
+        if maker.fits(instruction):
+            program.append(instruction)
+        else:
+            maker.filled = filled
+    words = pack([*insert_tokens(program, config), Instruction(Opcode.HALT)])
+    return RandomProgram(words, image, maker.result_addr, IMAGE_ROWS * row_bytes)
