@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from hdl.ports import WritePort
 from hdl.requantize import Requantizer
-from hdl.table import LookupTable
+from hdl.table import TABLE_LATENCY, LookupTable, table_write_signature
 from hdl.walker import Walker, walk_layout
 
 PARAM_BYTES = 9
@@ -87,7 +87,7 @@ class Epilogue(wiring.Component):
         members = {
             "i": In(stream.Signature(value)),
             "residual": In(stream.Signature(data.ArrayLayout(signed(16), lanes))),
-            "slot": In(range(config.table_slots)),
+            "slot": In((config.table_slots - 1).bit_length()),
             "param_walk": In(walk_layout(self._param_addr_width)),
             "param_addr": Out((config.param_depth - 1).bit_length()),
             "param_en": Out(1),
@@ -96,7 +96,7 @@ class Epilogue(wiring.Component):
             "write": Out(WritePort(config)),
         }
         if config.activation:
-            members["table_write"] = In(LookupTable.write_signature(config.table_slots))
+            members["table_write"] = In(table_write_signature(config.table_slots))
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -161,7 +161,7 @@ class Epilogue(wiring.Component):
                     m.d.sync += plain.eq(y[lane])
                 looked.append(Mux(self.look_up, table.value[lane], plain))
             y = looked
-            (valid,) = self._delay(m, en, (valid,), table.latency)
+            (valid,) = self._delay(m, en, (valid,), TABLE_LATENCY)
 
         self._write(m, en, valid, y, places)
         return m

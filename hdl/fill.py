@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from hdl.ports import MaskWritePort
 from hdl.reader import beat_layout
-from hdl.table import LookupTable
+from hdl.table import table_write_signature
 
 
 class Fill(wiring.Component):
@@ -38,7 +38,7 @@ class Fill(wiring.Component):
             "param_line": Out(range(config.param_lines)),
         }
         if config.activation:
-            members["table_write"] = Out(LookupTable.write_signature(config.table_slots))
+            members["table_write"] = Out(table_write_signature(config.table_slots))
         if config.tile_skip:
             members["mask_write"] = Out(MaskWritePort(config))
         super().__init__(members)
