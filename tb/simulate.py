@@ -12,7 +12,7 @@ from amaranth.hdl import Value
 from amaranth.lib.wiring import Component, In
 
 from generators.verilog import to_verilog
-from tb.toolchain import BUILD, ROOT, cached, check_simulator, digest, environment, run
+from tb.toolchain import BUILD, ROOT, Runtime, cached, check_simulator, digest, environment, run
 
 _TIMESCALE = ("1ns", "1ps")
 _BUILD_ARGS = {
@@ -102,10 +102,13 @@ def _build(verilog: str, simulator: str, waves: bool, timeout: float) -> Path:
         source.write_text(verilog, encoding="utf-8")
         places = {"sources": [str(source)], "build_dir": str(folder)}
         what = f"Build for {simulator}"
+        runtime.lend(folder)
         _run_job(folder, simulator, "build", arguments | places, what, timeout, {})
+        runtime.keep(folder)
 
-    key = digest(verilog, simulator, json.dumps(arguments), environment().get("MAKEFLAGS", ""))
-    return cached("cocotb", key, build)
+    options = (simulator, json.dumps(arguments), environment().get("MAKEFLAGS", ""))
+    runtime = Runtime("cocotb", *options)
+    return cached("cocotb", digest(verilog, *options), build)
 
 
 def _run_job(

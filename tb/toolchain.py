@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -145,3 +146,35 @@ def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
     return place
+
+
+class Runtime:
+    """The object files of Verilator's own sources, compiled once for all circuits.
+
+    ``options`` is everything that they depend on.
+    """
+
+    _LEAD = 600.0  # seconds; make compiles again what is older than the circuit's makefile
+
+    def __init__(self, *options: str):
+        self._key = digest(str(verilator_folder()), *options)
+
+    def lend(self, folder: Path) -> None:
+        """Place the object files, where there are any yet, in a build's folder."""
+        later = time.time() + self._LEAD
+        for path in sorted((BUILD / "runtime" / self._key).glob("*.o")):
+            os.utime(shutil.copyfile(path, folder / path.name), (later, later))
+
+    def keep(self, folder: Path) -> None:
+        """Take the object files of a build that is done, and delete its intermediate files."""
+        paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
+
+        def copy(place: Path) -> None:
+            for path in paths:
+                shutil.copyfile(path, place / path.name)
+
+        if paths:
+            cached("runtime", self._key, copy)
+        for pattern in ("*.o", "*.a", "*.d", "*.gch", "*.cpp", "*.h", "*.mk", "*.dat"):
+            for path in folder.glob(pattern):
+                path.unlink()
