@@ -15,8 +15,9 @@ class SparseDispatcher(wiring.Component):
     """Sends each beat to the lane with the least left to do, of those with room for one.
 
     A beat without weights goes to no lane. Each beat also gives a ticket for the merger. Beats are
-    taken, at most one a cycle, while the vector of their matrix is ``loaded``. ``start`` has one
-    bit per lane and ``job`` goes to all; ``full`` and ``left`` come back from each.
+    taken, at most one a cycle, while the vector of their matrix is ``loaded``, in bank ``bank``;
+    ``claim`` is 1 when the last of a matrix is taken. ``start`` has one bit per lane and ``job``
+    goes to all; ``full`` and ``left`` come back from each.
     """
 
     def __init__(self, shape: SparseShape):
@@ -24,7 +25,9 @@ class SparseDispatcher(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(shape.beat)),
-                "loaded": In(2),
+                "loaded": In(1),
+                "bank": In(1),
+                "claim": Out(1),
                 "start": Out(shape.lanes),
                 "job": Out(shape.job),
                 "full": In(shape.lanes),
@@ -50,15 +53,15 @@ class SparseDispatcher(wiring.Component):
             entrants = winners + entrants[2 * len(winners) :]
         key, lane = entrants[0]
 
-        bank = Signal()
         empty = self.i.payload.count == 0
-        offered = self.i.valid & self.loaded.bit_select(bank, 1) & (empty | ~key[-1])
+        offered = self.i.valid & self.loaded & (empty | ~key[-1])
         taken = self.o_ticket.valid & self.o_ticket.ready
         m.d.comb += [
             self.o_ticket.valid.eq(offered),
             self.i.ready.eq(taken),
             self.start.eq((taken & ~empty) << lane),
-            self.job.bank.eq(bank),
+            self.claim.eq(taken & self.i.payload.matrix_last),
+            self.job.bank.eq(self.bank),
             *(
                 self.job[name].eq(self.i.payload[name])
                 for name, _ in self.job.shape()
@@ -69,7 +72,6 @@ class SparseDispatcher(wiring.Component):
             ticket.empty.eq(empty),
             ticket.lane.eq(lane),
         ]
-        m.d.sync += bank.eq(bank ^ (taken & self.i.payload.matrix_last))
         return m
 
 
@@ -130,15 +132,19 @@ class SparseMerger(wiring.Component):
 class SparseLoader(wiring.Component):
     """Writes vectors alternately to the two banks of the activation memories.
 
-    ``loaded`` has one bit per bank; ``done`` frees the bank that was filled first.
+    ``loaded`` is 1 while the vector of the next beat is there, in bank ``bank``. ``claim`` tells
+    that the last beat of a matrix was taken, ``done`` that it was merged, so that the vector's
+    bank is free again.
     """
 
     def __init__(self, shape: SparseShape):
         super().__init__(
             {
                 "i": In(stream.Signature(shape.vector)),
+                "loaded": Out(1),
+                "bank": Out(1),
+                "claim": In(1),
                 "done": In(1),
-                "loaded": Out(2),
                 "x_en": Out(1),
                 "x_addr": Out(shape.word_bits + 1),
                 "x_data": Out(shape.word),
@@ -146,23 +152,25 @@ class SparseLoader(wiring.Component):
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Count words up to the last, then change banks."""
+        """Count words up to the last, and vectors modulo 4: written, claimed and done with."""
         m = Module()
-        word, bank, oldest = Signal(len(self.x_addr) - 1), Signal(), Signal()
+        word = Signal(len(self.x_addr) - 1)
+        written, claimed, finished = Signal(2), Signal(2), Signal(2)
         taken = self.i.valid & self.i.ready
-        filled = taken & self.i.payload.last
         m.d.comb += [
-            self.i.ready.eq(~self.loaded.bit_select(bank, 1)),
+            self.i.ready.eq((written ^ finished) != 2),
+            self.loaded.eq(written != claimed),
+            self.bank.eq(claimed),
             self.x_en.eq(taken),
-            self.x_addr.eq(Cat(word, bank)),
+            self.x_addr.eq(Cat(word, written[0])),
             self.x_data.eq(self.i.payload.values),
         ]
         with m.If(taken):
             m.d.sync += word.eq(Mux(self.i.payload.last, 0, word + 1))
         m.d.sync += [
-            self.loaded.eq((self.loaded | (filled << bank)) & ~(self.done << oldest)),
-            bank.eq(bank ^ filled),
-            oldest.eq(oldest ^ self.done),
+            written.eq(written + (taken & self.i.payload.last)),
+            claimed.eq(claimed + self.claim),
+            finished.eq(finished + self.done),
         ]
         return m
 
@@ -250,12 +258,7 @@ class SparseMac(wiring.Component):
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Return a configuration's unit: its lanes, and vectors that its scratchpad can hold."""
-        return cls(
-            lanes=config.lanes,
-            k_max=min(config.max_k, config.scratchpad_bytes),
-            operand_width=config.operand_width,
-            acc_width=config.acc_width,
-        )
+        return cls(**SparseShape.from_config(config).arguments)
 
     def elaborate(self, platform: object) -> Module:
         """Place and connect the parts."""
@@ -270,6 +273,8 @@ class SparseMac(wiring.Component):
         wiring.connect(m, merger.o, wiring.flipped(self.o))
         m.d.comb += [
             dispatcher.loaded.eq(loader.loaded),
+            dispatcher.bank.eq(loader.bank),
+            loader.claim.eq(dispatcher.claim),
             loader.done.eq(merger.done),
             tickets.w_data.eq(dispatcher.o_ticket.payload),
             tickets.w_en.eq(dispatcher.o_ticket.valid),

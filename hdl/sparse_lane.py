@@ -1,11 +1,15 @@
 """One lane of the zero-skip multiply-accumulate unit, and the shapes all its parts share."""
 
+from typing import Self
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
+
+from arch.config import Config
 
 LATENCY = 4
 """Cycles from a product's turn in a lane until the lane's sum can be merged."""
@@ -55,6 +59,16 @@ class SparseShape:
                 f"k_max = {k_max} products of {operand_width}-bit operands cannot overflow, "
                 f"but acc_width is {acc_width}"
             )
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Return a configuration's shape: its lanes, and vectors that its scratchpad can hold."""
+        return cls(
+            lanes=config.lanes,
+            k_max=min(config.max_k, config.scratchpad_bytes),
+            operand_width=config.operand_width,
+            acc_width=config.acc_width,
+        )
 
     @property
     def arguments(self) -> dict[str, int]:
@@ -169,28 +183,35 @@ class SparseLane(wiring.Component):
         depth = 2 << shape.word_bits
         m.submodules.x = memory = Memory(shape=shape.word, depth=depth, init=[])
         m.submodules.sums = sums = SyncFIFO(width=shape.partial.width, depth=shape.depth)
-        write, read = memory.write_port(), memory.read_port()
+        write = memory.write_port()
+        read = memory.read_port()
         m.d.comb += [write.en.eq(self.x_en), write.addr.eq(self.x_addr), write.data.eq(self.x_data)]
 
         # A beat starts in the cycle after the one before it ends.
-        work, waiting = Signal(shape.job), Signal(shape.job)
-        m.d.comb += [self.full.eq(waiting.count != 0), self.left.eq(work.count)]
-        less = work.bitmap - 1
-        with m.If(work.count != 0):
+        work = Signal(shape.job, reset_less=True)
+        waiting = Signal(shape.job, reset_less=True)
+        ending = Signal()
+        less = Signal(shape.window)
+        lowest = Signal(shape.window)
+        m.d.comb += [
+            ending.eq(self.left <= 1),
+            less.eq(work.bitmap - 1),
+            lowest.eq(work.bitmap & ~less),
+        ]
+        with m.If(self.left != 0):
             m.d.sync += [
-                work.count.eq(work.count - 1),
+                self.left.eq(self.left - 1),
                 work.bitmap.eq(work.bitmap & less),
                 work.values.eq(work.values.as_value() >> shape.operand_width),
             ]
-        with m.If(self.full & (work.count <= 1)):
-            m.d.sync += [work.eq(waiting), waiting.count.eq(0)]
-        with m.If(self.start & (work.count <= 1)):
-            m.d.sync += work.eq(self.job)
-        with m.If(self.start & (work.count > 1)):
-            m.d.sync += waiting.eq(self.job)
+        with m.If(self.full & ending):
+            m.d.sync += [work.eq(waiting), self.left.eq(waiting.count), self.full.eq(0)]
+        with m.If(self.start & ending):
+            m.d.sync += [work.eq(self.job), self.left.eq(self.job.count)]
+        with m.If(self.start & ~ending):
+            m.d.sync += [waiting.eq(self.job), self.full.eq(1)]
 
-        # The lowest set bit alone gives its place: bit b of it is set for all places with bit b.
-        lowest = work.bitmap & ~less
+        # Bit b of the lowest set bit's place is 1 where it is one of the places with that bit.
         place = Signal(ceil_log2(shape.window))
         for bit, target in enumerate(place):
             m.d.comb += target.eq(Cat(lowest[i] for i in range(shape.window) if i >> bit & 1).any())
@@ -210,8 +231,8 @@ class SparseLane(wiring.Component):
             column_1.eq(work.base + place),
             bank_1.eq(work.bank),
             weight_1.eq(work.values[0]),
-            valid_1.eq(work.count != 0),
-            end_1.eq(work.count == 1),
+            valid_1.eq(self.left != 0),
+            end_1.eq(self.left == 1),
             element_2.eq(column_1),
             weight_2.eq(weight_1),
             valid_2.eq(valid_1),

@@ -9,6 +9,7 @@ import numpy as np
 
 from arch.config import Config
 from hdl.sparse import SparseMac
+from hdl.sparse_lane import SparseShape
 from sim.sparse import compress, count_cycles, multiply
 from tb.bench_sparse import random_problem
 from tb.simulate import simulate
@@ -29,8 +30,7 @@ def bench_sparse(
     Raises :class:`ValueError` where an argument is out of its range or the simulator unknown, and
     :class:`RuntimeError` where the simulation fails.
     """
-    unit = SparseMac.from_config(config)
-    shape = unit.parameters
+    shape = SparseShape.from_config(config)
     if not 1 <= k <= shape.k_max:
         raise ValueError(f"Sparse k must be from 1 to {shape.k_max} for {config.name}, not {k}")
     if n < 1:
@@ -45,6 +45,7 @@ def bench_sparse(
             "problems": [(n, k, sparsity)],
             "report": str(report),
         }
+        unit = SparseMac.from_config(config)
         simulate(
             unit, bench="tb.bench_sparse", simulator=simulator, seed=seed, parameters=parameters
         )
