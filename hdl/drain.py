@@ -21,12 +21,11 @@ class DrainReader(wiring.Component):
     the row's end are undefined. A drain starts in the cycle after ``start``.
     """
 
-    start: In(1)
-
     def __init__(self, config: Config):
         self.config = config
         super().__init__(
             {
+                "start": In(1),
                 "acc_addr": In(config.acc_addr_width),
                 "acc_stride": In(config.acc_addr_width),
                 "m": In(COUNT_WIDTH),

@@ -69,14 +69,6 @@ class Epilogue(wiring.Component):
     last write of ``o_walk`` was taken. ``latency`` cycles from input to write.
     """
 
-    start: In(1)
-    zero: In(signed(8))
-    wide: In(1)
-    relu: In(1)
-    add: In(1)
-    look_up: In(1)
-    done: Out(1)
-
     def __init__(self, config: Config):
         self.config = config
         lanes = config.lanes
@@ -85,6 +77,13 @@ class Epilogue(wiring.Component):
         )
         self._param_addr_width = max(1, (config.param_depth - 1).bit_length())
         members = {
+            "start": In(1),
+            "zero": In(signed(8)),
+            "wide": In(1),
+            "relu": In(1),
+            "add": In(1),
+            "look_up": In(1),
+            "done": Out(1),
             "i": In(stream.Signature(value)),
             "residual": In(stream.Signature(data.ArrayLayout(signed(16), lanes))),
             "slot": In((config.table_slots - 1).bit_length()),

@@ -20,17 +20,16 @@ class Fill(wiring.Component):
     ``addr``; ``done`` is 1 in the cycle that takes the last beat.
     """
 
-    start: In(1)
-    params: In(1)
-    table: In(1)
-    mask: In(1)
-    scan: In(1)
-    zero: In(signed(8))
-    done: Out(1)
-
     def __init__(self, config: Config):
         self.config = config
         members = {
+            "start": In(1),
+            "params": In(1),
+            "table": In(1),
+            "mask": In(1),
+            "scan": In(1),
+            "zero": In(signed(8)),
+            "done": Out(1),
             "addr": In((max(config.param_depth, config.mask_depth) - 1).bit_length()),
             "i": In(stream.Signature(beat_layout(config))),
             "param_en": Out(1),

@@ -74,19 +74,18 @@ class SoftmaxFront(wiring.Component):
     With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number.
     """
 
-    start: In(1)
-    start_column: In(signed(OFFSET_WIDTH))
-    start_step: In(signed(OFFSET_WIDTH))
-    limit: In(signed(OFFSET_WIDTH))
-    limit_step: In(signed(OFFSET_WIDTH))
-    diagonal_en: In(1)
-    diagonal: In(signed(OFFSET_WIDTH))
-    diagonal_value: In(signed(28))
-
     def __init__(self, config: Config):
         self.config = config
         super().__init__(
             {
+                "start": In(1),
+                "start_column": In(signed(OFFSET_WIDTH)),
+                "start_step": In(signed(OFFSET_WIDTH)),
+                "limit": In(signed(OFFSET_WIDTH)),
+                "limit_step": In(signed(OFFSET_WIDTH)),
+                "diagonal_en": In(1),
+                "diagonal": In(signed(OFFSET_WIDTH)),
+                "diagonal_value": In(signed(28)),
                 "i": In(stream.Signature(beat_layout(config))),
                 "o": Out(stream.Signature(value_layout(config.lanes))),
             }
@@ -136,16 +135,15 @@ class NormFront(wiring.Component):
     ``o_sum`` brings the sums, for writing back.
     """
 
-    n: In(COUNT_WIDTH)
-    rms: In(1)
-    add: In(1)
-    eps: In(56)
-
     def __init__(self, config: Config):
         self.config = config
         lanes = config.lanes
         super().__init__(
             {
+                "n": In(COUNT_WIDTH),
+                "rms": In(1),
+                "add": In(1),
+                "eps": In(56),
                 "i": In(stream.Signature(beat_layout(config))),
                 "r": In(stream.Signature(beat_layout(config))),
                 "o": Out(stream.Signature(value_layout(lanes))),
@@ -185,18 +183,17 @@ class NormFront(wiring.Component):
 class ElementwiseFront(wiring.Component):
     """Sum or product of the 8-bit elements of ``i`` and ``r``."""
 
-    multiply: In(1)
-    i_zero: In(signed(8))
-    r_zero: In(signed(8))
-    i_multiplier: In(signed(32))
-    i_shift: In(signed(8))
-    r_multiplier: In(signed(32))
-    r_shift: In(signed(8))
-
     def __init__(self, config: Config):
         self.config = config
         super().__init__(
             {
+                "multiply": In(1),
+                "i_zero": In(signed(8)),
+                "r_zero": In(signed(8)),
+                "i_multiplier": In(signed(32)),
+                "i_shift": In(signed(8)),
+                "r_multiplier": In(signed(32)),
+                "r_shift": In(signed(8)),
                 "i": In(stream.Signature(beat_layout(config))),
                 "r": In(stream.Signature(beat_layout(config))),
                 "o": Out(stream.Signature(value_layout(config.lanes))),

@@ -34,12 +34,11 @@ class RowReader(wiring.Component):
     ``SRAM_LATENCY + 3`` cycles after ``start`` if the scratchpad answers at once.
     """
 
-    start: In(1)
-
     def __init__(self, config: Config):
         self.config = config
         super().__init__(
             {
+                "start": In(1),
                 "walk": In(walk_layout(config.sp_addr_width)),
                 "port": Out(ReadPort(config)),
                 "o": Out(stream.Signature(beat_layout(config))),

@@ -50,12 +50,11 @@ class Walker(wiring.Component):
     ``beat`` and ``tile`` are at least 1.
     """
 
-    start: In(1)
-
     def __init__(self, addr_width: int):
         self.addr_width = addr_width
         super().__init__(
             {
+                "start": In(1),
                 "walk": In(walk_layout(addr_width)),
                 "o": Out(stream.Signature(place_layout(addr_width))),
             }
