@@ -1,0 +1,242 @@
+"""What a Transformer encoder is made of: everything the compiler knows about a model."""
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+CHOICES = {
+    "pooling": ("mean", "class", "none"),
+    "positions": ("learned", "none"),
+    "norm": ("layernorm", "rmsnorm", "none"),
+    "placement": ("pre", "post"),
+    "activation": ("gelu", "gelu_tanh", "silu", "relu"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDescription:
+    """A Transformer encoder over feature vectors.
+
+    One inference takes a float array [tokens, features]: patches of an image, frames of a sound,
+    rows of a table. It gives [classes], or [sequence, classes] without pooling; where ``classes``
+    is 0 there is no classifier and ``dim`` stands for ``classes``.
+
+    A block is ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``, varied by the fields:
+
+    - ``placement = "post"`` normalizes the sums and not the inputs;
+    - ``parallel`` applies both to one input (through one norm) and sums both, each times a trained
+      gain;
+    - ``skip = false`` leaves out ``x +``;
+    - ``shaped`` replaces the attention matrix ``P`` by ``alpha * I + beta * P - gamma / sequence``
+      with scalars trained per head (He and Hofmann 2023, "Simplifying Transformer Blocks");
+    - ``values = false`` and ``output = false`` leave out the projections of that name; without
+      values each head attends over its own slice of the block's input.
+
+    Raises :class:`TypeError` and :class:`ValueError` where fields cannot work, in one sentence.
+    """
+
+    name: str
+    """Name of the model."""
+    tokens: int
+    """Feature vectors of one inference."""
+    features: int
+    """Length of a feature vector."""
+    dim: int
+    """Width of the residual stream."""
+    layers: int
+    """Blocks."""
+    heads: int
+    """Query heads."""
+    ffn: int
+    """Width of the hidden layer of the MLP."""
+    classes: int = 0
+    """Outputs of the classifier; 0 for none."""
+    kv_heads: int = 0
+    """Key and value heads, a divisor of ``heads``; 0 for as many as ``heads``."""
+    head_dim: int = 0
+    """Width of a head; 0 for ``dim / heads``."""
+    class_token: bool = False
+    """Whether a trained token stands before the others."""
+    pooling: str = "mean"
+    """How the sequence becomes one vector: its mean, its class token, or not at all."""
+    positions: str = "learned"
+    """Whether a trained vector is added at each place of the sequence."""
+    norm: str = "layernorm"
+    """The normalization of the blocks."""
+    epsilon: float = 1e-5
+    """What the normalizations add to the variance."""
+    placement: str = "pre"
+    """Whether blocks normalize their inputs or their sums."""
+    final_norm: bool = True
+    """Whether the last block's output is normalized; needs a norm."""
+    activation: str = "gelu"
+    """The activation function of the MLP; ``gelu`` is the exact form, with erf."""
+    bias: bool = True
+    """Whether linear layers have biases."""
+    skip: bool = True
+    """Whether blocks add their input."""
+    parallel: bool = False
+    """Whether attention and MLP share their input and are summed."""
+    shaped: bool = False
+    """Whether attention is shaped."""
+    values: bool = True
+    """Whether attention projects its values."""
+    output: bool = True
+    """Whether attention projects its output."""
+
+    def __post_init__(self) -> None:
+        """Fill in the defaults that depend on other fields and check everything."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
+                raise TypeError(f"Model field {field.name} must be an integer, not {value!r}")
+            if field.type is float and (isinstance(value, bool) or not isinstance(value, float)):
+                raise TypeError(f"Model field {field.name} must be a real number, not {value!r}")
+            if field.type in (bool, str) and not isinstance(value, field.type):
+                kind = "true or false" if field.type is bool else "a string"
+                raise TypeError(f"Model field {field.name} must be {kind}, not {value!r}")
+        for name in ("tokens", "features", "dim", "layers", "heads", "ffn"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Model field {name} must be positive, not {getattr(self, name)}")
+        for name in ("classes", "kv_heads", "head_dim", "epsilon"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"Model field {name} must not be negative, not {getattr(self, name)}"
+                )
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"Model field {name} must be one of {', '.join(choices)}, "
+                    f"not {getattr(self, name)!r}"
+                )
+        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
+        if not self.head_dim and self.dim % self.heads:
+            raise ValueError(
+                f"Model field dim must be a multiple of heads where head_dim is not given, "
+                f"but dim is {self.dim} and heads is {self.heads}"
+            )
+        object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
+        self._check_rules()
+
+    def _check_rules(self) -> None:
+        if self.heads % self.kv_heads:
+            raise ValueError(
+                f"Model field heads must be a multiple of kv_heads, but heads is {self.heads} "
+                f"and kv_heads is {self.kv_heads}"
+            )
+        if self.pooling == "class" and not self.class_token:
+            raise ValueError("Model field pooling cannot be class where class_token is false")
+        if self.final_norm and self.norm == "none":
+            raise ValueError("Model field final_norm cannot be true where norm is none")
+        if self.parallel and self.placement == "post" and self.norm != "none":
+            raise ValueError("Model field placement cannot be post where parallel is true")
+        if not self.output and self.heads * self.head_dim != self.dim:
+            raise ValueError(
+                f"Model field output cannot be false where heads * head_dim is not dim, but "
+                f"heads is {self.heads}, head_dim is {self.head_dim} and dim is {self.dim}"
+            )
+        if not self.values and self.kv_heads * self.head_dim != self.dim:
+            raise ValueError(
+                f"Model field values cannot be false where kv_heads * head_dim is not dim, but "
+                f"kv_heads is {self.kv_heads}, head_dim is {self.head_dim} and dim is {self.dim}"
+            )
+
+    @property
+    def sequence(self) -> int:
+        """Tokens that the blocks work on: the inputs and the class token."""
+        return self.tokens + self.class_token
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """Shape of the output."""
+        rows = self.sequence if self.pooling == "none" else 1
+        return rows, self.classes or self.dim
+
+    def replace(self, **changes: object) -> "ModelDescription":
+        """Return a copy with some fields changed."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ModelDescription(**{**values, **changes})
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the name and shape of every weight; matrices are [outputs, inputs]."""
+        found: dict[str, tuple[int, ...]] = {}
+
+        def linear(name: str, outputs: int, inputs: int) -> None:
+            found[f"{name}.weight"] = (outputs, inputs)
+            if self.bias:
+                found[f"{name}.bias"] = (outputs,)
+
+        def norm(name: str) -> None:
+            if self.norm != "none":
+                found[f"{name}.weight"] = (self.dim,)
+            if self.norm == "layernorm":
+                found[f"{name}.bias"] = (self.dim,)
+
+        linear("embed", self.dim, self.features)
+        if self.class_token:
+            found["class_token"] = (self.dim,)
+        if self.positions == "learned":
+            found["positions"] = (self.sequence, self.dim)
+        for layer in range(self.layers):
+            prefix = f"layers.{layer}"
+            norm(f"{prefix}.norm" if self.parallel else f"{prefix}.attention_norm")
+            linear(f"{prefix}.query", self.heads * self.head_dim, self.dim)
+            linear(f"{prefix}.key", self.kv_heads * self.head_dim, self.dim)
+            if self.values:
+                linear(f"{prefix}.value", self.kv_heads * self.head_dim, self.dim)
+            if self.shaped:
+                found |= {f"{prefix}.{name}": (self.heads,) for name in ("alpha", "beta", "gamma")}
+            if self.output:
+                linear(f"{prefix}.output", self.dim, self.heads * self.head_dim)
+            if self.parallel:
+                found |= {f"{prefix}.{name}_gain": (1,) for name in ("attention", "mlp")}
+            else:
+                norm(f"{prefix}.mlp_norm")
+            linear(f"{prefix}.up", self.ffn, self.dim)
+            linear(f"{prefix}.down", self.dim, self.ffn)
+        if self.final_norm:
+            norm("final_norm")
+        if self.classes:
+            linear("head", self.classes, self.dim)
+        return found
+
+    def to_toml(self) -> str:
+        """Return the description as TOML text that :func:`read_description` accepts."""
+        lines = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+            lines.append(f"{field.name} = {text}\n")
+        return "".join(lines)
+
+
+def read_description(path: Path) -> ModelDescription:
+    """Return the description in a TOML file.
+
+    Raises :class:`ValueError` where the file cannot be read, is not TOML, or does not describe a
+    model that can work.
+    """
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"Cannot read model description {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"Model description {path} is not TOML: {error}") from error
+    known = {field.name for field in fields(ModelDescription)}
+    for name in values:
+        if name not in known:
+            raise ValueError(
+                f"Unknown model field {name!r} in {path}; known are {', '.join(sorted(known))}"
+            )
+    required = [
+        field.name
+        for field in fields(ModelDescription)
+        if field.default is dataclasses.MISSING and field.name not in values
+    ]
+    if required:
+        raise ValueError(f"Model description {path} lacks the field {required[0]!r}")
+    try:
+        return ModelDescription(**values)
+    except TypeError as error:
+        raise ValueError(f"{error} in {path}") from error

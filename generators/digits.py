@@ -1,0 +1,44 @@
+"""The real input: scikit-learn's handwritten digits, with one fixed split."""
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+TEST_IMAGES = 500
+
+
+@dataclass(frozen=True)
+class Split:
+    """Images of shape [count, 8, 8], with pixels from 0 to 16, and their labels of shape [count]."""
+
+    images: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+
+def load() -> tuple[Split, Split]:
+    """Return the 1,297 images to train and calibrate with and the 500 images to test with.
+
+    The test images are spread evenly over the images sorted by label, so that the split needs no
+    random numbers, never changes, and keeps the share of each digit.
+    Raises :class:`ValueError` where scikit-learn, which carries the images, is not installed.
+    """
+    if importlib.util.find_spec("sklearn") is None:
+        raise ValueError("The digits need scikit-learn; install it with: pip install scikit-learn")
+    digits = importlib.import_module("sklearn.datasets").load_digits()
+    images = np.asarray(digits.images, np.float32)
+    labels = np.asarray(digits.target, np.int64)
+    order = np.argsort(labels, kind="stable")
+    place = np.arange(len(order)) * TEST_IMAGES // len(order)
+    tested = np.diff(place, append=TEST_IMAGES) == 1
+    test, train = np.sort(order[tested]), np.sort(order[~tested])
+    return Split(images[train], labels[train]), Split(images[test], labels[test])
+
+
+def patches(images: NDArray[np.float32], size: int = 2) -> NDArray[np.float32]:
+    """Return images [count, height, width] as tokens [count, patches, size * size], row by row."""
+    count, height, width = images.shape
+    blocks = images.reshape(count, height // size, size, width // size, size)
+    return blocks.transpose(0, 1, 3, 2, 4).reshape(count, -1, size * size)
