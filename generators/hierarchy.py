@@ -2,7 +2,9 @@
 
 Amaranth's own conversion gives every instance a module, without the ports that this instance
 leaves unused. Here each component below the top is converted by itself, with all ports of its
-signature, and replaced by an instance; those whose RTLIL is the same share a module.
+signature, and replaced by an instance; those whose RTLIL is the same share a module. Components of
+one class with the same parameters are converted once: what a component elaborates to depends on
+nothing else.
 """
 
 import re
@@ -17,6 +19,8 @@ from amaranth.hdl import ClockDomain, ClockSignal, Instance, ResetSignal, Value
 from amaranth.hdl._ir import Fragment, PortDirection
 from amaranth.hdl._xfrm import DomainCollector
 from amaranth.lib.wiring import Component, In
+
+from arch.config import Config
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Hierarchy:
     def __init__(self, component: Component, name: str):
         self.modules: list[ModuleSource] = []
         self._by_text: dict[tuple[str, str], ModuleSource] = {}
+        self._by_key: dict[Any, ModuleSource] = {}
         self._names: Counter[str] = Counter([name])
         self._uses: dict[int, Counter[int]] = {}
         self._domains: dict[int, set[str]] = {}
@@ -124,6 +129,23 @@ class Hierarchy:
         )
 
     def _instance(self, fragment: Any, component: Component) -> Any:
+        key = _key(component, self._domains[id(fragment)])
+        module = self._by_key.get(key) or self._module(fragment, component)
+        if module is None:
+            return None
+        if key is not None:
+            self._by_key[key] = module
+        module.components.append(component)
+        connections: dict[str, Any] = {}
+        for domain in sorted(self._domains[id(fragment)]):
+            clock = ClockDomain(domain)
+            connections[f"i_{clock.clk.name}"] = ClockSignal(domain)
+            connections[f"i_{clock.rst.name}"] = ResetSignal(domain, allow_reset_less=True)
+        for port, is_input, value in _members(component):
+            connections[f"{'i' if is_input else 'o'}_{port}"] = value
+        return Instance(module.name, **connections)
+
+    def _module(self, fragment: Any, component: Component) -> ModuleSource | None:
         text = self._convert(fragment, component)
         if f"module \\{_PLACEHOLDER}\n" not in text:
             return None  # nothing in it
@@ -136,15 +158,7 @@ class Hierarchy:
             module = ModuleSource(name, _ports(component), text.replace(_PLACEHOLDER, name))
             self._by_text[kind, text] = module
             self.modules.append(module)
-        module.components.append(component)
-        connections: dict[str, Any] = {}
-        for domain in sorted(self._domains[id(fragment)]):
-            clock = ClockDomain(domain)
-            connections[f"i_{clock.clk.name}"] = ClockSignal(domain)
-            connections[f"i_{clock.rst.name}"] = ResetSignal(domain, allow_reset_less=True)
-        for port, is_input, value in _members(component):
-            connections[f"{'i' if is_input else 'o'}_{port}"] = value
-        return Instance(module.name, **connections)
+        return module
 
     def _convert(self, fragment: Any, component: Component) -> str:
         ports = {}
@@ -158,6 +172,25 @@ class Hierarchy:
             ports[name] = (value, direction)
         text, _ = rtlil.convert_fragment(fragment, ports, _PLACEHOLDER, emit_src=False)
         return _PART.sub(lambda match: match[0].replace(".", "_"), _NOISE.sub("", str(text)))
+
+
+def _key(component: Component, domains: set[str]) -> Any:
+    """Return what a component's module depends on, or nothing where that cannot be told."""
+    ports = set(component.signature.members)
+    values = {
+        name: value
+        for name, value in vars(component).items()
+        if name not in ports and not name.startswith(("_MustUse__", "_Component__"))
+    }
+    if not all(_is_plain(value) for value in values.values()):
+        return None
+    return type(component), tuple(sorted(values.items())), _ports(component), tuple(sorted(domains))
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_plain(part) for part in value)
+    return value is None or isinstance(value, int | str | Config)
 
 
 def _component(fragment: Any) -> Component | None:
