@@ -2,11 +2,11 @@
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.ports import WritePort
+from hdl.ram import Ram
 from hdl.requantize import Requantizer
 from hdl.table import TABLE_LATENCY, LookupTable, table_write_signature
 from hdl.walker import Walker, walk_layout
@@ -42,20 +42,19 @@ class ParamMemory(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        config = self.config
-        m.submodules.memory = memory = Memory(
-            shape=unsigned(len(self.read_data.as_value())), depth=config.param_depth, init=[]
-        )
-        write = memory.write_port(granularity=8 * config.line_bytes)
-        read = memory.read_port()
-        m.d.comb += [
-            write.addr.eq(self.write_addr),
-            write.data.eq(self.write_data.replicate(config.param_lines)),
-            write.en.eq(self.write_en << self.write_line),
-            read.addr.eq(self.read_addr),
-            read.en.eq(self.read_en),
-            self.read_data.as_value().eq(read.data),
-        ]
+        words = []
+        for line in range(self.config.param_lines):
+            ram = Ram(8 * self.config.line_bytes, self.config.param_depth)
+            m.submodules[f"line_{line}"] = ram
+            m.d.comb += [
+                ram.write_en.eq(self.write_en & (self.write_line == line)),
+                ram.write_addr.eq(self.write_addr),
+                ram.write_data.eq(self.write_data),
+                ram.read_en.eq(self.read_en),
+                ram.read_addr.eq(self.read_addr),
+            ]
+            words.append(ram.read_data)
+        m.d.comb += self.read_data.as_value().eq(Cat(words))
         return m
 
 

@@ -1,0 +1,45 @@
+"""The memory block that all larger memories are made of."""
+
+from amaranth.hdl import Module, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+
+class Ram(wiring.Component):
+    """``depth`` words of ``width`` bits with one write port and one read port, all 0 at first.
+
+    ``read_data`` is the word at ``read_addr`` of the last cycle with ``read_en``. A read in the
+    cycle of a write to the same word sees the old word, or with ``transparent`` the new one.
+    """
+
+    def __init__(self, width: int, depth: int, *, transparent: bool = False):
+        self.width = width
+        self.depth = depth
+        self.transparent = transparent
+        addr_width = (depth - 1).bit_length()
+        super().__init__(
+            {
+                "write_en": In(1),
+                "write_addr": In(addr_width),
+                "write_data": In(width),
+                "read_en": In(1),
+                "read_addr": In(addr_width),
+                "read_data": Out(width),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=unsigned(self.width), depth=self.depth, init=[])
+        write = memory.write_port()
+        read = memory.read_port(transparent_for=[write] if self.transparent else [])
+        m.d.comb += [
+            write.en.eq(self.write_en),
+            write.addr.eq(self.write_addr),
+            write.data.eq(self.write_data),
+            read.en.eq(self.read_en),
+            read.addr.eq(self.read_addr),
+            self.read_data.eq(read.data),
+        ]
+        return m
