@@ -23,6 +23,8 @@ WORD_WIDTH = 32
 IMMEDIATE_WIDTH = 28
 REGISTERS = 16
 LOOP_LEVELS = 4
+COUNT_WIDTH = 16
+"""Width of a count: of rows, columns, products or rounds (bits)."""
 FLAG_SHIFT = 16
 
 

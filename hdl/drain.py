@@ -6,8 +6,9 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from arch.isa import COUNT_WIDTH
 from hdl.accumulator import ACC_LATENCY
-from hdl.ports import COUNT_WIDTH, DrainPort
+from hdl.ports import DrainPort
 from hdl.walker import Walker
 
 FIFO_DEPTH = ACC_LATENCY + 3

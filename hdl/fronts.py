@@ -5,9 +5,9 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from arch.isa import COUNT_WIDTH
 from hdl.addnorm import AddNormUnit
 from hdl.elementwise import ElementwiseUnit
-from hdl.ports import COUNT_WIDTH
 from hdl.reader import beat_layout
 from hdl.softmax import SoftmaxUnit
 

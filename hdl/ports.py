@@ -7,9 +7,6 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, WORD_WIDTH, Engine
 
-COUNT_WIDTH = 16
-"""Width of a count of rows, of columns, or of external words in a burst less one (bits)."""
-
 
 class ReadPort(wiring.Signature):
     """One reader of the scratchpad, seen from the reader.

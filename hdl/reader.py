@@ -6,7 +6,8 @@ from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from arch.config import SRAM_LATENCY, Config
-from hdl.ports import COUNT_WIDTH, ReadPort
+from arch.isa import COUNT_WIDTH
+from hdl.ports import ReadPort
 from hdl.walker import Walker, walk_layout
 
 FIFO_DEPTH = SRAM_LATENCY + 3

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.ports import COUNT_WIDTH
+from arch.isa import COUNT_WIDTH
 
 
 def walk_layout(addr_width: int) -> data.StructLayout:

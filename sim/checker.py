@@ -78,7 +78,7 @@ def check(
     words: Sequence[int],
     config: Config,
     start: int = 0,
-    registers: Mapping[int, int] | None = None,
+    registers: Sequence[int] | None = None,
 ) -> int:
     """Check a program and return its number of steps.
 
@@ -92,7 +92,7 @@ def check(
     clocks: dict[Engine, Clock] = {engine: np.zeros(_ENGINES, np.int64) for engine in Engine}
     seen: dict[tuple[Engine, int], Step] = {}
     steps = 0
-    for step in run(words, start, registers):
+    for step in run(words, start, None if registers is None else list(registers)):
         check_step(step, config)
         clock = clocks[step.engine].copy()
         for source in sorted(step.pop):

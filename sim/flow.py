@@ -3,7 +3,17 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from arch.isa import DEFINITIONS, LOOP_LEVELS, Engine, Instruction, Opcode, unpack_one, wrap
+from arch.isa import (
+    COUNT_WIDTH,
+    DEFINITIONS,
+    LOOP_LEVELS,
+    REGISTERS,
+    Engine,
+    Instruction,
+    Opcode,
+    unpack_one,
+    wrap,
+)
 
 
 @dataclass(frozen=True)
@@ -33,18 +43,17 @@ class Step:
         return f"{self.opcode.name} at word {self.address}"
 
 
-def run(
-    words: Sequence[int], start: int = 0, registers: Mapping[int, int] | None = None
-) -> Iterator[Step]:
+def run(words: Sequence[int], start: int = 0, registers: list[int] | None = None) -> Iterator[Step]:
     """Yield the steps of a program from a start address to HALT, in program order.
+
+    ``registers`` holds the 16 registers, which the program changes in place; without it all start
+    at 0.
 
     Raises :class:`ValueError` where the program runs past its end, nests its loops too deeply,
     loops less than once, or holds a word that is no instruction.
     """
     words = list(words)
-    values = [0] * 16
-    for number, value in (registers or {}).items():
-        values[number] = wrap(value)
+    values = [0] * REGISTERS if registers is None else registers
     loops: list[list[int]] = []
     decoded: dict[int, Instruction] = {}
     address = start
@@ -80,8 +89,11 @@ def run(
                 )
             values[operands["register"]] = operands["value"]
         elif instruction.opcode == Opcode.LOOP:
-            if operands["count"] < 1:
-                raise ValueError(f"LOOP at word {here} must run at least once")
+            if not 1 <= operands["count"] < 1 << COUNT_WIDTH:
+                raise ValueError(
+                    f"LOOP at word {here} must run 1 to {(1 << COUNT_WIDTH) - 1} times, "
+                    f"not {operands['count']}"
+                )
             if len(loops) == LOOP_LEVELS:
                 raise ValueError(f"LOOP at word {here} nests deeper than {LOOP_LEVELS} levels")
             loops.append([address, operands["count"]])

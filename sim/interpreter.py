@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.isa import Opcode
+from arch.isa import REGISTERS, Opcode
+from arch.isa import wrap as wrap_immediate
 from sim.elementwise import add_sum, mul_product
 from sim.flow import Step, run
 from sim.norm import normalize
@@ -44,7 +45,7 @@ class Interpreter:
         self.masks: NDArray[np.bool_] = np.zeros(config.mask_depth, np.bool_)
         self.slots: Ints = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
         self.words: list[int] = []
-        self.registers: dict[int, int] = {}
+        self.registers = [0] * REGISTERS
         self.on_step: Callable[[Step, Interpreter], None] | None = None
         self._signatures: list[int] = []
         self._written: list[int] = []
@@ -70,8 +71,8 @@ class Interpreter:
         self.words = list(words)
 
     def set_register(self, number: int, value: int) -> None:
-        """Set a register for the runs that follow."""
-        self.registers[number] = value
+        """Set a register; runs leave their registers to the runs that follow."""
+        self.registers[number] = wrap_immediate(value)
 
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT.

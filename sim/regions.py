@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.isa import Opcode
+from arch.isa import COUNT_WIDTH, Opcode
 from sim.flow import Step
 
 Memory = Literal["dram", "sp", "acc", "params", "table", "mask", "slots"]
@@ -155,11 +155,15 @@ def check_step(step: Step, config: Config) -> None:
     if unit is not None and not getattr(config, unit):
         raise ValueError(f"{step} needs the unit {unit}, which the configuration leaves out")
     for name in ("m", "k", "n", "row_bytes"):
-        if name in step.operands and step[name] < 1:
-            raise ValueError(f"{step} needs a positive {name}, not {step[name]}")
+        if name in step.operands and not 1 <= step[name] < 1 << COUNT_WIDTH:
+            raise ValueError(
+                f"{step} needs {name} from 1 to {(1 << COUNT_WIDTH) - 1}, not {step[name]}"
+            )
     if step.opcode == Opcode.PARAMS and step["i_addr"] % config.line_bytes:
         raise ValueError(f"{step} must read from a multiple of {config.line_bytes} bytes")
     _check_flags(step, config)
+    if step.opcode == Opcode.SOFTMAX:
+        _check_window(step)
     for kind, found in zip(("reads", "writes"), regions(step, config), strict=True):
         for region in found:
             _check_region(step, kind, region, config)
@@ -191,6 +195,18 @@ def _check_flags(step: Step, config: Config) -> None:
         raise ValueError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
     if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:
         raise ValueError(f"{step} has rows of n = {step['n']}, but max_row is {config.max_row}")
+
+
+def _check_window(step: Step) -> None:
+    """Refuse a mask whose columns leave the range that the softmax unit counts in."""
+    bound = 1 << (COUNT_WIDTH + 1)
+    for name, change in (("start", "start_step"), ("limit", "limit_step")):
+        last = step[name] + step[change] * (step["m"] - 1)
+        for column in (step[name], step[change], last):
+            if not -bound <= column < bound:
+                raise ValueError(f"{step} moves {name} to {column}, outside +-{bound}")
+    if not -bound <= step["diagonal"] < bound:
+        raise ValueError(f"{step} has its diagonal at {step['diagonal']}, outside +-{bound}")
 
 
 def _check_region(step: Step, kind: str, region: Region, config: Config) -> None:

@@ -92,11 +92,11 @@ def test_tokens_without_a_partner_are_refused():
     ("text", "message"),
     [
         ("LOAD m=1 row_bytes=8", "Program runs past its last word, to word 8"),
-        ("LOOP count=0", "LOOP at word 0 must run at least once"),
+        ("LOOP count=0", "LOOP at word 0 must run 1 to 65535 times, not 0"),
         ("ENDLOOP", "ENDLOOP at word 0 ends no loop"),
         ("LOOP count=1\n" * 5, "LOOP at word 8 nests deeper than 4 levels"),
         ("SET register=0", "SET at word 0 must write a register from 1 to 15, not 0"),
-        ("LOAD m=0 row_bytes=8", "LOAD at word 0 needs a positive m, not 0"),
+        ("LOAD m=0 row_bytes=8", "LOAD at word 0 needs m from 1 to 65535, not 0"),
         (
             "LOAD m=1 row_bytes=8 dram_addr=4",
             "LOAD at word 0 reads external rows that do not start at multiples of 8",

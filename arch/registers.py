@@ -1,0 +1,75 @@
+"""The host's registers, defined once."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from arch.isa import REGISTERS, Engine
+
+IDENTITY = 0xCE105A00
+"""What ID reads as; its low byte is the version of this register map."""
+
+Access = Literal["read", "write", "read/write"]
+
+
+@dataclass(frozen=True)
+class Register:
+    """One 32-bit register."""
+
+    name: str
+    addr: int
+    access: Access
+    meaning: str
+
+
+COUNTERS = {
+    "CYCLES": "cycles from start until halt",
+    "MACS": "useful products",
+    "GATED": "zero activations that entered the array",
+    "SKIPPED": "masked tiles that were neither fetched nor computed",
+    "LOADED": "words read from external memory",
+    "STORED": "words written to external memory",
+} | {
+    f"{kind}_{engine.name}": f"cycles in which the {engine.name} engine {meaning}"
+    for kind, meaning in (
+        ("BUSY", "had a command"),
+        ("STALL", "had a command and waited for a memory"),
+        ("WAIT", "had only a command that waited for tokens"),
+    )
+    for engine in Engine
+}
+"""The counters, all cleared at start; each is read as NAME_LOW and NAME_HIGH."""
+
+
+def _registers() -> list[Register]:
+    entries: list[tuple[str, Access, str]] = [
+        ("ID", "read", f"0x{IDENTITY:08X}"),
+        ("CONTROL", "write", "writing 1 starts a run at PC"),
+        (
+            "STATUS",
+            "read",
+            "bit 0 busy; bit 1 stopped by an unknown instruction or a loop too "
+            "deep; bit 2 a token count overflowed",
+        ),
+        ("PC", "read/write", "word address at which a run starts"),
+        ("PROGRAM_ADDR", "write", "word address of the next PROGRAM_DATA"),
+        ("PROGRAM_DATA", "write", "writes a program word and moves PROGRAM_ADDR on"),
+    ]
+    registers = [
+        Register(name, addr, access, meaning)
+        for addr, (name, access, meaning) in enumerate(entries)
+    ]
+    registers += [
+        Register(f"R{number}", 16 + number, "write", f"register {number} of the sequencer")
+        for number in range(1, REGISTERS)
+    ]
+    for index, (name, meaning) in enumerate(COUNTERS.items()):
+        registers.append(Register(f"{name}_LOW", 64 + 2 * index, "read", f"{meaning}, bits 31:0"))
+        registers.append(Register(f"{name}_HIGH", 65 + 2 * index, "read", f"{meaning}, bits 47:32"))
+    return registers
+
+
+REGISTER_MAP = {register.name: register for register in _registers()}
+"""Every register by name; ``addr`` is a word index on the host port."""
+
+COUNTER_WIDTH = 48
+"""Width of a counter (bits)."""

@@ -1,0 +1,166 @@
+"""Queues the engines' commands and keeps the dependency tokens."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, FLAG_SHIFT, MAX_WORDS, Engine
+from hdl.ports import WORD, command_layout
+
+TOKEN_WIDTH = 8
+"""Width of a token count (bits)."""
+
+
+class CommandQueue(wiring.Component):
+    """Assembles an engine's commands from words and holds up to ``depth`` of them.
+
+    One word a cycle; a command comes out ``depth`` cycles after its last word at the earliest.
+    Operands that the instruction does not have keep whatever value they had. ``busy`` while there
+    is a command or a part of one.
+    """
+
+    def __init__(self, engine: Engine, depth: int):
+        self.engine = engine
+        self.depth = depth
+        command = data.StructLayout({"pop": len(Engine), "command": command_layout(engine)})
+        super().__init__(
+            {
+                "i": In(stream.Signature(WORD)),
+                "o": Out(stream.Signature(command)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        command = Signal(self.o.p.shape())
+        complete, taken = Signal(), Signal()
+        index = Signal(range(MAX_WORDS))
+        partial = Signal()
+        m.d.comb += self.i.ready.eq(~complete | taken)
+        with m.If(taken):
+            m.d.sync += complete.eq(0)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [
+                complete.eq(self.i.p.last),
+                partial.eq(~self.i.p.last),
+                index.eq(Mux(self.i.p.first, 0, index + 1)),
+            ]
+            with m.If(self.i.p.first):
+                header = self.i.p.word
+                m.d.sync += [
+                    command.pop.eq(header[5:9]),
+                    command.command.push.eq(header[9:13]),
+                    command.command.opcode.eq(header[:5]),
+                    command.command.flags.eq(header[FLAG_SHIFT:]),
+                ]
+            with m.Else():
+                self._operand(m, command.command, index)
+
+        # A command moves towards the output as far as there is room.
+        full = [complete]
+        valid, payload, moved = complete, command, taken
+        for place in range(1, self.depth):
+            held = Signal.like(command, name=f"held_{place}")
+            waiting = Signal(name=f"waiting_{place}")
+            leaves = Signal(name=f"leaves_{place}")
+            m.d.comb += moved.eq(valid & (~waiting | leaves))
+            with m.If(moved):
+                m.d.sync += [held.eq(payload), waiting.eq(1)]
+            with m.Elif(leaves):
+                m.d.sync += waiting.eq(0)
+            full.append(waiting)
+            valid, payload, moved = waiting, held, leaves
+        m.d.comb += [
+            self.o.p.eq(payload),
+            self.o.valid.eq(valid),
+            moved.eq(valid & self.o.ready),
+            self.busy.eq(partial | Cat(full).any()),
+        ]
+        return m
+
+    def _operand(self, m, command, index):
+        """Write the field that the instruction has in this place."""
+        for definition in DEFINITIONS.values():
+            if definition.engine == self.engine:
+                with m.If(command.opcode == definition.opcode):
+                    for place, name in enumerate(definition.operands):
+                        with m.If(index == place):
+                            m.d.sync += command[name].eq(self.i.p.word)
+
+
+class Dispatch(wiring.Component):
+    """A command queue for each engine, and the tokens between each two.
+
+    ``i`` brings the sequencer's words; ``o_NAME`` gives the engine NAME its commands, each only
+    once every engine in its pop mask has a token for it, which it takes when the command is
+    taken. ``done_NAME`` with ``push_NAME`` says that a command has completed and whom it gives
+    tokens. ``idle``: no words, commands or unfinished commands. ``waiting_NAME``: a command is
+    complete but lacks tokens. ``overflow`` (until ``clear``): more than 255 tokens of one kind
+    were held, so that the run is not to be trusted.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        members = {
+            "i": In(stream.Signature(WORD)),
+            "clear": In(1),
+            "idle": Out(1),
+            "overflow": Out(1),
+        }
+        for engine in Engine:
+            name = engine.name.lower()
+            members[f"o_{name}"] = Out(stream.Signature(command_layout(engine)))
+            members[f"done_{name}"] = In(1)
+            members[f"push_{name}"] = In(len(Engine))
+            members[f"waiting_{name}"] = Out(1)
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        tokens = {
+            (source, sink): Signal(TOKEN_WIDTH, name=f"tokens_{source.name}_{sink.name}".lower())
+            for source in Engine
+            for sink in Engine
+            if source != sink
+        }
+        pops, pushes, busy = {}, {}, []
+        for engine in Engine:
+            name = engine.name.lower()
+            out, done = getattr(self, f"o_{name}"), getattr(self, f"done_{name}")
+            queue = CommandQueue(engine, self.config.queue_depth)
+            m.submodules[f"queue_{name}"] = queue
+            m.d.comb += [queue.i.p.eq(self.i.p), queue.i.valid.eq(0)]
+            with m.If(self.i.p.engine == engine):
+                m.d.comb += [
+                    queue.i.valid.eq(self.i.valid),
+                    self.i.ready.eq(queue.i.ready),
+                ]
+            granted = Cat(
+                ~queue.o.p.pop[source] | (tokens[source, engine] != 0)
+                for source in Engine
+                if source != engine
+            ).all()
+            taken = out.valid & out.ready
+            m.d.comb += [
+                out.p.eq(queue.o.p.command),
+                out.valid.eq(queue.o.valid & granted),
+                queue.o.ready.eq(out.ready & granted),
+                getattr(self, f"waiting_{name}").eq(queue.o.valid & ~granted),
+            ]
+            under_way = Signal(8, name=f"under_way_{name}")
+            m.d.sync += under_way.eq(under_way + taken - done)
+            busy += [under_way != 0, queue.busy]
+            pops[engine] = [taken & queue.o.p.pop[source] for source in Engine]
+            pushes[engine] = [done & getattr(self, f"push_{name}")[sink] for sink in Engine]
+        m.d.comb += self.idle.eq(~Cat(busy).any() & ~self.i.valid)
+
+        for (source, sink), count in tokens.items():
+            up, down = pushes[source][sink], pops[sink][source]
+            m.d.sync += count.eq(count + up - down)
+            with m.If(up & ~down & (count == (1 << TOKEN_WIDTH) - 1)):
+                m.d.sync += self.overflow.eq(1)
+        with m.If(self.clear):
+            m.d.sync += [self.overflow.eq(0), *(count.eq(0) for count in tokens.values())]
+        return m
