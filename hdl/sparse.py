@@ -219,8 +219,8 @@ class SparseMac(wiring.Component):
     Raises :class:`TypeError` where a parameter is no integer, and :class:`ValueError` where it is
     out of its range or ``acc_width`` could overflow.
 
-    The bitmap is the format of SCNN and SparTen; windows that start anywhere, the shared work list
-    and merging in order are this unit's own.
+    Bitmaps with packed values are the format of SparTen (Gondimalla and others, 2019); windows
+    that start at any column keep empty stretches out of the stream.
     """
 
     i_vector: stream.Interface

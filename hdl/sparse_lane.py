@@ -158,7 +158,7 @@ class SparseLane(wiring.Component):
     order; with at most ``depth`` beats under way none is lost. The lane holds its own copy of the
     activations, written by ``x_en``, ``x_addr`` (bank above word) and ``x_data``.
 
-    Latency is ``1 + count + LATENCY`` cycles from ``start`` to a sum on ``o``.
+    Latency is ``count + LATENCY`` cycles in an idle lane, from ``start`` to a sum on ``o``.
     """
 
     def __init__(self, shape: SparseShape):

@@ -1,6 +1,7 @@
 """The zero-skip unit: exact sums, and cycles."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -309,3 +310,16 @@ def test_measured_on_the_verilog(simulator):
 def test_bad_measurements(arguments, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         bench_sparse(PRESETS["small"], *arguments, "verilator", 0)
+
+
+def test_the_documented_cycles():
+    page = Path(__file__).parents[1] / "docs" / "units" / "sparse.md"
+    text = page.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d+) \| (\d+) % \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
+    assert rows
+    for lanes, zeros, ideal, cycles in [map(int, row) for row in rows]:
+        w, _ = random_problem(np.random.default_rng(1), 64, 256, zeros / 100, 8)
+        shape = SparseShape(lanes=lanes, k_max=2048)
+        beats = compress(w, window=shape.window, values=shape.values)
+        assert -(-np.count_nonzero(w) // lanes) == ideal
+        assert count_cycles(beats.count, lanes) == cycles
