@@ -1,0 +1,134 @@
+"""The accelerator: every engine and memory, placed and connected."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from arch.isa import Engine
+from hdl.accumulator import AccumulatorMemory
+from hdl.dispatch import Dispatch
+from hdl.host import HostRegisters
+from hdl.load import LoadEngine
+from hdl.mask import MaskMemory
+from hdl.matrix import MatrixEngine
+from hdl.ports import HostPort, MemoryReadPort, MemoryWritePort, TracePort
+from hdl.scratchpad import Scratchpad
+from hdl.sequencer import Sequencer
+from hdl.store import StoreEngine
+from hdl.vector import VectorEngine
+
+
+class Accelerator(wiring.Component):
+    """A Transformer accelerator of some configuration.
+
+    ``host`` is the register bus (``arch.registers``), over which a program is written and
+    started; ``mem_read`` and ``mem_write`` are the external memory port; ``trace`` (with the field
+    ``trace``) reports what the vector engine writes.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        members = {
+            "host": In(HostPort()),
+            "mem_read": Out(MemoryReadPort(config)),
+            "mem_write": Out(MemoryWritePort(config)),
+        }
+        if config.trace:
+            members["trace"] = Out(TracePort(config))
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        config = self.config
+        m.submodules.sequencer = sequencer = Sequencer(config)
+        m.submodules.dispatch = dispatch = Dispatch(config)
+        m.submodules.load = load = LoadEngine(config)
+        m.submodules.store = store = StoreEngine(config)
+        m.submodules.matrix = matrix = MatrixEngine(config)
+        m.submodules.vector = vector = VectorEngine(config)
+        m.submodules.accumulators = accumulators = AccumulatorMemory(config)
+        writers = ("o", "s", "load") if config.norm else ("o", "load")
+        m.submodules.scratchpad = scratchpad = Scratchpad(config, writers=writers)
+
+        # Memories.
+        connect(m, flipped(self.mem_read), load.memory)
+        connect(m, flipped(self.mem_write), store.memory)
+        for port, name in (
+            (matrix.a, "a"),
+            (matrix.b, "b"),
+            (vector.v, "v"),
+            (vector.r, "r"),
+            (store.read, "store"),
+        ):
+            connect(m, port, getattr(scratchpad, f"read_{name}"))
+        connect(m, vector.o, scratchpad.write_o)
+        connect(m, load.write, scratchpad.write_load)
+        if config.norm:
+            connect(m, vector.s, scratchpad.write_s)
+        connect(m, matrix.accumulate, accumulators.accumulate)
+        connect(m, vector.drain, accumulators.drain)
+        if config.tile_skip:
+            m.submodules.masks = masks = MaskMemory(config)
+            connect(m, load.mask, masks.read_load)
+            connect(m, store.mask, masks.read_store)
+            connect(m, matrix.a_mask, masks.read_a)
+            connect(m, matrix.b_mask, masks.read_b)
+            connect(m, vector.mask, masks.write)
+        if config.trace:
+            connect(m, vector.trace, flipped(self.trace))
+
+        # Commands and tokens.
+        engines = {
+            Engine.LOAD: load,
+            Engine.MATRIX: matrix,
+            Engine.VECTOR: vector,
+            Engine.STORE: store,
+        }
+        connect(m, sequencer.o, dispatch.i)
+        for engine, unit in engines.items():
+            name = engine.name.lower()
+            connect(m, getattr(dispatch, f"o_{name}"), unit.i)
+            m.d.comb += [
+                getattr(dispatch, f"done_{name}").eq(unit.status.done),
+                getattr(dispatch, f"push_{name}").eq(unit.status.push),
+            ]
+
+        self._host(m, sequencer, dispatch, matrix, engines)
+        return m
+
+    def _host(self, m, sequencer, dispatch, matrix, engines):
+        """Let the host start runs, and count."""
+        counted = {"MACS": matrix.macs, "SKIPPED": matrix.skipped}
+        if self.config.operand_gating:
+            counted["GATED"] = matrix.gated
+        widths = {name: len(value) for name, value in counted.items()}
+        m.submodules.registers = registers = HostRegisters(self.config, widths)
+        connect(m, flipped(self.host), registers.host)
+        counted |= {
+            "CYCLES": sequencer.busy,
+            "LOADED": self.mem_read.data.valid & self.mem_read.data.ready,
+            "STORED": self.mem_write.data.valid & self.mem_write.data.ready,
+        }
+        for engine, unit in engines.items():
+            counted[f"BUSY_{engine.name}"] = unit.status.busy
+            counted[f"STALL_{engine.name}"] = unit.status.stall
+            counted[f"WAIT_{engine.name}"] = (
+                getattr(dispatch, f"waiting_{engine.name.lower()}") & ~unit.status.busy
+            )
+        m.d.comb += [
+            *(getattr(registers, f"count_{name.lower()}").eq(v) for name, v in counted.items()),
+            registers.busy.eq(sequencer.busy),
+            registers.error.eq(sequencer.error),
+            registers.overflow.eq(dispatch.overflow),
+            dispatch.clear.eq(registers.start),
+            sequencer.idle.eq(dispatch.idle),
+            sequencer.start.eq(registers.start),
+            sequencer.pc.eq(registers.pc),
+            sequencer.program_en.eq(registers.program_en),
+            sequencer.program_addr.eq(registers.program_addr),
+            sequencer.program_data.eq(registers.program_data),
+            sequencer.register_en.eq(registers.register_en),
+            sequencer.register_index.eq(registers.register_index),
+            sequencer.register_data.eq(registers.register_data),
+        ]
