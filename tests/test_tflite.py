@@ -1,0 +1,124 @@
+"""Published TFLite vectors, from ../shared/vectors/tflite, run as whole programs.
+
+The golden machine and the Verilated circuit must both give every published element.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from arch.isa import Instruction, Opcode, pack
+from generators.gemm import Gemm
+from generators.gemm_bench import run_gemm
+from generators.layout import param_words
+from generators.tokens import insert_tokens
+from sim.interpreter import Interpreter
+from tb.machine import VerilatorMachine
+
+VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "tflite"
+
+pytestmark = pytest.mark.skipif(
+    not VECTORS.is_dir(), reason=f"published vectors are not here: {VECTORS} does not exist"
+)
+
+CONFIG = PRESETS["small"].replace(mem_addr_width=16)
+MACHINES = {"golden": Interpreter, "verilator": VerilatorMachine}
+
+
+@pytest.fixture(scope="module", params=MACHINES)
+def machine(request):
+    return MACHINES[request.param](CONFIG)
+
+
+def vector(name: str) -> dict[str, np.ndarray]:
+    with np.load(VECTORS / f"{name}.npz") as data:
+        return {key: data[key] for key in data.files}
+
+
+@pytest.mark.parametrize("name", ["matmul", "matmul_a_transposed", "matmul_b_transposed"])
+def test_batch_matmul(name, machine):
+    data = vector(name)
+    checked = 0
+    for batch in np.ndindex(data["y"].shape[:2]):
+        a, b = (
+            data[side][tuple(np.minimum(batch, np.array(data[side].shape[:2]) - 1))].astype(int)
+            for side in "ab"
+        )
+        n = data["y"].shape[-1]
+        gemm = Gemm(
+            a=a,
+            b=b,
+            bias=np.zeros(n, np.int64),
+            multiplier=np.full(n, data["multiplier"]),
+            shift=np.full(n, data["shift"]),
+            a_zero=int(data["a_zero_point"]),
+            b_zero=int(data["b_zero_point"]),
+            o_zero=int(data["y_zero_point"]),
+            a_transpose=bool(data["a_transpose"]),
+            b_transpose=bool(data["b_transpose"]),
+        )
+        found, _ = run_gemm(gemm, CONFIG, machine)
+        np.testing.assert_array_equal(found, data["y"][batch])
+        checked += found.size
+    assert checked == data["y"].size
+
+
+@pytest.mark.parametrize("name", ["linear", "linear_per_channel", "linear_weight_zero_point"])
+def test_fully_connected(name, machine):
+    data = vector(name)
+    assert (data["y_min"], data["y_max"]) == (-128, 127)
+    gemm = Gemm(
+        a=data["x"].astype(int),
+        b=data["w"].astype(int),
+        bias=data["bias"].astype(int),
+        multiplier=data["multiplier"].astype(int),
+        shift=data["shift"].astype(int),
+        a_zero=int(data["x_zero_point"]),
+        b_zero=int(data["w_zero_point"]),
+        o_zero=int(data["y_zero_point"]),
+        b_transpose=True,
+    )
+    found, _ = run_gemm(gemm, CONFIG, machine)
+    np.testing.assert_array_equal(found, data["y"])
+
+
+@pytest.mark.parametrize("name", ["add", "mul"])
+def test_elementwise(name, machine):
+    data = vector(name)
+    count = data["y"].size
+    words = [(data["multiplier"], data["shift"])]
+    if name == "add":
+        assert int(data["left_shift"]) == 20
+        inputs = [(data[f"{side}_multiplier"], data[f"{side}_shift"]) for side in "ab"]
+        words = inputs + words
+    lanes = CONFIG.lanes
+    multiplier, shift = (
+        np.repeat(np.array(column, np.int64), lanes) for column in zip(*words, strict=True)
+    )
+    params = param_words(np.zeros_like(shift), multiplier, shift, CONFIG, by_tile=False)
+    image = data["a"].tobytes() + data["b"].tobytes() + params.tobytes()
+    program = [
+        Instruction(Opcode.LOAD, {"m": 1, "row_bytes": len(image)}),
+        Instruction(Opcode.PARAMS, {"i_addr": 2 * count, "n": len(words)}),
+        Instruction(
+            Opcode[name.upper()],
+            {
+                "r_addr": count,
+                "i_zero": int(data["a_zero_point"]),
+                "r_zero": int(data["b_zero_point"]),
+                "o_zero": int(data["y_zero_point"]),
+                "o_addr": 4096,
+                "m": 1,
+                "n": count,
+            },
+            frozenset({"per_tensor"}),
+        ),
+        Instruction(Opcode.STORE, {"dram_addr": 4096, "sp_addr": 4096, "m": 1, "row_bytes": count}),
+    ]
+    machine.write_memory(0, image)
+    machine.load_program(pack([*insert_tokens(program, CONFIG), Instruction(Opcode.HALT)]))
+    machine.start()
+    found = np.frombuffer(machine.read_memory(4096, count), np.int8)
+    np.testing.assert_array_equal(found, data["y"])
