@@ -9,7 +9,7 @@ from arch.isa import DEFINITIONS, Instruction, Opcode, pack
 from generators.layout import param_words, rows_image
 from generators.tokens import insert_tokens
 from sim.flow import run
-from sim.regions import check_step, regions
+from sim.regions import Region, check_step, regions
 
 IMAGE_ROWS = 96
 MAX_M = 10
@@ -24,6 +24,15 @@ class RandomProgram:
     image: bytes
     result_addr: int
     result_bytes: int
+
+
+def _in_place(written: Region, read: Region) -> bool:
+    """Tell whether elements go where they came from, or before, where they become narrower."""
+    return (
+        (written.addr, written.stride, written.m) == (read.addr, read.stride, read.m)
+        and written.count <= read.count
+        and abs(written.stride) >= read.count
+    )
 
 
 @dataclass
@@ -47,12 +56,14 @@ class _Maker:
         return int(self.rng.integers(-bound - 1, bound + 1)) if allowed else 0
 
     def matrix(self, name: str, m: int, row: int) -> dict[str, int]:
-        """Place m rows of ``row`` bytes anywhere that no row crosses a bank."""
+        """Place m rows of ``row`` bytes in a bank, upwards or downwards; not all have room."""
         config = self.config
         stride = row + self.below(8)
         span = stride * (m - 1) + row
         bank = self.below(config.scratchpad_banks) * config.bank_bytes
-        addr = bank + self.below(config.bank_bytes - span + 1)
+        addr = bank + self.below(max(1, config.bank_bytes - span + 1))
+        if self.rng.random() < 0.1:
+            addr, stride = addr + stride * (m - 1), -stride
         return {f"{name}_addr": addr, f"{name}_stride": stride}
 
     def shape(self, wide: bool) -> tuple[int, int]:
@@ -131,7 +142,19 @@ class _Maker:
         m, n = self.filled.pop(acc_addr)
         flags = self._output_flags(self.flags(Opcode.DRAIN))
         operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
+        self._in_place(operands, {"r"} if "add" in flags else set())
         return Instruction(Opcode.DRAIN, operands, frozenset(flags))
+
+    def _in_place(self, operands: dict[str, int], inputs: set[str]) -> None:
+        """Sometimes write over an input, or read the same row over and over."""
+        for name in sorted(inputs):
+            if self.rng.random() < 0.1:
+                operands[f"{name}_stride"] = 0
+        for output in ("o", "s"):
+            if inputs and f"{output}_addr" in operands and self.rng.random() < 0.3:
+                source = str(self.rng.choice(sorted(inputs)))
+                for part in ("addr", "stride"):
+                    operands[f"{output}_{part}"] = operands[f"{source}_{part}"]
 
     def _output_flags(self, flags: set[str]) -> set[str]:
         if "wide_out" in flags:
@@ -173,6 +196,8 @@ class _Maker:
         operands |= {"i_zero": self.zero(), "r_zero": self.zero()}
         known = DEFINITIONS[opcode].operands
         operands = {name: value for name, value in operands.items() if name in known}
+        second = "add" in flags or opcode in (Opcode.ADD, Opcode.MUL)
+        self._in_place(operands, {"i", "r"} if second else {"i"})
         return Instruction(opcode, operands, frozenset(flags))
 
     def mover(self, opcode: Opcode) -> Instruction:
@@ -198,7 +223,7 @@ class _Maker:
     def fill(self, opcode: Opcode) -> Instruction:
         config = self.config
         if opcode == Opcode.TABLE:
-            addr = self.below(config.scratchpad_bytes - 255)
+            addr = self.below(max(1, config.scratchpad_bytes - 255))
             operands = {"i_addr": addr, "table": self.below(config.table_slots)}
         elif opcode == Opcode.MASK:
             n = self.size(min(40, config.mask_depth))
@@ -215,12 +240,12 @@ class _Maker:
                 "i_zero": self.zero(),
                 "m": m,
                 "n": n,
-                "mask": self.below(config.mask_depth - tiles + 1),
+                "mask": self.below(max(1, config.mask_depth - tiles + 1)),
             }
         return Instruction(opcode, operands)
 
     def fits(self, instruction: Instruction) -> bool:
-        """Tell whether a step is admissible and overwrites nothing that it reads."""
+        """Tell whether a step is admissible and has one meaning in whatever order it runs."""
         words = pack([instruction, Instruction(Opcode.HALT)])
         for step in run(words):
             try:
@@ -228,11 +253,15 @@ class _Maker:
             except ValueError:
                 return False
             reads, writes = regions(step, self.config)
-            read = [region.cells().ravel() for region in reads if region.memory == "sp"]
-            written = [region.cells().ravel() for region in writes if region.memory == "sp"]
-            for index, cells in enumerate(written):
-                others = read + written[index + 1 :]
-                if any(np.intersect1d(cells, other).size for other in others):
+            read = [region for region in reads if region.memory == "sp"]
+            written = [region for region in writes if region.memory == "sp"]
+            for index, region in enumerate(written):
+                cells = region.cells().ravel()
+                if np.unique(cells).size < cells.size:
+                    return False
+                others = [other for other in read if not _in_place(region, other)]
+                others += written[index + 1 :]
+                if any(np.intersect1d(cells, other.cells()).size for other in others):
                     return False
         return True
 
