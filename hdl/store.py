@@ -1,0 +1,153 @@
+"""The store engine: rows of the scratchpad to external memory."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import SRAM_LATENCY, Config
+from arch.isa import Engine
+from hdl.address import Bursts, Rows, span_layout
+from hdl.ports import EngineStatus, MaskReadPort, MemoryWritePort, ReadPort, command_layout
+
+BURSTS_AHEAD = 16
+"""Bursts that may wait for being written."""
+
+WORDS_AHEAD = SRAM_LATENCY + 3
+"""Words that may be under way from the scratchpad: enough for one a cycle."""
+
+_EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
+
+
+class StoreEngine(wiring.Component):
+    """Runs STORE commands: copies ``m`` rows of ``row_bytes`` bytes, leaving out masked ones.
+
+    Alignment is as in :class:`hdl.load.LoadEngine`; the mask of a row's last word leaves out the
+    bytes behind the row. ``i`` takes commands and reads their rows while bursts before are still
+    being written. One memory word a cycle goes through. The words of a burst are offered after
+    its request was taken. ``status.done`` is 1 in or after the cycle of ``memory.written`` for
+    the last burst of a command, in order, one command a cycle.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        ports = {
+            "i": In(stream.Signature(command_layout(Engine.STORE))),
+            "status": Out(EngineStatus()),
+            "memory": Out(MemoryWritePort(config)),
+            "read": Out(ReadPort(config)),
+        }
+        if config.tile_skip:
+            ports["mask"] = Out(MaskReadPort(config))
+        super().__init__(ports)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.rows = rows = Rows(self.config)
+        m.submodules.bursts = bursts = Bursts(self.config)
+        layout = span_layout(self.config)
+        m.submodules.ahead = ahead = SyncFIFOBuffered(width=layout.size, depth=3)
+        m.submodules.events = events = SyncFIFOBuffered(width=_EVENT.size, depth=BURSTS_AHEAD + 1)
+        connect(m, flipped(self.i), rows.i)
+        if self.config.tile_skip:
+            connect(m, rows.mask, flipped(self.mask))
+
+        # Every row goes to the bursts, every row with words also to the reading side.
+        m.d.comb += [
+            bursts.i.p.eq(rows.o.p),
+            bursts.i.valid.eq(rows.o.valid & ahead.w_rdy),
+            rows.o.ready.eq(bursts.i.ready & ahead.w_rdy),
+            ahead.w_data.eq(rows.o.p.span),
+            ahead.w_en.eq(rows.o.valid & rows.o.ready & ~rows.o.p.span.empty),
+        ]
+        asked = self._request(m, bursts, events)
+        moving = self._words(m, ahead, asked)
+        self._finish(m, events, rows.busy | bursts.o.valid | moving, moving)
+        return m
+
+    def _request(self, m: Module, bursts: Bursts, events: SyncFIFOBuffered) -> Signal:
+        """Ask for bursts, and return how many words they have for which nothing was read yet."""
+        request, piece = self.memory.request, bursts.o.p
+        asked = Signal(10)
+        may, read = Signal(), Signal()
+        event = Signal(_EVENT)
+        m.d.comb += [
+            may.eq(events.w_rdy & (asked[8:] == 0)),
+            request.p.addr.eq(piece.word_addr * self.config.mem_bytes),
+            request.p.last.eq(piece.last),
+            request.valid.eq(bursts.o.valid & may & ~piece.empty),
+            bursts.o.ready.eq(may & (request.ready | piece.empty)),
+            event.burst.eq(~piece.empty),
+            event.end.eq(piece.end),
+            event.push.eq(piece.push),
+            events.w_data.eq(event),
+            events.w_en.eq(bursts.o.valid & bursts.o.ready),
+            read.eq(self.read.request.valid & self.read.request.ready),
+        ]
+        added = Mux(request.valid & request.ready, piece.last + 1, 0)
+        m.d.sync += asked.eq(asked + added - read)
+        return asked
+
+    def _words(self, m: Module, ahead: SyncFIFOBuffered, asked: Signal) -> Signal:
+        """Read words that were asked for and offer them; return whether any is to be moved."""
+        request, out = self.read.request, self.memory.data
+        row = Signal(span_layout(self.config))
+        active, taken, row_end = Signal(), Signal(), Signal()
+        pending = Signal(range(WORDS_AHEAD + 1))
+        m.d.comb += [
+            request.p.eq(row.sp_addr),
+            request.valid.eq(active & (asked != 0) & (pending != WORDS_AHEAD)),
+            taken.eq(request.valid & request.ready),
+            row_end.eq(taken & (row.words == 0)),
+            ahead.r_en.eq(~active | row_end),
+        ]
+        m.d.sync += pending.eq(pending + taken - (out.valid & out.ready))
+        with m.If(ahead.r_en):
+            m.d.sync += [row.eq(ahead.r_data), active.eq(ahead.r_rdy)]
+        with m.Elif(taken):
+            m.d.sync += [
+                row.sp_addr.eq(row.sp_addr + self.config.mem_bytes),
+                row.words.eq(row.words - 1),
+            ]
+
+        # The place of the word's last byte waits for the word.
+        last_byte = Mux(row.words == 0, row.tail, self.config.mem_bytes - 1)
+        for stage in range(SRAM_LATENCY):
+            delayed = Signal(unsigned((self.config.mem_bytes - 1).bit_length()), name=f"l_{stage}")
+            m.d.sync += delayed.eq(last_byte)
+            last_byte = delayed
+        mask = Cat(last_byte >= byte for byte in range(self.config.mem_bytes))
+        word = Cat(self.read.data.as_value()[: self.config.mem_width], mask)
+        m.submodules.words = words = SyncFIFOBuffered(width=len(word), depth=WORDS_AHEAD)
+        m.d.comb += [
+            words.w_data.eq(word),
+            words.w_en.eq(self.read.valid),
+            out.p.as_value().eq(words.r_data),
+            out.valid.eq(words.r_rdy),
+            words.r_en.eq(out.ready),
+        ]
+        moving = Signal()
+        m.d.comb += moving.eq((ahead.level != 0) | active | (pending != 0))
+        return moving
+
+    def _finish(self, m: Module, events: SyncFIFOBuffered, busy, moving: Signal) -> None:
+        """Complete a command when the last of its bursts has been written."""
+        event = Signal(_EVENT)
+        read, out = self.read.request, self.memory.data
+        written = Signal(range(BURSTS_AHEAD + 2))  # bursts that no event was taken for yet
+        waits = Signal()
+        m.d.comb += [
+            event.eq(events.r_data),
+            waits.eq(event.burst & (written == 0) & ~self.memory.written),
+            events.r_en.eq(events.r_rdy & ~waits),
+            self.status.done.eq(events.r_en & event.end),
+            self.status.push.eq(event.push),
+            self.status.busy.eq(busy | (events.level != 0)),
+            self.status.stall.eq(
+                (read.valid & ~read.ready)
+                | (out.valid & ~out.ready)
+                | (self.memory.request.valid & ~self.memory.request.ready)
+                | (~moving & events.r_rdy & waits)
+            ),
+        ]
+        m.d.sync += written.eq(written + self.memory.written - (events.r_en & event.burst))

@@ -1,0 +1,108 @@
+"""Bench of the scratchpad: every port at once, at random, against an array of bytes.
+
+Parameters: ``config`` (fields that differ from the preset ``small``), ``readers``, ``writers``
+and ``cycles``.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from arch.config import PRESETS, SRAM_LATENCY, Config
+from hdl.ports import write_layout
+from tb.bench import pack, parameters, rng, start_clock
+
+
+@dataclass
+class _Port:
+    """A port with the request that it offers, if any, and what a reader waits for."""
+
+    name: str
+    write: bool
+    addr: int | None = None
+    data: bytes = b""
+    due: deque[tuple[int, bytes] | None] = field(default_factory=deque)
+    taken: int = 0
+
+
+def _offer(port: _Port, config: Config, random: np.random.Generator) -> None:
+    """Choose a request: often near the others, never across the end of a bank."""
+    spread = random.choice([4 * config.line_bytes, config.scratchpad_bytes])
+    base = int(random.integers(config.scratchpad_banks)) * config.bank_bytes
+    addr = (base + int(random.integers(spread))) % config.scratchpad_bytes
+    if port.write:
+        room = config.bank_bytes - addr % config.bank_bytes
+        port.data = random.bytes(int(random.integers(min(room, config.line_bytes) + 1)))
+    port.addr = addr
+
+
+def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -> None:
+    kind = "write" if port.write else "read"
+    prefix = f"{kind}_{port.name}__request__"
+    getattr(dut, prefix + "valid").value = port.addr is not None
+    if port.addr is None:
+        return
+    if port.write:
+        padded = port.data + random.bytes(config.line_bytes - len(port.data))
+        payload = {"addr": port.addr, "count": len(port.data), "data": list(padded)}
+        getattr(dut, prefix + "payload").value = pack(write_layout(config), payload)
+    else:
+        getattr(dut, prefix + "payload").value = port.addr
+
+
+@cocotb.test()
+async def every_access_finds_its_bytes(dut: Any) -> None:
+    """Reads see earlier writes, the first port of a bank wins, answers come when they must."""
+    given, random = parameters(), rng()
+    config = PRESETS["small"].replace(**given["config"])
+    memory = bytearray(config.scratchpad_bytes)
+    ports = [_Port(name, False, due=deque([None] * SRAM_LATENCY)) for name in given["readers"]]
+    ports += [_Port(name, True) for name in given["writers"]]
+    await start_clock(dut)
+    for cycle in range(given["cycles"]):
+        busy = [0.3, 0.7, 1.0][cycle // 50 % 3]
+        for port in ports:
+            if port.addr is None and random.random() < busy:
+                _offer(port, config, random)
+            _drive(dut, port, config, random)
+        await FallingEdge(dut.clk)
+        occupied: set[tuple[bool, int]] = set()
+        written = []
+        for port in ports:
+            kind = "write" if port.write else "read"
+            place = (port.write, (port.addr or 0) // config.bank_bytes)
+            free = place not in occupied
+            if port.addr is not None:
+                ready = int(getattr(dut, f"{kind}_{port.name}__request__ready").value)
+                assert ready == free, f"cycle {cycle}: {port.name} ready {ready}, bank free {free}"
+                occupied.add(place)
+            taken = port.addr if free else None
+            if not port.write:
+                _check_answer(dut, port, cycle)
+                port.due.append(None)
+                if taken is not None:
+                    end = min(taken + config.line_bytes, (place[1] + 1) * config.bank_bytes)
+                    port.due[-1] = (taken, bytes(memory[taken:end]))
+            elif taken is not None:
+                written.append((taken, port.data))
+            if taken is not None:
+                port.taken += 1
+                port.addr = None
+        for addr, content in written:
+            memory[addr : addr + len(content)] = content
+        await RisingEdge(dut.clk)
+    assert all(port.taken for port in ports)
+
+
+def _check_answer(dut: Any, port: _Port, cycle: int) -> None:
+    expected = port.due.popleft()
+    valid = int(getattr(dut, f"read_{port.name}__valid").value)
+    assert valid == (expected is not None), f"cycle {cycle}: {port.name} valid {valid}"
+    if expected is not None:
+        addr, content = expected
+        got = int(getattr(dut, f"read_{port.name}__data").value).to_bytes(64, "little")
+        assert got[: len(content)] == content, f"cycle {cycle}: {port.name} read {addr:#x}"
