@@ -18,11 +18,18 @@ class RoundingShift(wiring.Component):
 
     ``width`` and ``offset_width`` are the widths of the signed ``x`` and ``offset`` (bits);
     ``amount`` is from 0 to 31.
+
+    Raises :class:`ValueError` where a width is not a positive integer.
     """
 
     latency = 2
 
     def __init__(self, width: int, *, offset_width: int):
+        if width < 1 or offset_width < 1:
+            raise ValueError(
+                f"Rounding shift's widths must be positive integers, not {width!r} and "
+                f"{offset_width!r}"
+            )
         super().__init__(
             {
                 "en": In(1),

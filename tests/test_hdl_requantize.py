@@ -1,0 +1,106 @@
+# amaranth: UnusedElaboratable=no
+
+"""The requantizer: published vectors, golden model, both simulators."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from hdl.requantize import Requantizer, RoundingShift
+from sim.requantize import requantize, rounding_shift
+from tb.bench_requantize import NAMES, random_operands
+from tb.simulate import simulate
+
+VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "tflite"
+
+
+def run_case(unit, operands):
+    """Return the unit's results for columns of operands, one row a cycle without pauses."""
+    results = []
+
+    async def bench(ctx):
+        ctx.set(unit.en, 1)
+        count = len(next(iter(operands.values())))
+        for cycle in range(count + unit.latency):
+            if cycle < count:
+                for name, column in operands.items():
+                    ctx.set(getattr(unit, name), int(column[cycle]))
+            if cycle >= unit.latency:
+                results.append(ctx.get(unit.y))
+            await ctx.tick()
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return np.array(results)
+
+
+@pytest.mark.parametrize(
+    "name", ["linear", "linear_per_channel", "linear_weight_zero_point", "matmul_b_transposed"]
+)
+def test_equals_tflite(name):
+    path = VECTORS / f"{name}.npz"
+    if not path.exists():
+        pytest.skip(f"the published vectors {path} are absent")
+    with np.load(path) as arrays:
+        v = dict(arrays)
+    if name.startswith("linear"):
+        left, right = v["x"], v["w"].T
+        left_zero, right_zero = v["x_zero_point"], v["w_zero_point"]
+    else:
+        left, right = v["a"], np.swapaxes(v["b"], -1, -2)
+        left_zero, right_zero = v["a_zero_point"], v["b_zero_point"]
+    sums = (left.astype(np.int64) - left_zero) @ (right.astype(np.int64) - right_zero)
+    columns = (
+        v.get("bias", 0),
+        v["multiplier"],
+        v["shift"],
+        v["y_zero_point"],
+        v.get("y_min", -128),
+        v.get("y_max", 127),
+    )
+    operands = [np.broadcast_to(column, sums.shape).ravel() for column in (sums, *columns)]
+    y = run_case(Requantizer(), dict(zip(NAMES, operands, strict=True)))
+    np.testing.assert_array_equal(y, v["y"].ravel())
+
+
+def test_equals_golden_model():
+    operands = random_operands(np.random.default_rng(5), 4000)
+    expected = requantize(**operands)
+    assert np.unique(expected).size > 1000
+    np.testing.assert_array_equal(run_case(Requantizer(), operands), expected)
+
+
+@pytest.mark.parametrize(("width", "offset_width"), [(1, 1), (2, 4), (9, 3), (33, 16)])
+def test_rounding_shift(width, offset_width):
+    rng = np.random.default_rng(width)
+    bound = 1 << (width - 1)
+    x = rng.integers(-bound, bound, 500) >> rng.integers(0, width, 500)
+    amount = rng.integers(0, 32, 500)
+    offset = rng.integers(-(1 << (offset_width - 1)), 1 << (offset_width - 1), 500)
+    unit = RoundingShift(width, offset_width=offset_width)
+    y = run_case(unit, {"x": x, "amount": amount, "offset": offset})
+    np.testing.assert_array_equal(y, rounding_shift(x, amount) + offset)
+
+
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+def test_bench(simulator):
+    parameters = {"count": 3000, "stall": 0.3}
+    simulate(
+        Requantizer(),
+        bench="tb.bench_requantize",
+        simulator=simulator,
+        seed=11,
+        parameters=parameters,
+    )
+
+
+@pytest.mark.parametrize(("width", "offset_width"), [(0, 1), (5, 0)])
+def test_refuses_widths(width, offset_width):
+    message = f"Rounding shift's widths must be positive integers, not {width} and {offset_width}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        RoundingShift(width, offset_width=offset_width)
