@@ -12,7 +12,7 @@ TEST_IMAGES = 500
 
 @dataclass(frozen=True)
 class Split:
-    """Images of shape [count, 8, 8], with pixels from 0 to 16, and their labels of shape [count]."""
+    """Images [count, 8, 8] with pixels from 0 to 16, and their labels [count]."""
 
     images: NDArray[np.float32]
     labels: NDArray[np.int64]

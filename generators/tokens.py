@@ -1,61 +1,97 @@
 """Dependency tokens for a program that has none."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.isa import Engine, Instruction, Opcode, pack
 from sim.checker import Memories
 from sim.flow import run
-from sim.regions import check_step, regions
+from sim.regions import Region, check_step, regions
+
+
+@dataclass
+class Access:
+    """What one instruction touches, and what it must wait for besides."""
+
+    engine: Engine
+    reads: Sequence[Region]
+    writes: Sequence[Region]
+    after: list[int] = field(default_factory=list)
+    """Places of earlier instructions that must have completed, whatever both touch."""
+
+
+@dataclass
+class Tokens:
+    """The engines that an instruction takes a token from and gives one to."""
+
+    pop: set[Engine] = field(default_factory=set)
+    push: set[Engine] = field(default_factory=set)
+
+
+def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
+    """Return the tokens that order all hazards of instructions that run one after the other.
+
+    An instruction waits for the latest one of each other engine that it conflicts with, unless
+    it is ordered behind that one already. So a pair of engines exchanges each token once, and
+    tokens are taken in the order in which they are given.
+    """
+    engines = len(Engine)
+    memories = Memories(config)
+    tokens = [Tokens() for _ in accesses]
+    clocks = {engine: np.zeros(engines, np.int64) for engine in Engine}
+    after: dict[tuple[Engine, int], NDArray[np.int64]] = {}
+    where: dict[tuple[Engine, int], int] = {}
+    counts: list[int] = []
+    for place, access in enumerate(accesses):
+        engine = access.engine
+        clock = clocks[engine].copy()
+        count = int(clock[engine]) + 1
+        latest = np.zeros(engines, np.int64)
+        for region in access.reads:
+            np.maximum(latest, memories.latest(region, writes_only=True), out=latest)
+        for region in access.writes:
+            np.maximum(latest, memories.latest(region, writes_only=False), out=latest)
+        explicit = {accesses[other].engine for other in access.after}
+        for other in access.after:
+            source = accesses[other].engine
+            latest[source] = max(latest[source], counts[other])
+        # The youngest step of another engine may itself stand behind those of the others.
+        for source in sorted(Engine, key=lambda source: source not in explicit):
+            if source == engine or latest[source] <= clock[source]:
+                continue
+            tokens[place].pop.add(source)
+            tokens[where[source, int(latest[source])]].push.add(engine)
+            np.maximum(clock, after[source, int(latest[source])], out=clock)
+        for region in access.reads:
+            memories.note(region, engine, count, writing=False)
+        for region in access.writes:
+            memories.note(region, engine, count, writing=True)
+        clock[engine] = count
+        clocks[engine] = after[engine, count] = clock
+        where[engine, count] = place
+        counts.append(count)
+    return tokens
 
 
 def insert_tokens(program: Sequence[Instruction], config: Config) -> list[Instruction]:
     """Return a straight-line program with the tokens that order all of its hazards.
 
-    An instruction waits for the latest step of each other engine that it conflicts with, unless
-    it is ordered behind that step already. So a pair of engines exchanges each token once, and
-    tokens are taken in the order in which they are given.
-
     Raises :class:`ValueError` where an instruction could not run on the configuration.
     """
-    engines = len(Engine)
-    memories = Memories(config)
-    clocks = {engine: np.zeros(engines, np.int64) for engine in Engine}
-    after: dict[tuple[Engine, int], np.ndarray] = {}
-    where: dict[tuple[Engine, int], int] = {}
-    pops: list[set[Engine]] = [set() for _ in program]
-    pushes: list[set[Engine]] = [set() for _ in program]
-    places = [
-        i for i, instruction in enumerate(program) if instruction.definition.engine is not None
-    ]
-    for place, step in zip(places, run(pack([*program, Instruction(Opcode.HALT)])), strict=True):
+    steps = list(run(pack([*program, Instruction(Opcode.HALT)])))
+    for step in steps:
         check_step(step, config)
-        clock = clocks[step.engine].copy()
-        latest = np.zeros(engines, np.int64)
-        reads, writes = regions(step, config)
-        count = int(clock[step.engine]) + 1
-        for region in reads:
-            np.maximum(latest, memories.latest(region, writes_only=True), out=latest)
-        for region in writes:
-            np.maximum(latest, memories.latest(region, writes_only=False), out=latest)
-        # The youngest step of another engine may itself stand behind those of the others.
-        for source in Engine:
-            if source == step.engine or latest[source] <= clock[source]:
-                continue
-            pops[place].add(source)
-            pushes[where[source, int(latest[source])]].add(step.engine)
-            np.maximum(clock, after[source, int(latest[source])], out=clock)
-        for region in reads:
-            memories.note(region, step.engine, count, writing=False)
-        for region in writes:
-            memories.note(region, step.engine, count, writing=True)
-        clock[step.engine] = count
-        clocks[step.engine] = after[step.engine, count] = clock
-        where[step.engine, count] = place
-    return [
-        replace(instruction, pop=frozenset(pop), push=frozenset(push))
-        for instruction, pop, push in zip(program, pops, pushes, strict=True)
-    ]
+    accesses = [Access(step.engine, *regions(step, config)) for step in steps]
+    tokens = iter(order(accesses, config))
+    found = []
+    for instruction in program:
+        if instruction.definition.engine is not None:
+            given = next(tokens)
+            pop, push = frozenset(given.pop), frozenset(given.push)
+            instruction = replace(instruction, pop=pop, push=push)
+        found.append(instruction)
+    return found

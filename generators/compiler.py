@@ -1,0 +1,200 @@
+"""From a trained model to a program and its memory image, for any configuration that has room."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, Engine
+from generators.allocate import allocate, live_bytes, uses
+from generators.description import ModelDescription
+from generators.draft import Node, Repeat, Written, arrange, flatten
+from generators.graph import QuantizedModel
+from generators.image import Bytes, Piece
+from generators.loops import lines, with_barriers, words
+from generators.lower import Limits, Lowered, lower
+from generators.quantize import quantize_model
+from generators.weights import Weights
+
+SMALLEST_BLOB = 256
+"""Where loads of weights are no longer cut smaller (bytes)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Choices that change a program's numbers or its speed."""
+
+    percentile: float = 100.0
+    """Share of a tensor's values in calibration that its range covers (percent)."""
+    skip_zero_tiles: bool = False
+    """Whether tiles of weights that are all zero are found and masked."""
+
+
+@dataclass(frozen=True)
+class CompiledModel:
+    """A model as a machine runs it.
+
+    Write ``image`` to external memory from address 0 and load ``words``. Then, for each
+    inference: write ``input_bytes`` to ``input_addr``, start at word 0, and give the
+    ``output_count`` bytes at ``output_addr`` to ``read_output``.
+    """
+
+    quantized: QuantizedModel
+    config: Config
+    words: list[int]
+    image: Bytes
+    input_piece: Piece
+    output_piece: Piece
+    written: list[Written]
+    """What each vector instruction writes, in the order in which they run."""
+    loops: int
+    """Loops in the program."""
+
+    @property
+    def macs(self) -> int:
+        """Useful products of one inference."""
+        return self.quantized.macs
+
+    @property
+    def input_addr(self) -> int:
+        """External byte address of the input."""
+        return self.input_piece.addr
+
+    @property
+    def output_addr(self) -> int:
+        """External byte address of the output."""
+        return self.output_piece.addr
+
+    @property
+    def output_count(self) -> int:
+        """Bytes of the output."""
+        return self.quantized.output.bytes
+
+    def input_bytes(self, values: NDArray[np.floating]) -> bytes:
+        """Return one input, [tokens, features], as bytes for external memory."""
+        return self.quantized.quantize_input(values).tobytes()
+
+    def output_integers(self, data: bytes) -> NDArray[np.int64]:
+        """Return one output's integers, [rows, columns]."""
+        output = self.quantized.output
+        values = np.frombuffer(data, "<i2" if output.wide else np.int8)
+        return values.reshape(output.rows, output.columns).astype(np.int64)
+
+    def read_output(self, data: bytes) -> NDArray[np.float64]:
+        """Return one output, [rows, columns], in the model's own units."""
+        return self.quantized.dequantize_output(self.output_integers(data))
+
+
+def compile_model(
+    description: ModelDescription,
+    weights: Weights,
+    calibration_inputs: NDArray[np.floating],
+    config: Config,
+    options: Options | None = None,
+) -> CompiledModel:
+    """Return a model's program and memory image.
+
+    ``calibration_inputs`` is [count, tokens, features]. Of all ways to cut the model, the one
+    with the fewest loops, the largest cuts and the earliest loads that fits is taken.
+
+    Raises :class:`ValueError` where the model cannot run on the configuration; where it is too
+    large, the message names the field.
+    """
+    options = options or Options()
+    if options.skip_zero_tiles and not config.tile_skip:
+        raise ValueError(f"Skipping zero tiles needs tile_skip, which {config.name} leaves out")
+    quantized = quantize_model(description, weights, calibration_inputs, config, options.percentile)
+    return compile_quantized(quantized, config, options)
+
+
+def compile_quantized(quantized: QuantizedModel, config: Config, options: Options) -> CompiledModel:
+    """Return the program of a model that is quantized for the configuration.
+
+    Raises :class:`ValueError` as :func:`compile_model`.
+    """
+    refusals = []
+    for roll_layers, roll_heads in ((False, False), (True, False), (False, True), (True, True)):
+        blob = config.bank_bytes
+        while blob >= min(SMALLEST_BLOB, config.bank_bytes):
+            limits = Limits(blob, roll_heads, options.skip_zero_tiles)
+            lowered = lower(quantized, config, limits)
+            found = _place(quantized, lowered, config, roll_layers)
+            if isinstance(found, CompiledModel):
+                return found
+            refusals.append(found)
+            blob //= 2
+    raise ValueError(_best(refusals).text)
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """Why an attempt failed, and how far it was from fitting."""
+
+    stage: int
+    excess: int
+    text: str
+
+
+def _best(refusals: Sequence[_Refusal]) -> _Refusal:
+    """Return the refusal that came furthest."""
+    return min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
+
+
+def _place(
+    quantized: QuantizedModel, lowered: Lowered, config: Config, roll_layers: bool
+) -> CompiledModel | _Refusal:
+    """Return the program of a lowered model with the earliest loads that fit."""
+    name = quantized.description.name
+    refusals = []
+    longest = max(len(section) for section in lowered.layers) - 1
+    for ahead in sorted({min(distance, longest) for distance in (8, 4, 2, 1, 0)}, reverse=True):
+        nodes = _nodes(lowered, ahead, roll_layers)
+        drafts = list(flatten(nodes))
+        used = uses(drafts)
+        addresses = allocate(used, lowered.sizes, config)
+        if addresses is None:
+            needed = live_bytes(used, lowered.sizes)
+            largest = max(lowered.sizes, key=lambda buffer: lowered.sizes[buffer])
+            text = (
+                f"Model {name} needs {needed} scratchpad bytes at once and {largest} of "
+                f"{lowered.sizes[largest]} bytes in one bank, but scratchpad_bytes is "
+                f"{config.scratchpad_bytes} in banks of {config.bank_bytes}"
+            )
+            refusals.append(_Refusal(0, needed, text))
+            continue
+        program = lines(nodes, addresses, config)
+        made = None if program is None else words(program, config)
+        if made is None:
+            text = f"The loops of model {name} differ in more than the registers can hold"
+            return _Refusal(1, 0, text)
+        if len(made) > config.program_depth:
+            text = (
+                f"Model {name} needs a program of {len(made)} words, but program_depth is "
+                f"{config.program_depth}"
+            )
+            return _Refusal(2, len(made), text)
+        written = [draft.written for draft in drafts if draft.written is not None]
+        vector = [d for d in drafts if DEFINITIONS[d.opcode].engine == Engine.VECTOR]
+        assert len(written) == len(vector)
+        return CompiledModel(
+            quantized,
+            config,
+            made,
+            lowered.image,
+            lowered.input,
+            lowered.output,
+            written,
+            sum(isinstance(node, Repeat) for node in nodes),
+        )
+    return _best(refusals)
+
+
+def _nodes(lowered: Lowered, ahead: int, roll_layers: bool) -> list[Node]:
+    """Return the whole program, with loops as asked."""
+    sections = [lowered.before, *lowered.layers, lowered.after]
+    before, *layers, after = arrange(sections, ahead, across=not roll_layers)
+    if roll_layers:
+        return with_barriers([*before, Repeat(layers), *after])
+    return with_barriers([*before, *(node for layer in layers for node in layer), *after])

@@ -1,0 +1,93 @@
+"""Programs before buffers have addresses."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from arch.isa import Opcode
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A scratchpad address: so many bytes from the start of a buffer."""
+
+    buffer: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Written:
+    """The part of a tensor that a vector instruction writes; no columns where it writes none."""
+
+    name: str
+    """The tensor's name in the float model; what is done where no tensor is written."""
+    row: int = 0
+    rows: int = 0
+    column: int = 0
+    columns: int = 0
+    head: int = 0
+    """The head, of scores and probabilities."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An instruction whose scratchpad addresses may be references."""
+
+    opcode: Opcode
+    operands: dict[str, int | Ref]
+    flags: frozenset[str] = frozenset()
+    defines: str = ""
+    """The buffer whose old content nothing needs any more from here on."""
+    written: Written | None = None
+    """What a vector instruction writes."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Instructions that come again with other operands; a loop where program memory is short."""
+
+    iterations: Sequence[Sequence["Draft | Repeat"]]
+
+
+Node = Draft | Repeat
+
+
+@dataclass
+class Item:
+    """Instructions that compute something, and the loads that must come before them."""
+
+    loads: list[Draft] = field(default_factory=list)
+    body: list[Node] = field(default_factory=list)
+
+
+def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
+    """Yield the instructions in the order in which they run."""
+    for node in nodes:
+        if isinstance(node, Draft):
+            yield node
+        else:
+            for iteration in node.iterations:
+                yield from flatten(iteration)
+
+
+def arrange(
+    sections: Sequence[Sequence[Item]], ahead: int, *, across: bool
+) -> list[Sequence[Node]]:
+    """Return each section's instructions, with loads placed ``ahead`` items before their use.
+
+    ``across`` lets a load move into the section before.
+    """
+    flat = [(index, item) for index, section in enumerate(sections) for item in section]
+    starts = [sum(len(section) for section in sections[:index]) for index in range(len(sections))]
+    placed: list[list[Node]] = [[] for _ in flat]
+    for place, (index, item) in enumerate(flat):
+        # No further, so that a load follows the last use of its buffer in the layer before.
+        longest = min(ahead, len(sections[index]) - 1)
+        first = 0 if across else starts[index]
+        placed[max(first, place - longest)].extend(item.loads)
+    result: list[Sequence[Node]] = []
+    for index in range(len(sections)):
+        nodes: list[Node] = []
+        for place in range(starts[index], starts[index] + len(sections[index])):
+            nodes += [*placed[place], *flat[place][1].body]
+        result.append(nodes)
+    return result

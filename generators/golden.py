@@ -1,0 +1,79 @@
+"""Compiled models on the golden machine."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.isa import Engine
+from generators.compiler import CompiledModel
+from generators.graph import Ints
+from sim.flow import Step
+from sim.interpreter import Interpreter
+from sim.report import Report
+
+
+class GoldenModel:
+    """A compiled model on the golden machine, ready for one inference after another."""
+
+    def __init__(self, compiled: CompiledModel):
+        self.compiled = compiled
+        self.machine = Interpreter(compiled.config)
+        self.machine.write_memory(0, compiled.image.tobytes())
+        self.machine.load_program(compiled.words)
+
+    def run(self, values: NDArray[np.floating]) -> tuple[NDArray[np.float64], Report]:
+        """Return the output, [rows, columns], for an input, [tokens, features], and the report."""
+        compiled = self.compiled
+        self.machine.write_memory(compiled.input_addr, compiled.input_bytes(values))
+        report = self.machine.start()
+        data = self.machine.read_memory(compiled.output_addr, compiled.output_count)
+        return compiled.read_output(data), report
+
+    def tensors(self, values: NDArray[np.floating]) -> dict[str, Ints]:
+        """Return the integers of every tensor of one inference, by name in the float model.
+
+        Scores and probabilities are [heads, sequence, sequence], others [rows, columns].
+        """
+        parts: list[Ints] = []
+
+        def note(step: Step, machine: Interpreter) -> None:
+            if step.engine != Engine.VECTOR:
+                return
+            written = self.compiled.written[len(parts)]
+            wide = "wide_out" in step.flags
+            found = np.zeros((written.rows, written.columns), np.int64)
+            for row in range(written.rows):
+                addr = step["o_addr"] + row * step["o_stride"]
+                data = machine.sp[addr : addr + written.columns * (2 if wide else 1)]
+                found[row] = data.view("<i2" if wide else np.int8)
+            parts.append(found)
+
+        previous: Callable[[Step, Interpreter], None] | None = self.machine.on_step
+        self.machine.on_step = note
+        try:
+            self.run(values)
+        finally:
+            self.machine.on_step = previous
+        return self._join(parts)
+
+    def _join(self, parts: list[Ints]) -> dict[str, Ints]:
+        """Return whole tensors from what each vector instruction wrote."""
+        pieces = [
+            (written, values)
+            for written, values in zip(self.compiled.written, parts, strict=True)
+            if written.columns
+        ]
+        ends: dict[str, NDArray[np.int64]] = {}
+        for written, _ in pieces:
+            end = (written.head + 1, written.row + written.rows, written.column + written.columns)
+            ends[written.name] = np.maximum(ends.get(written.name, np.zeros(3, np.int64)), end)
+        tensors = {name: np.zeros(end, np.int64) for name, end in ends.items()}
+        for written, values in pieces:
+            inside = tensors[written.name][written.head, written.row :, written.column :]
+            inside[: written.rows, : written.columns] = values
+        heads = ("scores", "probabilities")
+        return {
+            name: tensor if name.rpartition(".")[2] in heads else tensor[0]
+            for name, tensor in tensors.items()
+        }

@@ -1,0 +1,68 @@
+"""The memory image: what a program finds in external memory, and where."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.config import Config
+
+Bytes = NDArray[np.uint8]
+LONGEST_ROW = 1 << 14
+"""Longest row of a load or store that the image is laid out for (bytes)."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of external memory as ``m`` rows of ``row_bytes`` bytes that follow each other."""
+
+    addr: int
+    m: int
+    row_bytes: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of the piece with its padding."""
+        return self.m * self.row_bytes
+
+
+class ImageBuilder:
+    """Lays pieces one behind the other, each at a multiple of the external word."""
+
+    def __init__(self, config: Config):
+        self._config = config
+        self._parts: list[Bytes] = []
+        self.size = 0
+
+    def reserve(self, count: int) -> Piece:
+        """Add ``count`` bytes of zeros, rounded up to whole rows of whole words."""
+        return self.add(np.zeros(count, np.uint8))
+
+    def add(self, data: Bytes) -> Piece:
+        """Add bytes, [count], followed by zeros up to whole rows of whole words."""
+        piece = piece_of(self.size, len(data), self._config)
+        padded = np.zeros(piece.size, np.uint8)
+        padded[: len(data)] = data
+        self._parts.append(padded)
+        self.size += piece.size
+        return piece
+
+    def finish(self, model: str) -> Bytes:
+        """Return the whole image.
+
+        Raises :class:`ValueError` where it is larger than the external address space.
+        """
+        limit = 1 << self._config.mem_addr_width
+        if self.size > limit:
+            raise ValueError(
+                f"Model {model} needs {self.size} bytes of external memory, but mem_addr_width "
+                f"is {self._config.mem_addr_width}, which reaches {limit}"
+            )
+        return np.concatenate(self._parts)
+
+
+def piece_of(addr: int, count: int, config: Config) -> Piece:
+    """Return the piece of at least ``count`` bytes at an address."""
+    m = -(-count // LONGEST_ROW)
+    words = -(-count // (m * config.mem_bytes))
+    return Piece(addr, m, words * config.mem_bytes)

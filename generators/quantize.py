@@ -1,0 +1,436 @@
+"""From a float model to integers: static ranges from sample inputs, then scales and multipliers.
+
+Weights are symmetric INT8 with one scale per output channel; activations are INT8 with one scale
+per tensor, symmetric but for the input, the hidden layer and the probabilities where the
+configuration has zero points; the residual stream is INT16 with one scale for the whole model
+(Jacob et al. 2018; the wide residual after Bondarenko et al. 2021).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arch.config import Config
+from arch.functions import (
+    FUNCTIONS,
+    OCTAVE_FRACTION,
+    PROBABILITY_FRACTION,
+    int8_table,
+)
+from arch.isa import IMMEDIATE_WIDTH
+from generators.description import ModelDescription
+from generators.float_model import FUNCTION_NAMES, forward
+from generators.graph import (
+    WIDE,
+    Attention,
+    Convert,
+    Head,
+    Ints,
+    Linear,
+    Norm,
+    Op,
+    Pool,
+    QuantizedModel,
+    Rescale,
+    Tensor,
+    quantize,
+)
+from generators.weights import Floats, Weights
+from sim.norm import norm_parameters, quantize_eps
+from sim.requantize import INT16_MAX, quantize_multiplier
+
+WIDE_HEADROOM = 2.0
+"""How much larger than in calibration an INT16 value may become before it saturates."""
+_LARGEST_BIAS = float(1 << 30)
+
+
+@dataclass(frozen=True)
+class Range:
+    """The smallest and the largest value of a tensor in calibration, 0 included."""
+
+    low: float
+    high: float
+
+    @property
+    def size(self) -> float:
+        """The largest magnitude, 1 where the tensor is all zero."""
+        return max(self.high, -self.low) or 1.0
+
+
+def calibrate(
+    model: ModelDescription,
+    weights: Weights,
+    inputs: NDArray[np.floating],
+    percentile: float = 100.0,
+) -> tuple[dict[str, Range], dict[str, list[Range]]]:
+    """Return the range of every tensor, and of every head's probabilities, over sample inputs.
+
+    A percentile below 100 leaves out that share of the largest and of the smallest values.
+    Raises :class:`ValueError` where there is no input, an input is not finite, or the percentile
+    is not above 50 and at most 100.
+    """
+    if not 50 < percentile <= 100:
+        raise ValueError(f"Calibration percentile must be above 50, at most 100, not {percentile}")
+    if not len(inputs):
+        raise ValueError("Calibration needs at least one input")
+    if not np.isfinite(inputs).all():
+        raise ValueError("Calibration inputs must be finite numbers")
+    found = forward(model, weights, inputs)
+
+    def measure(values: Floats) -> Range:
+        if percentile == 100:
+            low, high = values.min(), values.max()
+        else:
+            low, high = np.percentile(values, [100 - percentile, percentile])
+        return Range(min(float(low), 0.0), max(float(high), 0.0))
+
+    ranges = {name: measure(values) for name, values in found.items()}
+    heads = {
+        name: [measure(values[:, head]) for head in range(model.heads)]
+        for name, values in found.items()
+        if name.endswith(".probabilities")
+    }
+    return ranges, heads
+
+
+def quantize_model(
+    model: ModelDescription,
+    weights: Weights,
+    inputs: NDArray[np.floating],
+    config: Config,
+    percentile: float = 100.0,
+) -> QuantizedModel:
+    """Return a model in the integers of a configuration.
+
+    Raises :class:`ValueError` as :func:`calibrate`, and where a number of the model cannot be
+    represented.
+    """
+    return _Quantizer(model, weights, inputs, config, percentile).run()
+
+
+def _rescale(bias: ArrayLike, factors: ArrayLike) -> Rescale:
+    """Return the parameters of integer biases and real factors, [n] each."""
+    pairs = [quantize_multiplier(float(factor)) for factor in np.atleast_1d(factors)]
+    multiplier, shift = np.array(pairs, np.int64).T
+    return Rescale(np.atleast_1d(np.asarray(bias, np.int64)), multiplier, shift)
+
+
+class _Quantizer:
+    def __init__(
+        self,
+        model: ModelDescription,
+        weights: Weights,
+        inputs: NDArray[np.floating],
+        config: Config,
+        percentile: float,
+    ):
+        self.model, self.weights, self.config = model, weights, config
+        self.ranges, self.head_ranges = calibrate(model, weights, inputs, percentile)
+        stream = [
+            self.ranges[name].size
+            for name in self.ranges
+            if name == "embedding" or name.endswith(("_sum", "_norm", ".stream"))
+        ]
+        self.stream_scale = WIDE_HEADROOM * max(stream) / INT16_MAX
+        hidden = self._layer_ranges("hidden")
+        self.hidden_zero = self._common_zero(hidden)
+        self.probability_zero = self._common_zero(
+            [size for sizes in self.head_ranges.values() for size in sizes]
+            if model.shaped
+            else [Range(0.0, 1.0)]
+        )
+
+    def run(self) -> QuantizedModel:
+        model = self.model
+        before, start = self._before()
+        layers = tuple(tuple(self._block(f"layers.{layer}")) for layer in range(model.layers))
+        after = self._after()
+        output = after[-1].target if after else self._stream("output", model.outputs[0])
+        return QuantizedModel(
+            description=model,
+            input=self._input(),
+            output=output,
+            stream=self._stream("stream"),
+            start=start,
+            before=tuple(before),
+            layers=layers,
+            after=tuple(after),
+        )
+
+    def _layer_ranges(self, name: str) -> list[Range]:
+        return [self.ranges[f"layers.{layer}.{name}"] for layer in range(self.model.layers)]
+
+    def _common_zero(self, ranges: Sequence[Range]) -> int:
+        """Return the zero point with which each range, scaled to fit, loses least at worst."""
+        if not self.config.zero_points:
+            return 0
+        low, high = self.config.operand_min, self.config.operand_max
+        share = max((-r.low / (r.high - r.low) for r in ranges if r.high > r.low), default=0.5)
+        return min(low + math.ceil(share * (high - low)), high - 1)
+
+    def _scale(self, found: Range, zero: int = 0) -> float:
+        """Return the least scale at which a range fits around a zero point."""
+        up, down = self.config.operand_max - zero, zero - self.config.operand_min
+        scale = max(found.high / up, -found.low / down if down else 0.0)
+        return scale or 1.0 / up
+
+    def _symmetric_scale(self, found: Range) -> float:
+        return found.size / self.config.operand_max
+
+    def _input(self) -> Tensor:
+        model, found = self.model, self.ranges["input"]
+        zero = self._common_zero([found])
+        scale = self._scale(found, zero)
+        width = self.config.operand_width
+        return Tensor("input", "input", model.tokens, model.features, scale, zero, width)
+
+    def _narrow(self, name: str, columns: int, buffer: str = "", rows: int = 0) -> Tensor:
+        """Return an INT8 tensor, symmetric."""
+        scale = self._symmetric_scale(self.ranges[name])
+        buffer = buffer or name.rpartition(".")[2]
+        return Tensor(
+            name, buffer, rows or self.model.sequence, columns, scale, 0, self.config.operand_width
+        )
+
+    def _stream(self, name: str, rows: int = 0, buffer: str = "stream") -> Tensor:
+        rows = rows or self.model.sequence
+        return Tensor(name, buffer, rows, self.model.dim, self.stream_scale, width=WIDE)
+
+    def _wide(self, name: str, rows: int, columns: int) -> Tensor:
+        scale = WIDE_HEADROOM * self.ranges[name].size / INT16_MAX
+        return Tensor(name, name, rows, columns, scale, width=WIDE)
+
+    def _linear(
+        self,
+        name: str,
+        source: Tensor,
+        target: Tensor,
+        *,
+        scale: float = 0.0,
+        gain: float = 1.0,
+        row: int = 0,
+        relu: bool = False,
+        table: Ints | None = None,
+        residual: bool = False,
+    ) -> Linear:
+        """Return a linear layer; ``scale`` is the sums' where a table follows."""
+        scale = scale or target.scale
+        matrix = gain * self.weights[f"{name}.weight"]  # [n, k]
+        bias = gain * self.weights.get(f"{name}.bias", np.zeros(len(matrix)))  # [n]
+        largest = np.abs(matrix).max(axis=1)  # [n]
+        # A channel of zeros takes the output's own step, so that its bias stays exact.
+        steps = np.where(largest > 0, largest / self.config.operand_max, scale / source.scale)
+        steps = np.maximum(steps, np.abs(bias) / (source.scale * _LARGEST_BIAS))
+        low, high = self.config.operand_min, self.config.operand_max
+        weight = np.clip(np.rint(matrix / steps[:, None]), low, high).astype(np.int64).T
+        biases = np.rint(bias / (source.scale * steps)).astype(np.int64)
+        rescale = _rescale(biases, source.scale * steps / scale)
+        reach = max(source.zero - low, high - source.zero)
+        bound = np.abs(weight).sum(axis=0) * reach + np.abs(biases)
+        if np.any(bound << np.maximum(rescale.shift, 0) >= 1 << 31):
+            raise ValueError(
+                f"Layer {name} of model {self.model.name} cannot be requantized: its output's "
+                f"step {scale:.3g} is too small beside its products' {source.scale:.3g}"
+            )
+        return Linear(source, target, weight, rescale, row, relu, table, residual)
+
+    def _norm(self, name: str, source: Tensor, target: Tensor) -> Norm:
+        gamma = self.weights[f"{name}.weight"]
+        beta = self.weights.get(f"{name}.bias", np.zeros(len(gamma)))
+        bias, multiplier, shift = norm_parameters(gamma, beta, target.scale)
+        rescale = Rescale(
+            bias.astype(np.int64), multiplier.astype(np.int64), shift.astype(np.int64)
+        )
+        eps = quantize_eps(self.model.epsilon, n=self.model.dim, scale=source.scale)
+        return Norm(source, target, rescale, self.model.norm == "rmsnorm", eps)
+
+    def _convert(self, source: Tensor, target: Tensor) -> Convert:
+        return Convert(source, target, _rescale(0, source.scale / target.scale))
+
+    def _before(self) -> tuple[list[Op], Ints | None]:
+        model = self.model
+        start = None
+        if model.class_token or model.positions == "learned":
+            values = np.zeros((model.sequence, model.dim))
+            if model.class_token:
+                values[0] = self.weights["class_token"]
+            if model.positions == "learned":
+                values += self.weights["positions"]
+            start = quantize(values, self._stream("start"))
+        embed = self._linear(
+            "embed",
+            self._input(),
+            self._stream("embedding"),
+            row=int(model.class_token),
+            residual=start is not None,
+        )
+        return [embed], start
+
+    def _block(self, prefix: str) -> list[Op]:
+        """Return the operations of a layer, from the stream to the stream."""
+        model = self.model
+        pre = model.norm != "none" and model.placement == "pre"
+        post = model.norm != "none" and model.placement == "post"
+        ops: list[Op] = []
+
+        def before(name: str, source: Tensor) -> Tensor:
+            target = self._narrow(f"{prefix}.{name}_input", model.dim)
+            norm = "norm" if model.parallel else f"{name}_norm"
+            if pre:
+                ops.append(self._norm(f"{prefix}.{norm}", source, target))
+            else:
+                ops.append(self._convert(source, target))
+            return target
+
+        def after(name: str, source: Tensor, buffer: str) -> Tensor:
+            if not post:
+                return source
+            target = self._stream(f"{prefix}.{name}_norm", buffer=buffer)
+            ops.append(self._norm(f"{prefix}.{name}_norm", source, target))
+            return target
+
+        x = before("attention", self._stream(f"{prefix}.stream"))
+        total = self._stream(f"{prefix}.attention_sum")
+        ops += self._attention(prefix, x, total, model.skip)
+        if model.parallel:
+            residual = True
+        else:
+            stream = after("attention", total, "stream_normed")
+            x = before("mlp", stream)
+            residual = model.skip
+        buffer = "stream_normed" if post else "stream"
+        total = self._stream(f"{prefix}.mlp_sum", buffer=buffer)
+        ops += self._mlp(prefix, x, total, residual)
+        after("mlp", total, "stream")
+        return ops
+
+    def _attention(self, prefix: str, x: Tensor, total: Tensor, residual: bool) -> list[Op]:
+        model = self.model
+        gain = self._gain(f"{prefix}.attention_gain")
+        width, kv_width = model.heads * model.head_dim, model.kv_heads * model.head_dim
+        query = self._narrow(f"{prefix}.query", width)
+        key = self._narrow(f"{prefix}.key", kv_width)
+        value = self._narrow(f"{prefix}.value", kv_width) if model.values else x
+        ops: list[Op] = [
+            self._linear(f"{prefix}.query", x, query),
+            self._linear(f"{prefix}.key", x, key),
+        ]
+        if model.values:
+            ops.append(self._linear(f"{prefix}.value", x, value))
+        target = self._narrow(f"{prefix}.context", width) if model.output else total
+        octaves = math.log2(math.e) * 2.0**OCTAVE_FRACTION / math.sqrt(model.head_dim)
+        head = self._shaped_head if model.shaped else self._plain_head
+        ops.append(
+            Attention(
+                query=query,
+                key=key,
+                value=value,
+                target=target,
+                head_dim=model.head_dim,
+                scores=_rescale(0, query.scale * key.scale * octaves),
+                probability_zero=self.probability_zero,
+                heads=tuple(
+                    head(prefix, index, value.scale, target.scale, 1.0 if model.output else gain)
+                    for index in range(model.heads)
+                ),
+                residual=residual and not model.output,
+            )
+        )
+        if model.output:
+            ops.append(
+                self._linear(f"{prefix}.output", target, total, gain=gain, residual=residual)
+            )
+        return ops
+
+    def _gain(self, name: str) -> float:
+        return float(self.weights[name][0]) if self.model.parallel else 1.0
+
+    def _plain_head(
+        self, prefix: str, index: int, value_scale: float, target_scale: float, gain: float
+    ) -> Head:
+        scale = self._scale(Range(0.0, 1.0), self.probability_zero)
+        if self.config.zero_points:
+            # One step more than fits: p = 1 saturates, and every other p is exact to half a step.
+            scale = 2.0**-self.config.operand_width
+        return Head(
+            _rescale(0, 2.0**-PROBABILITY_FRACTION / scale),
+            _rescale(0, gain * scale * value_scale / target_scale),
+            None,
+        )
+
+    def _shaped_head(
+        self, prefix: str, index: int, value_scale: float, target_scale: float, gain: float
+    ) -> Head:
+        """Return ``beta * (p + alpha / beta * I - gamma / (beta * sequence))``."""
+        alpha, beta, gamma = (
+            float(self.weights[f"{prefix}.{name}"][index]) for name in ("alpha", "beta", "gamma")
+        )
+        scale = self._scale(
+            self.head_ranges[f"{prefix}.probabilities"][index], self.probability_zero
+        )
+        limit = 1 << (IMMEDIATE_WIDTH - 1)
+        units = 2.0**PROBABILITY_FRACTION
+        mean = gamma / self.model.sequence
+        if max(abs(alpha), abs(mean)) * units >= abs(beta) * limit:
+            raise ValueError(
+                f"Shaped attention of head {index} in {prefix} of model {self.model.name} needs "
+                f"alpha and gamma less than {limit / units:g} times beta, but alpha is {alpha:g}, "
+                f"beta is {beta:g} and gamma is {gamma:g}"
+            )
+        return Head(
+            _rescale(round(-mean / beta * units), beta / (units * scale)),
+            _rescale(0, gain * scale * value_scale / target_scale),
+            round(alpha / beta * units),
+        )
+
+    def _mlp(self, prefix: str, x: Tensor, total: Tensor, residual: bool) -> list[Op]:
+        model = self.model
+        scale = self._scale(self.ranges[f"{prefix}.hidden"], self.hidden_zero)
+        name = f"{prefix}.hidden"
+        hidden = replace(self._narrow(name, model.ffn), scale=scale, zero=self.hidden_zero)
+        if model.activation == "relu":
+            up = self._linear(f"{prefix}.up", x, hidden, relu=True)
+        else:
+            up_scale = self._symmetric_scale(self.ranges[f"{prefix}.up"])
+            table = int8_table(
+                FUNCTIONS[FUNCTION_NAMES[model.activation]],
+                up_scale,
+                0,
+                scale,
+                self.hidden_zero,
+                self.config.operand_width,
+            )
+            up = self._linear(f"{prefix}.up", x, hidden, scale=up_scale, table=table)
+        gain = self._gain(f"{prefix}.mlp_gain")
+        return [up, self._linear(f"{prefix}.down", hidden, total, gain=gain, residual=residual)]
+
+    def _after(self) -> list[Op]:
+        """Return the operations from the last block's stream to the output."""
+        model = self.model
+        rows = 1 if model.pooling == "class" else model.sequence
+        stream = self._stream("stream", rows)
+        last = model.pooling != "mean" and not model.classes
+        ops: list[Op] = []
+        narrow = self._narrow("final", model.dim, rows=rows)
+        x = stream
+        if model.final_norm:
+            target = self._wide("final", rows, model.dim) if last else narrow
+            ops.append(self._norm("final_norm", stream, target))
+            x = target
+        elif not last:
+            x = narrow
+            ops.append(self._convert(stream, x))
+        if model.pooling == "mean":
+            if model.classes:
+                pooled = self._narrow("pooled", model.dim, rows=1)
+            else:
+                pooled = self._wide("pooled", 1, model.dim)
+            factor = x.scale / (model.sequence * pooled.scale)
+            ops.append(Pool(x, pooled, _rescale(0, factor)))
+            x = pooled
+        if model.classes:
+            ops.append(self._linear("head", x, self._wide("output", x.rows, model.classes)))
+        return ops
