@@ -58,7 +58,8 @@ class _Collector(DomainCollector):  # type: ignore[misc]
         self.on_fragment(fragment)
 
     def on_Signal(self, value: Value) -> None:
-        self.signals[id(value)] = value
+        if len(value) > 0:
+            self.signals[id(value)] = value
 
     def on_fragment(self, fragment: Any) -> None:
         if fragment is self._root:

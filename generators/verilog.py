@@ -93,7 +93,7 @@ class _Module:
     """One module of Yosys's output, made readable."""
 
     def __init__(self, name: str, ports: str, body: str):
-        self._name = name
+        self._name = _plain(f"{name} ").strip()
         starters = _STARTER.findall(body)
         body = _STARTER.sub("", body)
         for starter in starters:
