@@ -22,6 +22,7 @@ class Fill(wiring.Component):
 
     def __init__(self, config: Config):
         self.config = config
+        largest = max(config.param_depth, config.mask_depth, config.table_slots)
         members = {
             "start": In(1),
             "params": In(1),
@@ -30,7 +31,7 @@ class Fill(wiring.Component):
             "scan": In(1),
             "zero": In(signed(8)),
             "done": Out(1),
-            "addr": In((max(config.param_depth, config.mask_depth) - 1).bit_length()),
+            "addr": In((largest - 1).bit_length()),
             "i": In(stream.Signature(beat_layout(config))),
             "param_en": Out(1),
             "param_addr": Out((config.param_depth - 1).bit_length()),
