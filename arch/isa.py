@@ -23,6 +23,8 @@ WORD_WIDTH = 32
 IMMEDIATE_WIDTH = 28
 REGISTERS = 16
 LOOP_LEVELS = 4
+RING_SLOTS = 2
+"""Weight slots that streamed weights take in turn; resident ones are in those behind."""
 COUNT_WIDTH = 16
 """Width of a count: of rows, columns, products or rounds (bits)."""
 FLAG_SHIFT = 16
@@ -79,7 +81,7 @@ OPERAND_MEANINGS = {
     "b_mask": "mask address of B's tiles, bit nt * ceil(k / rows) + kt",
     "acc_addr": "accumulator row of tile column 0",
     "acc_stride": "accumulator rows from one tile column (cols columns of the result) to the next",
-    "slot": "first weight slot; tile (nt, kt) is in slot + nt * ceil(k / rows) + kt",
+    "slot": "first weight slot, from 2 on; tile (nt, kt) is in slot + nt * ceil(k / rows) + kt",
     "m": "rows of the result",
     "k": "length of the sums",
     "n": "columns of the result",

@@ -158,12 +158,16 @@ class Interpreter:
         else:
             self.dram[writes[0].cells()[keep]] = self.sp[reads[0].cells()[keep]]
 
+    def _operands(self, step: Step, name: str, m: int, n: int) -> Ints:
+        """Return m rows of n operands, of which the array sees the low bits, less the zero."""
+        return wrap(self._read(step, name, m, n), self.config.operand_width) - step[f"{name}_zero"]
+
     def _weights(self, step: Step) -> Ints:
         """Return B minus its zero point, [k, n]."""
         k, n = step["k"], step["n"]
         if "b_transpose" in step.flags:
-            return self._read(step, "b", n, k).T - step["b_zero"]
-        return self._read(step, "b", k, n) - step["b_zero"]
+            return self._operands(step, "b", n, k).T
+        return self._operands(step, "b", k, n)
 
     def _tiled(self, step: Step, b: Ints) -> Ints:
         """Return B [k, n] padded with zeros and cut into tiles, [nt, kt, rows, cols]."""
@@ -183,9 +187,9 @@ class Interpreter:
         m, k, n = step["m"], step["k"], step["n"]
         kt, nt = ceil_div(k, rows), ceil_div(n, cols)
         if "a_transpose" in step.flags:
-            a = self._read(step, "a", k, m).T - step["a_zero"]
+            a = self._operands(step, "a", k, m).T
         else:
-            a = self._read(step, "a", m, k) - step["a_zero"]
+            a = self._operands(step, "a", m, k)
         if "resident" in step.flags:
             tiles = self.slots[step["slot"] : step["slot"] + kt * nt].reshape(nt, kt, rows, cols)
         else:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.isa import COUNT_WIDTH, Opcode
+from arch.isa import COUNT_WIDTH, RING_SLOTS, Opcode
 from sim.flow import Step
 
 Memory = Literal["dram", "sp", "acc", "params", "table", "mask", "slots"]
@@ -189,8 +189,19 @@ def _check_flags(step: Step, config: Config) -> None:
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ValueError(f"{step} can add a residual only with a 16-bit output")
     for name in ("a_zero", "b_zero"):
-        if step.operands.get(name) and not config.zero_points:
+        zero = step.operands.get(name, 0)
+        if not config.operand_min <= zero <= config.operand_max:
+            raise ValueError(
+                f"{step} needs {name} from {config.operand_min} to {config.operand_max}, not {zero}"
+            )
+        if zero and not config.zero_points:
             raise ValueError(f"{step} has {name} {step[name]}, but zero_points is false")
+    resident = step.opcode == Opcode.PRELOAD or "resident" in step.flags
+    if resident and step["slot"] < RING_SLOTS:
+        raise ValueError(
+            f"{step} needs a slot from {RING_SLOTS} on, not {step['slot']}: those before are for "
+            f"streamed weights"
+        )
     if step.operands.get("k", 0) > config.max_k:
         raise ValueError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
     if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:

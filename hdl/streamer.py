@@ -1,0 +1,188 @@
+"""Streams activations through the array and its sums into the accumulators."""
+
+from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from arch.config import SRAM_LATENCY, Config
+from arch.isa import COUNT_WIDTH, Engine
+from hdl.pipeline import delay
+from hdl.ports import ReadPort
+from hdl.transposer import Transposer
+from hdl.weights import job_layout
+
+
+def vector_layout(config: Config) -> data.StructLayout:
+    """Return what goes with a vector of activations, or, where it is not ``valid``, in its place.
+
+    ``last`` and ``push`` tell of a command that is complete once this has passed.
+    """
+    return data.StructLayout(
+        {
+            "valid": 1,
+            "acc_addr": unsigned(config.acc_addr_width),
+            "slot": range(config.weight_depth),
+            "zero": signed(config.operand_width),
+            "k": range(config.rows + 1),
+            "n": range(config.cols + 1),
+            "last": 1,
+            "push": unsigned(len(Engine)),
+        }
+    )
+
+
+class ActivationStreamer(wiring.Component):
+    """Reads the activations of each job's tile, row by row, and sends them on.
+
+    One vector a cycle, in the order of the jobs, which cannot be refused: ``elements`` as read from
+    ``a``, and what ``note`` says of them. Transposed tiles are read in blocks of ``rows``
+    by ``rows``, which pass through a transposer. ``freed`` gives the ring its slot back as soon as
+    weights that are asked for from the next cycle on cannot come too early. ``idle`` where no
+    job is left.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "i": In(stream.Signature(job_layout(config))),
+                "a": Out(ReadPort(config)),
+                "elements": Out(data.ArrayLayout(8, config.rows)),
+                "note": Out(vector_layout(config)),
+                "freed": Out(1),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, job = self.config, self.i.p
+        read = Signal.like(self.elements)
+        for row in range(config.rows):
+            m.d.comb += read[row].eq(self.a.data[row])
+        note = Signal(vector_layout(config))
+        late = data.View(note.shape(), delay(m, note.as_value(), SRAM_LATENCY))
+        m.d.comb += [
+            note.slot.eq(job.tile.slot),
+            note.zero.eq(job.a_zero),
+            note.k.eq(job.tile.k),
+            note.n.eq(job.tile.n),
+            note.push.eq(job.push),
+            self.elements.eq(read),
+            self.note.eq(late),
+        ]
+        straight = self.i.valid & ~job.tile.empty
+        clear = Signal()
+        m.d.comb += self.idle.eq(~self.i.valid & clear)
+        if config.a_transpose:
+            straight = straight & ~job.transpose
+            self._transposed(m, job, note, read, clear)
+        else:
+            m.d.comb += clear.eq(1)
+        self._straight(m, job, note, straight & clear)
+        with m.If(self.i.valid & job.tile.empty & clear):
+            m.d.comb += [note.last.eq(job.tile.last), self.i.ready.eq(1)]
+        return m
+
+    def _straight(self, m, job, note, run):
+        """Ask for one row after the other."""
+        request = self.a.request
+        row, offset = Signal(COUNT_WIDTH), Signal(self.config.sp_addr_width)
+        final, taken = Signal(), Signal()
+        m.d.comb += final.eq(row + 1 == job.m)
+        with m.If(run):
+            m.d.comb += [
+                request.valid.eq(1),
+                request.p.eq(job.tile.a_addr + offset),
+                taken.eq(request.ready),
+                note.valid.eq(taken),
+                note.acc_addr.eq(job.tile.acc_addr + row),
+                note.last.eq(taken & final & job.tile.last),
+                self.i.ready.eq(taken & final),
+            ]
+        with m.If(taken & final):
+            m.d.comb += self.freed.eq(job.ring)
+            m.d.sync += [row.eq(0), offset.eq(0)]
+        with m.Elif(taken):
+            m.d.sync += [row.eq(row + 1), offset.eq(offset + job.a_stride)]
+
+    def _transposed(self, m, job, note, read, clear):
+        """Fill one block while the other is sent on."""
+        rows = self.config.rows
+        m.submodules.transposer = transposer = Transposer(rows, 8)
+        request = self.a.request
+        index, offset = Signal(range(rows + 1)), Signal(self.config.sp_addr_width)
+        done, left = Signal(COUNT_WIDTH), Signal(COUNT_WIDTH)  # rows of the tile
+        blocks, filling = Signal(range(3)), Signal()
+        line_last, final, taken = Signal(), Signal(), Signal()
+        block = Signal(block_layout(self.config))
+        m.d.comb += [
+            left.eq(job.m - done),
+            line_last.eq(index + 1 == job.tile.k),
+            final.eq(left <= rows),
+            block.note.eq(note),
+            block.note.valid.eq(1),
+            block.note.acc_addr.eq(job.tile.acc_addr + done),
+            block.note.last.eq(final & job.tile.last),
+            block.count.eq(Mux(final, left, rows)),
+            block.frees.eq(final & job.ring),
+        ]
+        with m.If(self.i.valid & ~job.tile.empty & job.transpose):
+            m.d.comb += [
+                request.valid.eq((index != 0) | (blocks != 2)),
+                request.p.eq(job.tile.a_addr + offset + done),
+                taken.eq(request.valid & request.ready),
+                self.i.ready.eq(taken & line_last & final),
+            ]
+        with m.If(taken & line_last):
+            m.d.sync += [
+                index.eq(0),
+                offset.eq(0),
+                done.eq(Mux(final, 0, done + rows)),
+                filling.eq(~filling),
+            ]
+        with m.Elif(taken):
+            m.d.sync += [index.eq(index + 1), offset.eq(offset + job.a_stride)]
+        m.d.comb += [
+            transposer.write_en.eq(delay(m, taken, SRAM_LATENCY)),
+            transposer.write_row.eq(delay(m, index, SRAM_LATENCY)),
+            transposer.write_block.eq(delay(m, filling, SRAM_LATENCY)),
+            transposer.write_data.eq(read),
+        ]
+
+        # A block is sent on once its last line is in place; never more than two are under way.
+        m.submodules.ready = ready = SyncFIFO(width=block.shape().size, depth=2)
+        m.d.comb += [
+            ready.w_en.eq(delay(m, taken & line_last, SRAM_LATENCY)),
+            ready.w_data.eq(delay(m, block.as_value(), SRAM_LATENCY)),
+        ]
+        head = data.View(block.shape(), ready.r_data)
+        column, sending = Signal(range(rows)), Signal()
+        ends = Signal()
+        m.d.comb += [
+            ends.eq(ready.r_rdy & (column + 1 == head.count)),
+            ready.r_en.eq(ends),
+            transposer.read_block.eq(sending),
+            transposer.read_column.eq(column),
+            clear.eq(blocks == 0),
+        ]
+        m.d.sync += blocks.eq(blocks + (taken & (index == 0)) - ends)
+        with m.If(ready.r_rdy):
+            m.d.comb += [
+                self.elements.eq(transposer.read_data),
+                self.note.eq(head.note),
+                self.note.acc_addr.eq(head.note.acc_addr + column),
+                self.note.last.eq(head.note.last & ends),
+                self.freed.eq(head.frees & ends),
+            ]
+            m.d.sync += column.eq(Mux(ends, 0, column + 1))
+        with m.If(ends):
+            m.d.sync += sending.eq(~sending)
+
+
+def block_layout(config: Config) -> data.StructLayout:
+    """Return a block in the transposer: its first vector, how many, whether it frees a slot."""
+    return data.StructLayout(
+        {"note": vector_layout(config), "count": range(config.rows + 1), "frees": 1}
+    )

@@ -1,0 +1,150 @@
+"""Brings the weights of each tile into the array, one tile ahead of the products."""
+
+from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import SRAM_LATENCY, Config
+from arch.isa import COUNT_WIDTH, DEFINITIONS, RING_SLOTS, Engine, Opcode
+from hdl.pipeline import delay
+from hdl.ports import MaskReadPort, ReadPort, command_layout
+from hdl.tiles import TileWalker, b_transposed, tile_layout
+
+
+def job_layout(config: Config) -> data.StructLayout:
+    """Return one tile for the streamer, with what it needs of its command."""
+    return data.StructLayout(
+        {
+            "tile": tile_layout(config),
+            "a_stride": unsigned(config.sp_addr_width),
+            "a_zero": signed(config.operand_width),
+            "m": unsigned(COUNT_WIDTH),
+            "ring": 1,
+            "transpose": 1,
+            "push": unsigned(len(Engine)),
+        }
+    )
+
+
+class WeightFetcher(wiring.Component):
+    """Takes MATMUL and PRELOAD commands and hands their tiles on as their weights are in place.
+
+    A tile's weights are read from ``b`` line by line, rows of B or, transposed, its columns, and
+    written into the array: into the slots of the ring in turn, or for PRELOAD into the slot named.
+    A resident MATMUL reads nothing. ``freed`` gives a slot of the ring back. A command is taken
+    when its last tile has been handed on, so the next one's weights load under its products.
+    ``o`` brings a tile when the last of its lines has been asked for; activations that are asked
+    for from the next cycle on find the weights in place.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        lines = max(config.rows, config.cols)
+        members = {
+            "i": In(stream.Signature(command_layout(Engine.MATRIX))),
+            "b": Out(ReadPort(config)),
+            "o": Out(stream.Signature(job_layout(config))),
+            "freed": In(1),
+            "drained": In(1),
+            "busy": Out(1),
+            "write_en": Out(1),
+            "write_slot": Out(range(config.weight_depth)),
+            "write_index": Out(range(lines)),
+            "write_data": Out(data.ArrayLayout(signed(config.element_width), lines)),
+        }
+        if config.b_transpose:
+            members["write_column"] = Out(1)
+        if config.tile_skip:
+            members["a_mask"] = Out(MaskReadPort(config))
+            members["b_mask"] = Out(MaskReadPort(config))
+            members["skipped"] = Out(1)
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, cmd = self.config, self.i.p
+        m.submodules.tiles = tiles = TileWalker(config)
+        begun = Signal()
+        m.d.comb += [
+            tiles.command.eq(cmd),
+            tiles.start.eq(self.i.valid & ~begun),
+            self.busy.eq(self.i.valid),
+            self.i.ready.eq(tiles.o.valid & tiles.o.ready & tiles.o.p.last),
+        ]
+        m.d.sync += begun.eq(self.i.valid & ~self.i.ready)
+        if config.tile_skip:
+            connect(m, tiles.a_mask, flipped(self.a_mask))
+            connect(m, tiles.b_mask, flipped(self.b_mask))
+            m.d.comb += self.skipped.eq(tiles.skipped)
+
+        bits = DEFINITIONS[Opcode.MATMUL]
+        product = cmd.opcode == Opcode.MATMUL
+        ring = Signal()
+        m.d.comb += ring.eq(product & ~cmd.flags[bits.flag_bit("resident")])
+        loads = Signal()
+        m.d.comb += loads.eq((ring | ~product) & ~tiles.o.p.empty)
+
+        job = self.o.p
+        turn = Signal()
+        m.d.comb += [
+            job.tile.eq(tiles.o.p),
+            job.a_stride.eq(cmd.a_stride),
+            job.a_zero.eq(cmd.a_zero),
+            job.m.eq(cmd.m),
+            job.ring.eq(ring),
+            job.push.eq(cmd.push),
+        ]
+        with m.If(ring):
+            m.d.comb += job.tile.slot.eq(turn)
+        with m.If(~product):
+            m.d.comb += job.tile.empty.eq(1)  # nothing to multiply
+        if config.a_transpose:
+            m.d.comb += job.transpose.eq(cmd.flags[bits.flag_bit("a_transpose")])
+        self._load(m, cmd, tiles, job, ring, loads, turn)
+        return m
+
+    def _load(self, m, cmd, tiles, job, ring, loads, turn):
+        """Ask for a tile's lines, then hand the tile on."""
+        config = self.config
+        column = b_transposed(cmd) if config.b_transpose else 0
+        used = Signal(range(RING_SLOTS + 1))
+        index = Signal(range(max(config.rows, config.cols) + 1))
+        offset = Signal(config.sp_addr_width)
+        final, taken, handed = Signal(), Signal(), Signal()
+        count = Mux(column, tiles.o.p.n, tiles.o.p.k)
+        request = self.b.request
+        free = Mux(ring, used != RING_SLOTS, self.drained) | (index != 0)
+        m.d.comb += [
+            final.eq(index + 1 == count),
+            request.p.eq(tiles.o.p.b_addr + offset),
+            # The last line waits until the tile can be handed on with it.
+            request.valid.eq(tiles.o.valid & loads & free & (~final | self.o.ready)),
+            taken.eq(request.valid & request.ready),
+            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & final, 1)),
+            handed.eq(self.o.valid & self.o.ready),
+            tiles.o.ready.eq(handed),
+        ]
+        with m.If(handed):
+            m.d.sync += [index.eq(0), offset.eq(0), turn.eq(turn ^ (ring & loads))]
+        with m.Elif(taken):
+            m.d.sync += [index.eq(index + 1), offset.eq(offset + cmd.b_stride)]
+        claimed = ring & taken & (index == 0)
+        m.d.sync += used.eq(used + claimed - self.freed)
+
+        # The answers come in order, each as long after its request.
+        late = [
+            delay(m, value, SRAM_LATENCY)
+            for value in (index, job.tile.slot, column, cmd.b_zero[: config.operand_width])
+        ]
+        width = config.operand_width
+        m.d.sync += [
+            self.write_en.eq(self.b.valid),
+            self.write_index.eq(late[0]),
+            self.write_slot.eq(late[1]),
+        ]
+        if config.b_transpose:
+            m.d.sync += self.write_column.eq(late[2])
+        for line in range(max(config.rows, config.cols)):
+            element = self.b.data[line][:width].as_signed()
+            zero = late[3].as_signed() if config.zero_points else 0
+            m.d.sync += self.write_data[line].eq(element - zero)
