@@ -1,11 +1,20 @@
 """Random programs: every instruction that a configuration has, with random shapes and places."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, Instruction, Opcode, pack
+from arch.isa import (
+    DEFINITIONS,
+    LOOP_LEVELS,
+    REGISTERS,
+    Instruction,
+    Opcode,
+    Operand,
+    pack,
+    wrap,
+)
 from generators.layout import param_words, rows_image
 from generators.tokens import insert_tokens
 from sim.flow import run
@@ -314,10 +323,35 @@ def _head(config: Config, rng: np.random.Generator, addr: int) -> tuple[list[Ins
     ], data
 
 
+def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[Instruction]:
+    """Let registers bring parts of operands, and run instructions without tokens several times."""
+    values = [0, *(int(rng.integers(-(1 << 20), 1 << 20)) for _ in range(1, REGISTERS))]
+    controlled = [
+        Instruction(Opcode.SET, {"register": register, "value": values[register]})
+        for register in range(1, REGISTERS)
+    ]
+    for instruction in program:
+        operands = dict(instruction.operands)
+        for name, value in instruction.operands.items():
+            register = int(rng.integers(REGISTERS))
+            if isinstance(value, int) and rng.random() < 0.3:
+                operands[name] = Operand(wrap(value - values[register]), register)
+        levels = 0
+        if not instruction.pop | instruction.push and rng.random() < 0.2:
+            levels = int(rng.integers(1, LOOP_LEVELS + 1))
+        for _ in range(levels):
+            count = 1 + int(rng.random() < 0.3)
+            controlled.append(Instruction(Opcode.LOOP, {"count": count}))
+        controlled.append(replace(instruction, operands=operands))
+        controlled += [Instruction(Opcode.ENDLOOP)] * levels
+    return controlled
+
+
 def random_program(config: Config, rng: np.random.Generator, steps: int) -> RandomProgram:
     """Return a program of ``steps`` random instructions between its loading and its drains.
 
     The external memory and, from it, parts of the scratchpad are random, a fifth of it zeros.
+    Registers and loops take part, so that some instructions run more than once.
     """
     row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes
     data = rng.integers(0, 256, (IMAGE_ROWS, row_bytes)).astype(np.uint8)
@@ -339,5 +373,6 @@ def random_program(config: Config, rng: np.random.Generator, steps: int) -> Rand
             program.append(instruction)
         else:
             maker.filled = filled
-    words = pack([*insert_tokens(program, config), Instruction(Opcode.HALT)])
+    program = _controlled(insert_tokens(program, config), rng)
+    words = pack([*program, Instruction(Opcode.HALT)])
     return RandomProgram(words, image, maker.result_addr, IMAGE_ROWS * row_bytes)
