@@ -1,0 +1,95 @@
+"""Builds the fast simulations of the accelerator that ``tb.machine`` talks to."""
+
+import json
+from pathlib import Path
+
+from amaranth.hdl import Shape
+
+from arch.config import Config
+from generators.verilog import to_verilog
+from hdl.accelerator import Accelerator
+from hdl.ports import MemoryWritePort, burst_layout, write_layout
+from tb.toolchain import Runtime, cached, check_simulator, digest, run
+
+_HARNESS = Path(__file__).parent / "harness"
+_TIMEOUT = 900.0  # seconds
+
+
+def interface(config: Config) -> dict[str, int]:
+    """Return the widths and bit positions of the accelerator's packed ports, by macro name."""
+    burst, trace = burst_layout(config), write_layout(config)
+    word = MemoryWritePort(config).members["data"].signature.members["payload"].shape
+    values = {
+        "MEM_WIDTH": config.mem_width,
+        "BURST_WIDTH": burst.size,
+        "WRITE_WIDTH": word.size,
+        "TRACE_WIDTH": trace.size,
+    }
+    for prefix, layout, names in (
+        ("BURST", burst, ("addr", "last")),
+        ("WRITE", word, ("data", "mask")),
+        ("TRACE", trace, ("addr", "count", "data")),
+    ):
+        for name in names:
+            field = layout[name]
+            values[f"{prefix}_{name.upper()}_LSB"] = field.offset
+            values[f"{prefix}_{name.upper()}_WIDTH"] = Shape.cast(field.shape).width
+    return values
+
+
+def build_verilator(config: Config) -> Path:
+    """Return the folder of the compiled simulation, built where there is none yet."""
+    check_simulator("verilator")
+    accelerator = Accelerator(config)
+    verilog = to_verilog(accelerator, "top")
+    defines = {**interface(config), "HAS_TRACE": int(config.trace), **_member_names(accelerator)}
+    header = "".join(f"#define {name} {value}\n" for name, value in defines.items())
+    main = (_HARNESS / "main.cpp").read_text(encoding="utf-8")
+    options = ("OPT_FAST=-O2", "OPT_GLOBAL=-O2")
+    flags = ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"]
+    flags += ["-Wno-lint", "-Wno-style", "--output-split", "0"]
+    runtime = Runtime("harness", *options)
+
+    def build(folder: Path) -> None:
+        (folder / "top.v").write_text(verilog, encoding="utf-8")
+        (folder / "interface.h").write_text(f"#pragma once\n{header}", encoding="utf-8")
+        (folder / "main.cpp").write_text(main, encoding="utf-8")
+        what = f"Build of configuration {config.name} for verilator"
+        command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
+        command += ["-Mdir", ".", "-o", "harness", *flags, "main.cpp", "top.v"]
+        log = folder / "verilator.log"
+        run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        runtime.lend(folder)
+        make = ["make", "-j2", "-f", "Vtop.mk", *options]
+        run(make, what=what, cwd=folder, log=folder / "make.log", timeout=_TIMEOUT)
+        runtime.keep(folder)
+
+    return cached("harness", digest(verilog, header, main, json.dumps([flags, options])), build)
+
+
+def _member_names(accelerator: Accelerator) -> dict[str, str]:
+    """Return the C++ name of each port: Verilator writes a double underscore as its code."""
+    flattened = accelerator.signature.flatten(accelerator)
+    ports = ["__".join(map(str, path)) for path, _, _ in flattened]
+    return {port: port.replace("__", "___05F") for port in ports}
+
+
+def build_icarus(config: Config, memory_bytes: int) -> Path:
+    """Return the folder of the compiled simulation, built where there is none yet."""
+    check_simulator("icarus")
+    verilog = to_verilog(Accelerator(config), "top")
+    defines = {**interface(config), "MEMORY_WORDS": max(1, memory_bytes // config.mem_bytes)}
+    header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
+    if config.trace:
+        header += "`define HAS_TRACE\n"
+    main = (_HARNESS / "main.v").read_text(encoding="utf-8")
+
+    def build(folder: Path) -> None:
+        for name, text in (("top.v", verilog), ("interface.vh", header), ("main.v", main)):
+            (folder / name).write_text(text, encoding="utf-8")
+        what = f"Build of configuration {config.name} for icarus"
+        command = ["iverilog", "-g2005", "-o", "harness.vvp", "-s", "harness", "main.v", "top.v"]
+        log = folder / "iverilog.log"
+        run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
+
+    return cached("harness", digest(verilog, header, main, "icarus"), build)

@@ -1,0 +1,304 @@
+// Drives the accelerator and its external memory; commands come in and answers go out as text.
+//
+// A command is one letter and hexadecimal numbers; memory travels in words of 16 digits, each the
+// value of 8 bytes, least significant byte first:
+//   w ADDR COUNT WORD...          write COUNT bytes of external memory
+//   r ADDR COUNT                  answer with COUNT bytes of external memory
+//   h ADDR DATA                   write a host register (1 cycle)
+//   g ADDR                        answer with a host register (2 cycles)
+//   s ADDR MASK VALUE LIMIT       clock until the register under the mask has the value, or LIMIT
+//                                 cycles; answer with the cycles and 1 or, at the limit, 0
+//   t                             answer with the number of signatures and each of them; forget them
+// Every answer is one line. `interface.h` is generated: bit positions of the packed ports,
+// and their names in C++.
+// Arguments: bytes of external memory, its latency in cycles, cycles per word.
+
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <vector>
+
+#include "Vtop.h"
+#include "interface.h"
+#include "verilated.h"
+
+namespace {
+
+constexpr int MEM_BYTES = MEM_WIDTH / 8;
+
+// Bits of a port from a position on, at most 64, whatever type Verilator gave to the port.
+template <typename T>
+uint64_t bits(const T& port, int lsb, int width) {
+    const uint64_t value = static_cast<uint64_t>(port) >> lsb;
+    return width == 64 ? value : value & ((uint64_t{1} << width) - 1);
+}
+
+template <std::size_t words>
+uint64_t bits(const VlWide<words>& port, int lsb, int width) {
+    uint64_t value = 0;
+    for (int done = 0; done < width;) {
+        const int offset = (lsb + done) % 32;
+        const int count = width - done < 32 - offset ? width - done : 32 - offset;
+        const uint64_t part = port[(lsb + done) / 32] >> offset;
+        value |= (part & ((uint64_t{1} << count) - 1)) << done;
+        done += count;
+    }
+    return value;
+}
+
+template <typename T>
+void set_byte(T& port, int index, uint8_t byte) {
+    if (index == 0) port = 0;
+    port |= static_cast<T>(static_cast<uint64_t>(byte) << (8 * index));
+}
+
+template <std::size_t words>
+void set_byte(VlWide<words>& port, int index, uint8_t byte) {
+    if (index % 4 == 0) port[index / 4] = 0;
+    port[index / 4] |= static_cast<EData>(byte) << (8 * (index % 4));
+}
+
+uint64_t splitmix64(uint64_t z) {
+    z += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+[[noreturn]] void fail(const char* text, uint64_t value) {
+    std::printf("error: %s %#" PRIx64 "\n", text, value);
+    std::fflush(stdout);
+    std::exit(1);
+}
+
+struct Burst {
+    uint64_t addr;
+    uint64_t words;
+    uint64_t time;  // cycle from which its first word is there
+};
+
+class Machine {
+   public:
+    Machine(uint64_t size, uint64_t latency, uint64_t interval)
+        : size_(size), latency_(latency), interval_(interval) {
+        // Untouched pages of a large external memory take no memory here.
+        memory_ = static_cast<uint8_t*>(std::calloc(size, 1));
+        if (memory_ == nullptr) fail("no room for external memory of bytes", size);
+        top_.rst = 1;
+        for (int cycle = 0; cycle < 4; ++cycle) clock();
+        top_.rst = 0;
+        signatures_.clear();
+    }
+
+    uint8_t* memory(uint64_t addr, uint64_t count) {
+        if (addr > size_ || count > size_ - addr) fail("outside external memory: address", addr);
+        return memory_ + addr;
+    }
+
+    void write_host(uint64_t addr, uint64_t data) {
+        top_.host__addr = addr;
+        top_.host__write_data = data;
+        top_.host__write_en = 1;
+        clock();
+        top_.host__write_en = 0;
+    }
+
+    uint64_t read_host(uint64_t addr) {
+        top_.host__addr = addr;
+        clock();
+        top_.eval();
+        return top_.host__read_data;
+    }
+
+    bool run(uint64_t addr, uint64_t mask, uint64_t value, uint64_t limit) {
+        top_.host__addr = addr;
+        clock();
+        for (uint64_t cycle = 0; cycle < limit; ++cycle) {
+            clock();
+            if ((top_.host__read_data & mask) == value) return true;
+        }
+        return false;
+    }
+
+    uint64_t time() const { return time_; }
+    std::vector<uint64_t>& signatures() { return signatures_; }
+
+   private:
+    // One cycle: inputs from this side's state, outputs settled at the low clock, then the edge.
+    void clock() {
+        drive();
+        top_.clk = 0;
+        top_.eval();
+        sample();
+        top_.clk = 1;
+        top_.eval();
+        ++time_;
+    }
+
+    void drive() {
+        top_.mem_read__request__ready = reads_.size() < QUEUE;
+        const bool valid = !reads_.empty() && reads_.front().time <= time_ && next_read_ <= time_;
+        top_.mem_read__data__valid = valid;
+        if (valid) {
+            const uint8_t* bytes = memory(reads_.front().addr, MEM_BYTES);
+            for (int index = 0; index < MEM_BYTES; ++index)
+                set_byte(top_.mem_read__data__payload, index, bytes[index]);
+        }
+        top_.mem_write__request__ready = writes_.size() < QUEUE;
+        top_.mem_write__data__ready = !writes_.empty() && next_write_ <= time_;
+        top_.mem_write__written = !written_.empty() && written_.front() <= time_;
+    }
+
+    void sample() {
+        if (top_.mem_write__written) written_.pop_front();
+        if (top_.mem_read__data__valid && top_.mem_read__data__ready) {
+            Burst& burst = reads_.front();
+            burst.addr += MEM_BYTES;
+            next_read_ = time_ + interval_;
+            if (--burst.words == 0) reads_.pop_front();
+        }
+        if (top_.mem_write__data__valid && top_.mem_write__data__ready) {
+            Burst& burst = writes_.front();
+            uint8_t* bytes = memory(burst.addr, MEM_BYTES);
+            for (int index = 0; index < MEM_BYTES; ++index)
+                if (bits(top_.mem_write__data__payload, WRITE_MASK_LSB + index, 1))
+                    bytes[index] = bits(top_.mem_write__data__payload,
+                                        WRITE_DATA_LSB + 8 * index, 8);
+            burst.addr += MEM_BYTES;
+            next_write_ = time_ + interval_;
+            if (--burst.words == 0) {
+                writes_.pop_front();
+                written_.push_back(time_ + latency_);
+            }
+        }
+        if (top_.mem_read__request__valid && top_.mem_read__request__ready)
+            reads_.push_back(burst(top_.mem_read__request__payload));
+        if (top_.mem_write__request__valid && top_.mem_write__request__ready)
+            writes_.push_back(burst(top_.mem_write__request__payload));
+#if HAS_TRACE
+        if (top_.trace__o_valid) trace(top_.trace__o_write);
+        if (top_.trace__s_valid) trace(top_.trace__s_write);
+        if (top_.trace__retire) {
+            signatures_.push_back(signature_);
+            signature_ = 0;
+        }
+#endif
+    }
+
+    template <typename T>
+    Burst burst(const T& payload) {
+        const uint64_t addr = bits(payload, BURST_ADDR_LSB, BURST_ADDR_WIDTH);
+        const uint64_t words = bits(payload, BURST_LAST_LSB, BURST_LAST_WIDTH) + 1;
+        if (addr % MEM_BYTES) fail("unaligned burst at", addr);
+        memory(addr, words * MEM_BYTES);
+        return {addr, words, time_ + latency_};
+    }
+
+    template <typename T>
+    void trace(const T& write) {
+        const uint64_t addr = bits(write, TRACE_ADDR_LSB, TRACE_ADDR_WIDTH);
+        const uint64_t count = bits(write, TRACE_COUNT_LSB, TRACE_COUNT_WIDTH);
+        for (uint64_t index = 0; index < count; ++index) {
+            const uint64_t byte = bits(write, TRACE_DATA_LSB + 8 * index, 8);
+            signature_ += splitmix64((addr + index) << 8 | byte);
+        }
+    }
+
+    static constexpr std::size_t QUEUE = 8;
+
+    Vtop top_;
+    uint8_t* memory_;
+    uint64_t size_;
+    uint64_t latency_;
+    uint64_t interval_;
+    uint64_t time_ = 0;
+    uint64_t next_read_ = 0;
+    uint64_t next_write_ = 0;
+    uint64_t signature_ = 0;
+    std::deque<Burst> reads_;
+    std::deque<Burst> writes_;
+    std::deque<uint64_t> written_;
+    std::vector<uint64_t> signatures_;
+};
+
+uint64_t number() {
+    uint64_t value = 0;
+    if (std::scanf("%" SCNx64, &value) != 1) fail("malformed command", 0);
+    return value;
+}
+
+void write_memory(Machine& machine) {
+    const uint64_t addr = number(), count = number();
+    uint8_t* bytes = machine.memory(addr, count);
+    for (uint64_t index = 0; index < count; index += 8) {
+        const uint64_t word = number();
+        for (uint64_t byte = 0; byte < 8 && index + byte < count; ++byte)
+            bytes[index + byte] = word >> (8 * byte);
+    }
+}
+
+void read_memory(Machine& machine) {
+    const uint64_t addr = number(), count = number();
+    const uint8_t* bytes = machine.memory(addr, count);
+    for (uint64_t index = 0; index < count; index += 8) {
+        uint64_t word = 0;
+        for (uint64_t byte = 0; byte < 8 && index + byte < count; ++byte)
+            word |= static_cast<uint64_t>(bytes[index + byte]) << (8 * byte);
+        std::printf("%016" PRIx64 " ", word);
+    }
+    std::printf("\n");
+}
+
+void run(Machine& machine) {
+    const uint64_t addr = number(), mask = number(), value = number(), limit = number();
+    const uint64_t before = machine.time();
+    const bool done = machine.run(addr, mask, value, limit);
+    std::printf("%" PRIx64 " %d\n", machine.time() - before, done);
+}
+
+void give_signatures(Machine& machine) {
+    std::vector<uint64_t>& signatures = machine.signatures();
+    std::printf("%zx", signatures.size());
+    for (const uint64_t signature : signatures) std::printf(" %016" PRIx64, signature);
+    std::printf("\n");
+    signatures.clear();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    if (argc != 4) fail("arguments wanted: 3, given", argc - 1);
+    Machine machine(std::strtoull(argv[1], nullptr, 10), std::strtoull(argv[2], nullptr, 10),
+                    std::strtoull(argv[3], nullptr, 10));
+    char command = 0;
+    while (std::scanf(" %c", &command) == 1) {
+        switch (command) {
+            case 'w':
+                write_memory(machine);
+                break;
+            case 'r':
+                read_memory(machine);
+                break;
+            case 'h': {
+                const uint64_t addr = number(), data = number();
+                machine.write_host(addr, data);
+                break;
+            }
+            case 'g':
+                std::printf("%" PRIx64 "\n", machine.read_host(number()));
+                break;
+            case 's':
+                run(machine);
+                break;
+            case 't':
+                give_signatures(machine);
+                break;
+            default:
+                fail("unknown command", static_cast<unsigned char>(command));
+        }
+        std::fflush(stdout);
+    }
+    return 0;
+}

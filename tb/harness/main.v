@@ -1,0 +1,299 @@
+// Drives the accelerator and its external memory; the protocol is that of main.cpp, on standard
+// input and output. `interface.vh` is generated. Plain Verilog for Icarus.
+
+`include "interface.vh"
+
+module harness;
+  localparam STDIN = 32'h8000_0000;
+  localparam STDOUT = 32'h8000_0001;
+  localparam QUEUE = 8;
+  localparam MEM_BYTES = `MEM_WIDTH / 8;
+
+  integer size, latency, interval;
+  reg [`MEM_WIDTH-1:0] memory [0:`MEMORY_WORDS-1];
+
+  reg clk, rst;
+  reg [7:0] host_addr;
+  reg host_write_en;
+  reg [31:0] host_write_data;
+  wire [31:0] host_read_data;
+  reg read_request_ready, read_data_valid;
+  wire read_request_valid, read_data_ready;
+  wire [`BURST_WIDTH-1:0] read_request;
+  reg [`MEM_WIDTH-1:0] read_data;
+  reg write_request_ready, write_data_ready, write_written;
+  wire write_request_valid, write_data_valid;
+  wire [`BURST_WIDTH-1:0] write_request;
+  wire [`WRITE_WIDTH-1:0] write_data;
+`ifdef HAS_TRACE
+  wire trace_retire, trace_o_valid, trace_s_valid;
+  wire [`TRACE_WIDTH-1:0] trace_o_write, trace_s_write;
+`endif
+
+  top dut (
+    .clk(clk),
+    .rst(rst),
+    .host__addr(host_addr),
+    .host__write_en(host_write_en),
+    .host__write_data(host_write_data),
+    .host__read_data(host_read_data),
+    .mem_read__request__payload(read_request),
+    .mem_read__request__valid(read_request_valid),
+    .mem_read__request__ready(read_request_ready),
+    .mem_read__data__payload(read_data),
+    .mem_read__data__valid(read_data_valid),
+    .mem_read__data__ready(read_data_ready),
+    .mem_write__request__payload(write_request),
+    .mem_write__request__valid(write_request_valid),
+    .mem_write__request__ready(write_request_ready),
+    .mem_write__data__payload(write_data),
+    .mem_write__data__valid(write_data_valid),
+    .mem_write__data__ready(write_data_ready),
+`ifdef HAS_TRACE
+    .trace__retire(trace_retire),
+    .trace__o_valid(trace_o_valid),
+    .trace__o_write(trace_o_write),
+    .trace__s_valid(trace_s_valid),
+    .trace__s_write(trace_s_write),
+`endif
+    .mem_write__written(write_written)
+  );
+
+  // Bursts that were requested, oldest at the head: word address, words left, cycle of the first.
+  integer read_addr [0:QUEUE-1], read_words [0:QUEUE-1], read_time [0:QUEUE-1];
+  integer read_head, read_count, next_read;
+  integer write_addr [0:QUEUE-1], write_words [0:QUEUE-1];
+  integer write_head, write_count, next_write;
+  integer written_time [0:255];
+  reg [7:0] written_head, written_tail;
+  integer now, slot, index;
+
+  reg [63:0] sum;
+  reg [63:0] sums [0:65535];
+  integer sum_count;
+
+  task fail(input [8*40-1:0] text, input [63:0] value);
+    begin
+      $display("error: %0s 0x%0h", text, value);
+      $fflush(STDOUT);
+      $finish;
+      #1;
+    end
+  endtask
+
+  function [63:0] splitmix64(input [63:0] start);
+    reg [63:0] z;
+    begin
+      z = start + 64'h9e3779b97f4a7c15;
+      z = (z ^ (z >> 30)) * 64'hbf58476d1ce4e5b9;
+      z = (z ^ (z >> 27)) * 64'h94d049bb133111eb;
+      splitmix64 = z ^ (z >> 31);
+    end
+  endfunction
+
+  task check_burst(input [`BURST_WIDTH-1:0] burst);
+    integer first, last;
+    begin
+      first = burst[`BURST_ADDR_LSB +: `BURST_ADDR_WIDTH];
+      last = burst[`BURST_LAST_LSB +: `BURST_LAST_WIDTH];
+      if (^burst === 1'bx) fail("undefined bits in a burst at cycle", now);
+      if (first % MEM_BYTES != 0) fail("unaligned burst at", first);
+      if (first + (last + 1) * MEM_BYTES > size) fail("outside external memory: address", first);
+    end
+  endtask
+
+`ifdef HAS_TRACE
+  task trace(input [`TRACE_WIDTH-1:0] write);
+    integer count;
+    reg [55:0] addr;
+    begin
+      addr = write[`TRACE_ADDR_LSB +: `TRACE_ADDR_WIDTH];
+      count = write[`TRACE_COUNT_LSB +: `TRACE_COUNT_WIDTH];
+      for (index = 0; index < count; index = index + 1) begin
+        sum = sum + splitmix64({addr, write[`TRACE_DATA_LSB + 8 * index +: 8]});
+        addr = addr + 1;
+      end
+    end
+  endtask
+`endif
+
+  task drive;
+    begin
+      read_request_ready = read_count < QUEUE;
+      read_data_valid = read_count > 0 && read_time[read_head] <= now && next_read <= now;
+      if (read_data_valid) read_data = memory[read_addr[read_head]];
+      write_request_ready = write_count < QUEUE;
+      write_data_ready = write_count > 0 && next_write <= now;
+      write_written = written_head != written_tail && written_time[written_head] <= now;
+    end
+  endtask
+
+  task sample;
+    begin
+      if (write_written) written_head = written_head + 1;
+      if (read_data_valid && read_data_ready) begin
+        read_addr[read_head] = read_addr[read_head] + 1;
+        read_words[read_head] = read_words[read_head] - 1;
+        next_read = now + interval;
+        if (read_words[read_head] == 0) begin
+          read_head = (read_head + 1) % QUEUE;
+          read_count = read_count - 1;
+        end
+      end
+      if (write_data_valid && write_data_ready) begin
+        for (index = 0; index < MEM_BYTES; index = index + 1)
+          if (write_data[`WRITE_MASK_LSB + index])
+            memory[write_addr[write_head]][8 * index +: 8] =
+              write_data[`WRITE_DATA_LSB + 8 * index +: 8];
+        write_addr[write_head] = write_addr[write_head] + 1;
+        write_words[write_head] = write_words[write_head] - 1;
+        next_write = now + interval;
+        if (write_words[write_head] == 0) begin
+          write_head = (write_head + 1) % QUEUE;
+          write_count = write_count - 1;
+          written_time[written_tail] = now + latency;
+          written_tail = written_tail + 1;
+        end
+      end
+      if (read_request_valid && read_request_ready) begin
+        check_burst(read_request);
+        slot = (read_head + read_count) % QUEUE;
+        read_addr[slot] = read_request[`BURST_ADDR_LSB +: `BURST_ADDR_WIDTH] / MEM_BYTES;
+        read_words[slot] = read_request[`BURST_LAST_LSB +: `BURST_LAST_WIDTH] + 1;
+        read_time[slot] = now + latency;
+        read_count = read_count + 1;
+      end
+      if (write_request_valid && write_request_ready) begin
+        check_burst(write_request);
+        slot = (write_head + write_count) % QUEUE;
+        write_addr[slot] = write_request[`BURST_ADDR_LSB +: `BURST_ADDR_WIDTH] / MEM_BYTES;
+        write_words[slot] = write_request[`BURST_LAST_LSB +: `BURST_LAST_WIDTH] + 1;
+        write_count = write_count + 1;
+      end
+`ifdef HAS_TRACE
+      if (trace_o_valid) trace(trace_o_write);
+      if (trace_s_valid) trace(trace_s_write);
+      if (trace_retire) begin
+        sums[sum_count] = sum;
+        sum_count = sum_count + 1;
+        sum = 0;
+      end
+`endif
+    end
+  endtask
+
+  // One cycle: inputs at the low clock, outputs sampled when settled, then the edge.
+  task clock;
+    begin
+      clk = 0;
+      drive;
+      #1 sample;
+      clk = 1;
+      #1 now = now + 1;
+    end
+  endtask
+
+  integer items, start;
+  reg [7:0] command;
+  reg [63:0] first, second, third, fourth, word;
+  integer count, offset, place;
+  reg done;
+
+  task write_memory;
+    begin
+      items = $fscanf(STDIN, " %h %h", first, second);
+      if (first + second > size) fail("outside external memory: address", first);
+      for (offset = 0; offset < second; offset = offset + 8) begin
+        items = $fscanf(STDIN, " %h", word);
+        for (index = 0; index < 8 && offset + index < second; index = index + 1) begin
+          place = first + offset + index;
+          memory[place / MEM_BYTES][8 * (place % MEM_BYTES) +: 8] = word[8 * index +: 8];
+        end
+      end
+    end
+  endtask
+
+  task read_memory;
+    begin
+      items = $fscanf(STDIN, " %h %h", first, second);
+      if (first + second > size) fail("outside external memory: address", first);
+      for (offset = 0; offset < second; offset = offset + 8) begin
+        word = 0;
+        for (index = 0; index < 8 && offset + index < second; index = index + 1) begin
+          place = first + offset + index;
+          fourth = memory[place / MEM_BYTES] >> (8 * (place % MEM_BYTES));
+          word[8 * index +: 8] = fourth[7:0];
+        end
+        $write("%h ", word);
+      end
+      $write("\n");
+    end
+  endtask
+
+  task run;
+    begin
+      items = $fscanf(STDIN, " %h %h %h %h", first, second, third, fourth);
+      start = now;
+      host_addr = first;
+      clock;
+      done = 0;
+      for (count = 0; count < fourth && !done; count = count + 1) begin
+        clock;
+        done = (host_read_data & second) === third[31:0];
+      end
+      $write("%h %b\n", now - start, done);
+    end
+  endtask
+
+  initial begin
+    if (!$value$plusargs("size=%d", size)) size = 0;
+    if (!$value$plusargs("latency=%d", latency)) latency = 0;
+    if (!$value$plusargs("interval=%d", interval)) interval = 1;
+    for (index = 0; index < `MEMORY_WORDS; index = index + 1) memory[index] = 0;
+    {host_addr, host_write_en, host_write_data, read_data} = 0;
+    read_head = 0;
+    read_count = 0;
+    next_read = 0;
+    write_head = 0;
+    write_count = 0;
+    next_write = 0;
+    written_head = 0;
+    written_tail = 0;
+    now = 0;
+    sum = 0;
+    rst = 1;
+    repeat (4) clock;
+    rst = 0;
+    sum_count = 0;
+    while ($fscanf(STDIN, " %c", command) == 1) begin
+      case (command)
+        "w": write_memory;
+        "r": read_memory;
+        "h": begin
+          items = $fscanf(STDIN, " %h %h", first, second);
+          host_addr = first;
+          host_write_data = second;
+          host_write_en = 1;
+          clock;
+          host_write_en = 0;
+        end
+        "g": begin
+          items = $fscanf(STDIN, " %h", first);
+          host_addr = first;
+          clock;
+          $write("%h\n", host_read_data);
+        end
+        "s": run;
+        "t": begin
+          $write("%h", sum_count);
+          for (index = 0; index < sum_count; index = index + 1) $write(" %h", sums[index]);
+          $write("\n");
+          sum_count = 0;
+        end
+        default: fail("unknown command", command);
+      endcase
+      $fflush(STDOUT);
+    end
+    $finish;
+  end
+endmodule

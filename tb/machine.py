@@ -1,0 +1,223 @@
+"""The accelerator's circuit as a machine that runs programs, in a fast simulation without cocotb.
+
+The methods are those of ``sim.interpreter.Interpreter``, so that one piece of code can run a
+program on any of them and compare.
+"""
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from arch.config import Config
+from arch.registers import COUNTERS, REGISTER_MAP
+from sim.report import Report
+from tb.fast_build import build_icarus, build_verilator
+from tb.toolchain import BUILD, environment, tail
+
+BUSY = 1
+"""Bit of STATUS: a run is under way."""
+
+ERROR_BITS = {
+    2: "the program has an unknown instruction, or loops too deep",
+    4: "a token count overflowed",
+}
+"""Bits of STATUS that tell of a program that cannot run."""
+
+
+class SimulatedMachine:
+    """A simulation of ``hdl.accelerator`` with an external memory around it.
+
+    The memory has ``memory_bytes``, answers a burst ``latency`` cycles after its request and
+    moves one word every ``interval`` cycles. A run may take ``limit`` cycles and ``timeout``
+    seconds. The simulation ends with :meth:`close` or with the object.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        memory_bytes: int,
+        latency: int = 8,
+        interval: int = 1,
+        limit: int = 100_000_000,
+        timeout: float = 1200.0,
+    ):
+        self.config = config
+        self._limit = limit
+        self._timeout = timeout
+        self._program = 0
+        self._log = _log_file()
+        memory_bytes = min(memory_bytes, 1 << config.mem_addr_width)
+        command = self._command(memory_bytes, latency, interval)
+        with self._log.open("w", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [str(word) for word in command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment(),
+                encoding="ascii",
+            )
+        self.close = weakref.finalize(self, _close, self._process, self._log)
+
+    def _command(self, memory_bytes: int, latency: int, interval: int) -> list[str | Path]:
+        raise NotImplementedError
+
+    def write_memory(self, addr: int, data: bytes) -> None:
+        """Write bytes to external memory."""
+        padded = data + bytes(-len(data) % 8)
+        words = np.frombuffer(padded, "<u8").astype(">u8").tobytes().hex(" ", 8)
+        self._send(f"w {addr:x} {len(data):x} {words}\n")
+
+    def read_memory(self, addr: int, count: int) -> bytes:
+        """Return bytes of external memory."""
+        if not count:
+            return b""
+        (line,) = self._ask(f"r {addr:x} {count:x}\n")
+        return np.frombuffer(bytes.fromhex(line), ">u8").astype("<u8").tobytes()[:count]
+
+    def load_program(self, words: Sequence[int]) -> None:
+        """Load a program's words.
+
+        Raises :class:`ValueError` where they do not fit the program memory.
+        """
+        if len(words) > self.config.program_depth:
+            raise ValueError(
+                f"Program has {len(words)} words, but program_depth is {self.config.program_depth}"
+            )
+        self.write_register("PROGRAM_ADDR", 0)
+        addr = REGISTER_MAP["PROGRAM_DATA"].addr
+        self._send("".join(f"h {addr:x} {word:x}\n" for word in words))
+
+    def set_register(self, number: int, value: int) -> None:
+        """Set a register of the sequencer for the runs that follow."""
+        self.write_register(f"R{number}", value)
+
+    def write_register(self, name: str, value: int) -> None:
+        """Write a register of the host port."""
+        self._send(f"h {REGISTER_MAP[name].addr:x} {value % (1 << 32):x}\n")
+
+    def read_register(self, name: str) -> int:
+        """Return a register of the host port."""
+        return self._read_registers([name])[0]
+
+    def start(self, pc: int = 0) -> Report:
+        """Run from a word address to HALT.
+
+        Raises :class:`RuntimeError` where the circuit reports an error, or the run takes more
+        cycles or seconds than it may.
+        """
+        self.write_register("PC", pc)
+        self.write_register("CONTROL", 1)
+        status = REGISTER_MAP["STATUS"].addr
+        (line,) = self._ask(f"s {status:x} {BUSY:x} 0 {self._limit:x}\n")
+        if line.split()[1] != "1":
+            raise RuntimeError(f"The run did not halt within {self._limit} cycles")
+        found = self.read_register("STATUS")
+        for bit, text in ERROR_BITS.items():
+            if found & bit:
+                raise RuntimeError(f"The run stopped: {text}")
+        names = [f"{name}_{part}" for name in COUNTERS for part in ("LOW", "HIGH")]
+        halves = self._read_registers(names)
+        values = {
+            name.lower(): low | high << 32
+            for name, low, high in zip(COUNTERS, halves[::2], halves[1::2], strict=True)
+        }
+        (line,) = self._ask("t\n")
+        signatures = [int(word, 16) for word in line.split()[1:]]
+        cycles = values.pop("cycles")
+        return Report(cycles=cycles, counters=values, signatures=signatures)
+
+    def _read_registers(self, names: Sequence[str]) -> list[int]:
+        commands = "".join(f"g {REGISTER_MAP[name].addr:x}\n" for name in names)
+        return [int(line, 16) for line in self._ask(commands, len(names))]
+
+    def _send(self, text: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(text)
+        except OSError:
+            self._fail("")
+
+    def _ask(self, text: str, lines: int = 1) -> list[str]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        alarm = threading.Timer(self._timeout, self._process.kill)
+        alarm.start()
+        try:
+            self._send(text)
+            self._process.stdin.flush()
+            return [self._answer(self._process.stdout) for _ in range(lines)]
+        except OSError:
+            self._fail("")
+            raise
+        finally:
+            alarm.cancel()
+            alarm.join()
+
+    def _answer(self, stream: IO[str]) -> str:
+        line = stream.readline().strip()
+        if not line or line.startswith("error") or "x" in line:
+            self._fail(line)
+        return line
+
+    def _fail(self, line: str) -> None:
+        self._process.kill()
+        code = self._process.wait()
+        reason = line or f"ended with exit code {code}\n{tail(self._log)}"
+        raise RuntimeError(f"The simulation failed: {reason}")
+
+
+class VerilatorMachine(SimulatedMachine):
+    """The accelerator of a configuration, compiled by Verilator.
+
+    Raises :class:`ValueError` where Verilator or a C++ compiler is missing, and
+    :class:`RuntimeError` where the build fails.
+    """
+
+    def __init__(self, config: Config, *, memory_bytes: int = 1 << 28, **options: float):
+        super().__init__(config, memory_bytes=memory_bytes, **options)
+
+    def _command(self, memory_bytes: int, latency: int, interval: int) -> list[str | Path]:
+        program = build_verilator(self.config) / "harness"
+        return [program, str(memory_bytes), str(latency), str(interval)]
+
+
+class IcarusMachine(SimulatedMachine):
+    """The accelerator of a configuration, interpreted by Icarus; a hundred times as slow.
+
+    Raises :class:`ValueError` where Icarus is missing, and :class:`RuntimeError` where the build
+    fails.
+    """
+
+    def __init__(self, config: Config, *, memory_bytes: int = 1 << 20, **options: float):
+        super().__init__(config, memory_bytes=memory_bytes, **options)
+
+    def _command(self, memory_bytes: int, latency: int, interval: int) -> list[str | Path]:
+        program = build_icarus(self.config, memory_bytes) / "harness.vvp"
+        options = {"size": memory_bytes, "latency": latency, "interval": interval}
+        return ["vvp", "-n", program, *(f"+{name}={value}" for name, value in options.items())]
+
+
+def _log_file() -> Path:
+    folder = BUILD / "runs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="machine.", dir=folder)) / "simulation.log"
+
+
+def _close(process: subprocess.Popen[str], log: Path) -> None:
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):  # what was still to be written has no reader
+                stream.close()
+    process.wait()
+    shutil.rmtree(log.parent, ignore_errors=True)
