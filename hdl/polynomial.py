@@ -1,11 +1,12 @@
 """Piecewise polynomials in fixed point."""
 
 from amaranth.hdl import Cat, Module, Signal, signed, unsigned
-from amaranth.lib import data, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from arch.polynomial import Polynomial
+from arch.functions import WIDE_FUNCTIONS, WIDE_WIDTH
+from arch.polynomial import Polynomial, wide_polynomial
 
 POLYNOMIAL_LATENCY = 6
 """Enabled cycles from an operand to its result."""
@@ -71,4 +72,50 @@ class PiecewisePolynomial(wiring.Component):
                 total.eq(c0[3] + (rise >> t_width)),
             ]
         m.d.comb += self.y.eq(total >> polynomial.guard_width)
+        return m
+
+
+class FunctionUnit(wiring.Component):
+    """A function of 16-bit fixed-point operands, ``lanes`` of them in every cycle.
+
+    ``function`` is a key of :data:`arch.functions.WIDE_FUNCTIONS`, which states the formats; for
+    each operand, the result is within 1 of the last bit of the saturated exact one.
+    Latency is ``POLYNOMIAL_LATENCY`` cycles, throughput one payload per cycle.
+    Raises :class:`ValueError` where ``function`` is unknown or ``lanes`` not positive.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, function: str, lanes: int):
+        if function not in WIDE_FUNCTIONS:
+            raise ValueError(
+                f"Unknown 16-bit function {function!r}; known are {', '.join(WIDE_FUNCTIONS)}"
+            )
+        if lanes < 1:
+            raise ValueError(f"Function unit lanes must be a positive integer, not {lanes!r}")
+        self.polynomial = wide_polynomial(WIDE_FUNCTIONS[function])
+        self.lanes = lanes
+        payload = data.ArrayLayout(signed(WIDE_WIDTH), lanes)
+        super().__init__({"i": In(stream.Signature(payload)), "o": Out(stream.Signature(payload))})
+
+    def elaborate(self, platform):
+        """Place one polynomial per lane; all hold still while a result waits."""
+        m = Module()
+        en = Signal()
+        valid = Signal(POLYNOMIAL_LATENCY)
+        with m.If(en):
+            m.d.sync += valid.eq(Cat(self.i.valid, valid))
+        m.d.comb += [
+            en.eq(~self.o.valid | self.o.ready),
+            self.i.ready.eq(en),
+            self.o.valid.eq(valid[-1]),
+        ]
+        for lane in range(self.lanes):
+            m.submodules[f"lane_{lane}"] = polynomial = PiecewisePolynomial(self.polynomial)
+            m.d.comb += [
+                polynomial.en.eq(en),
+                polynomial.x.eq(self.i.payload[lane]),
+                self.o.payload[lane].eq(polynomial.y),
+            ]
         return m

@@ -1,0 +1,55 @@
+"""The power of two with a negative exponent."""
+
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from arch.functions import OCTAVE_FRACTION, OCTAVE_LIMIT, OCTAVE_MANTISSA, octave_table
+
+EXPONENTIAL_LATENCY = 2
+"""Enabled cycles from a distance to its weight."""
+DISTANCE_WIDTH = 16
+"""Width of a distance (bits)."""
+SHIFT_WIDTH = exact_log2(OCTAVE_LIMIT)
+"""Width of a weight's shift (bits)."""
+
+
+class OctaveExponential(wiring.Component):
+    """``2**(-distance / 256)`` about ``mantissa * 2**(-16 - shift)``.
+
+    Both are :func:`sim.exponential.octave_exponential`'s, bit for bit: a table of 256 mantissas
+    rounded to Q1.16, and the whole octaves; 0 from 32 octaves on, and where ``keep`` is 0.
+    The relative error of a mantissa is at most ``2**-16``.
+
+    Latency is ``EXPONENTIAL_LATENCY`` cycles in which ``en`` is 1 (all registers hold in the
+    others), throughput one distance per such cycle.
+    """
+
+    en: In(1)
+    distance: In(unsigned(DISTANCE_WIDTH))
+    keep: In(1)
+    mantissa: Out(unsigned(OCTAVE_MANTISSA + 1))
+    shift: Out(unsigned(SHIFT_WIDTH))
+
+    def elaborate(self, platform):
+        """Read the table, then drop what does not count."""
+        m = Module()
+        entries = octave_table().tolist()
+        m.submodules.table = table = Memory(
+            shape=unsigned(OCTAVE_MANTISSA + 1), depth=len(entries), init=entries
+        )
+        read = table.read_port()
+        octaves = self.distance[OCTAVE_FRACTION:]
+        m.d.comb += [read.en.eq(self.en), read.addr.eq(self.distance[:OCTAVE_FRACTION])]
+        keep = Signal()
+        shift = Signal(SHIFT_WIDTH)
+        with m.If(self.en):
+            m.d.sync += [
+                keep.eq(self.keep & (octaves < OCTAVE_LIMIT)),
+                shift.eq(octaves),
+                self.mantissa.eq(Mux(keep, read.data, 0)),
+                self.shift.eq(shift),
+            ]
+        return m

@@ -1,0 +1,69 @@
+"""A queue that holds the beats of rows back until something about the whole row is known."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+FIFO_LATENCY = 2
+"""Cycles from a write to an empty queue to its first read."""
+
+
+class RowQueue(wiring.Component):
+    """Joins each beat of a row with the row's own value, which arrives after its last beat.
+
+    ``beat`` enters in a cycle with ``beat_en``, ``row`` with ``row_en``; ``o`` brings every beat
+    with its row's value. Neither entry can be refused: instead, ``room`` tells that one more beat
+    may be committed, which ``commit`` does (with ``commit_last`` at a row's last), and what was
+    committed may enter at any later time. ``beat`` has a field ``last``.
+
+    A row may have ``max_beats`` beats, and its value may take ``waiting`` cycles from the
+    commitment of its last beat to ``row_en``; then no row, however short, ever waits for room:
+    throughput is one beat per cycle. Latency is 2 cycles from ``row_en`` to the row's first beat.
+    """
+
+    def __init__(
+        self, beat: data.StructLayout, row: data.StructLayout, *, max_beats: int, waiting: int
+    ):
+        in_flight = waiting + FIFO_LATENCY + 1
+        self.beats = SyncFIFOBuffered(width=beat.size, depth=max_beats + in_flight)
+        self.rows = SyncFIFOBuffered(width=row.size, depth=in_flight)
+        super().__init__(
+            {
+                "commit": In(1),
+                "commit_last": In(1),
+                "room": Out(1),
+                "beat_en": In(1),
+                "beat": In(beat),
+                "row_en": In(1),
+                "row": In(row),
+                "o": Out(stream.Signature(data.StructLayout({"beat": beat, "row": row}))),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Read both queues together; count what is committed, so that neither overflows."""
+        m = Module()
+        m.submodules.beats = beats = self.beats
+        m.submodules.rows = rows = self.rows
+        taken = self.o.valid & self.o.ready
+        taken_last = taken & self.o.payload.beat.last
+        m.d.comb += [
+            beats.w_en.eq(self.beat_en),
+            beats.w_data.eq(self.beat),
+            rows.w_en.eq(self.row_en),
+            rows.w_data.eq(self.row),
+            self.o.valid.eq(beats.r_rdy & rows.r_rdy),
+            self.o.payload.beat.eq(beats.r_data),
+            self.o.payload.row.eq(rows.r_data),
+            beats.r_en.eq(taken),
+            rows.r_en.eq(taken_last),
+        ]
+        beat_count = Signal(range(beats.depth + 1))
+        row_count = Signal(range(rows.depth + 1))
+        m.d.sync += [
+            beat_count.eq(beat_count + self.commit - taken),
+            row_count.eq(row_count + (self.commit & self.commit_last) - taken_last),
+        ]
+        m.d.comb += self.room.eq((beat_count != beats.depth) & (row_count != rows.depth))
+        return m

@@ -1,0 +1,295 @@
+"""Softmax over streamed rows of 16-bit scores (equation 3 of docs/numerics.md)."""
+
+from collections.abc import Callable
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION, WEIGHT_FRACTION
+from arch.polynomial import MANTISSA_WIDTH
+from hdl.exponential import EXPONENTIAL_LATENCY, SHIFT_WIDTH, OctaveExponential
+from hdl.pipeline import delay
+from hdl.reciprocal import Reciprocal
+from hdl.row_queue import FIFO_LATENCY, RowQueue
+
+SCORE_WIDTH = 16
+"""Width of a score (bits)."""
+PROBABILITY_WIDTH = PROBABILITY_FRACTION + 1
+"""Width of a probability, which may be 1 (bits)."""
+DIVIDE_LATENCY = 4
+"""Enabled cycles from a weight to its probability."""
+ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
+"""Exponent of the reciprocal of a sum of 1."""
+ONE_SHIFT = 2 * OCTAVE_MANTISSA - PROBABILITY_FRACTION
+"""Bits that a probability of 1 is shifted right."""
+
+
+def score_layout(lanes: int) -> data.StructLayout:
+    """Return the payload of scores: a beat of a row, which columns take part, the row's end."""
+    scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
+    return data.StructLayout({"q": scores, "mask": unsigned(lanes), "last": 1})
+
+
+def probability_layout(lanes: int) -> data.StructLayout:
+    """Return the payload of probabilities in unsigned Q0.24, of which 1 is ``2**24``."""
+    probabilities = data.ArrayLayout(unsigned(PROBABILITY_WIDTH), lanes)
+    return data.StructLayout({"p": probabilities, "mask": unsigned(lanes), "last": 1})
+
+
+def _reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
+    """Return all values combined, in pairs with a register each: ``ceil_log2`` cycles."""
+    while len(values) > 1:
+        pairs = [combine(*pair) for pair in zip(values[::2], values[1::2], strict=False)]
+        values = [delay(m, value, 1) for value in pairs + values[2 * len(pairs) :]]
+    return values[0]
+
+
+def _larger(a: Value, b: Value) -> Value:
+    return Mux(a > b, a, b)
+
+
+def _strobes(m: Module, strobe: Value, cycles: int) -> Signal:
+    """Return a strobe as it was 1, 2, .. ``cycles`` cycles ago, bit 0 first; reset clears them."""
+    history = Signal(cycles)
+    m.d.sync += history.eq(Cat(strobe, history))
+    return history
+
+
+class RowMaximum(wiring.Component):
+    """Brings each beat of a row with the largest score of the row's columns that take part.
+
+    Of a row where none does, it is -32,768. Latency from a row's last beat to its first is
+    ``ceil_log2(lanes) + 4`` cycles, throughput one beat per cycle.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, lanes: int, max_beats: int):
+        self.lanes = lanes
+        self.depth = ceil_log2(lanes)
+        self.queue = RowQueue(
+            score_layout(lanes),
+            data.StructLayout({"maximum": signed(SCORE_WIDTH)}),
+            max_beats=max_beats,
+            waiting=self.depth + 2,
+        )
+        self.latency = self.depth + 2 + FIFO_LATENCY
+        super().__init__(
+            {
+                "i": In(stream.Signature(score_layout(lanes))),
+                "o": Out(self.queue.o.signature),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Reduce a beat, then the beats of a row."""
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        beat = self.i.payload
+        taken = self.i.valid & self.i.ready
+        lowest = -(1 << (SCORE_WIDTH - 1))
+        scores = [Mux(beat.mask[lane], beat.q[lane], lowest) for lane in range(self.lanes)]
+        largest = _reduce(m, [delay(m, score, 1) for score in scores], _larger)
+        valid = _strobes(m, taken, self.depth + 1)[-1]
+        row_end = _strobes(m, taken & beat.last, self.depth + 2)
+        before = Signal(signed(SCORE_WIDTH), init=lowest)
+        maximum = Signal(signed(SCORE_WIDTH))
+        m.d.comb += maximum.eq(_larger(largest, before))
+        with m.If(valid):
+            m.d.sync += before.eq(Mux(row_end[-2], lowest, maximum))
+        m.d.comb += [
+            self.i.ready.eq(queue.room),
+            queue.commit.eq(taken),
+            queue.commit_last.eq(beat.last),
+            queue.beat_en.eq(taken),
+            queue.beat.eq(beat),
+            queue.row_en.eq(row_end[-1]),
+            queue.row.maximum.eq(delay(m, maximum, 1)),
+        ]
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        return m
+
+
+class RowWeights(wiring.Component):
+    """Turns a row's scores into weights and brings them with the reciprocal of their sum.
+
+    A weight is ``mantissa * 2**(-16 - shift)``, 0 of a column that does not take part; the sum is
+    taken over Q1.28, further bits dropped, and cannot overflow. ``scale`` is how often the sum is
+    to be halved: the sum's reciprocal is ``inverse * 2**(-16 - scale)``.
+    Latency from a row's last beat to its first is
+    ``ceil_log2(lanes) + ceil_log2(sum_width) + 14`` cycles, throughput one beat per cycle.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, lanes: int, max_beats: int):
+        self.lanes = lanes
+        self.depth = ceil_log2(lanes)
+        count_width = (lanes * max_beats).bit_length()
+        self.sum_width = WEIGHT_FRACTION + count_width
+        self.reciprocal = Reciprocal(self.sum_width)
+        weight = data.StructLayout({"mantissa": OCTAVE_MANTISSA + 1, "shift": SHIFT_WIDTH})
+        beat = {"weight": data.ArrayLayout(weight, lanes), "mask": lanes, "last": 1}
+        row = {"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()}
+        waiting = EXPONENTIAL_LATENCY + 3 + self.depth + self.reciprocal.latency
+        self.queue = RowQueue(
+            data.StructLayout(beat), data.StructLayout(row), max_beats=max_beats, waiting=waiting
+        )
+        self.latency = waiting + FIFO_LATENCY
+        maximum = data.StructLayout({"maximum": signed(SCORE_WIDTH)})
+        payload = data.StructLayout({"beat": score_layout(lanes), "row": maximum})
+        super().__init__({"i": In(stream.Signature(payload)), "o": Out(self.queue.o.signature)})
+
+    def elaborate(self, platform):
+        """Subtract, exponentiate, add within a beat and over beats, invert."""
+        m = Module()
+        m.submodules.queue = queue = self.queue
+        m.submodules.reciprocal = reciprocal = self.reciprocal
+        beat = self.i.payload.beat
+        taken = self.i.valid & self.i.ready
+        parts = []
+        for lane in range(self.lanes):
+            m.submodules[f"exponential_{lane}"] = exponential = OctaveExponential()
+            weight = queue.beat.weight[lane]
+            m.d.comb += [
+                exponential.en.eq(1),
+                exponential.distance.eq(delay(m, self.i.payload.row.maximum - beat.q[lane], 1)),
+                exponential.keep.eq(delay(m, beat.mask[lane], 1)),
+                weight.mantissa.eq(exponential.mantissa),
+                weight.shift.eq(exponential.shift),
+            ]
+            fixed = exponential.mantissa << (WEIGHT_FRACTION - OCTAVE_MANTISSA)
+            parts.append(delay(m, fixed >> exponential.shift, 1))
+        part = _reduce(m, parts, lambda a, b: a + b)
+
+        weighed = EXPONENTIAL_LATENCY + 1
+        valid = _strobes(m, taken, weighed + 1 + self.depth)
+        row_end = _strobes(m, taken & beat.last, weighed + 2 + self.depth)
+        before = Signal(self.sum_width)
+        total = Signal(self.sum_width)
+        m.d.comb += total.eq(before + part)
+        with m.If(valid[-1]):
+            m.d.sync += before.eq(Mux(row_end[-2], 0, total))
+        m.d.comb += [
+            self.i.ready.eq(queue.room),
+            queue.commit.eq(taken),
+            queue.commit_last.eq(beat.last),
+            queue.beat_en.eq(valid[weighed - 1]),
+            queue.beat.mask.eq(delay(m, beat.mask, weighed)),
+            queue.beat.last.eq(row_end[weighed - 1]),
+            reciprocal.en.eq(1),
+            reciprocal.valid_i.eq(row_end[-1]),
+            reciprocal.x.eq(delay(m, total, 1)),
+            queue.row_en.eq(reciprocal.valid_o),
+            queue.row.inverse.eq(reciprocal.mantissa),
+            queue.row.scale.eq(ONE_EXPONENT - reciprocal.exponent),
+        ]
+        wiring.connect(m, queue.o, wiring.flipped(self.o))
+        return m
+
+
+class RowDivide(wiring.Component):
+    """Multiplies a row's weights by the reciprocal of their sum, rounded to nearest in Q0.24.
+
+    Latency is ``DIVIDE_LATENCY`` cycles, throughput one beat per cycle.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, lanes: int, weighted: stream.Signature):
+        self.lanes = lanes
+        self.latency = DIVIDE_LATENCY
+        super().__init__({"i": In(weighted), "o": Out(stream.Signature(probability_layout(lanes)))})
+
+    def elaborate(self, platform):
+        """Multiply, shift and round; all lanes hold still while a result waits."""
+        m = Module()
+        en = Signal()
+        valid = Signal(DIVIDE_LATENCY)
+        beat, row = self.i.payload.beat, self.i.payload.row
+        with m.If(en):
+            m.d.sync += valid.eq(Cat(self.i.valid, valid))
+        m.d.comb += [
+            en.eq(~self.o.valid | self.o.ready),
+            self.i.ready.eq(en),
+            self.o.valid.eq(valid[-1]),
+            self.o.payload.mask.eq(delay(m, beat.mask, DIVIDE_LATENCY, en=en)),
+            self.o.payload.last.eq(delay(m, beat.last, DIVIDE_LATENCY, en=en)),
+        ]
+        inverse = delay(m, row.inverse, 1, en=en)
+        for lane in range(self.lanes):
+            weight = beat.weight[lane]
+            mantissa = delay(m, weight.mantissa, 1, en=en)
+            product = delay(m, mantissa * inverse, 1, en=en)
+            right = delay(m, weight.shift + row.scale, 2, en=en)
+            # One more bit than the result has, to round to nearest.
+            twice = Signal(PROBABILITY_WIDTH + 1, name=f"twice_{lane}")
+            probability = Signal(PROBABILITY_WIDTH, name=f"probability_{lane}")
+            with m.If(en):
+                m.d.sync += [
+                    twice.eq(product[ONE_SHIFT - 1 :] >> right),
+                    probability.eq((twice + 1) >> 1),
+                ]
+            m.d.comb += self.o.payload.p[lane].eq(probability)
+        return m
+
+
+class SoftmaxUnit(wiring.Component):
+    """Probabilities of rows of scores: softmax to the base 2, scores in units of 1/256 octave.
+
+    ``i`` brings rows of 1 to ``max_row`` elements as beats of ``lanes`` columns: ``q`` the scores,
+    ``mask`` one bit per column that takes part (the caller clears those past the row's end),
+    ``last`` at the row's last beat. ``o`` brings as many beats: ``p`` in unsigned Q0.24 from 0 to
+    ``2**24``, ``mask`` and ``last`` as they came in. A column that does not take part gives 0, a
+    row without any gives all 0. Integers are :func:`sim.softmax.softmax`'s, bit for bit; against
+    float64 they are within ``2**-15`` of 1 for rows up to 512.
+
+    Rows follow each other without gaps through maximum, weights and division: throughput is one
+    beat per cycle for rows of every length, those of one beat too. From the last beat of a row of
+    n beats to its first result it takes ``latency + n - 1`` cycles, where ``latency`` is
+    ``2 * ceil_log2(lanes) + ceil_log2(sum_width) + 22`` and ``sum_width`` is 28 and the bits of
+    the longest row's columns.
+    Raises :class:`ValueError` where ``lanes`` is not positive or ``max_row`` is not from 1 to
+    65,536.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, lanes: int, max_row: int):
+        if lanes < 1:
+            raise ValueError(f"Softmax lanes must be a positive integer, not {lanes!r}")
+        if not 1 <= max_row <= 1 << 16:
+            raise ValueError(f"Softmax max_row must be from 1 to 65536 elements, not {max_row!r}")
+        max_beats = -(-max_row // lanes)
+        self.maximum = RowMaximum(lanes, max_beats)
+        self.weights = RowWeights(lanes, max_beats)
+        self.divide = RowDivide(lanes, self.weights.o.signature)
+        super().__init__(
+            {
+                "i": In(stream.Signature(score_layout(lanes))),
+                "o": Out(stream.Signature(probability_layout(lanes))),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from the last beat of a row to its first result, where that row has one beat."""
+        return self.maximum.latency + self.weights.latency + self.divide.latency
+
+    def elaborate(self, platform):
+        """Connect the three steps."""
+        m = Module()
+        m.submodules.maximum = maximum = self.maximum
+        m.submodules.weights = weights = self.weights
+        m.submodules.divide = divide = self.divide
+        wiring.connect(m, wiring.flipped(self.i), maximum.i)
+        wiring.connect(m, maximum.o, weights.i)
+        wiring.connect(m, weights.o, divide.i)
+        wiring.connect(m, divide.o, wiring.flipped(self.o))
+        return m
