@@ -1,0 +1,109 @@
+"""The accumulator memory against a dictionary of rows."""
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from arch.config import PRESETS, Config
+from hdl.accumulator import ACC_LATENCY, ACC_SETTLE, AccumulatorMemory
+
+
+def make(**changes: int) -> Config:
+    """Return a small configuration."""
+    return PRESETS["odd"].replace(lanes=1, max_k=1, **changes)
+
+
+def run_case(config: Config, adds: list[int | None], drains: list[int | None], seed: int) -> int:
+    """Accumulate and drain a row each per cycle, or none, and compare every drained row.
+
+    A drain is presented until it is taken; between two uses of a row, other than two additions,
+    the test keeps ``ACC_SETTLE`` cycles. Returns the cycles in which a drain waited.
+    """
+    rng = np.random.default_rng(seed)
+    dut = AccumulatorMemory(config)
+    half = 1 << (config.acc_width - 1)
+    acc = np.zeros((config.acc_depth, config.cols), dtype=np.int64)  # [rows, cols]
+    expected: list[np.ndarray] = []
+    received: list[np.ndarray] = []
+    waited = 0
+
+    async def bench(ctx):
+        nonlocal waited
+        pending = list(drains)
+        due: list[int] = []
+        last_add: dict[int, int] = {}
+        last_drain: dict[int, int] = {}
+        pipeline = list(adds) + [None] * (len(drains) + 8)
+        cycle = 0
+        while pipeline or due:
+            row = pipeline.pop(0) if pipeline else None
+            if row is not None and cycle - last_drain.get(row, -ACC_SETTLE) < ACC_SETTLE:
+                row = None
+            drain = pending[0] if pending else None
+            uses = (last_add.get(drain, -ACC_SETTLE), last_drain.get(drain, -ACC_SETTLE))
+            if drain is not None and cycle - max(uses) < ACC_SETTLE:
+                drain = None
+            if drain is not None and drain == row:
+                row = None
+            values = rng.integers(-half, half, config.cols)
+            ctx.set(dut.accumulate.valid, row is not None)
+            ctx.set(dut.accumulate.addr, row or 0)
+            ctx.set(dut.accumulate.data, values.tolist())
+            ctx.set(dut.drain.request.valid, drain is not None)
+            ctx.set(dut.drain.request.payload, drain or 0)
+            ready = ctx.get(dut.drain.request.ready)
+            assert ctx.get(dut.drain.valid) == (cycle in due)
+            if cycle in due:
+                due.remove(cycle)
+                received.append(np.array([ctx.get(value) for value in dut.drain.data]))
+            if drain is not None and ready:
+                expected.append(acc[drain].copy())
+                acc[drain] = 0
+                last_drain[drain] = cycle
+                due.append(cycle + ACC_LATENCY)
+                pending.pop(0)
+            elif drain is not None:
+                assert row is not None
+                assert row % 2 == drain % 2
+                waited += 1
+            elif pending and pending[0] is None:
+                pending.pop(0)
+            if row is not None:
+                acc[row] = (acc[row] + values + half) % (2 * half) - half
+                last_add[row] = cycle
+            await ctx.tick()
+            cycle += 1
+        assert not pending
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert len(received) == len([row for row in drains if row is not None])
+    np.testing.assert_array_equal(np.array(received), np.array(expected))
+    return waited
+
+
+@pytest.mark.parametrize(
+    ("depth", "cols", "acc_width"), [(2, 1, 24), (5, 3, 20), (16, 2, 32), (7, 4, 17)]
+)
+def test_random_rows(depth: int, cols: int, acc_width: int) -> None:
+    config = make(acc_depth=depth, cols=cols, acc_width=acc_width)
+    rng = np.random.default_rng(depth)
+    adds = [int(row) if row < depth else None for row in rng.integers(0, depth + 1, 400)]
+    drains = [int(row) if row < depth else None for row in rng.integers(0, 2 * depth, 60)]
+    waited = run_case(config, adds, [*drains, *range(depth)], depth)
+    assert (waited > 0) == (depth > 2)
+
+
+@pytest.mark.parametrize("pattern", [[3], [2, 3], [2, 4], [0, 1, 2], [0, 2, 4], [1, 1, 2]])
+def test_every_distance_between_two_uses_of_a_row(pattern: list[int]) -> None:
+    run_case(make(acc_depth=6), (pattern * 20)[:40], [None] * 50 + list(range(6)), 1)
+
+
+def test_a_row_is_zero_after_it_was_drained() -> None:
+    run_case(make(acc_depth=4), [1, 1, 1], [None] * 8 + [1] * 2 + [None] * 4 + [1], 2)
+
+
+def test_a_drain_runs_at_full_rate_beside_an_accumulation() -> None:
+    assert run_case(make(acc_depth=64), list(range(32)), list(range(33, 64)), 3) <= 1
