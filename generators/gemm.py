@@ -150,6 +150,7 @@ def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
     c_addr = banks.place("C", gemm.m * gemm.n)
     params = param_words(gemm.bias, gemm.multiplier, gemm.shift, config, by_tile=True)
     params_addr = banks.place("parameters", params.size)
+    blocks = -(-gemm.m // config.rows)
     masks = np.zeros(0, np.uint8)
     if gemm.skip_zero_tiles:
         masks = _b_mask(gemm, config)
@@ -159,9 +160,10 @@ def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
             f"The product needs {len(params)} parameter words, but param_depth is "
             f"{config.param_depth}"
         )
-    if gemm.skip_zero_tiles and kt * (nt + 2) > config.mask_depth:
+    if gemm.skip_zero_tiles and kt * (nt + blocks) > config.mask_depth:
         raise ValueError(
-            f"The product needs {kt * (nt + 2)} mask bits, but mask_depth is {config.mask_depth}"
+            f"The product needs {kt * (nt + blocks)} mask bits, but mask_depth is "
+            f"{config.mask_depth}"
         )
 
     image = bytearray()
@@ -199,6 +201,7 @@ def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
     )
     if masks.size:
         load.append(Instruction(Opcode.MASK, {"i_addr": masks_addr, "n": masks.size}))
+        load += _scans(gemm, config, a_addr)
 
     compute = _compute(gemm, config, items, regions, (a_addr, b_addr, c_addr))
     stride = -(-gemm.n // config.mem_bytes) * config.mem_bytes
@@ -257,6 +260,37 @@ def _b_mask(gemm: Gemm, config: Config) -> Bytes:
     return tiles.T.astype(np.uint8).ravel()
 
 
+def _scans(gemm: Gemm, config: Config, a_addr: int) -> list[Instruction]:
+    """Return the search for zero tiles of A: bits kt * (nt + row block) and on."""
+    rows, stride = config.rows, gemm.a.shape[1]
+    kt, nt = -(-gemm.k // rows), -(-gemm.n // config.cols)
+    scans = []
+    for row in range(0, gemm.m, rows):
+        height, mask = min(rows, gemm.m - row), kt * (nt + row // rows)
+        if gemm.a_transpose:  # a K tile is rows of A as stored
+            parts = [
+                (first * stride + row, min(rows, gemm.k - first), height, mask + first // rows)
+                for first in range(0, gemm.k, rows)
+            ]
+        else:
+            parts = [(row * stride, height, gemm.k, mask)]
+        scans += [
+            Instruction(
+                Opcode.SCAN,
+                {
+                    "i_addr": a_addr + offset,
+                    "i_stride": stride,
+                    "i_zero": gemm.a_zero,
+                    "m": m,
+                    "n": n,
+                    "mask": bit,
+                },
+            )
+            for offset, m, n, bit in parts
+        ]
+    return scans
+
+
 def _compute(
     gemm: Gemm, config: Config, items: list[_Item], regions: int, addresses: tuple[int, int, int]
 ) -> list[Instruction]:
@@ -269,30 +303,7 @@ def _compute(
     if gemm.skip_zero_tiles:
         flags |= {"a_masked", "b_masked"}
     program = []
-    ahead = 1 if regions > 1 else 0
-    scans = [
-        Instruction(
-            Opcode.SCAN,
-            {
-                "i_addr": a_addr + item.row * a_row,
-                "i_stride": gemm.k,
-                "i_zero": gemm.a_zero,
-                "m": item.m,
-                "n": gemm.k,
-                "mask": kt * (nt + index % 2),
-            },
-            push=frozenset({Engine.MATRIX}),
-        )
-        for index, item in enumerate(items)
-    ]
-    if gemm.skip_zero_tiles:
-        program += scans[:ahead]
     for index, item in enumerate(items):
-        # With masks, an item waits for its scan, which the vector engine does after older drains.
-        waits = gemm.skip_zero_tiles or index >= regions
-        signals = not gemm.skip_zero_tiles and index + regions < len(items)
-        if gemm.skip_zero_tiles:
-            program += scans[index + ahead : index + ahead + 1]
         tile = item.column // config.cols
         acc = index % regions * region_rows
         program.append(
@@ -310,11 +321,11 @@ def _compute(
                     "n": item.n,
                     "a_zero": gemm.a_zero,
                     "b_zero": gemm.b_zero,
-                    "a_mask": kt * (nt + index % 2),
+                    "a_mask": kt * (nt + item.row // config.rows),
                     "b_mask": tile * kt,
                 },
                 frozenset(flags),
-                frozenset({Engine.VECTOR} if waits else ()),
+                frozenset({Engine.VECTOR} if index >= regions else ()),
                 frozenset({Engine.VECTOR}),
             )
         )
@@ -332,7 +343,7 @@ def _compute(
                     "params": tile * config.lane_groups,
                 },
                 pop=frozenset({Engine.MATRIX}),
-                push=frozenset({Engine.MATRIX} if signals else ()),
+                push=frozenset({Engine.MATRIX} if index + regions < len(items) else ()),
             )
         )
     return program

@@ -128,9 +128,10 @@ def bench_gemm(
 ) -> dict[str, Any]:
     """Run a random product and return its figures.
 
-    Operands, masks of B and parameters are in the scratchpad before the count begins; the count
-    ends when the requantized result is there. ``cycles`` includes fetching the instructions and,
-    with zero tiles, finding those of A. ``utilization`` is m * k * n over elements times cycles.
+    Operands, their masks and parameters are on the chip before the count begins; the count ends
+    when the requantized result is in the scratchpad. ``cycles`` includes fetching the
+    instructions. ``utilization`` is m * k * n over elements times cycles, so that skipped products
+    count as done.
 
     Raises :class:`ValueError` where the product does not fit the configuration.
     """

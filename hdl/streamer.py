@@ -1,6 +1,6 @@
 """Streams activations through the array and its sums into the accumulators."""
 
-from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -151,10 +151,13 @@ class ActivationStreamer(wiring.Component):
             transposer.write_data.eq(read),
         ]
 
-        # A block is sent on once its last line is in place; never more than two are under way.
-        m.submodules.ready = ready = SyncFIFO(width=block.shape().size, depth=2)
+        # A block is sent on once its last line is in place. Lines for it are asked for again before
+        # it is empty, by as much as they take to come.
+        m.submodules.ready = ready = SyncFIFO(width=block.shape().size, depth=3)
+        coming = Signal(SRAM_LATENCY)
+        m.d.sync += coming.eq(Cat(taken & line_last, coming))
         m.d.comb += [
-            ready.w_en.eq(delay(m, taken & line_last, SRAM_LATENCY)),
+            ready.w_en.eq(coming[-1]),
             ready.w_data.eq(delay(m, block.as_value(), SRAM_LATENCY)),
         ]
         head = data.View(block.shape(), ready.r_data)
@@ -165,9 +168,14 @@ class ActivationStreamer(wiring.Component):
             ready.r_en.eq(ends),
             transposer.read_block.eq(sending),
             transposer.read_column.eq(column),
-            clear.eq(blocks == 0),
+            clear.eq((blocks == 0) & ~ready.r_rdy & ~coming.any()),
         ]
-        m.d.sync += blocks.eq(blocks + (taken & (index == 0)) - ends)
+        spare = SRAM_LATENCY + 2
+        released = Signal()
+        m.d.comb += released.eq(
+            ready.r_rdy & (column == Mux(head.count > spare, head.count - spare, 0))
+        )
+        m.d.sync += blocks.eq(blocks + (taken & (index == 0)) - released)
         with m.If(ready.r_rdy):
             m.d.comb += [
                 self.elements.eq(transposer.read_data),

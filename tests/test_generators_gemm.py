@@ -5,6 +5,7 @@ import pytest
 
 from arch.config import PRESETS
 from generators.gemm import Gemm, compile_gemm
+from generators.gemm_bench import random_gemm as drawn
 from sim.checker import check
 from sim.interpreter import Interpreter
 from sim.requantize import requantize
@@ -50,7 +51,17 @@ def test_products_are_exact(preset, shape):
             run_case(random_gemm(rng, *shape, skip_zero_tiles=skip, **flags), preset)
 
 
-def test_zero_tiles_do_not_change_the_result():
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+@pytest.mark.parametrize("transposes", range(4))
+def test_zero_tiles_do_not_change_the_result(preset, transposes):
+    flags = {"a_transpose": bool(transposes & 1), "b_transpose": bool(transposes & 2)}
+    rng = np.random.default_rng(transposes)
+    gemm = drawn(preset, rng, m=33, k=37, n=29, zero_tiles=0.7, **flags)
+    assert gemm.skip_zero_tiles
+    run_case(gemm, preset)
+
+
+def test_zero_tiles_are_not_computed():
     rng = np.random.default_rng(6)
     gemm = random_gemm(rng, 24, 32, 24, skip_zero_tiles=True)
     gemm.a[8:16, 8:24] = gemm.a_zero
@@ -84,7 +95,7 @@ def test_zero_tiles_do_not_change_the_result():
             "The product has b_transpose, which configuration small lacks",
         ),
         ({"tile_skip": False}, (1, 1, 1), "Skipping zero tiles needs tile_skip, which small lacks"),
-        ({"mask_depth": 2}, (1, 1, 1), "The product needs 3 mask bits, but mask_depth is 2"),
+        ({"mask_depth": 2}, (9, 1, 1), "The product needs 3 mask bits, but mask_depth is 2"),
         (
             {"param_depth": 1},
             (1, 1, 9),
