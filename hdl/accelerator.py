@@ -99,9 +99,11 @@ class Accelerator(wiring.Component):
 
     def _host(self, m, sequencer, dispatch, matrix, engines):
         """Let the host start runs, and count."""
-        counted = {"MACS": matrix.macs, "SKIPPED": matrix.skipped}
+        counted = {"MACS": matrix.macs}
         if self.config.operand_gating:
             counted["GATED"] = matrix.gated
+        if self.config.tile_skip:
+            counted["SKIPPED"] = matrix.skipped
         widths = {name: len(value) for name, value in counted.items()}
         m.submodules.registers = registers = HostRegisters(self.config, widths)
         connect(m, flipped(self.host), registers.host)
