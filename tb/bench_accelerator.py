@@ -1,0 +1,165 @@
+"""Bench of the whole accelerator: random programs against the golden machine.
+
+Parameters: ``config``, every field of the configuration, with ``trace``; ``programs`` and
+``steps``, how many random programs run one after the other and how many instructions each has;
+``stall`` and ``latency`` of external memory.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from arch.config import Config
+from arch.isa import Engine, Opcode
+from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
+from hdl.ports import write_layout
+from sim.flow import Step
+from sim.interpreter import Interpreter
+from sim.regions import Region, ceil_div
+from sim.report import signature
+from tb.bench import parameters, rng, start_clock, unpack
+from tb.external import ExternalMemory
+from tb.programs import random_program
+
+LIMIT = 200_000
+"""Cycles after which a run is taken to hang."""
+
+
+class Host:
+    """The accelerator's host, which clocks it, and its external memory and trace port."""
+
+    def __init__(self, dut: Any, config: Config, memory: ExternalMemory):
+        self._dut, self._memory = dut, memory
+        self.signatures: list[int] = []
+        self.cycles = self.started = 0
+        self._sum = self._read_data = 0
+        self._layout = write_layout(config)
+
+    async def cycle(self) -> None:
+        """Pass one clock cycle."""
+        self._memory.drive()
+        await FallingEdge(self._dut.clk)
+        self._memory.sample()
+        for name in ("o", "s"):
+            if int(getattr(self._dut, f"trace__{name}_valid").value):
+                bits = int(getattr(self._dut, f"trace__{name}_write").value)
+                write = unpack(self._layout, bits)
+                addrs = write["addr"] + np.arange(write["count"])
+                data = np.array(write["data"][: write["count"]], np.uint8)
+                self._sum += signature(addrs, data)
+        if int(self._dut.trace__retire.value):
+            self.signatures.append(self._sum % (1 << 64))
+            self._sum = 0
+        self._read_data = int(self._dut.host__read_data.value)
+        self.cycles += 1
+        await RisingEdge(self._dut.clk)
+
+    async def write(self, name: str, value: int) -> None:
+        """Write a register."""
+        self._dut.host__addr.value = REGISTER_MAP[name].addr
+        self._dut.host__write_data.value = value % (1 << 32)
+        self._dut.host__write_en.value = 1
+        await self.cycle()
+        self._dut.host__write_en.value = 0
+
+    async def read(self, name: str) -> int:
+        """Read a register."""
+        self._dut.host__addr.value = REGISTER_MAP[name].addr
+        await self.cycle()
+        await self.cycle()
+        return self._read_data
+
+    async def run(self, words: Sequence[int], pc: int = 0) -> int:
+        """Write a program to word ``pc`` and on, run it and return STATUS when it has stopped."""
+        await self.write("PROGRAM_ADDR", pc)
+        for word in words:
+            await self.write("PROGRAM_DATA", word)
+        await self.write("PC", pc)
+        await self.write("CONTROL", 1)
+        self.started = self.cycles
+        while (status := await self.read("STATUS")) & 1:
+            assert self.cycles < self.started + LIMIT, f"Run has not ended after {LIMIT} cycles"
+        return status
+
+    async def counters(self) -> dict[str, int]:
+        """Read all counters."""
+        return {
+            name: await self.read(f"{name}_LOW") | await self.read(f"{name}_HIGH") << 32
+            for name in COUNTERS
+        }
+
+
+class Counts:
+    """What the golden machine's steps must make the array count."""
+
+    def __init__(self) -> None:
+        self.skipped = self.gated = 0
+
+    def add(self, step: Step, machine: Interpreter) -> None:
+        """Count the masked tiles of a MATMUL, and the zeros of A in each of the others."""
+        if step.opcode != Opcode.MATMUL:
+            return
+        rows, m, k = machine.config.rows, step["m"], step["k"]
+        kt, nt = ceil_div(k, rows), ceil_div(step["n"], machine.config.cols)
+        keep = np.ones((nt, kt), np.bool_)
+        if "a_masked" in step.flags:
+            keep &= machine.masks[step["a_mask"] :][:kt]
+        if "b_masked" in step.flags:
+            keep &= machine.masks[step["b_mask"] :][: nt * kt].reshape(nt, kt)
+        shape = (k, m) if "a_transpose" in step.flags else (m, k)
+        cells = Region("sp", step["a_addr"], step["a_stride"], *shape).cells()
+        # The array sees the low bits of each byte.
+        differs = (machine.sp[cells].astype(np.int64) - step["a_zero"]) % (
+            1 << machine.config.operand_width
+        )
+        zeros = (differs == 0).sum(axis=1 if "a_transpose" in step.flags else 0)  # [k]
+        tiles = np.add.reduceat(zeros, np.arange(0, k, rows))  # [kt]
+        self.skipped += int((~keep).sum())
+        self.gated += int((keep * tiles).sum())
+
+
+async def _start(dut: Any) -> tuple[Config, Interpreter, ExternalMemory, Host]:
+    given = parameters()
+    config = Config(**given["config"])
+    memory = ExternalMemory(dut, config, rng(), given["stall"], given["latency"])
+    await start_clock(dut)
+    return config, Interpreter(config), memory, Host(dut, config, memory)
+
+
+@cocotb.test()
+async def random_programs_are_exact(dut: Any) -> None:
+    """Each vector instruction's writes, external memory and counters are the golden machine's."""
+    given, random = parameters(), rng()
+    config, golden, memory, host = await _start(dut)
+    assert await host.read("ID") == IDENTITY
+    for _ in range(given["programs"]):
+        program = random_program(config, random, given["steps"])
+        pc = int(random.integers(config.program_depth - len(program.words) + 1))
+        memory.bytes[:] = golden.dram
+        counts = Counts()
+        for machine in (golden.dram, memory.bytes):
+            machine[: len(program.image)] = np.frombuffer(program.image, np.uint8)
+        golden.load_program(program.words)
+        golden.on_step = counts.add
+        report = golden.start()
+        loaded, stored = memory.loaded, memory.stored
+        assert await host.run(program.words, pc) == 0
+        elapsed = host.cycles - host.started
+        assert host.signatures == report.signatures
+        host.signatures.clear()
+        np.testing.assert_array_equal(memory.bytes, golden.dram)
+        counters = await host.counters()
+        assert elapsed - 6 <= counters["CYCLES"] <= elapsed
+        assert counters["MACS"] == report.counters["macs"]
+        assert counters["SKIPPED"] == counts.skipped
+        assert counters["GATED"] == counts.gated * config.operand_gating
+        assert counters["LOADED"] == memory.loaded - loaded
+        assert counters["STORED"] == memory.stored - stored
+        for engine in Engine:
+            busy, stall, wait = (
+                counters[f"{kind}_{engine.name}"] for kind in ("BUSY", "STALL", "WAIT")
+            )
+            assert stall <= busy <= busy + wait <= counters["CYCLES"]

@@ -1,0 +1,213 @@
+"""Bench of the vector engine between a scratchpad, accumulators and masks made of arrays.
+
+Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, how many
+random programs and how many instructions in each; ``stall``, the probability that a memory does
+not take a request in a cycle.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+from numpy.typing import NDArray
+
+from arch.config import SRAM_LATENCY, Config
+from arch.isa import DEFINITIONS, Engine
+from hdl.accumulator import ACC_LATENCY
+from hdl.ports import DrainPort, command_layout, write_layout
+from sim.flow import Step
+from sim.interpreter import Interpreter
+from sim.report import signature
+from tb.bench import pack, parameters, rng, start_clock, unpack
+from tb.programs import RandomProgram, random_program
+
+COMMAND = command_layout(Engine.VECTOR)
+
+
+class Surroundings:
+    """The memories around the engine, and every rule that the engine keeps with them."""
+
+    def __init__(self, dut: Any, config: Config, random: np.random.Generator, stall: float):
+        self.dut, self.config, self.random, self.stall = dut, config, random, stall
+        self.sp = random.integers(0, 256, config.scratchpad_bytes).astype(np.uint8)
+        self.acc = np.zeros((config.acc_depth, config.cols), np.int64)
+        self.masks = np.zeros(config.mask_depth, np.bool_)
+        self.signatures: list[int] = []
+        self.cycles = 0
+        self.pushed = 0
+        self._written = 0
+        self._readers = ["v", "r", "drain"]
+        self._writers = ["o", "s"] if config.norm else ["o"]
+        self._due: dict[str, deque[int | None]] = {
+            name: deque([None] * (ACC_LATENCY if name == "drain" else SRAM_LATENCY))
+            for name in self._readers
+        }
+        self._offered: dict[str, int] = {}
+        self._write_layout = write_layout(config)
+        self._row_layout = DrainPort(config).members["data"].shape
+
+    def port(self, name: str) -> Any:
+        """Return a port of the engine."""
+        return getattr(self.dut, name)
+
+    async def cycle(self) -> bool:
+        """Answer what is due, take what is asked for; return whether a command was done."""
+        ready = {}
+        for name in self._readers:
+            self._answer(name, self._due[name].popleft())
+        for name in (*self._readers, *self._writers):
+            ready[name] = bool(self.random.random() >= self.stall)
+            self.port(f"{name}__request__ready").value = int(ready[name])
+        await FallingEdge(self.dut.clk)
+        self._check_status(ready)
+        taken = {name: self._take(name, ready[name]) for name in ready}
+        for name in self._readers:
+            self._due[name].append(self._read(name, taken[name]))
+        for name in self._writers:
+            self._write(name, taken[name])
+        if self.config.tile_skip and int(self.port("mask__en").value):
+            self.masks[int(self.port("mask__addr").value)] = int(self.port("mask__data").value)
+        if self.config.trace:
+            self._trace(taken)
+        done = bool(self.port("status__done").value)
+        if done:
+            self.pushed = int(self.port("status__push").value)
+            self.signatures.append(self._written)
+            self._written = 0
+        self.cycles += 1
+        await RisingEdge(self.dut.clk)
+        return done
+
+    def _answer(self, name: str, bits: int | None) -> None:
+        data = self.port(f"{name}__data")
+        self.port(f"{name}__valid").value = int(bits is not None)
+        data.value = self._noise(len(data)) if bits is None else bits
+
+    def _noise(self, width: int) -> int:
+        return int.from_bytes(self.random.bytes(-(-width // 8)), "little") & ((1 << width) - 1)
+
+    def _take(self, name: str, ready: bool) -> int | None:
+        """Return the request that is taken; one that waits must neither go nor change."""
+        valid = int(self.port(f"{name}__request__valid").value)
+        payload = int(self.port(f"{name}__request__payload").value) if valid else None
+        if name in self._offered:
+            assert payload == self._offered.pop(name), f"{name} changed its request"
+        if valid and not ready:
+            self._offered[name] = payload
+        return payload if ready else None
+
+    def _read(self, name: str, addr: int | None) -> int | None:
+        if addr is None:
+            return None
+        if name == "drain":
+            row = self.acc[addr].tolist()
+            self.acc[addr] = 0
+            return pack(self._row_layout, row)
+        config = self.config
+        end = min(addr + config.line_bytes, (addr // config.bank_bytes + 1) * config.bank_bytes)
+        undefined = self.random.bytes(config.line_bytes - (end - addr))
+        return int.from_bytes(self.sp[addr:end].tobytes() + undefined, "little")
+
+    def _write(self, name: str, bits: int | None) -> None:
+        if bits is None:
+            return
+        write = unpack(self._write_layout, bits)
+        addr, count = write["addr"], write["count"]
+        assert 1 <= count <= self.config.line_bytes
+        data = np.array(write["data"][:count], np.uint8)
+        self.sp[addr : addr + count] = data
+        self._written += signature(np.arange(addr, addr + count), data)
+
+    def _check_status(self, ready: dict[str, bool]) -> None:
+        valid = int(self.port("i__valid").value)
+        done = int(self.port("status__done").value)
+        waits = any(
+            int(self.port(f"{name}__request__valid").value) and not ready[name] for name in ready
+        )
+        assert int(self.port("status__busy").value) == valid
+        assert int(self.port("status__stall").value) == waits
+        assert int(self.port("i__ready").value) == done
+        assert valid or not done
+
+    def _trace(self, taken: dict[str, int | None]) -> None:
+        for name in ("o", "s"):
+            written = taken.get(name)
+            assert int(self.port(f"trace__{name}_valid").value) == (written is not None)
+            if written is not None:
+                assert int(self.port(f"trace__{name}_write").value) == written
+        assert self.port("trace__retire").value == self.port("status__done").value
+
+    async def run(self, step: Step) -> int:
+        """Run a command and return its cycles, from the first that offers it to ``done``."""
+        random, definition = self.random, DEFINITIONS[step.opcode]
+        # Operands and flags that an instruction does not have may be anything.
+        command = {name: int(random.integers(-(1 << 27), 1 << 27)) for name, _ in COMMAND}
+        known = sum(1 << definition.flag_bit(flag) for flag in definition.flags)
+        flags = sum(1 << definition.flag_bit(flag) for flag in step.flags)
+        flags |= int(random.integers(1 << 16)) & ~known
+        push = int(random.integers(1 << len(Engine)))
+        command |= {"opcode": step.opcode, "push": push, "flags": flags, **step.operands}
+        self.dut.i__payload.value = pack(COMMAND, command)
+        self.dut.i__valid.value = 1
+        first = self.cycles
+        while not await self.cycle():
+            assert self.cycles < first + 100_000, f"{step} does not end"
+        assert self.pushed == push
+        self.dut.i__valid.value = 0
+        return self.cycles - first
+
+
+async def _surroundings(dut: Any, stall: float) -> Surroundings:
+    config = Config(**parameters()["config"])
+    await start_clock(dut)
+    dut.i__valid.value = 0
+    return Surroundings(dut, config, rng(), stall)
+
+
+@dataclass(frozen=True)
+class _Expected:
+    step: Step
+    sp: NDArray[np.uint8]
+    acc: NDArray[np.int64]
+    masks: NDArray[np.bool_]
+
+
+def _expect(golden: Interpreter, program: RandomProgram) -> tuple[list[_Expected], list[int]]:
+    """Run a program on the golden machine; return what each step leaves, and signatures."""
+    golden.write_memory(0, program.image)
+    golden.load_program(program.words)
+    expected: list[_Expected] = []
+    golden.on_step = lambda step, machine: expected.append(
+        _Expected(step, machine.sp.copy(), machine.acc.copy(), machine.masks.copy())
+    )
+    return expected, golden.start().signatures
+
+
+@cocotb.test()
+async def every_instruction_is_exact(dut: Any) -> None:
+    """After every command scratchpad, accumulators and masks are the golden machine's."""
+    given = parameters()
+    room = await _surroundings(dut, given["stall"])
+    config, random = room.config, room.random
+    golden = Interpreter(config)
+    golden.sp[:] = room.sp
+    for _ in range(given["programs"]):
+        expected, signatures = _expect(golden, random_program(config, random, given["steps"]))
+        for after in expected:
+            if after.step.engine != Engine.VECTOR:
+                # What the other engines do is done at once.
+                room.sp[:], room.acc[:] = after.sp, after.acc
+                continue
+            for _ in range(int(random.integers(3))):
+                await room.cycle()
+            await room.run(after.step)
+            message = f"{after.step} {sorted(after.step.flags)} {dict(after.step.operands)}"
+            np.testing.assert_array_equal(room.sp, after.sp, message)
+            np.testing.assert_array_equal(room.acc, after.acc, message)
+            if config.tile_skip:
+                np.testing.assert_array_equal(room.masks, after.masks, message)
+        assert [value % (1 << 64) for value in room.signatures] == signatures
+        room.signatures.clear()
