@@ -1,0 +1,265 @@
+"""Bench of the load and store engines: random rows between a memory and a scratchpad of bytes.
+
+Parameters: ``engine`` (``load`` or ``store``), ``config`` (fields that differ from the preset
+``small``), ``commands`` (how many), ``stall`` (probability of a pause on each port), ``latency`` of
+the memory (cycles) and, for a test of speed, ``shape`` (rows, bytes of a row) and ``limit``
+(cycles in all).
+"""
+
+from collections import deque
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from arch.config import PRESETS, SRAM_LATENCY, Config
+from arch.isa import DEFINITIONS, Engine, Opcode
+from hdl.address import BURST_BOUNDARY
+from hdl.ports import burst_layout, command_layout, write_layout
+from tb.bench import pack, parameters, rng, start_clock, unpack
+
+DRAM_BYTES = 1 << 16
+
+
+def random_command(config: Config, random: np.random.Generator, opcode: Opcode) -> dict[str, int]:
+    """Return the fields of a command whose rows lie in the memories and in one bank each."""
+    word = config.mem_bytes
+    words, rows = random.choice([[1, 30], [3, 20], [12, 6], [500, 1]], p=[0.3, 0.3, 0.3, 0.1])
+    m = int(random.integers(1, rows + 1))
+    longest = min(config.bank_bytes, int(words) * word)
+    row_bytes = int(random.integers(1, longest + 1))
+    bank = int(random.integers(config.scratchpad_banks)) * config.bank_bytes
+    room = config.bank_bytes - row_bytes
+    sp_stride = int(random.integers(-min(room // m, 99), min(room // m, 99) + 1))
+    low = max(0, -sp_stride * (m - 1))
+    high = room - max(0, sp_stride * (m - 1))
+    span = DRAM_BYTES - row_bytes - word
+    words = min(span // (m * word), 40 + row_bytes // word)
+    stride = int(random.integers(-words, words + 1)) * word
+    base = max(0, -stride * (m - 1)) + word - 1
+    top = span - max(0, stride * (m - 1))
+    masked = config.tile_skip and random.random() < 0.5
+    flag = 1 << DEFINITIONS[opcode].flag_bit("masked")
+    return {
+        "opcode": int(opcode),
+        "push": int(random.integers(16)),
+        "flags": flag if masked else 0,
+        "dram_addr": int(random.integers(base, max(base, top) + 1)) // word * word,
+        "dram_stride": stride,
+        "sp_addr": bank + int(random.integers(low, high + 1)),
+        "sp_stride": sp_stride,
+        "m": m,
+        "row_bytes": row_bytes,
+        "mask": int(random.integers(config.mask_depth - m)),
+    }
+
+
+def moved_rows(command: dict[str, int], masks: np.ndarray) -> list[tuple[int, int]]:
+    """Return the external and the scratchpad address of every row that a command moves."""
+    return [
+        (
+            command["dram_addr"] + row * command["dram_stride"],
+            command["sp_addr"] + row * command["sp_stride"],
+        )
+        for row in range(command["m"])
+        if not command["flags"] or masks[command["mask"] + row]
+    ]
+
+
+class Machine:
+    """What surrounds an engine: an external memory, a scratchpad, masks, and the queue."""
+
+    def __init__(self, dut: Any, config: Config, given: dict[str, Any], random: Any):
+        self.dut, self.config, self.random = dut, config, random
+        self.stall, self.latency = given["stall"], given["latency"]
+        self.dram = bytearray(random.bytes(DRAM_BYTES))
+        self.sp = bytearray(random.bytes(config.scratchpad_bytes))
+        self.masks = random.random(config.mask_depth) < random.choice([0.1, 0.5, 0.9])
+        self.cycle = 0
+        self.words = 0
+        self.mask_addr = 0
+        self.commands: deque[int] = deque()
+        self.done: list[int] = []
+        self.offered: set[str] = set()
+
+    def pause(self) -> bool:
+        """Return whether a port pauses in this cycle."""
+        return bool(self.stall and self.random.random() < self.stall)
+
+    def get(self, name: str) -> int:
+        """Return the value of a port."""
+        return int(getattr(self.dut, name).value)
+
+    def set(self, name: str, value: int) -> None:
+        """Drive a port."""
+        getattr(self.dut, name).value = value
+
+    def fires(self, name: str) -> bool:
+        """Return whether a stream moves a payload in this cycle."""
+        moves = bool(self.get(name + "__valid") and self.get(name + "__ready"))
+        if moves:
+            self.offered.discard(name)
+        return moves
+
+    def offer(self, name: str, payload: int | None) -> None:
+        """Offer a payload, or none; one that was offered and not taken stays."""
+        if payload is None:
+            self.set(name + "__valid", 0)
+        elif name in self.offered or not self.pause():
+            self.offered.add(name)
+            self.set(name + "__valid", 1)
+            self.set(name + "__payload", payload)
+        else:
+            self.set(name + "__valid", 0)
+
+    def take_request(self) -> list[int]:
+        """Return the word addresses of the burst that is requested in this cycle."""
+        if not self.fires("memory__request"):
+            return []
+        burst = unpack(burst_layout(self.config), self.get("memory__request__payload"))
+        size = (burst["last"] + 1) * self.config.mem_bytes
+        assert burst["addr"] % self.config.mem_bytes == 0
+        assert burst["addr"] // BURST_BOUNDARY == (burst["addr"] + size - 1) // BURST_BOUNDARY
+        assert burst["addr"] + size <= DRAM_BYTES
+        return list(range(burst["addr"], burst["addr"] + size, self.config.mem_bytes))
+
+    async def step(self, drive: Any, react: Any) -> None:
+        """Run one cycle: commands, masks and tokens here, the data by the two functions."""
+        self.offer("i", self.commands[0] if self.commands else None)
+        if self.config.tile_skip:
+            self.set("mask__data", int(self.masks[self.mask_addr]))
+        self.set("memory__request__ready", not self.pause())
+        drive()
+        await FallingEdge(self.dut.clk)
+        if self.config.tile_skip:
+            self.mask_addr = self.get("mask__addr") % self.config.mask_depth
+        if self.fires("i"):
+            self.commands.popleft()
+        react()
+        if self.get("status__done"):
+            self.done.append(self.get("status__push"))
+        self.cycle += 1
+        await RisingEdge(self.dut.clk)
+
+
+def load_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
+    """Return the functions that answer a load engine; writes per command bound its ``done``."""
+    coming: deque[tuple[int, int]] = deque()
+    written = 0
+    layout = write_layout(machine.config)
+    addr_width, count_width = layout["addr"].width, layout["count"].width
+
+    def drive() -> None:
+        ready = bool(coming) and coming[0][0] <= machine.cycle
+        addr = coming[0][1] if ready else 0
+        word = bytes(machine.dram[addr : addr + machine.config.mem_bytes])
+        machine.offer("memory__data", int.from_bytes(word, "little") if ready else None)
+        machine.set("write__request__ready", not machine.pause())
+
+    def react() -> None:
+        nonlocal written
+        if machine.fires("memory__data"):
+            coming.popleft()
+            machine.words += 1
+        if machine.fires("write__request"):
+            write = machine.get("write__request__payload")
+            addr, write = write % (1 << addr_width), write >> addr_width
+            count, line = write % (1 << count_width), write >> count_width
+            assert 0 < count <= machine.config.mem_bytes
+            machine.sp[addr : addr + count] = line.to_bytes(64, "little")[:count]
+            written += 1
+        if machine.get("status__done"):
+            assert written >= sum(expected_writes[: len(machine.done) + 1])
+        coming.extend((machine.cycle + machine.latency, a) for a in machine.take_request())
+
+    return drive, react
+
+
+def store_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
+    """Return the functions that answer a store engine; bursts per command bound its ``done``."""
+    answers: deque[int | None] = deque([None] * SRAM_LATENCY)
+    addresses: deque[tuple[int, bool]] = deque()
+    finished: deque[int] = deque()
+    words = 0
+
+    def drive() -> None:
+        machine.set("read__request__ready", not machine.pause())
+        machine.set("memory__data__ready", not machine.pause())
+        addr = answers.popleft()
+        machine.set("read__valid", addr is not None)
+        end = (addr or 0) + machine.config.line_bytes
+        line = bytes(machine.sp[addr or 0 : end]).ljust(machine.config.line_bytes, b"\xee")
+        machine.set("read__data", int.from_bytes(line, "little"))
+        written = bool(finished) and finished[0] <= machine.cycle and not machine.pause()
+        machine.set("memory__written", written)
+        if written:
+            finished.popleft()
+
+    def react() -> None:
+        nonlocal words
+        requested = machine.fires("read__request")
+        answers.append(machine.get("read__request__payload") if requested else None)
+        if machine.fires("memory__data"):
+            payload = machine.get("memory__data__payload")
+            addr, last = addresses.popleft()
+            for byte in range(machine.config.mem_bytes):
+                if payload >> (machine.config.mem_width + byte) & 1:
+                    machine.dram[addr + byte] = payload >> (8 * byte) & 0xFF
+            machine.words += 1
+            words += 1
+            if last:
+                finished.append(machine.cycle + 1 + int(machine.random.integers(machine.latency)))
+        if machine.get("status__done"):
+            assert words - len(finished) >= 0
+            assert machine.words >= sum(expected_writes[: len(machine.done) + 1])
+        burst = machine.take_request()
+        addresses.extend((a, a == burst[-1]) for a in burst)
+
+    return drive, react
+
+
+@cocotb.test()
+async def rows_arrive(dut: Any) -> None:
+    """Every row that is not masked arrives, nothing else changes, commands complete in order."""
+    given, random = parameters(), rng()
+    config = PRESETS["small"].replace(**given["config"])
+    load = given["engine"] == "load"
+    opcode = Opcode.LOAD if load else Opcode.STORE
+    machine = Machine(dut, config, given, random)
+    commands = [random_command(config, random, opcode) for _ in range(given["commands"])]
+    if "shape" in given:
+        for number, command in enumerate(commands):
+            m, row_bytes = given["shape"]
+            step = -(-row_bytes // config.mem_bytes) * config.mem_bytes
+            command |= {"m": m, "row_bytes": row_bytes, "flags": 0, "sp_stride": row_bytes}
+            command |= {"dram_addr": number * m * step, "dram_stride": step, "sp_addr": number % 3}
+    dram, sp = bytearray(machine.dram), bytearray(machine.sp)
+    words = []
+    for command in commands:
+        rows = moved_rows(command, machine.masks)
+        size = command["row_bytes"]
+        words.append(len(rows) * -(-size // config.mem_bytes))
+        for outside, inside in rows:
+            if load:
+                sp[inside : inside + size] = dram[outside : outside + size]
+            else:
+                dram[outside : outside + size] = sp[inside : inside + size]
+    layout = command_layout(Engine.LOAD if load else Engine.STORE)
+    machine.commands.extend(pack(layout, command) for command in commands)
+    drive, react = (load_side if load else store_side)(machine, words)
+    await start_clock(dut)
+    while len(machine.done) < len(commands):
+        await machine.step(drive, react)
+        assert machine.cycle < 40 * sum(words) + 4000, "the engine hangs"
+    taken = machine.cycle
+    for _ in range(8):
+        await machine.step(drive, react)
+    assert machine.get("status__busy") == 0
+    assert machine.done == [command["push"] for command in commands]
+    assert machine.words == sum(words)
+    assert machine.sp == sp
+    assert machine.dram == dram
+    dut._log.info(f"{sum(words)} words in {taken} cycles")
+    if "limit" in given:
+        assert taken <= given["limit"], f"{taken} cycles, at most {given['limit']} expected"
