@@ -76,17 +76,15 @@ class VectorEngine(wiring.Component):
         self._fill(m, decode, fill, params, epilogue, start)
         written = self._fronts(m, decode, reader, second, accumulators, epilogue, fill, start)
 
+        requests = [port.request for port in (self.v, self.r, self.drain, self.o)]
+        if config.norm:
+            requests.append(self.s.request)
         m.d.comb += [
             params.write_data.eq(reader.o.p.data.as_value()),
             self.status.done.eq(self.i.valid & Mux(filling, fill.done, written)),
             self.status.push.eq(cmd.push),
             self.status.busy.eq(self.i.valid),
-            self.status.stall.eq(
-                (self.v.request.valid & ~self.v.request.ready)
-                | (self.r.request.valid & ~self.r.request.ready)
-                | (self.drain.request.valid & ~self.drain.request.ready)
-                | (self.o.request.valid & ~self.o.request.ready)
-            ),
+            self.status.stall.eq(Cat(request.valid & ~request.ready for request in requests).any()),
             self.i.ready.eq(self.status.done),
         ]
         with m.If(start):
