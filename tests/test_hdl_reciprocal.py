@@ -9,6 +9,7 @@ from amaranth.sim import Simulator
 from arch.polynomial import FRACTION_WIDTH, fit
 from hdl.reciprocal import Normalizer, Reciprocal, ReciprocalSqrt
 from sim.reciprocal import reciprocal, rsqrt
+from tb.simulate import simulate
 
 MODELS = {Reciprocal: reciprocal, ReciprocalSqrt: rsqrt}
 
@@ -94,3 +95,26 @@ def test_segments_are_checked(segments):
     message = f"^Polynomial segments must be a power of two from 2 to 256, not {segments}$"
     with pytest.raises(ValueError, match=message):
         fit(lambda x: x, x_width=8, segments=segments, signed=False)
+
+
+@pytest.mark.parametrize(
+    ("unit", "simulator", "width"),
+    [
+        (ReciprocalSqrt, "verilator", 53),
+        (ReciprocalSqrt, "icarus", 53),
+        (Reciprocal, "icarus", 19),
+    ],
+)
+def test_bench(unit, simulator, width):
+    component = unit(width)
+    simulate(
+        component,
+        bench="tb.bench_reciprocal",
+        simulator=simulator,
+        seed=9,
+        parameters={
+            "width": width,
+            "root": unit is ReciprocalSqrt,
+            "latency": component.latency,
+        },
+    )

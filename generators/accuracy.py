@@ -1,0 +1,170 @@
+"""How far every nonlinear unit is from float64, in steps of its output."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.functions import FUNCTIONS, PROBABILITY_FRACTION, WIDE_FUNCTIONS, int8_table
+from arch.polynomial import wide_polynomial
+from sim.norm import norm_parameters, normalize, quantize_eps
+from sim.polynomial import evaluate
+from sim.requantize import quantize_multiplier, requantize
+from sim.softmax import softmax
+
+MAX_SOFTMAX_ROW = 512
+"""Longest row that the softmax is measured with (elements)."""
+MAX_NORM_ROW = 1024
+"""Longest row that the normalizations are measured with (elements)."""
+ROWS_PER_BATCH = 500
+"""Rows that are measured at once, all of one length (rows)."""
+
+Report = dict[str, dict[str, float]]
+Progress = Callable[[str, int, int], None]
+
+# Written once more and with other library calls than in arch.functions, on purpose.
+_EXACT: dict[str, Callable[[float], float]] = {
+    "gelu_erf": lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * _cubic(x))),
+    "silu": lambda x: 0.5 * x * (1 + math.tanh(x / 2)),
+    "relu": lambda x: max(x, 0.0),
+    "sigmoid": lambda x: 0.5 * (1 + math.tanh(x / 2)),
+    "tanh": math.tanh,
+    "exp": math.exp,
+}
+
+_TABLE_SCALES = {
+    "gelu_erf": ((1 / 16, 0, 1 / 16, 0), (0.047, -11, 0.0241, -121), (0.2, 17, 0.11, 100)),
+    "gelu_tanh": ((1 / 16, 0, 1 / 16, 0), (0.047, -11, 0.0241, -121), (0.2, 17, 0.11, 100)),
+    "silu": ((1 / 16, 0, 1 / 16, 0), (0.047, -11, 0.0241, -118), (0.2, 17, 0.11, 100)),
+    "relu": ((1 / 16, 0, 1 / 16, 0), (0.047, -11, 0.0241, -128), (0.2, 17, 0.11, 100)),
+    "sigmoid": ((1 / 16, 0, 1 / 256, -128), (0.047, -11, 0.0041, -128), (0.2, 17, 0.005, -100)),
+    "tanh": ((1 / 16, 0, 1 / 128, 0), (0.013, -11, 0.0061, 3), (0.2, 17, 0.009, -10)),
+    "exp": ((1 / 16, 127, 1 / 256, -128), (0.047, 127, 0.0041, -128), (0.01, 0, 0.02, -100)),
+}
+"""Scales and zero points (x_scale, x_zero, y_scale, y_zero) that the tables are measured with."""
+
+
+def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | None = None) -> Report:
+    """Return ``max_lsb`` under each unit's name: its largest distance from float64.
+
+    The unit of ``max_lsb`` is one step of the output; an exact value outside of the output's range
+    counts as the nearest bound. ``bound_lsb`` is the promised bound, ``cases`` the number of inputs
+    (of rows for softmax and the norms). INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``,
+    ``relu``, ``sigmoid``, ``tanh``, ``exp``) take all 256 inputs at several scales, the 16-bit
+    functions (``gelu_erf_16`` and so on) all 65,536; ``softmax``, ``layernorm`` and ``rmsnorm``
+    take ``rows`` rows to INT8 through equation (1), random and adversarial, from ``seed``.
+    ``progress`` is called with the unit's name, the cases done and the cases to do.
+    Raises :class:`ValueError` where ``rows`` is not positive.
+    """
+    if rows < 1:
+        raise ValueError(f"Accuracy rows must be a positive integer, not {rows!r}")
+    tell = progress or (lambda name, done, total: None)
+    report: Report = {}
+
+    def measure(name: str, bound: float, total: int, batches: Iterator[tuple[int, float]]) -> None:
+        worst, done = 0.0, 0
+        tell(name, 0, total)
+        for count, error in batches:
+            worst, done = max(worst, error), done + count
+            tell(name, done, total)
+        report[name] = {"max_lsb": worst, "bound_lsb": bound, "cases": done}
+
+    for name, scales in _TABLE_SCALES.items():
+        measure(name, 0.5, 256 * len(scales), _table_errors(name))
+    for name in WIDE_FUNCTIONS:
+        measure(f"{name}_16", 2.0, 1 << 16, _wide_errors(name))
+    measure("softmax", 0.51, rows, _softmax_errors(rows, np.random.default_rng([seed, 0])))
+    for index, rms in enumerate((False, True)):
+        random = np.random.default_rng([seed, 1 + index])
+        measure("rmsnorm" if rms else "layernorm", 1.0, rows, _norm_errors(rows, rms, random))
+    return report
+
+
+def _cubic(x: float) -> float:
+    return x + 0.044715 * x * x * x
+
+
+def _distance(y: NDArray[np.int64], exact: NDArray[np.float64], width: int) -> float:
+    half = 1 << (width - 1)
+    return float(np.abs(y - np.clip(exact, -half, half - 1)).max())
+
+
+def _table_errors(name: str) -> Iterator[tuple[int, float]]:
+    for x_scale, x_zero, y_scale, y_zero in _TABLE_SCALES[name]:
+        y = int8_table(FUNCTIONS[name], x_scale, x_zero, y_scale, y_zero)
+        exact = [_EXACT[name](x_scale * (q - x_zero)) / y_scale + y_zero for q in range(-128, 128)]
+        yield len(y), _distance(y, np.array(exact), 8)
+
+
+def _wide_errors(name: str) -> Iterator[tuple[int, float]]:
+    wide = WIDE_FUNCTIONS[name]
+    x = np.arange(-(1 << 15), 1 << 15)
+    exact = [_EXACT[name](value / 2.0**wide.x_fraction) * 2.0**wide.y_fraction for value in x]
+    yield len(x), _distance(evaluate(wide_polynomial(wide), x), np.array(exact), 16)
+
+
+def _lengths(rows: int, longest: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
+    """Yield batches as (rows, length): the longest first, then as many short ones as long ones."""
+    for start in range(0, rows, ROWS_PER_BATCH):
+        length = round(2 ** random.uniform(0, math.log2(longest))) if start else longest
+        yield min(ROWS_PER_BATCH, rows - start), length
+
+
+def softmax_rows(
+    kind: int, count: int, length: int, random: np.random.Generator
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return scores and masks [count, length] of one of four kinds.
+
+    0: one large score and equal small ones; 1: normal, as attention has them; 2: few distinct
+    scores; 3: normal, with random columns masked.
+    """
+    mask = np.ones((count, length), dtype=bool)
+    if kind == 0:
+        gap = random.integers(0, 14 * 256, (count, 1))
+        q = np.broadcast_to(-gap, (count, length)).copy()
+        q[:, random.integers(length)] = 0
+    elif kind == 2:
+        q = random.choice(random.integers(-800, 800, 5), (count, length))
+    else:
+        spread = 2 ** random.uniform(3, 12, (count, 1))
+        q = np.rint(random.normal(0, 1, (count, length)) * spread).astype(np.int64)
+    if kind == 3:
+        mask = random.random((count, length)) < random.random((count, 1))
+    return np.clip(q + random.integers(-9999, 9999), -32768, 32767), mask
+
+
+def _softmax_errors(rows: int, random: np.random.Generator) -> Iterator[tuple[int, float]]:
+    multiplier, shift = quantize_multiplier(2.0 ** (8 - PROBABILITY_FRACTION))
+    for index, (count, length) in enumerate(_lengths(rows, MAX_SOFTMAX_ROW, random)):
+        q, mask = softmax_rows(index % 4, count, length, random)
+        y = requantize(softmax(q, mask), 0, multiplier, shift, -128, -128, 127)
+        weights = np.where(mask, 2.0 ** ((q - q.max(axis=1, keepdims=True)) / 256), 0.0)
+        total = weights.sum(axis=1, keepdims=True)
+        exact = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+        yield count, _distance(y.astype(np.int64), 256 * exact - 128, 8)
+
+
+def _norm_errors(rows: int, rms: bool, random: np.random.Generator) -> Iterator[tuple[int, float]]:
+    for index, (count, length) in enumerate(_lengths(rows, MAX_NORM_ROW, random)):
+        spread = 2 ** random.uniform(0, 14, (count, 1))
+        mean = random.normal(0, 3, (count, 1)) * spread if index % 2 else 0.0
+        s = np.clip(np.rint(random.normal(mean, spread, (count, length))), -32768, 32767)
+        if index % 4 == 0:
+            s[:, random.integers(length)] = random.choice([-32768, 32767])
+        gamma, beta = random.normal(0, 1, length), random.normal(0, 1, length)
+        y_scale, y_zero = float(random.choice([0.01, 0.03, 0.1])), int(random.integers(-20, 20))
+        eps = quantize_eps(1e-5, n=length, scale=2.0**-8)
+        value, _ = normalize(s.astype(np.int16), rms=rms, eps=eps)
+        bias, multiplier, shift = norm_parameters(gamma, beta, y_scale)
+        y = requantize(value, bias, multiplier, shift, y_zero, -128, 127)
+        exact = _norm(s, rms, eps) * gamma + beta
+        yield count, _distance(y.astype(np.int64), exact / y_scale + y_zero, 8)
+
+
+def _norm(s: NDArray[np.float64], rms: bool, eps: int) -> NDArray[np.float64]:
+    length = s.shape[1]
+    centered = s if rms else s - s.mean(axis=1, keepdims=True)
+    variance = (centered * centered).mean(axis=1, keepdims=True) + eps / (length * length)
+    return np.asarray(centered / np.sqrt(np.maximum(variance, 1e-30)))
