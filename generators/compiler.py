@@ -21,6 +21,16 @@ from generators.weights import Weights
 SMALLEST_BLOB = 256
 """Where loads of weights are no longer cut smaller (bytes)."""
 
+ATTEMPTS = (
+    (False, False, False),
+    (True, False, False),
+    (False, True, False),
+    (True, True, False),
+    (True, False, True),
+    (True, True, True),
+)
+"""What to make loops of, in order of preference: layers, heads, parts of a product."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -115,12 +125,13 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
     Raises :class:`ValueError` as :func:`compile_model`.
     """
     refusals = []
-    for roll_layers, roll_heads in ((False, False), (True, False), (False, True), (True, True)):
+    for loop_layers, loop_heads, loop_parts in ATTEMPTS:
         blob = config.bank_bytes
         while blob >= min(SMALLEST_BLOB, config.bank_bytes):
-            limits = Limits(blob, roll_heads, options.skip_zero_tiles)
+            barriers = loop_layers or loop_heads or loop_parts
+            limits = Limits(blob, loop_heads, loop_parts, barriers, options.skip_zero_tiles)
             lowered = lower(quantized, config, limits)
-            found = _place(quantized, lowered, config, roll_layers)
+            found = _place(quantized, lowered, config, loop_layers)
             if isinstance(found, CompiledModel):
                 return found
             refusals.append(found)
@@ -143,14 +154,14 @@ def _best(refusals: Sequence[_Refusal]) -> _Refusal:
 
 
 def _place(
-    quantized: QuantizedModel, lowered: Lowered, config: Config, roll_layers: bool
+    quantized: QuantizedModel, lowered: Lowered, config: Config, loop_layers: bool
 ) -> CompiledModel | _Refusal:
     """Return the program of a lowered model with the earliest loads that fit."""
     name = quantized.description.name
     refusals = []
     longest = max(len(section) for section in lowered.layers) - 1
     for ahead in sorted({min(distance, longest) for distance in (8, 4, 2, 1, 0)}, reverse=True):
-        nodes = _nodes(lowered, ahead, roll_layers)
+        nodes = _nodes(lowered, ahead, loop_layers)
         drafts = list(flatten(nodes))
         used = uses(drafts)
         addresses = allocate(used, lowered.sizes, config)
@@ -168,13 +179,13 @@ def _place(
         made = None if program is None else words(program, config)
         if made is None:
             text = f"The loops of model {name} differ in more than the registers can hold"
-            return _Refusal(1, 0, text)
+            return _Refusal(-1, 0, text)
         if len(made) > config.program_depth:
             text = (
                 f"Model {name} needs a program of {len(made)} words, but program_depth is "
                 f"{config.program_depth}"
             )
-            return _Refusal(2, len(made), text)
+            return _Refusal(1, len(made), text)
         written = [draft.written for draft in drafts if draft.written is not None]
         vector = [d for d in drafts if DEFINITIONS[d.opcode].engine == Engine.VECTOR]
         assert len(written) == len(vector)
@@ -191,10 +202,10 @@ def _place(
     return _best(refusals)
 
 
-def _nodes(lowered: Lowered, ahead: int, roll_layers: bool) -> list[Node]:
+def _nodes(lowered: Lowered, ahead: int, loop_layers: bool) -> list[Node]:
     """Return the whole program, with loops as asked."""
     sections = [lowered.before, *lowered.layers, lowered.after]
-    before, *layers, after = arrange(sections, ahead, across=not roll_layers)
-    if roll_layers:
+    before, *layers, after = arrange(sections, ahead, across=not loop_layers)
+    if loop_layers:
         return with_barriers([*before, Repeat(layers), *after])
     return with_barriers([*before, *(node for layer in layers for node in layer), *after])

@@ -83,7 +83,8 @@ def arrange(
         # No further, so that a load follows the last use of its buffer in the layer before.
         longest = min(ahead, len(sections[index]) - 1)
         first = 0 if across else starts[index]
-        placed[max(first, place - longest)].extend(item.loads)
+        # At the start half as far, so that the first items need not wait for all of these loads.
+        placed[max(place - longest, (first + place) // 2)].extend(item.loads)
     result: list[Sequence[Node]] = []
     for index in range(len(sections)):
         nodes: list[Node] = []

@@ -1,6 +1,6 @@
 """From a quantized model to instructions: cuts operations into what the memories hold."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +22,11 @@ from generators.graph import (
 )
 from generators.image import Bytes, ImageBuilder, Piece
 from generators.layout import param_words
+from generators.loops import BARRIER
 from sim.requantize import quantize_multiplier
 
 SPARE_WORDS = 1
-"""Parameter words that no operation uses; loops read into them (see generators.schedule)."""
-BARRIER = "barrier"
-"""The buffer that those words are read from."""
+"""Parameter words that no operation uses; loops read into them (see generators.loops)."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +35,12 @@ class Limits:
 
     blob_bytes: int
     """Scratchpad bytes of one load of weights, and of the scores of one step of attention."""
-    split_heads: bool
+    loop_heads: bool
     """Whether heads come one after the other, as iterations of a loop, and not interleaved."""
+    loop_parts: bool
+    """Whether the parts that a product is cut into are iterations of a loop."""
+    barriers: bool
+    """Whether there is any loop (see generators.loops)."""
     skip_zero_tiles: bool
     """Whether weight tiles of zeros are masked."""
 
@@ -90,7 +93,8 @@ class _Lowering:
         output = self.image.reserve(model.output.bytes)
         before = self._section("before", model.before)
         first = Item()
-        self._load(first, BARRIER, np.zeros(self._word_bytes, np.uint8))
+        if self.limits.barriers:
+            self._load(first, BARRIER, np.zeros(self._word_bytes, np.uint8))
         if model.start is not None:
             data = model.start.astype("<i2").view(np.uint8).ravel()
             self._load(first, model.stream.buffer, data)
@@ -231,16 +235,9 @@ class _Lowering:
         self.acc_next += rows
         return first
 
-    def _height(self, m: int, tiles: int) -> int:
-        """Return how many of m rows of so many tile columns the accumulators take at a time."""
-        for share in (2, 1):
-            most = self.config.acc_depth // share // tiles
-            if most:
-                return _even(m, min(m, most))
-        raise ValueError(
-            f"Model {self.name} needs {tiles} accumulator rows at least, but acc_depth is "
-            f"{self.config.acc_depth}"
-        )
+    def _height(self, m: int) -> int:
+        """Return how many of m rows of one tile column half of the accumulators take."""
+        return _even(m, min(m, self.config.acc_depth // 2))
 
     def _linear(self, label: str, op: Linear) -> list[Item]:
         config, (k, n) = self.config, op.weight.shape
@@ -249,7 +246,7 @@ class _Lowering:
         self._buffer(op.source)
         self._buffer(op.target)
         self._room_for(config.lane_groups)
-        height = self._height(m, 1)
+        height = self._height(m)
         tiles = max(1, config.acc_depth // 2 // height)
         tiles = min(tiles, (config.param_depth - SPARE_WORDS) // config.lane_groups)
         masked = self.limits.skip_zero_tiles and 2 * kt <= config.mask_depth
@@ -259,81 +256,111 @@ class _Lowering:
         per_tile = config.lane_groups * self._word_bytes + kt * masked + k * config.cols
         tiles = min(tiles, max(1, (self.limits.blob_bytes - fixed) // per_tile))
         width = _even(nt, tiles) * config.cols
-        return [
-            self._columns(f"{label}.{part}", op, height, first, count, part == 0, masked)
-            for part, (first, count) in enumerate(_parts(n, width))
-        ]
+        parts = _parts(n, width)
+        if not self.limits.loop_parts:
+            return [
+                self._columns(f"{label}.{part}", op, height, columns, masked, table=part == 0)
+                for part, columns in enumerate(parts)
+            ]
+        items = []
+        if op.table is not None:
+            items.append(Item())
+            self._load(items[0], f"{label}.table", op.table.astype(np.int8).view(np.uint8))
+            items[0].body.append(self._table_draft(Ref(f"{label}.table")))
+
+        def column_part(first: int, count: int) -> list[Node]:
+            self.mask_half = 0
+            item = self._columns(label, op, height, (first, count), masked, table=False)
+            return [*item.loads, *item.body]
+
+        return [*items, Item(body=self._each(parts, column_part))]
+
+    def _each(
+        self, parts: Sequence[tuple[int, int]], make: Callable[[int, int], list[Node]]
+    ) -> list[Node]:
+        """Return the instructions of parts (first, count), those of one size as a loop if asked."""
+        if not self.limits.loop_parts or len(parts) == 1:
+            return [node for part in parts for node in make(*part)]
+        bodies = []
+        for part in parts:
+            self.acc_next = 0
+            bodies.append(make(*part))
+        alike = sum(count == parts[0][1] for _, count in parts)
+        rest = [node for body in bodies[alike:] for node in body]
+        return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
+
+    def _table_draft(self, place: Ref) -> Draft:
+        return Draft(Opcode.TABLE, {"i_addr": place}, written=Written("table"))
 
     def _columns(
         self,
         blob: str,
         op: Linear,
         height: int,
-        first: int,
-        count: int,
-        with_table: bool,
+        part: tuple[int, int],
         masked: bool,
+        *,
+        table: bool,
     ) -> Item:
-        """Return the item that computes columns ``first`` to ``first + count - 1``."""
-        config, k = self.config, len(op.weight)
+        """Return the item that computes the columns of a part (first, count)."""
+        config, (first, count) = self.config, part
         columns = slice(first, first + count)
-        rescale = Rescale(
-            op.rescale.bias[columns], op.rescale.multiplier[columns], op.rescale.shift[columns]
-        )
+        rescale = op.rescale
         params = param_words(
-            rescale.bias, rescale.multiplier, rescale.shift, config, by_tile=True
+            rescale.bias[columns],
+            rescale.multiplier[columns],
+            rescale.shift[columns],
+            config,
+            by_tile=True,
         ).ravel()
-        words = len(params) // self._word_bytes
-        table = np.zeros(0, np.uint8)
-        if op.table is not None and with_table:
-            table = op.table.astype(np.int8).view(np.uint8)
+        pieces = [params]
+        body: list[Node] = [self._params_draft(blob, len(params) // self._word_bytes)]
+        if op.table is not None and table:
+            body.append(self._table_draft(Ref(blob, params.size)))
+            pieces.append(op.table.astype(np.int8).view(np.uint8))
         weight = op.weight[:, columns]
-        mask = self._tile_mask(weight) if masked else np.zeros(0, np.uint8)
-        item = Item()
-        data = weight.astype(np.int8).view(np.uint8).ravel()
-        self._load(item, blob, np.concatenate([params, table, mask, data]))
-        item.body.append(self._params_draft(blob, words))
-        if table.size:
-            operands: dict[str, int | Ref] = {"i_addr": Ref(blob, params.size)}
-            item.body.append(Draft(Opcode.TABLE, operands, written=Written("table")))
-        flags = set()
         mask_addr = self.mask_half * (config.mask_depth // 2)
         if masked:
             self.mask_half ^= 1
-            place = Ref(blob, params.size + table.size)
-            operands = {"i_addr": place, "n": mask.size, "mask": mask_addr}
-            item.body.append(Draft(Opcode.MASK, operands, written=Written("mask")))
-            flags.add("b_masked")
-        size = 2 if op.target.wide else 1
-        tiles = -(-count // config.cols)
-        for row, m in _parts(op.source.rows, height):
-            acc = self._acc(m * tiles)
-            item.body.append(
-                Draft(
-                    Opcode.MATMUL,
-                    {
-                        "a_addr": Ref(op.source.buffer, row * op.source.stride),
-                        "a_stride": op.source.stride,
-                        "b_addr": Ref(blob, params.size + table.size + mask.size),
-                        "b_stride": count,
-                        "acc_addr": acc,
-                        "acc_stride": m,
-                        "m": m,
-                        "k": k,
-                        "n": count,
-                        "a_zero": op.source.zero,
-                        "b_mask": mask_addr,
-                    },
-                    frozenset(flags),
-                )
-            )
-            item.body.append(self._drain(op, acc, row, m, first, count, size))
+            mask = self._tile_mask(weight)
+            place = Ref(blob, sum(piece.size for piece in pieces))
+            mask_operands: dict[str, int | Ref] = {
+                "i_addr": place,
+                "n": mask.size,
+                "mask": mask_addr,
+            }
+            body.append(Draft(Opcode.MASK, mask_operands, written=Written("mask")))
+            pieces.append(mask)
+        weight_ref = Ref(blob, sum(piece.size for piece in pieces))
+        item = Item(body=body)
+        pieces.append(weight.astype(np.int8).view(np.uint8).ravel())
+        self._load(item, blob, np.concatenate(pieces))
+        flags = frozenset({"b_masked"} if masked else ())
+
+        def row_part(row: int, m: int) -> list[Node]:
+            acc = self._acc(m * -(-count // config.cols))
+            operands: dict[str, int | Ref] = {
+                "a_addr": Ref(op.source.buffer, row * op.source.stride),
+                "a_stride": op.source.stride,
+                "b_addr": weight_ref,
+                "b_stride": count,
+                "acc_addr": acc,
+                "acc_stride": m,
+                "m": m,
+                "k": len(weight),
+                "n": count,
+                "a_zero": op.source.zero,
+                "b_mask": mask_addr,
+            }
+            drain = self._drain(op, acc, row, m, first, count)
+            return [Draft(Opcode.MATMUL, operands, flags), drain]
+
+        item.body += self._each(_parts(op.source.rows, height), row_part)
         return item
 
-    def _drain(
-        self, op: Linear, acc: int, row: int, m: int, first: int, count: int, size: int
-    ) -> Draft:
+    def _drain(self, op: Linear, acc: int, row: int, m: int, first: int, count: int) -> Draft:
         target = op.target
+        size = 2 if target.wide else 1
         place = Ref(target.buffer, (op.row + row) * target.stride + first * size)
         operands: dict[str, int | Ref] = {
             "acc_addr": acc,
@@ -466,26 +493,21 @@ class _Lowering:
         item.body.append(self._params_draft(label, len(rescales)))
         if not self.config.b_transpose:
             item.body += self._transpose(op, Ref(label, params.size), len(rescales))
-        tiles = max(-(-sequence // self.config.cols), -(-op.head_dim // self.config.cols))
-        height = self._height(op.query.rows, tiles)
         most = max(1, self.limits.blob_bytes // (2 * sequence))
-        height = _even(op.query.rows, min(height, most))
+        height = min(self._height(op.query.rows), most)
+        height = _even(op.query.rows, height)
         for parity in range(2):
             self.sizes[f"scores.{parity}"] = 2 * sequence * height
             self.sizes[f"probabilities.{parity}"] = sequence * height
         group = len(op.heads) * op.head_dim // op.key.columns
         steps = _Steps(self, op, height, alike)
-        if self.limits.split_heads:
-            outer = range(0, len(op.heads), group)
+        if self.limits.loop_heads:
+            groups = [
+                [steps.one_by_one(head) for head in range(first, first + group)]
+                for first in range(0, len(op.heads), group)
+            ]
             item.body.append(
-                Repeat(
-                    [
-                        [Repeat([steps.pipeline([head]) for head in range(first, first + group)])]
-                        if group > 1
-                        else steps.pipeline([first])
-                        for first in outer
-                    ]
-                )
+                Repeat([[Repeat(bodies)] if group > 1 else bodies[0] for bodies in groups])
             )
         else:
             item.body += steps.pipeline(range(len(op.heads)))
@@ -495,39 +517,40 @@ class _Lowering:
         """Write the transposed keys, [kv_heads * head_dim, sequence], as a product with one."""
         key, config = op.key, self.config
         self.sizes["key_transposed"] = key.bytes
-        tiles = -(-key.rows // config.cols)
-        height = self._height(key.columns, tiles)
+        height = self._height(key.columns)
+        tiles = max(1, config.acc_depth // 2 // height)
+        width = _even(-(-key.rows // config.cols), tiles) * config.cols
         nodes: list[Node] = []
         for row, m in _parts(key.columns, height):
-            acc = self._acc(m * tiles)
-            operands: dict[str, int | Ref] = {
-                "a_addr": Ref(key.buffer, row),
-                "a_stride": key.stride,
-                "b_addr": identity,
-                "b_stride": key.rows,
-                "acc_addr": acc,
-                "acc_stride": m,
-                "m": m,
-                "k": key.rows,
-                "n": key.rows,
-                "a_zero": key.zero,
-            }
-            nodes.append(Draft(Opcode.MATMUL, operands, frozenset({"a_transpose"})))
-            operands = {
-                "acc_addr": acc,
-                "acc_stride": m,
-                "o_addr": Ref("key_transposed", row * key.rows),
-                "o_stride": key.rows,
-                "o_zero": key.zero,
-                "m": m,
-                "n": key.rows,
-                "params": SPARE_WORDS + words - 1,
-            }
-            name = f"{key.name}_transposed"
-            written = Written(name, row, m, 0, key.rows)
-            defines = "" if row else "key_transposed"
-            flags = frozenset({"per_tensor"})
-            nodes.append(Draft(Opcode.DRAIN, operands, flags, defines, written))
+            for column, count in _parts(key.rows, width):
+                acc = self._acc(m * -(-count // config.cols))
+                operands: dict[str, int | Ref] = {
+                    "a_addr": Ref(key.buffer, row),
+                    "a_stride": key.stride,
+                    "b_addr": Ref(identity.buffer, identity.offset + column),
+                    "b_stride": key.rows,
+                    "acc_addr": acc,
+                    "acc_stride": m,
+                    "m": m,
+                    "k": key.rows,
+                    "n": count,
+                    "a_zero": key.zero,
+                }
+                nodes.append(Draft(Opcode.MATMUL, operands, frozenset({"a_transpose"})))
+                operands = {
+                    "acc_addr": acc,
+                    "acc_stride": m,
+                    "o_addr": Ref("key_transposed", row * key.rows + column),
+                    "o_stride": key.rows,
+                    "o_zero": key.zero,
+                    "m": m,
+                    "n": count,
+                    "params": SPARE_WORDS + words - 1,
+                }
+                written = Written(f"{key.name}_transposed", row, m, column, count)
+                defines = "" if row or column else "key_transposed"
+                flags = frozenset({"per_tensor"})
+                nodes.append(Draft(Opcode.DRAIN, operands, flags, defines, written))
         return nodes
 
 
@@ -544,13 +567,15 @@ class _Steps:
         self.prefix = op.query.name.rpartition(".")[0]
         self.parts = _parts(op.query.rows, height)
         self.group = len(op.heads) * op.head_dim // op.key.columns
+        self.tiles = max(1, lowering.config.acc_depth // 2 // height)
+
+    def _column_parts(self, n: int) -> list[tuple[int, int]]:
+        """Return the parts (first, count) of n columns that the accumulators have room for."""
+        cols = self.lowering.config.cols
+        return _parts(n, _even(-(-n // cols), self.tiles) * cols)
 
     def pipeline(self, heads: Sequence[int]) -> list[Node]:
-        """Return steps such that the products of one run beside the softmax of the one before.
-
-        Accumulators are handed out from the first on, so that each pipeline uses the same.
-        """
-        self.lowering.acc_next = 0
+        """Return steps such that the products of one run beside the softmax of the one before."""
         steps = [(head, row, m) for head in heads for row, m in self.parts]
         nodes: list[Node] = []
         for place in range(len(steps) + 1):
@@ -560,37 +585,55 @@ class _Steps:
                 nodes += self._mix(*steps[place - 1], (place - 1) % 2)
         return nodes
 
+    def one_by_one(self, head: int) -> list[Node]:
+        """Return the steps of a head as a loop's body: each head's use the same accumulators."""
+        if self.lowering.limits.loop_parts:
+            return self.lowering._each(
+                self.parts,
+                lambda row, m: [*self._weigh(head, row, m, 0), *self._mix(head, row, m, 0)],
+            )
+        self.lowering.acc_next = 0
+        return self.pipeline([head])
+
     def _weigh(self, head: int, row: int, m: int, parity: int) -> list[Node]:
         """Return scores and softmax."""
         op, config = self.op, self.lowering.config
         n = op.key.rows
         scores, probabilities = f"scores.{parity}", f"probabilities.{parity}"
-        acc = self.lowering._acc(m * -(-n // config.cols))
-        product: dict[str, int | Ref] = {
-            "a_addr": Ref(op.query.buffer, row * op.query.stride + head * op.head_dim),
-            "a_stride": op.query.stride,
-            "a_zero": op.query.zero,
-            "b_zero": op.key.zero,
-            "acc_addr": acc,
-            "acc_stride": m,
-            "m": m,
-            "k": op.head_dim,
-            "n": n,
-        }
         first = head // self.group * op.head_dim
-        if config.b_transpose:
-            product |= {"b_addr": Ref(op.key.buffer, first), "b_stride": op.key.stride}
-        else:
-            product |= {"b_addr": Ref("key_transposed", first * n), "b_stride": n}
-        drain: dict[str, int | Ref] = {
-            "acc_addr": acc,
-            "acc_stride": m,
-            "o_addr": Ref(scores),
-            "o_stride": 2 * n,
-            "m": m,
-            "n": n,
-            "params": SPARE_WORDS,
-        }
+        nodes: list[Node] = []
+        for column, count in self._column_parts(n):
+            acc = self.lowering._acc(m * -(-count // config.cols))
+            product: dict[str, int | Ref] = {
+                "a_addr": Ref(op.query.buffer, row * op.query.stride + head * op.head_dim),
+                "a_stride": op.query.stride,
+                "a_zero": op.query.zero,
+                "b_zero": op.key.zero,
+                "acc_addr": acc,
+                "acc_stride": m,
+                "m": m,
+                "k": op.head_dim,
+                "n": count,
+            }
+            if config.b_transpose:
+                place = Ref(op.key.buffer, column * op.key.stride + first)
+                product |= {"b_addr": place, "b_stride": op.key.stride}
+            else:
+                product |= {"b_addr": Ref("key_transposed", first * n + column), "b_stride": n}
+            drain: dict[str, int | Ref] = {
+                "acc_addr": acc,
+                "acc_stride": m,
+                "o_addr": Ref(scores, 2 * column),
+                "o_stride": 2 * n,
+                "m": m,
+                "n": count,
+                "params": SPARE_WORDS,
+            }
+            flags = frozenset({"b_transpose"} if config.b_transpose else ())
+            nodes.append(Draft(Opcode.MATMUL, product, flags))
+            wide = frozenset({"wide_out", "per_tensor"})
+            written = Written(f"{self.prefix}.scores", row, m, column, count, head)
+            nodes.append(Draft(Opcode.DRAIN, drain, wide, "" if column else scores, written))
         diagonal = op.heads[head].diagonal
         softmax: dict[str, int | Ref] = {
             "i_addr": Ref(scores),
@@ -605,65 +648,53 @@ class _Steps:
             "diagonal": 0 if diagonal is None else row,
             "diagonal_value": diagonal or 0,
         }
-        flags = frozenset({"b_transpose"} if config.b_transpose else ())
         shaped = {"per_tensor"} | (set() if diagonal is None else {"diagonal"})
-        written = {
-            name: Written(f"{self.prefix}.{name}", row, m, 0, n, head)
-            for name in ("scores", "probabilities")
-        }
-        wide = frozenset({"wide_out", "per_tensor"})
-        return [
-            Draft(Opcode.MATMUL, product, flags),
-            Draft(Opcode.DRAIN, drain, wide, scores, written["scores"]),
-            Draft(
-                Opcode.SOFTMAX,
-                softmax,
-                frozenset(shaped),
-                probabilities,
-                written["probabilities"],
-            ),
-        ]
+        written = Written(f"{self.prefix}.probabilities", row, m, 0, n, head)
+        nodes.append(Draft(Opcode.SOFTMAX, softmax, frozenset(shaped), probabilities, written))
+        return nodes
 
     def _mix(self, head: int, row: int, m: int, parity: int) -> list[Node]:
         """Return the sums of values by their probabilities."""
         op, config = self.op, self.lowering.config
-        acc = self.lowering._acc(m * -(-op.head_dim // config.cols))
-        product: dict[str, int | Ref] = {
-            "a_addr": Ref(f"probabilities.{parity}"),
-            "a_stride": op.key.rows,
-            "a_zero": op.probability_zero,
-            "b_addr": Ref(op.value.buffer, head // self.group * op.head_dim),
-            "b_stride": op.value.stride,
-            "b_zero": op.value.zero,
-            "acc_addr": acc,
-            "acc_stride": m,
-            "m": m,
-            "k": op.key.rows,
-            "n": op.head_dim,
-        }
         target = op.target
         size = 2 if target.wide else 1
-        place = Ref(target.buffer, row * target.stride + head * op.head_dim * size)
-        drain: dict[str, int | Ref] = {
-            "acc_addr": acc,
-            "acc_stride": m,
-            "o_addr": place,
-            "o_stride": target.stride,
-            "o_zero": target.zero,
-            "m": m,
-            "n": op.head_dim,
-            "params": self._word(head) + 1,
-        }
-        flags = {"per_tensor"} | ({"wide_out"} if target.wide else set())
-        if op.residual:
-            drain |= {"r_addr": place, "r_stride": target.stride}
-            flags.add("add")
-        written = Written(target.name, row, m, head * op.head_dim, op.head_dim)
-        defines = target.buffer if not (op.residual or head or row) else ""
-        return [
-            Draft(Opcode.MATMUL, product),
-            Draft(Opcode.DRAIN, drain, frozenset(flags), defines, written),
-        ]
+        nodes: list[Node] = []
+        for column, count in self._column_parts(op.head_dim):
+            acc = self.lowering._acc(m * -(-count // config.cols))
+            product: dict[str, int | Ref] = {
+                "a_addr": Ref(f"probabilities.{parity}"),
+                "a_stride": op.key.rows,
+                "a_zero": op.probability_zero,
+                "b_addr": Ref(op.value.buffer, head // self.group * op.head_dim + column),
+                "b_stride": op.value.stride,
+                "b_zero": op.value.zero,
+                "acc_addr": acc,
+                "acc_stride": m,
+                "m": m,
+                "k": op.key.rows,
+                "n": count,
+            }
+            first = head * op.head_dim + column
+            place = Ref(target.buffer, row * target.stride + first * size)
+            drain: dict[str, int | Ref] = {
+                "acc_addr": acc,
+                "acc_stride": m,
+                "o_addr": place,
+                "o_stride": target.stride,
+                "o_zero": target.zero,
+                "m": m,
+                "n": count,
+                "params": self._word(head) + 1,
+            }
+            flags = {"per_tensor"} | ({"wide_out"} if target.wide else set())
+            if op.residual:
+                drain |= {"r_addr": place, "r_stride": target.stride}
+                flags.add("add")
+            written = Written(target.name, row, m, first, count)
+            defines = target.buffer if not (op.residual or first or row) else ""
+            nodes.append(Draft(Opcode.MATMUL, product))
+            nodes.append(Draft(Opcode.DRAIN, drain, frozenset(flags), defines, written))
+        return nodes
 
     def _word(self, head: int) -> int:
         """Return the parameter word of a head's probabilities; its context's follows."""

@@ -1,6 +1,7 @@
 """Verilog for people to read, from any component."""
 
 import dataclasses
+import itertools
 import re
 import textwrap
 
@@ -39,6 +40,9 @@ _MODULE = re.compile(r"^module (\S+) ?\(([^;]*)\);\n(.*?)^endmodule\n", re.MULTI
 _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+)  = 0;\n", re.MULTILINE)
 _ESCAPED = re.compile(r"\\(\S+) ")
 _PORT = re.compile(r"^  (input|output) (\[\d+:0\] )?(\w+|\\\w+ );\n", re.MULTILINE)
+_ENTRIES = re.compile(r"(?:^    \S+\[\d+\] = [^;]+;\n){4,}", re.MULTILINE)
+_ENTRY = re.compile(r"^    (\S+)\[(\d+)\] = ([^;]+);\n", re.MULTILINE)
+_TEMPORARY = re.compile(r"^  (wire|reg) (\[\d+:0\] )?(_\d+);\n", re.MULTILINE)
 _REGISTER = re.compile(r"^  always @\(posedge \w+\)\n    (\w+) <= (_\d+);\n", re.MULTILINE)
 
 
@@ -115,7 +119,10 @@ class _Module:
             if storage[2]:
                 initial.append(f"  initial {port}{storage[2]};\n")
             self._ports[port] = f"{match[1]:6} {storage[1]:4} {width}{port}"
-        self._body = (_START if starters else "") + "".join(initial) + body
+        body = _gather_temporaries(body)
+        body, loops = _ENTRIES.subn(lambda match: _loops(match[0]), body)
+        counter = "  integer _entry;\n" if loops else ""
+        self._body = (_START if starters else "") + counter + "".join(initial) + body
 
     def _plain_names(self, body: str) -> str:
         """Replace escaped names by plain ones, and name a register's next value after it."""
@@ -153,6 +160,34 @@ class _Module:
 def _rank(port: str, order: list[str]) -> int:
     name = re.sub(r"__\d+", "", port)
     return order.index(name) if name in order else len(order)
+
+
+def _gather_temporaries(body: str) -> str:
+    """Declare the numbered wires and variables of one width together."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for kind, width, name in _TEMPORARY.findall(body):
+        kinds.setdefault((kind, width), []).append(name)
+    lines = []
+    for (kind, width), names in sorted(kinds.items(), key=lambda item: (item[0][0], item[1])):
+        names.sort(key=lambda name: int(name[1:]))
+        declaration = f"{kind} {width}{', '.join(names)};"
+        lines += textwrap.wrap(declaration, 97, initial_indent="  ", subsequent_indent="    ")
+    return "".join(f"{line}\n" for line in lines) + _TEMPORARY.sub("", body)
+
+
+def _loops(entries: str) -> str:
+    """Write runs of equal initial entries of a memory as loops."""
+    lines = []
+    for (memory, value), run in itertools.groupby(
+        _ENTRY.findall(entries), key=lambda entry: (entry[0], entry[2])
+    ):
+        places = [int(place) for _, place, _ in run]
+        if len(places) < 4 or places != list(range(places[0], places[0] + len(places))):
+            lines += [f"    {memory}[{place}] = {value};\n" for place in places]
+        else:
+            condition = f"_entry = {places[0]}; _entry <= {places[-1]}; _entry = _entry + 1"
+            lines.append(f"    for ({condition}) {memory}[_entry] = {value};\n")
+    return "".join(lines)
 
 
 def _plain(name: str) -> str:
