@@ -1,0 +1,321 @@
+"""Compiled models on the golden machine: every tensor against a model that knows no tiles."""
+
+import re
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS, Config
+from generators import digits
+from generators.compiler import Options, compile_model
+from generators.description import CHOICES, ModelDescription
+from generators.float_model import forward
+from generators.golden import GoldenModel
+from generators.graph import Attention, Convert, Linear, Norm, Pool
+from generators.weights import load_model
+from sim.checker import check
+from sim.norm import normalize
+from sim.requantize import requantize, saturate16
+from sim.softmax import softmax
+from tb.configurations import random_config
+
+SMALL = PRESETS["small"]
+MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)
+
+
+def random_weights(rng, model: ModelDescription) -> dict[str, np.ndarray]:
+    weights = {}
+    for name, shape in model.shapes().items():
+        if len(shape) == 2:
+            weights[name] = rng.normal(0, shape[1] ** -0.5, shape)
+        elif name.endswith("norm.weight") or name.rpartition(".")[2] in ("alpha", "beta", "gamma"):
+            weights[name] = rng.uniform(0.5, 1.5, shape)
+        else:
+            weights[name] = rng.normal(0, 0.3, shape)
+    return weights
+
+
+def random_model(rng) -> ModelDescription:
+    while True:
+        kv_heads, head_dim = int(rng.integers(1, 4)), int(rng.integers(1, 9))
+        heads = kv_heads * int(rng.integers(1, 4))
+        width = heads * head_dim
+        fields = {name: str(rng.choice(choices)) for name, choices in CHOICES.items()}
+        flags = ("class_token", "final_norm", "bias", "skip", "parallel", "shaped")
+        fields |= {name: bool(rng.integers(2)) for name in (*flags, "values", "output")}
+        try:
+            return ModelDescription(
+                name="random",
+                tokens=int(rng.integers(1, 20)),
+                features=int(rng.integers(1, 9)),
+                dim=width if rng.random() < 0.5 else int(rng.integers(1, 40)),
+                layers=int(rng.integers(1, 4)),
+                heads=heads,
+                kv_heads=kv_heads,
+                head_dim=head_dim,
+                ffn=int(rng.integers(1, 50)),
+                classes=int(rng.integers(0, 12)),
+                **fields,
+            )
+        except ValueError:
+            continue
+
+
+def evaluate(model, config: Config, values) -> dict[str, np.ndarray]:
+    """Return every tensor of a quantized model by name, whole operations at a time."""
+    low, high = config.operand_min, config.operand_max
+    held = {"input": model.quantize_input(values).astype(np.int64)}
+    found = {}
+    if model.start is not None:
+        held[model.stream.buffer] = model.start
+
+    def rescaled(x, r, target, zero, floor=None):
+        bounds = (-32768, 32767) if target.wide else (low, high)
+        bounds = (bounds[0] if floor is None else floor, bounds[1])
+        return requantize(x, r.bias, r.multiplier, r.shift, zero, *bounds).astype(np.int64)
+
+    def keep(target, y, residual=False, row=0):
+        if residual:
+            old = held[target.buffer][row : row + len(y)]
+            y = saturate16(old + y).astype(np.int64)
+        whole = np.zeros((target.rows, target.columns), np.int64)
+        if row:
+            whole[:] = held[target.buffer]
+        whole[row : row + len(y)] = y
+        held[target.buffer] = whole
+        # Rows before the first are loaded, and no instruction computes them.
+        found[target.name] = np.concatenate([np.zeros_like(whole[:row]), whole[row:]])
+
+    for op in [*model.before, *(op for layer in model.layers for op in layer), *model.after]:
+        target = op.target
+        if isinstance(op, Linear):
+            sums = (held[op.source.buffer] - op.source.zero)[: op.source.rows] @ op.weight
+            zero = 0 if op.table is not None else target.zero
+            y = rescaled(sums, op.rescale, target, zero, target.zero if op.relu else None)
+            if op.table is not None:
+                y = op.table[y + 128]
+            keep(target, y, op.residual, op.row)
+        elif isinstance(op, Norm):
+            x = held[op.source.buffer][: op.source.rows]
+            value, _ = normalize(x, rms=op.rms, eps=op.eps)
+            keep(target, rescaled(value, op.rescale, target, target.zero))
+        elif isinstance(op, Convert):
+            x = held[op.source.buffer][: op.source.rows]
+            keep(target, rescaled(x, op.rescale, target, target.zero))
+        elif isinstance(op, Pool):
+            total = held[op.source.buffer].sum(axis=0, keepdims=True)
+            keep(target, rescaled(total, op.rescale, target, target.zero))
+        elif isinstance(op, Attention):
+            prefix = op.query.name.rpartition(".")[0]
+            group = len(op.heads) * op.head_dim // op.key.columns
+            scores, matrices, contexts = [], [], []
+            for index, head in enumerate(op.heads):
+                own = slice(index * op.head_dim, (index + 1) * op.head_dim)
+                shared = slice(index // group * op.head_dim, (index // group + 1) * op.head_dim)
+                query, key = held[op.query.buffer][:, own], held[op.key.buffer][:, shared]
+                wide = rescaled(query @ key.T, op.scores, model.stream, 0)
+                p = softmax(wide)
+                if head.diagonal is not None:
+                    p = p + head.diagonal * np.eye(len(p), dtype=np.int64)
+                matrix = rescaled(p, head.probabilities, op.key, op.probability_zero)
+                sums = (matrix - op.probability_zero) @ held[op.value.buffer][:, shared]
+                contexts.append(rescaled(sums, head.context, target, 0))
+                scores.append(wide)
+                matrices.append(matrix)
+            found[f"{prefix}.scores"] = np.array(scores)
+            found[f"{prefix}.probabilities"] = np.array(matrices)
+            keep(target, np.concatenate(contexts, axis=1), op.residual)
+    return found
+
+
+def run_case(model, weights, inputs, config, options=None, count=1):
+    """Compile, prove the tokens, and compare every tensor of some inferences."""
+    compiled = compile_model(model, weights, inputs, config, options)
+    assert len(compiled.words) <= config.program_depth
+    assert check(compiled.words, config) > 0
+    golden = GoldenModel(compiled)
+    for values in inputs[:count]:
+        tensors = golden.tensors(values)
+        expected = evaluate(compiled.quantized, config, values)
+        extra = {name for name in tensors if name.endswith("_transposed")}
+        assert tensors.keys() - extra == expected.keys()
+        for name, tensor in expected.items():
+            np.testing.assert_array_equal(tensors[name], tensor, err_msg=name)
+        last = compiled.quantized.output
+        output = expected.get(last.name)
+        if output is None:
+            output = list(expected.values())[-1][: last.rows]
+        data = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
+        np.testing.assert_array_equal(compiled.output_integers(data), output)
+    return compiled
+
+
+def random_case(seed: int, model: ModelDescription, config: Config, options=None):
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(0, 1, (4, model.tokens, model.features))
+    return run_case(model, random_weights(rng, model), inputs, config, options)
+
+
+def refusal_or_case(seed: int, model: ModelDescription, config: Config):
+    """Return the compiled model, or the sentence that refuses it."""
+    try:
+        return random_case(seed, model, config)
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", ["digits", "digits-simplified"])
+def test_digits_on_every_preset(name, preset) -> None:
+    description, weights = load_model(name)
+    train, test = digits.load()
+    config = PRESETS[preset]
+    inputs = digits.patches(train.images)[:64]
+    compiled = run_case(description, weights, inputs, config)
+    golden = GoldenModel(compiled)
+    tokens = digits.patches(test.images)[:8]
+    float_outputs = forward(description, weights, tokens)["output"]
+    for values, expected in zip(tokens, float_outputs, strict=True):
+        output, report = golden.run(values)
+        assert np.abs(output - expected).max() < 0.5
+        assert output.argmax() == expected.argmax()
+        # The pooling's sums of ones are no useful products.
+        assert report.counters["macs"] == compiled.macs + 16 * 32
+
+
+def test_digits_keep_their_accuracy() -> None:
+    train, test = digits.load()
+    for name, least in (("digits", 0.97), ("digits-simplified", 0.955)):
+        description, weights = load_model(name)
+        tokens, labels = digits.patches(test.images)[::4], test.labels[::4]
+        found = forward(description, weights, digits.patches(test.images))["output"]
+        assert (found[:, 0].argmax(axis=1) == test.labels).mean() >= least
+        inputs = digits.patches(train.images)[:256]
+        golden = GoldenModel(compile_model(description, weights, inputs, SMALL))
+        integer = [int(golden.run(values)[0].argmax()) for values in tokens]
+        exact = found[::4, 0].argmax(axis=1)
+        assert (np.array(integer) == labels).mean() >= (exact == labels).mean() - 0.01
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_models(seed) -> None:
+    rng = np.random.default_rng(seed)
+    config = PRESETS[str(rng.choice(list(PRESETS)))]
+    config = config.replace(
+        zero_points=bool(rng.integers(2)),
+        b_transpose=bool(rng.integers(2)),
+        acc_depth=int(rng.integers(30, 200)),
+        param_depth=int(rng.integers(60, 200)),
+        program_depth=1 << 16,
+    )
+    options = Options(skip_zero_tiles=bool(rng.integers(2)))
+    random_case(seed, random_model(rng), config, options)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_loops_where_the_program_memory_is_short(seed) -> None:
+    rng = np.random.default_rng(seed)
+    model = random_model(rng).replace(layers=2)
+    config = SMALL.replace(
+        acc_depth=int(rng.integers(20, 120)),
+        param_depth=int(rng.integers(60, 100)),
+        b_transpose=bool(rng.integers(2)),
+        program_depth=1 << 16,
+    )
+    longest = random_case(seed, model, config)
+    assert longest.loops == 0
+    found = []
+    while not isinstance(longest, str):
+        # Ever shorter memories, until even the most compact program does not fit.
+        config = config.replace(program_depth=len(longest.words) - 1)
+        found.append(longest.loops)
+        longest = refusal_or_case(seed, model, config)
+    assert "program_depth is" in longest or "registers" in longest
+    assert found[-1] > 0
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_configurations_run_or_are_refused(seed) -> None:
+    rng = np.random.default_rng(seed)
+    config = random_config(rng)
+    found = refusal_or_case(seed, MODEL, config)
+    if isinstance(found, str):
+        assert found.startswith(("Model toy needs", "The loops of model toy"))
+
+
+def test_zero_tiles_are_skipped() -> None:
+    rng = np.random.default_rng(0)
+    weights = random_weights(rng, MODEL)
+    for name, value in weights.items():
+        if name.endswith(".up.weight"):
+            value[:8] = 0
+    inputs = rng.normal(0, 1, (4, MODEL.tokens, MODEL.features))
+    macs = []
+    for skip in (False, True):
+        compiled = run_case(MODEL, weights, inputs, SMALL, Options(skip_zero_tiles=skip))
+        report = GoldenModel(compiled).run(inputs[0])[1]
+        macs.append(report.counters["macs"])
+    # Both layers lose one column of tiles of 8 by 8, on 12 inputs and 5 tokens.
+    assert macs[0] - macs[1] == 2 * 5 * 12 * 8
+
+
+def test_a_program_is_the_same_every_time() -> None:
+    first, second = (random_case(3, MODEL, SMALL) for _ in range(2))
+    assert first.words == second.words
+    np.testing.assert_array_equal(first.image, second.image)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"norm": False}, "Model toy needs the unit norm, which configuration small leaves out"),
+        (
+            {"softmax": False},
+            "Model toy needs the unit softmax, which configuration small leaves out",
+        ),
+        (
+            {"activation": False},
+            "Model toy needs the unit activation, which configuration small leaves out",
+        ),
+        (
+            {"a_transpose": False, "b_transpose": False},
+            "Model toy needs b_transpose or a_transpose for its attention, but configuration "
+            "small has neither",
+        ),
+        (
+            {"max_k": 11},
+            "Model toy needs max_k of at least 12, but configuration small has 11",
+        ),
+        (
+            {"max_row": 11},
+            "Model toy needs max_row of at least 12, but configuration small has 11",
+        ),
+        (
+            {"param_depth": 2},
+            "Model toy needs 3 parameter words at once, but param_depth is 2",
+        ),
+        (
+            {"mem_addr_width": 8},
+            "Model toy needs 5792 bytes of external memory, but mem_addr_width is 8, which "
+            "reaches 256",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused(changes, message) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        random_case(0, MODEL, SMALL.replace(**changes))
+
+
+def test_too_small_memories_are_named() -> None:
+    with pytest.raises(
+        ValueError, match=r"^Model toy needs \d+ scratchpad bytes .* but scratchpad"
+    ):
+        random_case(0, MODEL, SMALL.replace(scratchpad_bytes=256))
+    with pytest.raises(ValueError, match=r"^Model toy needs a program of \d+ words, but program_"):
+        random_case(0, MODEL, SMALL.replace(program_depth=200))
+
+
+def test_skipping_needs_its_unit() -> None:
+    message = "^Skipping zero tiles needs tile_skip, which small leaves out$"
+    with pytest.raises(ValueError, match=message):
+        random_case(0, MODEL, SMALL.replace(tile_skip=False), Options(skip_zero_tiles=True))
