@@ -133,16 +133,13 @@ class ElementwiseUnit(wiring.Component):
         m = Module()
         latency = ElementwiseLane.latency
         en = Signal()
-        valid = Signal(latency)
         m.d.comb += [
             en.eq(~self.o.valid | self.o.ready),
             self.i.ready.eq(en),
-            self.o.valid.eq(valid[-1]),
+            self.o.valid.eq(delay(m, self.i.valid, latency, en=en, reset=True)),
             self.o.p.mask.eq(delay(m, self.i.p.mask, latency, en=en)),
             self.o.p.last.eq(delay(m, self.i.p.last, latency, en=en)),
         ]
-        with m.If(en):
-            m.d.sync += valid.eq(Cat(self.i.valid, valid))
         for index in range(self.lanes):
             m.submodules[f"lane_{index}"] = lane = ElementwiseLane()
             m.d.comb += [

@@ -1,0 +1,131 @@
+# amaranth: UnusedElaboratable=no
+
+"""The add-normalize unit: golden model under both simulators, throughput, error messages."""
+
+import re
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from hdl.addnorm import AddNormUnit, NormalizeLane
+from sim.norm import normalize
+from tb.simulate import simulate
+
+
+@pytest.mark.parametrize(
+    ("simulator", "lanes", "max_row", "commands", "beats"),
+    [
+        ("verilator", 8, 1024, 10, 140),
+        ("icarus", 3, 4096, 2, 1400),
+        ("icarus", 5, 33, 20, 30),
+        ("icarus", 1, 1, 10, 40),
+    ],
+)
+def test_bench(simulator, lanes, max_row, commands, beats):
+    simulate(
+        AddNormUnit(lanes=lanes, max_row=max_row),
+        bench="tb.bench_addnorm",
+        simulator=simulator,
+        seed=lanes,
+        parameters={
+            "lanes": lanes,
+            "max_row": max_row,
+            "commands": commands,
+            "beats": beats,
+            "stall": 0.25,
+        },
+    )
+
+
+def run_case(unit, x, *, rms, eps, o_ready=lambda cycle: True):
+    """Return values [m, n] and the cycles in which beats of ``i`` and ``o`` moved."""
+    n, lanes = x.shape[1], unit.lanes
+    beats = -(-n // lanes)
+    padded = np.pad(x, ((0, 0), (0, beats * lanes - n))).reshape(-1, lanes)
+    values, taken, given = [], [], []
+
+    async def bench(ctx):
+        for name, value in {"n": n, "rms": rms, "eps": eps}.items():
+            ctx.set(getattr(unit, name), value)
+        ctx.set(unit.o_sum.ready, 1)
+        cycle = 0
+        while len(given) < len(padded):
+            sent = len(taken)
+            ctx.set(unit.i.valid, sent < len(padded))
+            if sent < len(padded):
+                last = sent % beats == beats - 1
+                present = n - lanes * (beats - 1) if last else lanes
+                beat = {"x": padded[sent].tolist(), "r": [0] * lanes}
+                ctx.set(unit.i.p, {**beat, "mask": (1 << present) - 1, "last": last})
+            ctx.set(unit.o.ready, o_ready(cycle))
+            if ctx.get(unit.i.valid) and ctx.get(unit.i.ready):
+                taken.append(cycle)
+            if ctx.get(unit.o.valid) and ctx.get(unit.o.ready):
+                given.append(cycle)
+                values.append([ctx.get(unit.o.p.value[lane]) for lane in range(lanes)])
+            await ctx.tick()
+            cycle += 1
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return np.array(values).reshape(len(x), -1)[:, :n], taken, given
+
+
+@pytest.mark.parametrize(("lanes", "max_row", "n"), [(4, 100, 3), (4, 100, 41), (2, 24, 24)])
+def test_one_beat_a_cycle(lanes, max_row, n):
+    """Rows of one beat, of some, and the longest ones: no beat ever waits."""
+    unit = AddNormUnit(lanes=lanes, max_row=max_row)
+    beats = -(-n // lanes)
+    m = 2 + 150 // beats
+    x = np.random.default_rng(n).integers(-5000, 5000, (m, n))
+    values, taken, given = run_case(unit, x, rms=0, eps=9)
+    np.testing.assert_array_equal(values, normalize(x, rms=False, eps=9)[0])
+    assert taken == list(range(m * beats))
+    first = beats - 1 + unit.latency
+    assert unit.latency == 29 + lanes.bit_length() - 1
+    assert given == list(range(first, first + m * beats))
+
+
+def test_holds_what_the_buffer_can():
+    """A stalled output stops the input without loss."""
+    unit = AddNormUnit(lanes=1, max_row=3)
+    x = np.random.default_rng(1).integers(-5000, 5000, (40, 3))
+    values, taken, given = run_case(unit, x, rms=1, eps=0, o_ready=lambda cycle: cycle > 200)
+    np.testing.assert_array_equal(values, normalize(x, rms=True, eps=0)[0])
+    assert given[0] == 201
+    assert 3 + unit.latency - 1 <= sum(cycle <= 200 for cycle in taken) < 120
+
+
+def test_statistics_of_no_variance():
+    """A lane gives 0 where statistics have no mantissa, whatever the shift."""
+    lane = NormalizeLane(max_row=1)
+    values = []
+
+    async def bench(ctx):
+        ctx.set(lane.en, 1)
+        for name, value in {"n": 1, "s": -7, "total": -7, "mantissa": 0, "right": 16}.items():
+            ctx.set(getattr(lane, name), value)
+        await ctx.tick().repeat(lane.latency)
+        values.append(ctx.get(lane.value))
+
+    simulator = Simulator(lane)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert values == [0]
+
+
+@pytest.mark.parametrize(
+    ("lanes", "max_row", "message"),
+    [
+        (0, 5, "Norm lanes must be a positive integer, not 0"),
+        (1, 0, "Norm max_row must be from 1 to 4096, not 0"),
+        (1, 4097, "Norm max_row must be from 1 to 4096, not 4097"),
+    ],
+)
+def test_refuses(lanes, max_row, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        AddNormUnit(lanes=lanes, max_row=max_row)
