@@ -1,8 +1,10 @@
 """One bank of byte-addressed memory."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, memory, wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
+
+from hdl.ram import Ram
 
 
 class Bank(wiring.Component):
@@ -56,18 +58,15 @@ class Bank(wiring.Component):
         bytes_in = self._rotate(m, "write", bytes_in, backwards)
         bytes_out = []
         for lane in lanes:
-            m.submodules[f"lane_{lane}"] = cells = memory.Memory(
-                shape=unsigned(8), depth=self.size // self.line_bytes, init=[]
-            )
-            read, write = cells.read_port(), cells.write_port()
+            m.submodules[f"lane_{lane}"] = cells = Ram(8, self.size // self.line_bytes)
             m.d.comb += [
-                read.en.eq(self.read_en),
-                read.addr.eq(read_rows[lane]),
-                write.en.eq(self.write_en & bytes_in[lane][8]),
-                write.addr.eq(write_rows[lane]),
-                write.data.eq(bytes_in[lane][:8]),
+                cells.read_en.eq(self.read_en),
+                cells.read_addr.eq(read_rows[lane]),
+                cells.write_en.eq(self.write_en & bytes_in[lane][8]),
+                cells.write_addr.eq(write_rows[lane]),
+                cells.write_data.eq(bytes_in[lane][:8]),
             ]
-            bytes_out.append(read.data)
+            bytes_out.append(cells.read_data)
 
         offset = Signal(width)
         arrived = Signal()

@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Module, unsigned
-from amaranth.lib import memory, wiring
+from amaranth.hdl import Module
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from arch.config import Config
 from hdl.ports import MaskReadPort, MaskWritePort
+from hdl.ram import Ram
 
 READERS = ("load", "store", "a", "b")
 """Readers of the whole machine: the load and store engines' rows, the array's tiles."""
 
 
 class MaskMemory(wiring.Component):
-    """``mask_depth`` bits with one writer and any number of readers.
+    """``mask_depth`` bits with one writer and any number of readers, each with a copy of its own.
 
     Ports ``write`` and ``read_NAME`` for each name given, as ``hdl.ports`` defines them. Readers
     never wait. A read in the cycle of a write to the same bit sees the bit before; all are 0 at
@@ -29,16 +30,15 @@ class MaskMemory(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.bits = bits = memory.Memory(
-            shape=unsigned(1), depth=self.config.mask_depth, init=[]
-        )
-        write = bits.write_port()
-        m.d.comb += [
-            write.en.eq(self.write.en),
-            write.addr.eq(self.write.addr),
-            write.data.eq(self.write.data),
-        ]
         for name in self.readers:
-            port, read = getattr(self, f"read_{name}"), bits.read_port()
-            m.d.comb += [read.en.eq(1), read.addr.eq(port.addr), port.data.eq(read.data)]
+            port = getattr(self, f"read_{name}")
+            m.submodules[f"bits_{name}"] = bits = Ram(1, self.config.mask_depth)
+            m.d.comb += [
+                bits.write_en.eq(self.write.en),
+                bits.write_addr.eq(self.write.addr),
+                bits.write_data.eq(self.write.data),
+                bits.read_en.eq(1),
+                bits.read_addr.eq(port.addr),
+                port.data.eq(bits.read_data),
+            ]
         return m

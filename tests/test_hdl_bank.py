@@ -1,0 +1,92 @@
+# amaranth: UnusedElaboratable=no
+
+"""The bank and the mask memory, against arrays."""
+
+import re
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from arch.config import PRESETS
+from hdl.bank import Bank
+from hdl.mask import MaskMemory
+
+
+def run(component, bench):
+    """Run a bench on a component."""
+    simulator = Simulator(component)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize(("line_bytes", "size"), [(1, 2), (1, 32), (2, 4), (4, 64), (16, 64)])
+def test_bank_reads_what_was_written(line_bytes, size):
+    rng = np.random.default_rng(line_bytes + size)
+    bank = Bank(line_bytes, size)
+    content = np.zeros(2 * size, np.uint8)  # twice the same, as accesses wrap around
+
+    async def bench(ctx):
+        due = [None, None]
+        for _ in range(200):
+            reads, writes = rng.random(2) < 0.8
+            read_addr, write_addr = (int(addr) for addr in rng.integers(size, size=2))
+            line = rng.integers(256, size=line_bytes, dtype=np.uint8)
+            count = int(rng.integers(line_bytes + 1))
+            ctx.set(bank.read_en, bool(reads))
+            ctx.set(bank.read_addr, read_addr)
+            ctx.set(bank.write_en, bool(writes))
+            ctx.set(bank.write_addr, write_addr)
+            ctx.set(bank.write_count, count)
+            ctx.set(bank.write_data, [int(byte) for byte in line])
+            due.append(content[read_addr : read_addr + line_bytes].copy() if reads else None)
+            await ctx.tick()
+            expected = due[-2]
+            if expected is not None:
+                got = [ctx.get(bank.read_data[lane]) for lane in range(line_bytes)]
+                assert got == expected.tolist()
+            if writes:
+                places = (write_addr + np.arange(count)) % size
+                content[places] = content[places + size] = line[:count]
+
+    run(bank, bench)
+
+
+@pytest.mark.parametrize(
+    ("line_bytes", "size", "message"),
+    [
+        (3, 64, "Bank line_bytes must be a power of two of at least 1, not 3"),
+        (0, 64, "Bank line_bytes must be a power of two of at least 1, not 0"),
+        (8, 8, "Bank size must be a power of two of at least 16, not 8"),
+        (8, 48, "Bank size must be a power of two of at least 16, not 48"),
+    ],
+)
+def test_bank_refuses_sizes(line_bytes, size, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Bank(line_bytes, size)
+
+
+@pytest.mark.parametrize("depth", [2, 37])
+def test_masks_are_read_in_the_next_cycle(depth):
+    rng = np.random.default_rng(depth)
+    names = ("load", "a", "b")
+    masks = MaskMemory(PRESETS["small"].replace(mask_depth=depth), names)
+    bits = np.zeros(depth, bool)
+
+    async def bench(ctx):
+        for _ in range(200):
+            addrs = rng.integers(depth, size=len(names))
+            for name, addr in zip(names, addrs, strict=True):
+                ctx.set(getattr(masks, f"read_{name}").addr, int(addr))
+            write, addr, value = rng.random() < 0.7, int(rng.integers(depth)), rng.random() < 0.5
+            ctx.set(masks.write.en, write)
+            ctx.set(masks.write.addr, addr)
+            ctx.set(masks.write.data, value)
+            expected = bits[addrs].tolist()
+            await ctx.tick()
+            assert [ctx.get(getattr(masks, f"read_{name}").data) for name in names] == expected
+            if write:
+                bits[addr] = value
+
+    run(masks, bench)

@@ -1,0 +1,61 @@
+"""The load and store engines, under both simulators, their speed, and what they leave out."""
+
+import re
+
+import pytest
+
+from arch.config import PRESETS
+from generators.verilog import to_verilog
+from hdl.load import LoadEngine
+from hdl.store import StoreEngine
+from tb.simulate import simulate
+
+ENGINES = {"load": LoadEngine, "store": StoreEngine}
+BYTES = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
+WIDE = {"mem_width": 128, "scratchpad_banks": 4, "mem_addr_width": 16}
+ODD = {"rows": 5, "cols": 3, "lanes": 2, "mem_width": 32, "mask_depth": 999}
+
+
+def run_case(engine, simulator, seed, config, **given):
+    """Simulate an engine between memories."""
+    simulate(
+        ENGINES[engine](PRESETS["small"].replace(**config)),
+        bench="tb.bench_load_store",
+        simulator=simulator,
+        seed=seed,
+        parameters={"engine": engine, "config": config, "stall": 0.0, "latency": 40} | given,
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("simulator", "seed", "stall", "config"),
+    [
+        ("icarus", 1, 0.3, {"scratchpad_bytes": 16384}),
+        ("icarus", 2, 0.2, BYTES | {"scratchpad_bytes": 1024, "tile_skip": False}),
+        ("icarus", 3, 0.0, WIDE | {"scratchpad_bytes": 65536}),
+        ("verilator", 4, 0.5, ODD | {"scratchpad_bytes": 8192}),
+    ],
+)
+def test_rows_arrive(engine, simulator, seed, stall, config):
+    run_case(engine, simulator, seed, config, commands=25, stall=stall, latency=12)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("shape", [(20, 40), (6, 256), (1, 5000)])
+def test_one_word_a_cycle_at_forty_cycles_of_latency(engine, shape):
+    m, row_bytes = shape
+    words = 4 * m * -(-row_bytes // 16)
+    config = WIDE | {"scratchpad_bytes": 65536}
+    run_case(engine, "icarus", 5, config, commands=4, shape=shape, limit=words + 60)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_masks_without_tile_skip(engine):
+    config = PRESETS["tiny"]
+    text = to_verilog(ENGINES[engine](config), "top")
+    assert "mask__addr" in text
+    assert re.search(r"\breg masked\b", text)
+    text = to_verilog(ENGINES[engine](config.replace(tile_skip=False)), "top")
+    assert "mask__addr" not in text
+    assert not re.search(r"\breg masked\b", text)

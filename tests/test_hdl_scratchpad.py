@@ -1,0 +1,38 @@
+"""The scratchpad, under both simulators, and what it leaves out."""
+
+import pytest
+
+from arch.config import PRESETS
+from generators.verilog import to_verilog
+from hdl.scratchpad import READERS, WRITERS, Scratchpad
+from tb.simulate import simulate
+
+ONE_BANK = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
+ODD = {"rows": 5, "cols": 3, "lanes": 2, "mem_width": 32}
+
+
+@pytest.mark.parametrize(
+    ("simulator", "seed", "readers", "writers", "config"),
+    [
+        ("icarus", 1, READERS, WRITERS, {"scratchpad_bytes": 1024}),
+        ("icarus", 2, READERS, ("load", "o"), ONE_BANK | {"scratchpad_bytes": 64}),
+        ("icarus", 3, ("v",), ("o",), ODD | {"scratchpad_bytes": 512, "scratchpad_banks": 8}),
+        ("verilator", 4, READERS, WRITERS, ODD | {"scratchpad_bytes": 128}),
+    ],
+)
+def test_every_access_finds_its_bytes(simulator, seed, readers, writers, config):
+    simulate(
+        Scratchpad(PRESETS["small"].replace(**config), readers, writers),
+        bench="tb.bench_scratchpad",
+        simulator=simulator,
+        seed=seed,
+        parameters={"config": config, "readers": readers, "writers": writers, "cycles": 500},
+    )
+
+
+def test_ports_left_out_vanish():
+    config = PRESETS["tiny"]
+    text = to_verilog(Scratchpad(config, ("a", "v"), ("o",)), "top")
+    assert "read_a__data" in text
+    for name in ("read_b", "read_store", "write_load", "write_s"):
+        assert name not in text
