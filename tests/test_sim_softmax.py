@@ -55,6 +55,11 @@ def test_ends_of_the_range():
     assert softmax(np.full(256, 77)).tolist() == [ONE // 256] * 256
 
 
+def test_rounds_to_nearest():
+    tails = [softmax(np.array([0, -distance]))[1] for distance in (6016, 6145, 6300, 6401, 6500)]
+    assert tails == [1, 1, 1, 0, 0]
+
+
 def test_masked_columns_give_zero_and_change_nothing():
     rng = np.random.default_rng(2)
     q = rng.integers(-3000, 3000, 50)
