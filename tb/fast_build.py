@@ -45,9 +45,9 @@ def build_verilator(config: Config) -> Path:
     defines = {**interface(config), "HAS_TRACE": int(config.trace), **_member_names(accelerator)}
     header = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     main = (_HARNESS / "main.cpp").read_text(encoding="utf-8")
-    options = ("OPT_FAST=-O2", "OPT_GLOBAL=-O2")
+    options = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
     flags = ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"]
-    flags += ["-Wno-lint", "-Wno-style", "--output-split", "0"]
+    flags += ["-Wno-lint", "-Wno-style", "--output-split", "20000"]
     runtime = Runtime("harness", *options)
 
     def build(folder: Path) -> None:
