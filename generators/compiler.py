@@ -160,7 +160,7 @@ def _place(
     name = quantized.description.name
     refusals = []
     longest = max(len(section) for section in lowered.layers) - 1
-    for ahead in sorted({min(distance, longest) for distance in (8, 4, 2, 1, 0)}, reverse=True):
+    for ahead in sorted({min(distance, longest) for distance in (4, 2, 1, 0)}, reverse=True):
         nodes = _nodes(lowered, ahead, loop_layers)
         drafts = list(flatten(nodes))
         used = uses(drafts)
