@@ -1,6 +1,8 @@
 """Compiled models on the golden machine: every tensor against a model that knows no tiles."""
 
+import doctest
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -319,3 +321,10 @@ def test_skipping_needs_its_unit() -> None:
     message = "^Skipping zero tiles needs tile_skip, which small leaves out$"
     with pytest.raises(ValueError, match=message):
         random_case(0, MODEL, SMALL.replace(tile_skip=False), Options(skip_zero_tiles=True))
+
+
+def test_the_page_runs() -> None:
+    page = Path(__file__).parents[1] / "docs" / "compiler.md"
+    result = doctest.testfile(str(page), module_relative=False)
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -1,0 +1,160 @@
+"""Buffers, loads and loops: what the program's last steps before words guarantee."""
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from arch.isa import Opcode, unpack
+from generators.allocate import Use, allocate, live_bytes, uses
+from generators.draft import Draft, Item, Ref, Repeat, arrange, flatten
+from generators.image import ImageBuilder
+from generators.loops import lines, with_barriers, words
+from sim.checker import check
+from sim.flow import run
+
+SMALL = PRESETS["small"]
+
+
+def load(buffer: str, dram: int = 0, size: int = 64) -> Draft:
+    operands = {"dram_addr": dram, "sp_addr": Ref(buffer), "m": 1, "row_bytes": size}
+    return Draft(Opcode.LOAD, operands, defines=buffer)
+
+
+def convert(source: str, target: str, offset: int = 0) -> Draft:
+    operands = {"i_addr": Ref(source, offset), "o_addr": Ref(target, offset), "m": 1, "n": 8}
+    return Draft(Opcode.MAP, operands, frozenset({"per_tensor"}), defines=target)
+
+
+def store(buffer: str, dram: int, size: int = 64) -> Draft:
+    operands = {"dram_addr": dram, "sp_addr": Ref(buffer), "m": 1, "row_bytes": size}
+    return Draft(Opcode.STORE, operands)
+
+
+def compiled(nodes, config=SMALL) -> list[int]:
+    names = {name for draft in flatten(nodes) for name in uses([draft])}
+    addresses = {name: 128 * place for place, name in enumerate(sorted(names))}
+    program = lines(nodes, addresses, config)
+    assert program is not None
+    made = words(program, config)
+    assert made is not None
+    return made
+
+
+def steps(made) -> list[tuple]:
+    return [
+        (step.opcode, tuple(step.operands.items()), step.flags)
+        for step in run(made)
+        if step.opcode != Opcode.PARAMS
+    ]
+
+
+def test_loops_mean_the_same_as_their_iterations() -> None:
+    def inner(head: int):
+        offset = 16 * head
+        return [convert("a", "b", offset), convert("b", "c", offset)]
+
+    layers = [
+        [load("a", 4096 + 512 * layer), Repeat([inner(head) for head in range(4)])]
+        for layer in range(3)
+    ]
+    before, after = [load("barrier")], [store("c", 0)]
+    nested = with_barriers(
+        [*before, Repeat([[*layer, convert("c", "d")] for layer in layers]), *after]
+    )
+    flat = list(
+        flatten([*before, *(n for layer in layers for n in [*layer, convert("c", "d")]), *after])
+    )
+    rolled = compiled(nested)
+    straight = compiled([Draft(d.opcode, d.operands, d.flags) for d in flat])
+    assert steps(rolled) == steps(straight)
+    assert check(rolled, SMALL) > len(flat)
+    opcodes = [instruction.opcode for instruction in unpack(rolled)]
+    assert opcodes.count(Opcode.LOOP) == 2
+    assert len(rolled) < len(straight)
+
+
+def test_loops_whose_iterations_differ_are_refused() -> None:
+    bodies = [[convert("a", "b", offset)] for offset in (0, 8, 24)]
+    nodes = with_barriers([Repeat(bodies)])
+    addresses = {"a": 0, "b": 128, "barrier": 256}
+    assert lines(nodes, addresses, SMALL) is None
+    different = [[convert("a", "b")], [convert("a", "b"), convert("b", "a")]]
+    assert lines(with_barriers([Repeat(different)]), addresses, SMALL) is None
+
+
+def test_loops_that_need_too_many_registers_are_refused() -> None:
+    bodies = [[convert("a", "b", place * step) for step in range(1, 18)] for place in range(2)]
+    program = lines(with_barriers([Repeat(bodies)]), {"a": 0, "b": 128, "barrier": 256}, SMALL)
+    assert program is not None
+    assert words(program, SMALL) is None
+
+
+def test_a_missing_barrier_is_a_race() -> None:
+    # Without the barriers nothing orders an iteration's load behind the step before it.
+    body = [convert("b", "c"), load("a"), convert("a", "b")]
+    nodes = [load("b"), Repeat([body, body])]
+    program = lines(nodes, {"a": 0, "b": 128, "c": 256}, SMALL)
+    made = words(program, SMALL)
+    with pytest.raises(ValueError, match=r"without waiting|behind|waits for a token"):
+        check(made, SMALL)
+
+
+def test_loads_come_before_their_use_but_not_too_early() -> None:
+    def section(name: str, count: int) -> list[Item]:
+        return [Item([load("w")], [convert(f"{name}{place}", "o")]) for place in range(count)]
+
+    sections = [section("x", 1), section("y", 3), section("y", 3)]
+    for ahead in range(5):
+        for across in (False, True):
+            nodes = [n for part in arrange(sections, ahead, across=across) for n in part]
+            loads = [p for p, draft in enumerate(nodes) if draft.opcode == Opcode.LOAD]
+            others = [p for p, draft in enumerate(nodes) if draft.opcode == Opcode.MAP]
+            assert all(a < b for a, b in zip(loads, others, strict=True))
+            # A buffer's load follows its last use, one section of three items earlier.
+            assert all(loads[place + 3] > others[place] for place in range(1, 4))
+            assert (ahead == 0) == (loads == [0, 2, 4, 6, 8, 10, 12])
+    split = arrange(sections, 4, across=False)
+    assert [sum(d.opcode == Opcode.LOAD for d in part) for part in split] == [1, 3, 3]
+
+
+def test_buffers_that_live_together_lie_apart() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        count = int(rng.integers(1, 30))
+        sizes = {f"b{i}": int(rng.integers(1, 600)) for i in range(count)}
+        found = {}
+        for name in sizes:
+            ends = np.sort(rng.choice(200, 4, replace=False))
+            found[name] = Use([(int(ends[0]), int(ends[1])), (int(ends[2]), int(ends[3]))])
+        config = SMALL.replace(scratchpad_bytes=8192)
+        placed = allocate(found, sizes, config)
+        if placed is None:
+            assert live_bytes(found, sizes) > config.scratchpad_bytes // 4
+            continue
+        for one, addr in placed.items():
+            assert addr % config.line_bytes == 0
+            bank = addr // config.bank_bytes
+            assert (addr + sizes[one] - 1) // config.bank_bytes == bank
+            for other, other_addr in placed.items():
+                if one != other and found[one].overlaps(found[other]):
+                    apart = addr + sizes[one] <= other_addr
+                    assert apart or other_addr + sizes[other] <= addr
+
+
+def test_uses_end_where_a_buffer_is_defined_anew() -> None:
+    drafts = [load("a"), convert("a", "b"), load("a"), convert("a", "b"), convert("a", "b")]
+    found = uses(drafts)
+    assert found["a"].intervals == [(0, 1), (2, 4)]
+    assert found["b"].intervals == [(1, 1), (3, 3), (4, 4)]
+    assert found["a"].beside["b"] > 0
+
+
+def test_pieces_are_whole_words_and_rows() -> None:
+    image = ImageBuilder(SMALL)
+    first = image.add(np.arange(3, dtype=np.uint8))
+    second = image.reserve(40_000)
+    assert (first.addr, first.m, first.row_bytes) == (0, 1, 8)
+    assert (second.addr, second.m, second.row_bytes) == (8, 3, 13_336)
+    data = image.finish("toy")
+    assert len(data) == image.size == 8 + 3 * 13_336
+    assert data[:4].tolist() == [0, 1, 2, 0]

@@ -1,0 +1,170 @@
+"""Quantization: scales, zero points and multipliers against the float numbers they stand for."""
+
+import re
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from arch.functions import gelu_erf
+from generators.description import ModelDescription
+from generators.float_model import forward
+from generators.graph import Attention, Linear, Norm, Rescale, quantize
+from generators.quantize import calibrate, quantize_model
+
+SMALL = PRESETS["small"]
+MODEL = ModelDescription(
+    name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10, classes=4
+)
+
+
+def toy(model: ModelDescription = MODEL, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    weights = {name: rng.normal(0, 0.4, shape) for name, shape in model.shapes().items()}
+    return weights, rng.normal(0, 1, (8, model.tokens, model.features))
+
+
+def factors(rescale: Rescale) -> np.ndarray:
+    return rescale.multiplier * 2.0 ** (rescale.shift - 31)
+
+
+def linears(quantized) -> dict[str, Linear]:
+    ops = [*quantized.before, *(op for layer in quantized.layers for op in layer)]
+    return {op.target.name: op for op in [*ops, *quantized.after] if isinstance(op, Linear)}
+
+
+def test_linear_layers_stand_for_their_weights() -> None:
+    weights, inputs = toy()
+    quantized = quantize_model(MODEL, weights, inputs, SMALL)
+    op = linears(quantized)["layers.1.query"]
+    matrix, bias = weights["layers.1.query.weight"], weights["layers.1.query.bias"]
+    steps = np.abs(matrix).max(axis=1) / 127
+    np.testing.assert_array_equal(np.abs(op.weight).max(axis=0), 127)
+    assert np.abs(op.weight.T * steps[:, None] - matrix).max() <= steps.max() / 2
+    np.testing.assert_allclose(factors(op.rescale), op.source.scale * steps / op.target.scale)
+    np.testing.assert_allclose(op.rescale.bias * op.source.scale * steps, bias, atol=1e-4)
+
+
+def test_ranges_cover_what_calibration_saw() -> None:
+    weights, inputs = toy()
+    quantized = quantize_model(MODEL, weights, inputs, SMALL)
+    found = forward(MODEL, weights, inputs)
+    for layer in quantized.layers:
+        for op in layer:
+            target, values = op.target, found[op.target.name]
+            half = 1 << (target.width - 1)
+            low, high = ((v - target.zero) * target.scale for v in (-half, half - 1))
+            assert low - target.scale <= values.min()
+            assert values.max() <= high + target.scale
+
+
+@pytest.mark.parametrize("zero_points", [True, False])
+def test_zero_points_only_where_the_configuration_has_them(zero_points) -> None:
+    weights, inputs = toy()
+    config = SMALL.replace(zero_points=zero_points)
+    quantized = quantize_model(MODEL, weights, np.abs(inputs), config)
+    hidden = [op.source for name, op in linears(quantized).items() if name.endswith("mlp_sum")]
+    attention = next(op for op in quantized.layers[0] if isinstance(op, Attention))
+    assert (quantized.input.zero == -128) == zero_points
+    assert (attention.probability_zero == -128) == zero_points
+    assert {tensor.zero for tensor in hidden} == {hidden[0].zero}
+    assert (hidden[0].zero != 0) == zero_points
+
+
+def test_scores_count_octaves_and_probabilities_steps() -> None:
+    weights, inputs = toy()
+    quantized = quantize_model(MODEL, weights, inputs, SMALL)
+    op = next(op for op in quantized.layers[0] if isinstance(op, Attention))
+    octave = op.query.scale * op.key.scale * np.log2(np.e) * 256 / 2
+    np.testing.assert_allclose(factors(op.scores), octave, rtol=1e-8)
+    np.testing.assert_allclose(factors(op.heads[0].probabilities), 2.0**-16)
+    context = op.value.scale / 256 / op.target.scale
+    np.testing.assert_allclose(factors(op.heads[0].context), context, rtol=1e-8)
+
+
+def test_shaped_attention_keeps_its_three_terms() -> None:
+    model = MODEL.replace(shaped=True)
+    weights, inputs = toy(model)
+    for name, values in (("alpha", 1.2), ("beta", -0.8), ("gamma", 0.9)):
+        weights[f"layers.0.{name}"] = np.full(3, values)
+    quantized = quantize_model(model, weights, inputs, SMALL)
+    op = next(op for op in quantized.layers[0] if isinstance(op, Attention))
+    head = op.heads[0]
+    assert head.diagonal == round(-1.5 * 2**24)
+    assert head.probabilities.bias[0] == round(0.9 / 5 / 0.8 * 2**24)
+    assert head.probabilities.multiplier[0] < 0
+    weights["layers.0.beta"] = np.full(3, 0.1)
+    message = (
+        "Shaped attention of head 0 in layers.0 of model toy needs alpha and gamma less than 8 "
+        "times beta, but alpha is 1.2, beta is 0.1 and gamma is 0.9"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        quantize_model(model, weights, inputs, SMALL)
+
+
+def test_activation_tables_follow_their_function() -> None:
+    weights, inputs = toy()
+    op = linears(quantize_model(MODEL, weights, inputs, SMALL))["layers.0.hidden"]
+    size = np.abs(forward(MODEL, weights, inputs)["layers.0.up"]).max()
+    exact = gelu_erf(np.arange(-128, 128) * size / 127) / op.target.scale
+    assert np.abs(op.table - np.clip(exact + op.target.zero, -128, 127)).max() <= 0.5
+
+
+def test_norms_count_epsilon_in_steps_of_the_stream() -> None:
+    weights, inputs = toy()
+    quantized = quantize_model(MODEL, weights, inputs, SMALL)
+    op = next(op for op in quantized.layers[0] if isinstance(op, Norm))
+    assert op.eps == round(12 * 12 * 1e-5 / quantized.stream.scale**2)
+    assert not op.rms
+
+
+def test_channels_of_zeros_keep_their_bias() -> None:
+    weights, inputs = toy()
+    weights["head.weight"][2] = 0
+    weights["head.bias"][2] = 0.75
+    op = linears(quantize_model(MODEL, weights, inputs, SMALL))["output"]
+    assert op.rescale.bias[2] * factors(op.rescale)[2] == pytest.approx(
+        0.75 / op.target.scale, abs=0.51
+    )
+
+
+def test_percentile_leaves_out_outliers() -> None:
+    weights, inputs = toy()
+    inputs[0, 0, 0] = 1000.0
+    ranges = [calibrate(MODEL, weights, inputs, share)[0]["input"].high for share in (100, 99)]
+    assert ranges[0] == 1000
+    assert ranges[1] < 200
+
+
+def test_quantize_saturates() -> None:
+    tensor = quantize_model(MODEL, *toy(), SMALL).input
+    assert quantize(np.array([-1e9, 0.0, 1e9]), tensor).tolist() == [-128, tensor.zero, 127]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "percentile", "message"),
+    [
+        (np.zeros((0, 5, 3)), 100.0, "Calibration needs at least one input"),
+        (np.full((1, 5, 3), np.inf), 100.0, "Calibration inputs must be finite numbers"),
+        (
+            np.zeros((1, 5, 3)),
+            50.0,
+            "Calibration percentile must be above 50, at most 100, not 50.0",
+        ),
+    ],
+)
+def test_bad_calibration(inputs, percentile, message) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        calibrate(MODEL, toy()[0], inputs, percentile)
+
+
+def test_inputs_of_zeros_calibrate() -> None:
+    weights, _ = toy()
+    quantized = quantize_model(MODEL, weights, np.zeros((1, 5, 3)), SMALL)
+    assert quantized.input.scale > 0
+
+
+def test_products_are_counted_once() -> None:
+    quantized = quantize_model(MODEL, *toy(), SMALL)
+    layer = 4 * 12 * 12 * 5 + 2 * 5 * 5 * 12 + 2 * 5 * 12 * 10
+    assert quantized.macs == 5 * 3 * 12 + 2 * layer + 12 * 4
