@@ -25,10 +25,10 @@ DRAM_BYTES = 1 << 16
 def random_command(config: Config, random: np.random.Generator, opcode: Opcode) -> dict[str, int]:
     """Return the fields of a command whose rows lie in the memories and in one bank each."""
     word = config.mem_bytes
-    words, rows = random.choice([[1, 30], [3, 20], [12, 6], [500, 1]], p=[0.3, 0.3, 0.3, 0.1])
+    words, rows = random.choice([[1, 3], [1, 25], [3, 9], [12, 4], [500, 1]])
     m = int(random.integers(1, rows + 1))
     longest = min(config.bank_bytes, int(words) * word)
-    row_bytes = int(random.integers(1, longest + 1))
+    row_bytes = int(random.integers(max(1, longest // 2), longest + 1))
     bank = int(random.integers(config.scratchpad_banks)) * config.bank_bytes
     room = config.bank_bytes - row_bytes
     sp_stride = int(random.integers(-min(room // m, 99), min(room // m, 99) + 1))
@@ -75,7 +75,8 @@ class Machine:
         self.stall, self.latency = given["stall"], given["latency"]
         self.dram = bytearray(random.bytes(DRAM_BYTES))
         self.sp = bytearray(random.bytes(config.scratchpad_bytes))
-        self.masks = random.random(config.mask_depth) < random.choice([0.1, 0.5, 0.9])
+        density = np.repeat([0.2, 0.5, 0.8], -(-config.mask_depth // 3))[: config.mask_depth]
+        self.masks = random.random(config.mask_depth) < density
         self.cycle = 0
         self.words = 0
         self.mask_addr = 0
