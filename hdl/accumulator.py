@@ -116,11 +116,16 @@ class AccumulatorMemory(wiring.Component):
                 m.d.comb += bank.read_addr.eq(draining.payload[1:])
 
         # Stages 1 (row read) and 2 (sum written), with the addresses that stages compare.
-        add_1, add_2 = Signal(), Signal()
-        add_addr_1, add_addr_2 = Signal(self._addr_width), Signal(self._addr_width)
-        addend_1, addend_2 = Signal(self._layout), Signal(self._layout)
-        clear_1, clear_2 = Signal(), Signal()
-        clear_addr_1, clear_addr_2 = Signal(self._addr_width), Signal(self._addr_width)
+        add_1 = Signal()
+        add_2 = Signal()
+        add_addr_1 = Signal(self._addr_width)
+        add_addr_2 = Signal(self._addr_width)
+        addend_1 = Signal(self._layout)
+        addend_2 = Signal(self._layout)
+        clear_1 = Signal()
+        clear_2 = Signal()
+        clear_addr_1 = Signal(self._addr_width)
+        clear_addr_2 = Signal(self._addr_width)
         m.d.sync += [
             add_1.eq(adding.valid),
             add_addr_1.eq(adding.addr),
@@ -135,13 +140,15 @@ class AccumulatorMemory(wiring.Component):
         ]
 
         # What the two rows before leave is not in the memory yet when this row is read.
-        after_1, after_2 = Signal(), Signal()
+        after_1 = Signal()
+        after_2 = Signal()
         m.d.sync += [
             after_1.eq(add_1 & (add_addr_1 == adding.addr)),
             after_2.eq(add_2 & (add_addr_2 == adding.addr)),
         ]
         base = Signal(self._layout)
-        total, total_before = Signal(self._layout), Signal(self._layout)
+        total = Signal(self._layout)
+        total_before = Signal(self._layout)
         for column, value in enumerate(total):
             m.d.comb += value.eq(base[column] + addend_2[column])
         m.d.sync += total_before.eq(total)

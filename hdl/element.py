@@ -1,6 +1,6 @@
 """One processing element of the systolic array."""
 
-from amaranth.hdl import Array, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -13,105 +13,131 @@ REGISTER_DEPTH = 4
 class ProcessingElement(wiring.Component):
     """Multiplies the activation that passes by one of its weights and adds the sum from above.
 
-    An activation ``a_i`` with its weight's ``slot_i`` leaves to the right a cycle later; its
-    product is added to the ``sum_i`` of two cycles later, and leaves below as ``sum_o`` a cycle
-    after that. With ``gating``, ``live_i`` is 0 where the activation is zero (``a_i`` is then
-    ignored), and neither the activation's nor the product's register moves at a zero operand.
+    The activation ``a_i`` and the ``slot_i`` of its weight leave to the right a cycle later. Its
+    product is added to the ``sum_i`` of three cycles later, and the sum leaves below as ``sum_o``
+    a cycle after that: four registers in a row, of which the two inner ones are those of a
+    hardware multiplier. A ``sum_i_width`` of 0 stands for the top row, which has no ``sum_i``.
 
-    A ``row_strobe_i`` writes ``column_data`` to weight ``row_slot_i`` and leaves to the right a
-    cycle later; with ``transpose`` a ``column_strobe_i`` writes ``row_data`` to
-    ``column_slot_i`` and leaves below. A weight written in a cycle is used by the activations
-    that come after that cycle, not by those of that cycle or before.
+    ``row_strobe_i`` writes ``column_data`` to ``row_slot_i`` and leaves to the right a cycle later;
+    with ``transpose``, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i`` and leaves
+    below. The two never come in the same cycle. A weight that is written in a cycle is used by the
+    activations of later cycles, not by those of earlier ones; no activation may use it in that
+    cycle.
+
+    With ``gating``, ``live`` bits are 0 where an operand is zero. The inputs of the multiplier then
+    stand still, and so does the activation's register where the activation is zero; the product's
+    register is cleared, so that no gate stands between it and the adder.
     """
 
     def __init__(
-        self, *, weight_depth: int, width: int, sum_width: int, gating: bool, transpose: bool
+        self,
+        *,
+        weight_depth: int,
+        width: int,
+        sum_i_width: int,
+        sum_o_width: int,
+        gating: bool,
+        transpose: bool,
     ):
         self.weight_depth = weight_depth
         self.width = width
-        self.sum_width = sum_width
+        self.sum_i_width = sum_i_width
+        self.sum_o_width = sum_o_width
         self.gating = gating
         self.transpose = transpose
-        slot = range(weight_depth)
+        operand, slot = signed(width), range(weight_depth)
         members = {
-            "a_i": In(signed(width)),
-            "a_o": Out(signed(width)),
+            "a_i": In(operand),
+            "a_o": Out(operand),
             "slot_i": In(slot),
             "slot_o": Out(slot),
-            "sum_i": In(signed(sum_width)),
-            "sum_o": Out(signed(sum_width)),
-            "column_data": In(signed(width)),
+            "sum_o": Out(signed(sum_o_width)),
+            "column_data": In(operand),
             "row_strobe_i": In(1),
             "row_strobe_o": Out(1),
             "row_slot_i": In(slot),
             "row_slot_o": Out(slot),
         }
+        if sum_i_width:
+            members["sum_i"] = In(signed(sum_i_width))
         if gating:
-            members |= {"live_i": In(1), "live_o": Out(1)}
+            members |= {"live_i": In(1), "live_o": Out(1), "column_live": In(1)}
         if transpose:
             members |= {
-                "row_data": In(signed(width)),
+                "row_data": In(operand),
                 "column_strobe_i": In(1),
                 "column_strobe_o": Out(1),
                 "column_slot_i": In(slot),
                 "column_slot_o": Out(slot),
             }
+        if transpose and gating:
+            members["row_live"] = In(1)
         super().__init__(members)
 
     def elaborate(self, _platform):
         m = Module()
-        write, where, what = self.row_strobe_i, self.row_slot_i, self.column_data
         m.d.sync += [
+            self.slot_o.eq(self.slot_i),
             self.row_strobe_o.eq(self.row_strobe_i),
             self.row_slot_o.eq(self.row_slot_i),
-            self.slot_o.eq(self.slot_i),
         ]
         if self.transpose:
             m.d.sync += [
                 self.column_strobe_o.eq(self.column_strobe_i),
                 self.column_slot_o.eq(self.column_slot_i),
             ]
-            where = Mux(self.column_strobe_i, self.column_slot_i, where)
-            what = Mux(self.column_strobe_i, self.row_data, what)
-            write = write | self.column_strobe_i
-        weight = self._weights(m, write, where, what)
-
-        product = Signal(signed(2 * self.width), reset_less=True)
+        weight = self._weight(m)
+        left = Signal(signed(self.width))
+        right = Signal(signed(self.width))
+        product = Signal(signed(2 * self.width))
         if self.gating:
-            multiplies, counts = Signal(), Signal()
+            weight_live = weight[-1]
+            live = Signal()
+            counts = Signal()
+            m.d.comb += live.eq(self.live_o & weight_live)
+            m.d.sync += [self.live_o.eq(self.live_i), counts.eq(live)]
             with m.If(self.live_i):
                 m.d.sync += self.a_o.eq(self.a_i)
-            m.d.comb += multiplies.eq(self.live_o & (weight != 0))
-            m.d.sync += [self.live_o.eq(self.live_i), counts.eq(multiplies)]
-            with m.If(multiplies):
-                m.d.sync += product.eq(self.a_o * weight)
-            m.d.sync += self.sum_o.eq(self.sum_i + Mux(counts, product, 0))
+            with m.If(live):
+                m.d.sync += [left.eq(self.a_o), right.eq(weight[:-1])]
+            with m.If(counts):
+                m.d.sync += product.eq(left * right)
+            with m.Else():
+                m.d.sync += product.eq(0)
         else:
             m.d.sync += [
                 self.a_o.eq(self.a_i),
-                product.eq(self.a_o * weight),
-                self.sum_o.eq(self.sum_i + product),
+                left.eq(self.a_o),
+                right.eq(weight.as_signed()),
+                product.eq(left * right),
             ]
+        m.d.sync += self.sum_o.eq(self.sum_i + product if self.sum_i_width else product)
         return m
 
-    def _weights(self, m, write, where, what):
-        """Return the weight of the activation in ``a_o``."""
+    def _weight(self, m):
+        """Return the weight of the activation in ``a_o``, its live bit uppermost."""
+        write, slot = self.row_strobe_i, self.row_slot_i
+        what = Cat(self.column_data, self.column_live) if self.gating else self.column_data
+        if self.transpose:
+            other = Cat(self.row_data, self.row_live) if self.gating else self.row_data
+            write = write | self.column_strobe_i
+            slot = Mux(self.row_strobe_i, slot, self.column_slot_i)
+            what = Mux(self.row_strobe_i, what, other)
+        width = self.width + self.gating
         if self.weight_depth > REGISTER_DEPTH:
-            m.submodules.weights = weights = Ram(self.width, self.weight_depth)
+            m.submodules.weights = weights = Ram(width, self.weight_depth)
             m.d.comb += [
                 weights.write_en.eq(write),
-                weights.write_addr.eq(where),
+                weights.write_addr.eq(slot),
                 weights.write_data.eq(what),
-                weights.read_en.eq(1),
+                weights.read_en.eq(self.live_i if self.gating else 1),
                 weights.read_addr.eq(self.slot_i),
             ]
-            return weights.read_data.as_signed()
-        weights = [
-            Signal(signed(self.width), name=f"weight_{slot}") for slot in range(self.weight_depth)
-        ]
-        for slot, weight in enumerate(weights):
-            with m.If(write & (where == slot)):
+            return weights.read_data
+        held = [Signal(width, name=f"weight_{index}") for index in range(self.weight_depth)]
+        for index, weight in enumerate(held):
+            with m.If(write & (slot == index)):
                 m.d.sync += weight.eq(what)
-        chosen = Signal(signed(self.width))
-        m.d.comb += chosen.eq(Array(weights)[self.slot_o])
+        chosen = Signal(width)
+        m.d.comb += chosen.eq(Array(held)[self.slot_o])
         return chosen

@@ -67,13 +67,13 @@ class MatrixEngine(wiring.Component):
             jobs.r_en.eq(streamer.i.ready),
             weights.freed.eq(streamer.freed),
             weights.drained.eq(streamer.idle & (jobs.level == 0)),
-            array.write_en.eq(weights.write_en),
-            array.write_slot.eq(weights.write_slot),
-            array.write_index.eq(weights.write_index),
-            array.write_data.eq(weights.write_data),
+            array.i_weights.valid.eq(weights.write_en),
+            array.i_weights.payload.slot.eq(weights.write_slot),
+            array.i_weights.payload.index.eq(weights.write_index),
+            array.i_weights.payload.data.eq(weights.write_data),
         ]
         if config.b_transpose:
-            m.d.comb += array.write_column.eq(weights.write_column)
+            m.d.comb += array.i_weights.payload.column.eq(weights.write_column)
         if config.tile_skip:
             connect(m, weights.a_mask, flipped(self.a_mask))
             connect(m, weights.b_mask, flipped(self.b_mask))
@@ -87,12 +87,12 @@ class MatrixEngine(wiring.Component):
         config, note = self.config, streamer.note
         width = config.operand_width
         zeros = []
-        m.d.sync += [array.valid_i.eq(note.valid), array.slot.eq(note.slot)]
+        m.d.sync += [array.i.valid.eq(note.valid), array.i.payload.slot.eq(note.slot)]
         for row in range(config.rows):
             element = streamer.elements[row][:width].as_signed()
             zero = note.zero if config.zero_points else 0
             used = note.k > row
-            m.d.sync += array.a[row].eq(Mux(used, element - zero, 0))
+            m.d.sync += array.i.payload.a[row].eq(Mux(used, element - zero, 0))
             zeros.append(note.valid & used & (element == zero))
         m.d.sync += self.macs.eq(Mux(note.valid, note.k * note.n, 0))
         if config.operand_gating:
@@ -104,9 +104,9 @@ class MatrixEngine(wiring.Component):
         late = array.latency + 1
         last = delay(m, note.last, late)
         m.d.comb += [
-            self.accumulate.valid.eq(array.valid_o),
+            self.accumulate.valid.eq(array.o.valid),
             self.accumulate.addr.eq(delay(m, note.acc_addr, late)),
-            self.accumulate.data.eq(array.sums),
+            self.accumulate.data.eq(array.o.payload),
             self.status.done.eq(delay(m, last, ACC_SETTLE)),
             self.status.push.eq(delay(m, note.push, late + ACC_SETTLE)),
             self.status.stall.eq(

@@ -1,0 +1,132 @@
+"""The edges of the systolic array, where vectors turn into diagonals and back."""
+
+from amaranth.hdl import Module, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.pipeline import delay
+
+
+class ActivationEdge(wiring.Component):
+    """The array's left edge: row r gets its activation and slot r + 1 cycles after they came.
+
+    Without ``valid`` no row is live. ``zeros``, with ``gating``, is how many of the activations of
+    two cycles before were zero, 0 where none came.
+    """
+
+    def __init__(self, *, rows: int, width: int, weight_depth: int, gating: bool):
+        self.rows = rows
+        self.width = width
+        self.weight_depth = weight_depth
+        self.gating = gating
+        slot = range(weight_depth)
+        members = {
+            "valid": In(1),
+            "a": In(data.ArrayLayout(signed(width), rows)),
+            "slot": In(slot),
+            "o_a": Out(data.ArrayLayout(signed(width), rows)),
+            "o_slot": Out(data.ArrayLayout(slot, rows)),
+        }
+        if gating:
+            members |= {"o_live": Out(rows), "zeros": Out(range(rows + 1))}
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        slot = self.slot
+        zero = Signal(self.rows)
+        for row in range(self.rows):
+            slot = delay(m, slot, 1)
+            m.d.comb += [
+                self.o_a[row].eq(delay(m, self.a[row], row + 1)),
+                self.o_slot[row].eq(slot),
+            ]
+            if self.gating:
+                live = self.valid & (self.a[row] != 0)
+                m.d.comb += self.o_live[row].eq(delay(m, live, row + 1, reset=True))
+                m.d.sync += zero[row].eq(self.valid & (self.a[row] == 0))
+        if self.gating:
+            m.d.sync += self.zeros.eq(sum(zero))
+        return m
+
+
+class WeightEdge(wiring.Component):
+    """The array's left and upper edge for weights: lines turn into strobes and delayed data.
+
+    Row ``index`` gets its strobe at the left a cycle after the line came, column c the data for it
+    c cycles later, since the strobe moves on by a column a cycle; with ``column`` the same with
+    rows and columns exchanged.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        cols: int,
+        width: int,
+        weight_depth: int,
+        gating: bool,
+        transpose: bool,
+    ):
+        self.rows = rows
+        self.cols = cols
+        self.width = width
+        self.weight_depth = weight_depth
+        self.gating = gating
+        self.transpose = transpose
+        self.lines = max(rows, cols) if transpose else rows
+        self.elements = max(rows, cols) if transpose else cols
+        slot = range(weight_depth)
+        members = {
+            "en": In(1),
+            "slot": In(slot),
+            "index": In(range(self.lines)),
+            "data": In(data.ArrayLayout(signed(width), self.elements)),
+            "o_slot": Out(slot),
+            "o_row": Out(rows),
+            "o_data": Out(data.ArrayLayout(signed(width), self.elements)),
+        }
+        if gating:
+            members["o_live"] = Out(self.elements)
+        if transpose:
+            members |= {"column": In(1), "o_column": Out(cols)}
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        column = self.column if self.transpose else 0
+        m.d.sync += self.o_slot.eq(self.slot)
+        for row in range(self.rows):
+            m.d.sync += self.o_row[row].eq(self.en & ~column & (self.index == row))
+        if self.transpose:
+            for col in range(self.cols):
+                m.d.sync += self.o_column[col].eq(self.en & column & (self.index == col))
+        # Row writes and column writes take the same data from the same staircase.
+        for index in range(self.elements):
+            m.d.comb += self.o_data[index].eq(delay(m, self.data[index], index + 1))
+            if self.gating:
+                live = delay(m, self.data[index] != 0, index + 1)
+                m.d.comb += self.o_live[index].eq(live)
+        return m
+
+
+class SumEdge(wiring.Component):
+    """The array's lower edge: column c waits until the last column's sum is there.
+
+    ``o_valid`` is ``valid`` of ``latency`` cycles before, the time that activations take from the
+    left edge through the array and this.
+    """
+
+    def __init__(self, *, cols: int, width: int, latency: int):
+        self.cols = cols
+        self.width = width
+        self.latency = latency
+        sums = data.ArrayLayout(signed(width), cols)
+        super().__init__({"valid": In(1), "i": In(sums), "o_valid": Out(1), "o": Out(sums)})
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.d.comb += self.o_valid.eq(delay(m, self.valid, self.latency, reset=True))
+        for col in range(self.cols):
+            m.d.comb += self.o[col].eq(delay(m, self.i[col], self.cols - 1 - col))
+        return m

@@ -1,0 +1,61 @@
+"""Golden model of the matrix product: whole, and tile by tile as the array takes it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+
+def multiply(a: Ints, b: Ints, a_zero: int = 0, b_zero: int = 0) -> Ints:
+    """Return the exact integers sum over k of (a[i, k] - a_zero) * (b[k, j] - b_zero).
+
+    a is [m, k], b is [k, n], the result [m, n]. No sum may reach 2**53.
+    """
+    left = a.astype(np.float64) - a_zero  # [m, k], exact
+    right = b.astype(np.float64) - b_zero  # [k, n], exact
+    return (left @ right).astype(np.int64)
+
+
+def wrap(values: Ints, width: int) -> Ints:
+    """Return values modulo 2**width, taken as signed."""
+    half = 1 << (width - 1)
+    return (values + half) % (1 << width) - half
+
+
+def cut(b: Ints, rows: int, cols: int) -> Ints:
+    """Return the tiles of b [k, n], padded with zeros: [nt, kt, rows, cols]."""
+    k, n = b.shape
+    kt, nt = -(-k // rows), -(-n // cols)
+    padded = np.zeros((kt * rows, nt * cols), np.int64)
+    padded[:k, :n] = b
+    return padded.reshape(kt, rows, nt, cols).transpose(2, 0, 1, 3)
+
+
+def accumulate(
+    acc: Ints,
+    a: Ints,
+    tiles: Ints,
+    *,
+    acc_addr: int = 0,
+    acc_stride: int = 0,
+    keep: NDArray[np.bool_] | None = None,
+    acc_width: int = 32,
+) -> Ints:
+    """Return the accumulators [depth, cols] after one product, tile by tile.
+
+    a is [m, k] and tiles [nt, kt, rows, cols], both without their zero points. Row i of tile column
+    nt goes to accumulator row ``acc_addr + nt * acc_stride + i``, modulo 2**acc_width. Tiles that
+    ``keep`` [nt, kt] leaves out count as zero.
+    """
+    acc = acc.copy()
+    m, k = a.shape
+    nt, kt, rows, _ = tiles.shape
+    padded = np.zeros((m, kt * rows), np.int64)
+    padded[:, :k] = a
+    for column in range(nt):
+        place = slice(acc_addr + column * acc_stride, acc_addr + column * acc_stride + m)
+        for row in range(kt):
+            if keep is None or keep[column, row]:
+                part = padded[:, row * rows : (row + 1) * rows]
+                acc[place] = wrap(acc[place] + multiply(part, tiles[column, row]), acc_width)
+    return acc

@@ -1,0 +1,127 @@
+"""Bench of ``hdl.systolic.SystolicArray``: tiles are written and used as early as is allowed.
+
+Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``; ``rate``, the
+probability of a vector and of a line of weights in each cycle, at 1 as many as the array's contract
+allows; ``latency``, that of the array.
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+from numpy.typing import NDArray
+
+from arch.config import PRESETS, Config
+from hdl.systolic import activation_layout, sum_layout, weight_layout
+from sim.matmul import multiply
+from tb.bench import pack, parameters, rng, start_clock, unpack
+
+Ints = NDArray[np.int64]
+
+
+class Schedule:
+    """Random vectors and lines of weights, by cycle, and the sums that must come of them.
+
+    Keeps the contract to the cycle: a tile's first line may come in the cycle after the last vector
+    that uses its slot, a vector in the cycle after the last line.
+    """
+
+    def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):
+        self._config = config
+        self._rng = generator
+        self._rate = rate
+        self._slots = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
+        self._used = np.full(config.weight_depth, -1)
+        self._load: tuple[int, bool, Ints] | None = None
+        self._next = 0
+        self._last = 0
+        self.vectors: list[dict[str, Any] | None] = []
+        self.lines: list[dict[str, Any] | None] = []
+        self.sums: list[Ints | None] = []
+        self.zeros: list[int] = []
+        for cycle in range(cycles):
+            self._vector(cycle)
+            self._line(cycle)
+
+    def _operands(self, *shape: int) -> Ints:
+        """Return operands over the whole range, a quarter of them zero."""
+        low = self._config.operand_min
+        high = self._config.operand_max
+        if self._config.zero_points:
+            low, high = low - high, high - low
+        values = self._rng.integers(low, high + 1, shape)
+        values[self._rng.random(shape) < 0.2] = low
+        values[self._rng.random(shape) < 0.25] = 0
+        return values
+
+    def _vector(self, cycle: int) -> None:
+        busy = None if self._load is None else self._load[0]
+        slots = [slot for slot in range(self._config.weight_depth) if slot != busy]
+        if self._rng.random() >= self._rate:
+            self.vectors.append(None)
+            self.sums.append(None)
+            self.zeros.append(0)
+            return
+        fresh = self._last in slots and self._rng.random() < 0.5
+        slot = self._last if fresh else int(self._rng.choice(slots))
+        a = self._operands(self._config.rows)
+        self._used[slot] = cycle
+        self.vectors.append({"a": a.tolist(), "slot": slot})
+        self.sums.append(multiply(a[None], self._slots[slot])[0])
+        self.zeros.append(int(np.count_nonzero(a == 0)))
+
+    def _line(self, cycle: int) -> None:
+        self.lines.append(None)
+        if self._rng.random() >= self._rate:
+            return
+        rows, cols = self._config.rows, self._config.cols
+        if self._load is None:
+            free = [s for s in range(self._config.weight_depth) if self._used[s] < cycle]
+            if not free:
+                return
+            column = self._config.b_transpose and bool(self._rng.integers(2))
+            lines = cols if column else rows
+            lines = int(self._rng.choice([1, self._rng.integers(1, lines + 1), lines, lines]))
+            tile = self._operands(lines, rows if column else cols)
+            self._load = (int(self._rng.choice(free)), column, tile)
+        slot, column, tile = self._load
+        data = tile[self._next]
+        if column:
+            self._slots[slot, :, self._next] = data
+        else:
+            self._slots[slot, self._next] = data
+        elements = weight_layout(self._config)["data"].shape.length
+        line = {"slot": slot, "index": self._next, "data": np.resize(data, elements).tolist()}
+        self.lines[-1] = line | ({"column": int(column)} if self._config.b_transpose else {})
+        self._next += 1
+        if self._next == len(tile):
+            self._load, self._next, self._last = None, 0, slot
+
+
+@cocotb.test()
+async def sums_are_exact(dut: Any) -> None:
+    """Every sum equals the golden model's, ``latency`` cycles after its vector."""
+    given = parameters()
+    config = PRESETS["small"].replace(lanes=1, **given["config"])
+    schedule = Schedule(config, rng(), given["cycles"], given["rate"])
+    latency = given["latency"]
+    layouts = {"i": activation_layout(config), "i_weights": weight_layout(config)}
+    queues = {"i": schedule.vectors, "i_weights": schedule.lines}
+    sums = sum_layout(config)
+
+    await start_clock(dut)
+    for cycle in range(given["cycles"] + latency):
+        for name, layout in layouts.items():
+            what = queues[name][cycle] if cycle < given["cycles"] else None
+            getattr(dut, f"{name}__valid").value = int(what is not None)
+            if what is not None:
+                getattr(dut, f"{name}__payload").value = pack(layout, what)
+        await FallingEdge(dut.clk)
+        expected = schedule.sums[cycle - latency] if cycle >= latency else None
+        assert int(dut.o__valid.value) == int(expected is not None), cycle
+        if expected is not None:
+            assert unpack(sums, int(dut.o__payload.value)) == expected.tolist(), cycle
+        if config.operand_gating and 2 <= cycle < given["cycles"] + 2:
+            assert int(dut.zeros.value) == schedule.zeros[cycle - 2], cycle
+        await RisingEdge(dut.clk)

@@ -1,0 +1,96 @@
+"""The systolic array: exact sums at the earliest times that its contract allows."""
+
+import re
+import tempfile
+from collections import Counter
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from arch.config import PRESETS
+from hdl.element import ProcessingElement
+from hdl.systolic import SystolicArray
+from tb.simulate import simulate
+
+ODD = {"rows": 5, "cols": 3}
+BARE = {"zero_points": False, "operand_gating": False, "b_transpose": False}
+
+
+@pytest.mark.parametrize(
+    ("simulator", "changes", "rate"),
+    [
+        ("verilator", ODD, 1.0),
+        ("verilator", ODD, 0.5),
+        ("icarus", ODD, 1.0),
+        ("icarus", {"rows": 1, "cols": 1, "weight_depth": 3}, 1.0),
+        ("icarus", {"rows": 2, "cols": 7, "weight_depth": 3}, 0.8),
+        ("icarus", {"rows": 6, "cols": 4, "weight_depth": 16}, 1.0),
+        ("icarus", {"rows": 4, "cols": 4, "weight_depth": 5, **BARE}, 1.0),
+        ("icarus", {"rows": 3, "cols": 5, "operand_width": 4, **BARE}, 0.9),
+    ],
+)
+def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float) -> None:
+    config = PRESETS["small"].replace(lanes=1, **changes)
+    array = SystolicArray(config)
+    given = {"config": changes, "cycles": 700, "rate": rate, "latency": array.latency}
+    simulate(array, bench="tb.bench_systolic", simulator=simulator, seed=1, parameters=given)
+
+
+def count_changes(operands: list[tuple[int, int]], *, gating: bool) -> Counter[str]:
+    """Return how often each register of an element changes over (activation, weight) pairs.
+
+    Slot 0 has the weight of even cycles, slot 1 that of odd ones, written a cycle ahead.
+    """
+    element = ProcessingElement(
+        weight_depth=2, width=8, sum_i_width=0, sum_o_width=16, gating=gating, transpose=False
+    )
+    sums = []
+
+    async def bench(ctx):
+        for cycle in range(len(operands) + 5):
+            weight = operands[cycle][1] if cycle < len(operands) else 0
+            a = operands[cycle - 1][0] if 1 <= cycle < len(operands) + 1 else 0
+            ctx.set(element.row_strobe_i, 1)
+            ctx.set(element.row_slot_i, cycle % 2)
+            ctx.set(element.column_data, weight)
+            ctx.set(element.a_i, a)
+            ctx.set(element.slot_i, (cycle - 1) % 2)
+            if gating:
+                ctx.set(element.column_live, weight != 0)
+                ctx.set(element.live_i, a != 0)
+            sums.append(ctx.get(element.sum_o))
+            await ctx.tick()
+
+    simulator = Simulator(element)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    with tempfile.NamedTemporaryFile("r", suffix=".vcd") as waves:
+        with simulator.write_vcd(waves.name):
+            simulator.run()
+        text = waves.read()
+    assert sums[5:] == [a * weight for a, weight in operands]
+    names = dict(re.findall(r"\$var \w+ \d+ (\S+) (\w+)", text))
+    return Counter(names[key] for key in re.findall(r"^b[01]+ (\S+)$", text, re.MULTILINE))
+
+
+def test_no_operand_register_moves_at_a_zero_operand() -> None:
+    rng = np.random.default_rng(5)
+    pairs = [(int(a), int(b)) for a, b in rng.integers(1, 127, (40, 2))]
+    dense = count_changes(pairs, gating=True)
+    zero_weights = count_changes([(a, 0) for a, _ in pairs], gating=True)
+    zero_activations = count_changes([(0, b) for _, b in pairs], gating=True)
+    ungated = count_changes([(0, b) for _, b in pairs], gating=False)
+    for register in ("left", "right", "product"):
+        # One is the initial value.
+        assert dense[register] > 30
+        assert zero_weights[register] == 1
+        assert zero_activations[register] == 1
+    assert zero_weights["a_o"] > 30
+    assert zero_activations["a_o"] == 1
+    assert ungated["right"] > 30
+
+
+def test_operands_stand_still_between_two_products() -> None:
+    changes = count_changes([(3, 5), *[(0, 7), (9, 0)] * 10, (4, 6)], gating=True)
+    assert changes["left"] == changes["right"] == 3
