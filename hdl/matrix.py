@@ -67,13 +67,9 @@ class MatrixEngine(wiring.Component):
             jobs.r_en.eq(streamer.i.ready),
             weights.freed.eq(streamer.freed),
             weights.drained.eq(streamer.idle & (jobs.level == 0)),
-            array.i_weights.valid.eq(weights.write_en),
-            array.i_weights.payload.slot.eq(weights.write_slot),
-            array.i_weights.payload.index.eq(weights.write_index),
-            array.i_weights.payload.data.eq(weights.write_data),
+            array.i_weights.valid.eq(weights.o_weights.valid),
+            array.i_weights.payload.eq(weights.o_weights.payload),
         ]
-        if config.b_transpose:
-            m.d.comb += array.i_weights.payload.column.eq(weights.write_column)
         if config.tile_skip:
             connect(m, weights.a_mask, flipped(self.a_mask))
             connect(m, weights.b_mask, flipped(self.b_mask))

@@ -88,8 +88,10 @@ class ActivationStreamer(wiring.Component):
     def _straight(self, m, job, note, run):
         """Ask for one row after the other."""
         request = self.a.request
-        row, offset = Signal(COUNT_WIDTH), Signal(self.config.sp_addr_width)
-        final, taken = Signal(), Signal()
+        row = Signal(COUNT_WIDTH)
+        offset = Signal(self.config.sp_addr_width)
+        final = Signal()
+        taken = Signal()
         m.d.comb += final.eq(row + 1 == job.m)
         with m.If(run):
             m.d.comb += [
@@ -112,10 +114,15 @@ class ActivationStreamer(wiring.Component):
         rows = self.config.rows
         m.submodules.transposer = transposer = Transposer(rows, 8)
         request = self.a.request
-        index, offset = Signal(range(rows + 1)), Signal(self.config.sp_addr_width)
-        done, left = Signal(COUNT_WIDTH), Signal(COUNT_WIDTH)  # rows of the tile
-        blocks, filling = Signal(range(3)), Signal()
-        line_last, final, taken = Signal(), Signal(), Signal()
+        index = Signal(range(rows + 1))
+        offset = Signal(self.config.sp_addr_width)
+        done = Signal(COUNT_WIDTH)
+        left = Signal(COUNT_WIDTH)
+        blocks = Signal(range(3))
+        filling = Signal()
+        line_last = Signal()
+        final = Signal()
+        taken = Signal()
         block = Signal(block_layout(self.config))
         m.d.comb += [
             left.eq(job.m - done),
@@ -161,7 +168,8 @@ class ActivationStreamer(wiring.Component):
             ready.w_data.eq(delay(m, block.as_value(), SRAM_LATENCY)),
         ]
         head = data.View(block.shape(), ready.r_data)
-        column, sending = Signal(range(rows)), Signal()
+        column = Signal(range(rows))
+        sending = Signal()
         ends = Signal()
         m.d.comb += [
             ends.eq(ready.r_rdy & (column + 1 == head.count)),

@@ -62,9 +62,12 @@ class TileWalker(wiring.Component):
         place = Signal(tile_layout(config))  # of the tile whose masks are being read
         a_row = Signal(config.sp_addr_width)
         b_column = Signal(config.sp_addr_width)
-        k_left, n_left = Signal(COUNT_WIDTH), Signal(COUNT_WIDTH)
-        walking, advance = Signal(), Signal()
-        k_last, n_last = Signal(), Signal()
+        k_left = Signal(COUNT_WIDTH)
+        n_left = Signal(COUNT_WIDTH)
+        walking = Signal()
+        advance = Signal()
+        k_last = Signal()
+        n_last = Signal()
         m.d.comb += [k_last.eq(k_left <= config.rows), n_last.eq(n_left <= config.cols)]
 
         a_step, b_k_step, b_n_step = self._steps(m, cmd)
@@ -137,7 +140,8 @@ class TileWalker(wiring.Component):
         if not self.config.tile_skip:
             return 1
         bits = DEFINITIONS[Opcode.MATMUL]
-        a_addr, b_addr = Signal.like(self.a_mask.addr), Signal.like(self.b_mask.addr)
+        a_addr = Signal.like(self.a_mask.addr)
+        b_addr = Signal.like(self.b_mask.addr)
         with m.If(self.start):
             m.d.sync += [a_addr.eq(cmd.a_mask), b_addr.eq(cmd.b_mask)]
         with m.Elif(advance):
@@ -150,9 +154,13 @@ class TileWalker(wiring.Component):
 
     def _hold(self, m, place, walking, advance, keep):
         """Hold a kept tile until it is known whether it is the last."""
-        tile, full, fresh, kept = Signal.like(place), Signal(), Signal(), Signal()
+        tile = Signal.like(place)
+        full = Signal()
+        fresh = Signal()
+        kept = Signal()
         # The tile under examination.
-        keeps, leaves = Signal(), Signal()
+        keeps = Signal()
+        leaves = Signal()
         m.d.comb += [
             keeps.eq(Mux(fresh, keep, kept)),
             advance.eq(walking & (~full | leaves)),
@@ -170,7 +178,8 @@ class TileWalker(wiring.Component):
             ]
             return
         # Behind it, a kept tile that waits for the next kept one or for the end.
-        waiting, has_waiting = Signal.like(place), Signal()
+        waiting = Signal.like(place)
+        has_waiting = Signal()
         ends = Signal()
         m.d.comb += [
             ends.eq(full & ~keeps & tile.last),

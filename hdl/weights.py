@@ -6,8 +6,10 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import SRAM_LATENCY, Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, RING_SLOTS, Engine, Opcode
+from hdl.flow import Flow
 from hdl.pipeline import delay
 from hdl.ports import MaskReadPort, ReadPort, command_layout
+from hdl.systolic import weight_layout
 from hdl.tiles import TileWalker, b_transposed, tile_layout
 
 
@@ -30,7 +32,9 @@ class WeightFetcher(wiring.Component):
     """Takes MATMUL and PRELOAD commands and hands their tiles on as their weights are in place.
 
     A tile's weights are read from ``b`` line by line, rows of B or, transposed, its columns, and
-    written into the array: into the slots of the ring in turn, or for PRELOAD into the slot named.
+    leave on ``o_weights`` without their zero point: into the slots of the ring in turn, or for
+    PRELOAD into the slot named. A tile takes as many cycles as it has rows; transposed, ``cols``
+    cycles. Its columns past the end of B become zero.
     A resident MATMUL reads nothing. ``freed`` gives a slot of the ring back. A command is taken
     when its last tile has been handed on, so the next one's weights load under its products.
     ``o`` brings a tile when the last of its lines has been asked for; activations that are asked
@@ -39,7 +43,6 @@ class WeightFetcher(wiring.Component):
 
     def __init__(self, config: Config):
         self.config = config
-        lines = max(config.rows, config.cols)
         members = {
             "i": In(stream.Signature(command_layout(Engine.MATRIX))),
             "b": Out(ReadPort(config)),
@@ -47,13 +50,8 @@ class WeightFetcher(wiring.Component):
             "freed": In(1),
             "drained": In(1),
             "busy": Out(1),
-            "write_en": Out(1),
-            "write_slot": Out(range(config.weight_depth)),
-            "write_index": Out(range(lines)),
-            "write_data": Out(data.ArrayLayout(signed(config.element_width), lines)),
+            "o_weights": Out(Flow(weight_layout(config))),
         }
-        if config.b_transpose:
-            members["write_column"] = Out(1)
         if config.tile_skip:
             members["a_mask"] = Out(MaskReadPort(config))
             members["b_mask"] = Out(MaskReadPort(config))
@@ -105,21 +103,27 @@ class WeightFetcher(wiring.Component):
 
     def _load(self, m, cmd, tiles, job, ring, loads, turn):
         """Ask for a tile's lines, then hand the tile on."""
-        config = self.config
+        config, tile = self.config, tiles.o.p
         column = b_transposed(cmd) if config.b_transpose else 0
         used = Signal(range(RING_SLOTS + 1))
         index = Signal(range(max(config.rows, config.cols) + 1))
         offset = Signal(config.sp_addr_width)
-        final, taken, handed = Signal(), Signal(), Signal()
-        count = Mux(column, tiles.o.p.n, tiles.o.p.k)
+        fill = Signal()
+        final = Signal()
+        may = Signal()
+        taken = Signal()
+        handed = Signal()
         request = self.b.request
         free = Mux(ring, used != RING_SLOTS, self.drained) | (index != 0)
         m.d.comb += [
-            final.eq(index + 1 == count),
-            request.p.eq(tiles.o.p.b_addr + offset),
+            # Columns that B lacks are written as zeros; rows that it lacks meet zeros in A.
+            fill.eq(column & (index >= tile.n)),
+            final.eq(index + 1 == Mux(column, config.cols, tile.k)),
             # The last line waits until the tile can be handed on with it.
-            request.valid.eq(tiles.o.valid & loads & free & (~final | self.o.ready)),
-            taken.eq(request.valid & request.ready),
+            may.eq(tiles.o.valid & loads & free & (~final | self.o.ready)),
+            request.p.eq(tile.b_addr + offset),
+            request.valid.eq(may & ~fill),
+            taken.eq(may & (fill | request.ready)),
             self.o.valid.eq(tiles.o.valid & Mux(loads, taken & final, 1)),
             handed.eq(self.o.valid & self.o.ready),
             tiles.o.ready.eq(handed),
@@ -131,20 +135,63 @@ class WeightFetcher(wiring.Component):
         claimed = ring & taken & (index == 0)
         m.d.sync += used.eq(used + claimed - self.freed)
 
-        # The answers come in order, each as long after its request.
-        late = [
-            delay(m, value, SRAM_LATENCY)
-            for value in (index, job.tile.slot, column, cmd.b_zero[: config.operand_width])
+        m.submodules.writer = writer = WeightWriter(config)
+        m.d.comb += [
+            writer.i.valid.eq(taken),
+            writer.i.payload.slot.eq(job.tile.slot),
+            writer.i.payload.index.eq(index),
+            writer.i.payload.count.eq(Mux(fill, 0, Mux(column, tile.k, tile.n))),
+            writer.data.eq(self.b.data),
+            self.o_weights.valid.eq(writer.o.valid),
+            self.o_weights.payload.eq(writer.o.payload),
         ]
-        width = config.operand_width
+        if config.zero_points:
+            m.d.comb += writer.i.payload.zero.eq(cmd.b_zero)
+        if config.b_transpose:
+            m.d.comb += writer.i.payload.column.eq(column)
+
+
+class WeightWriter(wiring.Component):
+    """Turns a scratchpad line into a line of weights.
+
+    ``i`` tells, in the cycle in which a line is asked for, where it goes, how many elements of it
+    count (the others become zero) and what to subtract; ``data`` brings the line ``SRAM_LATENCY``
+    cycles later, ``o`` the weights a cycle after that.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        elements = max(config.rows, config.cols)
+        note = {
+            "slot": range(config.weight_depth),
+            "index": range(elements),
+            "count": range(elements + 1),
+        }
+        if config.zero_points:
+            note["zero"] = signed(config.operand_width)
+        if config.b_transpose:
+            note["column"] = 1
+        super().__init__(
+            {
+                "i": In(Flow(data.StructLayout(note))),
+                "data": In(data.ArrayLayout(8, config.line_bytes)),
+                "o": Out(Flow(weight_layout(config))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, weights = self.config, self.o.payload
+        note = data.View(self.i.payload.shape(), delay(m, self.i.payload, SRAM_LATENCY))
         m.d.sync += [
-            self.write_en.eq(self.b.valid),
-            self.write_index.eq(late[0]),
-            self.write_slot.eq(late[1]),
+            self.o.valid.eq(delay(m, self.i.valid, SRAM_LATENCY, reset=True)),
+            weights.slot.eq(note.slot),
+            weights.index.eq(note.index),
         ]
         if config.b_transpose:
-            m.d.sync += self.write_column.eq(late[2])
-        for line in range(max(config.rows, config.cols)):
-            element = self.b.data[line][:width].as_signed()
-            zero = late[3].as_signed() if config.zero_points else 0
-            m.d.sync += self.write_data[line].eq(element - zero)
+            m.d.sync += weights.column.eq(note.column)
+        zero = note.zero if config.zero_points else 0
+        for index, weight in enumerate(weights.data):
+            element = self.data[index][: config.operand_width].as_signed()
+            m.d.sync += weight.eq(Mux(note.count > index, element - zero, 0))
+        return m
