@@ -6,12 +6,11 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
+from arch.polynomial import MANTISSA_WIDTH
 from hdl.pipeline import delay
 from hdl.row_queue import RowQueue
-from hdl.row_statistics import EPS_WIDTH, MANTISSA_WIDTH, VALUE_FRACTION, RowStatistics
-
-MAX_ROW = 1 << 12
-"""Longest row that any unit can normalize (elements)."""
+from hdl.row_statistics import RowStatistics
 
 
 def input_layout(lanes: int) -> data.StructLayout:
@@ -111,8 +110,8 @@ class AddNormUnit(wiring.Component):
     def __init__(self, *, lanes: int, max_row: int):
         if lanes < 1:
             raise ValueError(f"Norm lanes must be a positive integer, not {lanes!r}")
-        if not 1 <= max_row <= MAX_ROW:
-            raise ValueError(f"Norm max_row must be from 1 to {MAX_ROW}, not {max_row!r}")
+        if not 1 <= max_row <= MAX_NORM_ROW:
+            raise ValueError(f"Norm max_row must be from 1 to {MAX_NORM_ROW}, not {max_row!r}")
         self.lanes = lanes
         self.max_row = max_row
         self._statistics = RowStatistics(lanes=lanes, max_row=max_row)

@@ -8,17 +8,13 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from arch.norm import EPS_WIDTH, VALUE_FRACTION
+from arch.polynomial import MANTISSA_WIDTH
 from hdl.pipeline import delay
 from hdl.reciprocal import ReciprocalSqrt
 
-EPS_WIDTH = 56
-"""Width of the added variance (bits)."""
-MANTISSA_WIDTH = 17
-"""Width of an inverse root's mantissa (bits)."""
 CHUNK_WIDTH = 17
 """Width of an unsigned factor that an 18x18-bit multiplier takes (bits)."""
-VALUE_FRACTION = 16
-"""Fraction bits of a normalized value (bits)."""
 
 
 class RowStatistics(wiring.Component):

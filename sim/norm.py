@@ -5,15 +5,10 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
 from sim.reciprocal import rsqrt
 from sim.requantize import quantize_multiplier, saturate16
 
-VALUE_FRACTION = 16
-"""Fraction bits of a normalized value (bits)."""
-EPS_WIDTH = 56
-"""Width of the added variance (bits)."""
-MAX_ROW = 1 << 12
-"""Longest row (elements)."""
 MAX_BIAS = (1 << 31) - (1 << 23)
 """Largest bias that no normalized value, at most 64 in size, makes wrap at 32 bits."""
 
@@ -33,8 +28,8 @@ def normalize(
     """
     s = np.asarray(x, dtype=np.int64)
     n = s.shape[-1]
-    if n > MAX_ROW:
-        raise ValueError(f"Normalized row must have at most {MAX_ROW} elements, not {n}")
+    if n > MAX_NORM_ROW:
+        raise ValueError(f"Normalized row must have at most {MAX_NORM_ROW} elements, not {n}")
     if not 0 <= eps < 1 << EPS_WIDTH:
         raise ValueError(f"Added variance must be from 0 to 2**{EPS_WIDTH} - 1, not {eps}")
     if r is not None:

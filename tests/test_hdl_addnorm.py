@@ -51,6 +51,7 @@ def run_case(unit, x, *, rms, eps, o_ready=lambda cycle: True):
         ctx.set(unit.o_sum.ready, 1)
         cycle = 0
         while len(given) < len(padded):
+            assert cycle < 1000, "beats are lost"
             sent = len(taken)
             ctx.set(unit.i.valid, sent < len(padded))
             if sent < len(padded):
