@@ -68,6 +68,11 @@ class CompiledModel:
         return self.quantized.macs
 
     @property
+    def memory_bytes(self) -> int:
+        """External memory that the model takes (bytes)."""
+        return max(len(self.image), self.output_addr + self.output_count)
+
+    @property
     def input_addr(self) -> int:
         """External byte address of the input."""
         return self.input_piece.addr

@@ -1,0 +1,29 @@
+"""Machines by the simulator's name."""
+
+from arch.config import Config
+from generators.gemm_bench import Machine
+from sim.interpreter import Interpreter
+from tb.machine import IcarusMachine, VerilatorMachine
+
+SIMULATORS = ("verilator", "icarus", "golden")
+"""The circuit under two simulators, and the golden machine."""
+
+
+def make_machine(config: Config, simulator: str, memory_bytes: int = 1 << 20) -> Machine:
+    """Return a machine whose external memory has at least so many bytes.
+
+    Raises :class:`ValueError` where the simulator is unknown or cannot run here.
+    """
+    if simulator not in SIMULATORS:
+        raise ValueError(f"Unknown simulator {simulator!r}; known are {', '.join(SIMULATORS)}")
+    size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()
+    if size > 1 << config.mem_addr_width:
+        raise ValueError(
+            f"External memory of {memory_bytes} bytes needs more than mem_addr_width = "
+            f"{config.mem_addr_width} bits of address"
+        )
+    if simulator == "golden":
+        return Interpreter(config)
+    if simulator == "icarus":
+        return IcarusMachine(config, memory_bytes=size)
+    return VerilatorMachine(config, memory_bytes=size)
