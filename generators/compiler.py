@@ -13,7 +13,7 @@ from generators.description import ModelDescription
 from generators.draft import Node, Repeat, Written, arrange, flatten
 from generators.graph import QuantizedModel
 from generators.image import Bytes, Piece
-from generators.loops import lines, with_barriers, words
+from generators.loops import least_words, lines, with_barriers, words
 from generators.lower import Limits, Lowered, lower
 from generators.quantize import quantize_model
 from generators.weights import Weights
@@ -131,17 +131,23 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
     """
     refusals = []
     for loop_layers, loop_heads, loop_parts in ATTEMPTS:
+        barriers = loop_layers or loop_heads or loop_parts
         blob = config.bank_bytes
         while blob >= min(SMALLEST_BLOB, config.bank_bytes):
-            barriers = loop_layers or loop_heads or loop_parts
             limits = Limits(blob, loop_heads, loop_parts, barriers, options.skip_zero_tiles)
             lowered = lower(quantized, config, limits)
             found = _place(quantized, lowered, config, loop_layers)
             if isinstance(found, CompiledModel):
                 return found
             refusals.append(found)
+            if found.stage == _TOO_LONG:
+                # Smaller loads would make the program longer still.
+                break
             blob //= 2
     raise ValueError(_best(refusals).text)
+
+
+_TOO_VARIED, _TOO_LARGE, _TOO_LONG = range(3)
 
 
 @dataclass(frozen=True)
@@ -167,6 +173,9 @@ def _place(
     longest = max(len(section) for section in lowered.layers) - 1
     for ahead in sorted({min(distance, longest) for distance in (4, 2, 1, 0)}, reverse=True):
         nodes = _nodes(lowered, ahead, loop_layers)
+        least = least_words(nodes)
+        if least > config.program_depth:
+            return _too_long(name, least, config)
         drafts = list(flatten(nodes))
         used = uses(drafts)
         addresses = allocate(used, lowered.sizes, config)
@@ -178,19 +187,15 @@ def _place(
                 f"{lowered.sizes[largest]} bytes in one bank, but scratchpad_bytes is "
                 f"{config.scratchpad_bytes} in banks of {config.bank_bytes}"
             )
-            refusals.append(_Refusal(0, needed, text))
+            refusals.append(_Refusal(_TOO_LARGE, needed, text))
             continue
         program = lines(nodes, addresses, config)
         made = None if program is None else words(program, config)
         if made is None:
             text = f"The loops of model {name} differ in more than the registers can hold"
-            return _Refusal(-1, 0, text)
+            return _Refusal(_TOO_VARIED, 0, text)
         if len(made) > config.program_depth:
-            text = (
-                f"Model {name} needs a program of {len(made)} words, but program_depth is "
-                f"{config.program_depth}"
-            )
-            return _Refusal(1, len(made), text)
+            return _too_long(name, len(made), config)
         written = [draft.written for draft in drafts if draft.written is not None]
         vector = [d for d in drafts if DEFINITIONS[d.opcode].engine == Engine.VECTOR]
         assert len(written) == len(vector)
@@ -205,6 +210,14 @@ def _place(
             sum(isinstance(node, Repeat) for node in nodes),
         )
     return _best(refusals)
+
+
+def _too_long(name: str, least: int, config: Config) -> _Refusal:
+    text = (
+        f"Model {name} needs a program of at least {least} words, but program_depth is "
+        f"{config.program_depth}"
+    )
+    return _Refusal(_TOO_LONG, least, text)
 
 
 def _nodes(lowered: Lowered, ahead: int, loop_layers: bool) -> list[Node]:

@@ -49,6 +49,18 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
     return found
 
 
+def least_words(nodes: Sequence[Node]) -> int:
+    """Return the words of a program without those that its loops' registers need."""
+    total = 0
+    for node in nodes:
+        if isinstance(node, Draft):
+            total += DEFINITIONS[node.opcode].words
+        else:
+            ends = DEFINITIONS[Opcode.LOOP].words + DEFINITIONS[Opcode.ENDLOOP].words
+            total += ends + least_words(node.iterations[0])
+    return total
+
+
 @dataclass
 class Line:
     """An instruction of all iterations of the loops around it."""
