@@ -7,20 +7,26 @@ one class with the same parameters are converted once: what a component elaborat
 nothing else.
 """
 
+import gc
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from amaranth.back import rtlil
-from amaranth.hdl import ClockDomain, ClockSignal, Instance, ResetSignal, Value
+from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Value
 
 # Amaranth has no public way to look into an elaborated design; pyproject.toml pins its version.
 from amaranth.hdl._ir import Fragment, PortDirection
+from amaranth.hdl._mem import MemoryInstance
 from amaranth.hdl._xfrm import DomainCollector
 from amaranth.lib.wiring import Component, In
 
 from arch.config import Config
+from generators.prune import prune
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ class ModuleSource:
 
 
 _PLACEHOLDER = "celosia_module"
+_MEMBERS: WeakKeyDictionary[Component, Any] = WeakKeyDictionary()
 _PART = re.compile(rf"\\{_PLACEHOLDER}\.\S+")
 _NOISE = re.compile(r"^ *attribute \\(generator|top) .*\n", re.MULTILINE)
 
@@ -77,8 +84,14 @@ class Hierarchy:
         self._uses: dict[int, Counter[int]] = {}
         self._domains: dict[int, set[str]] = {}
         self._signal_names: list[tuple[Any, str]] = []
-        fragment = Fragment.get(component, None)
+        self._known: dict[Any, set[str]] = {}
+        self._repeated: dict[int, tuple[Any, Component]] = {}
         self._can_split = True
+        with _no_collection():
+            self._build(component, name)
+
+    def _build(self, component: Component, name: str) -> None:
+        fragment = self._elaborate(component)
         self._survey(fragment)
         self._total = self._uses[id(fragment)]
         try:
@@ -89,8 +102,38 @@ class Hierarchy:
                 signal.name = own
         self.modules.append(ModuleSource(name, _ports(component), text, [component]))
 
+    def _elaborate(self, component: Component) -> Any:
+        """Return a component's fragment, in which repeated components are already instances."""
+        component._MustUse__used = True
+        made = component.elaborate(None)
+        if isinstance(made, Module):
+            for name, (part, location) in made._named_submodules.items():
+                made._named_submodules[name] = (self._part(part), location)
+            parts = [(self._part(part), location) for part, location in made._anon_submodules]
+            made._anon_submodules[:] = parts
+        fragment = Fragment.get(made, None)
+        fragment.origins = (component, *(fragment.origins or ()))
+        return fragment
+
+    def _part(self, part: Any) -> Any:
+        if not isinstance(part, Component):
+            return part
+        key = _key(part)
+        if key is not None and key in self._known:
+            part._MustUse__used = True
+            instance = Instance("", **_connections(part, self._known[key]))
+            self._repeated[id(instance)] = (key, part)
+            return instance
+        fragment = self._elaborate(part)
+        self._survey(fragment)
+        if key is not None:
+            self._known[key] = self._domains[id(fragment)]
+        return fragment
+
     def _survey(self, fragment: Any) -> None:
         """Count, for a fragment and what is below, the fragments that use each signal."""
+        if id(fragment) in self._uses:
+            return
         own = _Collector(fragment)
         uses = Counter(own.signals.keys())
         domains = set(own.used_domains)
@@ -107,13 +150,27 @@ class Hierarchy:
     def _split(self, fragment: Any) -> None:
         """Replace the components below a fragment by instances of their modules."""
         for index, (child, name, location) in enumerate(fragment.subfragments):
-            self._split(child)
-            component = _component(child)
-            if component is not None and self._is_closed(child, component):
-                instance = self._instance(child, component)
-                if instance is not None:
-                    fragment.subfragments[index] = (instance, name, location)
-                    self._rename_ports(component, name or f"part_{index}")
+            if id(child) in self._repeated:
+                key, component = self._repeated[id(child)]
+                module = self._by_key.get(key)
+                if module is None:
+                    # Its first occurrence has become a part of what surrounds it.
+                    fragment.subfragments[index] = (self._elaborate(component), name, location)
+                    continue
+                child.type = module.name
+            else:
+                self._split(child)
+                component = _component(child)
+                if component is None or not self._is_closed(child, component):
+                    continue
+                module = self._module(child, component)
+                if module is None:
+                    continue
+                connections = _connections(component, self._domains[id(child)])
+                instance = Instance(module.name, **connections)
+                fragment.subfragments[index] = (instance, name, location)
+            module.components.append(component)
+            self._rename_ports(component, name or f"part_{index}")
 
     def _rename_ports(self, component: Component, instance: str) -> None:
         """Let what surrounds an instance know its ports by the instance's name."""
@@ -129,23 +186,6 @@ class Hierarchy:
             for key, count in self._uses[id(fragment)].items()
         )
 
-    def _instance(self, fragment: Any, component: Component) -> Any:
-        key = _key(component, self._domains[id(fragment)])
-        module = self._by_key.get(key) or self._module(fragment, component)
-        if module is None:
-            return None
-        if key is not None:
-            self._by_key[key] = module
-        module.components.append(component)
-        connections: dict[str, Any] = {}
-        for domain in sorted(self._domains[id(fragment)]):
-            clock = ClockDomain(domain)
-            connections[f"i_{clock.clk.name}"] = ClockSignal(domain)
-            connections[f"i_{clock.rst.name}"] = ResetSignal(domain, allow_reset_less=True)
-        for port, is_input, value in _members(component):
-            connections[f"{'i' if is_input else 'o'}_{port}"] = value
-        return Instance(module.name, **connections)
-
     def _module(self, fragment: Any, component: Component) -> ModuleSource | None:
         text = self._convert(fragment, component)
         if f"module \\{_PLACEHOLDER}\n" not in text:
@@ -159,6 +199,9 @@ class Hierarchy:
             module = ModuleSource(name, _ports(component), text.replace(_PLACEHOLDER, name))
             self._by_text[kind, text] = module
             self.modules.append(module)
+        key = _key(component)
+        if key is not None:
+            self._by_key[key] = module
         return module
 
     def _convert(self, fragment: Any, component: Component) -> str:
@@ -171,11 +214,45 @@ class Hierarchy:
         for name, is_input, value in _members(component):
             direction = PortDirection.Input if is_input else PortDirection.Output
             ports[name] = (value, direction)
-        text, _ = rtlil.convert_fragment(fragment, ports, _PLACEHOLDER, emit_src=False)
-        return _PART.sub(lambda match: match[0].replace(".", "_"), _NOISE.sub("", str(text)))
+        with _short_contents(fragment):
+            text, _ = rtlil.convert_fragment(fragment, ports, _PLACEHOLDER, emit_src=False)
+        text = _PART.sub(lambda match: match[0].replace(".", "_"), _NOISE.sub("", str(text)))
+        return prune(text)
 
 
-def _key(component: Component, domains: set[str]) -> Any:
+@contextmanager
+def _short_contents(fragment: Any) -> Iterator[None]:
+    """Let memories that start as zeros have no initial words: large ones take seconds."""
+    contents = []
+    work = [fragment]
+    while work:
+        part = work.pop()
+        work += [child for child, _, _ in part.subfragments]
+        if isinstance(part, MemoryInstance):
+            initial = part._data._init
+            if not any(initial._raw):
+                contents.append((initial, initial._raw))
+                initial._raw = []
+    try:
+        yield
+    finally:
+        for initial, words in contents:
+            initial._raw = words
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Hold Python's garbage collector still: it would search millions of live objects in vain."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _key(component: Component) -> Any:
     """Return what a component's module depends on, or nothing where that cannot be told."""
     ports = set(component.signature.members)
     values = {
@@ -185,7 +262,19 @@ def _key(component: Component, domains: set[str]) -> Any:
     }
     if not all(_is_plain(value) for value in values.values()):
         return None
-    return type(component), tuple(sorted(values.items())), _ports(component), tuple(sorted(domains))
+    return type(component), tuple(sorted(values.items())), _ports(component)
+
+
+def _connections(component: Component, domains: set[str]) -> dict[str, Any]:
+    """Return the arguments of an instance of a component: each port with its signal."""
+    connections: dict[str, Any] = {}
+    for domain in sorted(domains):
+        clock = ClockDomain(domain)
+        connections[f"i_{clock.clk.name}"] = ClockSignal(domain)
+        connections[f"i_{clock.rst.name}"] = ResetSignal(domain, allow_reset_less=True)
+    for port, is_input, value in _members(component):
+        connections[f"{'i' if is_input else 'o'}_{port}"] = value
+    return connections
 
 
 def _is_plain(value: Any) -> bool:
@@ -203,11 +292,17 @@ def _component(fragment: Any) -> Component | None:
 
 def _members(component: Component) -> list[tuple[str, bool, Value]]:
     """Return name, direction and signal of each port that has a width."""
+    members = _MEMBERS.get(component)
+    return _flatten(component) if members is None else members
+
+
+def _flatten(component: Component) -> list[tuple[str, bool, Value]]:
     members = []
     for path, member, value in component.signature.flatten(component):
         signal = Value.cast(value)
         if len(signal) > 0:
             members.append(("__".join(map(str, path)), member.flow == In, signal))
+    _MEMBERS[component] = members
     return members
 
 

@@ -16,7 +16,6 @@ _SCRIPT = """\
 read_rtlil <<rtlil
 {rtlil}
 rtlil
-opt_clean -purge
 proc -nomux -norom
 memory_collect
 attrmap -remove src -remove amaranth.hierarchy -remove amaranth.decoding
@@ -41,8 +40,14 @@ _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+)  = 0;\n", re.MULTI
 _ESCAPED = re.compile(r"\\(\S+) ")
 _PORT = re.compile(r"^  (input|output) (\[\d+:0\] )?(\w+|\\\w+ );\n", re.MULTILINE)
 _ENTRIES = re.compile(r"(?:^    \S+\[\d+\] = [^;]+;\n){4,}", re.MULTILINE)
+_MEMORY = re.compile(
+    r"^  reg (\[\d+:0\] )?(\w+) \[(\d+):0\];\n(?!  initial begin\n    \2\[)", re.MULTILINE
+)
 _ENTRY = re.compile(r"^    (\S+)\[(\d+)\] = ([^;]+);\n", re.MULTILINE)
 _TEMPORARY = re.compile(r"^  (wire|reg) (\[\d+:0\] )?(_\d+);\n", re.MULTILINE)
+# A process for some bits of a port that are constant depends on nothing and would never run.
+_CONSTANT = re.compile(r"^  always @\*\n    (\S+ = \d+'\w+;)\n", re.MULTILINE)
+_STARTED = r"  always @* begin\n    if (_start) begin end\n    \1\n  end\n"
 _REGISTER = re.compile(r"^  always @\(posedge \w+\)\n    (\w+) <= (_\d+);\n", re.MULTILINE)
 
 
@@ -120,9 +125,11 @@ class _Module:
                 initial.append(f"  initial {port}{storage[2]};\n")
             self._ports[port] = f"{match[1]:6} {storage[1]:4} {width}{port}"
         body = _gather_temporaries(body)
-        body, loops = _ENTRIES.subn(lambda match: _loops(match[0]), body)
-        counter = "  integer _entry;\n" if loops else ""
-        self._body = (_START if starters else "") + counter + "".join(initial) + body
+        body = _MEMORY.sub(_zeros, body)
+        body = _ENTRIES.sub(lambda match: _loops(match[0]), body)
+        counter = "  integer _entry;\n" if "_entry = " in body else ""
+        body, constants = _CONSTANT.subn(_STARTED, body)
+        self._body = (_START if starters or constants else "") + counter + "".join(initial) + body
 
     def _plain_names(self, body: str) -> str:
         """Replace escaped names by plain ones, and name a register's next value after it."""
@@ -173,6 +180,13 @@ def _gather_temporaries(body: str) -> str:
         declaration = f"{kind} {width}{', '.join(names)};"
         lines += textwrap.wrap(declaration, 97, initial_indent="  ", subsequent_indent="    ")
     return "".join(f"{line}\n" for line in lines) + _TEMPORARY.sub("", body)
+
+
+def _zeros(memory: re.Match[str]) -> str:
+    """Initialize a memory that has no initial contents to zeros."""
+    name, last = memory[2], memory[3]
+    loop = f"for (_entry = 0; _entry <= {last}; _entry = _entry + 1) {name}[_entry] = 0;"
+    return f"{memory[0]}  initial {loop}\n"
 
 
 def _loops(entries: str) -> str:
