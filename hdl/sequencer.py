@@ -1,7 +1,7 @@
 """Fetches a program's words, runs its loops, resolves its operands."""
 
-from amaranth.hdl import Array, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import data, enum, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
@@ -9,24 +9,66 @@ from arch.isa import (
     COUNT_WIDTH,
     DEFINITIONS,
     IMMEDIATE_WIDTH,
-    LOOP_LEVELS,
     MAX_WORDS,
     REGISTERS,
     WORD_WIDTH,
+    Engine,
     Opcode,
 )
+from hdl.loops import Loops
 from hdl.ports import WORD
 from hdl.ram import Ram
+
+
+class Action(enum.Enum, shape=unsigned(3)):
+    """What a word makes the sequencer do."""
+
+    NOTHING = 0
+    SEND = 1
+    SELECT = 2
+    SET = 3
+    LOOP = 4
+    ENDLOOP = 5
+    HALT = 6
+    REFUSE = 7
+
+
+_HEADER_ACTIONS = {
+    Opcode.HALT: Action.HALT,
+    Opcode.LOOP: Action.NOTHING,
+    Opcode.ENDLOOP: Action.ENDLOOP,
+    Opcode.SET: Action.NOTHING,
+}
+
+_OPERAND_ACTIONS = {
+    Opcode.LOOP: [Action.LOOP],
+    Opcode.SET: [Action.SELECT, Action.SET],
+}
+
+
+class _Decoded(data.Struct):
+    """A word's place in its instruction and what it does."""
+
+    engine: Engine
+    first: 1
+    last: 1
+    action: Action
 
 
 class Sequencer(wiring.Component):
     """Sends the words of engine instructions to ``o``, one a cycle, and runs the others itself.
 
     ``start`` begins at word ``pc``; ``busy`` is 1 until HALT, which waits for ``idle``. Headers go
-    out as they are; operands as immediate plus register, in the low 28 bits. A control
-    instruction takes one cycle a word. A word that is no instruction, or a loop nested deeper
-    than LOOP_LEVELS, stops the run with ``error``, which holds until the next start. The program
-    and the registers are written through ``program`` and ``register`` while nothing runs.
+    out as they are; operands as immediate plus register, in the low 28 bits. There are two stages,
+    so that no memory and no adder share a cycle: a word is decoded while the register of an
+    operand is read, then it acts. A control instruction takes one cycle a word, and one more where
+    a loop goes back to its start.
+
+    A word that is no instruction of this configuration, a loop nested deeper than LOOP_LEVELS or
+    of a count that is not 1 to 65,535, an ENDLOOP without LOOP, and a SET of a register other than
+    1 to 15 stop the run with ``error``, which holds until the next start. The program and the
+    registers are written through ``program`` and ``register`` while nothing runs; a register
+    holds its value from run to run.
     """
 
     def __init__(self, config: Config):
@@ -52,95 +94,125 @@ class Sequencer(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         m.submodules.program = program = Ram(WORD_WIDTH, self.config.program_depth)
+        m.submodules.registers = registers = Ram(IMMEDIATE_WIDTH, REGISTERS)
+        m.submodules.loops = loops = Loops(len(self.pc))
+        starting, advance = Signal(), Signal()
+        m.d.comb += starting.eq(self.start & ~self.busy)
+
+        # Fetch: pc is the address of the word that the memory shows.
+        pc = Signal.like(self.pc)
+        again = Signal()
         m.d.comb += [
             program.write_en.eq(self.program_en),
             program.write_addr.eq(self.program_addr),
             program.write_data.eq(self.program_data),
-            program.read_en.eq(1),
+            program.read_en.eq(advance | ~self.busy),
+            program.read_addr.eq(Mux(self.busy, Mux(again, loops.start, pc + 1), self.pc)),
         ]
-        word = program.read_data
-        pc, following = Signal.like(self.pc), Signal.like(self.pc)
-        step, jump = Signal(), Signal()
-        target = Signal.like(self.pc)
-        m.d.comb += [
-            following.eq(Mux(step, Mux(jump, target, pc + 1), pc)),
-            program.read_addr.eq(Mux(self.busy, following, self.pc)),
-        ]
-        m.d.sync += pc.eq(program.read_addr)
+        with m.If(program.read_en):
+            m.d.sync += pc.eq(program.read_addr)
 
-        # A header says how many operands follow.
-        opcode, left = Signal(Opcode), Signal(range(MAX_WORDS))
-        header = Signal()
-        current = Signal(Opcode)
-        operands, on_engine, known = Signal(range(MAX_WORDS)), Signal(), Signal()
-        m.d.comb += [header.eq(left == 0), current.eq(Mux(header, word[:5], opcode))]
-        with m.Switch(current):
-            for definition in DEFINITIONS.values():
-                with m.Case(definition.opcode):
-                    m.d.comb += [
-                        known.eq(1),
-                        operands.eq(len(definition.operands)),
-                        on_engine.eq(definition.engine is not None),
-                    ]
-                    if definition.engine is not None:
-                        m.d.comb += self.o.p.engine.eq(definition.engine)
+        # First stage.
+        decoded = self._decode(m, program.read_data, starting, advance & ~again)
+        now = Signal(_Decoded)
+        word = Signal(WORD_WIDTH)
+        with m.If(advance):
+            m.d.sync += [now.eq(decoded), word.eq(program.read_data)]
+            with m.If(again):
+                m.d.sync += now.action.eq(Action.NOTHING)
 
-        registers = Array(Signal(IMMEDIATE_WIDTH, name=f"r{number}") for number in range(REGISTERS))
+        # Second stage.
         value = Signal(IMMEDIATE_WIDTH)
         m.d.comb += [
-            value.eq(word[:IMMEDIATE_WIDTH] + registers[word[IMMEDIATE_WIDTH:]]),
-            self.o.p.first.eq(header),
-            self.o.p.last.eq(Mux(header, operands == 0, left == 1)),
-            self.o.p.word.eq(Mux(header, word, value)),
-            self.o.valid.eq(self.busy & known & on_engine),
-            step.eq(self.busy & known & Mux(on_engine, self.o.ready, 1)),
+            registers.read_en.eq(advance),
+            registers.read_addr.eq(program.read_data[IMMEDIATE_WIDTH:]),
+            value.eq(word[:IMMEDIATE_WIDTH] + registers.read_data),
+            self.o.p.engine.eq(now.engine),
+            self.o.p.first.eq(now.first),
+            self.o.p.last.eq(now.last),
+            self.o.p.word.eq(Mux(now.first, word, value)),
+            self.o.valid.eq(self.busy & (now.action == Action.SEND)),
+            loops.clear.eq(starting),
+            loops.pc.eq(pc),
+            loops.count.eq(value),
+            again.eq(loops.turn & loops.again),
         ]
-        with m.If(step):
-            m.d.sync += [opcode.eq(current), left.eq(Mux(header, operands, left - 1))]
-        self._control(m, current, header, left, step, value, registers, jump, target, pc)
-
-        with m.If(self.register_en & (self.register_index != 0)):
-            m.d.sync += registers[self.register_index].eq(self.register_data)
-        with m.If(self.busy & header & ~known):
+        refused = self._act(m, now.action, value, registers, loops, advance)
+        with m.If(refused):
             m.d.sync += [self.busy.eq(0), self.error.eq(1)]
-        with m.If(self.start & ~self.busy):
-            m.d.sync += [self.busy.eq(1), self.error.eq(0), left.eq(0)]
+        with m.If(starting):
+            m.d.sync += [self.busy.eq(1), self.error.eq(0), now.action.eq(Action.NOTHING)]
         return m
 
-    def _control(self, m, current, header, left, step, value, registers, jump, target, pc):
-        """Run LOOP, ENDLOOP, SET and HALT."""
-        body = Array(Signal.like(pc, name=f"body_{level}") for level in range(LOOP_LEVELS))
-        count = Array(Signal(COUNT_WIDTH, name=f"count_{level}") for level in range(LOOP_LEVELS))
-        depth = Signal(range(LOOP_LEVELS + 1))
-        inner = Signal(range(LOOP_LEVELS))
-        register = Signal(range(REGISTERS))
-        m.d.comb += [inner.eq(depth - 1), target.eq(body[inner])]
-        with m.Switch(current):
-            with m.Case(Opcode.HALT):
-                m.d.comb += step.eq(0)
-                with m.If(self.busy & self.idle):
-                    m.d.sync += self.busy.eq(0)
-            with m.Case(Opcode.LOOP), m.If(self.busy & ~header):
-                with m.If(depth == LOOP_LEVELS):
-                    m.d.sync += [self.busy.eq(0), self.error.eq(1)]
-                with m.Else():
-                    m.d.sync += [
-                        body[depth].eq(pc + 1),
-                        count[depth].eq(value),
-                        depth.eq(depth + 1),
-                    ]
-            with m.Case(Opcode.ENDLOOP), m.If(self.busy):
-                with m.If(depth == 0):
-                    m.d.sync += [self.busy.eq(0), self.error.eq(1)]
-                with m.Elif(count[inner] == 1):
-                    m.d.sync += depth.eq(depth - 1)
-                with m.Else():
-                    m.d.comb += jump.eq(1)
-                    m.d.sync += count[inner].eq(count[inner] - 1)
-            with m.Case(Opcode.SET), m.If(self.busy & ~header):
-                with m.If(left == 2):
-                    m.d.sync += register.eq(value)
-                with m.Elif(register != 0):
-                    m.d.sync += registers[register].eq(value)
-        with m.If(self.start & ~self.busy):
-            m.d.sync += depth.eq(0)
+    def _decode(self, m: Module, word, starting: Signal, advance: Signal) -> Signal:
+        """Return what a word is: a header, or the next operand of the header before it."""
+        decoded, current = Signal(_Decoded), Signal(_Decoded)
+        operands, left = Signal(range(MAX_WORDS)), Signal(range(MAX_WORDS))
+        opcode = Signal(Opcode)
+        m.d.comb += decoded.eq(current)
+        with m.If(left == 0):
+            m.d.comb += [decoded.first.eq(1), decoded.action.eq(Action.REFUSE)]
+            with m.Switch(word[:5]):
+                for definition in DEFINITIONS.values():
+                    if definition.unit is not None and not getattr(self.config, definition.unit):
+                        continue
+                    with m.Case(definition.opcode):
+                        action = _HEADER_ACTIONS.get(definition.opcode, Action.SEND)
+                        m.d.comb += [
+                            operands.eq(len(definition.operands)),
+                            decoded.action.eq(action),
+                            decoded.last.eq(not definition.operands),
+                        ]
+                        if definition.engine is not None:
+                            m.d.comb += decoded.engine.eq(definition.engine)
+        with m.Else():
+            m.d.comb += [decoded.first.eq(0), decoded.last.eq(left == 1)]
+            with m.Switch(opcode):
+                for control, actions in _OPERAND_ACTIONS.items():
+                    with m.Case(control), m.Switch(left):
+                        for before, action in enumerate(reversed(actions), start=1):
+                            with m.Case(before):
+                                m.d.comb += decoded.action.eq(action)
+        with m.If(advance):
+            m.d.sync += left.eq(Mux(left == 0, operands, left - 1))
+            with m.If(left == 0):
+                m.d.sync += [current.eq(decoded), opcode.eq(word[:5])]
+        with m.If(starting):
+            m.d.sync += left.eq(0)
+        return decoded
+
+    def _act(self, m: Module, action, value, registers: Ram, loops: Loops, advance: Signal):
+        """Run a control word, or wait until the word is sent; return whether it is refused."""
+        refused = Signal()
+        selected = Signal(range(REGISTERS))
+        m.d.comb += [
+            advance.eq(self.busy),
+            registers.write_en.eq(self.register_en & (self.register_index != 0)),
+            registers.write_addr.eq(self.register_index),
+            registers.write_data.eq(self.register_data),
+        ]
+        with m.If(self.busy), m.Switch(action):
+            with m.Case(Action.SEND):
+                m.d.comb += advance.eq(self.o.ready)
+            with m.Case(Action.SELECT):
+                m.d.sync += selected.eq(value)
+                m.d.comb += refused.eq((value == 0) | value[len(selected) :].any())
+            with m.Case(Action.SET):
+                m.d.comb += [
+                    registers.write_en.eq(1),
+                    registers.write_addr.eq(selected),
+                    registers.write_data.eq(value),
+                ]
+            with m.Case(Action.LOOP):
+                m.d.comb += [
+                    loops.enter.eq(~refused),
+                    refused.eq(loops.full | (value == 0) | value[COUNT_WIDTH:].any()),
+                ]
+            with m.Case(Action.ENDLOOP):
+                m.d.comb += [loops.turn.eq(~loops.empty), refused.eq(loops.empty)]
+            with m.Case(Action.HALT):
+                m.d.comb += advance.eq(0)
+                m.d.sync += self.busy.eq(~self.idle)
+            with m.Case(Action.REFUSE):
+                m.d.comb += refused.eq(1)
+        return refused

@@ -1,0 +1,59 @@
+"""The nest of hardware loops."""
+
+from itertools import pairwise
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.isa import COUNT_WIDTH, LOOP_LEVELS
+
+
+class Loops(wiring.Component):
+    """Remembers where up to ``LOOP_LEVELS`` nested loops begin and how often each still runs.
+
+    ``enter`` opens a loop at word ``pc`` that runs ``count`` times, at least once; ``turn`` is the
+    end of the innermost body. ``again`` tells, combinationally, that the body runs once more, from
+    ``start``; otherwise ``turn`` closes the loop. ``full`` and ``empty`` tell that no loop can be
+    opened or turned. ``clear`` closes all.
+    """
+
+    def __init__(self, addr_width: int):
+        self.addr_width = addr_width
+        super().__init__(
+            {
+                "clear": In(1),
+                "enter": In(1),
+                "turn": In(1),
+                "pc": In(addr_width),
+                "count": In(COUNT_WIDTH),
+                "start": Out(addr_width),
+                "again": Out(1),
+                "full": Out(1),
+                "empty": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        layout = data.StructLayout({"start": self.addr_width, "left": COUNT_WIDTH, "used": 1})
+        # The innermost loop comes first, the others move up and down behind it.
+        loops = [Signal(layout, name=f"loop_{level}") for level in range(LOOP_LEVELS)]
+        inner = loops[0]
+        m.d.comb += [
+            self.start.eq(inner.start),
+            self.again.eq(inner.left != 1),
+            self.full.eq(loops[-1].used),
+            self.empty.eq(~inner.used),
+        ]
+        with m.If(self.enter):
+            m.d.sync += [here.eq(above) for above, here in pairwise(loops)]
+            m.d.sync += [inner.start.eq(self.pc), inner.left.eq(self.count), inner.used.eq(1)]
+        with m.Elif(self.turn & self.again):
+            m.d.sync += inner.left.eq(inner.left - 1)
+        with m.Elif(self.turn):
+            m.d.sync += [here.eq(below) for here, below in pairwise(loops)]
+            m.d.sync += loops[-1].used.eq(0)
+        with m.If(self.clear):
+            m.d.sync += [loop.used.eq(0) for loop in loops]
+        return m

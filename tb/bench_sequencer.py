@@ -1,0 +1,228 @@
+"""Bench of the sequencer: random programs against their sequential meaning.
+
+Parameters: ``config`` (fields that differ from the preset ``small``), ``programs`` (how many) and
+``stall`` (probability of a pause of ``o``).
+"""
+
+from itertools import islice
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from arch.config import PRESETS, Config
+from arch.isa import (
+    DEFINITIONS,
+    IMMEDIATE_WIDTH,
+    LOOP_LEVELS,
+    REGISTERS,
+    Engine,
+    Instruction,
+    Opcode,
+    Operand,
+    pack,
+)
+from hdl.ports import WORD
+from sim.flow import run
+from tb.bench import parameters, rng, start_clock, unpack
+
+SENT_MAX = 300
+
+
+def random_operand(random: np.random.Generator) -> Operand:
+    """Return any immediate, often with a register."""
+    bound = 1 << (IMMEDIATE_WIDTH - 1)
+    register = int(random.integers(REGISTERS)) if random.random() < 0.6 else 0
+    return Operand(int(random.integers(-bound, bound)), register)
+
+
+def random_block(config: Config, random: np.random.Generator, level: int) -> list[Instruction]:
+    """Return instructions with loops to the deepest level, some of them empty."""
+    block: list[Instruction] = []
+    for _ in range(int(random.integers(4 if level else 8))):
+        kind = random.random()
+        if kind < 0.35 and level < LOOP_LEVELS:
+            count = Operand(int(random.integers(1, 4)))
+            body = random_block(config, random, level + 1)
+            block.append(Instruction(Opcode.LOOP, {"count": count}))
+            block += [*body, Instruction(Opcode.ENDLOOP)]
+        elif kind < 0.6:
+            number = int(random.integers(1, REGISTERS))
+            value = random_operand(random)
+            block.append(Instruction(Opcode.SET, {"register": number, "value": value}))
+        else:
+            block.append(random_instruction(config, random))
+    return block
+
+
+def random_instruction(config: Config, random: np.random.Generator) -> Instruction:
+    """Return an engine's instruction with any operands, flags and tokens."""
+    known = [
+        definition
+        for definition in DEFINITIONS.values()
+        if definition.engine is not None
+        and (definition.unit is None or getattr(config, definition.unit))
+    ]
+    definition = known[int(random.integers(len(known)))]
+    others = [engine for engine in Engine if engine != definition.engine]
+    return Instruction(
+        definition.opcode,
+        {name: random_operand(random) for name in definition.operands},
+        frozenset(flag for flag in definition.flags if random.random() < 0.5),
+        frozenset(engine for engine in others if random.random() < 0.5),
+        frozenset(engine for engine in others if random.random() < 0.5),
+    )
+
+
+def expected_words(words: list[int], start: int, registers: list[int]) -> list[dict[str, int]]:
+    """Return what a program sends, and leave in ``registers`` what it leaves there."""
+    sent: list[dict[str, int]] = []
+    for step in islice(run(words, start, registers), SENT_MAX):
+        values = [words[step.address], *step.operands.values()]
+        for index, value in enumerate(values):
+            sent.append(
+                {
+                    "engine": int(step.engine),
+                    "first": int(index == 0),
+                    "last": int(index == len(values) - 1),
+                    "word": value if index == 0 else value % (1 << IMMEDIATE_WIDTH),
+                }
+            )
+    return sent
+
+
+class Host:
+    """Writes programs and registers, starts, and collects what is sent."""
+
+    def __init__(self, dut: Any, random: np.random.Generator, stall: float):
+        self.dut, self.random, self.stall = dut, random, stall
+
+    async def write(self, kind: str, place: str, values: dict[int, int]) -> None:
+        """Write words of the program, or registers."""
+        for address, value in values.items():
+            getattr(self.dut, f"{kind}_en").value = 1
+            getattr(self.dut, f"{kind}_{place}").value = address
+            getattr(self.dut, f"{kind}_data").value = value
+            await RisingEdge(self.dut.clk)
+        getattr(self.dut, f"{kind}_en").value = 0
+
+    async def run(self, start: int, limit: int) -> tuple[list[dict[str, int]], int]:
+        """Run from a word on; return what was sent, and for how many cycles it was busy."""
+        dut = self.dut
+        dut.pc.value = start
+        dut.start.value = 1
+        await RisingEdge(dut.clk)
+        dut.start.value = 0
+        sent: list[dict[str, int]] = []
+        for cycle in range(limit):
+            dut.pc.value = int(self.random.integers(1 << len(dut.pc)))
+            dut.o__ready.value = int(self.random.random() >= self.stall)
+            await FallingEdge(dut.clk)
+            if not int(dut.busy.value):
+                return sent, cycle
+            if int(dut.o__valid.value) and int(dut.o__ready.value):
+                word = unpack(WORD, int(dut.o__payload.value))
+                if not word["first"]:
+                    word["word"] %= 1 << IMMEDIATE_WIDTH
+                sent.append(word)
+            await RisingEdge(dut.clk)
+            idle = self.random.random() < 0.1
+            dut.idle.value = int(idle)
+        raise AssertionError(f"busy after {limit} cycles")
+
+
+@cocotb.test()
+async def programs_mean_what_they_say(dut: Any) -> None:
+    """Random programs send the words of their sequential meaning, word by word."""
+    given, random = parameters(), rng()
+    config = PRESETS["small"].replace(**given["config"])
+    host = Host(dut, random, given["stall"])
+    await start_clock(dut)
+    registers = [0] * REGISTERS
+    done = 0
+    while done < given["programs"]:
+        program = pack([*random_block(config, random, 0), Instruction(Opcode.HALT)])
+        room = config.program_depth - len(program)
+        start = int(random.integers(room + 1)) if room >= 0 else 0
+        tried = list(registers)
+        words = [0] * start + program
+        if room < 0 or len(expected := expected_words(words, start, tried)) >= SENT_MAX:
+            continue
+        number = int(random.integers(1, REGISTERS))
+        value = int(random.integers(1 << IMMEDIATE_WIDTH))
+        registers[number] = value
+        expected = expected_words(words, start, registers)
+        await host.write("register", "index", {number: value, 0: value})
+        await host.write("program", "addr", {start + i: w for i, w in enumerate(program)})
+        sent, _ = await host.run(start, 40 * (len(expected) + 100))
+        assert sent == expected
+        assert not int(dut.error.value)
+        done += 1
+
+
+@cocotb.test()
+async def words_follow_each_other(dut: Any) -> None:
+    """A loop of n words costs n + 1 cycles a turn, besides what waits."""
+    given = parameters()
+    config = PRESETS["small"].replace(**given["config"])
+    host = Host(dut, rng(), 0.0)
+    await start_clock(dut)
+    load = Instruction(Opcode.LOAD, {"m": 1})
+    end = [Instruction(Opcode.ENDLOOP), Instruction(Opcode.HALT)]
+    cycles = []
+    for count in (1, 11):
+        program = pack([Instruction(Opcode.LOOP, {"count": count}), load, *end])
+        assert len(program) <= config.program_depth
+        await host.write("program", "addr", dict(enumerate(program)))
+        dut.idle.value = 1
+        dut.o__ready.value = 1
+        dut.pc.value = 0
+        dut.start.value = 1
+        await RisingEdge(dut.clk)
+        dut.start.value = 0
+        cycles.append(0)
+        await FallingEdge(dut.clk)
+        while int(dut.busy.value):
+            cycles[-1] += 1
+            await FallingEdge(dut.clk)
+        await RisingEdge(dut.clk)
+    words = DEFINITIONS[Opcode.LOAD].words + 1
+    assert cycles[1] - cycles[0] == 10 * (words + 1)
+
+
+@cocotb.test()
+async def wrong_programs_stop(dut: Any) -> None:
+    """What is no program stops with an error at the wrong word, and the next run starts afresh."""
+    given = parameters()
+    config = PRESETS["small"].replace(**given["config"])
+    host = Host(dut, rng(), given["stall"])
+    await start_clock(dut)
+    load, halt = Instruction(Opcode.LOAD, {"m": 3}), Instruction(Opcode.HALT)
+    loop, end = Instruction(Opcode.LOOP, {"count": 1}), Instruction(Opcode.ENDLOOP)
+    unknown = max(Opcode) + 1
+    wrong = [
+        [unknown],
+        pack([loop, end, end]),
+        pack([loop] * (LOOP_LEVELS + 1) + [end] * (LOOP_LEVELS + 1)),
+        pack([Instruction(Opcode.LOOP, {"count": 0}), end]),
+        pack([Instruction(Opcode.LOOP, {"count": -1}), end]),
+        pack([Instruction(Opcode.LOOP, {"count": 1 << 16}), end]),
+        pack([Instruction(Opcode.SET, {"register": 0, "value": 1})]),
+        pack([Instruction(Opcode.SET, {"register": REGISTERS, "value": 1})]),
+    ]
+    wrong += [
+        pack([Instruction(definition.opcode)])
+        for definition in DEFINITIONS.values()
+        if definition.unit is not None and not getattr(config, definition.unit)
+    ]
+    for words in wrong:
+        program = pack([load]) + words + pack([load, halt])
+        await host.write("program", "addr", dict(enumerate(program)))
+        sent, _ = await host.run(0, 1000)
+        assert int(dut.error.value), f"no error at {words}"
+        assert len(sent) == DEFINITIONS[Opcode.LOAD].words
+        await host.write("program", "addr", dict(enumerate(pack([load, halt]))))
+        sent, _ = await host.run(0, 1000)
+        assert not int(dut.error.value)
+        assert len(sent) == DEFINITIONS[Opcode.LOAD].words

@@ -1,0 +1,27 @@
+"""The sequencer, under both simulators."""
+
+import pytest
+
+from arch.config import PRESETS
+from hdl.sequencer import Sequencer
+from tb.simulate import simulate
+
+FEW = {"norm": False, "softmax": False, "elementwise": False, "tile_skip": False}
+
+
+@pytest.mark.parametrize(
+    ("simulator", "seed", "stall", "config"),
+    [
+        ("icarus", 1, 0.0, {}),
+        ("icarus", 2, 0.4, FEW | {"activation": False, "program_depth": 333}),
+        ("verilator", 3, 0.2, {"program_depth": 1024}),
+    ],
+)
+def test_programs_mean_what_they_say(simulator, seed, stall, config):
+    simulate(
+        Sequencer(PRESETS["small"].replace(**config)),
+        bench="tb.bench_sequencer",
+        simulator=simulator,
+        seed=seed,
+        parameters={"config": config, "programs": 12, "stall": stall},
+    )
