@@ -217,6 +217,10 @@ class Config:
                 changes[name] = text
         return self.replace(**changes)
 
+    def fields(self) -> dict[str, Any]:
+        """Return every field's value by name; the constructor takes them again."""
+        return dataclasses.asdict(self)
+
     def to_toml(self) -> str:
         """Return the configuration as TOML text, each field with its meaning's name and value."""
         lines = []

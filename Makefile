@@ -1,0 +1,38 @@
+# Two commands do everything: `make demo` and `make test`. Both set up what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+
+.PHONY: setup demo test lint train clean
+
+setup: $(VENV)/ready
+
+$(VENV)/ready: pyproject.toml tools/system-packages.sh
+	sh tools/system-packages.sh
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "celosia needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --editable '.[simulate,digits,plot,boards,dev]'
+	touch $@
+
+demo: setup
+	$(BIN)/celosia demo
+
+# Fast tests first, then those that build simulations of whole machines.
+test: setup
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not slow"
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m slow
+
+lint: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# Trains the two example models again; their weights are in the repository.
+train: setup
+	$(BIN)/pip install --quiet --editable '.[train]'
+	$(BIN)/python examples/train_digits.py
+
+clean:
+	rm -rf build $(VENV)

@@ -1,0 +1,21 @@
+"""celosia accuracy: every nonlinear unit against float64."""
+
+import click
+
+from cli.options import json_option, seed_option
+from cli.output import progress, report
+from generators.accuracy import accuracy_report
+
+
+@click.command()
+@click.option("--rows", default=100_000, show_default=True, help="Random rows of row units.")
+@seed_option
+@json_option
+def accuracy(rows: int, seed: int, as_json: bool) -> None:
+    """Measure the largest error of every nonlinear unit in steps of its output."""
+    if rows < 1:
+        raise ValueError(f"Rows must be positive, not {rows}")
+    with progress("Rows") as update:
+        result = accuracy_report(rows, seed, lambda _name, done, total: update(done, total))
+    lines = [{"unit": name, **figures} for name, figures in result.items()]
+    report("Largest error against float64", lines, as_json, result)

@@ -1,0 +1,100 @@
+"""celosia bench: measured figures of single units."""
+
+import click
+
+from cli.options import config_options, json_option, resolve, seed_option, simulator_option
+from cli.output import progress, report
+from generators.gemm_bench import bench_gemm
+from tb.harness_bench import bench_harness
+from tb.machines import make_machine
+from tb.sparse_bench import bench_sparse
+
+
+@click.group()
+def bench() -> None:
+    """Measure the machine in cycles."""
+
+
+@bench.command()
+@config_options("small")
+@click.option("--m", type=int, required=True, help="Rows of the result.")
+@click.option("--k", type=int, required=True, help="Length of the sums.")
+@click.option("--n", type=int, required=True, help="Columns of the result.")
+@click.option("--a-transpose", is_flag=True, help="Take A as stored transposed.")
+@click.option("--b-transpose", is_flag=True, help="Take B as stored transposed.")
+@click.option("--zero-tiles", type=float, help="Share of both operands' tiles that are zero.")
+@simulator_option
+@seed_option
+@json_option
+def gemm(
+    source: str,
+    overrides: tuple[str, ...],
+    m: int,
+    k: int,
+    n: int,
+    a_transpose: bool,
+    b_transpose: bool,
+    zero_tiles: float | None,
+    simulator: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Multiply random matrices that lie in the scratchpad."""
+    config = resolve(source, overrides)
+    with progress(f"{m}x{k}x{n} on {config.name}, {simulator}"):
+        result = bench_gemm(
+            config,
+            lambda chosen: make_machine(chosen, simulator),
+            m=m,
+            k=k,
+            n=n,
+            a_transpose=a_transpose,
+            b_transpose=b_transpose,
+            zero_tiles=zero_tiles,
+            seed=seed,
+        )
+    report(f"GEMM {m}x{k}x{n}", [result], as_json, result)
+
+
+@bench.command()
+@config_options("small")
+@click.option("--k", type=int, required=True, help="Length of the vector.")
+@click.option("--n", type=int, required=True, help="Rows of the matrix.")
+@click.option("--sparsity", type=float, required=True, help="Share of zero weights.")
+@click.option(
+    "--sim",
+    "simulator",
+    default="verilator",
+    show_default=True,
+    metavar="NAME",
+    help="What runs the unit: verilator, icarus.",
+)
+@seed_option
+@json_option
+def sparse(
+    source: str,
+    overrides: tuple[str, ...],
+    k: int,
+    n: int,
+    sparsity: float,
+    simulator: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Multiply a random sparse matrix with a vector on the zero-skip unit."""
+    config = resolve(source, overrides)
+    with progress(f"{n}x{k} at {sparsity:.0%} zeros on {config.name}, {simulator}"):
+        result = bench_sparse(config, k, n, sparsity, simulator, seed)
+    report(f"Sparse {n}x{k}", [result], as_json, result)
+
+
+@bench.command()
+@config_options("tiny")
+@seed_option
+@json_option
+def harness(source: str, overrides: tuple[str, ...], seed: int, as_json: bool) -> None:
+    """Compare the fast simulation with cocotb on the same program."""
+    config = resolve(source, overrides)
+    with progress(f"Random program on {config.name}"):
+        result = bench_harness(config, seed)
+    report("Cycles per second", [result], as_json, result)

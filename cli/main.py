@@ -1,0 +1,67 @@
+"""The command ``celosia``."""
+
+import importlib
+import sys
+
+import click
+
+COMMANDS = {
+    "configs": "cli.configs",
+    "generate": "cli.generate",
+    "run": "cli.run",
+    "bench": "cli.bench",
+    "accuracy": "cli.accuracy",
+    "demo": "cli.demo",
+    "test": "cli.test",
+}
+"""Every command and its module, which is loaded only where the command is used."""
+
+
+class Commands(click.Group):
+    """Loads a command's module, and with it its extras, when the command is asked for."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """Return a command; raise :class:`ValueError` where it needs what is not installed."""
+        if name not in COMMANDS:
+            return None
+        try:
+            module = importlib.import_module(COMMANDS[name])
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"Command {name} needs the package {error.name}; install "
+                "celosia[simulate,digits,plot]"
+            ) from error
+        command: click.Command = getattr(module, name)
+        return command
+
+
+@click.group(cls=Commands)
+@click.version_option(package_name="celosia")
+def celosia() -> None:
+    """Open Transformer accelerators, generated from parameters and proven bit for bit."""
+
+
+def main() -> None:
+    """Run the command; what the user got wrong is one sentence and exit code 2."""
+    try:
+        code = celosia(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as help_text:
+        help_text.show()
+        sys.exit(2)
+    except click.ClickException as error:
+        _refuse(error.format_message())
+    except click.Abort:
+        sys.exit(130)
+    except (ValueError, TypeError) as error:
+        _refuse(str(error))
+    else:
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(message: str) -> None:
+    click.echo(f"celosia: {message}", err=True)
+    sys.exit(2)

@@ -1,0 +1,78 @@
+"""celosia test: the cocotb benches."""
+
+from pathlib import Path
+
+import click
+
+from cli.options import config_options, json_option, resolve, seed_option
+from cli.output import progress, report
+from tb.benches import BENCHES
+from tb.simulate import simulate
+from tb.toolchain import SIMULATORS, check_simulator
+
+
+@click.command()
+@config_options("tiny")
+@click.option("--unit", "units", multiple=True, metavar="UNIT", help="Only this unit; repeatable.")
+@click.option(
+    "--sim",
+    "simulators",
+    multiple=True,
+    metavar="NAME",
+    default=("verilator",),
+    show_default=True,
+    help=f"Simulator; repeatable: {', '.join(SIMULATORS)}.",
+)
+@click.option(
+    "--waves",
+    type=click.Path(path_type=Path),
+    help="File for the waveforms; needs one unit and one simulator.",
+)
+@seed_option
+@json_option
+def test(
+    source: str,
+    overrides: tuple[str, ...],
+    units: tuple[str, ...],
+    simulators: tuple[str, ...],
+    waves: Path | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run the units' cocotb benches with random data and random stalls."""
+    config = resolve(source, overrides).replace(trace=True, mem_addr_width=16)
+    for unit in units:
+        if unit not in BENCHES:
+            raise ValueError(f"Unknown unit {unit!r}; benches are for {', '.join(BENCHES)}")
+    for simulator in simulators:
+        check_simulator(simulator)
+    chosen = units or tuple(BENCHES)
+    if waves is not None and len(chosen) * len(simulators) != 1:
+        raise ValueError("Waveforms need exactly one --unit and one --sim")
+    rows = []
+    with progress("Benches") as update:
+        for unit in chosen:
+            for simulator in simulators:
+                rows.append(_run(unit, config, simulator, seed, waves))
+                update(len(rows), len(chosen) * len(simulators))
+    failed = [row for row in rows if row["result"] != "passed"]
+    report(f"Benches on {config.name}", rows, as_json, {"benches": rows, "failed": len(failed)})
+    if failed:
+        raise SystemExit(1)
+
+
+def _run(unit, config, simulator, seed, waves) -> dict[str, object]:
+    component, parameters = BENCHES[unit].make(config)
+    try:
+        simulate(
+            component,
+            bench=BENCHES[unit].module,
+            simulator=simulator,
+            seed=seed,
+            parameters=parameters,
+            waves=waves,
+        )
+    except RuntimeError as error:
+        click.echo(str(error), err=True)
+        return {"unit": unit, "simulator": simulator, "seed": seed, "result": "failed"}
+    return {"unit": unit, "simulator": simulator, "seed": seed, "result": "passed"}

@@ -1,0 +1,46 @@
+"""The description that goes with generated Verilog, for programs to read."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from amaranth.lib.wiring import Component
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
+from arch.registers import REGISTER_MAP
+from generators.describe import ports, summary
+from hdl.accelerator import Accelerator
+
+
+def manifest(component: Component, name: str, config: Config) -> str:
+    """Return a JSON object: the module's name and meaning, its configuration and its ports.
+
+    For the accelerator also its ``registers`` and its ``instructions``.
+    """
+    result: dict[str, Any] = {
+        "module": name,
+        "meaning": summary(type(component)),
+        "configuration": asdict(config),
+        "ports": ports(component),
+    }
+    if isinstance(component, Accelerator):
+        result["registers"] = [asdict(register) for register in REGISTER_MAP.values()]
+        result["operands"] = OPERAND_MEANINGS
+        result["instructions"] = [
+            _instruction(definition)
+            for definition in DEFINITIONS.values()
+            if definition.unit is None or getattr(config, definition.unit)
+        ]
+    return json.dumps(result, indent=2) + "\n"
+
+
+def _instruction(definition: Definition) -> dict[str, Any]:
+    return {
+        "name": definition.opcode.name,
+        "opcode": int(definition.opcode),
+        "engine": definition.engine.name if definition.engine is not None else None,
+        "operands": list(definition.operands),
+        "flags": list(definition.flags),
+        "meaning": definition.summary,
+    }

@@ -1,0 +1,69 @@
+"""Every circuit that can be generated alone, by name."""
+
+from collections.abc import Callable
+
+from amaranth.lib.wiring import Component
+
+from arch.config import Config
+from arch.functions import WIDE_FUNCTIONS
+from hdl.accelerator import Accelerator
+from hdl.accumulator import AccumulatorMemory
+from hdl.addnorm import AddNormUnit
+from hdl.dispatch import Dispatch
+from hdl.elementwise import ElementwiseUnit
+from hdl.load import LoadEngine
+from hdl.matrix import MatrixEngine
+from hdl.polynomial import FunctionUnit
+from hdl.reciprocal import Reciprocal, ReciprocalSqrt
+from hdl.requantize import Requantizer
+from hdl.scratchpad import Scratchpad
+from hdl.sequencer import Sequencer
+from hdl.softmax import SoftmaxUnit
+from hdl.sparse import SparseMac
+from hdl.store import StoreEngine
+from hdl.systolic import SystolicArray
+from hdl.table import LookupTable
+from hdl.transposer import Transposer
+from hdl.vector import VectorEngine
+
+RECIPROCAL_WIDTH = 32
+"""Width of the operand of a reciprocal generated alone (bits)."""
+
+
+def _wide(name: str) -> Callable[[Config], Component]:
+    return lambda config: FunctionUnit(name, config.lanes)
+
+
+UNITS: dict[str, Callable[[Config], Component]] = {
+    "accelerator": Accelerator,
+    "matrix_engine": MatrixEngine,
+    "systolic_array": SystolicArray,
+    "transposer": lambda config: Transposer(config.rows, 8),
+    "accumulators": AccumulatorMemory,
+    "sparse_mac": SparseMac.from_config,
+    "vector_engine": VectorEngine,
+    "softmax": lambda config: SoftmaxUnit(config.lanes, config.max_row),
+    "addnorm": lambda config: AddNormUnit(lanes=config.lanes, max_row=config.max_row),
+    "elementwise": lambda config: ElementwiseUnit(lanes=config.lanes),
+    "requantizer": lambda _config: Requantizer(),
+    "table": lambda config: LookupTable(config.lanes, config.table_slots),
+    "reciprocal": lambda _config: Reciprocal(RECIPROCAL_WIDTH),
+    "rsqrt": lambda _config: ReciprocalSqrt(RECIPROCAL_WIDTH),
+    **{f"{name}_16": _wide(name) for name in WIDE_FUNCTIONS},
+    "scratchpad": Scratchpad,
+    "load_engine": LoadEngine,
+    "store_engine": StoreEngine,
+    "sequencer": Sequencer,
+    "dispatch": Dispatch,
+}
+"""What makes each unit from a configuration."""
+
+
+def make_unit(name: str, config: Config) -> Component:
+    """Return the unit of a name, made from a configuration.
+
+    Raises :class:`ValueError` where there is no such unit.
+    """
+    if name not in UNITS:
+        raise ValueError(f"Unknown unit {name!r}; known are {', '.join(UNITS)}")
+    return UNITS[name](config)

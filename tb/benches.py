@@ -1,0 +1,138 @@
+"""The cocotb benches by unit, each with what it needs for a configuration."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.lib.wiring import Component
+
+from arch.config import Config
+from generators.units import make_unit
+from hdl.scratchpad import READERS, WRITERS
+from hdl.sparse_lane import SparseShape
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A unit's bench: the component's name in ``generators.units`` and the bench's parameters."""
+
+    unit: str
+    module: str
+    parameters: Callable[[Config, Component], dict[str, Any]]
+
+    def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
+        """Return the unit and its bench's parameters."""
+        component = make_unit(self.unit, config)
+        return component, self.parameters(config, component)
+
+
+def _rows(config: Config, _unit: Component) -> dict[str, Any]:
+    return {"lanes": config.lanes, "max_row": config.max_row}
+
+
+def _mover(engine: str) -> Callable[[Config, Component], dict[str, Any]]:
+    return lambda config, _unit: {
+        "engine": engine,
+        "config": config.fields(),
+        "commands": 30,
+        "stall": 0.3,
+        "latency": 20,
+    }
+
+
+_STALLED = {"stall": 0.3}
+
+BENCHES = {
+    bench.unit: bench
+    for bench in (
+        Bench("requantizer", "tb.bench_requantize", lambda _c, _u: {"count": 3000} | _STALLED),
+        Bench(
+            "elementwise",
+            "tb.bench_elementwise",
+            lambda config, _u: {"lanes": config.lanes, "commands": 20, "beats": 20} | _STALLED,
+        ),
+        Bench(
+            "addnorm",
+            "tb.bench_addnorm",
+            lambda config, unit: _rows(config, unit) | {"commands": 10, "beats": 60} | _STALLED,
+        ),
+        Bench("softmax", "tb.bench_softmax", _rows),
+        Bench(
+            "table",
+            "tb.bench_table",
+            lambda config, _u: {"lanes": config.lanes, "slots": config.table_slots},
+        ),
+        Bench(
+            "gelu_erf_16",
+            "tb.bench_polynomial",
+            lambda config, _u: {"function": "gelu_erf", "lanes": config.lanes, "all": False},
+        ),
+        Bench(
+            "rsqrt",
+            "tb.bench_reciprocal",
+            lambda _c, unit: {"width": 32, "root": True, "latency": unit.latency},
+        ),
+        Bench(
+            "sparse_mac",
+            "tb.bench_sparse",
+            lambda config, _u: (
+                {
+                    "unit": SparseShape.from_config(config).arguments,
+                    "problems": [(7, 40, 0.5), (5, 64, 0.9), (3, 33, 0.0)],
+                }
+                | _STALLED
+            ),
+        ),
+        Bench(
+            "systolic_array",
+            "tb.bench_systolic",
+            lambda config, unit: {
+                "config": config.fields(),
+                "cycles": 700,
+                "rate": 0.8,
+                "latency": unit.latency,
+            },
+        ),
+        Bench(
+            "matrix_engine",
+            "tb.bench_matrix",
+            lambda config, _u: {"config": config.fields(), "random": 12} | _STALLED,
+        ),
+        Bench(
+            "scratchpad",
+            "tb.bench_scratchpad",
+            lambda config, _u: {
+                "config": config.fields(),
+                "readers": READERS,
+                "writers": WRITERS,
+                "cycles": 500,
+            },
+        ),
+        Bench("load_engine", "tb.bench_load_store", _mover("load")),
+        Bench("store_engine", "tb.bench_load_store", _mover("store")),
+        Bench(
+            "sequencer",
+            "tb.bench_sequencer",
+            lambda config, _u: {"config": config.fields(), "programs": 8} | _STALLED,
+        ),
+        Bench(
+            "vector_engine",
+            "tb.bench_vector",
+            lambda config, _u: {"config": config.fields(), "programs": 2, "steps": 30} | _STALLED,
+        ),
+        Bench(
+            "accelerator",
+            "tb.bench_accelerator",
+            lambda config, _u: (
+                {
+                    "config": config.fields(),
+                    "programs": 2,
+                    "steps": 30,
+                    "latency": 10,
+                }
+                | _STALLED
+            ),
+        ),
+    )
+}
+"""Every bench that ``celosia test`` can run."""
