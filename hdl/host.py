@@ -8,8 +8,16 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import IMMEDIATE_WIDTH, REGISTERS, WORD_WIDTH
-from arch.registers import COUNTER_WIDTH, COUNTERS, IDENTITY, REGISTER_MAP
+from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
+from hdl.counters import Counters
 from hdl.ports import HostPort
+
+_UNITS = {"GATED": "operand_gating", "SKIPPED": "tile_skip"}
+
+
+def counter_names(config: Config) -> list[str]:
+    """Return the counters that a configuration has; the others read as 0."""
+    return [name for name in COUNTERS if name not in _UNITS or getattr(config, _UNITS[name])]
 
 
 class HostRegisters(wiring.Component):
@@ -17,11 +25,13 @@ class HostRegisters(wiring.Component):
 
     ``start`` is 1 for one cycle when a run is to begin at ``pc``. A counter grows by ``count_NAME``
     in each cycle and is cleared by ``start``; ``widths`` gives the widths of those that may grow
-    by more than 1 (bits).
+    by more than 1 (bits). STATUS says busy until the counters are complete, a few cycles after
+    ``busy``.
     """
 
     def __init__(self, config: Config, widths: Mapping[str, int]):
         self.config = config
+        self.widths = {name: widths.get(name, 1) for name in counter_names(config)}
         addr_width = (config.program_depth - 1).bit_length()
         super().__init__(
             {
@@ -37,20 +47,21 @@ class HostRegisters(wiring.Component):
                 "register_en": Out(1),
                 "register_index": Out(range(REGISTERS)),
                 "register_data": Out(IMMEDIATE_WIDTH),
-                **{f"count_{name.lower()}": In(widths.get(name, 1)) for name in COUNTERS},
+                **{f"count_{name.lower()}": In(width) for name, width in self.widths.items()},
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
         host = self.host
+        busy = Signal()
 
         def written(name):
             return host.write_en & (host.addr == REGISTER_MAP[name].addr)
 
         first = REGISTER_MAP["R1"].addr - 1
         m.d.comb += [
-            self.start.eq(written("CONTROL") & host.write_data[0] & ~self.busy),
+            self.start.eq(written("CONTROL") & host.write_data[0] & ~busy),
             self.program_en.eq(written("PROGRAM_DATA")),
             self.program_data.eq(host.write_data),
             self.register_en.eq(host.write_en & (host.addr >> 4 == first >> 4)),
@@ -64,21 +75,41 @@ class HostRegisters(wiring.Component):
         with m.Elif(self.program_en):
             m.d.sync += self.program_addr.eq(self.program_addr + 1)
 
-        m.d.sync += host.read_data.eq(0)
+        # A counter comes from memory in the next cycle, everything else is kept until then.
+        shown = Signal.like(host.read_data)
         with m.Switch(host.addr):
             for name, value in (
                 ("ID", IDENTITY),
-                ("STATUS", Cat(self.busy, self.error, self.overflow)),
+                ("STATUS", Cat(busy, self.error, self.overflow)),
                 ("PC", self.pc),
             ):
                 with m.Case(REGISTER_MAP[name].addr):
-                    m.d.sync += host.read_data.eq(value)
-            for name in COUNTERS:
-                counter = Signal(COUNTER_WIDTH, name=name.lower())
-                added = getattr(self, f"count_{name.lower()}")
-                m.d.sync += counter.eq(Mux(self.start, 0, counter + added))
-                with m.Case(REGISTER_MAP[f"{name}_LOW"].addr):
-                    m.d.sync += host.read_data.eq(counter[:32])
-                with m.Case(REGISTER_MAP[f"{name}_HIGH"].addr):
-                    m.d.sync += host.read_data.eq(counter[32:])
+                    m.d.sync += shown.eq(value)
+            with m.Default():
+                m.d.sync += shown.eq(0)
+        self._count(m, busy, shown)
         return m
+
+    def _count(self, m: Module, busy: Signal, shown: Signal) -> None:
+        """Count, and answer with a half of a counter where the host asks for one."""
+        host = self.host
+        m.submodules.counters = counters = Counters(
+            {name.lower(): width for name, width in self.widths.items()}
+        )
+        for name in self.widths:
+            port = f"count_{name.lower()}"
+            m.d.comb += getattr(counters, port).eq(getattr(self, port))
+        asked, high = Signal(), Signal()
+        m.d.sync += [asked.eq(0), high.eq(host.addr[0])]
+        for index, name in enumerate(self.widths):
+            with m.If(host.addr >> 1 == REGISTER_MAP[f"{name}_LOW"].addr >> 1):
+                m.d.comb += counters.index.eq(index)
+                m.d.sync += asked.eq(1)
+        m.d.comb += [
+            counters.clear.eq(self.start),
+            counters.hold.eq(self.busy),
+            busy.eq(self.busy | ~counters.settled),
+            host.read_data.eq(
+                Mux(asked, Mux(high, counters.value[32:], counters.value[:32]), shown)
+            ),
+        ]

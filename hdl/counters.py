@@ -1,0 +1,90 @@
+"""Counters of what happens, kept in one memory."""
+
+from collections.abc import Mapping
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.registers import COUNTER_WIDTH
+from hdl.ram import Ram
+
+
+class Counters(wiring.Component):
+    """One counter of ``COUNTER_WIDTH`` bits for each name, which ``count_NAME`` makes grow.
+
+    ``widths`` gives the counters' names and the widths of what is added to them each cycle (bits).
+    What is added is collected in a few bits, which one adder brings to memory in turn, a counter
+    a cycle: many wide counters would cost more than the rest of the control. A counter's value is
+    therefore complete as many cycles after its last growth as there are counters, plus 2;
+    ``settled`` tells that so many have passed since ``hold`` was 1. ``clear`` sets all to 0.
+
+    ``value`` is the counter whose place in ``widths`` was ``index`` in the cycle before; places
+    behind the last read as 0.
+    """
+
+    def __init__(self, widths: Mapping[str, int]):
+        self.widths = dict(widths)
+        self.index_width = len(self.widths).bit_length()
+        super().__init__(
+            {
+                "clear": In(1),
+                "hold": In(1),
+                "settled": Out(1),
+                "index": In(self.index_width),
+                "value": Out(COUNTER_WIDTH),
+                **{f"count_{name}": In(width) for name, width in self.widths.items()},
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        turns = max(2, len(self.widths))
+        turn, place = Signal(range(turns)), Signal(range(turns))
+        first, fresh = Signal(), Signal()
+        m.d.sync += [
+            turn.eq(Mux(turn == turns - 1, 0, turn + 1)),
+            place.eq(turn),
+            fresh.eq(first),
+        ]
+        with m.If(turn == turns - 1):
+            m.d.sync += first.eq(0)
+        with m.If(self.clear):
+            m.d.sync += [turn.eq(0), first.eq(1)]
+
+        # What came since a counter's last turn; nothing is lost in the cycle of its turn.
+        collected = Signal(max((w + turns.bit_length() for w in self.widths.values()), default=1))
+        for index, (name, width) in enumerate(self.widths.items()):
+            recent = Signal(width + turns.bit_length(), name=f"recent_{name}")
+            added = getattr(self, f"count_{name}")
+            m.d.sync += recent.eq(Mux(place == index, 0, recent) + added)
+            with m.If(self.clear):
+                m.d.sync += recent.eq(0)
+            with m.If(place == index):
+                m.d.comb += collected.eq(recent)
+
+        # Two copies of one memory: one to add to, one for the host to read.
+        total = Signal(COUNTER_WIDTH)
+        m.submodules.totals = totals = Ram(COUNTER_WIDTH, 1 << self.index_width)
+        m.submodules.shown = shown = Ram(COUNTER_WIDTH, 1 << self.index_width)
+        m.d.comb += [
+            total.eq(Mux(fresh, 0, totals.read_data) + collected),
+            totals.read_addr.eq(turn),
+            shown.read_addr.eq(self.index),
+            self.value.eq(shown.read_data),
+        ]
+        for ram in (totals, shown):
+            m.d.comb += [
+                ram.read_en.eq(1),
+                ram.write_en.eq(1),
+                ram.write_addr.eq(place),
+                ram.write_data.eq(total),
+            ]
+
+        settling = Signal(range(turns + 3))
+        m.d.comb += self.settled.eq(settling == 0)
+        with m.If(self.hold):
+            m.d.sync += settling.eq(turns + 2)
+        with m.Elif(~self.settled):
+            m.d.sync += settling.eq(settling - 1)
+        return m

@@ -1,0 +1,157 @@
+# amaranth: UnusedElaboratable=no
+
+"""The host's registers and counters."""
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from arch.config import PRESETS
+from arch.isa import IMMEDIATE_WIDTH
+from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
+from generators.verilog import to_verilog
+from hdl.counters import Counters
+from hdl.host import HostRegisters, counter_names
+
+BUSY, ERROR, OVERFLOW = 1, 2, 4
+
+
+def run(component, bench):
+    """Run a bench on a component."""
+    simulator = Simulator(component)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+async def write(ctx, unit, name, value):
+    """Write a register."""
+    ctx.set(unit.host.addr, REGISTER_MAP[name].addr)
+    ctx.set(unit.host.write_data, value)
+    ctx.set(unit.host.write_en, 1)
+    await ctx.tick()
+    ctx.set(unit.host.write_en, 0)
+
+
+async def read(ctx, unit, name):
+    """Read a register, and move the address on at once, as the answer must not depend on it."""
+    ctx.set(unit.host.addr, REGISTER_MAP[name].addr)
+    await ctx.tick()
+    ctx.set(unit.host.addr, 0)
+    return ctx.get(unit.host.read_data)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "odd"])
+def test_registers_reach_the_sequencer(preset):
+    config = PRESETS[preset].replace(program_depth=777)
+    unit = HostRegisters(config, {"MACS": 5})
+
+    async def bench(ctx):
+        assert await read(ctx, unit, "ID") == IDENTITY
+        await write(ctx, unit, "PC", 701)
+        assert await read(ctx, unit, "PC") == 701 == ctx.get(unit.pc)
+        await write(ctx, unit, "PROGRAM_ADDR", 40)
+        for index, word in enumerate([5, 1 << 31, 7]):
+            ctx.set(unit.host.addr, REGISTER_MAP["PROGRAM_DATA"].addr)
+            ctx.set(unit.host.write_data, word)
+            ctx.set(unit.host.write_en, 1)
+            assert ctx.get(unit.program_en) == 1
+            assert ctx.get(unit.program_addr) == 40 + index
+            assert ctx.get(unit.program_data) == word
+            await ctx.tick()
+        ctx.set(unit.host.write_en, 0)
+        for number in range(1, 16):
+            ctx.set(unit.host.addr, REGISTER_MAP[f"R{number}"].addr)
+            ctx.set(unit.host.write_data, (1 << 32) - number)
+            ctx.set(unit.host.write_en, 1)
+            assert ctx.get(unit.register_en) == 1
+            assert ctx.get(unit.register_index) == number
+            assert ctx.get(unit.register_data) == (1 << IMMEDIATE_WIDTH) - number
+            assert ctx.get(unit.program_en) == 0
+            await ctx.tick()
+        ctx.set(unit.host.addr, REGISTER_MAP["CONTROL"].addr)
+        for value, starts in ((0, 0), (1, 1)):
+            ctx.set(unit.host.write_data, value)
+            assert ctx.get(unit.start) == starts
+        ctx.set(unit.busy, 1)
+        await ctx.tick()
+        assert ctx.get(unit.start) == 0  # as it is busy
+        ctx.set(unit.error, 1)
+        assert await read(ctx, unit, "STATUS") == BUSY | ERROR
+        ctx.set(unit.error, 0)
+        ctx.set(unit.overflow, 1)
+        assert await read(ctx, unit, "STATUS") == BUSY | OVERFLOW
+
+    run(unit, bench)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_counters_are_exact_when_not_busy(seed):
+    rng = np.random.default_rng(seed)
+    config = PRESETS["small"].replace(tile_skip=seed == 1)
+    unit = HostRegisters(config, {"MACS": 40, "GATED": 4})
+    names = counter_names(config)
+    assert (set(COUNTERS) - set(names)) == (set() if seed == 1 else {"SKIPPED"})
+
+    async def bench(ctx):
+        for cycles in (1, 5, 150):
+            await write(ctx, unit, "CONTROL", 1)
+            totals = dict.fromkeys(COUNTERS, 0)
+            ctx.set(unit.busy, 1)
+            for _ in range(cycles):
+                for name in names:
+                    port = getattr(unit, f"count_{name.lower()}")
+                    amount = int(rng.choice([0, (1 << len(port)) - 1]))
+                    ctx.set(port, amount)
+                    totals[name] += amount
+                await ctx.tick()
+            for name in names:
+                ctx.set(getattr(unit, f"count_{name.lower()}"), 0)
+            ctx.set(unit.busy, 0)
+            waited = 0
+            while await read(ctx, unit, "STATUS") & BUSY:
+                waited += 1
+                assert waited < 40
+            for name, total in totals.items():
+                assert await read(ctx, unit, f"{name}_LOW") == total % (1 << 32), name
+                assert await read(ctx, unit, f"{name}_HIGH") == total >> 32, name
+
+    run(unit, bench)
+
+
+@pytest.mark.parametrize("widths", [{"a": 1}, {"a": 30, "b": 2}, {"a": 1, "b": 40, "c": 3}])
+def test_counters_of_any_number_and_width(widths):
+    rng = np.random.default_rng(len(widths))
+    unit = Counters(widths)
+
+    async def bench(ctx):
+        for _ in range(3):
+            ctx.set(unit.clear, 1)
+            ctx.set(unit.hold, 1)
+            await ctx.tick()
+            ctx.set(unit.clear, 0)
+            totals = dict.fromkeys(widths, 0)
+            for _ in range(int(rng.integers(60))):
+                for name, width in widths.items():
+                    amount = int(rng.integers(1 << width))
+                    ctx.set(getattr(unit, f"count_{name}"), amount)
+                    totals[name] += amount
+                await ctx.tick()
+            for name in widths:
+                ctx.set(getattr(unit, f"count_{name}"), 0)
+            ctx.set(unit.hold, 0)
+            while not ctx.get(unit.settled):
+                await ctx.tick()
+            for index, (name, total) in enumerate(totals.items()):
+                ctx.set(unit.index, index)
+                await ctx.tick()
+                assert ctx.get(unit.value) == total % (1 << 48), name
+
+    run(unit, bench)
+
+
+def test_counters_left_out_vanish():
+    config = PRESETS["tiny"]
+    assert "count_skipped" in to_verilog(HostRegisters(config, {}), "top")
+    text = to_verilog(HostRegisters(config.replace(tile_skip=False), {}), "top")
+    assert "skipped" not in text
