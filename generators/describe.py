@@ -51,6 +51,16 @@ def meanings(component: wiring.Component) -> dict[str, str]:
     return found
 
 
+def groups(component: wiring.Component) -> dict[str, str]:
+    """Return what each interface of a component is for, by the first part of its ports' names."""
+    doc = _doc(type(component))
+    return {
+        name: _mention(doc, name) or summary(type(member.signature))
+        for name, member in component.signature.members.items()
+        if member.is_signature and not isinstance(member.signature, stream.Signature)
+    }
+
+
 def ports(component: wiring.Component) -> list[dict[str, Any]]:
     """Return each port's name, direction, width in bits, signedness, meaning and bit fields."""
     texts = meanings(component)
@@ -89,10 +99,11 @@ def _sentences(text: str) -> list[str]:
 
 
 def _mention(text: str, name: str) -> str:
-    """Return the sentence of a docstring that speaks of a name, or nothing."""
+    """Return the clause of a docstring that speaks of a name, or nothing."""
     for sentence in _sentences(text):
-        if f"``{name}``" in sentence:
-            return sentence.replace("``", "").rstrip(".")
+        for clause in sentence.split("; "):
+            if f"``{name}``" in clause:
+                return clause.replace("``", "").rstrip(".")
     return ""
 
 
@@ -103,14 +114,29 @@ def _walk(
         here = (*path, name)
         said = _mention(doc, name)
         if member.is_port:
-            yield here, said
+            layout = _bits(member.shape)
+            yield here, f"{said}: {layout}".removeprefix(": ") if layout else said
         elif isinstance(member.signature, stream.Signature):
-            yield (*here, "payload"), said or "what the stream carries"
+            payload = said or f"what {name} carries"
+            layout = _bits(member.signature.members["payload"].shape)
+            yield (*here, "payload"), f"{payload}: {layout}" if layout else payload
             yield (*here, "valid"), f"{name} offers a payload"
             yield (*here, "ready"), f"the payload of {name} is taken at the next clock edge"
         else:
             own = _doc(type(member.signature))
             yield from _walk(member.signature, own, here)
+
+
+def _bits(shape: Any) -> str:
+    """Return where the fields of a layout are, as text."""
+    texts = []
+    for entry in _fields(shape, "", 0):
+        width = entry["width"] * entry.get("count", 1)
+        elements = f" ({entry['count']} of {entry['width']} bits)" if "count" in entry else ""
+        low = entry["offset"]
+        place = f"[{low + width - 1}:{low}]" if width != 1 else f"[{low}]"
+        texts.append(f"{entry['name']} {place}{elements}")
+    return ", ".join(texts)
 
 
 def _fields(shape: Any, prefix: str, offset: int) -> Iterator[dict[str, Any]]:
