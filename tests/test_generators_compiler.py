@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from arch.config import PRESETS, Config
+from arch.isa import Opcode, unpack
 from generators import digits
 from generators.compiler import Options, compile_model
 from generators.description import CHOICES, ModelDescription
@@ -234,6 +235,30 @@ def test_loops_where_the_program_memory_is_short(seed) -> None:
         longest = refusal_or_case(seed, model, config)
     assert "program_depth is" in longest or "registers" in longest
     assert found[-1] > 0
+
+
+@pytest.mark.parametrize(("kv_heads", "levels"), [(2, 4), (4, 3)])
+def test_loops_over_layers_heads_and_parts(kv_heads, levels) -> None:
+    model = MODEL.replace(tokens=24, dim=16, layers=3, heads=4, kv_heads=kv_heads, head_dim=4)
+    config = SMALL.replace(acc_depth=16, program_depth=1 << 16)
+    straight = random_case(0, model, config)
+    compiled = random_case(0, model, config.replace(program_depth=1100))
+    opcodes = [instruction.opcode for instruction in unpack(compiled.words)]
+    depth = np.cumsum([(op == Opcode.LOOP) - (op == Opcode.ENDLOOP) for op in opcodes]).max()
+    assert len(straight.words) > 5 * len(compiled.words)
+    assert depth == levels
+
+
+def test_heads_alone_become_a_loop() -> None:
+    # 5 rows and 2 tile columns in 64 rows: without a fresh start heads would differ in theirs.
+    model = MODEL.replace(layers=1, heads=12, kv_heads=12, head_dim=1)
+    config = SMALL.replace(acc_depth=64)
+    straight = random_case(0, model, config.replace(program_depth=1 << 16))
+    config = config.replace(program_depth=len(straight.words) // 2)
+    compiled = random_case(0, model, config)
+    assert compiled.loops == 1
+    # Nothing else is in a loop: what is not attention takes as many words as before.
+    assert len(straight.words) - len(compiled.words) > 10 * 60
 
 
 @pytest.mark.parametrize("seed", range(60))

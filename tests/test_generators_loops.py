@@ -99,6 +99,14 @@ def test_a_missing_barrier_is_a_race() -> None:
         check(made, SMALL)
 
 
+def test_the_end_of_a_body_waits_for_every_engine() -> None:
+    # Nothing in the body reads what it loads; only the step behind the loop does.
+    body = [load("a"), convert("b", "c")]
+    nodes = [load("barrier"), load("b"), Repeat([body, body]), convert("a", "d")]
+    made = compiled(with_barriers(nodes))
+    assert check(made, SMALL) == 4 + 2 * 3 + 1
+
+
 def test_loads_come_before_their_use_but_not_too_early() -> None:
     def section(name: str, count: int) -> list[Item]:
         return [Item([load("w")], [convert(f"{name}{place}", "o")]) for place in range(count)]
@@ -139,6 +147,12 @@ def test_buffers_that_live_together_lie_apart() -> None:
                 if one != other and found[one].overlaps(found[other]):
                     apart = addr + sizes[one] <= other_addr
                     assert apart or other_addr + sizes[other] <= addr
+
+
+def test_an_output_never_takes_the_place_of_its_input() -> None:
+    assert Use([(0, 5)]).overlaps(Use([(5, 9)]))
+    assert Use([(0, 1), (7, 9)]).overlaps(Use([(2, 3), (5, 7)]))
+    assert not Use([(0, 1), (7, 9)]).overlaps(Use([(2, 3), (5, 6)]))
 
 
 def test_uses_end_where_a_buffer_is_defined_anew() -> None:

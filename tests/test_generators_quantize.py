@@ -71,6 +71,18 @@ def test_zero_points_only_where_the_configuration_has_them(zero_points) -> None:
     assert (hidden[0].zero != 0) == zero_points
 
 
+def test_the_hidden_layer_uses_its_whole_range() -> None:
+    weights, inputs = toy()
+    quantized = quantize_model(MODEL, weights, inputs, SMALL)
+    found, used = forward(MODEL, weights, inputs), []
+    for name, op in linears(quantized).items():
+        if name.endswith("hidden"):
+            values = found[name] / op.target.scale
+            used.append(np.ptp(values))
+    # One layer's range fills all 255 steps, the other shares its zero point.
+    assert 253 <= max(used) <= 255
+
+
 def test_scores_count_octaves_and_probabilities_steps() -> None:
     weights, inputs = toy()
     quantized = quantize_model(MODEL, weights, inputs, SMALL)
