@@ -19,7 +19,11 @@ def times(value, factor: int):
 
 
 def tile_layout(config: Config) -> data.StructLayout:
-    """Return one tile: where its operands and sums are, and how much of it is used."""
+    """Return one tile: where its operands and sums are, and how much of it is used.
+
+    ``last`` marks the end of a command; ``empty``, which comes only with ``last``, stands for no
+    tile at all. ``parity`` alternates from command to command.
+    """
     return data.StructLayout(
         {
             "a_addr": unsigned(config.sp_addr_width),
@@ -30,25 +34,29 @@ def tile_layout(config: Config) -> data.StructLayout:
             "n": range(config.cols + 1),
             "empty": 1,
             "last": 1,
+            "parity": 1,
         }
     )
 
 
 class TileWalker(wiring.Component):
-    """Names the tiles of a command, tile column by tile column, in each from the first K tile on.
+    """Names the tiles of MATMUL and PRELOAD commands, without those that are masked.
 
-    ``command`` is MATMUL or PRELOAD and holds still from ``start`` until the tile with ``last``
-    was taken. A tile that ``a_mask`` or ``b_mask`` leaves out costs one cycle; where the last
-    tiles are left out, or all, a tile that is ``empty`` comes in their place. ``skipped`` is 1 in
-    the cycle in which one is left out. One tile a cycle, the first two cycles after ``start``.
+    Tile column by tile column, in each from the first K tile on, one tile a cycle from two cycles
+    after a command was taken on (three with ``tile_skip``), and without a pause between commands:
+    the next one is taken while the last tiles of this one wait. ``command`` is that of the tile on
+    ``o``. A tile that a mask leaves out costs one cycle, ``skipped``; where the last tiles are left
+    out, the last that is not becomes ``last``, and where all are, one that is ``empty`` comes in
+    their place. Sizes must be at least 1.
     """
 
     def __init__(self, config: Config):
         self.config = config
+        command = command_layout(Engine.MATRIX)
         members = {
-            "command": In(command_layout(Engine.MATRIX)),
-            "start": In(1),
+            "i": In(stream.Signature(command)),
             "o": Out(stream.Signature(tile_layout(config))),
+            "command": Out(command),
         }
         if config.tile_skip:
             members["a_mask"] = Out(MaskReadPort(config))
@@ -58,114 +66,107 @@ class TileWalker(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        config, cmd = self.config, self.command
-        place = Signal(tile_layout(config))  # of the tile whose masks are being read
-        a_row = Signal(config.sp_addr_width)
-        b_column = Signal(config.sp_addr_width)
-        k_left = Signal(COUNT_WIDTH)
-        n_left = Signal(COUNT_WIDTH)
+        # The command that is walked, the newest, and the one before, whose tiles may still wait.
+        newest = Signal(self.i.p.shape())
+        older = Signal(self.i.p.shape())
+        parity = Signal()
+        alive = Signal(range(3))
+        take = Signal()
         walking = Signal()
         advance = Signal()
+        place = Signal(tile_layout(self.config))
+        m.d.comb += [
+            self.i.ready.eq((alive != 2) & (~walking | (advance & place.last))),
+            take.eq(self.i.valid & self.i.ready),
+            place.parity.eq(parity),
+            self.command.eq(Mux(self.o.p.parity == parity, newest, older)),
+        ]
+        with m.If(take):
+            m.d.sync += [newest.eq(self.i.p), older.eq(newest), parity.eq(~parity), walking.eq(1)]
+        with m.Elif(advance & place.last):
+            m.d.sync += walking.eq(0)
+        m.d.sync += alive.eq(alive + take - (self.o.valid & self.o.ready & self.o.p.last))
+        k_last = self._walk(m, newest, place, take, advance)
+        self._keep(m, newest, place, take, walking, advance, k_last)
+        return m
+
+    def _walk(self, m, cmd, place, take, advance):
+        """Go from place to place; return whether a place is the last in its column."""
+        config = self.config
+        a_addr = Signal(config.sp_addr_width)
+        b_addr = Signal(config.sp_addr_width)
+        b_column = Signal(config.sp_addr_width)
+        acc_addr = Signal(config.acc_addr_width)
+        slot = Signal(range(config.weight_depth))
+        k_left = Signal(COUNT_WIDTH)
+        n_left = Signal(COUNT_WIDTH)
         k_last = Signal()
         n_last = Signal()
-        m.d.comb += [k_last.eq(k_left <= config.rows), n_last.eq(n_left <= config.cols)]
-
-        a_step, b_k_step, b_n_step = self._steps(m, cmd)
         m.d.comb += [
-            place.a_addr.eq(a_row),
+            k_last.eq(k_left <= config.rows),
+            n_last.eq(n_left <= config.cols),
+            place.a_addr.eq(a_addr),
+            place.b_addr.eq(b_addr),
+            place.acc_addr.eq(acc_addr),
+            place.slot.eq(slot),
             place.k.eq(Mux(k_last, k_left, config.rows)),
             place.n.eq(Mux(n_last, n_left, config.cols)),
             place.last.eq(k_last & n_last),
         ]
-        b_addr, acc_addr, slot = (
-            Signal.like(place[name]) for name in ("b_addr", "acc_addr", "slot")
-        )
-        m.d.comb += [place.b_addr.eq(b_addr), place.acc_addr.eq(acc_addr), place.slot.eq(slot)]
-        with m.If(self.start):
+        steps = self._steps(self.i.p)
+        a_step = Signal(config.sp_addr_width)
+        b_k_step = Signal(config.sp_addr_width)
+        b_n_step = Signal(config.sp_addr_width)
+        with m.If(take):
             m.d.sync += [
-                walking.eq(1),
-                a_row.eq(cmd.a_addr),
-                b_addr.eq(cmd.b_addr),
-                b_column.eq(cmd.b_addr),
-                acc_addr.eq(cmd.acc_addr),
-                slot.eq(cmd.slot),
-                k_left.eq(cmd.k),
-                n_left.eq(cmd.n),
+                a_addr.eq(self.i.p.a_addr),
+                b_addr.eq(self.i.p.b_addr),
+                b_column.eq(self.i.p.b_addr),
+                acc_addr.eq(self.i.p.acc_addr),
+                slot.eq(self.i.p.slot),
+                k_left.eq(self.i.p.k),
+                n_left.eq(self.i.p.n),
+                a_step.eq(steps[0]),
+                b_k_step.eq(steps[1]),
+                b_n_step.eq(steps[2]),
+            ]
+        with m.Elif(advance & ~k_last):
+            m.d.sync += [
+                a_addr.eq(a_addr + a_step),
+                b_addr.eq(b_addr + b_k_step),
+                slot.eq(slot + 1),
+                k_left.eq(k_left - config.rows),
             ]
         with m.Elif(advance):
-            m.d.sync += slot.eq(slot + 1)
-            with m.If(~k_last):
-                m.d.sync += [
-                    a_row.eq(a_row + a_step),
-                    b_addr.eq(b_addr + b_k_step),
-                    k_left.eq(k_left - config.rows),
-                ]
-            with m.Else():
-                m.d.sync += [
-                    a_row.eq(cmd.a_addr),
-                    b_addr.eq(b_column + b_n_step),
-                    b_column.eq(b_column + b_n_step),
-                    acc_addr.eq(acc_addr + cmd.acc_stride),
-                    k_left.eq(cmd.k),
-                    n_left.eq(n_left - config.cols),
-                    walking.eq(~n_last),
-                ]
-        keep = self._masks(m, cmd, advance, k_last)
-        self._hold(m, place, walking, advance, keep)
-        return m
+            m.d.sync += [
+                a_addr.eq(cmd.a_addr),
+                b_addr.eq(b_column + b_n_step),
+                b_column.eq(b_column + b_n_step),
+                acc_addr.eq(acc_addr + cmd.acc_stride),
+                slot.eq(slot + 1),
+                k_left.eq(cmd.k),
+                n_left.eq(n_left - config.cols),
+            ]
+        return k_last
 
-    def _steps(self, m, cmd):
+    def _steps(self, cmd):
         """Return what a K tile moves A and B by, and a tile column moves B by (bytes)."""
         config = self.config
-        bits = DEFINITIONS[Opcode.MATMUL]
-        a_step, b_k_step, b_n_step = (Signal(config.sp_addr_width) for _ in range(3))
-        m.d.comb += [
-            a_step.eq(config.rows),
-            b_k_step.eq(times(cmd.b_stride[: config.sp_addr_width], config.rows)),
-            b_n_step.eq(config.cols),
-        ]
+        a_step, b_k_step, b_n_step = config.rows, times(cmd.b_stride, config.rows), config.cols
         if config.a_transpose:
-            with m.If(cmd.flags[bits.flag_bit("a_transpose")]):
-                m.d.comb += a_step.eq(times(cmd.a_stride[: config.sp_addr_width], config.rows))
+            transposed = cmd.flags[DEFINITIONS[Opcode.MATMUL].flag_bit("a_transpose")]
+            a_step = Mux(transposed, times(cmd.a_stride, config.rows), a_step)
         if config.b_transpose:
-            with m.If(b_transposed(cmd)):
-                m.d.comb += [
-                    b_k_step.eq(config.rows),
-                    b_n_step.eq(times(cmd.b_stride[: config.sp_addr_width], config.cols)),
-                ]
+            b_k_step = Mux(b_transposed(cmd), config.rows, b_k_step)
+            b_n_step = Mux(b_transposed(cmd), times(cmd.b_stride, config.cols), b_n_step)
         return a_step, b_k_step, b_n_step
 
-    def _masks(self, m, cmd, advance, k_last):
-        """Return, in the cycle after a tile's place was named, whether it is kept."""
-        if not self.config.tile_skip:
-            return 1
-        bits = DEFINITIONS[Opcode.MATMUL]
-        a_addr = Signal.like(self.a_mask.addr)
-        b_addr = Signal.like(self.b_mask.addr)
-        with m.If(self.start):
-            m.d.sync += [a_addr.eq(cmd.a_mask), b_addr.eq(cmd.b_mask)]
-        with m.Elif(advance):
-            m.d.sync += [a_addr.eq(Mux(k_last, cmd.a_mask, a_addr + 1)), b_addr.eq(b_addr + 1)]
-        m.d.comb += [self.a_mask.addr.eq(a_addr), self.b_mask.addr.eq(b_addr)]
-        product = cmd.opcode == Opcode.MATMUL
-        a_masked = product & cmd.flags[bits.flag_bit("a_masked")]
-        b_masked = product & cmd.flags[bits.flag_bit("b_masked")]
-        return (self.a_mask.data | ~a_masked) & (self.b_mask.data | ~b_masked)
-
-    def _hold(self, m, place, walking, advance, keep):
-        """Hold a kept tile until it is known whether it is the last."""
+    def _keep(self, m, cmd, place, take, walking, advance, k_last):
+        """Hold each place until it is known whether it is kept, and whether it is the last."""
         tile = Signal.like(place)
         full = Signal()
-        fresh = Signal()
-        kept = Signal()
-        # The tile under examination.
-        keeps = Signal()
         leaves = Signal()
-        m.d.comb += [
-            keeps.eq(Mux(fresh, keep, kept)),
-            advance.eq(walking & (~full | leaves)),
-        ]
-        m.d.sync += [fresh.eq(advance), kept.eq(keeps)]
+        m.d.comb += advance.eq(walking & (~full | leaves))
         with m.If(advance):
             m.d.sync += [tile.eq(place), full.eq(1)]
         with m.Elif(leaves):
@@ -174,31 +175,60 @@ class TileWalker(wiring.Component):
             m.d.comb += [
                 self.o.p.eq(tile),
                 self.o.valid.eq(full),
-                leaves.eq(full & self.o.ready),
+                leaves.eq(self.o.ready),
             ]
             return
-        # Behind it, a kept tile that waits for the next kept one or for the end.
+        keep = self._masks(m, cmd, take, advance, k_last)
+        kept = Signal()
+        fresh = Signal()
+        keeps = Signal()
+        m.d.comb += keeps.eq(Mux(fresh, keep, kept))
+        m.d.sync += [fresh.eq(advance), kept.eq(keeps)]
+
+        # A kept tile waits for the next kept one of its command, or for the command's end.
         waiting = Signal.like(place)
         has_waiting = Signal()
-        ends = Signal()
+        ended = Signal()
         m.d.comb += [
-            ends.eq(full & ~keeps & tile.last),
-            self.o.valid.eq((has_waiting & ((full & keeps) | waiting.last)) | ends),
-            self.o.p.eq(waiting),
-            self.skipped.eq(leaves & ~keeps),
+            ended.eq(has_waiting & waiting.last),
+            self.o.p.eq(Mux(has_waiting, waiting, tile)),
+            self.o.valid.eq(ended),
         ]
-        with m.If(ends):
-            m.d.comb += [self.o.p.last.eq(1), self.o.p.empty.eq(~has_waiting)]
-        with m.If(full & keeps & ~(has_waiting & waiting.last)):
-            m.d.comb += leaves.eq(~has_waiting | self.o.ready)
-        with m.Elif(ends):
-            m.d.comb += leaves.eq(self.o.ready)
-        with m.Elif(full & ~keeps):
+        with m.If(full & keeps):
+            m.d.comb += [self.o.valid.eq(has_waiting), leaves.eq(~has_waiting | self.o.ready)]
+        with m.Elif(full & tile.last & ~ended):
+            m.d.comb += [
+                self.o.valid.eq(1),
+                self.o.p.last.eq(1),
+                self.o.p.empty.eq(~has_waiting),
+                leaves.eq(self.o.ready),
+            ]
+        with m.Elif(full & ~tile.last):
             m.d.comb += leaves.eq(1)
-        with m.If(leaves & keeps):
+        m.d.comb += self.skipped.eq(leaves & full & ~keeps)
+        with m.If(leaves & full & keeps):
             m.d.sync += [waiting.eq(tile), has_waiting.eq(1)]
         with m.Elif(self.o.valid & self.o.ready):
             m.d.sync += has_waiting.eq(0)
+
+    def _masks(self, m, cmd, take, advance, k_last):
+        """Return, in the cycle after a place was named, whether it is kept."""
+        a_addr = Signal.like(self.a_mask.addr)
+        b_addr = Signal.like(self.b_mask.addr)
+        with m.If(take):
+            m.d.sync += [a_addr.eq(self.i.p.a_mask), b_addr.eq(self.i.p.b_mask)]
+        with m.Elif(advance):
+            m.d.sync += [a_addr.eq(Mux(k_last, cmd.a_mask, a_addr + 1)), b_addr.eq(b_addr + 1)]
+        m.d.comb += [self.a_mask.addr.eq(a_addr), self.b_mask.addr.eq(b_addr)]
+        bits = DEFINITIONS[Opcode.MATMUL]
+        product = cmd.opcode == Opcode.MATMUL
+        a_masked = Signal()
+        b_masked = Signal()
+        m.d.sync += [
+            a_masked.eq(product & cmd.flags[bits.flag_bit("a_masked")]),
+            b_masked.eq(product & cmd.flags[bits.flag_bit("b_masked")]),
+        ]
+        return (self.a_mask.data | ~a_masked) & (self.b_mask.data | ~b_masked)
 
 
 def b_transposed(command):

@@ -49,7 +49,6 @@ class WeightFetcher(wiring.Component):
             "o": Out(stream.Signature(job_layout(config))),
             "freed": In(1),
             "drained": In(1),
-            "busy": Out(1),
             "o_weights": Out(Flow(weight_layout(config))),
         }
         if config.tile_skip:
@@ -60,16 +59,10 @@ class WeightFetcher(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        config, cmd = self.config, self.i.p
+        config = self.config
         m.submodules.tiles = tiles = TileWalker(config)
-        begun = Signal()
-        m.d.comb += [
-            tiles.command.eq(cmd),
-            tiles.start.eq(self.i.valid & ~begun),
-            self.busy.eq(self.i.valid),
-            self.i.ready.eq(tiles.o.valid & tiles.o.ready & tiles.o.p.last),
-        ]
-        m.d.sync += begun.eq(self.i.valid & ~self.i.ready)
+        connect(m, flipped(self.i), tiles.i)
+        cmd = tiles.command
         if config.tile_skip:
             connect(m, tiles.a_mask, flipped(self.a_mask))
             connect(m, tiles.b_mask, flipped(self.b_mask))

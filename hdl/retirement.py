@@ -1,0 +1,70 @@
+"""What becomes of vectors and commands when their sums leave the systolic array."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import Engine
+from hdl.accumulator import ACC_SETTLE
+from hdl.pipeline import delay
+from hdl.ports import EngineStatus
+from hdl.ram import Ram
+
+UNDER_WAY_WIDTH = 9
+"""Width of the number of commands taken and not yet done, above any array's latency (bits)."""
+
+
+class Retirement(wiring.Component):
+    """Keeps what belongs to each vector while the array works on it.
+
+    ``acc_addr`` leaves ``latency`` cycles after it came. ``status.done`` comes with ``push`` so
+    long after ``last`` that a drain which is asked for from then on sees the sums of ``latency``
+    cycles after it. ``offered`` and ``taken`` are 1 as a command is, ``waiting`` while one waits for a
+    memory.
+    """
+
+    def __init__(self, config: Config, latency: int):
+        self.config = config
+        self.latency = latency
+        super().__init__(
+            {
+                "offered": In(1),
+                "taken": In(1),
+                "waiting": In(1),
+                "last": In(1),
+                "push": In(len(Engine)),
+                "i_addr": In(config.acc_addr_width),
+                "acc_addr": Out(config.acc_addr_width),
+                "status": Out(EngineStatus()),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        # A ring of memory words stands for as many registers.
+        note = Cat(self.i_addr, self.push)
+        m.submodules.ring = ring = Ram(len(note), self.latency)
+        place = Signal(range(self.latency))
+        following = Signal.like(place)
+        with m.If(place != self.latency - 1):
+            m.d.comb += following.eq(place + 1)
+        m.d.sync += place.eq(following)
+        m.d.comb += [
+            ring.write_en.eq(1),
+            ring.write_addr.eq(place),
+            ring.write_data.eq(note),
+            ring.read_en.eq(1),
+            ring.read_addr.eq(following),
+            self.acc_addr.eq(ring.read_data),
+        ]
+        under_way = Signal(UNDER_WAY_WIDTH)
+        done = delay(m, self.last, self.latency + ACC_SETTLE, reset=True)
+        m.d.sync += under_way.eq(under_way + self.taken - done)
+        m.d.comb += [
+            self.status.done.eq(done),
+            self.status.push.eq(delay(m, ring.read_data[len(self.acc_addr) :], ACC_SETTLE)),
+            self.status.busy.eq(self.offered | (under_way != 0)),
+            self.status.stall.eq(self.waiting),
+        ]
+        return m

@@ -1,0 +1,248 @@
+"""Bench of ``hdl.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
+
+Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
+(opcode, m, k, n, flags), each with random places, zero points and masks, or ``random``, how many
+commands to draw; ``stall``, the probability that a scratchpad port does not take a request in a
+cycle; ``zero_tiles``, the share of masked tiles. With ``report``, a file's path, the cycles from
+the first command taken to each ``done`` are written there as JSON.
+
+Every accumulated row is compared with the golden model's at the end; each ``done`` must come late
+enough for its sums to be in the accumulators, and the counters must add up.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+from numpy.typing import NDArray
+
+from arch.config import PRESETS, SRAM_LATENCY, Config
+from arch.isa import DEFINITIONS, RING_SLOTS, Engine, Opcode
+from hdl.accumulator import ACC_SETTLE
+from hdl.ports import command_layout
+from hdl.systolic import sum_layout
+from sim.matmul import accumulate, cut
+from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
+
+Ints = NDArray[np.int64]
+
+
+class Jobs:
+    """Random commands and what must come of them."""
+
+    def __init__(self, config: Config, generator: np.random.Generator, zero_tiles: float):
+        self._config = config
+        self._rng = generator
+        self.sp = generator.integers(0, 256, config.scratchpad_bytes).astype(np.uint8)
+        self.sp[generator.random(self.sp.size) < 0.2] = 3  # a zero where the zero point is 3
+        self.masks = generator.random(config.mask_depth) >= zero_tiles
+        self.slots = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
+        self.acc = np.zeros((config.acc_depth, config.cols), np.int64)
+        self.payloads: list[int] = []
+        self.pushes: list[int] = []
+        self.after: list[Ints] = []
+        """The accumulators after each command."""
+        self.events: list[int] = []
+        """Rows accumulated up to each command's end."""
+        self.macs = self.gated = self.skipped = 0
+
+    def _place(self, lines: int, length: int) -> tuple[int, int]:
+        """Return an address and a stride at which lines of a length fit."""
+        stride = length + int(self._rng.integers(0, 5))
+        room = self.sp.size - lines * stride
+        assert room >= 0
+        return int(self._rng.integers(0, room + 1)), stride
+
+    def _read(self, addr: int, stride: int, lines: int, length: int, zero: int) -> Ints:
+        """Return a matrix of operands, [lines, length], less their zero point."""
+        cells = addr + stride * np.arange(lines)[:, None] + np.arange(length)
+        bits = self._config.operand_width
+        values = self.sp[cells].astype(np.int64) % (1 << bits)
+        return values - (values >> (bits - 1) << bits) - zero
+
+    def add(self, opcode: Opcode, m: int, k: int, n: int, flags: set[str], slot: int = 0) -> None:
+        """Append a command."""
+        config = self._config
+        kt, nt = -(-k // config.rows), -(-n // config.cols)
+        zeros = self._rng.choice([-128, 0, 3, 127], 2) if config.zero_points else (0, 0)
+        zeros = [int(np.clip(zero, config.operand_min, config.operand_max)) for zero in zeros]
+        operands = {"k": k, "n": n, "b_zero": zeros[1], "slot": slot}
+        b_shape = (n, k) if "b_transpose" in flags else (k, n)
+        operands["b_addr"], operands["b_stride"] = self._place(*b_shape)
+        b = self._read(operands["b_addr"], operands["b_stride"], *b_shape, zeros[1])
+        tiles = cut(b.T if "b_transpose" in flags else b, config.rows, config.cols)
+        if opcode == Opcode.PRELOAD:
+            self.slots[slot : slot + nt * kt] = tiles.reshape(-1, config.rows, config.cols)
+        else:
+            if "resident" in flags:
+                tiles = self.slots[slot : slot + nt * kt].reshape(nt, kt, config.rows, config.cols)
+            operands |= {"m": m, "a_zero": zeros[0]}
+            a_shape = (k, m) if "a_transpose" in flags else (m, k)
+            operands["a_addr"], operands["a_stride"] = self._place(*a_shape)
+            a = self._read(operands["a_addr"], operands["a_stride"], *a_shape, zeros[0])
+            self._multiply(a.T if "a_transpose" in flags else a, tiles, n, operands, flags)
+        self.pushes.append(int(self._rng.integers(0, 1 << len(Engine))))
+        self.after.append(self.acc)
+        self.events.append(self.events[-1] if self.events else 0)
+        if opcode == Opcode.MATMUL:
+            self.events[-1] += m * self._kept
+        bits = sum(1 << DEFINITIONS[opcode].flag_bit(flag) for flag in flags)
+        header = {"opcode": opcode, "push": self.pushes[-1], "flags": bits}
+        self.payloads.append(pack(command_layout(Engine.MATRIX), header | operands))
+
+    def _multiply(
+        self, a: Ints, tiles: Ints, n: int, operands: dict[str, int], flags: set[str]
+    ) -> None:
+        m, k = a.shape
+        nt, kt, rows, cols = tiles.shape
+        stride = m + int(self._rng.integers(0, 3))
+        addr = int(self._rng.integers(0, self._config.acc_depth - nt * stride + 1))
+        operands |= {"acc_addr": addr, "acc_stride": stride}
+        operands["a_mask"] = int(self._rng.integers(0, self.masks.size - kt + 1))
+        operands["b_mask"] = int(self._rng.integers(0, self.masks.size - nt * kt + 1))
+        keep = np.ones((nt, kt), np.bool_)
+        if "a_masked" in flags:
+            keep &= self.masks[operands["a_mask"] :][:kt]
+        if "b_masked" in flags:
+            keep &= self.masks[operands["b_mask"] :][: nt * kt].reshape(nt, kt)
+        self.acc = accumulate(
+            self.acc,
+            a,
+            tiles,
+            acc_addr=addr,
+            acc_stride=stride,
+            keep=keep,
+            acc_width=self._config.acc_width,
+        )
+        self._kept = int(keep.sum())
+        self.skipped += int((~keep).sum())
+        for column, row in np.argwhere(keep):
+            part = a[:, row * rows : (row + 1) * rows]
+            width = min(cols, n - column * cols)
+            self.macs += part.size * int(width)
+            self.gated += int(np.count_nonzero(part == 0))
+
+    def add_random(self) -> None:
+        """Append a MATMUL, or where there is room PRELOAD and resident MATMULs."""
+        config = self._config
+        room = config.weight_depth - RING_SLOTS
+        k, n = (int(self._rng.integers(1, 3 * side + 1)) for side in (config.rows, config.cols))
+        flags = set()
+        for flag, present in (
+            ("a_transpose", config.a_transpose),
+            ("a_masked", config.tile_skip),
+            ("b_masked", config.tile_skip),
+        ):
+            if present and self._rng.random() < 0.4:
+                flags.add(flag)
+        b_flags = {"b_transpose"} if config.b_transpose and self._rng.random() < 0.5 else set()
+        tiles = -(-k // config.rows) * -(-n // config.cols)
+        if tiles <= room and self._rng.random() < 0.6:
+            slot = RING_SLOTS + int(self._rng.integers(0, room - tiles + 1))
+            self.add(Opcode.PRELOAD, 0, k, n, b_flags, slot)
+            for _ in range(int(self._rng.integers(0, 3))):
+                self.add(Opcode.MATMUL, self._rows(), k, n, flags | {"resident"}, slot)
+        else:
+            self.add(Opcode.MATMUL, self._rows(), k, n, flags | b_flags)
+
+    def _rows(self) -> int:
+        """Return a number of rows, often a small one."""
+        return int(self._rng.choice([1, 2, 3, self._rng.integers(1, 3 * self._config.rows + 2)]))
+
+
+async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float) -> None:
+    """Answer a scratchpad port, each request a fixed time after it was taken."""
+    generator = rng()
+    request, data = getattr(dut, f"{name}__request__valid"), getattr(dut, f"{name}__data")
+    ready, addr = getattr(dut, f"{name}__request__ready"), getattr(dut, f"{name}__request__payload")
+    valid = getattr(dut, f"{name}__valid")
+    line = config.line_bytes
+    beyond = generator.integers(0, 256, line).astype(np.uint8)
+    sp = np.concatenate([jobs.sp, beyond])
+    pending: list[int | None] = [None] * (SRAM_LATENCY - 1)
+    while True:
+        ready.value = int(generator.random() >= stall)
+        await FallingEdge(dut.clk)
+        taken = int(request.value) and int(ready.value)
+        pending.append(int(addr.value) if taken else None)
+        await RisingEdge(dut.clk)
+        now = pending.pop(0)
+        valid.value = int(now is not None)
+        content = sp[now : now + line] if now is not None else beyond
+        data.value = int.from_bytes(content.tobytes(), "little")
+
+
+async def _masks(dut: Any, name: str, jobs: Jobs) -> None:
+    """Answer a mask port in the next cycle."""
+    while True:
+        await FallingEdge(dut.clk)
+        addr = int(getattr(dut, f"{name}__addr").value)
+        await RisingEdge(dut.clk)
+        getattr(dut, f"{name}__data").value = int(jobs.masks[addr % jobs.masks.size])
+
+
+@cocotb.test()
+async def sums_are_exact(dut: Any) -> None:
+    """Every command leaves what the golden model says, in time."""
+    given = parameters()
+    config = PRESETS["small"].replace(lanes=1, **given["config"])
+    jobs = Jobs(config, rng(), given.get("zero_tiles", 0.5))
+    stall = given.get("stall", 0.0)
+    for name, m, k, n, flags in given.get("products", []):
+        jobs.add(Opcode[name], m, k, n, set(flags), RING_SLOTS)
+    for _ in range(given.get("random", 0)):
+        jobs.add_random()
+
+    await start_clock(dut)
+    for name in ("a", "b"):
+        cocotb.start_soon(_answer(dut, name, jobs, config, stall))
+        if config.tile_skip:
+            cocotb.start_soon(_masks(dut, f"{name}_mask", jobs))
+    driver = StreamDriver(dut, "i", rng(), stall=0.8 if stall else 0.0)
+    cocotb.start_soon(driver.send(jobs.payloads))
+
+    sums = sum_layout(config)
+    rows: list[tuple[int, int, list[int]]] = []
+    dones: list[int] = []
+    totals = {"macs": 0, "gated": 0, "skipped": 0}
+    cycle, first, quiet = 0, None, 0
+    while quiet < 50:
+        await FallingEdge(dut.clk)
+        if first is None and int(dut.i__valid.value):
+            first = cycle
+        if int(dut.accumulate__valid.value):
+            data = unpack(sums, int(dut.accumulate__data.value))
+            rows.append((cycle, int(dut.accumulate__addr.value), data))
+        for name in totals:
+            if hasattr(dut, name):
+                totals[name] += int(getattr(dut, name).value)
+        if int(dut.status__done.value):
+            assert int(dut.status__push.value) == jobs.pushes[len(dones)]
+            needed = jobs.events[len(dones)]
+            assert len(rows) >= needed
+            assert needed == 0 or rows[needed - 1][0] + ACC_SETTLE <= cycle
+            dones.append(cycle)
+        assert int(dut.status__busy.value) or len(dones) == len(jobs.pushes) or first is None
+        quiet = quiet + 1 if len(dones) == len(jobs.pushes) else 0
+        assert cycle < 1_000_000
+        cycle += 1
+    assert int(dut.status__busy.value) == 0
+    assert len(dones) == len(jobs.pushes)
+    assert len(rows) == (jobs.events[-1] if jobs.events else 0)
+    acc = np.zeros((config.acc_depth, config.cols), np.int64)
+    half = 1 << (config.acc_width - 1)
+    for command, events in enumerate(jobs.events):
+        for _, addr, data in rows[jobs.events[command - 1] if command else 0 : events]:
+            acc[addr] = (acc[addr] + data + half) % (2 * half) - half
+        np.testing.assert_array_equal(acc, jobs.after[command], f"command {command}")
+    assert totals["macs"] == jobs.macs
+    if config.operand_gating:
+        assert totals["gated"] == jobs.gated
+    if config.tile_skip:
+        assert totals["skipped"] == jobs.skipped
+    if "report" in given:
+        cycles = [done - first + 1 for done in dones]
+        Path(given["report"]).write_text(json.dumps({"cycles": cycles}), encoding="utf-8")
