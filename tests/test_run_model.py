@@ -1,0 +1,77 @@
+"""Trained models on the circuit: every tensor of every image, on presets and random machines."""
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS, Config
+from tb.run_model import run_model
+
+MODELS = ("digits", "digits-simplified")
+SEED = 2023
+
+
+def machine_for_digits(rng: np.random.Generator) -> Config:
+    """Draw a machine with every unit that the digits' models need, and room for them."""
+    rows, cols = (int(size) for size in rng.integers(1, 12, 2))
+    draw = rng.integers
+    return Config(
+        name="drawn",
+        rows=rows,
+        cols=cols,
+        lanes=int(draw(1, min(cols, 5) + 1)),
+        weight_depth=int(draw(2, 7)),
+        acc_width=int(draw(28, 33)),
+        scratchpad_bytes=1 << int(draw(15, 18)),
+        scratchpad_banks=1 << int(draw(1, 3)),
+        acc_depth=int(draw(600, 2000)),
+        mem_width=8 << int(draw(0, 4)),
+        program_depth=4096,
+        param_depth=1024,
+        table_slots=int(draw(2, 4)),
+        max_row=int(draw(64, 200)),
+        queue_depth=int(draw(1, 4)),
+        zero_points=bool(draw(2)),
+        operand_gating=bool(draw(2)),
+        a_transpose=bool(draw(2)),
+        tile_skip=bool(draw(2)),
+        elementwise=bool(draw(2)),
+    )
+
+
+def run_case(model: str, config: Config, simulator: str, count: int) -> dict:
+    result = run_model(model, config, simulator, count)
+    assert result["mismatches"] == 0
+    assert result["tensors"] > 20 * count
+    return result
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_quantized_model_is_as_good_as_the_float_model(model):
+    result = run_model(model, PRESETS["small"], "golden")
+    assert result["count"] == 500
+    assert result["float_accuracy"] >= {"digits": 0.97, "digits-simplified": 0.955}[model]
+    assert abs(result["accuracy"] - result["float_accuracy"]) <= 0.005
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets(preset):
+    for model in MODELS:
+        result = run_case(model, PRESETS[preset], "verilator", 5)
+        assert 0 < result["utilization"] < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(5))
+def test_random_configurations(number):
+    rng = np.random.default_rng([SEED, number])
+    config = machine_for_digits(rng)
+    print(f"seed {SEED}, {number}: {config}")
+    for model in MODELS:
+        run_case(model, config, "verilator", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_icarus(model):
+    run_case(model, PRESETS["small"], "icarus", 3)
