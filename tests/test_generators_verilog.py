@@ -1,0 +1,190 @@
+"""Generated Verilog: readable, accepted by two simulators without warnings, the same every time."""
+
+import functools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module, Signal, signed, unsigned
+from amaranth.lib import data, memory, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import PRESETS, Config
+from generators.verilog import WAIVERS, to_verilog
+from hdl.accelerator import Accelerator
+from hdl.systolic import SystolicArray
+from tb.toolchain import ROOT, environment, missing_tools
+
+
+class Stage(wiring.Component):
+    """One stage. ``i`` is what comes in; ``o`` leaves one cycle later."""
+
+    def __init__(self, width: int):
+        self.width = width
+        super().__init__({"i": In(signed(width)), "o": Out(signed(width)), "unused": Out(1)})
+
+    def elaborate(self, _platform):
+        m = Module()
+        forgotten = Signal(8)
+        m.d.sync += [self.o.eq(self.i + 1), forgotten.eq(forgotten + 1)]
+        return m
+
+
+class Chain(wiring.Component):
+    """A chain of stages with a memory.
+
+    ``i`` carries the first number and what it is stored with. ``o`` is the last stage's.
+    """
+
+    i: In(stream.Signature(data.StructLayout({"number": signed(4), "tag": 3})))
+    o: Out(4)
+    wide: Out(6)
+    stored: Out(4)
+
+    def elaborate(self, _platform):
+        m = Module()
+        before = self.i.payload.number
+        for index in range(5):
+            m.submodules[f"stage_{index}"] = stage = Stage(4)
+            m.d.comb += stage.i.eq(before)
+            before = stage.o
+        m.submodules.stage_wide = wide = Stage(6)
+        m.submodules.store = store = memory.Memory(shape=unsigned(4), depth=8, init=[])
+        write, read = store.write_port(), store.read_port()
+        m.d.comb += [
+            write.addr.eq(self.i.payload.tag),
+            write.data.eq(self.i.payload.number),
+            write.en.eq(self.i.valid),
+            read.addr.eq(self.i.payload.tag),
+            self.stored.eq(read.data),
+            wide.i.eq(before),
+            self.wide.eq(wide.o),
+            self.o.eq(before),
+            self.i.ready.eq(1),
+        ]
+        return m
+
+
+def modules(verilog: str) -> dict[str, str]:
+    found = re.findall(r"^module (\w+) \(\n(.*?)^endmodule$", verilog, re.MULTILINE | re.DOTALL)
+    return dict(found)
+
+
+def test_a_component_is_one_module_for_each_set_of_parameters() -> None:
+    found = modules(to_verilog(Chain()))
+    assert list(found) == ["Chain", "Stage_2", "Stage"]
+    assert found["Chain"].count("  Stage stage_") == 5
+    assert found["Chain"].count("  Stage_2 stage_wide (") == 1
+
+
+def test_comments_say_what_a_module_and_its_ports_are() -> None:
+    verilog = to_verilog(Chain(), "top")
+    assert "// Chain: A chain of stages with a memory.\nmodule top (" in verilog
+    assert "// Stage: One stage.\n// Parameters: width = 6\nmodule Stage_2 (" in verilog
+    assert (
+        "  // i carries the first number and what it is stored with: number [3:0], tag [6:4]\n"
+        "  input  wire [6:0] i__payload,\n" in verilog
+    )
+    assert "  // o is the last stage's\n  output wire [3:0] o,\n" in verilog
+
+
+def test_what_drives_nothing_is_left_out() -> None:
+    verilog = to_verilog(Chain())
+    assert "forgotten" not in verilog
+    assert "  output wire unused" in verilog, "a port stays even where nothing drives it"
+
+
+def test_a_component_converts_the_same_way_twice() -> None:
+    component = Chain()
+    assert (
+        to_verilog(component, "top") == to_verilog(component, "top") == to_verilog(Chain(), "top")
+    )
+
+
+def test_an_array_is_one_element() -> None:
+    config = PRESETS["small"].replace(rows=6, cols=7, lanes=1)
+    verilog = to_verilog(SystolicArray(config))
+    count = sum(text.count("  ProcessingElement") for text in modules(verilog).values())
+    assert count == 42
+    kinds = [name for name in modules(verilog) if name.startswith("ProcessingElement")]
+    assert len(kinds) <= 6, "elements differ by their column's sum width only"
+    assert len(verilog.splitlines()) < 4000
+
+
+@functools.cache
+def accelerator(config: Config) -> str:
+    return to_verilog(Accelerator(config), "top")
+
+
+@pytest.mark.parametrize("name", ["tiny", "odd"])
+def test_two_simulators_accept_it_without_a_warning(name: str, tmp_path: Path) -> None:
+    verilog = accelerator(PRESETS[name].replace(trace=name == "odd"))
+    source = tmp_path / "top.v"
+    source.write_text(verilog, encoding="utf-8")
+    lints = {
+        "icarus": ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-o", os.devnull, source],
+        "verilator": [
+            "verilator",
+            "--lint-only",
+            "-Wall",
+            "--quiet",
+            "--top-module",
+            "top",
+            source,
+        ],
+    }
+    for simulator, command in lints.items():
+        if missing_tools(simulator):
+            pytest.skip(f"{simulator} is not installed")
+        done = subprocess.run(command, capture_output=True, env=environment(), encoding="utf-8")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+
+
+def test_each_waiver_has_a_reason_in_the_text() -> None:
+    verilog = to_verilog(Stage(3))
+    for rule, reason in WAIVERS.items():
+        assert re.search(rf"lint_off {rule} +\*/ // {re.escape(reason)}\n", verilog)
+
+
+def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
+    program = (
+        "import sys\n"
+        "from arch.config import PRESETS\n"
+        "from generators.verilog import to_verilog\n"
+        "from hdl.accelerator import Accelerator\n"
+        "sys.stdout.write(to_verilog(Accelerator(PRESETS['tiny']), 'top'))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=True,
+        cwd=ROOT,
+        encoding="utf-8",
+        env=os.environ | {"PYTHONHASHSEED": "1"},
+    )
+    assert done.stdout == accelerator(PRESETS["tiny"])
+
+
+@pytest.mark.parametrize(
+    ("unit", "names"),
+    [
+        ("softmax", ("Softmax", "OctaveExponential", "RowDivide")),
+        ("norm", ("AddNorm", "NormalizeLane", "ReciprocalSqrt")),
+        ("elementwise", ("Elementwise",)),
+        ("activation", ("LookupTable",)),
+        ("tile_skip", ("MaskMemory",)),
+        ("a_transpose", ("Transposer",)),
+    ],
+)
+def test_a_unit_left_out_leaves_no_logic(unit: str, names: tuple[str, ...]) -> None:
+    with_unit = accelerator(PRESETS["tiny"])
+    without = accelerator(PRESETS["tiny"].replace(**{unit: False}))
+    # Comments may name a unit that is absent.
+    for name in names:
+        assert any(module.startswith(name) for module in modules(with_unit)), name
+        assert not any(module.startswith(name) for module in modules(without)), name
+    assert len(without) < len(with_unit)

@@ -1,0 +1,72 @@
+"""The rules that the sources keep about themselves, read from the sources."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+ALLOWED = {
+    "arch": {"arch"},
+    "hdl": {"arch", "hdl"},
+    "sim": {"arch", "sim"},
+    "generators": {"arch", "hdl", "sim", "generators"},
+    "tb": {"arch", "hdl", "sim", "generators", "tb"},
+    "fpga": {"arch", "hdl", "sim", "generators", "fpga"},
+    "cli": {"arch", "hdl", "sim", "generators", "tb", "fpga", "cli"},
+}
+"""What the modules of each package may import: imports point down only."""
+
+SOURCES = sorted(path for package in ALLOWED for path in (ROOT / package).rglob("*.py"))
+NAMES = [str(path.relative_to(ROOT)) for path in SOURCES]
+
+REGISTRIES = ("pypi.org", "pythonhosted.org", "crates.io", "npmjs", "proxy.golang.org")
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"relative import in line {node.lineno}"
+            yield node.module or "", node
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=NAMES)
+def test_imports_point_down(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for name, node in imported(tree):
+        top = name.partition(".")[0]
+        if top in ALLOWED:
+            assert top in ALLOWED[package], f"line {node.lineno} imports {name}"
+        assert node in tree.body, f"line {node.lineno} imports within a block"
+        if isinstance(node, ast.ImportFrom):
+            assert all(alias.name != "*" for alias in node.names), f"line {node.lineno}"
+
+
+def test_the_rules_can_fail() -> None:
+    assert [name for name, _ in imported(ast.parse("import a.b\nfrom c.d import e"))] == [
+        "a.b",
+        "c.d",
+    ]
+
+
+@pytest.mark.parametrize("package", sorted(ALLOWED))
+def test_package_files_are_docstrings_only(package: str) -> None:
+    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree)
+    assert len(tree.body) == 1
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=NAMES)
+def test_sources_are_finished_and_own_their_words(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"\b(TODO|FIXME|XXX)\b|# noqa|# type: ignore(?!\[)", text)
+    assert not any(name in text for name in REGISTRIES)
+    if path.is_relative_to(ROOT / "hdl"):
+        assert "from __future__ import annotations" not in text
