@@ -56,6 +56,13 @@ def random_block(config: Config, random: np.random.Generator, level: int) -> lis
     return block
 
 
+def deepest_loops() -> list[Instruction]:
+    """Return loops nested as deeply as can be around one instruction."""
+    loops = [Instruction(Opcode.LOOP, {"count": 2 + level % 2}) for level in range(LOOP_LEVELS)]
+    ends = [Instruction(Opcode.ENDLOOP)] * LOOP_LEVELS
+    return [*loops, Instruction(Opcode.PARAMS, {"n": 5}), *ends]
+
+
 def random_instruction(config: Config, random: np.random.Generator) -> Instruction:
     """Return an engine's instruction with any operands, flags and tokens."""
     known = [
@@ -107,28 +114,30 @@ class Host:
             await RisingEdge(self.dut.clk)
         getattr(self.dut, f"{kind}_en").value = 0
 
-    async def run(self, start: int, limit: int) -> tuple[list[dict[str, int]], int]:
-        """Run from a word on; return what was sent, and for how many cycles it was busy."""
+    async def run(self, start: int, limit: int) -> list[dict[str, int]]:
+        """Run from a word on; return what was sent."""
         dut = self.dut
         dut.pc.value = start
         dut.start.value = 1
         await RisingEdge(dut.clk)
         dut.start.value = 0
         sent: list[dict[str, int]] = []
-        for cycle in range(limit):
+        idle = 0
+        for _ in range(limit):
             dut.pc.value = int(self.random.integers(1 << len(dut.pc)))
             dut.o__ready.value = int(self.random.random() >= self.stall)
             await FallingEdge(dut.clk)
             if not int(dut.busy.value):
-                return sent, cycle
+                assert idle or int(dut.error.value), "the program halted before all was idle"
+                return sent
+            idle = int(dut.idle.value)
             if int(dut.o__valid.value) and int(dut.o__ready.value):
                 word = unpack(WORD, int(dut.o__payload.value))
                 if not word["first"]:
                     word["word"] %= 1 << IMMEDIATE_WIDTH
                 sent.append(word)
             await RisingEdge(dut.clk)
-            idle = self.random.random() < 0.1
-            dut.idle.value = int(idle)
+            dut.idle.value = int(self.random.random() < 0.1)
         raise AssertionError(f"busy after {limit} cycles")
 
 
@@ -142,7 +151,8 @@ async def programs_mean_what_they_say(dut: Any) -> None:
     registers = [0] * REGISTERS
     done = 0
     while done < given["programs"]:
-        program = pack([*random_block(config, random, 0), Instruction(Opcode.HALT)])
+        block = random_block(config, random, 0) if done else [*deepest_loops(), *deepest_loops()]
+        program = pack([*block, Instruction(Opcode.HALT)])
         room = config.program_depth - len(program)
         start = int(random.integers(room + 1)) if room >= 0 else 0
         tried = list(registers)
@@ -155,7 +165,7 @@ async def programs_mean_what_they_say(dut: Any) -> None:
         expected = expected_words(words, start, registers)
         await host.write("register", "index", {number: value, 0: value})
         await host.write("program", "addr", {start + i: w for i, w in enumerate(program)})
-        sent, _ = await host.run(start, 40 * (len(expected) + 100))
+        sent = await host.run(start, 40 * (len(expected) + 100))
         assert sent == expected
         assert not int(dut.error.value)
         done += 1
@@ -219,10 +229,10 @@ async def wrong_programs_stop(dut: Any) -> None:
     for words in wrong:
         program = pack([load]) + words + pack([load, halt])
         await host.write("program", "addr", dict(enumerate(program)))
-        sent, _ = await host.run(0, 1000)
+        sent = await host.run(0, 1000)
         assert int(dut.error.value), f"no error at {words}"
         assert len(sent) == DEFINITIONS[Opcode.LOAD].words
         await host.write("program", "addr", dict(enumerate(pack([load, halt]))))
-        sent, _ = await host.run(0, 1000)
+        sent = await host.run(0, 1000)
         assert not int(dut.error.value)
         assert len(sent) == DEFINITIONS[Opcode.LOAD].words

@@ -1,0 +1,217 @@
+"""Bench of the queues and tokens: random programs that cannot deadlock, on engines of any speed.
+
+Parameters: ``config`` (fields that differ from the preset ``small``), ``commands`` (how many) and
+``stall`` (probability of a pause of ``i``).
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, Engine, Opcode
+from hdl.dispatch import TOKEN_WIDTH
+from hdl.ports import WORD, command_layout
+from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
+
+Tokens = dict[tuple[Engine, Engine], int]
+
+
+def no_tokens() -> Tokens:
+    """Return a count of 0 for each two engines."""
+    return {(source, sink): 0 for source in Engine for sink in Engine if source != sink}
+
+
+def random_program(random: np.random.Generator, count: int) -> list[dict[str, Any]]:
+    """Return commands that pop only tokens which earlier commands pushed, the last ones none."""
+    held = no_tokens()
+    program = []
+    opcodes = [opcode for opcode, d in DEFINITIONS.items() if d.engine is not None]
+    for place in range(count):
+        opcode = opcodes[int(random.integers(len(opcodes)))]
+        definition = DEFINITIONS[opcode]
+        engine = definition.engine
+        assert engine is not None
+        others = [other for other in Engine if other != engine]
+        pop = [
+            o for o in others if held[o, engine] and random.random() < 0.8 * (place < count - 20)
+        ]
+        push = [o for o in others if random.random() < 0.4]
+        for other in pop:
+            held[other, engine] -= 1
+        for other in push:
+            held[engine, other] += 1
+        bound = 1 << (IMMEDIATE_WIDTH - 1)
+        program.append(
+            {
+                "engine": engine,
+                "pop": pop,
+                "fields": {
+                    "opcode": int(opcode),
+                    "push": sum(1 << other for other in push),
+                    "flags": int(random.integers(1 << 16)),
+                    **{n: int(random.integers(-bound, bound)) for n in definition.operands},
+                },
+            }
+        )
+    return program
+
+
+def program_words(program: list[dict[str, Any]]) -> list[int]:
+    """Return the payloads that the sequencer would send."""
+    words = []
+    for command in program:
+        opcode, push, flags, *operands = command["fields"].values()
+        pop = sum(1 << other for other in command["pop"])
+        header = opcode | pop << 5 | push << 9 | flags << FLAG_SHIFT
+        values = [header, *(value % (1 << IMMEDIATE_WIDTH) for value in operands)]
+        for index, value in enumerate(values):
+            payload = {
+                "engine": command["engine"],
+                "first": index == 0,
+                "last": index == len(values) - 1,
+                "word": value,
+            }
+            words.append(pack(WORD, payload))
+    return words
+
+
+class EngineModel:
+    """An engine that takes a command at its start or at its end, and works for a while."""
+
+    def __init__(self, dut: Any, engine: Engine, random: Any, slowness: int, holds: bool):
+        self.dut, self.engine, self.random = dut, engine, random
+        self.name = engine.name.lower()
+        self.holds = holds
+        self.slowness = slowness
+        self.left: int | None = None
+        self.push = 0
+        self.seen: list[int] = []
+
+    def get(self, kind: str, suffix: str = "") -> int:
+        """Return the value of one of the engine's ports."""
+        return int(getattr(self.dut, f"{kind}_{self.name}{suffix}").value)
+
+    def drive(self) -> None:
+        """Take a command when there is nothing to do, complete it after some cycles."""
+        finishes = self.left == 0
+        ready = finishes if self.holds else self.left is None
+        getattr(self.dut, f"o_{self.name}__ready").value = int(ready)
+        getattr(self.dut, f"done_{self.name}").value = int(finishes)
+        getattr(self.dut, f"push_{self.name}").value = self.push if finishes else 0
+
+    def sample(self) -> tuple[bool, bool]:
+        """Look at the ports; return whether a command was taken and whether one completed."""
+        valid, ready = self.get("o", "__valid"), self.get("o", "__ready")
+        assert not (valid and self.get("waiting"))
+        finished, taken = self.left == 0, bool(valid and ready)
+        if valid and self.left is None:
+            command = unpack(command_layout(self.engine), self.get("o", "__payload"))
+            self.seen.append(command)
+            self.push = command["push"]
+            self.left = int(self.random.integers(1, 1 + self.slowness))
+        elif finished:
+            self.left = None
+        elif self.left is not None:
+            self.left -= 1
+        return taken, finished
+
+
+@cocotb.test()
+async def commands_wait_for_their_tokens(dut: Any) -> None:
+    """Each engine gets its commands, whole and in order, none before its tokens are there."""
+    given, random = parameters(), rng()
+    program = random_program(random, given["commands"])
+    queues = {engine: [c for c in program if c["engine"] == engine] for engine in Engine}
+    speeds = [int(slowness) for slowness in random.permutation([1, 4, 20, 60])]
+    holding = [[1, 60], [4, 20]][int(random.integers(2))]
+    engines = {
+        engine: EngineModel(dut, engine, random, speeds[engine], speeds[engine] in holding)
+        for engine in Engine
+    }
+    tokens, taken_count = no_tokens(), dict.fromkeys(Engine, 0)
+    await start_clock(dut)
+    words = program_words(program)
+    cocotb.start_soon(StreamDriver(dut, "i", random, given["stall"]).send(words))
+    finished_count = started_count = waits = 0
+    for cycle in range(400 * len(program)):
+        for engine in engines.values():
+            engine.drive()
+        await FallingEdge(dut.clk)
+        before, before_count = dict(tokens), finished_count
+        for kind, engine in engines.items():
+            waits += engine.get("waiting")
+            push = engine.push
+            taken, finished = engine.sample()
+            if taken:
+                command = queues[kind][taken_count[kind]]
+                taken_count[kind] += 1
+                for source in command["pop"]:
+                    assert before[source, kind] > 0, f"cycle {cycle}: {kind.name} came too early"
+                    tokens[source, kind] -= 1
+            if finished:
+                finished_count += 1
+                for sink in Engine:
+                    if push >> sink & 1:
+                        tokens[kind, sink] += 1
+        under_way = started_count != before_count
+        offered = bool(int(dut.i__valid.value))
+        assert not (int(dut.idle.value) and (under_way or offered)), f"cycle {cycle}: not idle"
+        if offered and int(dut.i__ready.value):
+            started_count += unpack(WORD, int(dut.i__payload.value))["first"]
+        await RisingEdge(dut.clk)
+        if finished_count == len(program):
+            break
+    assert finished_count == len(program), "the engines do not get their commands"
+    for engine in engines.values():
+        engine.drive()
+    await FallingEdge(dut.clk)
+    await RisingEdge(dut.clk)
+    await FallingEdge(dut.clk)
+    assert int(dut.idle.value)
+    assert not int(dut.overflow.value)
+    assert waits
+    for kind, queue in queues.items():
+        got = [
+            {name: seen[name] for name in command["fields"]}
+            for seen, command in zip(engines[kind].seen, queue, strict=True)
+        ]
+        assert got == [command["fields"] for command in queue]
+
+
+@cocotb.test()
+async def too_many_tokens_are_reported(dut: Any) -> None:
+    """The last count is kept, one more is an overflow, and clear forgets both."""
+    random = rng()
+    await start_clock(dut)
+    for _ in range(2):
+        dut.done_load.value = 1
+        dut.push_load.value = 1 << Engine.MATRIX
+        for _ in range((1 << TOKEN_WIDTH) - 1):
+            await RisingEdge(dut.clk)
+        await FallingEdge(dut.clk)
+        assert not int(dut.overflow.value)
+        await RisingEdge(dut.clk)
+        dut.done_load.value = 0
+        await FallingEdge(dut.clk)
+        assert int(dut.overflow.value)
+        await RisingEdge(dut.clk)
+        dut.clear.value = 1
+        await RisingEdge(dut.clk)
+        dut.clear.value = 0
+        await FallingEdge(dut.clk)
+        assert not int(dut.overflow.value)
+        await RisingEdge(dut.clk)
+    fields = {"opcode": int(Opcode.MATMUL), "push": 0, "flags": 0}
+    names = DEFINITIONS[Opcode.MATMUL].operands
+    command = {
+        "engine": Engine.MATRIX,
+        "pop": [Engine.LOAD],
+        "fields": fields | dict.fromkeys(names, 1),
+    }
+    await StreamDriver(dut, "i", random).send(program_words([command]))
+    for _ in range(8):
+        await RisingEdge(dut.clk)
+    await FallingEdge(dut.clk)
+    assert int(dut.waiting_matrix.value), "a token survived clear"
