@@ -1,0 +1,25 @@
+"""Bench of the adder in ``tests/test_tb_toolchain.py``, which shows that benches can fail.
+
+Parameters: ``count`` additions and the probability ``stall``.
+"""
+
+import cocotb
+from amaranth.hdl import signed
+from amaranth.lib import data
+
+from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock, unpack
+
+LAYOUT = data.StructLayout({"a": signed(5), "b": signed(5)})
+
+
+@cocotb.test()
+async def test_sums(dut):
+    """Every sum is right, in order, whatever the stalls."""
+    given, random = parameters(), rng()
+    await start_clock(dut)
+    driver = StreamDriver(dut, "i", random, given["stall"])
+    monitor = StreamMonitor(dut, "o", random, given["stall"])
+    pairs = random.integers(-16, 16, (given["count"], 2)).tolist()
+    cocotb.start_soon(driver.send([pack(LAYOUT, {"a": a, "b": b}) for a, b in pairs]))
+    found = [unpack(signed(6), bits) for bits in await monitor.receive(given["count"])]
+    assert found == [a + b for a, b in pairs]

@@ -1,0 +1,128 @@
+"""Builds that are kept, commands that fail, and benches that must be able to fail."""
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from tb import toolchain
+from tb.bench import pack, unpack
+from tb.simulate import simulate
+
+
+class Adder(wiring.Component):
+    """Adds the two numbers of each payload, or takes their difference where it is broken."""
+
+    i: In(stream.Signature(data.StructLayout({"a": signed(5), "b": signed(5)})))
+    o: Out(stream.Signature(signed(6)))
+
+    def __init__(self, broken: bool = False):
+        self.broken = broken
+        super().__init__()
+
+    def elaborate(self, _platform):
+        m = Module()
+        a, b = self.i.payload.a, self.i.payload.b
+        with m.If(~self.o.valid | self.o.ready):
+            m.d.comb += self.i.ready.eq(1)
+            m.d.sync += [
+                self.o.valid.eq(self.i.valid),
+                self.o.payload.eq(a - b if self.broken else a + b),
+            ]
+        return m
+
+
+@pytest.mark.parametrize("simulator", toolchain.SIMULATORS)
+def test_a_bench_passes_and_a_wrong_circuit_fails(simulator: str, tmp_path: Path) -> None:
+    given = {"bench": "tb.bench_adder", "simulator": simulator, "seed": 7}
+    simulate(Adder(), **given, parameters={"count": 200, "stall": 0.4})
+    waves = tmp_path / "waves"
+    with pytest.raises(
+        RuntimeError, match=r"(?s)^Bench tb.bench_adder under .* with seed 7 failed"
+    ):
+        simulate(Adder(broken=True), **given, parameters={"count": 9, "stall": 0.0}, waves=waves)
+    assert waves.stat().st_size > 0, "waveforms are kept where a bench fails"
+
+
+def test_a_bench_without_such_a_test_fails() -> None:
+    with pytest.raises(RuntimeError, match="failed with exit code"):
+        simulate(
+            Adder(),
+            bench="tb.bench_adder",
+            simulator="icarus",
+            seed=1,
+            parameters={"count": 1, "stall": 0.0},
+            testcase="no_such_test",
+        )
+
+
+def test_an_unknown_simulator_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"^Unknown simulator 'modelsim'; known are verilator, icarus$"
+    ):
+        toolchain.check_simulator("modelsim")
+
+
+def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain.shutil, "which", lambda _tool: None)
+    with pytest.raises(
+        ValueError, match=r"^Simulator icarus needs iverilog and vvp, not found here$"
+    ):
+        toolchain.check_simulator("icarus")
+
+
+def test_pack_and_unpack_are_inverse() -> None:
+    layout = data.StructLayout({"a": signed(5), "b": data.ArrayLayout(signed(3), 2)})
+    value = {"a": -7, "b": [-4, 3]}
+    assert unpack(layout, pack(layout, value)) == value
+    assert pack(signed(4), -1) == 15
+
+
+def test_builds_are_made_once_and_failed_builds_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(toolchain, "BUILD", tmp_path)
+    calls = []
+
+    def build(folder: Path) -> None:
+        calls.append(folder)
+        time.sleep(0.2)
+        (folder / "product").write_text("done", encoding="utf-8")
+
+    threads = [
+        threading.Thread(target=toolchain.cached, args=("kind", "key", build)) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(calls) == 1
+    assert (tmp_path / "kind" / "key" / "product").read_text("utf-8") == "done"
+
+    def fail(folder: Path) -> None:
+        (folder / "half").write_text("", encoding="utf-8")
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match=r"^no$"):
+        toolchain.cached("kind", "other", fail)
+    assert sorted(path.name for path in (tmp_path / "kind").iterdir()) == [
+        "key",
+        "key.lock",
+        "other.lock",
+    ]
+
+
+def test_commands_end_in_time_and_tell_why_they_fail(tmp_path: Path) -> None:
+    given = {"what": "Work", "cwd": tmp_path, "log": tmp_path / "log"}
+    command = [sys.executable, "-c", "print('why'); raise SystemExit(3)"]
+    with pytest.raises(RuntimeError, match=r"^Work failed with exit code 3:\nwhy$"):
+        toolchain.run(command, **given, timeout=60)
+    begin = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"^Work took longer than 0.5 s:"):
+        toolchain.run([sys.executable, "-c", "import time; time.sleep(60)"], **given, timeout=0.5)
+    assert time.monotonic() - begin < 30
