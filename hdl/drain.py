@@ -1,6 +1,6 @@
 """Reads accumulator rows as a stream of lane groups, and clears them."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
@@ -8,6 +8,8 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import COUNT_WIDTH
 from hdl.accumulator import ACC_LATENCY
+from hdl.beats import value_layout
+from hdl.pipeline import delay
 from hdl.ports import DrainPort
 from hdl.walker import Walker
 
@@ -32,7 +34,7 @@ class DrainReader(wiring.Component):
                 "m": In(COUNT_WIDTH),
                 "n": In(COUNT_WIDTH),
                 "port": Out(DrainPort(config)),
-                "o": Out(stream.Signature(data.ArrayLayout(signed(32), config.lanes))),
+                "o": Out(stream.Signature(value_layout(config.lanes))),
             }
         )
 
@@ -67,13 +69,8 @@ class DrainReader(wiring.Component):
         for group in range(config.lane_groups):
             with m.If(walker.o.p.count > group * config.lanes):
                 m.d.comb += groups.eq(group)
-        last_group = groups
-        for stage in range(ACC_LATENCY):
-            delayed = Signal.like(groups, name=f"groups_{stage}")
-            m.d.sync += delayed.eq(last_group)
-            last_group = delayed
         m.d.comb += [
-            fifo.w_data.eq(Cat(self.port.data, last_group)),
+            fifo.w_data.eq(Cat(self.port.data, delay(m, groups, ACC_LATENCY))),
             fifo.w_en.eq(self.port.valid),
         ]
 
@@ -81,6 +78,7 @@ class DrainReader(wiring.Component):
         group = Signal.like(groups)
         step = Signal()
         m.d.comb += [
+            self.o.p.keep.eq(-1),
             self.o.valid.eq(fifo.r_rdy),
             step.eq(self.o.valid & self.o.ready),
             finished.eq(step & (group == fifo.r_data[row_width:])),
@@ -91,5 +89,5 @@ class DrainReader(wiring.Component):
         for index in range(config.lane_groups):
             with m.If(group == index):
                 for lane in range(min(config.lanes, config.cols - index * config.lanes)):
-                    m.d.comb += self.o.p[lane].eq(row[index * config.lanes + lane])
+                    m.d.comb += self.o.p.value[lane].eq(row[index * config.lanes + lane])
         return m

@@ -5,8 +5,8 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.beats import beat_layout
 from hdl.ports import MaskWritePort
-from hdl.reader import beat_layout
 from hdl.table import table_write_signature
 
 

@@ -1,38 +1,47 @@
 """The vector engine's front ends: from scratchpad beats to values for the back end."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH
 from hdl.addnorm import AddNormUnit
+from hdl.beats import beat_layout, elements, present, value_layout
 from hdl.elementwise import ElementwiseUnit
-from hdl.reader import beat_layout
 from hdl.softmax import SoftmaxUnit
 
 OFFSET_WIDTH = COUNT_WIDTH + 3
 """Width of a signed distance between two columns (bits)."""
 
 
-def value_layout(lanes: int) -> data.StructLayout:
-    """Return one beat of values: ``keep`` 0 asks for the output's zero point instead."""
-    return data.StructLayout(
-        {"value": data.ArrayLayout(signed(32), lanes), "keep": unsigned(lanes)}
-    )
+class MapFront(wiring.Component):
+    """Elements of ``i``, of 8 or with ``wide`` of 16 bits, less ``zero``; none is kept waiting."""
 
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "wide": In(1),
+                "zero": In(signed(8)),
+                "i": In(stream.Signature(beat_layout(config))),
+                "o": Out(stream.Signature(value_layout(config.lanes))),
+            }
+        )
 
-def elements(beat, lanes: int, width: int) -> list:
-    """Return a beat's first ``lanes`` elements of ``width`` bytes, signed."""
-    byte = beat.data
-    return [
-        Cat(byte[lane * width + part] for part in range(width)).as_signed() for lane in range(lanes)
-    ]
-
-
-def present(beat, lanes: int):
-    """Return one bit per lane: whether the beat has an element there."""
-    return Cat(beat.count > lane for lane in range(lanes))
+    def elaborate(self, _platform):
+        m = Module()
+        lanes = self.config.lanes
+        narrow, wide = elements(self.i.p, lanes, 1), elements(self.i.p, lanes, 2)
+        for lane in range(lanes):
+            element = Mux(self.wide, wide[lane], narrow[lane])
+            m.d.comb += self.o.p.value[lane].eq(element - self.zero)
+        m.d.comb += [
+            self.o.p.keep.eq(-1),
+            self.o.valid.eq(self.i.valid),
+            self.i.ready.eq(self.o.ready),
+        ]
+        return m
 
 
 class ColumnOffset(wiring.Component):

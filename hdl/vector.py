@@ -2,14 +2,16 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, Engine, Opcode
+from arch.isa import Engine
+from hdl.beats import collect, distribute
 from hdl.drain import DrainReader
-from hdl.epilogue import Epilogue, ParamMemory
+from hdl.epilogue import Epilogue
 from hdl.fill import Fill
-from hdl.fronts import ElementwiseFront, NormFront, SoftmaxFront, elements
+from hdl.front_ends import FrontEnds
+from hdl.params import InputScales, ParamMemory
 from hdl.ports import (
     DrainPort,
     EngineStatus,
@@ -20,7 +22,9 @@ from hdl.ports import (
     command_layout,
 )
 from hdl.reader import RowReader
-from hdl.walker import Walker
+from hdl.sums import SumWriter
+from hdl.vector_decode import VectorDecoder
+from hdl.vector_walks import VectorWalks
 
 
 class VectorEngine(wiring.Component):
@@ -28,8 +32,27 @@ class VectorEngine(wiring.Component):
 
     A command reads through ``v`` (the input) and ``r`` (the second input or the residual) or
     ``drain`` (the accumulators), passes its front end and the epilogue, and writes through ``o``
-    (the output) and ``s`` (the sum written back by NORM); ``lanes`` elements a cycle. The command
-    is taken when its last write was, together with ``status.done``.
+    (the output) and ``s`` (the sum written back by NORM). The command is taken when its last write
+    was, together with ``status.done``. An output may lie where an input lies, row on row, if its
+    elements are no wider.
+
+    Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
+    columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
+    (DRAIN: that of each tile column, summed) and ``overhead = READER_LATENCY + Epilogue.latency``,
+    which is 16 with activation tables and 15 without:
+
+    ========= =====================================================================
+    DRAIN     beats + overhead
+    MAP       beats + overhead
+    MUL       beats + overhead + ElementwiseLane.latency
+    ADD       beats + overhead + ElementwiseLane.latency + 2
+    SOFTMAX   beats + overhead + SoftmaxUnit.latency + 2 * (ceil(n / lanes) - 1)
+    NORM      beats + overhead + AddNormUnit.latency + ceil(n / lanes) - 1
+    SCAN      m * ceil(n / rows) + READER_LATENCY
+    PARAMS    n * param_lines + READER_LATENCY
+    TABLE     256 + READER_LATENCY
+    MASK      n + READER_LATENCY
+    ========= =====================================================================
     """
 
     def __init__(self, config: Config):
@@ -53,289 +76,153 @@ class VectorEngine(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         config = self.config
+        m.submodules.decoder = decoder = VectorDecoder(config)
+        m.submodules.walks = walks = VectorWalks(config)
         m.submodules.reader = reader = RowReader(config)
         m.submodules.second = second = RowReader(config)
         m.submodules.accumulators = accumulators = DrainReader(config)
+        m.submodules.fronts = fronts = FrontEnds(config)
         m.submodules.params = params = ParamMemory(config)
-        m.submodules.epilogue = epilogue = Epilogue(config)
         m.submodules.fill = fill = Fill(config)
-        wiring.connect(m, reader.port, wiring.flipped(self.v))
-        wiring.connect(m, second.port, wiring.flipped(self.r))
-        wiring.connect(m, accumulators.port, wiring.flipped(self.drain))
-        wiring.connect(m, epilogue.write, wiring.flipped(self.o))
-        if config.activation:
-            wiring.connect(m, fill.table_write, epilogue.table_write)
-        if config.tile_skip:
-            wiring.connect(m, fill.mask_write, wiring.flipped(self.mask))
+        m.submodules.epilogue = epilogue = Epilogue(config)
+        command, opcode, flag = self.i.p, decoder.opcode, decoder.flag
+        start, written = Signal(), Signal()
+        fills = opcode.params | opcode.table | opcode.mask | opcode.scan
 
-        cmd = self.i.p
-        decode = _Decoder(cmd)
-        start, begun = Signal(), Signal()
-        filling = decode.any(Opcode.PARAMS, Opcode.TABLE, Opcode.MASK, Opcode.SCAN)
-        self._walks(m, decode, reader, second, accumulators, epilogue, start, filling)
-        self._fill(m, decode, fill, params, epilogue, start)
-        written = self._fronts(m, decode, reader, second, accumulators, epilogue, fill, start)
-
-        requests = [port.request for port in (self.v, self.r, self.drain, self.o)]
-        if config.norm:
-            requests.append(self.s.request)
+        # What the command is, and who takes part in it.
         m.d.comb += [
-            params.write_data.eq(reader.o.p.data.as_value()),
-            self.status.done.eq(self.i.valid & Mux(filling, fill.done, written)),
-            self.status.push.eq(cmd.push),
-            self.status.busy.eq(self.i.valid),
-            self.status.stall.eq(Cat(request.valid & ~request.ready for request in requests).any()),
-            self.i.ready.eq(self.status.done),
+            decoder.command.eq(command),
+            walks.command.eq(command),
+            walks.opcode.eq(opcode),
+            walks.flag.eq(flag),
+            reader.walk.eq(walks.i),
+            reader.start.eq(start & ~opcode.drain),
+            second.walk.eq(walks.r),
+            second.start.eq(start & (flag.add | opcode.add | opcode.mul)),
+            accumulators.acc_addr.eq(command.acc_addr),
+            accumulators.acc_stride.eq(command.acc_stride),
+            accumulators.m.eq(command.m),
+            accumulators.n.eq(command.n),
+            accumulators.start.eq(start & opcode.drain),
+            fronts.command.eq(command),
+            fronts.opcode.eq(opcode),
+            fronts.flag.eq(flag),
+            fronts.start.eq(start),
         ]
-        with m.If(start):
-            m.d.sync += begun.eq(1)
-        with m.If(self.status.done):
-            m.d.sync += begun.eq(0)
-        self._start(m, decode, params, epilogue, start, begun)
+        connect(m, reader.port, flipped(self.v))
+        connect(m, second.port, flipped(self.r))
+        connect(m, accumulators.port, flipped(self.drain))
+        connect(m, epilogue.write, flipped(self.o))
+        if config.activation:
+            connect(m, fill.table_write, epilogue.table_write)
+
+        # The way of the data.
+        distribute(m, reader.o, [(fills, fill.i), (~fills, fronts.i)])
+        distribute(m, second.o, [(epilogue.add, epilogue.residual), (~epilogue.add, fronts.r)])
+        collect(m, [(opcode.drain, accumulators.o), (~opcode.drain, fronts.o)], epilogue.i)
+        self._fill(m, fill, params, reader, opcode, start)
+        self._epilogue(m, epilogue, walks, opcode, flag, start & ~fills)
+        if config.norm:
+            self._sums(m, fronts, walks, flag, start, epilogue.done, written)
+        else:
+            m.d.comb += written.eq(epilogue.done)
+
+        self._start(m, params, epilogue, fronts, opcode, start)
+        m.d.comb += self.status.done.eq(self.i.valid & Mux(fills, fill.done, written))
+        self._status(m)
         if config.trace:
             self._trace(m)
         return m
 
-    def _start(self, m, decode, params, epilogue, start, begun):
-        """Start a command at once, an addition after reading the parameters of its inputs."""
-        waiting = self.i.valid & ~begun
+    def _start(self, m, params, epilogue, fronts, opcode, start):
+        """Start a command at once, an addition after reading the scales of its inputs."""
+        begun, waiting = Signal(), Signal()
+        m.d.sync += begun.eq((start | begun) & ~self.status.done)
         m.d.comb += [
+            waiting.eq(self.i.valid & ~begun),
+            start.eq(waiting),
             params.read_addr.eq(epilogue.param_addr),
             params.read_en.eq(epilogue.param_en),
+            epilogue.params.eq(params.read_data),
         ]
-        if not self.config.elementwise:
-            m.d.comb += start.eq(waiting)
-            return
-        adding = decode.any(Opcode.ADD)
-        fetched = Signal(2)
-        m.d.comb += start.eq(waiting & (~adding | (fetched == 2)))
-        with m.If(waiting & adding):
-            m.d.sync += fetched.eq(Mux(start, 0, fetched + 1))
-            m.d.comb += [params.read_addr.eq(self.i.p.params + fetched), params.read_en.eq(1)]
-        front = self._elementwise
-        with m.If(waiting & (fetched == 1)):
-            m.d.sync += [
-                front.i_multiplier.eq(params.read_data.lanes[0].multiplier),
-                front.i_shift.eq(params.read_data.lanes[0].shift),
-            ]
-        with m.If(waiting & (fetched == 2)):
-            m.d.sync += [
-                front.r_multiplier.eq(params.read_data.lanes[0].multiplier),
-                front.r_shift.eq(params.read_data.lanes[0].shift),
-            ]
-
-    def _walks(self, m, decode, reader, second, accumulators, epilogue, start, filling):
-        """Describe to every reader and writer the elements that the command touches."""
-        config, cmd = self.config, self.i.p
-        lanes = config.lanes
-        drain = decode.any(Opcode.DRAIN)
-        wide_in = decode.flag("wide_in") | decode.any(Opcode.SOFTMAX, Opcode.NORM)
-        wide_out = decode.flag("wide_out")
-        pairs = decode.any(Opcode.ADD, Opcode.MUL)
-        adds = decode.flag("add")
-
-        walk = reader.walk
-        m.d.comb += [
-            walk.base.eq(cmd.i_addr),
-            walk.beat_step.eq(Mux(wide_in, 2 * lanes, lanes)),
-            walk.row_step.eq(cmd.i_stride),
-            walk.m.eq(cmd.m),
-            walk.n.eq(cmd.n),
-            walk.beat.eq(lanes),
-            walk.tile.eq(cmd.n),
-            reader.start.eq(start & ~drain),
-        ]
-        with m.If(decode.any(Opcode.SCAN)):
-            rows = config.rows
-            m.d.comb += [walk.beat.eq(rows), walk.tile.eq(rows), walk.tile_step.eq(rows)]
-        with m.If(decode.any(Opcode.PARAMS)):
-            word = config.param_lines * config.line_bytes
+        if self.config.elementwise:
+            m.submodules.scales = scales = InputScales(self.config)
             m.d.comb += [
-                walk.m.eq(cmd.n),
-                walk.n.eq(word),
-                walk.tile.eq(word),
-                walk.row_step.eq(word),
-                walk.beat.eq(config.line_bytes),
-                walk.beat_step.eq(config.line_bytes),
+                scales.addr.eq(self.i.p.params),
+                scales.en.eq(waiting & opcode.add),
+                scales.read_data.eq(params.read_data),
+                fronts.scales.eq(scales.o),
             ]
-        with m.If(decode.any(Opcode.TABLE, Opcode.MASK)):
-            m.d.comb += [walk.m.eq(1), walk.beat.eq(1), walk.beat_step.eq(1)]
-            with m.If(decode.any(Opcode.TABLE)):
-                m.d.comb += [walk.n.eq(256), walk.tile.eq(256)]
+            with m.If(scales.en):
+                m.d.comb += [
+                    start.eq(scales.ready),
+                    params.read_addr.eq(scales.read_addr),
+                    params.read_en.eq(1),
+                ]
 
-        columns = [
-            ("m", cmd.m),
-            ("n", cmd.n),
-            ("beat", lanes),
-            ("tile", Mux(drain, config.cols, cmd.n)),
-        ]
-        for target, base, step, wide, run in (
-            (second.walk, cmd.r_addr, cmd.r_stride, ~pairs, pairs | adds),
-            (epilogue.o_walk, cmd.o_addr, cmd.o_stride, wide_out, ~filling),
-        ):
-            m.d.comb += [
-                target.base.eq(base),
-                target.row_step.eq(step),
-                target.beat_step.eq(Mux(wide, 2 * lanes, lanes)),
-                target.tile_step.eq(Mux(wide, 2 * config.cols, config.cols)),
-                *(target[name].eq(value) for name, value in columns),
-            ]
-            starter = second.start if target is second.walk else epilogue.start
-            m.d.comb += starter.eq(start & run)
-        per_tensor = decode.flag("per_tensor")
-        m.d.comb += [
-            epilogue.param_walk.base.eq(cmd.params + Mux(decode.any(Opcode.ADD), 2, 0)),
-            epilogue.param_walk.beat_step.eq(~per_tensor),
-            epilogue.param_walk.tile_step.eq(Mux(per_tensor, 0, config.lane_groups)),
-            *(epilogue.param_walk[name].eq(value) for name, value in columns),
-            accumulators.start.eq(start & drain),
-            accumulators.acc_addr.eq(cmd.acc_addr),
-            accumulators.acc_stride.eq(cmd.acc_stride),
-            accumulators.m.eq(cmd.m),
-            accumulators.n.eq(cmd.n),
-            epilogue.zero.eq(cmd.o_zero),
-            epilogue.wide.eq(wide_out),
-            epilogue.relu.eq(decode.flag("relu")),
-            epilogue.add.eq(adds & ~decode.any(Opcode.NORM)),
-            epilogue.look_up.eq(decode.flag("table")),
-            epilogue.slot.eq(cmd.table),
-        ]
-
-    def _fill(self, m, decode, fill, params, epilogue, start):
-        cmd = self.i.p
+    def _fill(self, m, fill, params, reader, opcode, start):
+        """Let PARAMS, TABLE, MASK and SCAN write their memories."""
+        command = self.i.p
         m.d.comb += [
             fill.start.eq(start),
-            fill.params.eq(decode.any(Opcode.PARAMS)),
-            fill.table.eq(decode.any(Opcode.TABLE)),
-            fill.mask.eq(decode.any(Opcode.MASK)),
-            fill.scan.eq(decode.any(Opcode.SCAN)),
-            fill.zero.eq(cmd.i_zero),
-            fill.addr.eq(Mux(fill.params, cmd.params, Mux(fill.table, cmd.table, cmd.mask))),
+            fill.params.eq(opcode.params),
+            fill.table.eq(opcode.table),
+            fill.mask.eq(opcode.mask),
+            fill.scan.eq(opcode.scan),
+            fill.zero.eq(command.i_zero),
+            fill.addr.eq(
+                Mux(opcode.params, command.params, Mux(opcode.table, command.table, command.mask))
+            ),
             params.write_en.eq(fill.param_en),
             params.write_addr.eq(fill.param_addr),
             params.write_line.eq(fill.param_line),
-            params.read_addr.eq(epilogue.param_addr),
-            epilogue.params.eq(params.read_data),
+            params.write_data.eq(reader.o.p.data.as_value()),
         ]
+        if self.config.tile_skip:
+            connect(m, fill.mask_write, flipped(self.mask))
 
-    def _fronts(self, m, decode, reader, second, accumulators, epilogue, fill, start):
-        """Lead the readers' beats through the command's front end; return when all is written."""
-        config, cmd, lanes = self.config, self.i.p, self.config.lanes
-        residual = Signal()
+    def _epilogue(self, m, epilogue, walks, opcode, flag, start):
+        """Tell the back end what the command wants."""
         m.d.comb += [
-            residual.eq(epilogue.add),
-            Cat(epilogue.residual.p).eq(Cat(elements(second.o.p, lanes, 2))),
-            epilogue.residual.valid.eq(second.o.valid & residual),
+            epilogue.start.eq(start),
+            epilogue.param_walk.eq(walks.params),
+            epilogue.o_walk.eq(walks.o),
+            epilogue.zero.eq(self.i.p.o_zero),
+            epilogue.wide.eq(flag.wide_out),
+            epilogue.relu.eq(flag.relu),
+            # A normalization adds before, not behind.
+            epilogue.add.eq(flag.add & ~opcode.norm),
+            epilogue.look_up.eq(flag.table),
+            epilogue.slot.eq(self.i.p.table),
         ]
-        with m.If(residual):
-            m.d.comb += second.o.ready.eq(epilogue.residual.ready)
 
-        def lead(front):
-            return [
-                epilogue.i.p.eq(front.o.p),
-                epilogue.i.valid.eq(front.o.valid),
-                front.o.ready.eq(epilogue.i.ready),
-            ]
-
-        def feed(sink, source):
-            return [
-                sink.p.eq(source.p),
-                sink.valid.eq(source.valid),
-                source.ready.eq(sink.ready),
-            ]
-
-        with m.If(decode.any(Opcode.DRAIN)):
-            m.d.comb += [
-                Cat(epilogue.i.p.value).eq(Cat(accumulators.o.p)),
-                epilogue.i.p.keep.eq(-1),
-                epilogue.i.valid.eq(accumulators.o.valid),
-                accumulators.o.ready.eq(epilogue.i.ready),
-            ]
-        with m.Elif(decode.any(Opcode.MAP)):
-            narrow, wide = elements(reader.o.p, lanes, 1), elements(reader.o.p, lanes, 2)
-            for lane in range(lanes):
-                element = Mux(decode.flag("wide_in"), wide[lane], narrow[lane])
-                m.d.comb += epilogue.i.p.value[lane].eq(element - cmd.i_zero[:8].as_signed())
-            m.d.comb += [
-                epilogue.i.p.keep.eq(-1),
-                epilogue.i.valid.eq(reader.o.valid),
-                reader.o.ready.eq(epilogue.i.ready),
-            ]
-        with m.Elif(decode.any(Opcode.PARAMS, Opcode.TABLE, Opcode.MASK, Opcode.SCAN)):
-            m.d.comb += feed(fill.i, reader.o)
-        if config.softmax:
-            m.submodules.softmax = front = SoftmaxFront(config)
-            m.d.comb += [
-                front.start.eq(start),
-                front.start_column.eq(cmd.start),
-                front.start_step.eq(cmd.start_step),
-                front.limit.eq(cmd.limit),
-                front.limit_step.eq(cmd.limit_step),
-                front.diagonal_en.eq(decode.flag("diagonal")),
-                front.diagonal.eq(cmd.diagonal),
-                front.diagonal_value.eq(cmd.diagonal_value),
-            ]
-            with m.If(decode.any(Opcode.SOFTMAX)):
-                m.d.comb += [*feed(front.i, reader.o), *lead(front)]
-        if config.elementwise:
-            m.submodules.elementwise = front = self._elementwise = ElementwiseFront(config)
-            m.d.comb += [
-                front.multiply.eq(decode.any(Opcode.MUL)),
-                front.i_zero.eq(cmd.i_zero),
-                front.r_zero.eq(cmd.r_zero),
-            ]
-            with m.If(decode.any(Opcode.ADD, Opcode.MUL)):
-                m.d.comb += [*feed(front.i, reader.o), *feed(front.r, second.o), *lead(front)]
-        if not config.norm:
-            return epilogue.done
-        return self._norm(m, decode, reader, second, epilogue, start, lead, feed)
-
-    def _norm(self, m, decode, reader, second, epilogue, start, lead, feed):
-        config, cmd = self.config, self.i.p
-        m.submodules.norm = front = NormFront(config)
-        m.submodules.sums = sums = Walker(config.sp_addr_width)
-        writes = decode.flag("write_sum")
-        m.d.comb += [
-            front.n.eq(cmd.n),
-            front.rms.eq(decode.flag("rms")),
-            front.add.eq(decode.flag("add")),
-            front.eps.eq(Cat(cmd.eps_low, cmd.eps_high)),
-            sums.start.eq(start & writes),
-            sums.walk.base.eq(cmd.s_addr),
-            sums.walk.row_step.eq(cmd.s_stride),
-            sums.walk.beat_step.eq(2 * config.lanes),
-            sums.walk.m.eq(cmd.m),
-            sums.walk.n.eq(cmd.n),
-            sums.walk.beat.eq(config.lanes),
-            sums.walk.tile.eq(cmd.n),
-        ]
-        request = self.s.request
-        m.d.comb += [
-            request.p.addr.eq(sums.o.p.addr),
-            request.p.count.eq(sums.o.p.count << 1),
-            request.p.data.eq(Cat(front.o_sum.p)),
-            request.valid.eq(front.o_sum.valid & writes),
-            front.o_sum.ready.eq(request.ready | ~writes),
-            sums.o.ready.eq(request.valid & request.ready),
-        ]
-        with m.If(decode.any(Opcode.NORM)):
-            m.d.comb += [*feed(front.i, reader.o), *lead(front)]
-            m.d.comb += [
-                front.r.p.eq(second.o.p),
-                front.r.valid.eq(second.o.valid),
-                second.o.ready.eq(front.r.ready),
-            ]
-        # The sums may be written later than the outputs, which wait for whole rows.
+    def _sums(self, m, fronts, walks, flag, start, done, written):
+        """Write a normalization's sums back; they may be late, if their bank is busy."""
+        m.submodules.sums = sums = SumWriter(self.config)
+        connect(m, fronts.o_sum, sums.i)
+        connect(m, sums.write, flipped(self.s))
         ended = Signal()
-        written = Signal()
-        m.d.comb += written.eq((epilogue.done | ended) & ~sums.o.valid)
-        with m.If(epilogue.done & ~written):
-            m.d.sync += ended.eq(1)
-        with m.If(written):
-            m.d.sync += ended.eq(0)
-        return written
+        m.d.comb += [
+            sums.walk.eq(walks.s),
+            sums.start.eq(start & flag.write_sum),
+            written.eq((done | ended) & ~sums.busy),
+        ]
+        m.d.sync += ended.eq((done | ended) & ~written)
+
+    def _status(self, m):
+        """Tell what the engine is doing; the command is taken when it is done."""
+        requests = [port.request for port in (self.v, self.r, self.drain, self.o)]
+        if self.config.norm:
+            requests.append(self.s.request)
+        m.d.comb += [
+            self.i.ready.eq(self.status.done),
+            self.status.push.eq(self.i.p.push),
+            self.status.busy.eq(self.i.valid),
+            self.status.stall.eq(Cat(request.valid & ~request.ready for request in requests).any()),
+        ]
 
     def _trace(self, m):
+        """Report the writes that are taken."""
         m.d.comb += [
             self.trace.retire.eq(self.status.done),
             self.trace.o_valid.eq(self.o.request.valid & self.o.request.ready),
@@ -346,21 +233,3 @@ class VectorEngine(wiring.Component):
                 self.trace.s_valid.eq(self.s.request.valid & self.s.request.ready),
                 self.trace.s_write.eq(self.s.request.p),
             ]
-
-
-class _Decoder:
-    """Tells what the command at hand is."""
-
-    def __init__(self, command):
-        self._command = command
-
-    def any(self, *opcodes: Opcode):
-        return Cat(self._command.opcode == opcode for opcode in opcodes).any()
-
-    def flag(self, name: str):
-        """Whether the command's flag is set, by that flag's place in each instruction."""
-        return Cat(
-            self.any(definition.opcode) & self._command.flags[definition.flag_bit(name)]
-            for definition in DEFINITIONS.values()
-            if definition.engine == Engine.VECTOR and name in definition.flags
-        ).any()

@@ -5,7 +5,9 @@ random programs and how many instructions in each; ``stall``, the probability th
 not take a request in a cycle.
 """
 
+import contextlib
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +17,18 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
 from arch.config import SRAM_LATENCY, Config
-from arch.isa import DEFINITIONS, Engine
+from arch.functions import TABLE_ENTRIES
+from arch.isa import DEFINITIONS, Engine, Opcode
 from hdl.accumulator import ACC_LATENCY
+from hdl.addnorm import AddNormUnit
+from hdl.elementwise import ElementwiseLane
+from hdl.epilogue import Epilogue
 from hdl.ports import DrainPort, command_layout, write_layout
+from hdl.reader import READER_LATENCY
+from hdl.softmax import SoftmaxUnit
 from sim.flow import Step
 from sim.interpreter import Interpreter
+from sim.regions import ceil_div, check_step
 from sim.report import signature
 from tb.bench import pack, parameters, rng, start_clock, unpack
 from tb.programs import RandomProgram, random_program
@@ -211,3 +220,49 @@ async def every_instruction_is_exact(dut: Any) -> None:
                 np.testing.assert_array_equal(room.masks, after.masks, message)
         assert [value % (1 << 64) for value in room.signatures] == signatures
         room.signatures.clear()
+
+
+def _random_steps(config: Config, random: np.random.Generator) -> Iterator[Step]:
+    """Yield admissible commands of every opcode, with small shapes and all addresses 0."""
+    for opcode, definition in DEFINITIONS.items():
+        for _ in range(30 if definition.engine == Engine.VECTOR else 0):
+            shape = {"m": int(random.integers(1, 5)), "n": int(random.integers(1, 30))}
+            operands = {name: shape.get(name, 0) for name in definition.operands}
+            flags = frozenset(flag for flag in definition.flags if random.random() < 0.5)
+            step = Step(0, opcode, Engine.VECTOR, operands, flags, frozenset(), frozenset())
+            with contextlib.suppress(ValueError):
+                check_step(step, config)
+                yield step
+
+
+def _stated(config: Config, step: Step) -> int:
+    """Return the cycles that the vector engine's docstring states."""
+    opcode, lanes = step.opcode, config.lanes
+    m, n = step.operands.get("m", 1), step.operands.get("n", 1)
+    overhead = READER_LATENCY + Epilogue(config).latency
+    beats = ceil_div(n, lanes)
+    if opcode == Opcode.DRAIN:
+        tiles, rest = divmod(n, config.cols)
+        return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
+    if opcode == Opcode.SOFTMAX:
+        overhead += SoftmaxUnit(lanes, config.max_row).latency + 2 * (beats - 1)
+    if opcode == Opcode.NORM:
+        overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 1
+    if opcode in (Opcode.ADD, Opcode.MUL):
+        overhead += ElementwiseLane.latency + 2 * (opcode == Opcode.ADD)
+    fills = {
+        Opcode.SCAN: m * ceil_div(n, config.rows),
+        Opcode.PARAMS: n * config.param_lines,
+        Opcode.TABLE: TABLE_ENTRIES,
+        Opcode.MASK: n,
+    }
+    return fills[opcode] + READER_LATENCY if opcode in fills else m * beats + overhead
+
+
+@cocotb.test()
+async def cycles_are_as_stated(dut: Any) -> None:
+    """Without stalls every command takes the stated cycles, whatever its flags."""
+    room = await _surroundings(dut, 0.0)
+    for step in _random_steps(room.config, room.random):
+        cycles = await room.run(step)
+        assert cycles == _stated(room.config, step), f"{step.opcode.name} {dict(step.operands)}"

@@ -1,0 +1,58 @@
+"""The streams inside the vector engine: beats of bytes and beats of values."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Module, Value, signed, unsigned
+from amaranth.lib import data
+
+from arch.config import Config
+from arch.isa import COUNT_WIDTH
+
+
+def beat_layout(config: Config) -> data.StructLayout:
+    """Return one beat of bytes: ``count`` elements from byte 0 on, and where the walk stands."""
+    return data.StructLayout(
+        {
+            "data": data.ArrayLayout(unsigned(8), config.line_bytes),
+            "count": unsigned(COUNT_WIDTH),
+            "row_last": 1,
+            "tile_last": 1,
+            "last": 1,
+        }
+    )
+
+
+def value_layout(lanes: int) -> data.StructLayout:
+    """Return one beat of values: ``keep`` 0 asks for the output's zero point instead."""
+    return data.StructLayout(
+        {"value": data.ArrayLayout(signed(32), lanes), "keep": unsigned(lanes)}
+    )
+
+
+def elements(beat, lanes: int, width: int) -> list[Value]:
+    """Return a beat's first ``lanes`` elements of ``width`` bytes, signed."""
+    byte = beat.data
+    return [
+        Cat(byte[lane * width + part] for part in range(width)).as_signed() for lane in range(lanes)
+    ]
+
+
+def present(beat, lanes: int) -> Value:
+    """Return one bit per lane: whether the beat has an element there."""
+    return Cat(beat.count > lane for lane in range(lanes))
+
+
+def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None:
+    """Lead a stream to the one of several whose strobe is 1; to none where all are 0."""
+    for strobe, sink in sinks:
+        m.d.comb += [sink.p.eq(source.p), sink.valid.eq(source.valid & strobe)]
+        with m.If(strobe):
+            m.d.comb += source.ready.eq(sink.ready)
+
+
+def collect(m: Module, sources: Sequence[tuple[Value, object]], sink) -> None:
+    """Lead the one of several streams whose strobe is 1 to another; none where all are 0."""
+    for strobe, source in sources:
+        m.d.comb += source.ready.eq(sink.ready & strobe)
+        with m.If(strobe):
+            m.d.comb += [sink.p.eq(source.p), sink.valid.eq(source.valid)]

@@ -1,0 +1,109 @@
+"""The vector engine's front ends side by side."""
+
+from amaranth.hdl import Cat, Module, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import Engine
+from hdl.beats import beat_layout, collect, distribute, value_layout
+from hdl.fronts import ElementwiseFront, MapFront, NormFront, SoftmaxFront
+from hdl.params import scales_layout
+from hdl.ports import command_layout
+from hdl.vector_decode import flag_layout, opcode_layout
+
+
+class FrontEnds(wiring.Component):
+    """Leads the input ``i`` and the second input ``r`` through the front end of a command.
+
+    MAP, SOFTMAX, NORM, ADD and MUL; while the command is another nothing moves. The command and
+    ``scales`` hold still from ``start``, a cycle before the first beat at the latest, to the last
+    value of ``o``.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        beats = stream.Signature(beat_layout(config))
+        members = {
+            "start": In(1),
+            "command": In(command_layout(Engine.VECTOR)),
+            "opcode": In(opcode_layout()),
+            "flag": In(flag_layout()),
+            "i": In(beats),
+            "r": In(beats),
+            "o": Out(stream.Signature(value_layout(config.lanes))),
+        }
+        if config.elementwise:
+            members["scales"] = In(scales_layout())
+        if config.norm:
+            sums = data.ArrayLayout(signed(16), config.lanes)
+            members["o_sum"] = Out(stream.Signature(sums))
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        opcode = self.opcode
+        m.submodules.map = front = MapFront(self.config)
+        m.d.comb += [front.wide.eq(self.flag.wide_in), front.zero.eq(self.command.i_zero)]
+        inputs = [(opcode.map, front.i)]
+        seconds = []
+        values = [(opcode.map, front.o)]
+        if self.config.softmax:
+            front = self._softmax(m)
+            inputs.append((opcode.softmax, front.i))
+            values.append((opcode.softmax, front.o))
+        if self.config.norm:
+            front = self._norm(m)
+            inputs.append((opcode.norm, front.i))
+            seconds.append((opcode.norm, front.r))
+            values.append((opcode.norm, front.o))
+        if self.config.elementwise:
+            front = self._elementwise(m)
+            strobe = opcode.add | opcode.mul
+            inputs.append((strobe, front.i))
+            seconds.append((strobe, front.r))
+            values.append((strobe, front.o))
+        distribute(m, self.i, inputs)
+        distribute(m, self.r, seconds)
+        collect(m, values, self.o)
+        return m
+
+    def _softmax(self, m):
+        command = self.command
+        m.submodules.softmax = front = SoftmaxFront(self.config)
+        m.d.comb += [
+            front.start.eq(self.start),
+            front.start_column.eq(command.start),
+            front.start_step.eq(command.start_step),
+            front.limit.eq(command.limit),
+            front.limit_step.eq(command.limit_step),
+            front.diagonal_en.eq(self.flag.diagonal),
+            front.diagonal.eq(command.diagonal),
+            front.diagonal_value.eq(command.diagonal_value),
+        ]
+        return front
+
+    def _norm(self, m):
+        command = self.command
+        m.submodules.norm = front = NormFront(self.config)
+        m.d.comb += [
+            front.n.eq(command.n),
+            front.rms.eq(self.flag.rms),
+            front.add.eq(self.flag.add),
+            front.eps.eq(Cat(command.eps_low, command.eps_high)),
+        ]
+        wiring.connect(m, front.o_sum, wiring.flipped(self.o_sum))
+        return front
+
+    def _elementwise(self, m):
+        m.submodules.elementwise = front = ElementwiseFront(self.config)
+        m.d.comb += [
+            front.multiply.eq(self.opcode.mul),
+            front.i_zero.eq(self.command.i_zero),
+            front.r_zero.eq(self.command.r_zero),
+            front.i_multiplier.eq(self.scales.i.multiplier),
+            front.i_shift.eq(self.scales.i.shift),
+            front.r_multiplier.eq(self.scales.r.multiplier),
+            front.r_shift.eq(self.scales.r.shift),
+        ]
+        return front

@@ -1,0 +1,46 @@
+"""Writes a normalization's sums back to the scratchpad."""
+
+from amaranth.hdl import Cat, Module, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.ports import WritePort
+from hdl.walker import Walker, walk_layout
+
+
+class SumWriter(wiring.Component):
+    """Writes the k-th beat of ``i``, 16-bit elements, to the k-th place of ``walk``.
+
+    A walk starts with ``start``; ``busy`` is 1 from then until its last write was taken. While no
+    walk is under way beats are taken and dropped.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "start": In(1),
+                "walk": In(walk_layout(config.sp_addr_width)),
+                "i": In(stream.Signature(data.ArrayLayout(signed(16), config.lanes))),
+                "write": Out(WritePort(config)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.places = places = Walker(self.config.sp_addr_width)
+        request = self.write.request
+        m.d.comb += [
+            places.start.eq(self.start),
+            places.walk.eq(self.walk),
+            request.p.addr.eq(places.o.p.addr),
+            request.p.count.eq(places.o.p.count << 1),
+            request.p.data.eq(Cat(self.i.p)),
+            request.valid.eq(self.i.valid & self.busy),
+            self.i.ready.eq(request.ready | ~self.busy),
+            places.o.ready.eq(request.valid & request.ready),
+            self.busy.eq(places.o.valid),
+        ]
+        return m

@@ -1,0 +1,64 @@
+"""What a command of the vector engine asks for, as a bit each."""
+
+from amaranth.hdl import Cat, Module
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, Definition, Engine
+from hdl.ports import command_layout
+
+_DEFINITIONS = [
+    definition for definition in DEFINITIONS.values() if definition.engine == Engine.VECTOR
+]
+
+
+def _name(definition: Definition) -> str:
+    return definition.opcode.name.lower()
+
+
+def opcode_layout() -> data.StructLayout:
+    """Return one bit per opcode of the vector engine, by its name in lower case."""
+    return data.StructLayout({_name(definition): 1 for definition in _DEFINITIONS})
+
+
+def flag_layout() -> data.StructLayout:
+    """Return one bit per flag of the vector engine's instructions, by its name."""
+    return data.StructLayout({flag: 1 for definition in _DEFINITIONS for flag in definition.flags})
+
+
+class VectorDecoder(wiring.Component):
+    """Tells a command's opcode and flags as a bit each; a flag it does not have is 0.
+
+    The bits of an instruction that the configuration leaves out are always 0.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "command": In(command_layout(Engine.VECTOR)),
+                "opcode": Out(opcode_layout()),
+                "flag": Out(flag_layout()),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        known = [
+            definition
+            for definition in _DEFINITIONS
+            if definition.unit is None or getattr(self.config, definition.unit)
+        ]
+        for definition in known:
+            here = self.opcode[_name(definition)]
+            m.d.comb += here.eq(self.command.opcode == definition.opcode)
+        for flag, _ in self.flag.shape():
+            m.d.comb += self.flag[flag].eq(
+                Cat(
+                    self.opcode[_name(definition)] & self.command.flags[definition.flag_bit(flag)]
+                    for definition in known
+                    if flag in definition.flags
+                ).any()
+            )
+        return m
