@@ -101,7 +101,7 @@ class Config:
                 raise TypeError(f"Field {field.name} must be a string, not {value!r}")
 
     def _check_ranges(self) -> None:
-        for name, (low, high) in _RANGES.items():
+        for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ValueError(f"Field {name} must be from {low} to {high}, not {value}")
@@ -231,7 +231,7 @@ class Config:
         return "".join(lines)
 
 
-_RANGES = {
+RANGES = {
     "rows": (1, 64),
     "cols": (1, 64),
     "weight_depth": (2, 4096),
@@ -251,6 +251,7 @@ _RANGES = {
     "max_row": (1, 1 << 12),
     "queue_depth": (1, 16),
 }
+"""Smallest and largest value of each integer field."""
 
 _SMALL = Config(name="small", lanes=8, scratchpad_banks=4)
 

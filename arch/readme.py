@@ -1,0 +1,101 @@
+"""The tables of README.md that are made from the definitions: `python -m arch.readme`."""
+
+import ast
+import dataclasses
+import inspect
+import itertools
+from pathlib import Path
+
+from arch.config import PRESETS, RANGES, Config
+from arch.registers import COUNTERS, REGISTER_MAP
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def meanings() -> dict[str, str]:
+    """Return the text that stands under each field of the configuration, by the field's name."""
+    (body,) = (
+        node.body
+        for node in ast.parse(inspect.getsource(Config)).body
+        if isinstance(node, ast.ClassDef)
+    )
+    texts = {}
+    for field, below in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            assert isinstance(below, ast.Expr), f"field {field.target.id} has no text"
+            texts[field.target.id] = ast.literal_eval(below.value)
+    return texts
+
+
+def parameters() -> str:
+    """Return the table of every field: its default, the values it admits, its meaning."""
+    defaults = Config().fields()
+    lines = ["| field | default | from, to | meaning |", "|---|---|---|---|"]
+    for name, meaning in meanings().items():
+        low, high = RANGES.get(name, (None, None))
+        admitted = "" if low is None else f"{low}, {high}"
+        text = meaning.replace("``", "`").rstrip(".")
+        lines.append(f"| `{name}` | {_value(defaults[name])} | {admitted} | {text} |")
+    return "\n".join(lines)
+
+
+def presets() -> str:
+    """Return the table of the presets: every field in which two of them differ."""
+    names = [
+        field.name
+        for field in dataclasses.fields(Config)
+        if len({getattr(preset, field.name) for preset in PRESETS.values()}) > 1
+        and field.name != "name"
+    ]
+    lines = [f"| field | {' | '.join(f'`{name}`' for name in PRESETS)} |"]
+    lines.append("|---" * (len(PRESETS) + 1) + "|")
+    for name in names:
+        values = (_value(getattr(preset, name)) for preset in PRESETS.values())
+        lines.append(f"| `{name}` | {' | '.join(values)} |")
+    return "\n".join(lines)
+
+
+def registers() -> str:
+    """Return the table of the host's registers, a counter's two halves in one line."""
+    lines = ["| word | register | access | meaning |", "|---|---|---|---|"]
+    low, high = REGISTER_MAP["R1"], REGISTER_MAP["R15"]
+    for register in REGISTER_MAP.values():
+        if low.addr <= register.addr <= high.addr or register.name.endswith(("_LOW", "_HIGH")):
+            continue
+        lines.append(
+            f"| {register.addr} | `{register.name}` | {register.access} | {register.meaning} |"
+        )
+    meaning = "the sequencer's registers"
+    lines.append(f"| {low.addr} to {high.addr} | `R1` to `R15` | {low.access} | {meaning} |")
+    for name, meaning in COUNTERS.items():
+        first, second = (REGISTER_MAP[f"{name}_{half}"] for half in ("LOW", "HIGH"))
+        addresses = f"{first.addr}, {second.addr}"
+        lines.append(f"| {addresses} | `{name}_LOW`, `{name}_HIGH` | {first.access} | {meaning} |")
+    return "\n".join(lines)
+
+
+TABLES = {"parameters": parameters, "presets": presets, "registers": registers}
+"""What makes each table, by the name in the page's two comments around it."""
+
+
+def refresh(page: str) -> str:
+    """Return a page with every table between its two comments made anew.
+
+    Raises :class:`ValueError` where a table's comments are missing.
+    """
+    for name, make in TABLES.items():
+        begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
+        if page.count(begin) != 1 or page.count(end) != 1:
+            raise ValueError(f"The page must have one place between {begin.strip()} and {end}")
+        before, rest = page.split(begin)
+        page = f"{before}{begin}\n{make()}\n\n{end}{rest.split(end)[1]}"
+    return page
+
+
+def _value(value: int | str) -> str:
+    """Return a value as configuration files write it."""
+    return str(value).lower()
+
+
+if __name__ == "__main__":
+    README.write_text(refresh(README.read_text(encoding="utf-8")), encoding="utf-8")
