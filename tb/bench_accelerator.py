@@ -1,8 +1,9 @@
 """Bench of the whole accelerator: random programs against the golden machine.
 
-Parameters: ``config``, every field of the configuration, with ``trace``; ``programs`` and
-``steps``, how many random programs run one after the other and how many instructions each has;
-``stall`` and ``latency`` of external memory.
+Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, how many
+random programs run one after the other and how many instructions each has; ``stall`` and
+``latency`` of external memory. With ``trace`` in the configuration every vector instruction is
+compared, without it only what is stored.
 """
 
 from collections.abc import Sequence
@@ -36,13 +37,20 @@ class Host:
         self.signatures: list[int] = []
         self.cycles = self.started = 0
         self._sum = self._read_data = 0
-        self._layout = write_layout(config)
+        self._config, self._layout = config, write_layout(config)
 
     async def cycle(self) -> None:
         """Pass one clock cycle."""
         self._memory.drive()
         await FallingEdge(self._dut.clk)
         self._memory.sample()
+        if self._config.trace:
+            self._trace()
+        self._read_data = int(self._dut.host__read_data.value)
+        self.cycles += 1
+        await RisingEdge(self._dut.clk)
+
+    def _trace(self) -> None:
         for name in ("o", "s"):
             if int(getattr(self._dut, f"trace__{name}_valid").value):
                 bits = int(getattr(self._dut, f"trace__{name}_write").value)
@@ -53,9 +61,6 @@ class Host:
         if int(self._dut.trace__retire.value):
             self.signatures.append(self._sum % (1 << 64))
             self._sum = 0
-        self._read_data = int(self._dut.host__read_data.value)
-        self.cycles += 1
-        await RisingEdge(self._dut.clk)
 
     async def write(self, name: str, value: int) -> None:
         """Write a register."""
@@ -138,7 +143,6 @@ async def random_programs_are_exact(dut: Any) -> None:
     for _ in range(given["programs"]):
         program = random_program(config, random, given["steps"])
         pc = int(random.integers(config.program_depth - len(program.words) + 1))
-        memory.bytes[:] = golden.dram
         counts = Counts()
         for machine in (golden.dram, memory.bytes):
             machine[: len(program.image)] = np.frombuffer(program.image, np.uint8)
@@ -148,11 +152,13 @@ async def random_programs_are_exact(dut: Any) -> None:
         loaded, stored = memory.loaded, memory.stored
         assert await host.run(program.words, pc) == 0
         elapsed = host.cycles - host.started
-        assert host.signatures == report.signatures
+        if config.trace:
+            assert host.signatures == report.signatures
         host.signatures.clear()
-        np.testing.assert_array_equal(memory.bytes, golden.dram)
+        np.testing.assert_array_equal(memory.bytes, golden.dram[: memory.bytes.size])
         counters = await host.counters()
-        assert elapsed - 6 <= counters["CYCLES"] <= elapsed
+        # The host polls, and waits for the counters, which are written one after the other.
+        assert elapsed - 2 * len(COUNTERS) <= counters["CYCLES"] <= elapsed
         assert counters["MACS"] == report.counters["macs"]
         assert counters["SKIPPED"] == counts.skipped
         assert counters["GATED"] == counts.gated * config.operand_gating

@@ -14,6 +14,9 @@ from tb.bench import unpack
 QUEUE = 4
 """Bursts of a kind that are taken before the first of them is finished."""
 
+SIZE = 1 << 17
+"""Largest external memory; nothing may touch what lies behind it (bytes)."""
+
 
 @dataclass
 class _Burst:
@@ -34,7 +37,7 @@ class ExternalMemory:
     def __init__(
         self, dut: Any, config: Config, rng: np.random.Generator, stall: float, latency: int
     ):
-        self.bytes = np.zeros(1 << config.mem_addr_width, np.uint8)
+        self.bytes = np.zeros(min(1 << config.mem_addr_width, SIZE), np.uint8)
         self.loaded = self.stored = 0
         self._dut, self._config, self._rng = dut, config, rng
         self._stall, self._latency = stall, latency
