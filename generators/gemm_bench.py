@@ -130,8 +130,8 @@ def bench_gemm(
 
     Operands, their masks and parameters are on the chip before the count begins; the count ends
     when the requantized result is in the scratchpad. ``cycles`` includes fetching the
-    instructions. ``utilization`` is m * k * n over elements times cycles, so that skipped products
-    count as done.
+    instructions. ``ideal_cycles`` is m * k * n over the elements; ``utilization`` is the products
+    that were computed over elements times cycles, so that skipped tiles do not count as useful.
 
     Raises :class:`ValueError` where the product does not fit the configuration.
     """
@@ -148,7 +148,7 @@ def bench_gemm(
     )
     compile_gemm(gemm, config)  # refuses before a machine is built
     found, report = run_gemm(gemm, config, make_machine(config))
-    products = m * k * n
+    computed = report.counters["macs"]
     return {
         "config": config.name,
         "m": m,
@@ -159,8 +159,8 @@ def bench_gemm(
         "zero_tiles": 0.0 if zero_tiles is None else zero_tiles,
         "seed": seed,
         "cycles": report.cycles,
-        "ideal_cycles": -(-products // config.elements),
-        "utilization": products / (config.elements * report.cycles) if report.cycles else None,
+        "ideal_cycles": -(-m * k * n // config.elements),
+        "utilization": computed / (config.elements * report.cycles) if report.cycles else None,
         "mismatches": int(np.count_nonzero(found != expected_result(gemm, config))),
         "counters": report.counters,
     }
