@@ -1,0 +1,176 @@
+"""The walks of the vector engine, and the readers that follow them, on Amaranth's own simulator."""
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from arch.config import PRESETS, SRAM_LATENCY
+from hdl.accumulator import ACC_LATENCY
+from hdl.drain import DrainReader
+from hdl.reader import READER_LATENCY, RowReader
+from hdl.walker import Walker
+
+ADDR_WIDTH = 12
+SIZE = 1 << ADDR_WIDTH
+
+
+def random_walk(rng):
+    """Return a random walk by field name; tiles and beats of all kinds of fit."""
+    n = int(rng.integers(1, 30))
+    walk = {name: int(rng.integers(SIZE)) for name in ("base", "row_step", "beat_step")}
+    walk |= {"tile_step": int(rng.integers(SIZE)), "m": int(rng.integers(1, 5)), "n": n}
+    tile = int(rng.choice([n, n + 3, *rng.integers(1, 12, 3)]))
+    return walk | {"tile": tile, "beat": int(rng.integers(1, tile + 3))}
+
+
+def places(walk):
+    """Return the walk's beats as the docstring says them: address, count and the three ends."""
+    found = []
+    for tile, first in enumerate(range(0, walk["n"], walk["tile"])):
+        width = min(walk["tile"], walk["n"] - first)
+        for row in range(walk["m"]):
+            for beat, column in enumerate(range(0, width, walk["beat"])):
+                addr = walk["base"] + tile * walk["tile_step"] + row * walk["row_step"]
+                row_last = column + walk["beat"] >= width
+                tile_last = row_last and row == walk["m"] - 1
+                last = tile_last and first + width == walk["n"]
+                count = min(walk["beat"], width - column)
+                addr = (addr + beat * walk["beat_step"]) % SIZE
+                found.append((addr, count, row_last, tile_last, last))
+    return found
+
+
+def simulate(unit, *testbenches):
+    """Run testbenches, of which the first ends the simulation."""
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    for index, testbench in enumerate(testbenches):
+        simulator.add_testbench(testbench, background=index > 0)
+    simulator.run()
+
+
+async def start(ctx, unit, walk):
+    """Start a walk; what is at the port afterwards must not matter."""
+    ctx.set(unit.walk, walk)
+    ctx.set(unit.start, 1)
+    await ctx.tick()
+    ctx.set(unit.start, 0)
+    ctx.set(unit.walk, dict.fromkeys(walk, 0))
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_walks_are_as_described(stall):
+    rng = np.random.default_rng(3)
+    unit = Walker(ADDR_WIDTH)
+
+    async def bench(ctx):
+        for _ in range(60):
+            walk = random_walk(rng)
+            await start(ctx, unit, walk)
+            for place in places(walk):
+                while rng.random() < stall:
+                    await ctx.tick()
+                assert ctx.get(unit.o.valid)
+                p = ctx.get(unit.o.p)
+                assert (p.addr, p.count, p.row_last, p.tile_last, p.last) == place
+                ctx.set(unit.o.ready, 1)
+                await ctx.tick()
+                ctx.set(unit.o.ready, 0)
+            assert not ctx.get(unit.o.valid)
+
+    simulate(unit, bench)
+
+
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_reader_brings_the_bytes_of_every_beat(stall):
+    config = PRESETS["odd"].replace(scratchpad_bytes=SIZE)
+    rng = np.random.default_rng(4)
+    unit = RowReader(config)
+    memory = rng.integers(0, 256, SIZE + config.line_bytes)
+
+    async def scratchpad(ctx):
+        due = [None] * SRAM_LATENCY
+        while True:
+            ready = rng.random() >= stall
+            addr = due.pop(0)
+            ctx.set(unit.port.request.ready, int(ready))
+            ctx.set(unit.port.valid, int(addr is not None))
+            if addr is not None:
+                ctx.set(unit.port.data, memory[addr : addr + config.line_bytes].tolist())
+            taken = ready and ctx.get(unit.port.request.valid)
+            due.append(ctx.get(unit.port.request.p) if taken else None)
+            await ctx.tick()
+
+    async def bench(ctx):
+        for _ in range(30):
+            walk = random_walk(rng)
+            await start(ctx, unit, walk)
+            cycles = 1
+            for index, (addr, count, row_last, tile_last, last) in enumerate(places(walk)):
+                while not ctx.get(unit.o.valid) or rng.random() < stall:
+                    await ctx.tick()
+                    cycles += 1
+                assert stall or cycles == READER_LATENCY + index
+                p = ctx.get(unit.o.p)
+                assert (p.count, p.row_last, p.tile_last, p.last) == (
+                    (count, row_last, tile_last, last)
+                )
+                np.testing.assert_array_equal(list(p.data), memory[addr : addr + config.line_bytes])
+                ctx.set(unit.o.ready, 1)
+                await ctx.tick()
+                cycles += 1
+                ctx.set(unit.o.ready, 0)
+
+    simulate(unit, bench, scratchpad)
+
+
+@pytest.mark.parametrize(
+    ("cols", "lanes", "acc_width"), [(1, 1, 32), (7, 3, 21), (6, 2, 32), (5, 5, 17)]
+)
+@pytest.mark.parametrize("stall", [0.0, 0.4])
+def test_drain_reader_takes_rows_apart(cols, lanes, acc_width, stall):
+    config = PRESETS["small"].replace(
+        cols=cols, lanes=lanes, acc_width=acc_width, max_k=1, operand_width=4, acc_depth=64
+    )
+    rng = np.random.default_rng(5)
+    unit = DrainReader(config)
+    half = 1 << (acc_width - 1)
+    memory = rng.integers(-half, half, (config.acc_depth, cols))
+
+    async def accumulators(ctx):
+        due = [None] * ACC_LATENCY
+        while True:
+            ready = rng.random() >= stall
+            addr = due.pop(0)
+            ctx.set(unit.port.request.ready, int(ready))
+            ctx.set(unit.port.valid, int(addr is not None))
+            if addr is not None:
+                ctx.set(unit.port.data, memory[addr].tolist())
+            taken = ready and ctx.get(unit.port.request.valid)
+            due.append(ctx.get(unit.port.request.p) if taken else None)
+            await ctx.tick()
+
+    async def bench(ctx):
+        for _ in range(12):
+            m, n = int(rng.integers(1, 6)), int(rng.integers(1, 3 * cols + 1))
+            addr, stride = int(rng.integers(20)), int(rng.integers(15))
+            for name, value in {"acc_addr": addr, "acc_stride": stride, "m": m, "n": n}.items():
+                ctx.set(getattr(unit, name), value)
+            ctx.set(unit.start, 1)
+            await ctx.tick()
+            ctx.set(unit.start, 0)
+            for tile, first in enumerate(range(0, n, cols)):
+                for row in range(m):
+                    values = memory[addr + tile * stride + row, : n - first].tolist()
+                    for group in range(0, len(values), lanes):
+                        while not ctx.get(unit.o.valid) or rng.random() < stall:
+                            await ctx.tick()
+                        part = values[group : group + lanes]
+                        assert list(ctx.get(unit.o.p).value)[: len(part)] == part
+                        assert ctx.get(unit.o.p).keep == (1 << lanes) - 1
+                        ctx.set(unit.o.ready, 1)
+                        await ctx.tick()
+                        ctx.set(unit.o.ready, 0)
+            assert not ctx.get(unit.o.valid)
+
+    simulate(unit, bench, accumulators)
