@@ -16,8 +16,8 @@ class Bank(wiring.Component):
     ``read_data`` holds the ``line_bytes`` bytes from ``read_addr`` on, two cycles after
     ``read_en``: one for the memories, one for the rotation. ``write_en`` writes the first
     ``write_count`` bytes of ``write_data`` from ``write_addr`` on; a read of the cycle after sees
-    them, a read of the same cycle sees what was there before. One read and one write a cycle.
-    Past the last byte an access goes on at the first.
+    them, a read of the same cycle may see anything in their place. One read and one write a
+    cycle. Past the last byte an access goes on at the first.
 
     Raises :class:`ValueError` where a size cannot work.
     """
@@ -58,7 +58,9 @@ class Bank(wiring.Component):
         bytes_in = self._rotate(m, "write", bytes_in, backwards)
         bytes_out = []
         for lane in lanes:
-            m.submodules[f"lane_{lane}"] = cells = Ram(8, self.size // self.line_bytes)
+            m.submodules[f"lane_{lane}"] = cells = Ram(
+                8, self.size // self.line_bytes, ordered=False
+            )
             m.d.comb += [
                 cells.read_en.eq(self.read_en),
                 cells.read_addr.eq(read_rows[lane]),

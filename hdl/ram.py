@@ -11,12 +11,15 @@ class Ram(wiring.Component):
 
     ``read_data`` is the word at ``read_addr`` of the last cycle with ``read_en``. A read in the
     cycle of a write to the same word sees the old word, or with ``transparent`` the new one.
+    Without ``ordered`` nobody depends on which, which saves the comparators and registers that
+    a block RAM without that order needs around it: the attribute ``no_rw_check`` tells Yosys so.
     """
 
-    def __init__(self, width: int, depth: int, *, transparent: bool = False):
+    def __init__(self, width: int, depth: int, *, transparent: bool = False, ordered: bool = True):
         self.width = width
         self.depth = depth
         self.transparent = transparent
+        self.ordered = ordered
         addr_width = (depth - 1).bit_length()
         super().__init__(
             {
@@ -31,7 +34,10 @@ class Ram(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.memory = memory = Memory(shape=unsigned(self.width), depth=self.depth, init=[])
+        attributes = {} if self.ordered else {"no_rw_check": 1}
+        m.submodules.memory = memory = Memory(
+            shape=unsigned(self.width), depth=self.depth, init=[], attrs=attributes
+        )
         write = memory.write_port()
         read = memory.read_port(transparent_for=[write] if self.transparent else [])
         m.d.comb += [

@@ -29,8 +29,9 @@ class Scratchpad(wiring.Component):
     activations stop loses ``rows * cols`` products a cycle, so ``a`` comes first; an engine
     behind it waits at most for the end of a command, as every command ends.
 
-    An access must not cross from one bank to the next: bytes past a bank's end are undefined when
-    read, and when written go to the bank's start.
+    A read sees every write of an earlier cycle; what is written in the same cycle may look like
+    anything, as engines are ordered by tokens. An access must not cross from one bank to the next:
+    bytes past a bank's end are undefined when read, and when written go to the bank's start.
     """
 
     def __init__(

@@ -93,8 +93,8 @@ class Sequencer(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.program = program = Ram(WORD_WIDTH, self.config.program_depth)
-        m.submodules.registers = registers = Ram(IMMEDIATE_WIDTH, REGISTERS)
+        m.submodules.program = program = Ram(WORD_WIDTH, self.config.program_depth, ordered=False)
+        m.submodules.registers = registers = Ram(IMMEDIATE_WIDTH, REGISTERS, ordered=False)
         m.submodules.loops = loops = Loops(len(self.pc))
         starting, advance = Signal(), Signal()
         m.d.comb += starting.eq(self.start & ~self.busy)

@@ -25,7 +25,7 @@ class _Port:
     write: bool
     addr: int | None = None
     data: bytes = b""
-    due: deque[tuple[int, bytes] | None] = field(default_factory=deque)
+    due: deque[tuple[int, list[int | None]] | None] = field(default_factory=deque)
     taken: int = 0
 
 
@@ -86,7 +86,7 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
                 port.due.append(None)
                 if taken is not None:
                     end = min(taken + config.line_bytes, (place[1] + 1) * config.bank_bytes)
-                    port.due[-1] = (taken, bytes(memory[taken:end]))
+                    port.due[-1] = (taken, list(memory[taken:end]))
             elif taken is not None:
                 written.append((taken, port.data))
             if taken is not None:
@@ -94,8 +94,21 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
                 port.addr = None
         for addr, content in written:
             memory[addr : addr + len(content)] = content
+            for port in ports:
+                _forget(port, addr, len(content))
         await RisingEdge(dut.clk)
     assert all(port.taken for port in ports)
+
+
+def _forget(port: _Port, addr: int, count: int) -> None:
+    """Expect nothing of bytes that are written in the cycle in which they are read."""
+    if not port.write and port.due[-1] is not None:
+        start, content = port.due[-1]
+        known = [
+            None if addr <= start + place < addr + count else byte
+            for place, byte in enumerate(content)
+        ]
+        port.due[-1] = (start, known)
 
 
 def _check_answer(dut: Any, port: _Port, cycle: int) -> None:
@@ -105,4 +118,5 @@ def _check_answer(dut: Any, port: _Port, cycle: int) -> None:
     if expected is not None:
         addr, content = expected
         got = int(getattr(dut, f"read_{port.name}__data").value).to_bytes(64, "little")
-        assert got[: len(content)] == content, f"cycle {cycle}: {port.name} read {addr:#x}"
+        for place, (byte, found) in enumerate(zip(content, got, strict=False)):
+            assert byte in (None, found), f"cycle {cycle}: {port.name} read {addr + place:#x}"

@@ -40,12 +40,15 @@ def test_bank_reads_what_was_written(line_bytes, size):
             ctx.set(bank.write_addr, write_addr)
             ctx.set(bank.write_count, count)
             ctx.set(bank.write_data, [int(byte) for byte in line])
-            due.append(content[read_addr : read_addr + line_bytes].copy() if reads else None)
+            due.append(content[read_addr : read_addr + line_bytes].astype(int) if reads else None)
+            if reads and writes:  # what is read and written at once is unknown
+                due[-1][(read_addr + np.arange(line_bytes) - write_addr) % size < count] = -1
             await ctx.tick()
             expected = due[-2]
             if expected is not None:
                 got = [ctx.get(bank.read_data[lane]) for lane in range(line_bytes)]
-                assert got == expected.tolist()
+                known = expected >= 0
+                assert np.array(got)[known].tolist() == expected[known].tolist()
             if writes:
                 places = (write_addr + np.arange(count)) % size
                 content[places] = content[places + size] = line[:count]
