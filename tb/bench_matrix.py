@@ -3,8 +3,9 @@
 Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
 (opcode, m, k, n, flags), each with random places, zero points and masks, or ``random``, how many
 commands to draw; ``stall``, the probability that a scratchpad port does not take a request in a
-cycle; ``zero_tiles``, the share of masked tiles. With ``report``, a file's path, the cycles from
-the first command taken to each ``done`` are written there as JSON.
+cycle; ``zero_tiles``, the share of masked tiles; ``alone``, whether each command waits for the one
+before to be done. With ``report``, a file's path, the cycles from the first command taken, or
+``alone`` from each, to each ``done`` are written there as JSON.
 
 Every accumulated row is compared with the golden model's at the end; each ``done`` must come late
 enough for its sums to be in the accumulators, and the counters must add up.
@@ -96,7 +97,7 @@ class Jobs:
     def _multiply(
         self, a: Ints, tiles: Ints, n: int, operands: dict[str, int], flags: set[str]
     ) -> None:
-        m, k = a.shape
+        m = a.shape[0]
         nt, kt, rows, cols = tiles.shape
         stride = m + int(self._rng.integers(0, 3))
         addr = int(self._rng.integers(0, self._config.acc_depth - nt * stride + 1))
@@ -202,17 +203,25 @@ async def sums_are_exact(dut: Any) -> None:
         if config.tile_skip:
             cocotb.start_soon(_masks(dut, f"{name}_mask", jobs))
     driver = StreamDriver(dut, "i", rng(), stall=0.8 if stall else 0.0)
-    cocotb.start_soon(driver.send(jobs.payloads))
+    dones: list[int] = []
+
+    async def send() -> None:
+        for sent, payload in enumerate(jobs.payloads):
+            while given.get("alone") and len(dones) < sent:
+                await RisingEdge(dut.clk)
+            await driver.send([payload])
+
+    cocotb.start_soon(send())
 
     sums = sum_layout(config)
     rows: list[tuple[int, int, list[int]]] = []
-    dones: list[int] = []
+    starts: list[int] = []
     totals = {"macs": 0, "gated": 0, "skipped": 0}
-    cycle, first, quiet = 0, None, 0
+    cycle = quiet = 0
     while quiet < 50:
         await FallingEdge(dut.clk)
-        if first is None and int(dut.i__valid.value):
-            first = cycle
+        if int(dut.i__valid.value) and int(dut.i__ready.value):
+            starts.append(cycle)
         if int(dut.accumulate__valid.value):
             data = unpack(sums, int(dut.accumulate__data.value))
             rows.append((cycle, int(dut.accumulate__addr.value), data))
@@ -225,7 +234,7 @@ async def sums_are_exact(dut: Any) -> None:
             assert len(rows) >= needed
             assert needed == 0 or rows[needed - 1][0] + ACC_SETTLE <= cycle
             dones.append(cycle)
-        assert int(dut.status__busy.value) or len(dones) == len(jobs.pushes) or first is None
+        assert int(dut.status__busy.value) or len(dones) == len(starts)
         quiet = quiet + 1 if len(dones) == len(jobs.pushes) else 0
         assert cycle < 1_000_000
         cycle += 1
@@ -244,5 +253,10 @@ async def sums_are_exact(dut: Any) -> None:
     if config.tile_skip:
         assert totals["skipped"] == jobs.skipped
     if "report" in given:
-        cycles = [done - first + 1 for done in dones]
+        cycles = [
+            done - start + 1
+            for start, done in zip(
+                starts if given.get("alone") else starts[:1] * len(dones), dones, strict=True
+            )
+        ]
         Path(given["report"]).write_text(json.dumps({"cycles": cycles}), encoding="utf-8")

@@ -1,0 +1,147 @@
+"""The matrix engine: exact sums whatever stalls, and its cycles."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from arch.config import PRESETS, Config
+from generators.verilog import to_verilog
+from hdl.matrix import MatrixEngine
+from tb.simulate import simulate
+
+ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
+SQUARE = {"rows": 4, "cols": 4, "weight_depth": 32}
+BARE = {
+    "zero_points": False,
+    "operand_gating": False,
+    "a_transpose": False,
+    "b_transpose": False,
+    "tile_skip": False,
+}
+
+
+def make(changes: dict[str, int]) -> Config:
+    """Return the configuration that the bench makes of the same changes."""
+    return PRESETS["small"].replace(lanes=1, **changes)
+
+
+def run_case(changes, *, simulator="icarus", seed=1, report=None, **parameters) -> None:
+    """Run the bench on an engine."""
+    given = {"config": changes, **parameters} | ({"report": str(report)} if report else {})
+    simulate(
+        MatrixEngine(make(changes)),
+        bench="tb.bench_matrix",
+        simulator=simulator,
+        seed=seed,
+        parameters=given,
+    )
+
+
+def count_cycles(path: Path, changes, products, **parameters) -> list[int]:
+    """Return the cycles from the first command to each ``done``."""
+    report = path / "report.json"
+    run_case(changes, report=report, products=products, **parameters)
+    return json.loads(report.read_text(encoding="utf-8"))["cycles"]
+
+
+def alone(config: Config, m: int, k: int, n: int, a_transpose: bool, b_transpose: bool) -> int:
+    """Return the cycles of one product whose tiles never wait for their weights."""
+    rows, cols = config.rows, config.cols
+    products = m * -(-k // rows) * -(-n // cols)
+    load = cols if b_transpose else min(k, rows)
+    latency = rows + cols + 3
+    return products + load + latency + 8 + config.tile_skip + a_transpose * min(k, rows)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
+    preset = PRESETS[name]
+    sizes = ("rows", "cols", "acc_depth", "scratchpad_bytes", "max_k")
+    products = [
+        ["MATMUL", *shape, flags]
+        for shape in ((1, 1, 1), (17, 23, 5))
+        for flags in ([], ["a_transpose", "b_transpose"])
+    ]
+    run_case({size: getattr(preset, size) for size in sizes}, products=products)
+
+
+@pytest.mark.parametrize(
+    ("simulator", "changes", "stall", "seed"),
+    [
+        ("verilator", ODD, 0.3, 1),
+        ("verilator", ODD, 0.0, 2),
+        ("icarus", ODD, 0.3, 3),
+        ("icarus", ODD, 0.0, 4),
+        ("icarus", {"rows": 1, "cols": 1, "weight_depth": 7}, 0.2, 5),
+        ("icarus", {"rows": 2, "cols": 7, "weight_depth": 3}, 0.5, 6),
+        ("icarus", {**SQUARE, **BARE}, 0.1, 7),
+        ("icarus", {"rows": 3, "cols": 2, "operand_width": 5, "a_transpose": False}, 0.2, 8),
+        ("icarus", {"rows": 6, "cols": 1, "acc_width": 28, "tile_skip": False}, 0.2, 9),
+    ],
+)
+def test_random_commands(simulator: str, changes, stall: float, seed: int) -> None:
+    run_case(changes, simulator=simulator, seed=seed, stall=stall, random=40)
+
+
+@pytest.mark.parametrize("changes", [SQUARE, {**ODD, "tile_skip": False}, {"rows": 3, "cols": 5}])
+def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
+    config = make(changes)
+    products = [
+        ["MATMUL", *shape, flags]
+        for flags, shape in (
+            ([], (20, 16, 16)),
+            ([], (5, 16, 17)),
+            ([], (9, 2, 4)),
+            (["b_transpose"], (20, 16, 16)),
+            (["a_transpose"], (4 * config.rows, 15, 15)),
+            (["a_transpose", "b_transpose"], (5 * config.rows, 16, 7)),
+        )
+    ]
+    found = count_cycles(tmp_path, changes, products, alone=True)
+    assert found == [
+        alone(config, m, k, n, "a_transpose" in flags, "b_transpose" in flags)
+        for _, m, k, n, flags in products
+    ]
+
+
+def test_a_large_array_streams_without_a_gap(tmp_path: Path) -> None:
+    changes = {"rows": 16, "cols": 16}
+    config = make(changes)
+    assert alone(config, 128, 128, 128, False, False) == 8192 + 60
+    assert alone(config, 128, 128, 128, True, True) <= 1.02 * (8192 + 60)
+    found = count_cycles(tmp_path, changes, [["MATMUL", 32, 32, 32, []]])
+    assert found == [alone(config, 32, 32, 32, False, False)]
+
+
+def test_commands_follow_each_other_without_a_gap(tmp_path: Path) -> None:
+    dones = count_cycles(tmp_path, SQUARE, [["MATMUL", 8, 8, 8, ["b_transpose"]]] * 5)
+    assert [later - sooner for sooner, later in itertools.pairwise(dones)] == [32] * 4
+
+
+def test_resident_weights_take_a_tile_a_cycle(tmp_path: Path) -> None:
+    products = [["PRELOAD", 0, 20, 16, []], *[["MATMUL", 1, 20, 16, ["resident"]]] * 6]
+    dones = count_cycles(tmp_path, SQUARE, products)
+    assert [later - sooner for sooner, later in itertools.pairwise(dones[1:])] == [20] * 5
+
+
+def test_masked_tiles_cost_a_cycle_at_most(tmp_path: Path) -> None:
+    sparse = ["MATMUL", 20, 24, 12, ["a_masked", "b_masked"]]
+    products = [["MATMUL", 20, 24, 12, []], sparse]
+    full, none = count_cycles(tmp_path, SQUARE, products, zero_tiles=1.0, alone=True)
+    _, some = count_cycles(tmp_path, SQUARE, products, zero_tiles=0.5, alone=True)
+    _, every = count_cycles(tmp_path, SQUARE, products, zero_tiles=0.0, alone=True)
+    assert none <= full - 18 * 20 + 18
+    assert some < 0.6 * full
+    assert every == full
+
+
+def test_what_is_left_out_leaves_nothing() -> None:
+    full, bare = MatrixEngine(make({})), MatrixEngine(make(BARE))
+    ports = set(full.signature.members) - set(bare.signature.members)
+    assert ports == {"a_mask", "b_mask", "skipped", "gated"}
+    full_text, bare_text = to_verilog(full, "top"), to_verilog(bare, "top")
+    for word in ("Transposer", "column_strobe", "live_o", "zeros"):
+        assert word in full_text
+        assert word not in bare_text
