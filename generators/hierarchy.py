@@ -3,18 +3,16 @@
 Amaranth's own conversion gives every instance a module, without the ports that this instance
 leaves unused. Here each component below the top is converted by itself, with all ports of its
 signature, and replaced by an instance; those whose RTLIL is the same share a module. Components of
-one class with the same parameters are converted once: what a component elaborates to depends on
-nothing else.
+one class with the same parameters are elaborated and converted once: what a component elaborates to
+depends on nothing else.
 """
 
-import gc
 import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from amaranth.back import rtlil
 from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Value
@@ -26,32 +24,33 @@ from amaranth.hdl._xfrm import DomainCollector
 from amaranth.lib.wiring import Component, In
 
 from arch.config import Config
+from generators.describe import parameters, summary
 from generators.prune import prune
 
 
-@dataclass(frozen=True)
-class Port:
-    """One port of a module: a name, a width in bits, whether it is an input, and signedness."""
-
-    name: str
-    width: int
-    is_input: bool
-    is_signed: bool
-
-
 @dataclass
-class ModuleSource:
-    """One distinct module: its RTLIL and the components that it stands for."""
+class Draft:
+    """One distinct module: its RTLIL, and what the components that it stands for have in common.
 
-    name: str
-    ports: tuple[Port, ...]
+    In ``text`` the module's own name is ``SELF``, and that of another one its ``identity``.
+    """
+
+    identity: str
+    kind: str
+    meaning: str
+    parameters: dict[str, str]
     text: str
-    components: list[Component] = field(default_factory=list)
+
+    def share(self, given: dict[str, str]) -> None:
+        """Keep the parameters that one more component has as well."""
+        kept = {key: text for key, text in self.parameters.items() if given.get(key) == text}
+        self.parameters = kept
 
 
-_PLACEHOLDER = "celosia_module"
-_MEMBERS: WeakKeyDictionary[Component, Any] = WeakKeyDictionary()
-_PART = re.compile(rf"\\{_PLACEHOLDER}\.\S+")
+SELF = "celosia:self:"
+"""How a module's text calls the module itself; what follows is the name of an inner module."""
+
+_INNER = re.compile(rf"\\{SELF}\.(\S+)")
 _NOISE = re.compile(r"^ *attribute \\(generator|top) .*\n", re.MULTILINE)
 
 
@@ -73,52 +72,69 @@ class _Collector(DomainCollector):  # type: ignore[misc]
             super().on_fragment(fragment)
 
 
-class Hierarchy:
-    """The distinct modules of a component, children before parents, the top last."""
+class Tree:
+    """The distinct modules of a component and of what is below, children before parents.
 
-    def __init__(self, component: Component, name: str):
-        self.modules: list[ModuleSource] = []
-        self._by_text: dict[tuple[str, str], ModuleSource] = {}
-        self._by_key: dict[Any, ModuleSource] = {}
-        self._names: Counter[str] = Counter([name])
+    ``identity`` begins every module's identity and is that of the component's own. With ``defer``
+    the repeatable components right below are not converted: ``deferred`` holds one of each kind,
+    by the identity under which their instances ask for it.
+    """
+
+    def __init__(self, component: Component, identity: str, *, defer: bool = False):
+        self.drafts: list[Draft] = []
+        self.deferred: dict[str, Component] = {}
+        self._identity = identity
+        self._defer = defer
+        self._by_text: dict[tuple[str, str], Draft] = {}
+        self._by_key: dict[Any, Draft] = {}
+        self._known: dict[Any, set[str]] = {}
+        self._repeated: dict[int, tuple[Any, Component]] = {}
+        self._deferred_keys: dict[Any, str] = {}
         self._uses: dict[int, Counter[int]] = {}
         self._domains: dict[int, set[str]] = {}
         self._signal_names: list[tuple[Any, str]] = []
-        self._known: dict[Any, set[str]] = {}
-        self._repeated: dict[int, tuple[Any, Component]] = {}
         self._can_split = True
-        with _no_collection():
-            self._build(component, name)
-
-    def _build(self, component: Component, name: str) -> None:
-        fragment = self._elaborate(component)
+        fragment = self._elaborate(component, defer)
         self._survey(fragment)
         self._total = self._uses[id(fragment)]
+        if not defer:
+            # Deferred components have a clock and a reset, whether or not they use them.
+            self._domains[id(fragment)] |= {"sync"}
         try:
             self._split(fragment)
-            text = self._convert(fragment, component).replace(_PLACEHOLDER, name)
+            text = self._convert(fragment, component)
         finally:
             for signal, own in reversed(self._signal_names):
                 signal.name = own
-        self.modules.append(ModuleSource(name, _ports(component), text, [component]))
+        self.drafts.append(_draft(component, identity, text))
 
-    def _elaborate(self, component: Component) -> Any:
+    def _elaborate(self, component: Component, defer: bool = False) -> Any:
         """Return a component's fragment, in which repeated components are already instances."""
         component._MustUse__used = True
         made = component.elaborate(None)
         if isinstance(made, Module):
+            defer = defer and not made._domains
             for name, (part, location) in made._named_submodules.items():
-                made._named_submodules[name] = (self._part(part), location)
-            parts = [(self._part(part), location) for part, location in made._anon_submodules]
+                made._named_submodules[name] = (self._part(part, defer), location)
+            parts = [
+                (self._part(part, defer), location) for part, location in made._anon_submodules
+            ]
             made._anon_submodules[:] = parts
         fragment = Fragment.get(made, None)
         fragment.origins = (component, *(fragment.origins or ()))
         return fragment
 
-    def _part(self, part: Any) -> Any:
+    def _part(self, part: Any, defer: bool) -> Any:
         if not isinstance(part, Component):
             return part
         key = _key(part)
+        if key is not None and defer:
+            part._MustUse__used = True
+            identity = self._deferred_keys.setdefault(key, f"celosia:{len(self.deferred)}:")
+            self.deferred.setdefault(identity, part)
+            instance = Instance(identity, **_connections(part, {"sync"}))
+            self._repeated[id(instance)] = (None, part)
+            return instance
         if key is not None and key in self._known:
             part._MustUse__used = True
             instance = Instance("", **_connections(part, self._known[key]))
@@ -152,24 +168,26 @@ class Hierarchy:
         for index, (child, name, location) in enumerate(fragment.subfragments):
             if id(child) in self._repeated:
                 key, component = self._repeated[id(child)]
-                module = self._by_key.get(key)
-                if module is None:
-                    # Its first occurrence has become a part of what surrounds it.
-                    fragment.subfragments[index] = (self._elaborate(component), name, location)
-                    continue
-                child.type = module.name
+                if key is not None:
+                    draft = self._by_key.get(key)
+                    if draft is None:
+                        # Its first occurrence has become a part of what surrounds it.
+                        fragment.subfragments[index] = (self._elaborate(component), name, location)
+                        continue
+                    child.type = draft.identity
+                    draft.share(parameters(component))
             else:
                 self._split(child)
                 component = _component(child)
                 if component is None or not self._is_closed(child, component):
                     continue
-                module = self._module(child, component)
-                if module is None:
+                draft = self._module(child, component)
+                if draft is None:
                     continue
                 connections = _connections(component, self._domains[id(child)])
-                instance = Instance(module.name, **connections)
+                instance = Instance(draft.identity, **connections)
                 fragment.subfragments[index] = (instance, name, location)
-            module.components.append(component)
+                draft.share(parameters(component))
             self._rename_ports(component, name or f"part_{index}")
 
     def _rename_ports(self, component: Component, instance: str) -> None:
@@ -186,23 +204,21 @@ class Hierarchy:
             for key, count in self._uses[id(fragment)].items()
         )
 
-    def _module(self, fragment: Any, component: Component) -> ModuleSource | None:
+    def _module(self, fragment: Any, component: Component) -> Draft | None:
         text = self._convert(fragment, component)
-        if f"module \\{_PLACEHOLDER}\n" not in text:
+        if f"module \\{SELF}\n" not in text:
             return None  # nothing in it
         kind = type(component).__name__
-        module = self._by_text.get((kind, text))
-        if module is None:
-            self._names[kind] += 1
-            count = self._names[kind]
-            name = kind if count == 1 else f"{kind}_{count}"
-            module = ModuleSource(name, _ports(component), text.replace(_PLACEHOLDER, name))
-            self._by_text[kind, text] = module
-            self.modules.append(module)
+        draft = self._by_text.get((kind, text))
+        if draft is None:
+            identity = f"{self._identity}{len(self.drafts)}:"
+            draft = _draft(component, identity, text)
+            self._by_text[kind, text] = draft
+            self.drafts.append(draft)
         key = _key(component)
         if key is not None:
-            self._by_key[key] = module
-        return module
+            self._by_key[key] = draft
+        return draft
 
     def _convert(self, fragment: Any, component: Component) -> str:
         ports = {}
@@ -215,9 +231,17 @@ class Hierarchy:
             direction = PortDirection.Input if is_input else PortDirection.Output
             ports[name] = (value, direction)
         with _short_contents(fragment):
-            text, _ = rtlil.convert_fragment(fragment, ports, _PLACEHOLDER, emit_src=False)
-        text = _PART.sub(lambda match: match[0].replace(".", "_"), _NOISE.sub("", str(text)))
-        return prune(text)
+            text, _ = rtlil.convert_fragment(fragment, ports, SELF, emit_src=False)
+        return prune(_INNER.sub(_inner_name, _NOISE.sub("", str(text))))
+
+
+def _inner_name(match: re.Match[str]) -> str:
+    return f"\\{SELF}{match[1].replace('.', '_')}"
+
+
+def _draft(component: Component, identity: str, text: str) -> Draft:
+    kind = type(component)
+    return Draft(identity, kind.__name__, summary(kind), parameters(component), text)
 
 
 @contextmanager
@@ -240,18 +264,6 @@ def _short_contents(fragment: Any) -> Iterator[None]:
             initial._raw = words
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Hold Python's garbage collector still: it would search millions of live objects in vain."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 def _key(component: Component) -> Any:
     """Return what a component's module depends on, or nothing where that cannot be told."""
     ports = set(component.signature.members)
@@ -262,7 +274,16 @@ def _key(component: Component) -> Any:
     }
     if not all(_is_plain(value) for value in values.values()):
         return None
-    return type(component), tuple(sorted(values.items())), _ports(component)
+    members = tuple(
+        (name, is_input, value.shape()) for name, is_input, value in _members(component)
+    )
+    return type(component), tuple(sorted(values.items())), members
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_plain(part) for part in value)
+    return value is None or isinstance(value, int | str | Config)
 
 
 def _connections(component: Component, domains: set[str]) -> dict[str, Any]:
@@ -277,12 +298,6 @@ def _connections(component: Component, domains: set[str]) -> dict[str, Any]:
     return connections
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(_is_plain(part) for part in value)
-    return value is None or isinstance(value, int | str | Config)
-
-
 def _component(fragment: Any) -> Component | None:
     for origin in fragment.origins or ():
         if isinstance(origin, Component):
@@ -292,22 +307,9 @@ def _component(fragment: Any) -> Component | None:
 
 def _members(component: Component) -> list[tuple[str, bool, Value]]:
     """Return name, direction and signal of each port that has a width."""
-    members = _MEMBERS.get(component)
-    return _flatten(component) if members is None else members
-
-
-def _flatten(component: Component) -> list[tuple[str, bool, Value]]:
     members = []
     for path, member, value in component.signature.flatten(component):
         signal = Value.cast(value)
         if len(signal) > 0:
             members.append(("__".join(map(str, path)), member.flow == In, signal))
-    _MEMBERS[component] = members
     return members
-
-
-def _ports(component: Component) -> tuple[Port, ...]:
-    return tuple(
-        Port(name, len(value), is_input, value.shape().signed)
-        for name, is_input, value in _members(component)
-    )

@@ -3,13 +3,14 @@
 import itertools
 import re
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 # The Yosys in Amaranth's own wheel; Amaranth has no public name for it.
 from amaranth._toolchain.yosys import find_yosys
 from amaranth.lib.wiring import Component
 
-from generators.describe import configuration, groups, meanings, parameters, summary
-from generators.hierarchy import Hierarchy, ModuleSource
+from generators.describe import configuration, groups, meanings
+from generators.modules import ModuleSource, distinct_modules
 
 _SCRIPT = """\
 read_rtlil <<rtlil
@@ -73,42 +74,65 @@ def to_verilog(component: Component, name: str | None = None) -> str:
     text, byte for byte.
     """
     top = name or type(component).__name__
-    hierarchy = Hierarchy(component, top)
-    rtlil = "".join(module.text for module in hierarchy.modules)
-    yosys = find_yosys(lambda version: version >= (0, 40))
-    text = yosys.run(["-q", "-"], _SCRIPT.format(rtlil=rtlil), ignore_warnings=True)
-    modules = {match[1]: _Module(match[1], match[2], match[3]) for match in _MODULE.finditer(text)}
+    sources = distinct_modules(component, top)
+    modules = {module.name: module for module in _through_yosys(sources)}
     waivers = "".join(
         f"/* verilator lint_off {rule:14} */ // {reason}\n" for rule, reason in WAIVERS.items()
     )
     parts = [_HEADER.format(top=top, waivers=waivers)]
-    for source in reversed(hierarchy.modules):
-        module = modules.pop(source.name)
-        texts, interfaces = {}, {}
-        if source.name == top:
+    for source in sources:
+        texts, interfaces, configured = {}, {}, []
+        if source is sources[0]:
             texts, interfaces = meanings(component), groups(component)
-        parts.append(module.text(_comment(source, source.name == top), texts, interfaces))
+            configured = _configured(component)
+        module = modules.pop(source.name)
+        parts.append(module.text(_comment(source, configured), texts, interfaces))
     # Parts of a component that are modules of their own but no components.
     parts += [modules[inner].text("", {}, {}) for inner in sorted(modules)]
     return "\n".join(parts)
 
 
-def _comment(source: ModuleSource, is_top: bool) -> str:
-    """Return a module's comment: its summary, and the parameters that all its uses share."""
-    first, *others = source.components
-    said = summary(type(first))
-    lines = [f"{type(first).__name__}: {said}." if said else type(first).__name__]
-    shared = parameters(first)
-    for other in others:
-        own = parameters(other)
-        shared = {key: text for key, text in shared.items() if own.get(key) == text}
-    if shared:
-        lines.append("Parameters: " + ", ".join(f"{key} = {text}" for key, text in shared.items()))
-    config = configuration(first)
-    if is_top and config is not None:
-        # Its name is part of no circuit.
-        values = config.replace(name="").to_toml().splitlines()[1:]
-        lines.append("Configuration: " + ", ".join(values))
+def _through_yosys(sources: list[ModuleSource]) -> list["_Module"]:
+    """Return the modules as Verilog, made in two halves at once."""
+    yosys = find_yosys(lambda version: version >= (0, 40))
+
+    def convert(half: list[ModuleSource]) -> str:
+        rtlil = "".join(source.text for source in half)
+        script = _SCRIPT.format(rtlil=rtlil)
+        return str(yosys.run(["-q", "-"], script, ignore_warnings=True))
+
+    halves = [half for half in _halves(sources) if half]
+    with ThreadPoolExecutor(2) as pool:
+        texts = list(pool.map(convert, halves))
+    found = [match for text in texts for match in _MODULE.finditer(text)]
+    return [_Module(match[1], match[2], match[3]) for match in found]
+
+
+def _halves(sources: list[ModuleSource]) -> list[list[ModuleSource]]:
+    """Divide modules into two lists of about the same length of text."""
+    halves: list[list[ModuleSource]] = [[], []]
+    lengths = [0, 0]
+    for source in sources:
+        shorter = lengths.index(min(lengths))
+        halves[shorter].append(source)
+        lengths[shorter] += len(source.text)
+    return halves
+
+
+def _configured(component: Component) -> list[str]:
+    """Return the lines of a component's configuration; its name is part of no circuit."""
+    config = configuration(component)
+    return [] if config is None else config.replace(name="").to_toml().splitlines()[1:]
+
+
+def _comment(source: ModuleSource, configured: list[str]) -> str:
+    """Return a module's comment: its meaning, and the parameters that all its uses share."""
+    lines = [f"{source.kind}: {source.meaning}." if source.meaning else source.kind]
+    if source.parameters:
+        given = (f"{key} = {text}" for key, text in source.parameters.items())
+        lines.append(f"Parameters: {', '.join(given)}")
+    if configured:
+        lines.append(f"Configuration: {', '.join(configured)}")
     wrapped = [part for line in lines for part in textwrap.wrap(line, 95)]
     return "".join(f"// {line}\n" for line in wrapped)
 
@@ -117,7 +141,7 @@ class _Module:
     """One module of Yosys's output, made readable."""
 
     def __init__(self, name: str, ports: str, body: str):
-        self._name = _plain(f"{name} ").strip()
+        self.name = _plain(f"{name} ").strip()
         starters = _STARTER.findall(body)
         body = _STARTER.sub("", body)
         for starter in starters:
@@ -182,7 +206,7 @@ class _Module:
             lines += [f"  // {line}" for line in textwrap.wrap(meaning, 93)]
             lines.append(f"  {self._ports[port]}{comma}")
         header = "\n".join(lines)
-        return f"{comment}module {self._name} (\n{header}\n);\n{self._body}endmodule\n"
+        return f"{comment}module {self.name} (\n{header}\n);\n{self._body}endmodule\n"
 
 
 def _rank(port: str, order: list[str]) -> int:

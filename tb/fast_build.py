@@ -15,7 +15,7 @@ from tb.toolchain import ROOT, Runtime, cached, check_simulator, digest, run
 
 _HARNESS = Path(__file__).parent / "harness"
 _TIMEOUT = 900.0  # seconds
-_GENERATORS = ("describe", "hierarchy", "prune", "verilog")  # what Verilog is written by
+_GENERATORS = ("describe", "hierarchy", "modules", "prune", "verilog")  # what Verilog is written by
 
 
 def interface(config: Config) -> dict[str, int]:

@@ -1,0 +1,114 @@
+"""The distinct modules of a design, with their final names."""
+
+import gc
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from amaranth.hdl import Shape, _nir
+from amaranth.lib.wiring import Component
+
+from generators.hierarchy import SELF, Draft, Tree
+from generators.parallel import parallel_map
+
+
+@dataclass(frozen=True)
+class ModuleSource:
+    """One module: its name, the class it comes from, what is said of it, and its RTLIL."""
+
+    name: str
+    kind: str
+    meaning: str
+    parameters: dict[str, str]
+    text: str
+
+
+_IDENTITY = re.compile(r"\\(celosia:(?:\w+:)+)(\S*)")
+
+
+def distinct_modules(component: Component, name: str) -> list[ModuleSource]:
+    """Return the modules of a component and of everything below, the top first.
+
+    The top has the given name, every other module that of its class, with a number from the second
+    set of parameters on.
+    """
+    with _unhurried_checks():
+        top = Tree(component, "celosia:top:", defer=True)
+        # The widest first: they take longest.
+        order = sorted(top.deferred, key=lambda key: -_width(top.deferred[key]))
+        found = parallel_map(lambda key: Tree(top.deferred[key], key).drafts, order)
+    drafts = [draft for key in top.deferred for draft in found[order.index(key)]]
+    return _named([*drafts, *top.drafts], name)[::-1]
+
+
+def _width(component: Component) -> int:
+    flattened = component.signature.flatten(component)
+    return sum(Shape.cast(member.shape).width for _, member, _ in flattened)
+
+
+def _named(drafts: list[Draft], top: str) -> list[ModuleSource]:
+    """Merge equal modules and give names, children before parents."""
+    names: dict[str, str] = {}
+    merged: dict[tuple[str, str], Draft] = {}
+    taken: Counter[str] = Counter([top])
+    result: list[tuple[str, Draft, str]] = []
+
+    def final(match: re.Match[str]) -> str:
+        name = names.get(match[1], match[1])
+        return f"\\{name}{'_' if match[2] else ''}{match[2]}"
+
+    for draft in drafts:
+        text = _IDENTITY.sub(final, draft.text)
+        key = (draft.kind, text)
+        if key in merged:
+            first = merged[key]
+            first.share(draft.parameters)
+            names[draft.identity] = names[first.identity]
+            continue
+        merged[key] = draft
+        if draft is drafts[-1]:
+            name = top
+        else:
+            taken[draft.kind] += 1
+            count = taken[draft.kind]
+            name = draft.kind if count == 1 else f"{draft.kind}_{count}"
+        names[draft.identity] = name
+        result.append((name, draft, text))
+    return [
+        ModuleSource(name, draft.kind, draft.meaning, draft.parameters, _own(text, name))
+        for name, draft, text in result
+    ]
+
+
+def _own(text: str, name: str) -> str:
+    """Return a module's text with its own name in place."""
+    inner = re.compile(rf"\\{SELF}_?(\S*)")
+    return inner.sub(lambda match: f"\\{name}{'_' if match[1] else ''}{match[1]}", text)
+
+
+@contextmanager
+def _unhurried_checks() -> Iterator[None]:
+    """Leave out, while components are converted, what takes a third of the time.
+
+    Python's garbage collector searches millions of live objects in vain. Amaranth checks the type
+    of every bit of every value it makes, and looks for combinational loops, which Verilator's lint
+    finds in the result.
+    """
+    enabled = gc.isenabled()
+    own_new, own_check = _nir.Value.__new__, _nir.Netlist.check_comb_cycles
+
+    def new(cls: type, nets: Any = ()) -> Any:
+        return tuple.__new__(cls, (nets,) if isinstance(nets, _nir.Net) else nets)
+
+    gc.disable()
+    _nir.Value.__new__ = new
+    _nir.Netlist.check_comb_cycles = lambda _netlist: None
+    try:
+        yield
+    finally:
+        _nir.Value.__new__, _nir.Netlist.check_comb_cycles = own_new, own_check
+        if enabled:
+            gc.enable()
