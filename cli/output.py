@@ -27,7 +27,9 @@ def progress(title: str) -> Iterator[Update]:
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True) as bar:
+    # Without a terminal nothing could move, and an empty line would be left.
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
