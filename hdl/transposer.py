@@ -15,8 +15,6 @@ class Transposer(wiring.Component):
     """
 
     def __init__(self, size: int, width: int):
-        if size < 1:
-            raise ValueError(f"Transposer size must be a positive integer, not {size!r}")
         self.size = size
         self.width = width
         vector = data.ArrayLayout(unsigned(width), size)
