@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from arch.config import PRESETS
-from cli.output import progress, report
+from cli.output import check_folder, progress, report
 from tb.picture import draw
 from tb.run_model import run_model
 from tb.toolchain import missing_tools
@@ -25,6 +25,7 @@ SMALLER_COUNT = 3
 )
 def demo(picture: Path) -> None:
     """Classify the digits' test split with two Transformers on the Verilated `small` machine."""
+    check_folder(picture.parent, [picture.name])
     simulator, count = "verilator", None
     missing = missing_tools("verilator")
     if missing:

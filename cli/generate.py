@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from cli.options import config_options, resolve
-from cli.output import write_files
+from cli.output import check_folder, write_files
 from generators.manifest import manifest
 from generators.units import UNITS, make_unit
 from generators.verilog import to_verilog
@@ -29,6 +29,7 @@ def generate(source: str, overrides: tuple[str, ...], unit: str, folder: Path) -
     The description holds the ports and, for the accelerator, registers and instruction set.
     """
     config = resolve(source, overrides)
+    check_folder(folder)
     component = make_unit(unit, config)
     name = f"celosia_{unit}"
     files = {

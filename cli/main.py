@@ -46,7 +46,11 @@ def celosia() -> None:
 
 
 def main() -> None:
-    """Run the command; what the user got wrong is one sentence and exit code 2."""
+    """Run the command.
+
+    What the user got wrong is one sentence and exit code 2; a simulation that failed is its log's
+    end and exit code 1.
+    """
     try:
         code = celosia(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as help_text:
@@ -58,6 +62,9 @@ def main() -> None:
         sys.exit(130)
     except (ValueError, TypeError) as error:
         _refuse(str(error))
+    except RuntimeError as error:
+        click.echo(f"celosia: {error}", err=True)
+        sys.exit(1)
     else:
         sys.exit(code if isinstance(code, int) else 0)
 

@@ -21,7 +21,13 @@ simulator_option = click.option(
     metavar="NAME",
     help=f"What runs the machine: {', '.join(SIMULATORS)}.",
 )
-seed_option = click.option("--seed", default=1, show_default=True, help="Seed of random data.")
+seed_option = click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Seed of random data.",
+)
 
 
 def config_options(default: str) -> Callable[[Command], Command]:

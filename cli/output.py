@@ -2,10 +2,10 @@
 
 import json
 import os
-import shutil
+import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ Update = Callable[[int, int], None]
 
 @contextmanager
 def progress(title: str) -> Iterator[Update]:
-    """Show a bar on standard error; the value is called with what is done and the total."""
+    """Show a bar on standard error; the value is called with what is done and the total.
+
+    What is printed meanwhile goes to standard error too: standard output carries results only.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -29,7 +32,8 @@ def progress(title: str) -> Iterator[Update]:
     console = Console(stderr=True)
     # Without a terminal nothing could move, and an empty line would be left.
     hidden = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
+    bar = Progress(*columns, console=console, transient=True, disable=hidden)
+    with redirect_stdout(sys.stderr), bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
@@ -61,29 +65,38 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write files into a folder, which may exist: all of them, or none.
+def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
+    """Raise :class:`ValueError` where files of some names cannot be written into a folder.
 
-    They are written beside the folder first and moved in one by one. Raises :class:`ValueError`
-    where that cannot be done.
+    The folder need not exist, and is not made.
     """
+    place = folder
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        what = "it" if place == folder else place
+        raise ValueError(f"Cannot write to {folder}: {what} is not a folder")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise ValueError(f"Cannot write to {folder}: permission denied")
+    for name in names:
+        if (folder / name).is_dir():
+            raise ValueError(f"Cannot write {folder / name}: it is a folder")
+
+
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write files into a folder, which is made where it does not exist: all of them, or none.
+
+    They are written to a folder inside it first and then moved, one by one. Raises
+    :class:`ValueError` where that cannot be done.
+    """
+    check_folder(folder, files)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"Cannot write to {folder}: it is not a folder")
-        if folder.is_dir() and not os.access(folder, os.W_OK):
-            raise ValueError(f"Cannot write to {folder}: permission denied")
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".celosia.", dir=folder) as inside:
+            for name, content in files.items():
+                data = content.encode() if isinstance(content, str) else content
+                (Path(inside) / name).write_bytes(data)
+            for name in files:
+                os.replace(Path(inside) / name, folder / name)
     except OSError as error:
         raise ValueError(f"Cannot write to {folder}: {error.strerror}") from error
-    try:
-        for name, content in files.items():
-            data = content.encode() if isinstance(content, str) else content
-            (beside / name).write_bytes(data)
-        folder.mkdir(exist_ok=True)
-        for name in files:
-            os.replace(beside / name, folder / name)
-    except OSError as error:
-        raise ValueError(f"Cannot write to {folder}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from cli.options import config_options, json_option, resolve, seed_option
-from cli.output import progress, report
+from cli.output import check_folder, progress, report
 from tb.benches import BENCHES
 from tb.simulate import simulate
 from tb.toolchain import SIMULATORS, check_simulator
@@ -47,8 +47,11 @@ def test(
     for simulator in simulators:
         check_simulator(simulator)
     chosen = units or tuple(BENCHES)
-    if waves is not None and len(chosen) * len(simulators) != 1:
-        raise ValueError("Waveforms need exactly one --unit and one --sim")
+    if waves is not None:
+        if len(chosen) * len(simulators) != 1:
+            raise ValueError("Waveforms need exactly one --unit and one --sim")
+        check_folder(waves.parent, [waves.name])
+        waves.parent.mkdir(parents=True, exist_ok=True)
     rows = []
     with progress("Benches") as update:
         for unit in chosen:
