@@ -1,0 +1,187 @@
+"""The command: what it writes, what it prints, and one sentence for whatever is wrong."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from arch.config import PRESETS, load
+from generators.units import UNITS
+from tb.toolchain import ROOT, missing_tools
+
+MODEL = ROOT / "generators" / "models" / "digits"
+
+
+def celosia(*words: str | Path, code: int = 0) -> tuple[str, str]:
+    """Run the command as a user does; return what it prints and its errors."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from cli.main import main; main()", *map(str, words)],
+        capture_output=True,
+        cwd=ROOT,
+        encoding="utf-8",
+    )
+    assert done.returncode == code, done.stderr
+    return done.stdout, done.stderr
+
+
+def numbers(*words: str | Path) -> dict:
+    """Run a command with --json; return the one object that it prints."""
+    output, errors = celosia(*words, "--json")
+    assert errors == ""
+    assert output.count("\n") == 1
+    return json.loads(output)
+
+
+def refused(*words: str | Path) -> str:
+    """Run a command that must refuse; return its one sentence."""
+    output, errors = celosia(*words, code=2)
+    assert output == ""
+    assert errors.startswith("celosia: ")
+    assert errors.count("\n") == 1
+    return errors.removeprefix("celosia: ").rstrip("\n")
+
+
+def test_generate_writes_verilog_configuration_and_description(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    words = ("generate", "--config", "tiny", "--set", "rows=3", "--unit", "softmax")
+    celosia(*words, "--out", folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert sorted(before) == ["celosia_softmax.json", "celosia_softmax.v", "config.toml"]
+    assert b"module celosia_softmax (" in before["celosia_softmax.v"]
+    assert load(str(folder / "config.toml")) == PRESETS["tiny"].replace(rows=3)
+    described = json.loads(before["celosia_softmax.json"])
+    for port in described["ports"]:
+        assert f" {port['name']}" in before["celosia_softmax.v"].decode(), port
+    celosia(*words, "--out", folder)
+    assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_accelerator_is_described_with_registers_and_instructions(tmp_path: Path) -> None:
+    words = ("generate", "--config", "tiny", "--set", "norm=false", "--out", tmp_path / "out")
+    celosia(*words)
+    described = json.loads((tmp_path / "out" / "celosia_accelerator.json").read_text("utf-8"))
+    assert {"ID", "CONTROL", "STATUS"} <= {entry["name"] for entry in described["registers"]}
+    names = {entry["name"] for entry in described["instructions"]}
+    assert "MATMUL" in names
+    assert "NORM" not in names, "an absent unit's instruction does not exist"
+    request = next(p for p in described["ports"] if p["name"] == "mem_read__request__payload")
+    assert [field["name"] for field in request["fields"]] == ["addr", "last"]
+
+
+def test_configs_lists_every_preset() -> None:
+    output, _ = celosia("configs")
+    assert all(name in output for name in PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ("generate", "--config", "huge", "--out", "{out}"),
+            "Unknown configuration 'huge'; use a TOML file or one of "
+            "tiny, small, medium, wide, odd",
+        ),
+        (
+            ("generate", "--set", "rows=0", "--out", "{out}"),
+            "Field rows must be from 1 to 64, not 0",
+        ),
+        (
+            ("generate", "--set", "rows=two", "--out", "{out}"),
+            "Field rows must be an integer, not 'two'",
+        ),
+        (
+            ("generate", "--set", "max_k=100000", "--out", "{out}"),
+            "Field acc_width must be at least 34 so that a sum of max_k = 100000 products of "
+            "9-bit operands cannot overflow, but acc_width is 32",
+        ),
+        (
+            ("generate", "--unit", "warp", "--out", "{out}"),
+            f"Unknown unit 'warp'; known are {', '.join(UNITS)}",
+        ),
+        (
+            ("run", "digits", "--sim", "modelsim"),
+            "Unknown simulator 'modelsim'; known are verilator, icarus, golden",
+        ),
+        (
+            ("run", "letters", "--sim", "golden"),
+            "Unknown model 'letters'; use a folder with model.toml and weights.safetensors, or "
+            "one of digits, digits-simplified",
+        ),
+        (
+            ("bench", "gemm", "--config", "tiny", "--m", "0", "--k", "1", "--n", "1"),
+            "Size m of a product must be positive, not 0",
+        ),
+        (
+            ("bench", "gemm", "--config", "tiny", "--m", "1", "--k", "4000", "--n", "1"),
+            "A sum of k = 4000 products could overflow the accumulator: max_k is 2048",
+        ),
+        (
+            ("bench", "sparse", "--k", "8", "--n", "8", "--sparsity", "2"),
+            "Sparsity must be from 0 to 1, not 2.0",
+        ),
+        (("fly",), "No such command 'fly'."),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    words: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    assert refused(*(word.format(out=tmp_path / "out") for word in words)) == sentence
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_field_is_refused_with_those_that_exist(tmp_path: Path) -> None:
+    sentence = refused("generate", "--set", "rosw=4", "--out", tmp_path / "out")
+    assert sentence.startswith("Unknown field 'rosw'; known are a_transpose, acc_depth, ")
+
+
+def test_a_folder_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("mine", encoding="utf-8")
+    words = ("generate", "--config", "tiny", "--unit", "requantizer", "--out")
+    assert refused(*words, taken) == f"Cannot write to {taken}: it is not a folder"
+    assert refused(*words, taken / "below").startswith(f"Cannot write to {taken / 'below'}: ")
+    assert taken.read_text(encoding="utf-8") == "mine"
+    assert list(tmp_path.iterdir()) == [taken]
+    if os.geteuid() != 0:
+        tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+        assert refused(*words, tmp_path) == f"Cannot write to {tmp_path}: permission denied"
+        tmp_path.chmod(stat.S_IRWXU)
+
+
+def test_a_broken_model_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.toml").write_bytes((MODEL / "model.toml").read_bytes())
+    weights = tmp_path / "weights.safetensors"
+    whole = (MODEL / "weights.safetensors").read_bytes()
+    weights.write_bytes(whole[: len(whole) // 2])
+    assert str(weights) in refused("run", tmp_path, "--sim", "golden", "--count", "1")
+    tensors = load_file(MODEL / "weights.safetensors")
+    name = sorted(tensors)[0]
+    save_file({key: value for key, value in tensors.items() if key != name}, weights)
+    assert name in refused("run", tmp_path, "--sim", "golden", "--count", "1")
+
+
+def test_a_model_too_large_for_a_configuration_is_refused() -> None:
+    words = ("run", "digits", "--config", "tiny", "--set", "program_depth=16", "--sim", "golden")
+    assert "program_depth is 16" in refused(*words)
+
+
+def test_a_trained_model_runs_on_the_golden_machine() -> None:
+    found = numbers("run", "digits", "--config", "small", "--sim", "golden", "--count", "20")
+    assert found["mismatches"] == 0
+    assert found["count"] == 20
+    assert found["accuracy"] >= 0.9
+
+
+@pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+def test_products_of_any_size_run_on_the_circuit() -> None:
+    for m, k, n in ((1, 1, 1), (17, 23, 5)):
+        size = ("--m", str(m), "--k", str(k), "--n", str(n))
+        found = numbers("bench", "gemm", "--config", "tiny", *size, "--sim", "icarus")
+        assert found["mismatches"] == 0
+        assert found["ideal_cycles"] == -(-m * k * n // 16)
+        assert found["utilization"] == pytest.approx(m * k * n / 16 / found["cycles"])
