@@ -1,0 +1,243 @@
+"""The command within one process: results alone on standard output, refusals, files kept."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from arch.config import PRESETS
+from cli.main import main
+from generators.units import UNITS
+from tb.toolchain import ROOT, environment, missing_tools
+
+MODEL = ROOT / "generators" / "models" / "digits"
+FIGURES = {"cycles", "ideal_cycles", "utilization", "mismatches"}
+RUN = ("run", "digits", "--sim", "golden", "--count", "1")
+GEMM = ("bench", "gemm", "--sim", "golden", "--m", "3", "--k", "4", "--n", "5")
+SPARSE = ("bench", "sparse", "--sim", "icarus", "--config", "tiny", "--k", "12", "--n", "3")
+
+needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+
+
+@pytest.fixture
+def celosia(monkeypatch, capsys):
+    """Return a function that runs the command and returns exit code, output and errors."""
+
+    def call(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["celosia", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+def check_refusal(result: tuple[int, str, str], part: str) -> None:
+    code, output, errors = result
+    assert (code, output) == (2, "")
+    assert errors.startswith("celosia: ")
+    assert errors.count("\n") == 1
+    assert part in errors
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        (("configs",), set(PRESETS)),
+        (RUN, FIGURES | {"accuracy", "cycles_per_inference", "cycles_per_second"}),
+        (GEMM, FIGURES),
+        pytest.param((*SPARSE, "--sparsity", "0.5"), FIGURES, marks=needs_icarus),
+        (("accuracy", "--rows", "200"), {"gelu_erf"}),
+        pytest.param(
+            ("test", "--unit", "table", "--sim", "icarus"),
+            {"benches", "failed"},
+            marks=needs_icarus,
+        ),
+    ],
+    ids=["configs", "run", "gemm", "sparse", "accuracy", "test"],
+)
+def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
+    code, output, _ = celosia(*words, "--json")
+    assert code == 0
+    assert output.count("\n") == 1
+    found = json.loads(output)
+    assert keys <= set(found)
+    assert found.get("mismatches", 0) == 0
+    assert found.get("failed", 0) == 0
+    if words[0] == "accuracy":
+        assert all(unit["max_lsb"] <= unit["bound_lsb"] for unit in found.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("generate",), "--out"),
+        (("generate", "--frobnicate"), "No such option"),
+        (("generate", "--set", "rows", "--out", "{out}"), "must look like FIELD=VALUE"),
+        (("generate", "--set", "rows=true", "--out", "{out}"), "Field rows must be an integer"),
+        (("generate", "--set", "norm=1", "--out", "{out}"), "Field norm must be true or false"),
+        (("generate", "--set", "acc_width=20", "--out", "{out}"), "Field acc_width"),
+        (("generate", "--config", "{out}.toml", "--out", "{out}"), "No such file"),
+        ((*RUN, "--count", "0"), "Count of images"),
+        ((*RUN, "--count", "501"), "Count of images"),
+        ((*RUN, "--count", "two"), "not a valid integer"),
+        ((*RUN, "--set", "norm=false"), "needs the unit norm"),
+        ((*RUN, "--set", "mem_addr_width=8"), "mem_addr_width is 8"),
+        ((*RUN, "--set", "scratchpad_bytes=1024"), "Model digits needs"),
+        ((*GEMM, "--set", "max_k=3"), "max_k is 3"),
+        ((*GEMM, "--zero-tiles", "nan"), "Share of zero tiles"),
+        ((*GEMM, "--seed", "-1"), "--seed"),
+        ((*SPARSE, "--k", "0", "--sparsity", "0"), "Sparse k"),
+        ((*SPARSE, "--sparsity", "nan"), "Sparsity must be"),
+        ((*SPARSE, "--sparsity", "0", "--sim", "questa"), "Unknown simulator 'questa'"),
+        (("accuracy", "--rows", "0"), "Rows must be positive"),
+        (("test", "--unit", "warp"), "Unknown unit 'warp'"),
+        (("test", "--sim", "golden"), "Unknown simulator 'golden'"),
+        (("test", "--waves", "{out}"), "exactly one --unit"),
+    ],
+)
+def test_refusals(celosia, tmp_path: Path, words, part) -> None:
+    check_refusal(celosia(*(word.format(out=tmp_path / "out") for word in words)), part)
+    assert contents(tmp_path) == {}
+
+
+def test_failed_generation_changes_no_file(celosia, tmp_path: Path) -> None:
+    words = ("generate", "--config", "tiny", "--unit", "requantizer", "--out", tmp_path)
+    assert celosia(*words)[0] == 0
+    before = contents(tmp_path)
+    assert set(before) == {"celosia_requantizer.v", "celosia_requantizer.json", "config.toml"}
+    check_refusal(celosia(*words, "--set", "rows=0"), "Field rows")
+    check_refusal(celosia(*words, "--unit", "warp"), "Unknown unit")
+    assert contents(tmp_path) == before
+    # One file cannot be replaced: the others, which would change, are not replaced either.
+    (tmp_path / "config.toml").unlink()
+    (tmp_path / "config.toml").mkdir()
+    (tmp_path / "celosia_requantizer.json").write_text("older")
+    before = contents(tmp_path)
+    check_refusal(celosia(*words), "it is a folder")
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("generate", "--config", "tiny", "--out", "{file}/below/deep"),
+        ("test", "--unit", "table", "--sim", "icarus", "--waves", "{file}/dump.fst"),
+        ("demo", "--out", "{file}/picture.png"),
+    ],
+    ids=["generate", "waves", "picture"],
+)
+def test_a_place_below_a_file_is_refused_before_any_work(celosia, tmp_path: Path, words) -> None:
+    if words[0] == "test" and missing_tools("icarus"):
+        pytest.skip("Icarus is not installed")
+    file = tmp_path / "file"
+    file.write_text("mine")
+    check_refusal(celosia(*(word.format(file=file) for word in words)), "is not a folder")
+    assert contents(tmp_path) == {"file": b"mine"}
+
+
+@pytest.mark.parametrize(
+    ("damage", "part"),
+    [
+        ("truncated", "not a safetensors file"),
+        ("empty", "not a safetensors file"),
+        ("absent", "Cannot read weights"),
+        ("infinite", "finite"),
+        ("reshaped", "must have the shape"),
+        ("extra", "not one of the model's"),
+        ("description", "is not TOML"),
+    ],
+)
+def test_damaged_models(celosia, tmp_path: Path, damage: str, part: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(MODEL, folder)
+    weights = folder / "weights.safetensors"
+    tensors = load_file(weights)
+    name = sorted(tensors)[0]
+    if damage == "truncated":
+        weights.write_bytes(weights.read_bytes()[:-5])
+    elif damage == "empty":
+        weights.write_bytes(b"")
+    elif damage == "absent":
+        weights.unlink()
+    elif damage == "infinite":
+        save_file(tensors | {name: np.full_like(tensors[name], np.inf)}, weights)
+    elif damage == "reshaped":
+        save_file(tensors | {name: np.append(tensors[name], tensors[name])}, weights)
+    elif damage == "extra":
+        save_file(tensors | {"surplus": np.zeros(1)}, weights)
+    else:
+        (folder / "model.toml").write_text("dim = = 3")
+    before = contents(folder)
+    check_refusal(celosia("run", folder, "--sim", "golden", "--count", "1"), part)
+    assert contents(folder) == before
+
+
+def test_a_failing_bench_is_told_and_gives_exit_code_1(celosia, monkeypatch) -> None:
+    module = "cli.test"
+    celosia("test", "--help")
+
+    def fail(component, **_arguments):
+        component.elaborate(None)
+        raise RuntimeError("the end of a log")
+
+    monkeypatch.setattr(sys.modules[module], "simulate", fail)
+    monkeypatch.setattr(sys.modules[module], "check_simulator", lambda _name: None)
+    code, output, errors = celosia("test", "--unit", "table", "--sim", "icarus", "--json")
+    assert code == 1
+    assert json.loads(output)["failed"] == 1
+    assert errors == "the end of a log\n"
+
+
+def test_a_failing_simulation_is_no_traceback(celosia, monkeypatch) -> None:
+    celosia("bench", "gemm", "--help")
+
+    def fail(*_arguments, **_named):
+        raise RuntimeError("the end of a log")
+
+    monkeypatch.setattr(sys.modules["cli.bench"], "bench_gemm", fail)
+    assert celosia(*GEMM) == (1, "", "celosia: the end of a log\n")
+
+
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != "accelerator"])
+def test_every_unit_is_generated_and_free_of_warnings(celosia, tmp_path: Path, unit: str) -> None:
+    assert celosia("generate", "--config", "tiny", "--unit", unit, "--out", tmp_path)[0] == 0
+    name = f"celosia_{unit}"
+    described = json.loads((tmp_path / f"{name}.json").read_text("utf-8"))
+    assert described["module"] == name
+    assert described["ports"]
+    stored = tomllib.loads((tmp_path / "config.toml").read_text("utf-8"))
+    assert stored == described["configuration"] == PRESETS["tiny"].fields()
+    source = tmp_path / f"{name}.v"
+    lints = {
+        "icarus": ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-o", os.devnull, source],
+        "verilator": ["verilator", "--lint-only", "-Wall", "--quiet", "--top-module", name, source],
+    }
+    for simulator, command in lints.items():
+        if missing_tools(simulator):
+            continue
+        done = subprocess.run(command, capture_output=True, env=environment(), encoding="utf-8")
+        assert (done.returncode, done.stderr) == (0, ""), f"{unit} under {simulator}"
+
+
+@pytest.mark.slow
+def test_the_fast_simulation_is_five_times_as_fast_as_cocotb(celosia) -> None:
+    if missing_tools("verilator"):
+        pytest.skip("Verilator is not installed")
+    code, output, _ = celosia("bench", "harness", "--json")
+    assert code == 0
+    assert json.loads(output)["ratio"] >= 5
