@@ -1,6 +1,7 @@
 """The one configuration that every circuit, golden model and program is made from."""
 
 import dataclasses
+import json
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -226,7 +227,8 @@ class Config:
         lines = []
         for field in fields(self):
             value = getattr(self, field.name)
-            text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+            quoted = isinstance(value, str)
+            text = json.dumps(value, ensure_ascii=False) if quoted else str(value).lower()
             lines.append(f"{field.name} = {text}\n")
         return "".join(lines)
 
