@@ -34,7 +34,7 @@ from tb.bench import pack, parameters, rng, start_clock, unpack
 from tb.programs import RandomProgram, random_program
 
 COMMAND = command_layout(Engine.VECTOR)
-TRIES = 12
+TRIES = 8
 """Commands of each opcode whose cycles are counted, if they are admissible."""
 
 
