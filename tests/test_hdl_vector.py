@@ -36,6 +36,6 @@ def test_smallest_configuration():
     run_case(SMALLEST, "icarus", seed=2, steps=60)
 
 
-@pytest.mark.parametrize("seed", [1, 3])
+@pytest.mark.parametrize("seed", [3])
 def test_random_configurations(seed):
     run_case(random_config(np.random.default_rng(seed)), "icarus", seed)

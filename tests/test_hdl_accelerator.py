@@ -1,0 +1,119 @@
+"""The whole accelerator: random programs under both simulators, and what units left out leave."""
+
+import re
+from functools import cache
+
+import numpy as np
+import pytest
+from amaranth.lib.wiring import Component
+
+from arch.config import PRESETS, Config
+from generators.verilog import to_verilog
+from hdl.accelerator import Accelerator
+from hdl.matrix import MatrixEngine
+from hdl.vector import VectorEngine
+from tb.configurations import SMALLEST, UNITS, random_config
+from tb.simulate import simulate
+
+BARE = dict.fromkeys((*UNITS, "zero_points"), False)
+
+
+def run_case(config, simulator, seed, *, steps=30):
+    config = config.replace(mem_addr_width=16)
+    simulate(
+        Accelerator(config),
+        bench="tb.bench_accelerator",
+        simulator=simulator,
+        seed=seed,
+        parameters={
+            "config": config.fields(),
+            "programs": 2,
+            "steps": steps,
+            "stall": 0.3,
+            "latency": 20,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes", "simulator"),
+    [
+        ("tiny", {"trace": True, "weight_depth": 7}, "verilator"),
+        ("odd", {"trace": True} | BARE, "icarus"),
+    ],
+)
+def test_presets_with_changes(preset, changes, simulator):
+    run_case(PRESETS[preset].replace(**changes), simulator, seed=1)
+
+
+def test_smallest_configuration():
+    run_case(SMALLEST.replace(trace=True), "icarus", seed=2)
+
+
+@pytest.mark.parametrize("seed", [12])
+def test_random_configurations(seed):
+    run_case(random_config(np.random.default_rng(seed)), "icarus", seed)
+
+
+@cache
+def netlist(component: type[Component], config: Config) -> str:
+    """Return a component's Verilog without its comments, which may name what is absent."""
+    return re.sub(r"//.*", "", to_verilog(component(config), "top"))
+
+
+def register_bits(verilog: str) -> int:
+    """Return the bits of all registers that the clock moves, of every instance of every module."""
+    bodies = dict(re.findall(r"^module (\w+) (.*?)^endmodule", verilog, re.MULTILINE | re.DOTALL))
+
+    @cache
+    def bits(module: str) -> int:
+        body = bodies[module]
+        widths = {
+            name: 1 + int(high or 0)
+            for high, names in re.findall(r"\breg +(?:\[(\d+):0\] )?([\w, ]+)", body)
+            for name in names.replace(" ", "").split(",")
+        }
+        clocked = re.findall(r"always @\(posedge clk\)\n    (\w+) <=", body)
+        inner = re.findall(r"^  (\w+) \w+ \($", body, re.MULTILINE)
+        return sum(widths[name] for name in clocked) + sum(map(bits, inner))
+
+    return bits("top")
+
+
+UNIT_NAMES = {
+    "softmax": r"Softmax\w*|RowMaximum|RowWeights|RowDivide|OctaveExponential|ColumnOffset",
+    "norm": r"AddNorm\w*|NormFront|NormalizeLane|RowStatistics|SumWriter|s__request__\w+",
+    "elementwise": r"Elementwise\w*|InputScales|scales\w*",
+    "activation": r"LookupTable|table_write\w*|look_up_\w*",
+    "tile_skip": r"mask__\w+|\w+_mask__\w+|skipped",
+    "a_transpose": r"Transposer\w*",
+    "b_transpose": r"column_strobe_\w+|column_slot_\w+",
+    "operand_gating": r"live_[io]|column_live|gated|zeros",
+}
+"""What a unit's modules and ports are called, and nothing else is."""
+
+
+def test_a_machine_without_units_has_nothing_of_them():
+    full = PRESETS["tiny"]
+    names = "|".join([*UNIT_NAMES.values(), "MaskMemory"])
+    assert not re.findall(rf"\b(?:{names})\b", netlist(Accelerator, full.replace(**BARE)))
+    for unit, own in UNIT_NAMES.items():
+        assert re.search(rf"\b({own})\b", netlist(Accelerator, full)), unit
+
+
+@pytest.mark.parametrize(
+    ("component", "unit"),
+    [
+        *((VectorEngine, unit) for unit in ("softmax", "norm", "elementwise", "activation")),
+        *((MatrixEngine, unit) for unit in ("a_transpose", "b_transpose", "operand_gating")),
+        (MatrixEngine, "tile_skip"),
+        (MatrixEngine, "zero_points"),
+    ],
+)
+def test_a_unit_left_out_leaves_no_logic(component, unit):
+    full = PRESETS["tiny"]
+    without = full.replace(**{unit: False})
+    if unit in UNIT_NAMES:
+        assert re.search(rf"\b({UNIT_NAMES[unit]})\b", netlist(component, full))
+        assert not re.findall(rf"\b(?:{UNIT_NAMES[unit]})\b", netlist(component, without))
+    assert register_bits(netlist(component, without)) < register_bits(netlist(component, full))
