@@ -1,4 +1,3 @@
-# amaranth: UnusedElaboratable=no
 
 """The add-normalize unit: golden model under both simulators, throughput, error messages."""
 

@@ -1,4 +1,3 @@
-# amaranth: UnusedElaboratable=no
 
 """The bank and the mask memory, against arrays."""
 

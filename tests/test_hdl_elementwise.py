@@ -1,4 +1,3 @@
-# amaranth: UnusedElaboratable=no
 
 """The elementwise unit: published vectors through it and the requantizer, both simulators."""
 

@@ -1,4 +1,3 @@
-# amaranth: UnusedElaboratable=no
 
 """The host's registers and counters."""
 

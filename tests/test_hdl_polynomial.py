@@ -1,4 +1,3 @@
-# amaranth: UnusedElaboratable=no
 
 """The 16-bit functions: circuit against golden model, golden model against float64."""
 

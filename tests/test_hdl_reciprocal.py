@@ -1,4 +1,3 @@
-# amaranth: UnusedElaboratable=no
 
 """The reciprocal and the reciprocal square root: circuit, golden model and float64."""
 

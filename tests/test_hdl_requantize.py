@@ -1,4 +1,3 @@
-# amaranth: UnusedElaboratable=no
 
 """The requantizer: published vectors, golden model, both simulators."""
 

@@ -1,4 +1,3 @@
-# amaranth: UnusedElaboratable=no
 
 """The softmax unit: circuit against golden model, its latency and its throughput."""
 

@@ -1,4 +1,3 @@
-# amaranth: UnusedElaboratable=no
 
 """The activation tables and the power of two: circuit against golden model."""
 
