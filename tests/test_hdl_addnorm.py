@@ -1,4 +1,3 @@
-
 """The add-normalize unit: golden model under both simulators, throughput, error messages."""
 
 import re

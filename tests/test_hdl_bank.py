@@ -1,4 +1,3 @@
-
 """The bank and the mask memory, against arrays."""
 
 import re

@@ -1,4 +1,3 @@
-
 """The elementwise unit: published vectors through it and the requantizer, both simulators."""
 
 import re

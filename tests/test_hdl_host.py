@@ -1,4 +1,3 @@
-
 """The host's registers and counters."""
 
 import numpy as np

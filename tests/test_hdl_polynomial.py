@@ -1,4 +1,3 @@
-
 """The 16-bit functions: circuit against golden model, golden model against float64."""
 
 import numpy as np

@@ -1,4 +1,3 @@
-
 """The reciprocal and the reciprocal square root: circuit, golden model and float64."""
 
 import numpy as np

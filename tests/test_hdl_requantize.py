@@ -1,4 +1,3 @@
-
 """The requantizer: published vectors, golden model, both simulators."""
 
 import re

@@ -1,4 +1,3 @@
-
 """The softmax unit: circuit against golden model, its latency and its throughput."""
 
 import numpy as np

@@ -1,4 +1,3 @@
-
 """The activation tables and the power of two: circuit against golden model."""
 
 import numpy as np
