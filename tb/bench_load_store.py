@@ -1,9 +1,9 @@
 """Bench of the load and store engines: random rows between a memory and a scratchpad of bytes.
 
 Parameters: ``engine`` (``load`` or ``store``), ``config`` (fields that differ from the preset
-``small``), ``commands`` (how many), ``stall`` (probability of a pause on each port), ``latency`` of
-the memory (cycles) and, for a test of speed, ``shape`` (rows, bytes of a row) and ``limit``
-(cycles in all).
+``small``), ``commands`` (how many), ``stall`` (probability of a pause on each port), ``latency``
+(the largest of a memory whose timing, refresh included, is random) and, for a test of speed
+instead, ``timing`` (the memory's), ``shape`` (rows, bytes of a row) and ``limit`` (cycles in all).
 """
 
 from collections import deque
@@ -18,6 +18,7 @@ from arch.isa import DEFINITIONS, Engine, Opcode
 from hdl.address import BURST_BOUNDARY
 from hdl.ports import burst_layout, command_layout, write_layout
 from tb.bench import pack, parameters, rng, start_clock, unpack
+from tb.memory_timing import MemoryTiming
 
 DRAM_BYTES = 1 << 16
 
@@ -67,17 +68,31 @@ def moved_rows(command: dict[str, int], masks: np.ndarray) -> list[tuple[int, in
     ]
 
 
+def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
+    """Return a memory of at most some latency, at times a slow one, half the time refreshed."""
+    period = int(random.integers(20, 200)) * int(random.integers(2))
+    return MemoryTiming(
+        latency=int(random.integers(latency + 1)),
+        interval=int(random.choice([1, 1, 2, 3])),
+        refresh_period=period,
+        refresh_cycles=int(random.integers(1, period // 2)) if period else 0,
+    )
+
+
 class Machine:
     """What surrounds an engine: an external memory, a scratchpad, masks, and the queue."""
 
     def __init__(self, dut: Any, config: Config, given: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
-        self.stall, self.latency = given["stall"], given["latency"]
+        self.stall = given["stall"]
+        fixed = given.get("timing")
+        self.timing = MemoryTiming(**fixed) if fixed else random_timing(random, given["latency"])
         self.dram = bytearray(random.bytes(DRAM_BYTES))
         self.sp = bytearray(random.bytes(config.scratchpad_bytes))
         density = np.repeat([0.2, 0.5, 0.8], -(-config.mask_depth // 3))[: config.mask_depth]
         self.masks = random.random(config.mask_depth) < density
         self.cycle = 0
+        self.next_word = 0  # cycle from which the memory moves a word again
         self.words = 0
         self.mask_addr = 0
         self.commands: deque[int] = deque()
@@ -113,6 +128,15 @@ class Machine:
             self.set(name + "__payload", payload)
         else:
             self.set(name + "__valid", 0)
+
+    def open(self) -> bool:
+        """Return whether the memory can move a word in this cycle."""
+        return self.next_word <= self.cycle and not self.timing.refreshing(self.cycle)
+
+    def move(self) -> None:
+        """Note that a word moves in this cycle."""
+        self.words += 1
+        self.next_word = self.cycle + self.timing.interval
 
     def take_request(self) -> list[int]:
         """Return the word addresses of the burst that is requested in this cycle."""
@@ -152,7 +176,9 @@ def load_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
     addr_width, count_width = layout["addr"].width, layout["count"].width
 
     def drive() -> None:
-        ready = bool(coming) and coming[0][0] <= machine.cycle
+        ready = "memory__data" in machine.offered or (
+            bool(coming) and coming[0][0] <= machine.cycle and machine.open()
+        )
         addr = coming[0][1] if ready else 0
         word = bytes(machine.dram[addr : addr + machine.config.mem_bytes])
         machine.offer("memory__data", int.from_bytes(word, "little") if ready else None)
@@ -162,7 +188,7 @@ def load_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
         nonlocal written
         if machine.fires("memory__data"):
             coming.popleft()
-            machine.words += 1
+            machine.move()
         if machine.fires("write__request"):
             write = machine.get("write__request__payload")
             addr, write = write % (1 << addr_width), write >> addr_width
@@ -172,7 +198,8 @@ def load_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
             written += 1
         if machine.get("status__done"):
             assert written >= sum(expected_writes[: len(machine.done) + 1])
-        coming.extend((machine.cycle + machine.latency, a) for a in machine.take_request())
+        due = machine.cycle + machine.timing.latency
+        coming.extend((due, a) for a in machine.take_request())
 
     return drive, react
 
@@ -186,7 +213,7 @@ def store_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
 
     def drive() -> None:
         machine.set("read__request__ready", not machine.pause())
-        machine.set("memory__data__ready", not machine.pause())
+        machine.set("memory__data__ready", machine.open() and not machine.pause())
         addr = answers.popleft()
         machine.set("read__valid", addr is not None)
         end = (addr or 0) + machine.config.line_bytes
@@ -207,10 +234,11 @@ def store_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
             for byte in range(machine.config.mem_bytes):
                 if payload >> (machine.config.mem_width + byte) & 1:
                     machine.dram[addr + byte] = payload >> (8 * byte) & 0xFF
-            machine.words += 1
+            machine.move()
             words += 1
             if last:
-                finished.append(machine.cycle + 1 + int(machine.random.integers(machine.latency)))
+                delay = int(machine.random.integers(machine.timing.latency + 1))
+                finished.append(machine.cycle + 1 + delay)
         if machine.get("status__done"):
             assert words - len(finished) >= 0
             assert machine.words >= sum(expected_writes[: len(machine.done) + 1])
@@ -228,6 +256,7 @@ async def rows_arrive(dut: Any) -> None:
     load = given["engine"] == "load"
     opcode = Opcode.LOAD if load else Opcode.STORE
     machine = Machine(dut, config, given, random)
+    dut._log.info(f"{machine.timing}")
     commands = [random_command(config, random, opcode) for _ in range(given["commands"])]
     if "shape" in given:
         for number, command in enumerate(commands):
@@ -252,7 +281,7 @@ async def rows_arrive(dut: Any) -> None:
     await start_clock(dut)
     while len(machine.done) < len(commands):
         await machine.step(drive, react)
-        assert machine.cycle < 40 * sum(words) + 4000, "the engine hangs"
+        assert machine.cycle < 100 * sum(words) + 4000, "the engine hangs"
     taken = machine.cycle
     for _ in range(8):
         await machine.step(drive, react)

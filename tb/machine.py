@@ -20,6 +20,7 @@ from arch.config import Config
 from arch.registers import COUNTERS, REGISTER_MAP
 from sim.report import Report
 from tb.fast_build import build_icarus, build_verilator
+from tb.memory_timing import MemoryTiming
 from tb.toolchain import BUILD, environment, tail
 
 BUSY = 1
@@ -35,9 +36,10 @@ ERROR_BITS = {
 class SimulatedMachine:
     """A simulation of ``hdl.accelerator`` with an external memory around it.
 
-    The memory has ``memory_bytes``, answers a burst ``latency`` cycles after its request and
-    moves one word every ``interval`` cycles. A run may take ``limit`` cycles and ``timeout``
-    seconds. The simulation ends with :meth:`close` or with the object.
+    The memory has ``memory_bytes``; ``latency``, ``interval``, ``refresh_period`` and
+    ``refresh_cycles`` are those of :class:`tb.memory_timing.MemoryTiming`. A run may take
+    ``limit`` cycles and ``timeout`` seconds. The simulation ends with :meth:`close` or with the
+    object.
     """
 
     def __init__(
@@ -47,16 +49,24 @@ class SimulatedMachine:
         memory_bytes: int,
         latency: int = 8,
         interval: int = 1,
+        refresh_period: int = 0,
+        refresh_cycles: int = 0,
         limit: int = 100_000_000,
         timeout: float = 1200.0,
     ):
         self.config = config
+        timing = MemoryTiming(
+            latency=latency,
+            interval=interval,
+            refresh_period=refresh_period,
+            refresh_cycles=refresh_cycles,
+        )
         self._limit = limit
         self._timeout = timeout
         self._program = 0
         self._log = _log_file()
         memory_bytes = min(memory_bytes, 1 << config.mem_addr_width)
-        command = self._command(memory_bytes, latency, interval)
+        command = self._command(memory_bytes, timing)
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 [str(word) for word in command],
@@ -68,7 +78,7 @@ class SimulatedMachine:
             )
         self.close = weakref.finalize(self, _close, self._process, self._log)
 
-    def _command(self, memory_bytes: int, latency: int, interval: int) -> list[str | Path]:
+    def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
         raise NotImplementedError
 
     def write_memory(self, addr: int, data: bytes) -> None:
@@ -186,9 +196,9 @@ class VerilatorMachine(SimulatedMachine):
     def __init__(self, config: Config, *, memory_bytes: int = 1 << 28, **options: float):
         super().__init__(config, memory_bytes=memory_bytes, **options)
 
-    def _command(self, memory_bytes: int, latency: int, interval: int) -> list[str | Path]:
+    def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
         program = build_verilator(self.config) / "harness"
-        return [program, str(memory_bytes), str(latency), str(interval)]
+        return [program, str(memory_bytes), *map(str, timing.fields().values())]
 
 
 class IcarusMachine(SimulatedMachine):
@@ -201,9 +211,9 @@ class IcarusMachine(SimulatedMachine):
     def __init__(self, config: Config, *, memory_bytes: int = 1 << 20, **options: float):
         super().__init__(config, memory_bytes=memory_bytes, **options)
 
-    def _command(self, memory_bytes: int, latency: int, interval: int) -> list[str | Path]:
+    def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
         program = build_icarus(self.config, memory_bytes) / "harness.vvp"
-        options = {"size": memory_bytes, "latency": latency, "interval": interval}
+        options = {"size": memory_bytes, **timing.fields()}
         return ["vvp", "-n", program, *(f"+{name}={value}" for name, value in options.items())]
 
 

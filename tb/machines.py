@@ -4,13 +4,24 @@ from arch.config import Config
 from generators.gemm_bench import Machine
 from sim.interpreter import Interpreter
 from tb.machine import IcarusMachine, VerilatorMachine
+from tb.memory_timing import MemoryTiming
+
+PROMPT = MemoryTiming()
+"""The timing of a memory about which nothing was said."""
 
 SIMULATORS = ("verilator", "icarus", "golden")
 """The circuit under two simulators, and the golden machine."""
 
 
-def make_machine(config: Config, simulator: str, memory_bytes: int = 1 << 20) -> Machine:
-    """Return a machine whose external memory has at least so many bytes.
+def make_machine(
+    config: Config,
+    simulator: str,
+    memory_bytes: int = 1 << 20,
+    timing: MemoryTiming = PROMPT,
+) -> Machine:
+    """Return a machine whose external memory has at least so many bytes, and some timing.
+
+    The golden machine has no time, and so no timing.
 
     Raises :class:`ValueError` where the simulator is unknown or cannot run here.
     """
@@ -25,5 +36,5 @@ def make_machine(config: Config, simulator: str, memory_bytes: int = 1 << 20) ->
     if simulator == "golden":
         return Interpreter(config)
     if simulator == "icarus":
-        return IcarusMachine(config, memory_bytes=size)
-    return VerilatorMachine(config, memory_bytes=size)
+        return IcarusMachine(config, memory_bytes=size, **timing.fields())
+    return VerilatorMachine(config, memory_bytes=size, **timing.fields())

@@ -23,7 +23,7 @@ def run_case(engine, simulator, seed, config, **given):
         bench="tb.bench_load_store",
         simulator=simulator,
         seed=seed,
-        parameters={"engine": engine, "config": config, "stall": 0.0, "latency": 40} | given,
+        parameters={"engine": engine, "config": config, "stall": 0.0} | given,
     )
 
 
@@ -47,7 +47,18 @@ def test_one_word_a_cycle_at_forty_cycles_of_latency(engine, shape):
     m, row_bytes = shape
     words = 4 * m * -(-row_bytes // 16)
     config = WIDE | {"scratchpad_bytes": 65536}
-    run_case(engine, "icarus", 5, config, commands=4, shape=shape, limit=words + 60)
+    timing = {"latency": 40}
+    run_case(engine, "icarus", 5, config, commands=4, shape=shape, limit=words + 60, timing=timing)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_refresh_costs_its_cycles_and_no_more(engine):
+    words = 4 * -(-5000 // 16)
+    periods = words // 90 + 1
+    config = WIDE | {"scratchpad_bytes": 65536}
+    timing = {"latency": 40, "refresh_period": 100, "refresh_cycles": 10}
+    limit = words + 60 + 10 * periods
+    run_case(engine, "icarus", 5, config, commands=4, shape=(1, 5000), limit=limit, timing=timing)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

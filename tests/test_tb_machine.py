@@ -1,5 +1,7 @@
 """The fast simulations: memory, limits, errors, and agreement of both simulators."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from arch.registers import IDENTITY, REGISTER_MAP
 from sim.interpreter import Interpreter
 from tb.fast_build import interface
 from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine
+from tb.memory_timing import MemoryTiming
 
 CONFIG = PRESETS["tiny"].replace(trace=True)
 
@@ -68,9 +71,10 @@ def run_case(machine: SimulatedMachine | Interpreter) -> tuple[bytes, list[int]]
 def test_both_simulators_equal_the_golden_machine_and_each_other() -> None:
     wanted = run_case(Interpreter(CONFIG))
     reports = []
+    timing = {"latency": 20, "interval": 3, "refresh_period": 50, "refresh_cycles": 11}
     for machine in (
-        VerilatorMachine(CONFIG, latency=20, interval=3),
-        IcarusMachine(CONFIG, memory_bytes=8192, latency=20, interval=3),
+        VerilatorMachine(CONFIG, **timing),
+        IcarusMachine(CONFIG, memory_bytes=8192, **timing),
     ):
         assert run_case(machine) == wanted
         reports.append(machine.start())
@@ -80,7 +84,47 @@ def test_both_simulators_equal_the_golden_machine_and_each_other() -> None:
     # 5 rows of 37 bytes and 20 of 31, in words of 4.
     assert reports[0].counters["loaded"] == 5 * 10
     assert reports[0].counters["stored"] == 20 * 8
-    assert reports[0].cycles > 3 * (5 * 10), "a word takes 3 cycles"
+    # A word takes 3 cycles, and 39 of 50 are left of them.
+    words = 5 * 10 + 20 * 8
+    assert reports[0].cycles > 3 * words * 50 / 39 - 50
+
+
+def test_refresh_takes_its_share_of_the_cycles() -> None:
+    cycles = {}
+    for period, refresh in ((0, 0), (40, 10), (40, 20)):
+        machine = IcarusMachine(
+            CONFIG, memory_bytes=8192, refresh_period=period, refresh_cycles=refresh
+        )
+        machine.load_program(PROGRAM)
+        cycles[refresh] = machine.start().cycles
+        machine.close()
+    moving = 5 * 10 + 20 * 8
+    assert cycles[0] + moving / 3 - 20 < cycles[10] < cycles[0] * 4 / 3 + 20
+    assert cycles[0] + moving - 40 < cycles[20] < cycles[0] * 2 + 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"latency": -1}, "Memory timing latency must be at least 0, not -1"),
+        ({"interval": 0}, "Memory timing interval must be at least 1, not 0"),
+        (
+            {"refresh_period": 9, "refresh_cycles": 9},
+            "Memory timing refresh_cycles must be less than refresh_period, but refresh_cycles is "
+            "9 and refresh_period is 9",
+        ),
+        ({"refresh_cycles": 2}, "Memory timing refresh_cycles = 2 needs a refresh_period"),
+    ],
+)
+def test_a_memory_that_never_answers_is_refused(changes: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        MemoryTiming(**changes)
+
+
+def test_refresh_is_at_the_end_of_each_period() -> None:
+    timing = MemoryTiming(refresh_period=5, refresh_cycles=2)
+    assert [timing.refreshing(cycle) for cycle in range(10)] == 2 * [*[False] * 3, True, True]
+    assert not MemoryTiming().refreshing(7)
 
 
 def test_what_goes_wrong_is_told() -> None:

@@ -11,7 +11,9 @@
 //   t                             answer with the number of signatures and each of them; forget them
 // Every answer is one line. `interface.h` is generated: bit positions of the packed ports,
 // and their names in C++.
-// Arguments: bytes of external memory, its latency in cycles, cycles per word.
+// Arguments: bytes of external memory, its latency in cycles, cycles per word, the refresh's period
+// and its duration in cycles. No word is offered or taken in the last cycles of every period (0:
+// no refresh).
 
 #include <cinttypes>
 #include <cstdint>
@@ -81,8 +83,8 @@ struct Burst {
 
 class Machine {
    public:
-    Machine(uint64_t size, uint64_t latency, uint64_t interval)
-        : size_(size), latency_(latency), interval_(interval) {
+    Machine(uint64_t size, uint64_t latency, uint64_t interval, uint64_t period, uint64_t refresh)
+        : size_(size), latency_(latency), interval_(interval), period_(period), refresh_(refresh) {
         // Untouched pages of a large external memory take no memory here.
         memory_ = static_cast<uint8_t*>(std::calloc(size, 1));
         if (memory_ == nullptr) fail("no room for external memory of bytes", size);
@@ -138,8 +140,10 @@ class Machine {
     }
 
     void drive() {
+        const bool open = period_ == 0 || time_ % period_ < period_ - refresh_;
         top_.mem_read__request__ready = reads_.size() < QUEUE;
-        const bool valid = !reads_.empty() && reads_.front().time <= time_ && next_read_ <= time_;
+        const bool valid = offered_ || (open && !reads_.empty() &&
+                                        reads_.front().time <= time_ && next_read_ <= time_);
         top_.mem_read__data__valid = valid;
         if (valid) {
             const uint8_t* bytes = memory(reads_.front().addr, MEM_BYTES);
@@ -147,12 +151,14 @@ class Machine {
                 set_byte(top_.mem_read__data__payload, index, bytes[index]);
         }
         top_.mem_write__request__ready = writes_.size() < QUEUE;
-        top_.mem_write__data__ready = !writes_.empty() && next_write_ <= time_;
+        top_.mem_write__data__ready = open && !writes_.empty() && next_write_ <= time_;
         top_.mem_write__written = !written_.empty() && written_.front() <= time_;
     }
 
     void sample() {
         if (top_.mem_write__written) written_.pop_front();
+        // What was offered stays until it is taken.
+        offered_ = top_.mem_read__data__valid && !top_.mem_read__data__ready;
         if (top_.mem_read__data__valid && top_.mem_read__data__ready) {
             Burst& burst = reads_.front();
             burst.addr += MEM_BYTES;
@@ -213,8 +219,11 @@ class Machine {
     uint64_t size_;
     uint64_t latency_;
     uint64_t interval_;
+    uint64_t period_;
+    uint64_t refresh_;
     uint64_t time_ = 0;
     uint64_t next_read_ = 0;
+    bool offered_ = false;
     uint64_t next_write_ = 0;
     uint64_t signature_ = 0;
     std::deque<Burst> reads_;
@@ -269,9 +278,11 @@ void give_signatures(Machine& machine) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 4) fail("arguments wanted: 3, given", argc - 1);
-    Machine machine(std::strtoull(argv[1], nullptr, 10), std::strtoull(argv[2], nullptr, 10),
-                    std::strtoull(argv[3], nullptr, 10));
+    if (argc != 6) fail("arguments wanted: 5, given", argc - 1);
+    uint64_t given[5];
+    for (int index = 0; index < 5; ++index)
+        given[index] = std::strtoull(argv[index + 1], nullptr, 10);
+    Machine machine(given[0], given[1], given[2], given[3], given[4]);
     char command = 0;
     while (std::scanf(" %c", &command) == 1) {
         switch (command) {

@@ -9,7 +9,7 @@ module harness;
   localparam QUEUE = 8;
   localparam MEM_BYTES = `MEM_WIDTH / 8;
 
-  integer size, latency, interval;
+  integer size, latency, interval, period, refresh;
   reg [`MEM_WIDTH-1:0] memory [0:`MEMORY_WORDS-1];
 
   reg clk, rst;
@@ -67,6 +67,7 @@ module harness;
   integer written_time [0:255];
   reg [7:0] written_head, written_tail;
   integer now, slot, index;
+  reg open, offered;
 
   reg [63:0] sum;
   reg [63:0] sums [0:65535];
@@ -119,11 +120,13 @@ module harness;
 
   task drive;
     begin
+      open = period == 0 || now % period < period - refresh;
       read_request_ready = read_count < QUEUE;
-      read_data_valid = read_count > 0 && read_time[read_head] <= now && next_read <= now;
+      read_data_valid = offered
+        || (open && read_count > 0 && read_time[read_head] <= now && next_read <= now);
       if (read_data_valid) read_data = memory[read_addr[read_head]];
       write_request_ready = write_count < QUEUE;
-      write_data_ready = write_count > 0 && next_write <= now;
+      write_data_ready = open && write_count > 0 && next_write <= now;
       write_written = written_head != written_tail && written_time[written_head] <= now;
     end
   endtask
@@ -131,6 +134,7 @@ module harness;
   task sample;
     begin
       if (write_written) written_head = written_head + 1;
+      offered = read_data_valid && !read_data_ready;  // stays until it is taken
       if (read_data_valid && read_data_ready) begin
         read_addr[read_head] = read_addr[read_head] + 1;
         read_words[read_head] = read_words[read_head] - 1;
@@ -249,11 +253,14 @@ module harness;
     if (!$value$plusargs("size=%d", size)) size = 0;
     if (!$value$plusargs("latency=%d", latency)) latency = 0;
     if (!$value$plusargs("interval=%d", interval)) interval = 1;
+    if (!$value$plusargs("refresh_period=%d", period)) period = 0;
+    if (!$value$plusargs("refresh_cycles=%d", refresh)) refresh = 0;
     for (index = 0; index < `MEMORY_WORDS; index = index + 1) memory[index] = 0;
     {host_addr, host_write_en, host_write_data, read_data} = 0;
     read_head = 0;
     read_count = 0;
     next_read = 0;
+    offered = 0;
     write_head = 0;
     write_count = 0;
     next_write = 0;
