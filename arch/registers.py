@@ -34,10 +34,23 @@ COUNTERS = {
         ("BUSY", "had a command"),
         ("STALL", "had a command and waited for a memory"),
         ("WAIT", "had only a command that waited for tokens"),
+        ("IDLE", "had no command"),
     )
     for engine in Engine
 }
-"""The counters, all cleared at start; each is read as NAME_LOW and NAME_HIGH."""
+COUNTERS |= {
+    "ARRAY_PRODUCT": "cycles in which a vector of activations set out for the array",
+    "ARRAY_MEMORY": "cycles in which a scratchpad port kept the array's next vector waiting",
+    "ARRAY_WAIT_LOAD": "cycles in which the array only waited for tokens of the LOAD engine",
+    "ARRAY_WAIT_VECTOR": "cycles in which the array only waited for tokens of the VECTOR engine",
+    "ARRAY_WAIT_STORE": "cycles in which the array only waited for tokens of the STORE engine",
+    "ARRAY_FILL": "cycles in which weights or sums of the array's commands were still on their way",
+}
+"""The counters, all cleared at start; each is read as NAME_LOW and NAME_HIGH.
+
+Every cycle of a run is one of each engine's BUSY, WAIT and IDLE, and one of the array's six and
+IDLE_MATRIX.
+"""
 
 
 def _registers() -> list[Register]:

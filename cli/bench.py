@@ -3,7 +3,7 @@
 import click
 
 from cli.options import config_options, json_option, resolve, seed_option, simulator_option
-from cli.output import progress, report
+from cli.output import cycles_table, progress, report
 from generators.gemm_bench import bench_gemm
 from tb.harness_bench import bench_harness
 from tb.machines import make_machine
@@ -54,6 +54,7 @@ def gemm(
             seed=seed,
         )
     report(f"GEMM {m}x{k}x{n}", [result], as_json, result)
+    cycles_table(result, as_json)
 
 
 @bench.command()

@@ -46,12 +46,38 @@ def report(title: str, rows: Sequence[Mapping[str, Any]], as_json: bool, result:
     if len(rows) == 1:
         table = Table("figure", "value", title=title)
         for name, value in rows[0].items():
-            table.add_row(name, text(value))
+            if not isinstance(value, Mapping):
+                table.add_row(name, text(value))
     else:
         table = Table(*rows[0], title=title)
         for row in rows:
             table.add_row(*(text(value) for value in row.values()))
     Console().print(table)
+
+
+def cycles_table(result: Mapping[str, Any], as_json: bool) -> None:
+    """Print where a result's cycles went: the array's, and with ``engines`` each engine's.
+
+    Nothing is printed with ``as_json``, or where the machine has no clock.
+    """
+    if as_json or not result.get("where"):
+        return
+    accounts = {"array": result["where"]} | result.get("engines", {})
+    for cycles in _alike(accounts):
+        names = list(next(iter(cycles.values())))
+        table = Table("cycles", *names, title="Where the cycles went")
+        for name, spent in cycles.items():
+            total = max(1, sum(spent.values()))
+            table.add_row(name, *(f"{n:,} ({n / total:.1%})" for n in spent.values()))
+        Console().print(table)
+
+
+def _alike(accounts: Mapping[str, Mapping[str, int]]) -> list[dict[str, Mapping[str, int]]]:
+    """Return accounts in groups with the same columns."""
+    groups: dict[tuple[str, ...], dict[str, Mapping[str, int]]] = {}
+    for name, account in accounts.items():
+        groups.setdefault(tuple(account), {})[name] = account
+    return list(groups.values())
 
 
 def text(value: Any) -> str:

@@ -3,7 +3,7 @@
 import click
 
 from cli.options import config_options, json_option, resolve, simulator_option
-from cli.output import progress, report
+from cli.output import cycles_table, progress, report
 from generators.compiler import Options
 from tb.run_model import run_model
 
@@ -33,3 +33,4 @@ def run(
     with progress(f"{model} on {config.name}, {simulator}") as update:
         result = run_model(model, config, simulator, count, update, options)
     report(f"{model} on {config.name}", [result], as_json, result)
+    cycles_table(result, as_json)

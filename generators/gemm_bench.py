@@ -162,5 +162,6 @@ def bench_gemm(
         "ideal_cycles": -(-m * k * n // config.elements),
         "utilization": computed / (config.elements * report.cycles) if report.cycles else None,
         "mismatches": int(np.count_nonzero(found != expected_result(gemm, config))),
+        "where": report.where,
         "counters": report.counters,
     }

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
+from hdl.account import ArrayAccount
 from hdl.accumulator import AccumulatorMemory
 from hdl.dispatch import Dispatch
 from hdl.host import HostRegisters
@@ -112,12 +113,24 @@ class Accelerator(wiring.Component):
             "LOADED": self.mem_read.data.valid & self.mem_read.data.ready,
             "STORED": self.mem_write.data.valid & self.mem_write.data.ready,
         }
+        running = sequencer.busy
         for engine, unit in engines.items():
-            counted[f"BUSY_{engine.name}"] = unit.status.busy
-            counted[f"STALL_{engine.name}"] = unit.status.stall
-            counted[f"WAIT_{engine.name}"] = (
-                getattr(dispatch, f"waiting_{engine.name.lower()}") & ~unit.status.busy
-            )
+            busy, waiting = unit.status.busy, getattr(dispatch, f"waiting_{engine.name.lower()}")
+            counted[f"BUSY_{engine.name}"] = running & busy
+            counted[f"STALL_{engine.name}"] = running & busy & unit.status.stall
+            counted[f"WAIT_{engine.name}"] = running & ~busy & waiting
+            counted[f"IDLE_{engine.name}"] = running & ~busy & ~waiting
+        m.submodules.account = account = ArrayAccount()
+        m.d.comb += [
+            account.running.eq(running),
+            account.sends.eq(matrix.sends),
+            account.refused.eq(matrix.refused),
+            account.filling.eq(matrix.filling),
+            account.lacking.eq(dispatch.lacking_matrix),
+            account.busy.eq(matrix.status.busy),
+        ]
+        causes = ("product", "memory", "wait_load", "wait_vector", "wait_store", "fill")
+        counted |= {f"ARRAY_{cause.upper()}": getattr(account, cause) for cause in causes}
         m.d.comb += [
             *(getattr(registers, f"count_{name.lower()}").eq(v) for name, v in counted.items()),
             registers.busy.eq(sequencer.busy),

@@ -1,6 +1,6 @@
 """Queues the engines' commands and keeps the dependency tokens."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -97,8 +97,9 @@ class Dispatch(wiring.Component):
     once every engine in its pop mask has a token for it, which it takes when the command is
     taken. ``done_NAME`` with ``push_NAME`` says that a command has completed and whom it gives
     tokens. ``idle``: no words, commands or unfinished commands. ``waiting_NAME``: a command is
-    complete but lacks tokens. ``overflow`` (until ``clear``): more than 255 tokens of one kind
-    were held, so that the run is not to be trusted.
+    complete but lacks tokens, those of the engines in the mask ``lacking_NAME``. ``overflow``
+    (until ``clear``): more than 255 tokens of one kind were held, so that the run is not to be
+    trusted.
     """
 
     def __init__(self, config: Config):
@@ -115,6 +116,7 @@ class Dispatch(wiring.Component):
             members[f"done_{name}"] = In(1)
             members[f"push_{name}"] = In(len(Engine))
             members[f"waiting_{name}"] = Out(1)
+            members[f"lacking_{name}"] = Out(len(Engine))
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -137,17 +139,21 @@ class Dispatch(wiring.Component):
                     queue.i.valid.eq(self.i.valid),
                     self.i.ready.eq(queue.i.ready),
                 ]
-            granted = Cat(
-                ~queue.o.p.pop[source] | (tokens[source, engine] != 0)
-                for source in Engine
+            lacks = Cat(
+                queue.o.p.pop[source] & (tokens[source, engine] == 0)
                 if source != engine
-            ).all()
+                else Const(0, 1)
+                for source in Engine
+            )
+            granted = ~lacks.any()
+            lacking = getattr(self, f"lacking_{name}")
             taken = out.valid & out.ready
             m.d.comb += [
                 out.p.eq(queue.o.p.command),
                 out.valid.eq(queue.o.valid & granted),
                 queue.o.ready.eq(out.ready & granted),
-                getattr(self, f"waiting_{name}").eq(queue.o.valid & ~granted),
+                lacking.eq(Mux(queue.o.valid, lacks, 0)),
+                getattr(self, f"waiting_{name}").eq(lacking.any()),
             ]
             under_way = Signal(8, name=f"under_way_{name}")
             m.d.sync += under_way.eq(under_way + taken - done)

@@ -1,6 +1,6 @@
 """The matrix engine: products of scratchpad matrices, added to the accumulators."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -31,7 +31,9 @@ class MatrixEngine(wiring.Component):
     ``status.done`` comes when a drain that is asked for from then on sees every sum of the command.
     ``status.stall`` is 1 while a scratchpad port waits. Each by its amount of a cycle, a few cycles
     late: ``macs`` counts useful products, ``gated`` the zero activations among those that took
-    part, ``skipped`` the masked tiles.
+    part, ``skipped`` the masked tiles. ``sends`` is 1 in each cycle in which a vector sets out for
+    the array, ``refused`` where a scratchpad port keeps the next one waiting, and ``filling`` while
+    there are commands whose vectors are not all sent.
     """
 
     def __init__(self, config: Config):
@@ -43,6 +45,9 @@ class MatrixEngine(wiring.Component):
             "b": Out(ReadPort(config)),
             "accumulate": Out(AccumulatePort(config)),
             "macs": Out(range(config.elements + 1)),
+            "sends": Out(1),
+            "refused": Out(1),
+            "filling": Out(1),
         }
         if config.operand_gating:
             members["gated"] = Out(range(config.rows + 1))
@@ -95,6 +100,7 @@ class MatrixEngine(wiring.Component):
             self.accumulate.data.eq(array.o.payload),
             self.macs.eq(entry.macs),
         ]
+        self._account(m, weights, jobs, streamer)
         if config.operand_gating:
             m.d.comb += [entry.zeros.eq(array.zeros), self.gated.eq(entry.gated)]
         if config.tile_skip:
@@ -102,3 +108,16 @@ class MatrixEngine(wiring.Component):
             connect(m, weights.b_mask, flipped(self.b_mask))
             m.d.comb += self.skipped.eq(weights.skipped)
         return m
+
+    def _account(self, m, weights, jobs, streamer):
+        """Tell what keeps vectors from setting out."""
+        walked = Signal(range(8))
+        handed = jobs.w_en & jobs.w_rdy & weights.o.p.tile.last
+        m.d.sync += walked.eq(walked + (self.i.valid & self.i.ready) - handed)
+        a, b = self.a.request, self.b.request
+        m.d.comb += [
+            self.sends.eq(streamer.sends),
+            # Weights are waited for where no activations are.
+            self.refused.eq((a.valid & ~a.ready) | (b.valid & ~b.ready & ~jobs.r_rdy)),
+            self.filling.eq((walked != 0) | (jobs.level != 0) | ~streamer.idle),
+        ]

@@ -39,7 +39,8 @@ class ActivationStreamer(wiring.Component):
     ``a``, and what ``note`` says of them. Transposed tiles are read in blocks of ``rows``
     by ``rows``, which pass through a transposer. ``freed`` gives the ring its slot back as soon as
     weights that are asked for from the next cycle on cannot come too early. ``idle`` where no
-    job is left.
+    job is left. ``sends`` is 1 in as many cycles as there are vectors: as one is asked for or,
+    transposed, sent on.
     """
 
     def __init__(self, config: Config):
@@ -52,6 +53,7 @@ class ActivationStreamer(wiring.Component):
                 "note": Out(vector_layout(config)),
                 "freed": Out(1),
                 "idle": Out(1),
+                "sends": Out(1),
             }
         )
 
@@ -99,6 +101,7 @@ class ActivationStreamer(wiring.Component):
                 request.p.eq(job.tile.a_addr + offset),
                 taken.eq(request.ready),
                 note.valid.eq(taken),
+                self.sends.eq(taken),
                 note.acc_addr.eq(job.tile.acc_addr + row),
                 note.last.eq(taken & final & job.tile.last),
                 self.i.ready.eq(taken & final),
@@ -186,6 +189,7 @@ class ActivationStreamer(wiring.Component):
         m.d.sync += blocks.eq(blocks + (taken & (index == 0)) - released)
         with m.If(ready.r_rdy):
             m.d.comb += [
+                self.sends.eq(1),
                 self.elements.eq(transposer.read_data),
                 self.note.eq(head.note),
                 self.note.acc_addr.eq(head.note.acc_addr + column),

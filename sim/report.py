@@ -1,5 +1,6 @@
 """What a run of a program tells, whichever machine ran it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +19,44 @@ class Report:
     """Counters by the names of ``arch.registers``."""
     signatures: list[int] = field(default_factory=list)
     """One signature of the bytes written per vector instruction, in program order."""
+
+    @property
+    def where(self) -> dict[str, int]:
+        """Return the run's cycles by what the array did or waited for; their sum is ``cycles``.
+
+        ``compute``: a vector set out for the array; ``memory``: a scratchpad port kept it waiting;
+        ``dependency``: the next command waited for another engine; ``fill``: weights or sums were
+        on their way; ``idle``: there was no command. Empty where the machine has no clock.
+        """
+        return where(self.counters) if self.cycles else {}
+
+
+def where(counters: Mapping[str, int]) -> dict[str, int]:
+    """Return what :attr:`Report.where` does, from counters by their names."""
+    waits = sum(count for name, count in counters.items() if name.startswith("array_wait_"))
+    return {
+        "compute": counters["array_product"],
+        "memory": counters["array_memory"],
+        "dependency": waits,
+        "fill": counters["array_fill"],
+        "idle": counters["idle_matrix"],
+    }
+
+
+def engine_cycles(counters: Mapping[str, int], engine: str) -> dict[str, int]:
+    """Return an engine's cycles by what it did, from counters by their names; they sum up to all.
+
+    ``busy``: it worked; ``stall``: it had a command and waited for a memory; ``wait``: it had only
+    a command that waited for tokens; ``idle``: it had none.
+    """
+    name = engine.lower()
+    stall = counters[f"stall_{name}"]
+    return {
+        "busy": counters[f"busy_{name}"] - stall,
+        "stall": stall,
+        "wait": counters[f"wait_{name}"],
+        "idle": counters[f"idle_{name}"],
+    }
 
 
 def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -101,10 +101,10 @@ class Counts:
     """What the golden machine's steps must make the array count."""
 
     def __init__(self) -> None:
-        self.skipped = self.gated = 0
+        self.skipped = self.gated = self.vectors = 0
 
     def add(self, step: Step, machine: Interpreter) -> None:
-        """Count the masked tiles of a MATMUL, and the zeros of A in each of the others."""
+        """Count the masked tiles of a MATMUL, and the vectors and zeros of A in the others."""
         if step.opcode != Opcode.MATMUL:
             return
         rows, m, k = machine.config.rows, step["m"], step["k"]
@@ -124,6 +124,7 @@ class Counts:
         tiles = np.add.reduceat(zeros, np.arange(0, k, rows))  # [kt]
         self.skipped += int((~keep).sum())
         self.gated += int((keep * tiles).sum())
+        self.vectors += int(keep.sum()) * m
 
 
 async def _start(dut: Any) -> tuple[Config, Interpreter, ExternalMemory, Host]:
@@ -168,4 +169,12 @@ async def random_programs_are_exact(dut: Any) -> None:
             busy, stall, wait = (
                 counters[f"{kind}_{engine.name}"] for kind in ("BUSY", "STALL", "WAIT")
             )
-            assert stall <= busy <= busy + wait <= counters["CYCLES"]
+            idle = counters[f"IDLE_{engine.name}"]
+            assert stall <= busy
+            assert busy + wait + idle == counters["CYCLES"]
+        array = {name: count for name, count in counters.items() if name.startswith("ARRAY_")}
+        assert sum(array.values()) + counters["IDLE_MATRIX"] == counters["CYCLES"]
+        assert array["ARRAY_PRODUCT"] == counts.vectors
+        assert array["ARRAY_MEMORY"] <= counters["STALL_MATRIX"]
+        waits = sum(array[f"ARRAY_WAIT_{name}"] for name in ("LOAD", "VECTOR", "STORE"))
+        assert waits >= counters["WAIT_MATRIX"]

@@ -142,6 +142,12 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
         before, before_count = dict(tokens), finished_count
         for kind, engine in engines.items():
             waits += engine.get("waiting")
+            if engine.get("waiting"):
+                pop = queues[kind][taken_count[kind]]["pop"]
+                lacking = sum(1 << other for other in pop if not before[other, kind])
+                assert engine.get("lacking") == lacking
+            else:
+                assert engine.get("lacking") == 0
             push = engine.push
             taken, finished = engine.sample()
             if taken:

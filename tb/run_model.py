@@ -1,17 +1,20 @@
 """Runs a trained model on a machine and compares every tensor with the golden machine's."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from arch.config import Config
+from arch.isa import Engine
 from generators import digits
 from generators.compiler import CompiledModel, Options, compile_model
 from generators.float_model import forward
 from generators.golden import GoldenModel
 from generators.weights import load_model
+from sim.report import engine_cycles, where
 from tb.machines import make_machine
 
 CALIBRATION_IMAGES = 256
@@ -44,7 +47,8 @@ def run_model(
     ``mismatches`` is the number of tensors (one per vector instruction and image, by the signature
     of all bytes written, and the output) that differ from the golden machine's.
     ``accuracy`` is that of the machine's outputs, ``float_accuracy`` that of the float model on
-    the same images; ``utilization`` is useful products over elements times cycles.
+    the same images; ``utilization`` is useful products over elements times cycles. ``where`` gives
+    the cycles by what the array did (``sim.report.where``), ``engines`` those of each engine.
 
     Raises :class:`ValueError` where the model, the simulator or the count cannot be used.
     """
@@ -61,6 +65,7 @@ def run_model(
     golden = GoldenModel(compiled)
     inputs = digits.patches(test.images[:count])
     cycles, mismatches, tensors, right, seconds = 0, 0, 0, 0, 0.0
+    spent: Counter[str] = Counter()
     for index, values in enumerate(inputs):
         begin = time.perf_counter()
         machine.write_memory(compiled.input_addr, compiled.input_bytes(values))
@@ -74,12 +79,14 @@ def run_model(
         mismatches += int(not np.array_equal(output, expected))
         tensors += len(report.signatures) + 1
         cycles += report.cycles
+        spent.update(report.counters)
         right += int(np.argmax(output[0]) == test.labels[index])
         if progress is not None:
             progress(index + 1, count)
     description, weights = load_model(model)
     floats = forward(description, weights, inputs)["output"][:, 0].argmax(axis=-1)
     ideal = -(-compiled.macs // config.elements)
+    engines = [engine.name.lower() for engine in Engine] if cycles else []
     return {
         "model": model,
         "config": config.name,
@@ -94,6 +101,8 @@ def run_model(
         "ideal_cycles": ideal,
         "utilization": ideal * count / cycles if cycles else None,
         "cycles_per_second": cycles / seconds if cycles else None,
+        "where": where(spent) if cycles else {},
+        "engines": {name: engine_cycles(spent, name) for name in engines},
         "program_words": len(compiled.words),
         "macs": compiled.macs,
     }

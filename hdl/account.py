@@ -1,0 +1,65 @@
+"""Says of each cycle whether the array gets a vector, or why it does not."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.isa import Engine
+
+
+class ArrayAccount(wiring.Component):
+    """Gives each cycle of a run to one of seven causes, or to none: the array's engine is idle.
+
+    In a cycle with ``running``, at most one output is 1, the first of these that holds:
+
+    ============ ==========================================================================
+    product      a vector of activations sets out for the array (``sends``)
+    memory       a scratchpad port keeps the next one waiting (``refused``)
+    fill         commands are in work whose vectors are not all sent (``filling``): their
+                 weights are not in place yet, or their tiles are masked
+    wait_NAME    the next command waits for tokens of the engine NAME (``lacking``); of
+                 several, of the first in the order of ``Engine``
+    fill         sums are still on their way through the array (``busy``)
+    ============ ==========================================================================
+
+    Nothing holds where there is no command: it was not fetched yet, or the program has no more.
+    Combinational.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "running": In(1),
+                "sends": In(1),
+                "refused": In(1),
+                "filling": In(1),
+                "lacking": In(len(Engine)),
+                "busy": In(1),
+                "product": Out(1),
+                "memory": Out(1),
+                "fill": Out(1),
+                **{f"wait_{engine.name.lower()}": Out(1) for engine in self.sources()},
+            }
+        )
+
+    @staticmethod
+    def sources() -> list[Engine]:
+        """Return the engines whose tokens the array's engine may wait for."""
+        return [engine for engine in Engine if engine != Engine.MATRIX]
+
+    def elaborate(self, _platform):
+        m = Module()
+        with m.If(~self.running):
+            pass
+        with m.Elif(self.sends):
+            m.d.comb += self.product.eq(1)
+        with m.Elif(self.refused):
+            m.d.comb += self.memory.eq(1)
+        with m.Elif(self.filling):
+            m.d.comb += self.fill.eq(1)
+        for engine in self.sources():
+            with m.Elif(self.lacking[engine]):
+                m.d.comb += getattr(self, f"wait_{engine.name.lower()}").eq(1)
+        with m.Else():
+            m.d.comb += self.fill.eq(self.busy)
+        return m
