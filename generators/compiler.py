@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,14 +10,26 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine
 from generators.allocate import allocate, live_bytes, uses
+from generators.calibrate import Samples
 from generators.description import ModelDescription
-from generators.draft import Node, Repeat, Written, arrange, flatten
-from generators.graph import QuantizedModel
+from generators.draft import LENGTH_REGISTER, Node, Repeat, Written, arrange, flatten
+from generators.graph import Pool, QuantizedModel
 from generators.image import Bytes, Piece
 from generators.loops import least_words, lines, with_barriers, words
-from generators.lower import Limits, Lowered, lower
-from generators.quantize import quantize_model
+from generators.lower import Limits, Lowered, lower, pool_bytes
+from generators.quantize import Quantization, quantize_model
 from generators.weights import Weights
+
+
+class Machine(Protocol):
+    """What a request needs of a machine; the golden one and every simulated one have it."""
+
+    def write_memory(self, addr: int, data: bytes) -> None:
+        """Write bytes to external memory."""
+
+    def set_register(self, number: int, value: int) -> None:
+        """Set a register."""
+
 
 SMALLEST_BLOB = 256
 """Where loads of weights are no longer cut smaller (bytes)."""
@@ -38,8 +51,27 @@ class Options:
 
     percentile: float = 100.0
     """Share of a tensor's values in calibration that its range covers (percent)."""
+    per_channel: bool = True
+    """Whether weights have a scale for each output channel, and not one for each tensor."""
     skip_zero_tiles: bool = False
     """Whether tiles of weights that are all zero are found and masked."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one inference needs before its start."""
+
+    writes: tuple[tuple[int, bytes], ...]
+    """Bytes for external memory, each at an address."""
+    registers: dict[int, int]
+    """Values of registers."""
+
+    def give(self, machine: Machine) -> None:
+        """Write it all to a machine."""
+        for addr, data in self.writes:
+            machine.write_memory(addr, data)
+        for number, value in self.registers.items():
+            machine.set_register(number, value)
 
 
 @dataclass(frozen=True)
@@ -47,8 +79,8 @@ class CompiledModel:
     """A model as a machine runs it.
 
     Write ``image`` to external memory from address 0 and load ``words``. Then, for each
-    inference: write ``input_bytes`` to ``input_addr``, start at word 0, and give the
-    ``output_count`` bytes at ``output_addr`` to ``read_output``.
+    inference: do what ``request`` asks for, start at word 0, and give the ``output_count`` bytes
+    at ``output_addr`` to ``read_output``.
     """
 
     quantized: QuantizedModel
@@ -57,6 +89,7 @@ class CompiledModel:
     image: Bytes
     input_piece: Piece
     output_piece: Piece
+    pool_piece: Piece | None
     written: list[Written]
     """What each vector instruction writes, in the order in which they run."""
     loops: int
@@ -87,9 +120,33 @@ class CompiledModel:
         """Bytes of the output."""
         return self.quantized.output.bytes
 
-    def input_bytes(self, values: NDArray[np.floating]) -> bytes:
-        """Return one input, [tokens, features], as bytes for external memory."""
-        return self.quantized.quantize_input(values).tobytes()
+    def request(self, values: NDArray[np.floating]) -> "Request":
+        """Return what an inference needs before its start.
+
+        ``values`` is one input, [tokens, features], with fewer rows where the model takes
+        variable lengths; without linear embedding the rows are those that
+        :func:`generators.embedding.lookup` gives. Raises :class:`ValueError` where it has another
+        shape.
+        """
+        model, source = self.quantized.description, self.quantized.input
+        rows, shape = len(values), np.shape(values)
+        short = model.variable and 1 <= rows <= source.rows
+        if shape[1:] != (source.columns,) or not (short or rows == source.rows):
+            most = "at most " if model.variable else ""
+            raise ValueError(
+                f"An input of model {model.name} must have the shape "
+                f"[{most}{source.rows}, {source.columns}], not {list(shape)}"
+            )
+        data = np.zeros((source.rows, source.columns))
+        data[:rows] = values
+        length = model.sequence - source.rows + rows
+        writes = [(self.input_addr, self.quantized.quantize_input(data).tobytes())]
+        if self.pool_piece is not None:
+            ops = [op for op in self.quantized.after if isinstance(op, Pool)]
+            found = pool_bytes(ops[0], length, self.config)
+            writes.append((self.pool_piece.addr, found.tobytes()))
+        registers = {LENGTH_REGISTER: length} if model.variable else {}
+        return Request(tuple(writes), registers)
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
         """Return one output's integers, [rows, columns]."""
@@ -105,13 +162,14 @@ class CompiledModel:
 def compile_model(
     description: ModelDescription,
     weights: Weights,
-    calibration_inputs: NDArray[np.floating],
+    calibration_inputs: Samples,
     config: Config,
     options: Options | None = None,
 ) -> CompiledModel:
     """Return a model's program and memory image.
 
-    ``calibration_inputs`` is [count, tokens, features]. Of all ways to cut the model, the one
+    ``calibration_inputs`` are inputs as :func:`generators.float_model.forward` takes them, one
+    array each or all in one. Of all ways to cut the model, the one
     with the fewest loops, the largest cuts and the earliest loads that fits is taken.
 
     Raises :class:`ValueError` where the model cannot run on the configuration; where it is too
@@ -120,7 +178,13 @@ def compile_model(
     options = options or Options()
     if options.skip_zero_tiles and not config.tile_skip:
         raise ValueError(f"Skipping zero tiles needs tile_skip, which {config.name} leaves out")
-    quantized = quantize_model(description, weights, calibration_inputs, config, options.percentile)
+    quantized = quantize_model(
+        description,
+        weights,
+        calibration_inputs,
+        config,
+        Quantization(options.percentile, options.per_channel),
+    )
     return compile_quantized(quantized, config, options)
 
 
@@ -206,6 +270,7 @@ def _place(
             lowered.image,
             lowered.input,
             lowered.output,
+            lowered.pool,
             written,
             sum(isinstance(node, Repeat) for node in nodes),
         )

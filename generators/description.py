@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 CHOICES = {
+    "embedding": ("linear", "tokens", "none"),
     "pooling": ("mean", "class", "none"),
     "positions": ("learned", "none"),
     "norm": ("layernorm", "rmsnorm", "none"),
@@ -16,11 +17,13 @@ CHOICES = {
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDescription:
-    """A Transformer encoder over feature vectors.
+    """A Transformer encoder over feature vectors or over the tokens of a text.
 
     One inference takes a float array [tokens, features]: patches of an image, frames of a sound,
-    rows of a table. It gives [classes], or [sequence, classes] without pooling; where ``classes``
-    is 0 there is no classifier and ``dim`` stands for ``classes``.
+    rows of a table; or, with ``embedding = "tokens"``, the numbers of ``tokens`` tokens. It gives
+    [classes], or [sequence, classes] without pooling; where ``classes`` is 0 there is no
+    classifier and ``dim`` stands for ``classes``. With ``variable`` an inference may have fewer
+    tokens: no token attends to those that are missing, and pooling leaves them out.
 
     A block is ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``, varied by the fields:
 
@@ -40,8 +43,8 @@ class ModelDescription:
     """Name of the model."""
     tokens: int
     """Feature vectors of one inference."""
-    features: int
-    """Length of a feature vector."""
+    features: int = 0
+    """Length of a feature vector; ``dim`` without a linear embedding."""
     dim: int
     """Width of the residual stream."""
     layers: int
@@ -56,6 +59,17 @@ class ModelDescription:
     """Key and value heads, a divisor of ``heads``; 0 for as many as ``heads``."""
     head_dim: int = 0
     """Width of a head; 0 for ``dim / heads``."""
+    embedding: str = "linear"
+    """What makes vectors of ``dim`` of the inputs: a linear layer, the rows of a vocabulary, or
+    nothing, because they are such vectors."""
+    vocabulary: int = 0
+    """Rows of the vocabulary, where the inputs are tokens."""
+    types: int = 0
+    """Token types, each with a trained vector; 0 for none."""
+    embedding_norm: bool = False
+    """Whether what the first block takes is normalized; needs a norm."""
+    variable: bool = False
+    """Whether an input may have fewer tokens than ``tokens``."""
     class_token: bool = False
     """Whether a trained token stands before the others."""
     pooling: str = "mean"
@@ -84,6 +98,8 @@ class ModelDescription:
     """Whether attention projects its values."""
     output: bool = True
     """Whether attention projects its output."""
+    unit: bool = False
+    """Whether each row of the output is scaled to length 1, which the host does."""
 
     def __post_init__(self) -> None:
         """Fill in the defaults that depend on other fields and check everything."""
@@ -96,10 +112,12 @@ class ModelDescription:
             if field.type in (bool, str) and not isinstance(value, field.type):
                 kind = "true or false" if field.type is bool else "a string"
                 raise TypeError(f"Model field {field.name} must be {kind}, not {value!r}")
+        if self.embedding != "linear":
+            object.__setattr__(self, "features", self.features or self.dim)
         for name in ("tokens", "features", "dim", "layers", "heads", "ffn"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Model field {name} must be positive, not {getattr(self, name)}")
-        for name in ("classes", "kv_heads", "head_dim", "epsilon"):
+        for name in ("classes", "kv_heads", "head_dim", "epsilon", "vocabulary", "types"):
             if getattr(self, name) < 0:
                 raise ValueError(
                     f"Model field {name} must not be negative, not {getattr(self, name)}"
@@ -127,8 +145,10 @@ class ModelDescription:
             )
         if self.pooling == "class" and not self.class_token:
             raise ValueError("Model field pooling cannot be class where class_token is false")
-        if self.final_norm and self.norm == "none":
-            raise ValueError("Model field final_norm cannot be true where norm is none")
+        self._check_inputs()
+        for name in ("final_norm", "embedding_norm"):
+            if getattr(self, name) and self.norm == "none":
+                raise ValueError(f"Model field {name} cannot be true where norm is none")
         if self.parallel and self.placement == "post" and self.norm != "none":
             raise ValueError("Model field placement cannot be post where parallel is true")
         if not self.output and self.heads * self.head_dim != self.dim:
@@ -141,6 +161,25 @@ class ModelDescription:
                 f"Model field values cannot be false where kv_heads * head_dim is not dim, but "
                 f"kv_heads is {self.kv_heads}, head_dim is {self.head_dim} and dim is {self.dim}"
             )
+
+    def _check_inputs(self) -> None:
+        if self.embedding != "linear" and self.features != self.dim:
+            raise ValueError(
+                f"Model field features must be dim where embedding is {self.embedding}, but "
+                f"features is {self.features} and dim is {self.dim}"
+            )
+        words = self.embedding == "tokens"
+        if words != (self.vocabulary > 0):
+            raise ValueError(
+                f"Model field vocabulary must be {'positive' if words else '0'} where embedding "
+                f"is {self.embedding}, not {self.vocabulary}"
+            )
+        if self.types and not words:
+            raise ValueError(
+                f"Model field types must be 0 where embedding is {self.embedding}, not {self.types}"
+            )
+        if self.variable and self.shaped:
+            raise ValueError("Model field variable cannot be true where shaped is true")
 
     @property
     def sequence(self) -> int:
@@ -173,11 +212,18 @@ class ModelDescription:
             if self.norm == "layernorm":
                 found[f"{name}.bias"] = (self.dim,)
 
-        linear("embed", self.dim, self.features)
+        if self.embedding == "linear":
+            linear("embed", self.dim, self.features)
+        elif self.embedding == "tokens":
+            found["words"] = (self.vocabulary, self.dim)
+        if self.types:
+            found["types"] = (self.types, self.dim)
         if self.class_token:
             found["class_token"] = (self.dim,)
         if self.positions == "learned":
             found["positions"] = (self.sequence, self.dim)
+        if self.embedding_norm:
+            norm("embedding_norm")
         for layer in range(self.layers):
             prefix = f"layers.{layer}"
             norm(f"{prefix}.norm" if self.parallel else f"{prefix}.attention_norm")

@@ -1,9 +1,9 @@
 """Programs before buffers have addresses."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from arch.isa import Opcode
+from arch.isa import REGISTERS, Opcode
 
 
 @dataclass(frozen=True)
@@ -12,6 +12,19 @@ class Ref:
 
     buffer: str
     offset: int = 0
+
+
+LENGTH_REGISTER = REGISTERS - 1
+"""The register in which the host gives an inference's length."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """An operand that the host gives in a register before it starts the program."""
+
+    register: int
+    most: int
+    """Its largest value."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +46,7 @@ class Draft:
     """An instruction whose scratchpad addresses may be references."""
 
     opcode: Opcode
-    operands: dict[str, int | Ref]
+    operands: Mapping[str, int | Ref | Given]
     flags: frozenset[str] = frozenset()
     defines: str = ""
     """The buffer whose old content nothing needs any more from here on."""

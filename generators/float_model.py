@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from arch.functions import FUNCTIONS
 from generators.description import ModelDescription
+from generators.embedding import check_shape, lookup
 from generators.weights import Floats, Weights
 
 FUNCTION_NAMES = {"gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu", "relu": "relu"}
@@ -12,11 +13,13 @@ FUNCTION_NAMES = {"gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu", 
 
 
 def forward(
-    model: ModelDescription, weights: Weights, inputs: NDArray[np.floating]
+    model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]
 ) -> dict[str, Floats]:
     """Return every tensor of a batch by name; ``output`` is [batch, rows, columns].
 
-    ``inputs`` is [batch, tokens, features]. Tensors of layer i have names starting with
+    ``inputs`` is [batch, tokens, features], or token numbers [batch, tokens]; all of a batch have
+    the same length. ``input`` is what the machine is given, ``embedding`` what it works on, before
+    its norm if it has one (``embedding_norm``). Tensors of layer i have names starting with
     ``layers.i.``: ``attention_input``, ``query``, ``key``, ``value`` [batch, sequence, width],
     ``scores`` and ``probabilities`` [batch, heads, sequence, sequence], ``context``,
     ``attention``, ``attention_sum``, ``mlp_input``, ``up``, ``hidden``, ``mlp``, ``mlp_sum`` and
@@ -24,20 +27,21 @@ def forward(
 
     Raises :class:`ValueError` where the inputs have another shape.
     """
-    x = np.asarray(inputs, np.float64)
-    if x.ndim != 3 or x.shape[1:] != (model.tokens, model.features):
-        raise ValueError(
-            f"Inputs of model {model.name} must have the shape "
-            f"[count, {model.tokens}, {model.features}], not {list(x.shape)}"
-        )
-    found: dict[str, Floats] = {"input": x}
-    x = linear(weights, "embed", x)  # [batch, tokens, dim]
-    if model.class_token:
-        token = np.broadcast_to(weights["class_token"], (len(x), 1, model.dim))
-        x = np.concatenate([token, x], axis=1)  # [batch, sequence, dim]
-    if model.positions == "learned":
-        x = x + weights["positions"]
+    found: dict[str, Floats] = {}
+    if model.embedding == "linear":
+        check_shape(model, inputs)
+        found["input"] = np.asarray(inputs, np.float64)
+        x = linear(weights, "embed", found["input"])  # [batch, tokens, dim]
+        if model.class_token:
+            token = np.broadcast_to(weights["class_token"], (len(x), 1, model.dim))
+            x = np.concatenate([token, x], axis=1)  # [batch, sequence, dim]
+        if model.positions == "learned":
+            x = x + weights["positions"][: x.shape[1]]
+    else:
+        found["input"] = x = lookup(model, weights, inputs)  # [batch, sequence, dim]
     found["embedding"] = x
+    if model.embedding_norm:
+        found["embedding_norm"] = x = normalize(model, weights, "embedding_norm", x)
     for layer in range(model.layers):
         x = _block(model, weights, f"layers.{layer}", x, found)
     if model.pooling == "class":
@@ -48,8 +52,16 @@ def forward(
     if model.pooling == "mean":
         x = x.mean(axis=1, keepdims=True)
     found["pooled"] = x
-    found["output"] = linear(weights, "head", x) if model.classes else x
+    x = linear(weights, "head", x) if model.classes else x
+    found["raw_output"] = x
+    found["output"] = unit_rows(x) if model.unit else x
     return found
+
+
+def unit_rows(x: Floats) -> Floats:
+    """Return rows scaled to length 1; a row of zeros stays."""
+    length = np.linalg.norm(x, axis=-1, keepdims=True)
+    return np.asarray(np.divide(x, length, out=np.zeros_like(x), where=length > 0))
 
 
 def linear(weights: Weights, name: str, x: Floats) -> Floats:
@@ -119,7 +131,7 @@ def _attention(
         alpha, beta, gamma = (
             weights[f"{prefix}.{name}"][:, None, None] for name in ("alpha", "beta", "gamma")
         )
-        matrix = alpha * np.eye(model.sequence) + beta * matrix - gamma / model.sequence
+        matrix = alpha * np.eye(x.shape[1]) + beta * matrix - gamma / x.shape[1]
     context = (matrix @ heads(value)).transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
     names = ("query", "key", "value", "scores", "probabilities", "context")
     for name, tensor in zip(names, (query, key, value, scores, matrix, context), strict=True):

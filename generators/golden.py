@@ -23,9 +23,12 @@ class GoldenModel:
         self.machine.load_program(compiled.words)
 
     def run(self, values: NDArray[np.floating]) -> tuple[NDArray[np.float64], Report]:
-        """Return the output, [rows, columns], for an input, [tokens, features], and the report."""
+        """Return the output, [rows, columns], for one input, and the report.
+
+        ``values`` are what :meth:`generators.compiler.CompiledModel.request` takes.
+        """
         compiled = self.compiled
-        self.machine.write_memory(compiled.input_addr, compiled.input_bytes(values))
+        compiled.request(values).give(self.machine)
         report = self.machine.start()
         data = self.machine.read_memory(compiled.output_addr, compiled.output_count)
         return compiled.read_output(data), report

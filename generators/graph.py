@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from generators.description import ModelDescription
+from generators.float_model import unit_rows
+from sim.requantize import quantize_multiplier
 
 Ints = NDArray[np.int64]
 WIDE = 16
@@ -55,6 +57,13 @@ class Rescale:
     def per_tensor(self) -> bool:
         """Whether all columns are alike."""
         return len(self.bias) == 1
+
+
+def rescale_of(bias: ArrayLike, factors: ArrayLike) -> Rescale:
+    """Return the parameters of integer biases and real factors, [n] each."""
+    pairs = [quantize_multiplier(float(factor)) for factor in np.atleast_1d(factors)]
+    multiplier, shift = np.array(pairs, np.int64).T
+    return Rescale(np.atleast_1d(np.asarray(bias, np.int64)), multiplier, shift)
 
 
 @dataclass(frozen=True)
@@ -123,15 +132,24 @@ class Attention:
     heads: tuple[Head, ...]
     residual: bool = False
     """Whether the target's old value is added."""
+    variable: bool = False
+    """Whether keys behind an inference's last token are masked."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """``target = rescale(sum over rows of source)``."""
+    """``target = rescale(sum over rows of source)``, the mean of rows."""
 
     source: Tensor
     target: Tensor
-    rescale: Rescale
+    factor: float
+    """Steps of the target in a step of the source."""
+    variable: bool = False
+    """Whether rows behind an inference's last token are left out."""
+
+    def rescale(self, rows: int) -> Rescale:
+        """Return the parameters of the sum of so many rows."""
+        return rescale_of(0, self.factor / rows)
 
 
 Op = Linear | Norm | Convert | Attention | Pool
@@ -167,14 +185,17 @@ class QuantizedModel:
                 total += 2 * op.query.rows * op.key.rows * op.head_dim * len(op.heads)
         return total
 
-    def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.int8]:
-        """Return inputs [..., tokens, features] as the machine takes them."""
-        return quantize(values, self.input).astype(np.int8)
+    def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
+        """Return inputs [..., tokens, features] as the machine takes them.
+
+        Without linear embedding these are the rows that :func:`generators.embedding.lookup` gives.
+        """
+        return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
 
     def dequantize_output(self, values: NDArray[np.signedinteger]) -> NDArray[np.float64]:
         """Return outputs [..., rows, columns] of the machine as real numbers."""
         real: NDArray[np.float64] = self.output.scale * (np.asarray(values, np.float64))
-        return real
+        return unit_rows(real) if self.description.unit else real
 
 
 def quantize(values: NDArray[np.floating], tensor: Tensor) -> Ints:

@@ -20,13 +20,18 @@ from arch.isa import (
     Operand,
     pack,
 )
-from generators.draft import Draft, Node, Ref, Repeat, Written
+from generators.draft import Draft, Given, Node, Ref, Repeat, Written
 from generators.tokens import Access, Tokens, order
 from sim.flow import Step
 from sim.regions import Region, check_step, regions
 
 Steps = tuple[tuple[int, int], ...]
-"""By how much a value grows from iteration to iteration of the loop at each depth."""
+"""By how much a value grows from iteration to iteration of the loop at each depth.
+
+A value that the host gives has the one pair (:data:`GIVEN`, register), whatever the loops.
+"""
+GIVEN = -1
+"""In place of a depth: the value is in a register that no instruction writes."""
 BARRIER = "barrier"
 """The buffer that barriers read a parameter word from."""
 
@@ -117,9 +122,13 @@ def lines(
 def _line(draft: Draft, addresses: Mapping[str, int], config: Config) -> Line:
     definition = DEFINITIONS[draft.opcode]
     operands = dict.fromkeys(definition.operands, 0)
+    given: dict[str, tuple[int, Steps]] = {}
     for name, value in draft.operands.items():
         if isinstance(value, Ref):
             operands[name] = addresses[value.buffer] + value.offset
+        elif isinstance(value, Given):
+            operands[name] = value.most
+            given[name] = (0, ((GIVEN, value.register),))
         else:
             operands[name] = value
     assert definition.engine is not None
@@ -127,6 +136,7 @@ def _line(draft: Draft, addresses: Mapping[str, int], config: Config) -> Line:
     check_step(step, config)
     reads, writes = regions(step, config)
     values: dict[str, tuple[int, Steps]] = {name: (value, ()) for name, value in operands.items()}
+    values |= given
     return Line(draft.opcode, draft.flags, values, frozenset(reads), frozenset(writes))
 
 
@@ -219,10 +229,13 @@ def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return a program's words, or None where its loops need more registers than there are."""
     tokens = _order(nodes, config, body=False)
-    kinds = sorted({steps for line in _inside(nodes) for _, steps in line.values.values() if steps})
-    if len(kinds) >= REGISTERS:
+    kinds = {steps for line in _inside(nodes) for _, steps in line.values.values() if steps}
+    registers = {steps: steps[0][1] for steps in kinds if steps[0][0] == GIVEN}
+    free = [number for number in range(1, REGISTERS) if number not in registers.values()]
+    changing = sorted(kinds - registers.keys())
+    if len(changing) > len(free):
         return None
-    registers = {steps: number for number, steps in enumerate(kinds, start=1)}
+    registers |= dict(zip(changing, free, strict=False))
     program = _emit(nodes, tokens, registers, 0)
     return pack([*program, Instruction(Opcode.HALT)])
 

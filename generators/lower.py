@@ -7,7 +7,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import Opcode, wrap
-from generators.draft import Draft, Item, Node, Ref, Repeat, Written
+from generators.draft import LENGTH_REGISTER, Draft, Given, Item, Node, Ref, Repeat, Written
 from generators.graph import (
     Attention,
     Convert,
@@ -57,6 +57,8 @@ class Lowered:
     image: Bytes
     input: Piece
     output: Piece
+    pool: Piece | None
+    """What the host writes for each inference, :func:`pool_bytes`; None where it needs nothing."""
 
 
 def lower(model: QuantizedModel, config: Config, limits: Limits) -> Lowered:
@@ -65,6 +67,19 @@ def lower(model: QuantizedModel, config: Config, limits: Limits) -> Lowered:
     Raises :class:`ValueError` where an operation cannot be done on the configuration at all.
     """
     return _Lowering(model, config, limits).run()
+
+
+def pool_bytes(op: Pool, rows: int, config: Config) -> Bytes:
+    """Return the parameter word and the row of weights that make a mean of the first rows."""
+    ones = np.arange(op.source.rows) < rows
+    return np.concatenate([word(op.rescale(rows), config), ones.astype(np.uint8)])
+
+
+def word(r: Rescale, config: Config) -> Bytes:
+    """Return the word of a tensor whose columns are all alike, the same in every lane, [bytes]."""
+    lanes = np.ones(config.lanes, np.int64)
+    values = (r.bias * lanes, r.multiplier * lanes, r.shift * lanes)
+    return param_words(*values, config, by_tile=False).ravel()
 
 
 def _even(total: int, most: int) -> int:
@@ -85,6 +100,7 @@ class _Lowering:
         self.acc_next = 0
         self.mask_half = 0
         self.name = model.description.name
+        self.pool: Piece | None = None
 
     def run(self) -> Lowered:
         model = self.model
@@ -97,7 +113,7 @@ class _Lowering:
             self._load(first, BARRIER, np.zeros(self._word_bytes, np.uint8))
         if model.start is not None:
             data = model.start.astype("<i2").view(np.uint8).ravel()
-            self._load(first, model.stream.buffer, data)
+            self._load(first, model.before[0].target.buffer, data)
         self._buffer(model.stream)
         self._load_piece(first, model.input.buffer, source)
         layers = [self._section("layer", layer) for layer in model.layers]
@@ -111,6 +127,7 @@ class _Lowering:
             self.image.finish(self.name),
             source,
             output,
+            self.pool,
         )
 
     def _check(self) -> None:
@@ -203,18 +220,12 @@ class _Lowering:
     def _params(self, rescales: Sequence[Rescale], *, by_tile: bool = False) -> Bytes:
         """Return parameter words one behind the other, [bytes]."""
         words = [
-            param_words(r.bias, r.multiplier, r.shift, self.config, by_tile=by_tile)
+            param_words(r.bias, r.multiplier, r.shift, self.config, by_tile=by_tile).ravel()
             if not r.per_tensor
-            else self._word(r)
+            else word(r, self.config)
             for r in rescales
         ]
-        return np.concatenate(words).ravel()
-
-    def _word(self, r: Rescale) -> Bytes:
-        """Return the word of a tensor whose columns are all alike, the same in every lane."""
-        lanes = np.ones(self.config.lanes, np.int64)
-        values = (r.bias * lanes, r.multiplier * lanes, r.shift * lanes)
-        return param_words(*values, self.config, by_tile=False)
+        return np.concatenate(words)
 
     def _params_draft(self, blob: str, count: int) -> Draft:
         operands: dict[str, int | Ref] = {"i_addr": Ref(blob), "n": count, "params": SPARE_WORDS}
@@ -436,15 +447,18 @@ class _Lowering:
         self._buffer(target)
         self._room_for(1)
         item = Item()
-        params = self._params([op.rescale])
-        self._load(item, label, np.concatenate([params, np.ones(source.rows, np.uint8)]))
+        data = pool_bytes(op, source.rows, config)
+        piece = self.image.add(data)
+        if op.variable:
+            self.pool = piece
+        self._load_piece(item, label, piece)
         item.body.append(self._params_draft(label, 1))
         nt = -(-target.columns // config.cols)
         width = _even(nt, max(1, config.acc_depth // 2)) * config.cols
         for first, count in _parts(target.columns, width):
             acc = self._acc(-(-count // config.cols))
             operands: dict[str, int | Ref] = {
-                "a_addr": Ref(label, params.size),
+                "a_addr": Ref(label, self._word_bytes),
                 "a_stride": source.rows,
                 "b_addr": Ref(source.buffer, first),
                 "b_stride": source.stride,
@@ -635,7 +649,7 @@ class _Steps:
             written = Written(f"{self.prefix}.scores", row, m, column, count, head)
             nodes.append(Draft(Opcode.DRAIN, drain, wide, "" if column else scores, written))
         diagonal = op.heads[head].diagonal
-        softmax: dict[str, int | Ref] = {
+        softmax: dict[str, int | Ref | Given] = {
             "i_addr": Ref(scores),
             "i_stride": 2 * n,
             "o_addr": Ref(probabilities),
@@ -644,7 +658,7 @@ class _Steps:
             "m": m,
             "n": n,
             "params": self._word(head),
-            "limit": n,
+            "limit": Given(LENGTH_REGISTER, n) if op.variable else n,
             "diagonal": 0 if diagonal is None else row,
             "diagonal_value": diagonal or 0,
         }

@@ -1,8 +1,8 @@
-"""From a float model to integers: static ranges from sample inputs, then scales and multipliers.
+"""From a float model to integers: scales and multipliers by ranges that calibration found.
 
-Weights are symmetric INT8 with one scale per output channel; activations are INT8 with one scale
-per tensor, symmetric but for the input, the hidden layer and the probabilities where the
-configuration has zero points; the residual stream is INT16 with one scale for the whole model
+Weights are symmetric INT8 with one scale per output channel, or per tensor; activations are INT8
+with one scale per tensor, symmetric but for the input, the hidden layer and the probabilities where
+the configuration has zero points; the residual stream is INT16 with one scale for the whole model
 (Jacob et al. 2018; the wide residual after Bondarenko et al. 2021).
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from arch.config import Config
 from arch.functions import (
@@ -21,8 +20,9 @@ from arch.functions import (
     int8_table,
 )
 from arch.isa import IMMEDIATE_WIDTH
+from generators.calibrate import Progress, Range, Ranges, Samples, calibrate
 from generators.description import ModelDescription
-from generators.float_model import FUNCTION_NAMES, forward
+from generators.float_model import FUNCTION_NAMES
 from generators.graph import (
     WIDE,
     Attention,
@@ -37,10 +37,11 @@ from generators.graph import (
     Rescale,
     Tensor,
     quantize,
+    rescale_of,
 )
-from generators.weights import Floats, Weights
+from generators.weights import Weights
 from sim.norm import norm_parameters, quantize_eps
-from sim.requantize import INT16_MAX, quantize_multiplier
+from sim.requantize import INT16_MAX
 
 WIDE_HEADROOM = 2.0
 """How much larger than in calibration an INT16 value may become before it saturates."""
@@ -48,74 +49,45 @@ _LARGEST_BIAS = float(1 << 30)
 
 
 @dataclass(frozen=True)
-class Range:
-    """The smallest and the largest value of a tensor in calibration, 0 included."""
+class Quantization:
+    """How integers are chosen."""
 
-    low: float
-    high: float
-
-    @property
-    def size(self) -> float:
-        """The largest magnitude, 1 where the tensor is all zero."""
-        return max(self.high, -self.low) or 1.0
-
-
-def calibrate(
-    model: ModelDescription,
-    weights: Weights,
-    inputs: NDArray[np.floating],
-    percentile: float = 100.0,
-) -> tuple[dict[str, Range], dict[str, list[Range]]]:
-    """Return the range of every tensor, and of every head's probabilities, over sample inputs.
-
-    A percentile below 100 leaves out that share of the largest and of the smallest values.
-    Raises :class:`ValueError` where there is no input, an input is not finite, or the percentile
-    is not above 50 and at most 100.
-    """
-    if not 50 < percentile <= 100:
-        raise ValueError(f"Calibration percentile must be above 50, at most 100, not {percentile}")
-    if not len(inputs):
-        raise ValueError("Calibration needs at least one input")
-    if not np.isfinite(inputs).all():
-        raise ValueError("Calibration inputs must be finite numbers")
-    found = forward(model, weights, inputs)
-
-    def measure(values: Floats) -> Range:
-        if percentile == 100:
-            low, high = values.min(), values.max()
-        else:
-            low, high = np.percentile(values, [100 - percentile, percentile])
-        return Range(min(float(low), 0.0), max(float(high), 0.0))
-
-    ranges = {name: measure(values) for name, values in found.items()}
-    heads = {
-        name: [measure(values[:, head]) for head in range(model.heads)]
-        for name, values in found.items()
-        if name.endswith(".probabilities")
-    }
-    return ranges, heads
+    percentile: float = 100.0
+    """Share of a tensor's values in calibration that its range covers (percent)."""
+    per_channel: bool = True
+    """Whether weights have a scale for each output channel, and not one for each tensor."""
 
 
 def quantize_model(
     model: ModelDescription,
     weights: Weights,
-    inputs: NDArray[np.floating],
+    inputs: Samples,
     config: Config,
-    percentile: float = 100.0,
+    options: Quantization | None = None,
+    progress: Progress | None = None,
 ) -> QuantizedModel:
     """Return a model in the integers of a configuration.
 
-    Raises :class:`ValueError` as :func:`calibrate`, and where a number of the model cannot be
-    represented.
+    Raises :class:`ValueError` as :func:`generators.calibrate.calibrate`, and where a number of the
+    model cannot be represented.
     """
-    return _Quantizer(model, weights, inputs, config, percentile).run()
+    options = options or Quantization()
+    ranges = calibrate(model, weights, inputs, options.percentile, progress)
+    return quantize_calibrated(model, weights, ranges, config, options)
 
 
-def _rescale(bias: ArrayLike, factors: ArrayLike) -> Rescale:
-    """Return the parameters of integer biases and real factors, [n] each."""
-    pairs = [quantize_multiplier(float(factor)) for factor in np.atleast_1d(factors)]
-    multiplier, shift = np.array(pairs, np.int64).T
-    return Rescale(np.atleast_1d(np.asarray(bias, np.int64)), multiplier, shift)
+def quantize_calibrated(
+    model: ModelDescription,
+    weights: Weights,
+    ranges: Ranges,
+    config: Config,
+    options: Quantization | None = None,
+) -> QuantizedModel:
+    """Return a model in integers by ranges that are known.
+
+    Raises :class:`ValueError` where a number of the model cannot be represented.
+    """
+    return _Quantizer(model, weights, ranges, config, options or Quantization()).run()
 
 
 class _Quantizer:
@@ -123,17 +95,14 @@ class _Quantizer:
         self,
         model: ModelDescription,
         weights: Weights,
-        inputs: NDArray[np.floating],
+        ranges: Ranges,
         config: Config,
-        percentile: float,
+        options: Quantization,
     ):
-        self.model, self.weights, self.config = model, weights, config
-        self.ranges, self.head_ranges = calibrate(model, weights, inputs, percentile)
-        stream = [
-            self.ranges[name].size
-            for name in self.ranges
-            if name == "embedding" or name.endswith(("_sum", "_norm", ".stream"))
-        ]
+        self.model, self.weights, self.config, self.options = model, weights, config, options
+        self.ranges, self.head_ranges = ranges.tensors, ranges.heads
+        ends = ("_sum", "_norm", ".stream") + (() if model.embedding_norm else ("embedding",))
+        stream = [self.ranges[name].size for name in self.ranges if name.endswith(ends)]
         self.stream_scale = WIDE_HEADROOM * max(stream) / INT16_MAX
         hidden = self._layer_ranges("hidden")
         self.hidden_zero = self._common_zero(hidden)
@@ -182,10 +151,29 @@ class _Quantizer:
 
     def _input(self) -> Tensor:
         model, found = self.model, self.ranges["input"]
+        if model.embedding != "linear":
+            return replace(self._embedding(), name="input")
         zero = self._common_zero([found])
         scale = self._scale(found, zero)
         width = self.config.operand_width
         return Tensor("input", "input", model.tokens, model.features, scale, zero, width)
+
+    def _embedding(self) -> Tensor:
+        """Return the stream before the first block, or what its norm takes."""
+        model = self.model
+        if not model.embedding_norm:
+            return self._stream("embedding")
+        found = self._wide("embedding", model.sequence, model.dim)
+        if model.embedding == "tokens":
+            return replace(found, scale=self._largest_row() / INT16_MAX)
+        return found
+
+    def _largest_row(self) -> float:
+        """Return the largest magnitude that a sum of rows of the trained tables may have."""
+        names = ("words", "types", "positions", "class_token")
+        tables = [np.atleast_2d(self.weights[name]) for name in names if name in self.weights]
+        bound: float = np.sum([np.abs(table).max(axis=0) for table in tables], axis=0).max()
+        return bound or 1.0
 
     def _narrow(self, name: str, columns: int, buffer: str = "", rows: int = 0) -> Tensor:
         """Return an INT8 tensor, symmetric."""
@@ -221,13 +209,15 @@ class _Quantizer:
         matrix = gain * self.weights[f"{name}.weight"]  # [n, k]
         bias = gain * self.weights.get(f"{name}.bias", np.zeros(len(matrix)))  # [n]
         largest = np.abs(matrix).max(axis=1)  # [n]
+        if not self.options.per_channel:
+            largest[:] = largest.max()
         # A channel of zeros takes the output's own step, so that its bias stays exact.
         steps = np.where(largest > 0, largest / self.config.operand_max, scale / source.scale)
         steps = np.maximum(steps, np.abs(bias) / (source.scale * _LARGEST_BIAS))
         low, high = self.config.operand_min, self.config.operand_max
         weight = np.clip(np.rint(matrix / steps[:, None]), low, high).astype(np.int64).T
         biases = np.rint(bias / (source.scale * steps)).astype(np.int64)
-        rescale = _rescale(biases, source.scale * steps / scale)
+        rescale = rescale_of(biases, source.scale * steps / scale)
         reach = max(source.zero - low, high - source.zero)
         bound = np.abs(weight).sum(axis=0) * reach + np.abs(biases)
         if np.any(bound << np.maximum(rescale.shift, 0) >= 1 << 31):
@@ -248,26 +238,26 @@ class _Quantizer:
         return Norm(source, target, rescale, self.model.norm == "rmsnorm", eps)
 
     def _convert(self, source: Tensor, target: Tensor) -> Convert:
-        return Convert(source, target, _rescale(0, source.scale / target.scale))
+        return Convert(source, target, rescale_of(0, source.scale / target.scale))
 
     def _before(self) -> tuple[list[Op], Ints | None]:
         model = self.model
+        ops: list[Op] = []
         start = None
-        if model.class_token or model.positions == "learned":
-            values = np.zeros((model.sequence, model.dim))
-            if model.class_token:
-                values[0] = self.weights["class_token"]
-            if model.positions == "learned":
-                values += self.weights["positions"]
-            start = quantize(values, self._stream("start"))
-        embed = self._linear(
-            "embed",
-            self._input(),
-            self._stream("embedding"),
-            row=int(model.class_token),
-            residual=start is not None,
-        )
-        return [embed], start
+        embedding = self._embedding()
+        if model.embedding == "linear":
+            if model.class_token or model.positions == "learned":
+                values = np.zeros((model.sequence, model.dim))
+                if model.class_token:
+                    values[0] = self.weights["class_token"]
+                if model.positions == "learned":
+                    values += self.weights["positions"]
+                start = quantize(values, embedding)
+            row, residual = int(model.class_token), start is not None
+            ops.append(self._linear("embed", self._input(), embedding, row=row, residual=residual))
+        if model.embedding_norm:
+            ops.append(self._norm("embedding_norm", embedding, self._stream("embedding_norm")))
+        return ops, start
 
     def _block(self, prefix: str) -> list[Op]:
         """Return the operations of a layer, from the stream to the stream."""
@@ -330,13 +320,14 @@ class _Quantizer:
                 value=value,
                 target=target,
                 head_dim=model.head_dim,
-                scores=_rescale(0, query.scale * key.scale * octaves),
+                scores=rescale_of(0, query.scale * key.scale * octaves),
                 probability_zero=self.probability_zero,
                 heads=tuple(
                     head(prefix, index, value.scale, target.scale, 1.0 if model.output else gain)
                     for index in range(model.heads)
                 ),
                 residual=residual and not model.output,
+                variable=model.variable,
             )
         )
         if model.output:
@@ -356,8 +347,8 @@ class _Quantizer:
             # One step more than fits: p = 1 saturates, and every other p is exact to half a step.
             scale = 2.0**-self.config.operand_width
         return Head(
-            _rescale(0, 2.0**-PROBABILITY_FRACTION / scale),
-            _rescale(0, gain * scale * value_scale / target_scale),
+            rescale_of(0, 2.0**-PROBABILITY_FRACTION / scale),
+            rescale_of(0, gain * scale * value_scale / target_scale),
             None,
         )
 
@@ -381,8 +372,8 @@ class _Quantizer:
                 f"beta is {beta:g} and gamma is {gamma:g}"
             )
         return Head(
-            _rescale(round(-mean / beta * units), beta / (units * scale)),
-            _rescale(0, gain * scale * value_scale / target_scale),
+            rescale_of(round(-mean / beta * units), beta / (units * scale)),
+            rescale_of(0, gain * scale * value_scale / target_scale),
             round(alpha / beta * units),
         )
 
@@ -428,9 +419,9 @@ class _Quantizer:
                 pooled = self._narrow("pooled", model.dim, rows=1)
             else:
                 pooled = self._wide("pooled", 1, model.dim)
-            factor = x.scale / (model.sequence * pooled.scale)
-            ops.append(Pool(x, pooled, _rescale(0, factor)))
+            ops.append(Pool(x, pooled, x.scale / pooled.scale, model.variable))
             x = pooled
         if model.classes:
-            ops.append(self._linear("head", x, self._wide("output", x.rows, model.classes)))
+            output = self._wide("raw_output", x.rows, model.classes)
+            ops.append(self._linear("head", x, replace(output, name="output", buffer="output")))
         return ops

@@ -68,7 +68,7 @@ def run_model(
     spent: Counter[str] = Counter()
     for index, values in enumerate(inputs):
         begin = time.perf_counter()
-        machine.write_memory(compiled.input_addr, compiled.input_bytes(values))
+        compiled.request(values).give(machine)
         report = machine.start()
         data = machine.read_memory(compiled.output_addr, compiled.output_count)
         seconds += time.perf_counter() - begin

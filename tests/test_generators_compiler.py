@@ -12,6 +12,7 @@ from arch.isa import Opcode, unpack
 from generators import digits
 from generators.compiler import Options, compile_model
 from generators.description import CHOICES, ModelDescription
+from generators.embedding import lookup
 from generators.float_model import forward
 from generators.golden import GoldenModel
 from generators.graph import Attention, Convert, Linear, Norm, Pool
@@ -45,12 +46,16 @@ def random_model(rng) -> ModelDescription:
         width = heads * head_dim
         fields = {name: str(rng.choice(choices)) for name, choices in CHOICES.items()}
         flags = ("class_token", "final_norm", "bias", "skip", "parallel", "shaped")
+        flags = (*flags, "embedding_norm", "variable", "unit")
+        linear, words = (fields["embedding"] == name for name in ("linear", "tokens"))
         fields |= {name: bool(rng.integers(2)) for name in (*flags, "values", "output")}
         try:
             return ModelDescription(
                 name="random",
                 tokens=int(rng.integers(1, 20)),
-                features=int(rng.integers(1, 9)),
+                features=int(rng.integers(1, 9)) * linear,
+                vocabulary=int(rng.integers(1, 30)) * words,
+                types=int(rng.integers(0, 3)) * words,
                 dim=width if rng.random() < 0.5 else int(rng.integers(1, 40)),
                 layers=int(rng.integers(1, 4)),
                 heads=heads,
@@ -64,13 +69,30 @@ def random_model(rng) -> ModelDescription:
             continue
 
 
+def random_inputs(rng, model: ModelDescription, count: int = 4) -> list[np.ndarray]:
+    """Return inputs, of any lengths where the model takes them."""
+    least = 1 if model.variable else model.tokens
+    rows = [int(rng.integers(least, model.tokens + 1)) for _ in range(count)]
+    if model.embedding == "tokens":
+        return [rng.integers(0, model.vocabulary, n) for n in rows]
+    return [rng.normal(0, 1, (n, model.features)) for n in rows]
+
+
+def given(model: ModelDescription, weights, sample) -> np.ndarray:
+    """Return what the host gives the machine for an input."""
+    return sample if model.embedding == "linear" else lookup(model, weights, sample[None])[0]
+
+
 def evaluate(model, config: Config, values) -> dict[str, np.ndarray]:
     """Return every tensor of a quantized model by name, whole operations at a time."""
     low, high = config.operand_min, config.operand_max
-    held = {"input": model.quantize_input(values).astype(np.int64)}
+    length = len(values) + model.description.sequence - model.input.rows
+    given = np.zeros((model.input.rows, model.input.columns))
+    given[: len(values)] = values
+    held = {model.input.buffer: model.quantize_input(given).astype(np.int64)}
     found = {}
     if model.start is not None:
-        held[model.stream.buffer] = model.start
+        held[model.before[0].target.buffer] = model.start
 
     def rescaled(x, r, target, zero, floor=None):
         bounds = (-32768, 32767) if target.wide else (low, high)
@@ -106,8 +128,8 @@ def evaluate(model, config: Config, values) -> dict[str, np.ndarray]:
             x = held[op.source.buffer][: op.source.rows]
             keep(target, rescaled(x, op.rescale, target, target.zero))
         elif isinstance(op, Pool):
-            total = held[op.source.buffer].sum(axis=0, keepdims=True)
-            keep(target, rescaled(total, op.rescale, target, target.zero))
+            total = held[op.source.buffer][:length].sum(axis=0, keepdims=True)
+            keep(target, rescaled(total, op.rescale(length), target, target.zero))
         elif isinstance(op, Attention):
             prefix = op.query.name.rpartition(".")[0]
             group = len(op.heads) * op.head_dim // op.key.columns
@@ -117,7 +139,7 @@ def evaluate(model, config: Config, values) -> dict[str, np.ndarray]:
                 shared = slice(index // group * op.head_dim, (index // group + 1) * op.head_dim)
                 query, key = held[op.query.buffer][:, own], held[op.key.buffer][:, shared]
                 wide = rescaled(query @ key.T, op.scores, model.stream, 0)
-                p = softmax(wide)
+                p = softmax(wide, np.broadcast_to(np.arange(len(wide)) < length, wide.shape))
                 if head.diagonal is not None:
                     p = p + head.diagonal * np.eye(len(p), dtype=np.int64)
                 matrix = rescaled(p, head.probabilities, op.key, op.probability_zero)
@@ -137,7 +159,8 @@ def run_case(model, weights, inputs, config, options=None, count=1):
     assert len(compiled.words) <= config.program_depth
     assert check(compiled.words, config) > 0
     golden = GoldenModel(compiled)
-    for values in inputs[:count]:
+    for sample in inputs[:count]:
+        values = given(model, weights, sample)
         tensors = golden.tensors(values)
         expected = evaluate(compiled.quantized, config, values)
         extra = {name for name in tensors if name.endswith("_transposed")}
@@ -155,7 +178,7 @@ def run_case(model, weights, inputs, config, options=None, count=1):
 
 def random_case(seed: int, model: ModelDescription, config: Config, options=None):
     rng = np.random.default_rng(seed)
-    inputs = rng.normal(0, 1, (4, model.tokens, model.features))
+    inputs = random_inputs(rng, model)
     return run_case(model, random_weights(rng, model), inputs, config, options)
 
 
@@ -268,6 +291,69 @@ def test_random_configurations_run_or_are_refused(seed) -> None:
     found = refusal_or_case(seed, MODEL, config)
     if isinstance(found, str):
         assert found.startswith(("Model toy needs", "The loops of model toy"))
+
+
+TEXT = MODEL.replace(
+    embedding="tokens",
+    features=0,
+    vocabulary=20,
+    types=2,
+    tokens=9,
+    embedding_norm=True,
+    placement="post",
+    final_norm=False,
+    variable=True,
+    unit=True,
+)
+
+
+@pytest.mark.parametrize("program_depth", [1 << 16, 600])
+@pytest.mark.parametrize("changes", [{}, {"embedding": "none", "vocabulary": 0, "types": 0}])
+def test_one_program_for_every_length(changes, program_depth) -> None:
+    model = TEXT.replace(**changes)
+    rng = np.random.default_rng(1)
+    weights, full = random_weights(rng, model), random_inputs(rng, model, 40)
+    inputs = list({len(sample): sample for sample in full}.values())
+    assert {len(sample) for sample in inputs} >= {1, 9}
+    compiled = run_case(
+        model, weights, inputs, SMALL.replace(program_depth=program_depth), count=len(inputs)
+    )
+    assert (compiled.loops > 0) == (program_depth == 600)
+    golden = GoldenModel(compiled)
+    for sample in inputs:
+        values = given(model, weights, sample)
+        expected = forward(model, weights, sample[None])["output"][0]
+        np.testing.assert_allclose(np.linalg.norm(expected), 1)
+        assert expected[0] @ golden.run(values)[0][0] > 0.98
+
+
+def test_rows_behind_the_length_change_nothing() -> None:
+    rng = np.random.default_rng(2)
+    weights, inputs = random_weights(rng, TEXT), random_inputs(rng, TEXT)
+    compiled = compile_model(TEXT, weights, inputs, SMALL)
+    golden = GoldenModel(compiled)
+    rows = given(TEXT, weights, inputs[0][:3])
+    expected = golden.run(rows)[0]
+    request = compiled.request(rows)
+    addr, data = request.writes[0]
+    noise = rng.integers(-9999, 9999, (9, 12)).astype("<i2")
+    noise[:3] = np.frombuffer(data, "<i2").reshape(9, 12)[:3]
+    request.give(golden.machine)
+    golden.machine.write_memory(addr, noise.tobytes())
+    golden.machine.start()
+    data = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
+    np.testing.assert_array_equal(compiled.read_output(data), expected)
+
+
+def test_inputs_of_a_compiled_model_have_its_shape() -> None:
+    rng = np.random.default_rng(2)
+    for model, text in ((TEXT, "[at most 9, 12]"), (MODEL, "[5, 3]")):
+        inputs = random_inputs(rng, model)
+        compiled = compile_model(model, random_weights(rng, model), inputs, SMALL)
+        for shape in ((0, 12), (10, 12), (5, 4), (5,)):
+            message = f"An input of model toy must have the shape {text}, not {list(shape)}"
+            with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+                compiled.request(np.zeros(shape))
 
 
 def test_zero_tiles_are_skipped() -> None:

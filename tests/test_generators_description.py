@@ -81,6 +81,36 @@ def test_types_that_cannot_work(changes, message) -> None:
     refused(TypeError, message, ModelDescription, **{**FIELDS, **changes})
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": 0}, "Model field features must be positive, not 0"),
+        ({"embedding": "none"}, "Model field features must be dim where embedding is none, but "
+                                "features is 3 and dim is 12"),
+        ({"embedding": "tokens", "features": 0},
+         "Model field vocabulary must be positive where embedding is tokens, not 0"),
+        ({"vocabulary": 4}, "Model field vocabulary must be 0 where embedding is linear, not 4"),
+        ({"types": 2}, "Model field types must be 0 where embedding is linear, not 2"),
+        ({"variable": True, "shaped": True},
+         "Model field variable cannot be true where shaped is true"),
+        ({"norm": "none", "final_norm": False, "embedding_norm": True},
+         "Model field embedding_norm cannot be true where norm is none"),
+    ],
+)  # fmt: skip
+def test_inputs_that_cannot_work(changes, message) -> None:
+    refused(ValueError, message, ModelDescription, **{**FIELDS, **changes})
+
+
+def test_a_model_of_tokens_has_tables_and_no_linear_embedding() -> None:
+    changes = {"embedding": "tokens", "features": 0, "vocabulary": 9, "types": 2}
+    model = MODEL.replace(**changes, embedding_norm=True)
+    shapes = model.shapes()
+    assert model.features == 12
+    assert (shapes["words"], shapes["types"], shapes["positions"]) == ((9, 12), (2, 12), (5, 12))
+    assert shapes["embedding_norm.bias"] == (12,)
+    assert "embed.weight" not in shapes
+
+
 def test_toml_round_trip(tmp_path) -> None:
     path = tmp_path / "model.toml"
     path.write_text(MODEL.to_toml())

@@ -1,9 +1,12 @@
 """The float reference against PyTorch's own Transformer layers."""
 
+import re
+
 import numpy as np
 import pytest
 
 from generators.description import ModelDescription
+from generators.embedding import lookup
 from generators.float_model import forward
 
 MODEL = ModelDescription(
@@ -97,6 +100,50 @@ def test_class_token_stands_first() -> None:
     expected = weights["class_token"] + weights["positions"][0]
     np.testing.assert_allclose(found["embedding"][1, 0], expected)
     assert found["output"].shape == (2, 1, 12)
+
+
+TEXT = MODEL.replace(
+    embedding="tokens", features=0, vocabulary=11, types=2, embedding_norm=True, variable=True
+)
+
+
+def test_rows_of_a_text_are_sums_of_three_tables() -> None:
+    weights = random_weights(TEXT)
+    tokens, types = np.array([[3, 0, 10]]), np.array([[0, 1, 1]])
+    rows = lookup(TEXT, weights, tokens, types)
+    expected = weights["words"][10] + weights["types"][1] + weights["positions"][2]
+    np.testing.assert_allclose(rows[0, 2], expected)
+    rows = lookup(TEXT, weights, tokens)
+    np.testing.assert_allclose(rows[0, 2], expected + weights["types"][0] - weights["types"][1])
+    found = forward(TEXT, weights, tokens)
+    np.testing.assert_allclose(found["input"], rows)
+    assert found["output"].shape == (1, 3, 12)
+
+
+def test_inputs_that_a_text_model_cannot_take() -> None:
+    weights = random_weights(TEXT)
+    for inputs, message in (
+        (np.array([[11]]), "Model toy has no token 11; the last is 10"),
+        (np.array([[-1]]), "Model toy has no token -1; the last is 10"),
+        (np.array([[1.0]]), "Model toy takes token numbers, not float64"),
+        (
+            np.zeros((1, 8), int),
+            "Inputs of model toy must have the shape [count, at most 7], not [1, 8]",
+        ),
+    ):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            lookup(TEXT, weights, inputs)
+    with pytest.raises(ValueError, match=r"^Model toy has no token type 2; the last is 1$"):
+        lookup(TEXT, weights, np.array([[1]]), np.array([[2]]))
+
+
+def test_outputs_of_length_one() -> None:
+    model = TEXT.replace(unit=True)
+    weights, inputs = random_weights(model), np.array([[3, 0, 10]])
+    found = forward(model, weights, inputs)["output"]
+    raw = forward(TEXT, weights, inputs)["output"]
+    np.testing.assert_allclose(np.linalg.norm(found, axis=-1), 1)
+    np.testing.assert_allclose(found * np.linalg.norm(raw, axis=-1, keepdims=True), raw)
 
 
 def test_inputs_of_another_shape() -> None:

@@ -7,10 +7,11 @@ import pytest
 
 from arch.config import PRESETS
 from arch.functions import gelu_erf
+from generators.calibrate import calibrate
 from generators.description import ModelDescription
 from generators.float_model import forward
 from generators.graph import Attention, Linear, Norm, Rescale, quantize
-from generators.quantize import calibrate, quantize_model
+from generators.quantize import Quantization, quantize_model
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(
@@ -143,9 +144,50 @@ def test_channels_of_zeros_keep_their_bias() -> None:
 def test_percentile_leaves_out_outliers() -> None:
     weights, inputs = toy()
     inputs[0, 0, 0] = 1000.0
-    ranges = [calibrate(MODEL, weights, inputs, share)[0]["input"].high for share in (100, 99)]
+    ranges = [calibrate(MODEL, weights, inputs, share).tensors["input"].high for share in (100, 99)]
     assert ranges[0] == 1000
     assert ranges[1] < 200
+
+
+@pytest.mark.parametrize("percentile", [99.9, 97.3, 60.0, 100.0])
+def test_percentiles_are_those_of_all_inputs_together(percentile) -> None:
+    model = MODEL.replace(variable=True, class_token=True)
+    weights, _ = toy(model)
+    rng = np.random.default_rng(5)
+    inputs = [rng.normal(0, 1, (n, 3)) for n in (5, 5, 2, 1, 5, 3, 3)]
+    told = []
+    ranges = calibrate(
+        model, weights, inputs, percentile, lambda done, total: told.append((done, total))
+    )
+    found = [forward(model, weights, values[None]) for values in inputs]
+    for name, got in ranges.tensors.items():
+        values = np.concatenate([one[name].ravel() for one in found])
+        low, high = np.percentile(values, [100 - percentile, percentile])
+        expected = [min(low, 0), max(high, 0)]
+        np.testing.assert_allclose([got.low, got.high], expected, atol=1e-12, err_msg=name)
+    for head, got in enumerate(ranges.heads["layers.1.probabilities"]):
+        values = np.concatenate([one["layers.1.probabilities"][:, head].ravel() for one in found])
+        np.testing.assert_allclose(got.high, np.percentile(values, percentile))
+    assert told == [(2, 7), (3, 7), (4, 7), (5, 7), (7, 7)]
+
+
+def test_weights_of_one_scale() -> None:
+    weights, inputs = toy()
+    quantized = quantize_model(MODEL, weights, inputs, SMALL, Quantization(per_channel=False))
+    op = linears(quantized)["layers.1.query"]
+    step = np.abs(weights["layers.1.query.weight"]).max() / 127
+    assert np.abs(op.weight.T * step - weights["layers.1.query.weight"]).max() <= step / 2 + 1e-9
+    assert len(set(op.rescale.multiplier)) == 1
+
+
+def test_rows_of_a_text_cannot_saturate() -> None:
+    model = MODEL.replace(
+        embedding="tokens", features=0, vocabulary=9, types=2, embedding_norm=True
+    )
+    weights, _ = toy(model)
+    quantized = quantize_model(model, weights, [np.zeros(5, int)], SMALL)
+    tables = [np.abs(weights[name]).max(axis=0) for name in ("words", "types", "positions")]
+    np.testing.assert_allclose(quantized.input.scale * 32767, sum(tables).max())
 
 
 def test_quantize_saturates() -> None:
