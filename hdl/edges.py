@@ -1,10 +1,10 @@
 """The edges of the systolic array, where vectors turn into diagonals and back."""
 
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.pipeline import delay
+from hdl.pipeline import delay, stairs
 
 
 class ActivationEdge(wiring.Component):
@@ -34,19 +34,16 @@ class ActivationEdge(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         slot = self.slot
-        zero = Signal(self.rows)
-        for row in range(self.rows):
+        for row, a in enumerate(stairs(m, list(self.a))):
             slot = delay(m, slot, 1)
-            m.d.comb += [
-                self.o_a[row].eq(delay(m, self.a[row], row + 1)),
-                self.o_slot[row].eq(slot),
-            ]
-            if self.gating:
-                live = self.valid & (self.a[row] != 0)
-                m.d.comb += self.o_live[row].eq(delay(m, live, row + 1, reset=True))
-                m.d.sync += zero[row].eq(self.valid & (self.a[row] == 0))
+            m.d.comb += [self.o_a[row].eq(a), self.o_slot[row].eq(slot)]
         if self.gating:
-            m.d.sync += self.zeros.eq(sum(zero))
+            nonzero = Signal(self.rows)
+            zero = Signal(self.rows)
+            m.d.comb += nonzero.eq(Cat(a != 0 for a in self.a))
+            live = stairs(m, [self.valid & bit for bit in nonzero], reset=True)
+            m.d.comb += self.o_live.eq(Cat(live))
+            m.d.sync += [zero.eq(Mux(self.valid, ~nonzero, 0)), self.zeros.eq(sum(zero))]
         return m
 
 
@@ -96,17 +93,15 @@ class WeightEdge(wiring.Component):
         m = Module()
         column = self.column if self.transpose else 0
         m.d.sync += self.o_slot.eq(self.slot)
-        for row in range(self.rows):
-            m.d.sync += self.o_row[row].eq(self.en & ~column & (self.index == row))
+        here = Cat(self.en & (self.index == index) for index in range(self.lines))
+        m.d.sync += self.o_row.eq(Mux(column, 0, here))
         if self.transpose:
-            for col in range(self.cols):
-                m.d.sync += self.o_column[col].eq(self.en & column & (self.index == col))
-        # Row writes and column writes take the same data from the same staircase.
-        for index in range(self.elements):
-            m.d.comb += self.o_data[index].eq(delay(m, self.data[index], index + 1))
-            if self.gating:
-                live = delay(m, self.data[index] != 0, index + 1)
-                m.d.comb += self.o_live[index].eq(live)
+            m.d.sync += self.o_column.eq(Mux(column, here, 0))
+        # Row writes and column writes take the same data from the same stairs.
+        for out, element in zip(self.o_data, stairs(m, list(self.data)), strict=True):
+            m.d.comb += out.eq(element)
+        if self.gating:
+            m.d.comb += self.o_live.eq(Cat(stairs(m, [element != 0 for element in self.data])))
         return m
 
 
@@ -127,6 +122,9 @@ class SumEdge(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         m.d.comb += self.o_valid.eq(delay(m, self.valid, self.latency, reset=True))
-        for col in range(self.cols):
-            m.d.comb += self.o[col].eq(delay(m, self.i[col], self.cols - 1 - col))
+        last = self.cols - 1
+        m.d.comb += self.o[last].eq(self.i[last])
+        waiting = stairs(m, [self.i[last - cycles] for cycles in range(1, self.cols)])
+        for cycles, value in enumerate(waiting, start=1):
+            m.d.comb += self.o[last - cycles].eq(value)
         return m

@@ -1,6 +1,8 @@
 """Registers that carry a value along a pipeline."""
 
-from amaranth.hdl import Module, Signal, Value, ValueLike
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Module, Signal, Value, ValueLike
 
 
 def delay(
@@ -19,3 +21,24 @@ def delay(
             m.d.sync += register.eq(value)
         value = register
     return value
+
+
+def stairs(m: Module, values: Sequence[ValueLike], *, reset: bool = False) -> list[Value]:
+    """Return value i of a sequence as it was i + 1 cycles ago.
+
+    One register a step holds all values that are still on their way. ``reset`` as in
+    :func:`delay`.
+    """
+    rest = [Value.cast(value) for value in values]
+    found = []
+    for step in range(len(rest)):
+        held = Signal(sum(len(value) for value in rest), name=f"step_{step}", reset_less=not reset)
+        m.d.sync += held.eq(Cat(rest))
+        parts, low = [], 0
+        for value in rest:
+            part = held[low : low + len(value)]
+            parts.append(part.as_signed() if value.shape().signed else part)
+            low += len(value)
+        found.append(parts[0])
+        rest = parts[1:]
+    return found

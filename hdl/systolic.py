@@ -7,8 +7,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.column import ElementColumn
 from hdl.edges import ActivationEdge, SumEdge, WeightEdge
-from hdl.element import ProcessingElement
 from hdl.flow import Flow
 
 
@@ -85,48 +85,32 @@ class SystolicArray(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         config = self.config
-        grid = []
-        for row in range(config.rows):
-            line = [self._element(row) for _ in range(config.cols)]
-            for col, element in enumerate(line):
-                m.submodules[f"element_{row}_{col}"] = element
-            grid.append(line)
-        for line in grid:
-            for left, right in itertools.pairwise(line):
-                m.d.comb += [
-                    right.a_i.eq(left.a_o),
-                    right.slot_i.eq(left.slot_o),
-                    right.row_strobe_i.eq(left.row_strobe_o),
-                    right.row_slot_i.eq(left.row_slot_o),
-                ]
-                if config.operand_gating:
-                    m.d.comb += right.live_i.eq(left.live_o)
-        for above, below in itertools.pairwise(grid):
-            for upper, lower in zip(above, below, strict=True):
-                m.d.comb += lower.sum_i.eq(upper.sum_o)
-                if config.b_transpose:
-                    m.d.comb += [
-                        lower.column_strobe_i.eq(upper.column_strobe_o),
-                        lower.column_slot_i.eq(upper.column_slot_o),
-                    ]
-        self._activations(m, grid)
-        self._weights(m, grid)
-        self._sums(m, grid)
+        columns = []
+        for col in range(config.cols):
+            column = ElementColumn(
+                sum_widths=[self.sum_width(row + 1) for row in range(config.rows)],
+                weight_depth=config.weight_depth,
+                width=config.element_width,
+                gating=config.operand_gating,
+                transpose=config.b_transpose,
+            )
+            m.submodules[f"column_{col}"] = column
+            columns.append(column)
+        for left, right in itertools.pairwise(columns):
+            m.d.comb += [
+                right.a_i.eq(left.a_o),
+                right.slot_i.eq(left.slot_o),
+                right.row_strobe_i.eq(left.row_strobe_o),
+                right.row_slot_i.eq(left.row_slot_o),
+            ]
+            if config.operand_gating:
+                m.d.comb += right.live_i.eq(left.live_o)
+        self._activations(m, columns[0])
+        self._weights(m, columns)
+        self._sums(m, columns)
         return m
 
-    def _element(self, row):
-        """Return an element of a row."""
-        config = self.config
-        return ProcessingElement(
-            weight_depth=config.weight_depth,
-            width=config.element_width,
-            sum_i_width=self.sum_width(row) if row else 0,
-            sum_o_width=self.sum_width(row + 1),
-            gating=config.operand_gating,
-            transpose=config.b_transpose,
-        )
-
-    def _activations(self, m, grid):
+    def _activations(self, m, first):
         """Place the left edge."""
         config = self.config
         m.submodules.activation_edge = edge = ActivationEdge(
@@ -139,15 +123,13 @@ class SystolicArray(wiring.Component):
             edge.valid.eq(self.i.valid),
             edge.a.eq(self.i.payload.a),
             edge.slot.eq(self.i.payload.slot),
+            first.a_i.eq(edge.o_a),
+            first.slot_i.eq(edge.o_slot),
         ]
-        for row, line in enumerate(grid):
-            m.d.comb += [line[0].a_i.eq(edge.o_a[row]), line[0].slot_i.eq(edge.o_slot[row])]
-            if config.operand_gating:
-                m.d.comb += line[0].live_i.eq(edge.o_live[row])
         if config.operand_gating:
-            m.d.comb += self.zeros.eq(edge.zeros)
+            m.d.comb += [first.live_i.eq(edge.o_live), self.zeros.eq(edge.zeros)]
 
-    def _weights(self, m, grid):
+    def _weights(self, m, columns):
         """Place the edge that weights come in by."""
         config = self.config
         m.submodules.weight_edge = edge = WeightEdge(
@@ -163,30 +145,26 @@ class SystolicArray(wiring.Component):
             edge.slot.eq(self.i_weights.payload.slot),
             edge.index.eq(self.i_weights.payload.index),
             edge.data.eq(self.i_weights.payload.data),
+            columns[0].row_strobe_i.eq(edge.o_row),
         ]
+        for slot in columns[0].row_slot_i:
+            m.d.comb += slot.eq(edge.o_slot)
         if config.b_transpose:
             m.d.comb += edge.column.eq(self.i_weights.payload.column)
-        for row, line in enumerate(grid):
-            m.d.comb += [
-                line[0].row_strobe_i.eq(edge.o_row[row]),
-                line[0].row_slot_i.eq(edge.o_slot),
-            ]
-            for col, element in enumerate(line):
-                m.d.comb += element.column_data.eq(edge.o_data[col])
-                if config.operand_gating:
-                    m.d.comb += element.column_live.eq(edge.o_live[col])
-                if config.b_transpose:
-                    m.d.comb += element.row_data.eq(edge.o_data[row])
-                if config.b_transpose and config.operand_gating:
-                    m.d.comb += element.row_live.eq(edge.o_live[row])
-        if config.b_transpose:
-            for col, element in enumerate(grid[0]):
+        for col, column in enumerate(columns):
+            m.d.comb += column.column_data.eq(edge.o_data[col])
+            if config.operand_gating:
+                m.d.comb += column.column_live.eq(edge.o_live[col])
+            if config.b_transpose:
                 m.d.comb += [
-                    element.column_strobe_i.eq(edge.o_column[col]),
-                    element.column_slot_i.eq(edge.o_slot),
+                    column.column_strobe_i.eq(edge.o_column[col]),
+                    column.column_slot_i.eq(edge.o_slot),
+                    *(data.eq(edge.o_data[row]) for row, data in enumerate(column.row_data)),
                 ]
+            if config.b_transpose and config.operand_gating:
+                m.d.comb += column.row_live.eq(edge.o_live[: config.rows])
 
-    def _sums(self, m, grid):
+    def _sums(self, m, columns):
         """Place the lower edge."""
         config = self.config
         m.submodules.sum_edge = edge = SumEdge(
@@ -196,5 +174,5 @@ class SystolicArray(wiring.Component):
             edge.valid.eq(self.i.valid),
             self.o.valid.eq(edge.o_valid),
         ]
-        for col, element in enumerate(grid[-1]):
-            m.d.comb += [edge.i[col].eq(element.sum_o), self.o.payload[col].eq(edge.o[col])]
+        for col, column in enumerate(columns):
+            m.d.comb += [edge.i[col].eq(column.sum_o), self.o.payload[col].eq(edge.o[col])]
