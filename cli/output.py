@@ -39,10 +39,14 @@ def progress(title: str) -> Iterator[Update]:
 
 
 def report(title: str, rows: Sequence[Mapping[str, Any]], as_json: bool, result: Any) -> None:
-    """Print a result as one JSON object, or its rows as a table, one line a row."""
+    """Print a result as one JSON object, or its rows as a table.
+
+    A row is a line, or, where lines would be longer than the screen is wide, a column.
+    """
     if as_json:
         click.echo(json.dumps(result))
         return
+    console = Console()
     if len(rows) == 1:
         table = Table("figure", "value", title=title)
         for name, value in rows[0].items():
@@ -52,7 +56,13 @@ def report(title: str, rows: Sequence[Mapping[str, Any]], as_json: bool, result:
         table = Table(*rows[0], title=title)
         for row in rows:
             table.add_row(*(text(value) for value in row.values()))
-    Console().print(table)
+        unbounded = console.options.update(width=1 << 16)
+        if console.measure(table, options=unbounded).maximum > console.width:
+            names, *lines = zip(*(row.items() for row in rows), strict=True)
+            table = Table(names[0][0], *(text(value) for _, value in names), title=title)
+            for line in lines:
+                table.add_row(line[0][0], *(text(value) for _, value in line))
+    console.print(table)
 
 
 def cycles_table(result: Mapping[str, Any], as_json: bool) -> None:

@@ -1,0 +1,18 @@
+"""Tables that fit the screen."""
+
+import pytest
+
+from cli.output import report
+
+ROWS = [{"model": name, "cycles_per_inference": 7947, "accuracy": 0.99} for name in ("one", "two")]
+
+
+@pytest.mark.parametrize("width", [80, 30])
+def test_table_is_turned_where_its_lines_are_too_long(monkeypatch, capsys, width) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    report("Results", ROWS, False, {})
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    for name in ROWS[0]:
+        assert sum(name in line for line in lines) == 1
+    assert sum("7,947" in line for line in lines) == (2 if width == 80 else 1)
