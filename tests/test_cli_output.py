@@ -7,7 +7,7 @@ from cli.output import report
 ROWS = [{"model": name, "cycles_per_inference": 7947, "accuracy": 0.99} for name in ("one", "two")]
 
 
-@pytest.mark.parametrize("width", [80, 30])
+@pytest.mark.parametrize("width", [80, 41])
 def test_table_is_turned_where_its_lines_are_too_long(monkeypatch, capsys, width) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     report("Results", ROWS, False, {})
