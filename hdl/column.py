@@ -30,7 +30,7 @@ class ElementColumn(wiring.Component):
         gating: bool,
         transpose: bool,
     ):
-        self.sum_widths = list(sum_widths)
+        self.sum_widths = tuple(sum_widths)
         self.weight_depth = weight_depth
         self.width = width
         self.gating = gating
