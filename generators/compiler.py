@@ -16,7 +16,9 @@ from generators.draft import LENGTH_REGISTER, Node, Repeat, Written, arrange, fl
 from generators.graph import Pool, QuantizedModel
 from generators.image import Bytes, Piece
 from generators.loops import least_words, lines, with_barriers, words
-from generators.lower import Limits, Lowered, lower, pool_bytes
+from generators.lower import Lowered, lower
+from generators.lower_rows import pool_bytes
+from generators.lowering import Limits
 from generators.quantize import Quantization, quantize_model
 from generators.weights import Weights
 
@@ -198,7 +200,14 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         barriers = loop_layers or loop_heads or loop_parts
         blob = config.bank_bytes
         while blob >= min(SMALLEST_BLOB, config.bank_bytes):
-            limits = Limits(blob, loop_heads, loop_parts, barriers, options.skip_zero_tiles)
+            limits = Limits(
+                blob_bytes=blob,
+                block_bytes=config.bank_bytes,
+                loop_heads=loop_heads,
+                loop_parts=loop_parts,
+                barriers=barriers,
+                skip_zero_tiles=options.skip_zero_tiles,
+            )
             lowered = lower(quantized, config, limits)
             found = _place(quantized, lowered, config, loop_layers)
             if isinstance(found, CompiledModel):

@@ -10,12 +10,14 @@ import pytest
 from arch.config import PRESETS, Config
 from arch.isa import Opcode, unpack
 from generators import digits
+from generators.blocks import blocks_of
 from generators.compiler import Options, compile_model
 from generators.description import CHOICES, ModelDescription
 from generators.embedding import lookup
 from generators.float_model import forward
 from generators.golden import GoldenModel
 from generators.graph import Attention, Convert, Linear, Norm, Pool
+from generators.quantize import quantize_model
 from generators.weights import load_model
 from sim.checker import check
 from sim.norm import normalize
@@ -182,6 +184,12 @@ def random_case(seed: int, model: ModelDescription, config: Config, options=None
     return run_case(model, random_weights(rng, model), inputs, config, options)
 
 
+def quantize_case(seed: int, model: ModelDescription, config: Config):
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(0, 1, (4, model.tokens, model.features))
+    return quantize_model(model, random_weights(rng, model), inputs, config)
+
+
 def refusal_or_case(seed: int, model: ModelDescription, config: Config):
     """Return the compiled model, or the sentence that refuses it."""
     try:
@@ -236,6 +244,43 @@ def test_random_models(seed) -> None:
     )
     options = Options(skip_zero_tiles=bool(rng.integers(2)))
     random_case(seed, random_model(rng), config, options)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "odd", "small"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_tensors_larger_than_a_bank(preset, norm) -> None:
+    model = MODEL.replace(
+        tokens=20, dim=32, heads=4, kv_heads=2, head_dim=8, ffn=96, placement=norm, layers=1
+    )
+    config = PRESETS[preset].replace(
+        scratchpad_banks=16,
+        scratchpad_bytes=1 << 13 if preset == "tiny" else 1 << 14,
+        program_depth=1 << 16,
+        b_transpose=norm == "pre",
+    )
+    random_case(0, model, config)
+    blocks = blocks_of(quantize_case(0, model, config), config.bank_bytes, config)
+    for name in ("stream", "hidden"):
+        tensor = blocks[name]
+        assert len(tensor.sizes()) > 1
+        assert max(tensor.sizes().values()) <= config.bank_bytes
+        assert sum(tensor.sizes().values()) == tensor.rows * tensor.columns * tensor.size
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_models_in_small_banks(seed) -> None:
+    rng = np.random.default_rng(seed)
+    model = random_model(rng).replace(layers=1)
+    config = PRESETS[str(rng.choice(["tiny", "odd", "small"]))].replace(
+        scratchpad_banks=16,
+        scratchpad_bytes=1 << int(rng.integers(12, 15)),
+        acc_depth=int(rng.integers(30, 200)),
+        param_depth=256,
+        b_transpose=bool(rng.integers(2)),
+        program_depth=1 << 16,
+    )
+    found = refusal_or_case(seed, model, config)
+    assert not isinstance(found, str) or "scratchpad bytes at once" in found
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -423,7 +468,7 @@ def test_too_small_memories_are_named() -> None:
     with pytest.raises(
         ValueError, match=r"^Model toy needs \d+ scratchpad bytes .* but scratchpad"
     ):
-        random_case(0, MODEL, SMALL.replace(scratchpad_bytes=256))
+        random_case(0, MODEL, SMALL.replace(scratchpad_bytes=512))
     with pytest.raises(ValueError, match=r"^Model toy needs a program of at least \d+ words, but"):
         random_case(0, MODEL, SMALL.replace(program_depth=200))
 
