@@ -2,11 +2,20 @@
 
 import click
 
-from cli.options import config_options, json_option, resolve, seed_option, simulator_option
+from cli.options import (
+    config_options,
+    json_option,
+    memory_options,
+    resolve,
+    seed_option,
+    simulator_option,
+)
 from cli.output import cycles_table, progress, report
+from generators.decode_bench import bench_decode
 from generators.gemm_bench import bench_gemm
 from tb.harness_bench import bench_harness
 from tb.machines import make_machine
+from tb.memory_timing import SDRAM, MemoryTiming
 from tb.sparse_bench import bench_sparse
 
 
@@ -87,6 +96,42 @@ def sparse(
     with progress(f"{n}x{k} at {sparsity:.0%} zeros on {config.name}, {simulator}"):
         result = bench_sparse(config, k, n, sparsity, simulator, seed)
     report(f"Sparse {n}x{k}", [result], as_json, result)
+
+
+@bench.command()
+@config_options("medium")
+@click.option("--dim", type=int, default=288, show_default=True, help="Width of the residual.")
+@click.option("--ffn", type=int, default=768, show_default=True, help="Width of the MLP.")
+@click.option("--batch", type=int, default=1, show_default=True, help="Tokens of the step.")
+@memory_options(SDRAM)
+@simulator_option
+@seed_option
+@json_option
+def decode(
+    source: str,
+    overrides: tuple[str, ...],
+    dim: int,
+    ffn: int,
+    batch: int,
+    timing: MemoryTiming,
+    simulator: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run one step of a decoder layer, its weights streamed from external memory."""
+    config = resolve(source, overrides)
+    with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
+        result = bench_decode(
+            config,
+            lambda chosen, size: make_machine(chosen, simulator, size, timing),
+            dim=dim,
+            ffn=ffn,
+            batch=batch,
+            seed=seed,
+        )
+    result["memory"] = timing.fields()
+    report(f"Decoder layer {dim}, {ffn}", [result], as_json, result)
+    cycles_table(result, as_json)
 
 
 @bench.command()

@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import click
 
 from arch.config import PRESETS, Config, load
 from tb.machines import SIMULATORS
+from tb.memory_timing import MemoryTiming
 
 Command = Callable[..., Any]
 
@@ -44,6 +46,35 @@ def config_options(default: str) -> Callable[[Command], Command]:
         "--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field."
     )
     return lambda command: config(override(command))
+
+
+_MEMORY_HELP = {
+    "latency": "Cycles from a request to external memory to its first word.",
+    "interval": "Cycles a word of external memory.",
+    "refresh_period": "Cycles from refresh to refresh of external memory; 0 for none.",
+    "refresh_cycles": "Cycles of a refresh, in which no word moves.",
+}
+
+
+def memory_options(default: MemoryTiming) -> Callable[[Command], Command]:
+    """Add options for external memory's timing; the command gets it as ``timing``."""
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_timing(**given: Any) -> Any:
+            values = {name: given.pop(f"memory_{name}") for name in _MEMORY_HELP}
+            return command(timing=MemoryTiming(**values), **given)
+
+        wrapped: Command = with_timing
+        for name, meaning in reversed(_MEMORY_HELP.items()):
+            value = default.fields()[name]
+            option = f"--memory-{name.replace('_', '-')}"
+            wrapped = click.option(
+                option, type=int, default=value, show_default=True, help=meaning
+            )(wrapped)
+        return wrapped
+
+    return decorate
 
 
 def resolve(source: str, overrides: tuple[str, ...]) -> Config:
