@@ -84,7 +84,7 @@ def random_layer(
             found[1].astype(np.int64),
             found[2].astype(np.int64),
         )
-    scales["mul"] = _scales(rng.uniform(0.5, 1, ffn) / spread, rng, 0.0)
+    scales["mul"] = _scales(rng.uniform(2, 4, ffn) / spread, rng, 0.0)
     return Layer(
         x=np.clip(np.rint(rng.normal(0, RESIDUAL_SPREAD, (batch, dim))), -32768, 32767).astype(
             np.int64

@@ -124,6 +124,14 @@ def test_configs_lists_every_preset() -> None:
             ("bench", "sparse", "--k", "8", "--n", "8", "--sparsity", "2"),
             "Sparsity must be from 0 to 1, not 2.0",
         ),
+        (
+            ("bench", "decode", "--dim", "0"),
+            "Size dim of a layer must be positive, not 0",
+        ),
+        (
+            ("bench", "decode", "--memory-interval", "0"),
+            "Memory timing interval must be at least 1, not 0",
+        ),
         (("fly",), "No such command 'fly'."),
     ],
 )
