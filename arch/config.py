@@ -60,6 +60,8 @@ class Config:
     """Size of the mask memory (bits)."""
     max_row: int = 512
     """Longest row of a softmax or a normalization (elements)."""
+    running_rows: int = 256
+    """Rows whose maximum and sum are kept from one softmax to the next (rows)."""
     queue_depth: int = 2
     """Commands that wait in front of each engine (commands)."""
 
@@ -77,6 +79,8 @@ class Config:
     """Whether the vector engine has activation tables."""
     softmax: bool = True
     """Whether the vector engine has a softmax unit."""
+    attention: bool = True
+    """Whether a softmax can go on over chunks of its rows, and draining divide by its sums."""
     norm: bool = True
     """Whether the vector engine has an add-normalize unit."""
     elementwise: bool = True
@@ -116,6 +120,10 @@ class Config:
             raise ValueError(
                 f"Field lanes must be at most cols, but lanes is {self.lanes} "
                 f"and cols is {self.cols}"
+            )
+        if self.attention and not self.softmax:
+            raise ValueError(
+                "Field attention needs softmax, but attention is true and softmax false"
             )
         if self.bank_bytes < 2 * self.line_bytes:
             raise ValueError(
@@ -251,6 +259,7 @@ RANGES = {
     "table_slots": (1, 64),
     "mask_depth": (2, 1 << 16),
     "max_row": (1, 1 << 12),
+    "running_rows": (1, 1 << 12),
     "queue_depth": (1, 16),
 }
 """Smallest and largest value of each integer field."""
@@ -272,6 +281,7 @@ PRESETS = {
             program_depth=1024,
             param_depth=512,
             max_row=128,
+            attention=False,
         ),
         _SMALL,
         _SMALL.replace(

@@ -100,6 +100,7 @@ OPERAND_MEANINGS = {
     "nt * cols + g * lanes + lane, the others word params + j // lanes for column j",
     "table": "activation table slot",
     "mask": "mask address",
+    "row": "running row of row 0, with online or running; row i takes running row row + i",
     "start": "first column not masked, of row 0",
     "start_step": "its change from row to row",
     "limit": "columns before the mask, of row 0",
@@ -193,9 +194,21 @@ DEFINITIONS = {
         Definition(
             Opcode.DRAIN,
             Engine.VECTOR,
-            ("acc_addr", "acc_stride", "r_addr", "r_stride", *_OUT, "m", "n", "params", "table"),
-            _VECTOR_FLAGS,
-            "requantize m rows of n accumulators, and clear them",
+            (
+                "acc_addr",
+                "acc_stride",
+                "r_addr",
+                "r_stride",
+                *_OUT,
+                "m",
+                "n",
+                "params",
+                "table",
+                "row",
+            ),
+            (*_VECTOR_FLAGS, "running"),
+            "requantize m rows of n accumulators, and clear them; running: divide by the running "
+            "rows' sums, and scale the residual by what they keep",
         ),
         Definition(
             Opcode.MAP,
@@ -231,9 +244,11 @@ DEFINITIONS = {
                 "limit_step",
                 "diagonal",
                 "diagonal_value",
+                "row",
             ),
-            ("wide_out", "per_tensor", "diagonal"),
-            "softmax of m rows of n 16-bit scores, in units of 2**-8 octaves",
+            ("wide_out", "per_tensor", "diagonal", "online", "first"),
+            "softmax of m rows of n 16-bit scores, in units of 2**-8 octaves; online: weights "
+            "before the division, of rows that go on from the running rows, or begin with first",
             unit="softmax",
         ),
         Definition(

@@ -14,6 +14,7 @@ from sim.norm import normalize
 from sim.regions import Region, ceil_div, check_step, regions
 from sim.report import Report, signature
 from sim.requantize import requantize, saturate16
+from sim.running import RunningRows
 from sim.softmax import softmax
 
 Ints = NDArray[np.int64]
@@ -29,8 +30,8 @@ def wrap(values: Ints, width: int) -> Ints:
 class Interpreter:
     """A machine of some configuration that has no clock and no concurrency.
 
-    It holds external memory, scratchpad, accumulators, parameters, tables, masks and weight slots,
-    all zero at first. What it writes to them is what the circuit must write.
+    It holds external memory, scratchpad, accumulators, parameters, tables, masks, weight slots and
+    running rows, all zero at first. What it writes to them is what the circuit must write.
     """
 
     def __init__(self, config: Config):
@@ -44,6 +45,7 @@ class Interpreter:
         self.tables: Ints = np.zeros((config.table_slots, 256), np.int64)
         self.masks: NDArray[np.bool_] = np.zeros(config.mask_depth, np.bool_)
         self.slots: Ints = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
+        self.running = RunningRows(config.running_rows)
         self.words: list[int] = []
         self.registers = [0] * REGISTERS
         self.on_step: Callable[[Step, Interpreter], None] | None = None
@@ -131,6 +133,10 @@ class Interpreter:
         if "relu" in flags:
             low = max(low, zero)
         bias, multiplier, shift = self._params(step, first)
+        if "running" in flags:
+            # Of one word for all columns, lane 0 is scaled row by row.
+            scales = self.running.scale(step["row"], step["m"], int(multiplier[0]), int(shift[0]))
+            multiplier, shift = (scale[:, None] for scale in scales)  # [m, 1]
         out = requantize(values, bias, multiplier, shift, zero, low, high).astype(np.int64)
         if keep is not None:
             out = np.where(keep, out, zero)
@@ -138,7 +144,10 @@ class Interpreter:
             out = self.tables[step["table"]][out + 128]
         if "add" in flags and step.opcode != Opcode.NORM:
             m, n = out.shape
-            out = saturate16(out + self._read(step, "r", m, n, wide=True)).astype(np.int64)
+            residual = self._read(step, "r", m, n, wide=True)
+            if "running" in flags:
+                residual = self.running.kept(step["row"], residual)
+            out = saturate16(out + residual).astype(np.int64)
         self._written.append(self._write(step, "o", out, wide))
 
     def _retire(self) -> None:
@@ -235,7 +244,10 @@ class Interpreter:
         start = step["start"] + row * step["start_step"]
         limit = step["limit"] + row * step["limit_step"]
         keep = (column >= start) & (column < limit)
-        p = softmax(scores, keep).astype(np.int64)  # [m, n], Q0.24
+        if "online" in step.flags:
+            p = self.running.weights(step["row"], scores, keep, first="first" in step.flags)
+        else:
+            p = softmax(scores, keep)  # [m, n], Q0.24
         if "diagonal" in step.flags:
             p = p + np.where(column == step["diagonal"] + row, step["diagonal_value"], 0)
         self._epilogue(step, p, keep)

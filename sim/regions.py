@@ -10,7 +10,7 @@ from arch.config import Config
 from arch.isa import COUNT_WIDTH, RING_SLOTS, Opcode
 from sim.flow import Step
 
-Memory = Literal["dram", "sp", "acc", "params", "table", "mask", "slots"]
+Memory = Literal["dram", "sp", "acc", "params", "table", "mask", "slots", "running"]
 
 
 @dataclass(frozen=True)
@@ -113,6 +113,12 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
         reads.append(_rows(step, "r", m, 2 * n))
     if "write_sum" in flags:
         writes.append(_rows(step, "s", m, 2 * n))
+    if flags & {"online", "running"}:
+        rows = Region("running", step["row"], 0, 1, m)
+        if "first" not in flags:
+            reads.append(rows)
+        if "online" in flags:
+            writes.append(rows)
     if "table" in flags:
         reads.append(Region("table", step["table"], 0, 1, 1))
     words = param_words(step, config) + (2 if step.opcode == Opcode.ADD else 0)
@@ -132,7 +138,7 @@ def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def sizes(config: Config) -> dict[Memory, int]:
-    """Return the number of cells of each memory: bytes, rows, words, tables, bits, slots."""
+    """Return the number of cells of each memory: bytes, rows, words, tables, bits."""
     return {
         "dram": 1 << config.mem_addr_width,
         "sp": config.scratchpad_bytes,
@@ -141,6 +147,7 @@ def sizes(config: Config) -> dict[Memory, int]:
         "table": config.table_slots,
         "mask": config.mask_depth,
         "slots": config.weight_depth,
+        "running": config.running_rows,
     }
 
 
@@ -176,6 +183,8 @@ _FLAG_UNITS = {
     "a_masked": "tile_skip",
     "b_masked": "tile_skip",
     "table": "activation",
+    "online": "attention",
+    "running": "attention",
 }
 
 
@@ -186,6 +195,12 @@ def _check_flags(step: Step, config: Config) -> None:
             raise ValueError(f"{step} needs the unit {unit}, which the configuration leaves out")
     if {"wide_out", "table"} <= step.flags:
         raise ValueError(f"{step} cannot look up a table with a 16-bit output")
+    if "first" in step.flags and "online" not in step.flags:
+        raise ValueError(f"{step} begins running rows, but is not online")
+    if {"online", "diagonal"} <= step.flags:
+        raise ValueError(f"{step} cannot add a diagonal to weights that are not divided yet")
+    if "running" in step.flags and "per_tensor" not in step.flags:
+        raise ValueError(f"{step} needs per_tensor, as a running row scales all its columns alike")
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ValueError(f"{step} can add a residual only with a 16-bit output")
     for name in ("a_zero", "b_zero"):

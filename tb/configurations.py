@@ -11,6 +11,7 @@ UNITS = (
     "tile_skip",
     "activation",
     "softmax",
+    "attention",
     "norm",
     "elementwise",
 )
@@ -35,6 +36,7 @@ SMALLEST = Config(
     table_slots=1,
     mask_depth=2,
     max_row=1,
+    running_rows=1,
     queue_depth=1,
 )
 """One processing element, and memories as small as random programs allow."""
@@ -67,6 +69,8 @@ def random_config(rng: np.random.Generator) -> Config:
     operand_width = int(rng.integers(2, 9))
     zero_points = bool(rng.random() < 0.7)
     max_k = between(40, 3000)
+    units = {unit: bool(rng.random() < 0.75) for unit in UNITS}
+    units["attention"] &= units["softmax"]
     # As Config.sum_width; a random width from there up to the widest accumulator.
     largest = (1 << operand_width) - 1 if zero_points else 1 << (operand_width - 1)
     sum_width = (max_k * largest * largest).bit_length() + 1
@@ -92,5 +96,6 @@ def random_config(rng: np.random.Generator) -> Config:
         max_row=between(1, 100),
         queue_depth=between(1, 5),
         trace=bool(rng.random() < 0.5),
-        **{unit: bool(rng.random() < 0.75) for unit in UNITS},
+        running_rows=between(1, 40),
+        **units,
     )

@@ -90,6 +90,7 @@ class _Maker:
     def _absent(self) -> set[str]:
         config = self.config
         absent = {"resident"} if config.weight_depth < 3 else set()
+        absent |= {"online", "first", "running"}
         for unit, names in (
             ("a_transpose", {"a_transpose"}),
             ("b_transpose", {"b_transpose"}),

@@ -69,6 +69,11 @@ def test_a_single_element_is_a_machine():
             "Field lanes must be at most cols, but lanes is 9 and cols is 8",
         ),
         (
+            {"softmax": False},
+            ValueError,
+            "Field attention needs softmax, but attention is true and softmax false",
+        ),
+        (
             {"scratchpad_bytes": 16},
             ValueError,
             "Field scratchpad_bytes must give each bank at least two lines of 16 bytes, but "

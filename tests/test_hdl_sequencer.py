@@ -6,7 +6,13 @@ from arch.config import PRESETS
 from hdl.sequencer import Sequencer
 from tb.simulate import simulate
 
-FEW = {"norm": False, "softmax": False, "elementwise": False, "tile_skip": False}
+FEW = {
+    "norm": False,
+    "softmax": False,
+    "attention": False,
+    "elementwise": False,
+    "tile_skip": False,
+}
 
 
 @pytest.mark.parametrize(

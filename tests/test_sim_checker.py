@@ -121,6 +121,23 @@ def test_tokens_without_a_partner_are_refused():
             "MAP m=1 n=1 per_tensor add",
             "MAP at word 0 can add a residual only with a 16-bit output",
         ),
+        (
+            "DRAIN m=1 n=1 running",
+            "DRAIN at word 0 needs per_tensor, as a running row scales all its columns alike",
+        ),
+        (
+            "DRAIN m=7 n=1 row=250 running per_tensor",
+            "DRAIN at word 0 reads running from 250 to 256, but it has 256",
+        ),
+        (
+            "SOFTMAX m=1 n=1 row=-1 first online",
+            "SOFTMAX at word 0 writes running from -1 to -1, but it has 256",
+        ),
+        ("SOFTMAX m=1 n=1 first", "SOFTMAX at word 0 begins running rows, but is not online"),
+        (
+            "SOFTMAX m=1 n=1 online diagonal",
+            "SOFTMAX at word 0 cannot add a diagonal to weights that are not divided yet",
+        ),
     ],
 )
 def test_steps_refused(text, message):
@@ -131,6 +148,8 @@ def test_steps_refused(text, message):
     ("unit", "text"),
     [
         ("softmax", "SOFTMAX m=1 n=1"),
+        ("attention", "SOFTMAX m=1 n=1 online"),
+        ("attention", "DRAIN m=1 n=1 running per_tensor"),
         ("norm", "NORM m=1 n=1"),
         ("elementwise", "ADD m=1 n=1"),
         ("tile_skip", "SCAN m=1 n=1"),
@@ -141,7 +160,7 @@ def test_steps_refused(text, message):
 )
 def test_absent_units_are_named(unit, text):
     opcode = text.split()[0]
-    assert errors(text, CONFIG.replace(**{unit: False})) == (
+    assert errors(text, CONFIG.replace(**{"attention": False, unit: False})) == (
         f"{opcode} at word 0 needs the unit {unit}, which the configuration leaves out"
     )
 
