@@ -87,7 +87,8 @@ class Config:
     """Whether the vector engine has elementwise addition and multiplication."""
 
     trace: bool = False
-    """Whether the accelerator has a port that reports every write of the vector engine."""
+    """Whether the accelerator has ports that report every write of the vector engine and when
+    each engine begins and ends a command."""
 
     def __post_init__(self) -> None:
         """Check every field alone, then the rules over several."""

@@ -38,14 +38,17 @@ COUNTERS = {
     )
     for engine in Engine
 }
-COUNTERS |= {
-    "ARRAY_PRODUCT": "cycles in which a vector of activations set out for the array",
-    "ARRAY_MEMORY": "cycles in which a scratchpad port kept the array's next vector waiting",
-    "ARRAY_WAIT_LOAD": "cycles in which the array only waited for tokens of the LOAD engine",
-    "ARRAY_WAIT_VECTOR": "cycles in which the array only waited for tokens of the VECTOR engine",
-    "ARRAY_WAIT_STORE": "cycles in which the array only waited for tokens of the STORE engine",
-    "ARRAY_FILL": "cycles in which weights or sums of the array's commands were still on their way",
+ARRAY_CAUSES = {
+    "PRODUCT": "in which a vector of activations set out for the array",
+    "MEMORY": "in which a scratchpad port kept the array's next vector waiting",
+    "WAIT_LOAD": "in which the array only waited for tokens of the LOAD engine",
+    "WAIT_VECTOR": "in which the array only waited for tokens of the VECTOR engine",
+    "WAIT_STORE": "in which the array only waited for tokens of the STORE engine",
+    "FILL": "in which weights or sums of the array's commands were still on their way",
 }
+"""What the array does with a cycle, or why nothing."""
+
+COUNTERS |= {f"ARRAY_{name}": f"cycles {meaning}" for name, meaning in ARRAY_CAUSES.items()}
 """The counters, all cleared at start; each is read as NAME_LOW and NAME_HIGH.
 
 Every cycle of a run is one of each engine's BUSY, WAIT and IDLE, and one of the array's six and

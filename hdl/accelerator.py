@@ -1,11 +1,12 @@
 """The accelerator: every engine and memory, placed and connected."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Cat, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
+from arch.registers import ARRAY_CAUSES
 from hdl.account import ArrayAccount
 from hdl.accumulator import AccumulatorMemory
 from hdl.dispatch import Dispatch
@@ -13,7 +14,7 @@ from hdl.host import HostRegisters
 from hdl.load import LoadEngine
 from hdl.mask import MaskMemory
 from hdl.matrix import MatrixEngine
-from hdl.ports import HostPort, MemoryReadPort, MemoryWritePort, TracePort
+from hdl.ports import EventPort, HostPort, MemoryReadPort, MemoryWritePort, TracePort
 from hdl.scratchpad import Scratchpad
 from hdl.sequencer import Sequencer
 from hdl.store import StoreEngine
@@ -24,8 +25,8 @@ class Accelerator(wiring.Component):
     """A Transformer accelerator of some configuration.
 
     ``host`` is the register bus (``arch.registers``), over which a program is written and
-    started; ``mem_read`` and ``mem_write`` are the external memory port; ``trace`` (with the field
-    ``trace``) reports what the vector engine writes.
+    started; ``mem_read`` and ``mem_write`` are the external memory port. With the field ``trace``,
+    ``trace`` reports what the vector engine writes, and ``events`` what every engine does when.
     """
 
     def __init__(self, config: Config):
@@ -36,7 +37,7 @@ class Accelerator(wiring.Component):
             "mem_write": Out(MemoryWritePort(config)),
         }
         if config.trace:
-            members["trace"] = Out(TracePort(config))
+            members |= {"trace": Out(TracePort(config)), "events": Out(EventPort())}
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -95,10 +96,43 @@ class Accelerator(wiring.Component):
                 getattr(dispatch, f"push_{name}").eq(unit.status.push),
             ]
 
-        self._host(m, sequencer, dispatch, matrix, engines)
+        account = self._account(m, sequencer, dispatch, matrix)
+        if config.trace:
+            self._events(m, dispatch, engines, account)
+        self._host(m, sequencer, dispatch, matrix, engines, account)
         return m
 
-    def _host(self, m, sequencer, dispatch, matrix, engines):
+    def _account(self, m, sequencer, dispatch, matrix):
+        """Return what the array does in this cycle, by the names of ``ARRAY_CAUSES``."""
+        m.submodules.account = account = ArrayAccount()
+        m.d.comb += [
+            account.running.eq(sequencer.busy),
+            account.sends.eq(matrix.sends),
+            account.refused.eq(matrix.refused),
+            account.filling.eq(matrix.filling),
+            account.lacking.eq(dispatch.lacking_matrix),
+            account.busy.eq(matrix.status.busy),
+        ]
+        return {name: getattr(account, name.lower()) for name in ARRAY_CAUSES}
+
+    def _events(self, m, dispatch, engines, account):
+        """Report commands and what the array does."""
+        events = self.events
+        m.d.comb += [
+            events.word_valid.eq(dispatch.i.valid & dispatch.i.ready),
+            events.word.eq(dispatch.i.p),
+            events.array.eq(Cat(account.values())),
+        ]
+        for engine, unit in engines.items():
+            event = events.engines[engine]
+            m.d.comb += [
+                event.offered.eq(unit.i.valid),
+                event.taken.eq(unit.i.valid & unit.i.ready),
+                event.done.eq(unit.status.done),
+                event.lacking.eq(getattr(dispatch, f"lacking_{engine.name.lower()}")),
+            ]
+
+    def _host(self, m, sequencer, dispatch, matrix, engines, account):
         """Let the host start runs, and count."""
         counted = {"MACS": matrix.macs}
         if self.config.operand_gating:
@@ -120,17 +154,7 @@ class Accelerator(wiring.Component):
             counted[f"STALL_{engine.name}"] = running & busy & unit.status.stall
             counted[f"WAIT_{engine.name}"] = running & ~busy & waiting
             counted[f"IDLE_{engine.name}"] = running & ~busy & ~waiting
-        m.submodules.account = account = ArrayAccount()
-        m.d.comb += [
-            account.running.eq(running),
-            account.sends.eq(matrix.sends),
-            account.refused.eq(matrix.refused),
-            account.filling.eq(matrix.filling),
-            account.lacking.eq(dispatch.lacking_matrix),
-            account.busy.eq(matrix.status.busy),
-        ]
-        causes = ("product", "memory", "wait_load", "wait_vector", "wait_store", "fill")
-        counted |= {f"ARRAY_{cause.upper()}": getattr(account, cause) for cause in causes}
+        counted |= {f"ARRAY_{name}": cause for name, cause in account.items()}
         m.d.comb += [
             *(getattr(registers, f"count_{name.lower()}").eq(v) for name, v in counted.items()),
             registers.busy.eq(sequencer.busy),

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, WORD_WIDTH, Engine
+from arch.registers import ARRAY_CAUSES
 
 
 class ReadPort(wiring.Signature):
@@ -184,3 +185,29 @@ class TracePort(wiring.Signature):
             members[f"{name}_valid"] = Out(1)
             members[f"{name}_write"] = Out(write_layout(config))
         super().__init__(members)
+
+
+ENGINE_EVENT = data.StructLayout(
+    {"offered": 1, "taken": 1, "done": 1, "lacking": unsigned(len(Engine))}
+)
+"""What an engine does in a cycle: its next command may run (``offered``) and is taken, a command is
+done, the next command waits for tokens of the engines in a mask (``lacking``)."""
+
+
+class EventPort(wiring.Signature):
+    """When commands are sent to the queues, begin and end, and what the array does, cycle by cycle.
+
+    ``word`` is taken by a queue where ``word_valid`` is 1: each command's header and operands, in
+    program order. ``engines`` has an event for each engine. ``array`` has a bit for each counter
+    ``ARRAY_NAME``, in the order of ``arch.registers``, of which at most one is 1.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "word_valid": Out(1),
+                "word": Out(WORD),
+                "engines": Out(data.ArrayLayout(ENGINE_EVENT, len(Engine))),
+                "array": Out(len(ARRAY_CAUSES)),
+            }
+        )

@@ -8,9 +8,11 @@ from pathlib import Path
 from amaranth.hdl import Shape
 
 from arch.config import Config
+from arch.isa import Engine
+from arch.registers import ARRAY_CAUSES
 from generators.verilog import to_verilog
 from hdl.accelerator import Accelerator
-from hdl.ports import MemoryWritePort, burst_layout, write_layout
+from hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
 from tb.toolchain import ROOT, Runtime, cached, check_simulator, digest, run
 
 _HARNESS = Path(__file__).parent / "harness"
@@ -27,11 +29,16 @@ def interface(config: Config) -> dict[str, int]:
         "BURST_WIDTH": burst.size,
         "WRITE_WIDTH": word.size,
         "TRACE_WIDTH": trace.size,
+        "EVENT_WIDTH": ENGINE_EVENT.size,
+        "ENGINES": len(Engine),
+        "COMMAND_WIDTH": WORD.size,
+        "CAUSES": len(ARRAY_CAUSES),
     }
     for prefix, layout, names in (
         ("BURST", burst, ("addr", "last")),
         ("WRITE", word, ("data", "mask")),
         ("TRACE", trace, ("addr", "count", "data")),
+        ("EVENT", ENGINE_EVENT, ("offered", "taken", "done", "lacking")),
     ):
         for name in names:
             field = layout[name]

@@ -21,6 +21,7 @@ from arch.registers import COUNTERS, REGISTER_MAP
 from sim.report import Report
 from tb.fast_build import build_icarus, build_verilator
 from tb.memory_timing import MemoryTiming
+from tb.recording import Recording, recording
 from tb.toolchain import BUILD, environment, tail
 
 BUSY = 1
@@ -35,6 +36,8 @@ ERROR_BITS = {
 
 class SimulatedMachine:
     """A simulation of ``hdl.accelerator`` with an external memory around it.
+
+    ``recordings`` holds each run since :meth:`record` was called.
 
     The memory has ``memory_bytes``; ``latency``, ``interval``, ``refresh_period`` and
     ``refresh_cycles`` are those of :class:`tb.memory_timing.MemoryTiming`. A run may take
@@ -64,6 +67,8 @@ class SimulatedMachine:
         self._limit = limit
         self._timeout = timeout
         self._program = 0
+        self._window = 0
+        self.recordings: list[Recording] = []
         self._log = _log_file()
         memory_bytes = min(memory_bytes, 1 << config.mem_addr_width)
         command = self._command(memory_bytes, timing)
@@ -144,7 +149,27 @@ class SimulatedMachine:
         (line,) = self._ask("t\n")
         signatures = [int(word, 16) for word in line.split()[1:]]
         cycles = values.pop("cycles")
+        if self._window:
+            self.recordings.append(self._recording(cycles))
         return Report(cycles=cycles, counters=values, signatures=signatures)
+
+    def record(self, window: int = 256) -> None:
+        """Record the runs that follow, with sums over windows of so many cycles; 0 ends it.
+
+        Raises :class:`ValueError` where the configuration has no ports for it.
+        """
+        if not self.config.trace:
+            raise ValueError(
+                f"Recording a run needs the field trace, which {self.config.name} lacks"
+            )
+        self._window = window
+        self._send(f"v {window:x}\n")
+
+    def _recording(self, cycles: int) -> Recording:
+        (line,) = self._ask("e\n")
+        numbers = [int(word, 16) for word in line.split()[1:]]
+        pairs = list(zip(numbers[::2], numbers[1::2], strict=True))
+        return recording(pairs, cycles, self._window)
 
     def _read_registers(self, names: Sequence[str]) -> list[int]:
         commands = "".join(f"g {REGISTER_MAP[name].addr:x}\n" for name in names)

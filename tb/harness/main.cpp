@@ -9,6 +9,13 @@
 //   s ADDR MASK VALUE LIMIT       clock until the register under the mask has the value, or LIMIT
 //                                 cycles; answer with the cycles and 1 or, at the limit, 0
 //   t                             answer with the number of signatures and each of them; forget them
+//   v WINDOW                      note the events of the runs that follow, and sums over so many
+//                                 cycles; 0 ends it
+//   e                             answer with the number of events and each of them, as cycle and
+//                                 code (kind, place, value of 4, 4 and 40 bits); forget them
+// Kinds of events: 0 a word for a queue; 1 engine PLACE is offered a command; 2 one is done; 3 the
+// engines whose tokens it lacks; 4 sum PLACE of the window that begins: cycles of each of the
+// array's causes, words read, words written. Cycles count from the `s` of the run.
 // Every answer is one line. `interface.h` is generated: bit positions of the packed ports,
 // and their names in C++.
 // Arguments: bytes of external memory, its latency in cycles, cycles per word, the refresh's period
@@ -81,6 +88,82 @@ struct Burst {
     uint64_t time;  // cycle from which its first word is there
 };
 
+struct Event {
+    uint64_t cycle;
+    uint64_t code;
+};
+
+// Notes when commands begin and end, and sums over windows of cycles where they change.
+class Recorder {
+   public:
+    enum Kind { WORD, OFFERED, DONE, LACKING, SUM };
+
+    void set_window(uint64_t window) { window_ = window; }
+    std::vector<Event>& events() { return events_; }
+    bool running() const { return running_; }
+
+    void begin(uint64_t time) {
+        running_ = window_ != 0;
+        origin_ = time;
+        first_ = cycles_ = 0;
+        for (int engine = 0; engine < ENGINES; ++engine) open_[engine] = lacking_[engine] = 0;
+        for (int place = 0; place < SUMS; ++place) sums_[place] = noted_[place] = 0;
+    }
+
+    void end() {
+        if (running_ && cycles_ != 0) close();
+        running_ = false;
+    }
+
+    void word(uint64_t time, uint64_t value) { note(time - origin_, WORD, 0, value); }
+
+    void cycle(uint64_t time, uint64_t engines, uint64_t causes, bool read, bool written) {
+        const uint64_t now = time - origin_;
+        for (int engine = 0; engine < ENGINES; ++engine) {
+            const uint64_t event = engines >> engine * EVENT_WIDTH;
+            const uint64_t lacking = bits(event, EVENT_LACKING_LSB, EVENT_LACKING_WIDTH);
+            const bool offered = bits(event, EVENT_OFFERED_LSB, 1);
+            if (bits(event, EVENT_DONE_LSB, 1)) note(now, DONE, engine, 0);
+            if (offered && !open_[engine]) note(now, OFFERED, engine, 0);
+            if (lacking != lacking_[engine]) note(now, LACKING, engine, lacking);
+            open_[engine] = offered && !bits(event, EVENT_TAKEN_LSB, 1);
+            lacking_[engine] = lacking;
+        }
+        for (int cause = 0; cause < CAUSES; ++cause) sums_[cause] += causes >> cause & 1;
+        sums_[CAUSES] += read;
+        sums_[CAUSES + 1] += written;
+        if (++cycles_ == window_) close();
+    }
+
+   private:
+    static constexpr int SUMS = CAUSES + 2;
+
+    void note(uint64_t cycle, Kind kind, uint64_t place, uint64_t value) {
+        events_.push_back({cycle, static_cast<uint64_t>(kind) << 44 | place << 40 | value});
+    }
+
+    void close() {
+        for (int place = 0; place < SUMS; ++place) {
+            if (sums_[place] != noted_[place]) note(first_, SUM, place, sums_[place]);
+            noted_[place] = sums_[place];
+            sums_[place] = 0;
+        }
+        first_ += cycles_;
+        cycles_ = 0;
+    }
+
+    uint64_t window_ = 0;
+    bool running_ = false;
+    uint64_t origin_ = 0;
+    uint64_t first_ = 0;
+    uint64_t cycles_ = 0;
+    bool open_[ENGINES];
+    uint64_t lacking_[ENGINES];
+    uint64_t sums_[SUMS];
+    uint64_t noted_[SUMS];
+    std::vector<Event> events_;
+};
+
 class Machine {
    public:
     Machine(uint64_t size, uint64_t latency, uint64_t interval, uint64_t period, uint64_t refresh)
@@ -116,16 +199,20 @@ class Machine {
 
     bool run(uint64_t addr, uint64_t mask, uint64_t value, uint64_t limit) {
         top_.host__addr = addr;
+        recorder_.begin(time_);
         clock();
-        for (uint64_t cycle = 0; cycle < limit; ++cycle) {
+        bool done = false;
+        for (uint64_t cycle = 0; cycle < limit && !done; ++cycle) {
             clock();
-            if ((top_.host__read_data & mask) == value) return true;
+            done = (top_.host__read_data & mask) == value;
         }
-        return false;
+        recorder_.end();
+        return done;
     }
 
     uint64_t time() const { return time_; }
     std::vector<uint64_t>& signatures() { return signatures_; }
+    Recorder& recorder() { return recorder_; }
 
    private:
     // One cycle: inputs from this side's state, outputs settled at the low clock, then the edge.
@@ -190,6 +277,12 @@ class Machine {
             signatures_.push_back(signature_);
             signature_ = 0;
         }
+        if (recorder_.running()) {
+            if (top_.events__word_valid) recorder_.word(time_, top_.events__word);
+            recorder_.cycle(time_, top_.events__engines, top_.events__array,
+                            top_.mem_read__data__valid && top_.mem_read__data__ready,
+                            top_.mem_write__data__valid && top_.mem_write__data__ready);
+        }
 #endif
     }
 
@@ -230,6 +323,7 @@ class Machine {
     std::deque<Burst> writes_;
     std::deque<uint64_t> written_;
     std::vector<uint64_t> signatures_;
+    Recorder recorder_;
 };
 
 uint64_t number() {
@@ -275,6 +369,14 @@ void give_signatures(Machine& machine) {
     signatures.clear();
 }
 
+void give_events(Machine& machine) {
+    std::vector<Event>& events = machine.recorder().events();
+    std::printf("%zx", events.size());
+    for (const Event& event : events) std::printf(" %" PRIx64 " %" PRIx64, event.cycle, event.code);
+    std::printf("\n");
+    events.clear();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -305,6 +407,12 @@ int main(int argc, char** argv) {
                 break;
             case 't':
                 give_signatures(machine);
+                break;
+            case 'v':
+                machine.recorder().set_window(number());
+                break;
+            case 'e':
+                give_events(machine);
                 break;
             default:
                 fail("unknown command", static_cast<unsigned char>(command));

@@ -28,6 +28,10 @@ module harness;
 `ifdef HAS_TRACE
   wire trace_retire, trace_o_valid, trace_s_valid;
   wire [`TRACE_WIDTH-1:0] trace_o_write, trace_s_write;
+  wire events_word_valid;
+  wire [`COMMAND_WIDTH-1:0] events_word;
+  wire [`ENGINES*`EVENT_WIDTH-1:0] events_engines;
+  wire [`CAUSES-1:0] events_array;
 `endif
 
   top dut (
@@ -55,6 +59,10 @@ module harness;
     .trace__o_write(trace_o_write),
     .trace__s_valid(trace_s_valid),
     .trace__s_write(trace_s_write),
+    .events__word_valid(events_word_valid),
+    .events__word(events_word),
+    .events__engines(events_engines),
+    .events__array(events_array),
 `endif
     .mem_write__written(write_written)
   );
@@ -72,6 +80,19 @@ module harness;
   reg [63:0] sum;
   reg [63:0] sums [0:65535];
   integer sum_count;
+
+  // What is noted of a run: cycle and code of each event, and the sums of the present window.
+  localparam SUMS = `CAUSES + 2;
+  localparam EVENTS = 262144;
+  localparam [3:0] WORD = 0, OFFERED = 1, DONE = 2, LACKING = 3, SUM = 4;
+  integer window, origin, window_first, window_cycles, engine;
+  integer event_count;
+  reg recording;
+  reg [31:0] event_cycles [0:EVENTS-1];
+  reg [47:0] event_codes [0:EVENTS-1];
+  reg [`ENGINES-1:0] event_open;
+  reg [`EVENT_LACKING_WIDTH-1:0] event_lacking [0:`ENGINES-1];
+  integer window_sums [0:SUMS-1], window_noted [0:SUMS-1];
 
   task fail(input [8*40-1:0] text, input [63:0] value);
     begin
@@ -114,6 +135,71 @@ module harness;
         sum = sum + splitmix64({addr, write[`TRACE_DATA_LSB + 8 * index +: 8]});
         addr = addr + 1;
       end
+    end
+  endtask
+`endif
+
+  task note(input integer cycle, input [3:0] kind, input [3:0] place, input [39:0] value);
+    begin
+      if (event_count == EVENTS) fail("too many events at cycle", cycle);
+      event_cycles[event_count] = cycle;
+      event_codes[event_count] = {kind, place, value};
+      event_count = event_count + 1;
+    end
+  endtask
+
+  task begin_recording;
+    begin
+      recording = window != 0;
+      origin = now;
+      window_first = 0;
+      window_cycles = 0;
+      event_open = 0;
+      for (index = 0; index < `ENGINES; index = index + 1) event_lacking[index] = 0;
+      for (index = 0; index < SUMS; index = index + 1) begin
+        window_sums[index] = 0;
+        window_noted[index] = 0;
+      end
+    end
+  endtask
+
+  task close_window;
+    begin
+      for (index = 0; index < SUMS; index = index + 1) begin
+        if (window_sums[index] != window_noted[index])
+          note(window_first, SUM, index, window_sums[index]);
+        window_noted[index] = window_sums[index];
+        window_sums[index] = 0;
+      end
+      window_first = window_first + window_cycles;
+      window_cycles = 0;
+    end
+  endtask
+
+`ifdef HAS_TRACE
+  task record;
+    reg [`EVENT_WIDTH-1:0] happened;
+    reg [`EVENT_LACKING_WIDTH-1:0] lacking;
+    begin
+      if (events_word_valid) note(now - origin, WORD, 0, events_word);
+      for (engine = 0; engine < `ENGINES; engine = engine + 1) begin
+        happened = events_engines[engine * `EVENT_WIDTH +: `EVENT_WIDTH];
+        lacking = happened[`EVENT_LACKING_LSB +: `EVENT_LACKING_WIDTH];
+        if (happened[`EVENT_DONE_LSB]) note(now - origin, DONE, engine, 0);
+        if (happened[`EVENT_OFFERED_LSB] && !event_open[engine])
+          note(now - origin, OFFERED, engine, 0);
+        if (lacking != event_lacking[engine]) note(now - origin, LACKING, engine, lacking);
+        event_open[engine] = happened[`EVENT_OFFERED_LSB] && !happened[`EVENT_TAKEN_LSB];
+        event_lacking[engine] = lacking;
+      end
+      for (index = 0; index < `CAUSES; index = index + 1)
+        window_sums[index] = window_sums[index] + events_array[index];
+      if (read_data_valid && read_data_ready)
+        window_sums[`CAUSES] = window_sums[`CAUSES] + 1;
+      if (write_data_valid && write_data_ready)
+        window_sums[`CAUSES + 1] = window_sums[`CAUSES + 1] + 1;
+      window_cycles = window_cycles + 1;
+      if (window_cycles == window) close_window;
     end
   endtask
 `endif
@@ -182,6 +268,7 @@ module harness;
         sum_count = sum_count + 1;
         sum = 0;
       end
+      if (recording) record;
 `endif
     end
   endtask
@@ -239,12 +326,15 @@ module harness;
       items = $fscanf(STDIN, " %h %h %h %h", first, second, third, fourth);
       start = now;
       host_addr = first;
+      begin_recording;
       clock;
       done = 0;
       for (count = 0; count < fourth && !done; count = count + 1) begin
         clock;
         done = (host_read_data & second) === third[31:0];
       end
+      if (recording && window_cycles != 0) close_window;
+      recording = 0;
       $write("%h %b\n", now - start, done);
     end
   endtask
@@ -268,6 +358,9 @@ module harness;
     written_tail = 0;
     now = 0;
     sum = 0;
+    window = 0;
+    recording = 0;
+    event_count = 0;
     rst = 1;
     repeat (4) clock;
     rst = 0;
@@ -296,6 +389,14 @@ module harness;
           for (index = 0; index < sum_count; index = index + 1) $write(" %h", sums[index]);
           $write("\n");
           sum_count = 0;
+        end
+        "v": items = $fscanf(STDIN, " %h", window);
+        "e": begin
+          $write("%h", event_count);
+          for (index = 0; index < event_count; index = index + 1)
+            $write(" %h %h", event_cycles[index], event_codes[index]);
+          $write("\n");
+          event_count = 0;
         end
         default: fail("unknown command", command);
       endcase

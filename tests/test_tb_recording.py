@@ -1,0 +1,93 @@
+"""Recorded runs: each command with its operands, in time, and sums that are the counters'."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from arch.isa import Engine
+from arch.registers import ARRAY_CAUSES
+from sim import flow
+from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine
+from tb.programs import random_program
+from tb.recording import Recording, recording
+
+CONFIG = PRESETS["tiny"].replace(trace=True)
+WINDOW = 100
+
+
+def run_case(machine: SimulatedMachine, seed: int, steps: int = 30) -> list[Recording]:
+    """Run a random program twice, recorded, and check both recordings against the counters."""
+    print(f"seed {seed}")
+    program = random_program(CONFIG.replace(mem_addr_width=13), np.random.default_rng(seed), steps)
+    machine.write_memory(0, program.image)
+    machine.load_program(program.words)
+    machine.record(WINDOW)
+    wanted = list(flow.run(program.words))
+    for turn in range(2):
+        report = machine.start()
+        found = machine.recordings[turn]
+        assert [(c.opcode, c.flags, c.operands) for c in found.commands] == [
+            (step.opcode, step.flags, step.operands) for step in wanted
+        ]
+        assert found.cycles == report.cycles
+        for name in ("loaded", "stored"):
+            assert sum(found.sums[name]) == report.counters[name]
+        for name in ARRAY_CAUSES:
+            sums = found.sums[name.lower()]
+            assert len(sums) == -(-report.cycles // WINDOW)
+            assert max(sums) <= WINDOW
+            assert sum(sums) == report.counters[f"array_{name.lower()}"]
+        _check_order(found, report.counters)
+    return machine.recordings
+
+
+def _check_order(found: Recording, counters: dict[str, int]) -> None:
+    for engine in Engine:
+        commands = [command for command in found.commands if command.engine == engine]
+        for command in commands:
+            assert command.sent < command.offered <= command.begin < command.end <= found.cycles
+        for before, after in itertools.pairwise(commands):
+            assert before.end <= after.begin
+        waits = [wait for wait in found.waits if wait.engine == engine]
+        for wait in waits:
+            assert wait.begin < wait.end <= found.cycles
+            assert engine not in wait.lacking
+        # An engine that only waits has no command in work; it may also wait beside one.
+        beside = sum(wait.end - wait.begin for wait in waits)
+        assert beside >= counters[f"wait_{engine.name.lower()}"]
+
+
+def test_icarus_notes_what_runs() -> None:
+    machine = IcarusMachine(CONFIG, memory_bytes=8192, latency=20)
+    first, second = run_case(machine, seed=3)
+    assert first == second
+    machine.record(0)
+    machine.start()
+    assert len(machine.recordings) == 2
+    machine.close()
+
+
+@pytest.mark.slow
+def test_both_simulators_note_the_same() -> None:
+    recordings = []
+    for machine in (
+        VerilatorMachine(CONFIG, latency=20),
+        IcarusMachine(CONFIG, memory_bytes=8192, latency=20),
+    ):
+        recordings.append(run_case(machine, seed=4))
+        machine.close()
+    assert recordings[0] == recordings[1]
+
+
+def test_what_cannot_be_recorded_is_refused() -> None:
+    machine = IcarusMachine(CONFIG, memory_bytes=8192)
+    machine.config = PRESETS["tiny"]
+    message = "Recording a run needs the field trace, which tiny lacks"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        machine.record()
+    machine.close()
+    with pytest.raises(RuntimeError, match=r"^The LOAD engine was sent 0 commands, was offered 1"):
+        recording([(5, 1 << 44)], 10, 5)
