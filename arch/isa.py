@@ -12,7 +12,8 @@ operand  bits 27:0 immediate, two's complement; 31:28 register; the value is
 
 ``pop`` makes an engine wait, before it starts the instruction, for one token from each engine
 named; ``push`` gives each engine named one token when the instruction has completed. Instructions
-of one engine run in program order.
+of one engine run in program order. An instruction that the sequencer expands means what its
+commands mean (``arch.attention``); the first of them takes its tokens, the last gives them.
 """
 
 import enum
@@ -60,6 +61,7 @@ class Opcode(enum.IntEnum):
     PARAMS = 15
     TABLE = 16
     MASK = 17
+    ATTENTION = 18
 
 
 OPERAND_MEANINGS = {
@@ -109,6 +111,32 @@ OPERAND_MEANINGS = {
     "diagonal_value": "added on the diagonal, in units of 2**-24",
     "eps_low": "low 28 bits of the added variance n**2 * epsilon / scale**2",
     "eps_high": "the bits above them",
+    "q_addr": "scratchpad byte address of the queries: m rows of k for each head",
+    "q_stride": "bytes from row to row of the queries",
+    "q_head": "bytes from one head's queries to the next one's",
+    "q_zero": "zero point of the queries",
+    "k_addr": "scratchpad byte address of the keys: n rows of k for each key head",
+    "k_stride": "bytes from row to row of the keys",
+    "k_head": "bytes from one key head's keys to the next one's",
+    "k_zero": "zero point of the keys",
+    "v_addr": "scratchpad byte address of the values: n rows of k for each key head",
+    "v_stride": "bytes from row to row of the values",
+    "v_head": "bytes from one key head's values to the next one's",
+    "v_zero": "zero point of the values",
+    "o_head": "bytes from one head's output to the next one's",
+    "p_addr": "scratchpad byte address of the first of two buffers of height rows of n 16-bit "
+    "scores, which become 8-bit weights in place",
+    "p_stride": "bytes from row to row of the scores and weights",
+    "p_buffer": "bytes from the first buffer to the second",
+    "p_zero": "zero point of the weights",
+    "v_acc_addr": "accumulator row of the first of two regions for sums of values; those for "
+    "scores are at acc_addr",
+    "acc_buffer": "accumulator rows from the first region to the second, of both kinds",
+    "row_head": "running rows from one head to the next; 0 where a head has two steps or more and "
+    "nothing goes on from it",
+    "heads": "query heads",
+    "group": "query heads for each key head",
+    "height": "rows of a step",
 }
 """What each operand means; the name is the same wherever it occurs."""
 
@@ -119,11 +147,25 @@ class Definition:
 
     opcode: Opcode
     engine: Engine | None
+    """The engine that runs the instruction; none where the sequencer runs or expands it."""
     operands: tuple[str, ...]
     flags: tuple[str, ...]
     summary: str
     unit: str | None = None
     """The configuration field without which the instruction does not exist."""
+    expands: tuple[Engine, Engine] | None = None
+    """The engines of the first and the last command of an instruction that the sequencer expands:
+    the first takes its tokens, the last gives them."""
+
+    @property
+    def taker(self) -> Engine | None:
+        """The engine that takes the tokens of ``pop``."""
+        return self.expands[0] if self.expands else self.engine
+
+    @property
+    def giver(self) -> Engine | None:
+        """The engine that gives the tokens of ``push``."""
+        return self.expands[1] if self.expands else self.engine
 
     @property
     def words(self) -> int:
@@ -346,6 +388,30 @@ DEFINITIONS = {
             "set n mask bits to whether the scratchpad byte of each is not zero",
             unit="tile_skip",
         ),
+        Definition(
+            Opcode.ATTENTION,
+            None,
+            (
+                *(
+                    f"{name}_{part}"
+                    for name in "qkv"
+                    for part in ("addr", "stride", "head", "zero")
+                ),
+                *("o_addr", "o_stride", "o_head", "o_zero"),
+                *("p_addr", "p_stride", "p_buffer", "p_zero"),
+                *("acc_addr", "v_acc_addr", "acc_buffer"),
+                *("m", "k", "n", "heads", "group", "height", "row", "row_head"),
+                "params",
+                *("start", "start_step", "limit", "limit_step"),
+            ),
+            ("first", "wide_out"),
+            "attention of m queries of each head to n keys, expanded into MATMUL, DRAIN and "
+            "SOFTMAX; params for scores, params + 1 for weights, params + 2 for the output; "
+            "without first it continues what an earlier one has left in the running rows and "
+            "in the 16-bit output",
+            unit="attention",
+            expands=(Engine.MATRIX, Engine.VECTOR),
+        ),
     )
 }
 """Every instruction by opcode."""
@@ -407,9 +473,9 @@ class Instruction:
         for flag in self.flags:
             if flag not in definition.flags:
                 raise ValueError(f"{name} has no flag {flag!r}")
-        if definition.engine is None and (self.pop or self.push):
+        if definition.taker is None and (self.pop or self.push):
             raise ValueError(f"{name} runs on no engine and takes no tokens")
-        if definition.engine in self.pop | self.push:
+        if definition.taker in self.pop or definition.giver in self.push:
             raise ValueError(f"{name} cannot exchange tokens with its own engine")
 
     @property

@@ -21,7 +21,7 @@ from arch.isa import (
     pack,
 )
 from generators.draft import Draft, Given, Node, Ref, Repeat, Written
-from generators.tokens import Access, Tokens, order
+from generators.tokens import Access, Part, Tokens, order
 from sim.flow import Step
 from sim.regions import Region, check_step, regions
 
@@ -80,10 +80,25 @@ class Line:
 
     @property
     def engine(self) -> Engine:
-        """The engine that runs the instruction."""
-        engine = DEFINITIONS[self.opcode].engine
+        """The engine that runs the instruction, or its first command."""
+        engine = DEFINITIONS[self.opcode].taker
         assert engine is not None
         return engine
+
+    @property
+    def parts(self) -> list[Part]:
+        """The commands of an instruction that has several, as if the last touched everything."""
+        if DEFINITIONS[self.opcode].expands is None:
+            return []
+        matrix, vector = frozenset({Engine.MATRIX}), frozenset({Engine.VECTOR})
+        return [
+            Part(Engine.MATRIX, push=vector),
+            Part(Engine.VECTOR, pop=matrix, push=matrix),
+            Part(Engine.MATRIX, pop=vector, push=vector),
+            Part(
+                Engine.VECTOR, sorted(self.reads, key=repr), sorted(self.writes, key=repr), matrix
+            ),
+        ]
 
 
 @dataclass
@@ -131,8 +146,8 @@ def _line(draft: Draft, addresses: Mapping[str, int], config: Config) -> Line:
             given[name] = (0, ((GIVEN, value.register),))
         else:
             operands[name] = value
-    assert definition.engine is not None
-    step = Step(0, draft.opcode, definition.engine, operands, draft.flags, frozenset(), frozenset())
+    assert definition.taker is not None
+    step = Step(0, draft.opcode, definition.taker, operands, draft.flags, frozenset(), frozenset())
     check_step(step, config)
     reads, writes = regions(step, config)
     values: dict[str, tuple[int, Steps]] = {name: (value, ()) for name, value in operands.items()}
@@ -197,7 +212,7 @@ def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[
         if isinstance(node, Loop):
             found |= _order(node.body, config, body=True)
             continue
-        access = Access(node.engine, list(node.reads), list(node.writes))
+        access = Access(node.engine, list(node.reads), list(node.writes), parts=node.parts)
         for neighbour in (index - 1, index + 1):
             beside = nodes[neighbour] if 0 <= neighbour < len(nodes) else None
             if isinstance(beside, Loop):

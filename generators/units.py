@@ -9,6 +9,7 @@ from arch.functions import WIDE_FUNCTIONS
 from hdl.accelerator import Accelerator
 from hdl.accumulator import AccumulatorMemory
 from hdl.addnorm import AddNormUnit
+from hdl.attention import AttentionExpander
 from hdl.dispatch import Dispatch
 from hdl.elementwise import ElementwiseUnit
 from hdl.load import LoadEngine
@@ -54,6 +55,7 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "load_engine": LoadEngine,
     "store_engine": StoreEngine,
     "sequencer": Sequencer,
+    "attention": lambda _config: AttentionExpander(),
     "dispatch": Dispatch,
 }
 """What makes each unit from a configuration."""

@@ -9,6 +9,7 @@ from arch.isa import Engine
 from arch.registers import ARRAY_CAUSES
 from hdl.account import ArrayAccount
 from hdl.accumulator import AccumulatorMemory
+from hdl.attention import AttentionExpander
 from hdl.dispatch import Dispatch
 from hdl.host import HostRegisters
 from hdl.load import LoadEngine
@@ -87,7 +88,14 @@ class Accelerator(wiring.Component):
             Engine.VECTOR: vector,
             Engine.STORE: store,
         }
-        connect(m, sequencer.o, dispatch.i)
+        if config.attention:
+            m.submodules.attention = attention = AttentionExpander()
+            connect(m, sequencer.o, attention.i)
+            connect(m, attention.o, dispatch.i)
+            m.d.comb += sequencer.idle.eq(dispatch.idle & ~attention.busy)
+        else:
+            connect(m, sequencer.o, dispatch.i)
+            m.d.comb += sequencer.idle.eq(dispatch.idle)
         for engine, unit in engines.items():
             name = engine.name.lower()
             connect(m, getattr(dispatch, f"o_{name}"), unit.i)
@@ -161,7 +169,6 @@ class Accelerator(wiring.Component):
             registers.error.eq(sequencer.error),
             registers.overflow.eq(dispatch.overflow),
             dispatch.clear.eq(registers.start),
-            sequencer.idle.eq(dispatch.idle),
             sequencer.start.eq(registers.start),
             sequencer.pc.eq(registers.pc),
             sequencer.program_en.eq(registers.program_en),

@@ -68,7 +68,8 @@ class Sequencer(wiring.Component):
     of a count that is not 1 to 65,535, an ENDLOOP without LOOP, and a SET of a register other than
     1 to 15 stop the run with ``error``, which holds until the next start. The program and the
     registers are written through ``program`` and ``register`` while nothing runs; a register
-    holds its value from run to run.
+    holds its value from run to run. ATTENTION goes out as it is, as an instruction of the engine of
+    its first command.
     """
 
     def __init__(self, config: Config):
@@ -163,8 +164,8 @@ class Sequencer(wiring.Component):
                             decoded.action.eq(action),
                             decoded.last.eq(not definition.operands),
                         ]
-                        if definition.engine is not None:
-                            m.d.comb += decoded.engine.eq(definition.engine)
+                        if definition.taker is not None:
+                            m.d.comb += decoded.engine.eq(definition.taker)
         with m.Else():
             m.d.comb += [decoded.first.eq(0), decoded.last.eq(left == 1)]
             with m.Switch(opcode):

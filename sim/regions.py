@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, RING_SLOTS, Opcode
-from sim.flow import Step
+from sim.flow import Step, expanded
 
 Memory = Literal["dram", "sp", "acc", "params", "table", "mask", "slots", "running"]
 
@@ -127,7 +127,12 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
-    """Return what a step reads and what it writes."""
+    """Return what a step reads and what it writes; an ATTENTION, what its commands do."""
+    if step.opcode == Opcode.ATTENTION:
+        found = [regions(part, config) for part in expanded(step)]
+        reads = dict.fromkeys(region for part, _ in found for region in part)
+        writes = dict.fromkeys(region for _, part in found for region in part)
+        return [*reads], [*writes]
     if step.opcode in (Opcode.LOAD, Opcode.STORE):
         return _mover(step)
     if step.opcode in (Opcode.MATMUL, Opcode.PRELOAD):
@@ -161,6 +166,10 @@ def check_step(step: Step, config: Config) -> None:
     unit = step.definition_unit
     if unit is not None and not getattr(config, unit):
         raise ValueError(f"{step} needs the unit {unit}, which the configuration leaves out")
+    if step.opcode == Opcode.ATTENTION:
+        for part in expanded(step):
+            check_step(part, config)
+        return
     for name in ("m", "k", "n", "row_bytes"):
         if name in step.operands and not 1 <= step[name] < 1 << COUNT_WIDTH:
             raise ValueError(

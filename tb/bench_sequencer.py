@@ -24,7 +24,7 @@ from arch.isa import (
     pack,
 )
 from hdl.ports import WORD
-from sim.flow import run
+from sim.flow import resolve
 from tb.bench import parameters, rng, start_clock, unpack
 
 SENT_MAX = 300
@@ -68,24 +68,23 @@ def random_instruction(config: Config, random: np.random.Generator) -> Instructi
     known = [
         definition
         for definition in DEFINITIONS.values()
-        if definition.engine is not None
+        if definition.taker is not None
         and (definition.unit is None or getattr(config, definition.unit))
     ]
     definition = known[int(random.integers(len(known)))]
-    others = [engine for engine in Engine if engine != definition.engine]
     return Instruction(
         definition.opcode,
         {name: random_operand(random) for name in definition.operands},
         frozenset(flag for flag in definition.flags if random.random() < 0.5),
-        frozenset(engine for engine in others if random.random() < 0.5),
-        frozenset(engine for engine in others if random.random() < 0.5),
+        frozenset(e for e in Engine if e != definition.taker and random.random() < 0.5),
+        frozenset(e for e in Engine if e != definition.giver and random.random() < 0.5),
     )
 
 
 def expected_words(words: list[int], start: int, registers: list[int]) -> list[dict[str, int]]:
     """Return what a program sends, and leave in ``registers`` what it leaves there."""
     sent: list[dict[str, int]] = []
-    for step in islice(run(words, start, registers), SENT_MAX):
+    for step in islice(resolve(words, start, registers), SENT_MAX):
         values = [words[step.address], *step.operands.values()]
         for index, value in enumerate(values):
             sent.append(

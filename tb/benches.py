@@ -115,6 +115,7 @@ BENCHES = {
             "tb.bench_sequencer",
             lambda config, _u: {"config": config.fields(), "programs": 8} | _STALLED,
         ),
+        Bench("attention", "tb.bench_attention", lambda _c, _u: {"instructions": 12} | _STALLED),
         Bench(
             "vector_engine",
             "tb.bench_vector",

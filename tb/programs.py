@@ -17,6 +17,7 @@ from arch.isa import (
 )
 from generators.layout import param_words, rows_image
 from generators.tokens import insert_tokens
+from sim.checker import check
 from sim.flow import run
 from sim.regions import Region, check_step, regions
 
@@ -210,6 +211,47 @@ class _Maker:
         self._in_place(operands, {"i", "r"} if second else {"i"})
         return Instruction(opcode, operands, frozenset(flags))
 
+    def attention(self) -> Instruction:
+        """Make an ATTENTION of a few steps; accumulators must be clear."""
+        config = self.config
+        k, n = self.size(24), self.size(min(48, config.max_row))
+        height, group = self.size(6), self.size(2)
+        m, heads = self.size(3 * height), self.size(3)
+        key_heads = -(-heads // group)
+        flags = self.flags(Opcode.ATTENTION, 0.6)
+        flags |= set() if "first" in flags else {"wide_out"}
+        width = 2 if "wide_out" in flags else 1
+        operands = {"heads": heads, "group": group, "height": height, "m": m, "n": n, "k": k}
+        for name, count, rows, size in (
+            ("q", heads, m, 1),
+            ("k", key_heads, n, 1),
+            ("v", key_heads, n, 1),
+            ("o", heads, m, width),
+        ):
+            # Heads one after the other, or side by side in the same rows.
+            beside = count * k * size
+            if self.rng.random() < 0.5:
+                operands |= self.matrix(name, rows, beside) | {f"{name}_head": k * size}
+            else:
+                operands |= self.matrix(name, count * rows, k * size)
+                operands[f"{name}_head"] = rows * operands[f"{name}_stride"]
+            operands[f"{name}_zero"] = self.zero(config.zero_points)
+        operands |= self.matrix("p", 2 * height, 2 * n)
+        operands |= {
+            "p_buffer": height * operands["p_stride"],
+            "p_zero": self.zero(config.zero_points),
+            "v_acc_addr": config.acc_depth // 2,
+            "acc_buffer": config.acc_depth // 4,
+            "row": self.below(max(1, config.running_rows - heads * m)),
+            "row_head": m,
+            "params": self.below(2),
+            "start": int(self.rng.integers(-6, 6)),
+            "start_step": int(self.rng.integers(-1, 2)),
+            "limit": self.size(n + 3),
+            "limit_step": int(self.rng.integers(-1, 2)),
+        }
+        return Instruction(Opcode.ATTENTION, operands, frozenset(flags))
+
     def mover(self, opcode: Opcode) -> Instruction:
         config = self.config
         flags = self.flags(opcode)
@@ -257,6 +299,11 @@ class _Maker:
     def fits(self, instruction: Instruction) -> bool:
         """Tell whether a step is admissible and has one meaning in whatever order it runs."""
         words = pack([instruction, Instruction(Opcode.HALT)])
+        if instruction.opcode == Opcode.ATTENTION:
+            try:
+                check(words, self.config)
+            except ValueError:
+                return False
         for step in run(words):
             try:
                 check_step(step, self.config)
@@ -286,6 +333,9 @@ class _Maker:
         ]
         makers += [self.drain] * 2 if self.filled else []
         makers += [self.preload] if config.weight_depth > 2 else []
+        online = config.attention and "online" not in self._absent()
+        if online and config.b_transpose and not self.filled:
+            makers += [self.attention] * 2
         for unit, opcodes in (
             ("softmax", (Opcode.SOFTMAX,)),
             ("norm", (Opcode.NORM,)),
@@ -338,7 +388,8 @@ def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[In
             if isinstance(value, int) and rng.random() < 0.3:
                 operands[name] = Operand(wrap(value - values[register]), register)
         levels = 0
-        if not instruction.pop | instruction.push and rng.random() < 0.2:
+        alone = instruction.definition.engine is not None
+        if alone and not instruction.pop | instruction.push and rng.random() < 0.2:
             levels = int(rng.integers(1, LOOP_LEVELS + 1))
         for _ in range(levels):
             count = 1 + int(rng.random() < 0.3)
