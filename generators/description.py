@@ -73,7 +73,7 @@ class ModelDescription:
     class_token: bool = False
     """Whether a trained token stands before the others."""
     pooling: str = "mean"
-    """How the sequence becomes one vector: its mean, its class token, or not at all."""
+    """How the sequence becomes one vector: its mean, its first token, or not at all."""
     positions: str = "learned"
     """Whether a trained vector is added at each place of the sequence."""
     norm: str = "layernorm"
@@ -143,7 +143,7 @@ class ModelDescription:
                 f"Model field heads must be a multiple of kv_heads, but heads is {self.heads} "
                 f"and kv_heads is {self.kv_heads}"
             )
-        if self.pooling == "class" and not self.class_token:
+        if self.pooling == "class" and self.embedding == "linear" and not self.class_token:
             raise ValueError("Model field pooling cannot be class where class_token is false")
         self._check_inputs()
         for name in ("final_norm", "embedding_norm"):

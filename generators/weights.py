@@ -44,23 +44,30 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
 def read_weights(path: Path, description: ModelDescription) -> Weights:
     """Return the tensors of a safetensors file in float64.
 
-    Raises :class:`ValueError` where the file cannot be read or is corrupt, or as
-    :func:`check_weights`.
+    Raises :class:`ValueError` as :func:`read_tensors` and :func:`check_weights`.
+    """
+    tensors = read_tensors(path)
+    try:
+        return check_weights(tensors, description)
+    except ValueError as error:
+        raise ValueError(f"{error} in {path}") from error
+
+
+def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
+    """Return the tensors of a safetensors file as they are.
+
+    Raises :class:`ValueError` where the file cannot be read or is corrupt.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise ValueError(f"Cannot read weights {path}: {error.strerror}") from error
     try:
-        tensors = load(content)
+        return load(content)
     except (SafetensorError, KeyError, ValueError) as error:
         raise ValueError(
             f"Weights {path} are not a safetensors file of numbers: {error}"
         ) from error
-    try:
-        return check_weights(tensors, description)
-    except ValueError as error:
-        raise ValueError(f"{error} in {path}") from error
 
 
 def check_weights(

