@@ -1,0 +1,171 @@
+"""How long engines take: the formulas that the circuits' docstrings state, benches assert."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from arch.config import SRAM_LATENCY, Config
+from arch.isa import Opcode
+from hdl.accumulator import ACC_SETTLE
+from hdl.elementwise import ElementwiseLane
+from hdl.reader import READER_LATENCY
+from hdl.requantize import Requantizer
+from hdl.table import TABLE_LATENCY
+from sim.flow import Step
+
+_WEIGHT_FRACTION = 28
+
+
+def _ceil_log2(value: int) -> int:
+    return (value - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a product reads from the scratchpad for a while."""
+
+    begin: int
+    end: int
+    banks: tuple[int, int]
+    """Of the activations, which take every cycle, and of the weights."""
+    lines: int
+    """Lines of weights in every ``cycles``."""
+    cycles: int
+
+
+def _adds(step: Step) -> bool:
+    return "add" in step.flags or step.opcode in (Opcode.ADD, Opcode.MUL)
+
+
+class VectorTiming:
+    """Cycles of the vector engine's commands, as ``hdl.vector.VectorEngine`` states them."""
+
+    def __init__(self, config: Config):
+        self._config = config
+        lanes = config.lanes
+        self._reader = int(READER_LATENCY)
+        self._elementwise = int(ElementwiseLane.latency)
+        epilogue = 1 + int(Requantizer.latency) + int(TABLE_LATENCY) * config.activation + 1
+        self._overhead = self._reader + epilogue
+        sum_width = _WEIGHT_FRACTION + (-(-config.max_row // lanes) * lanes).bit_length()
+        self._softmax = 2 * _ceil_log2(lanes) + _ceil_log2(sum_width) + 22
+        self._norm = 29 + _ceil_log2(lanes)
+
+    def done(self, step: Step, begin: int, others: Iterable[Reads]) -> int:
+        """Return when a command that begins in a cycle completes.
+
+        ``others`` are what comes before it at the banks, one after the other.
+        """
+        beats = self._beats(step)
+        banks = {
+            step[name] // self._config.bank_bytes
+            for name, used in (("i_addr", "i_addr" in step.operands), ("r_addr", _adds(step)))
+            if used
+        }
+        now, left = begin, float(beats)
+        for reads in others:
+            if not banks or reads.end <= now:
+                continue
+            if now + left <= reads.begin:
+                break
+            left -= max(reads.begin - now, 0)
+            now = max(now, reads.begin)
+            share = 1.0
+            if reads.banks[0] in banks:
+                share = 0.0
+            elif reads.banks[1] in banks:
+                share = max(1 - reads.lines / reads.cycles, 0.0)
+            if share * (reads.end - now) >= left:
+                left /= share
+                break
+            left -= share * (reads.end - now)
+            now = reads.end
+        return now + round(left) + self.cycles(step) - beats
+
+    def _beats(self, step: Step) -> int:
+        """Return how often a command reads its input."""
+        config = self._config
+        if step.opcode == Opcode.PARAMS:
+            return step["n"] * config.param_lines
+        if step.opcode == Opcode.TABLE:
+            return 256
+        if step.opcode == Opcode.MASK:
+            return step["n"]
+        size = config.rows if step.opcode == Opcode.SCAN else config.lanes
+        return step["m"] * -(-step["n"] // size)
+
+    def cycles(self, step: Step) -> int:
+        """Return the cycles from the one that offers a command to the one that completes it."""
+        config, opcode = self._config, step.opcode
+        if opcode == Opcode.PARAMS:
+            return step["n"] * config.param_lines + self._reader
+        if opcode == Opcode.TABLE:
+            return 256 + self._reader
+        if opcode == Opcode.MASK:
+            return step["n"] + self._reader
+        m, n = step["m"], step["n"]
+        if opcode == Opcode.SCAN:
+            return m * -(-n // config.rows) + self._reader
+        row = -(-n // config.lanes)
+        if opcode == Opcode.DRAIN:
+            tiles, rest = divmod(n, config.cols)
+            return m * (tiles * config.lane_groups + -(-rest // config.lanes)) + self._overhead
+        latency = {
+            Opcode.MAP: 0,
+            Opcode.MUL: self._elementwise,
+            Opcode.ADD: self._elementwise + 2,
+            Opcode.SOFTMAX: self._softmax + 2 * (row - 1),
+            Opcode.NORM: self._norm + row - 1,
+        }[opcode]
+        return m * row + self._overhead + latency
+
+
+class MatrixTiming:
+    """When the matrix engine streams the tiles of its commands, one behind the other.
+
+    The weights of a tile take a cycle for each line, while the tile before computes, unless its
+    activations are in the same bank; they go into the slot of the tile before that one. Masked
+    tiles are taken as if they were not.
+    """
+
+    def __init__(self, config: Config):
+        self._config = config
+        self._settle = SRAM_LATENCY + config.rows + config.cols + 4 + int(ACC_SETTLE)
+        self._walk = 2 + config.tile_skip
+        self._end = self._before = 0
+        """Ends of the last tile's and the one before's activations."""
+        self._loaded = 0
+        """End of the last tile's weights."""
+        self._accept = self._accept_next = 0
+        """When the walker takes the next command, by the last one's tiles, and the one before's."""
+        self.reads: deque[Reads] = deque(maxlen=64)
+        """What the last products read."""
+
+    def take(self, step: Step, ready: int) -> tuple[int, int, int]:
+        """Return when a ready command's products begin, when it is taken, and when complete."""
+        config = self._config
+        m, k, n = step["m"], step["k"], step["n"]
+        transposed = "b_transpose" in step.flags
+        banks = step["a_addr"] // config.bank_bytes, step["b_addr"] // config.bank_bytes
+        shared = banks[0] == banks[1]
+        taken = max(ready, self._accept, self._accept_next)
+        end, before, loaded = self._end, self._before, self._loaded
+        kt, nt = -(-k // config.rows), -(-n // config.cols)
+        last_k = k - (kt - 1) * config.rows
+        first, history = -1, [taken] * 3
+        loaded = max(loaded, taken + self._walk)
+        for tile in range(nt * kt):
+            inner = config.rows if (tile + 1) % kt else last_k
+            lines = config.cols if transposed else inner
+            cycles = max(m, -(-m // config.rows) * inner) if "a_transpose" in step.flags else m
+            loaded = max(loaded, end if shared else before) + lines
+            before, end = end, max(end, loaded) + cycles
+            if first < 0:
+                first = end - cycles
+            history = [*history[1:], loaded]
+        self._end, self._before, self._loaded = end, before, loaded
+        self._accept, self._accept_next = self._accept_next, max(loaded, taken)
+        self._accept = max(self._accept, taken + nt * kt, history[0])
+        lines = config.cols if transposed else min(k, config.rows)
+        self.reads.append(Reads(first, end, banks, lines, max(m, lines)))
+        return first, taken, end + self._settle

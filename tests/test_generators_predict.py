@@ -1,0 +1,69 @@
+"""Predicted cycles: by hand where one engine works, and where engines wait for each other."""
+
+import pytest
+
+from arch.config import PRESETS
+from arch.isa import Engine, Instruction, Opcode, pack
+from generators.predict import predict
+from generators.timing import VectorTiming
+from sim.flow import run
+
+SMALL = PRESETS["small"]
+HALT = Instruction(Opcode.HALT)
+
+
+def matmul(**operands) -> Instruction:
+    sizes = {"m": 16, "k": 32, "n": 24, "acc_stride": 16, "a_stride": 32, "b_stride": 24}
+    return Instruction(Opcode.MATMUL, sizes | {"b_addr": SMALL.bank_bytes} | operands)
+
+
+def cycles(program, **options) -> int:
+    return predict(pack([*program, HALT]), SMALL, **options).cycles
+
+
+def test_products_follow_each_other_without_a_pause() -> None:
+    one, two = cycles([matmul()]), cycles([matmul(), matmul()])
+    assert two - one == 16 * 4 * 3
+
+
+def test_operands_in_one_bank_wait_for_each_other() -> None:
+    apart, together = cycles([matmul()]), cycles([matmul(b_addr=4096)])
+    # Every tile but the first waits for its eight lines of weights.
+    assert together - apart == 8 * (4 * 3 - 1)
+
+
+def test_a_drain_behind_a_product_takes_what_both_take() -> None:
+    push, pop = {Engine.VECTOR}, {Engine.MATRIX}
+    sizes = {"m": 16, "n": 24, "acc_stride": 16, "o_stride": 24}
+    drain = Instruction(Opcode.DRAIN, sizes, frozenset(), frozenset(pop))
+    given = Instruction(matmul().opcode, matmul().operands, push=frozenset(push))
+    program = pack([given, drain, HALT])
+    (step,) = [step for step in run(program) if step.engine == Engine.VECTOR]
+    expected = VectorTiming(SMALL).cycles(step)
+    assert expected == 16 * 3 + 16
+    assert predict(program, SMALL).cycles - cycles([matmul()]) == expected + 1
+
+
+@pytest.mark.parametrize(("latency", "interval"), [(8, 1), (40, 1), (40, 3)])
+def test_a_load_takes_its_words_and_the_latency(latency, interval) -> None:
+    load = Instruction(
+        Opcode.LOAD, {"m": 4, "row_bytes": 256, "dram_stride": 256, "sp_stride": 256}
+    )
+    found = predict(pack([load, load, HALT]), SMALL, latency=latency, interval=interval)
+    assert found.words_read == 2 * 4 * 32
+    base = predict(pack([load, load, HALT]), SMALL, latency=0, interval=1)
+    assert found.cycles - base.cycles == latency + 2 * 4 * 32 * (interval - 1)
+
+
+def test_turns_of_a_loop_take_their_words() -> None:
+    def looped(count: int) -> int:
+        loop = Instruction(Opcode.LOOP, {"count": count})
+        return cycles([loop, matmul(), Instruction(Opcode.ENDLOOP)])
+
+    assert looped(5) - looped(4) == 16 * 4 * 3
+
+
+def test_a_missing_token_is_named() -> None:
+    waiting = Instruction(matmul().opcode, matmul().operands, pop=frozenset({Engine.LOAD}))
+    with pytest.raises(ValueError, match=r"^The program waits for a token that no engine gives$"):
+        predict(pack([waiting, HALT]), SMALL)
