@@ -1,6 +1,5 @@
 """From a trained model to a program and its memory image, for any configuration that has room."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,18 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, Engine
-from generators.allocate import allocate, live_bytes, uses
 from generators.calibrate import Samples
 from generators.description import ModelDescription
-from generators.draft import LENGTH_REGISTER, Node, Repeat, Written, arrange, flatten
+from generators.draft import LENGTH_REGISTER, Written
 from generators.graph import Pool, QuantizedModel
 from generators.image import Bytes, Piece
-from generators.loops import least_words, lines, with_barriers, words
-from generators.lower import Lowered, lower
 from generators.lower_rows import pool_bytes
-from generators.lowering import Limits
+from generators.predict import Prediction, predict
 from generators.quantize import Quantization, quantize_model
+from generators.schedule import Plan, schedule
 from generators.weights import Weights
 
 
@@ -33,20 +29,6 @@ class Machine(Protocol):
         """Set a register."""
 
 
-SMALLEST_BLOB = 256
-"""Where loads of weights are no longer cut smaller (bytes)."""
-
-ATTEMPTS = (
-    (False, False, False),
-    (True, False, False),
-    (False, True, False),
-    (True, True, False),
-    (True, False, True),
-    (True, True, True),
-)
-"""What to make loops of, in order of preference: layers, heads, parts of a product."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Choices that change a program's numbers or its speed."""
@@ -57,6 +39,8 @@ class Options:
     """Whether weights have a scale for each output channel, and not one for each tensor."""
     skip_zero_tiles: bool = False
     """Whether tiles of weights that are all zero are found and masked."""
+    search: bool = True
+    """Whether the fastest of many programs is searched for, or the first that fits is taken."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +79,21 @@ class CompiledModel:
     written: list[Written]
     """What each vector instruction writes, in the order in which they run."""
     loops: int
-    """Loops in the program."""
+    """Loops in the program that are not in another."""
+    plan: Plan
+    """The choices that made the program."""
+
+    def predict(self, latency: int, interval: int = 1) -> Prediction:
+        """Return what is to be expected of a run on a memory of some latency and pace."""
+        registers = {LENGTH_REGISTER: self.quantized.description.sequence}
+        return predict(
+            self.words, self.config, latency=latency, interval=interval, registers=registers
+        )
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes that every inference must read: weights and their parameters, and the input."""
+        return len(self.image) - self.output_piece.size
 
     @property
     def macs(self) -> int:
@@ -171,8 +169,7 @@ def compile_model(
     """Return a model's program and memory image.
 
     ``calibration_inputs`` are inputs as :func:`generators.float_model.forward` takes them, one
-    array each or all in one. Of all ways to cut the model, the one
-    with the fewest loops, the largest cuts and the earliest loads that fits is taken.
+    array each or all in one. How the model is cut is searched for (``generators.schedule``).
 
     Raises :class:`ValueError` where the model cannot run on the configuration; where it is too
     large, the message names the field.
@@ -195,109 +192,19 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
 
     Raises :class:`ValueError` as :func:`compile_model`.
     """
-    refusals = []
-    for loop_layers, loop_heads, loop_parts in ATTEMPTS:
-        barriers = loop_layers or loop_heads or loop_parts
-        blob = config.bank_bytes
-        while blob >= min(SMALLEST_BLOB, config.bank_bytes):
-            limits = Limits(
-                blob_bytes=blob,
-                block_bytes=config.bank_bytes,
-                loop_heads=loop_heads,
-                loop_parts=loop_parts,
-                barriers=barriers,
-                skip_zero_tiles=options.skip_zero_tiles,
-            )
-            lowered = lower(quantized, config, limits)
-            found = _place(quantized, lowered, config, loop_layers)
-            if isinstance(found, CompiledModel):
-                return found
-            refusals.append(found)
-            if found.stage == _TOO_LONG:
-                # Smaller loads would make the program longer still.
-                break
-            blob //= 2
-    raise ValueError(_best(refusals).text)
-
-
-_TOO_VARIED, _TOO_LARGE, _TOO_LONG = range(3)
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    """Why an attempt failed, and how far it was from fitting."""
-
-    stage: int
-    excess: int
-    text: str
-
-
-def _best(refusals: Sequence[_Refusal]) -> _Refusal:
-    """Return the refusal that came furthest."""
-    return min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
-
-
-def _place(
-    quantized: QuantizedModel, lowered: Lowered, config: Config, loop_layers: bool
-) -> CompiledModel | _Refusal:
-    """Return the program of a lowered model with the earliest loads that fit."""
-    name = quantized.description.name
-    refusals = []
-    longest = max(len(section) for section in lowered.layers) - 1
-    for ahead in sorted({min(distance, longest) for distance in (4, 2, 1, 0)}, reverse=True):
-        nodes = _nodes(lowered, ahead, loop_layers)
-        least = least_words(nodes)
-        if least > config.program_depth:
-            return _too_long(name, least, config)
-        drafts = list(flatten(nodes))
-        used = uses(drafts)
-        addresses = allocate(used, lowered.sizes, config)
-        if addresses is None:
-            needed = live_bytes(used, lowered.sizes)
-            largest = max(lowered.sizes, key=lambda buffer: lowered.sizes[buffer])
-            text = (
-                f"Model {name} needs {needed} scratchpad bytes at once and {largest} of "
-                f"{lowered.sizes[largest]} bytes in one bank, but scratchpad_bytes is "
-                f"{config.scratchpad_bytes} in banks of {config.bank_bytes}"
-            )
-            refusals.append(_Refusal(_TOO_LARGE, needed, text))
-            continue
-        program = lines(nodes, addresses, config)
-        made = None if program is None else words(program, config)
-        if made is None:
-            text = f"The loops of model {name} differ in more than the registers can hold"
-            return _Refusal(_TOO_VARIED, 0, text)
-        if len(made) > config.program_depth:
-            return _too_long(name, len(made), config)
-        written = [draft.written for draft in drafts if draft.written is not None]
-        vector = [d for d in drafts if DEFINITIONS[d.opcode].engine == Engine.VECTOR]
-        assert len(written) == len(vector)
-        return CompiledModel(
-            quantized,
-            config,
-            made,
-            lowered.image,
-            lowered.input,
-            lowered.output,
-            lowered.pool,
-            written,
-            sum(isinstance(node, Repeat) for node in nodes),
-        )
-    return _best(refusals)
-
-
-def _too_long(name: str, least: int, config: Config) -> _Refusal:
-    text = (
-        f"Model {name} needs a program of at least {least} words, but program_depth is "
-        f"{config.program_depth}"
+    found = schedule(
+        quantized, config, skip_zero_tiles=options.skip_zero_tiles, search=options.search
     )
-    return _Refusal(_TOO_LONG, least, text)
-
-
-def _nodes(lowered: Lowered, ahead: int, loop_layers: bool) -> list[Node]:
-    """Return the whole program, with loops as asked."""
-    sections = [lowered.before, *lowered.layers, lowered.after]
-    before, *layers, after = arrange(sections, ahead, across=not loop_layers)
-    if loop_layers:
-        return with_barriers([*before, Repeat(layers), *after])
-    return with_barriers([*before, *(node for layer in layers for node in layer), *after])
+    lowered, program = found.lowered, found.program
+    return CompiledModel(
+        quantized,
+        config,
+        program.words,
+        lowered.image,
+        lowered.input,
+        lowered.output,
+        lowered.pool,
+        program.written,
+        program.loops,
+        found.plan,
+    )

@@ -1,5 +1,7 @@
 """Lowering of linear layers: parts of columns, blocks of the source, rows, one drain each."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from arch.isa import Opcode
@@ -38,19 +40,22 @@ class _Linear:
         self.source = lowering.blocks[op.source.buffer]
         self.target = lowering.blocks[op.target.buffer]
         k, n = op.weight.shape
-        # Every block of the source starts a K tile of its own.
+        # Every block of the source has weights, and a product, of its own.
         self.k_parts = cut(k, self.source.column_marks)
-        kt = sum(-(-count // config.rows) for _, count in self.k_parts)
+        longest = max(count for _, count in self.k_parts)
+        nt = -(-n // config.cols)
         lowering.room_for(config.lane_groups)
         self.height = lowering.height(op.source.rows)
-        tiles = lowering.tiles(self.height)
+        tiles = min(nt, lowering.tiles(self.height))
         words = config.param_depth - SPARE_WORDS - behind_words
         tiles = min(tiles, words // config.lane_groups)
+        kt = sum(-(-count // config.rows) for _, count in self.k_parts)
         self.masked = limits.skip_zero_tiles and 2 * kt <= config.mask_depth
         if self.masked:
             tiles = min(tiles, config.mask_depth // 2 // kt)
         fixed = 0 if op.table is None else 256
-        per_tile = config.lane_groups * lowering.word_bytes + kt * self.masked + k * config.cols
+        per_tile = config.lane_groups * lowering.word_bytes + longest * config.cols
+        per_tile += -(-longest // config.rows) * self.masked
         tiles = min(tiles, max(1, (limits.blob_bytes - fixed) // per_tile))
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
         self.early = early
@@ -60,22 +65,40 @@ class _Linear:
         if self.lowering.limits.loop_parts:
             return self._loops()
         columns = [part for group in self.groups for part in group]
-        items = []
+        items: list[Item] = []
         for number, part in enumerate(columns):
             first, last = number == 0, number == len(columns) - 1
             chunks = (first and self.early) or (last and bool(self.behind.chunks))
-            item, before, products = self._columns(
-                f"{self.label}.{number}", part, table=first, chunks=chunks
-            )
-            item.body += before
-            if last:
-                item.loads += self.behind.loads
-                item.body += self.behind.params
-                item.body += _interleave(products, self.behind.chunks)
-            else:
-                item.body += [node for _, nodes in products for node in nodes]
-            items.append(item)
+            rows = [row for group in self._rows(chunks=chunks) for row in group]
+            blocks = self._blocks(f"{self.label}.{number}", part, table=first)
+            behind = self.behind if last else Rows()
+            items += self._part(part, rows, blocks, behind)
         return items
+
+    def _part(
+        self, part: Part, rows: list[Part], blocks: list["_Block"], behind: Rows
+    ) -> list[Item]:
+        """Return the items of some columns: one for each block of the source if sums have room."""
+        config = self.lowering.config
+        nt = -(-part[1] // config.cols)
+        if sum(m for _, m in rows) * nt > config.acc_depth // 2:
+            blocks = [_together(blocks)]
+        # Sums stay in their rows from block to block.
+        sums = [(row, m, self.lowering.acc(m * nt)) for row, m in rows]
+        for block in blocks[:-1]:
+            for row, m, acc in sums:
+                block.item.body += self._products(block, part, row, m, acc)
+        end = blocks[-1]
+        end.item.loads += behind.loads
+        end.item.body += behind.params
+        waiting = list(behind.chunks)
+        for row, m, acc in sums:
+            end.item.body += self._products(end, part, row, m, acc)
+            end.item.body.append(self._drain(acc, self.op.row + row, m, *part))
+            while waiting and waiting[0][0] <= self.op.row + row + m:
+                end.item.body += waiting.pop(0)[1]
+        end.item.body += [node for _, nodes in waiting for node in nodes]
+        return [block.item for block in blocks]
 
     def _loops(self) -> list[Item]:
         """Return the parts of each block of the target as the iterations of a loop."""
@@ -89,21 +112,32 @@ class _Linear:
 
         def part(first: int, count: int) -> list[Node]:
             lowering.mask_half = 0
-            item, before, products = self._columns(
-                self.label, (first, count), table=False, chunks=False
-            )
-            return [*item.loads, *before, *(node for _, nodes in products for node in nodes)]
+            block = _together(self._blocks(self.label, (first, count), table=False))
+            nodes = [*block.item.loads, *block.item.body]
+            nt = -(-count // lowering.config.cols)
+
+            def product(row: int, m: int) -> list[Node]:
+                acc = lowering.acc(m * nt)
+                drain = self._drain(acc, op.row + row, m, first, count)
+                return [*self._products(block, (first, count), row, m, acc), drain]
+
+            for group in self._rows(chunks=False):
+                nodes += lowering.each(group, product)
+            return nodes
 
         body = [node for group in self.groups for node in lowering.each(group, part)]
         return [*items, Item(body=body), *self.behind.items()]
 
-    def _columns(
-        self, blob: str, part: Part, *, table: bool, chunks: bool
-    ) -> tuple[Item, list[Node], list[tuple[int, list[Node]]]]:
-        """Return the columns of a part (first, count): loads, preparation, products.
+    def _rows(self, *, chunks: bool) -> list[list[Part]]:
+        """Return the row parts, grouped by the blocks that they lie in."""
+        op, most = self.op, self.height
+        if chunks and self.lowering.limits.height:
+            most = min(most, self.lowering.limits.height)
+        buffers = (op.source.buffer, 0), (op.target.buffer, op.row)
+        return self.lowering.row_groups(op.source.rows, most, *buffers)
 
-        Each product comes with the target's row that it ends before.
-        """
+    def _blocks(self, blob: str, part: Part, *, table: bool) -> list["_Block"]:
+        """Return what loads and prepares some columns, for each block of the source."""
         lowering, config, op = self.lowering, self.lowering.config, self.op
         columns = slice(part[0], part[0] + part[1])
         rescale = op.rescale
@@ -114,67 +148,55 @@ class _Linear:
             config,
             by_tile=True,
         ).ravel()
-        pieces = [params]
-        before: list[Node] = [lowering.params_draft(blob, len(params) // lowering.word_bytes)]
-        if op.table is not None and table:
-            before.append(_table(Ref(blob, params.size)))
-            pieces.append(op.table.astype(np.int8).view(np.uint8))
-        weight = op.weight[:, columns]
         mask_addr = lowering.mask_half * (config.mask_depth // 2)
-        if self.masked:
-            lowering.mask_half ^= 1
-            mask = np.concatenate([self._mask(weight[k : k + size]) for k, size in self.k_parts])
-            place = Ref(blob, sum(piece.size for piece in pieces))
-            operands: Operands = {"i_addr": place, "n": mask.size, "mask": mask_addr}
-            before.append(Draft(Opcode.MASK, operands, written=Written("mask")))
-            pieces.append(mask)
-        weights = Ref(blob, sum(piece.size for piece in pieces))
-        pieces.append(weight.astype(np.int8).view(np.uint8).ravel())
-        item = Item()
-        lowering.load(item, blob, np.concatenate(pieces))
-        most = self.height
-        if chunks and lowering.limits.height:
-            most = min(most, lowering.limits.height)
-        products: list[tuple[int, list[Node]]] = []
-        groups = lowering.row_groups(
-            op.source.rows, most, (op.source.buffer, 0), (op.target.buffer, op.row)
-        )
-        for group in groups:
-            if lowering.limits.loop_parts:
-                nodes = lowering.each(
-                    group, lambda row, m: self._product(weights, mask_addr, part, row, m)
-                )
-                products.append((op.row + sum(group[-1]), nodes))
-                continue
-            for row, m in group:
-                nodes = self._product(weights, mask_addr, part, row, m)
-                products.append((op.row + row + m, nodes))
-        return item, before, products
+        lowering.mask_half ^= self.masked
+        blocks = []
+        for k, size in self.k_parts:
+            name = f"{blob}.{k}" if len(self.k_parts) > 1 else blob
+            item = Item()
+            pieces: list[Bytes] = []
+            if k == 0:
+                pieces.append(params)
+                item.body.append(lowering.params_draft(name, len(params) // lowering.word_bytes))
+            if k == 0 and op.table is not None and table:
+                item.body.append(_table(Ref(name, params.size)))
+                pieces.append(op.table.astype(np.int8).view(np.uint8))
+            weight = op.weight[k : k + size, columns]
+            product = _Product(k, size, Ref(name), mask_addr)
+            if self.masked:
+                mask = self._mask(weight)
+                place = Ref(name, sum(piece.size for piece in pieces))
+                operands: Operands = {"i_addr": place, "n": mask.size, "mask": mask_addr}
+                item.body.append(Draft(Opcode.MASK, operands, written=Written("mask")))
+                pieces.append(mask)
+                mask_addr += mask.size
+            product.weights = Ref(name, sum(piece.size for piece in pieces))
+            pieces.append(weight.astype(np.int8).view(np.uint8).ravel())
+            lowering.load(item, name, np.concatenate(pieces))
+            blocks.append(_Block(item, [product]))
+        return blocks
 
-    def _product(self, weights: Ref, mask_addr: int, part: Part, row: int, m: int) -> list[Node]:
-        """Return the product of some rows, block by block of the source, and its drain."""
-        lowering, op, (first, count) = self.lowering, self.op, part
-        nt = -(-count // lowering.config.cols)
-        acc = lowering.acc(m * nt)
+    def _products(self, block: "_Block", part: Part, row: int, m: int, acc: int) -> list[Node]:
+        """Return the products of some rows with the weights of a block."""
+        op, count = self.op, part[1]
         flags = frozenset({"b_masked"} if self.masked else ())
         nodes: list[Node] = []
-        for k, size in self.k_parts:
+        for product in block.products:
             operands: Operands = {
-                "a_addr": self.source.place(row, k),
-                "a_stride": self.source.stride(k),
-                "b_addr": Ref(weights.buffer, weights.offset + k * count),
+                "a_addr": self.source.place(row, product.k),
+                "a_stride": self.source.stride(product.k),
+                "b_addr": product.weights,
                 "b_stride": count,
                 "acc_addr": acc,
                 "acc_stride": m,
                 "m": m,
-                "k": size,
+                "k": product.size,
                 "n": count,
                 "a_zero": op.source.zero,
-                "b_mask": mask_addr,
+                "b_mask": product.mask_addr,
             }
             nodes.append(Draft(Opcode.MATMUL, operands, flags))
-            mask_addr += nt * -(-size // lowering.config.rows)
-        return [*nodes, self._drain(acc, op.row + row, m, first, count)]
+        return nodes
 
     def _drain(self, acc: int, row: int, m: int, first: int, count: int) -> Draft:
         op, target = self.op, self.op.target
@@ -217,14 +239,29 @@ def _table(place: Ref) -> Draft:
     return Draft(Opcode.TABLE, {"i_addr": place}, written=Written("table"))
 
 
-def _interleave(
-    products: list[tuple[int, list[Node]]], chunks: list[tuple[int, list[Node]]]
-) -> list[Node]:
-    """Return products and, behind each, the chunks whose rows are complete by then."""
-    nodes: list[Node] = []
-    waiting = list(chunks)
-    for end, product in products:
-        nodes += product
-        while waiting and waiting[0][0] <= end:
-            nodes += waiting.pop(0)[1]
-    return [*nodes, *(node for _, chunk in waiting for node in chunk)]
+@dataclass
+class _Product:
+    """The product with one block of the source."""
+
+    k: int
+    """First column of the block."""
+    size: int
+    weights: Ref
+    mask_addr: int
+
+
+@dataclass
+class _Block:
+    """What loads and prepares products, and the products."""
+
+    item: Item
+    products: list[_Product]
+
+
+def _together(blocks: list[_Block]) -> _Block:
+    """Return blocks as one, all of whose loads come first."""
+    item = Item()
+    for block in blocks:
+        item.loads += block.item.loads
+        item.body += block.item.body
+    return _Block(item, [product for block in blocks for product in block.products])
