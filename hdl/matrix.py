@@ -15,20 +15,25 @@ from hdl.systolic import SystolicArray
 from hdl.weights import WeightFetcher
 
 JOBS_AHEAD = 2
-"""Tiles whose weights are in place or on their way while another one computes."""
+"""Tiles that compute or whose weights are in place or on their way."""
 
 
 class MatrixEngine(wiring.Component):
-    """Runs MATMUL and PRELOAD: weights come in one tile ahead of the activations.
+    """Runs MATMUL and PRELOAD: weights come in up to one tile ahead of the activations.
 
     A tile takes ``m`` cycles if ``a`` answers at once and its weights are there by then: they take
-    as many cycles as it has rows, transposed ``cols``, while the tile before computes, so that
-    ``m`` at least that number leaves no gap, between commands neither. A tile with ``a_transpose``
-    takes ``ceil(m / rows) * k`` cycles where that is more. Resident weights take none. A product
-    on its own takes ``rows + array.latency + 9`` cycles more than its tiles; transposed weights
-    make of ``rows`` there ``cols``, transposed activations add ``rows``.
+    as many cycles as it has rows, transposed ``cols``, while the tile before computes. So a tile
+    takes the larger of both, between commands too, and with ``m`` at least that number there is no
+    gap. A tile with ``a_transpose`` takes ``ceil(m / rows) * k`` cycles where that is more.
+    Resident weights take none. ``b`` must take a tile's lines without a wait from its first on.
 
-    ``status.done`` comes when a drain that is asked for from then on sees every sum of the command.
+    From its first request to its last sum in the accumulators, a product of T tiles whose lines
+    are L takes ``(T - 1) * max(m, L) + m + array.latency + 6`` cycles, with ``a_transpose``
+    ``min(k, rows)`` more; ``working`` is 1 in these. The first request comes two cycles after a
+    command is taken, three where it is masked.
+
+    ``status.done`` comes when a drain that is asked for ``DISPATCH`` cycles later (a constant of
+    ``hdl.retirement``), as one that waits for the token is, sees every sum of the command.
     ``status.stall`` is 1 while a scratchpad port waits. Each by its amount of a cycle, a few cycles
     late: ``macs`` counts useful products, ``gated`` the zero activations among those that took
     part, ``skipped`` the masked tiles. ``sends`` is 1 in each cycle in which a vector sets out for
@@ -48,6 +53,7 @@ class MatrixEngine(wiring.Component):
             "sends": Out(1),
             "refused": Out(1),
             "filling": Out(1),
+            "working": Out(1),
         }
         if config.operand_gating:
             members["gated"] = Out(range(config.rows + 1))
@@ -88,6 +94,7 @@ class MatrixEngine(wiring.Component):
             entry.note.eq(streamer.note),
             retirement.offered.eq(self.i.valid),
             retirement.taken.eq(self.i.valid & self.i.ready),
+            retirement.named.eq(weights.named),
             retirement.waiting.eq(
                 (self.a.request.valid & ~self.a.request.ready)
                 | (self.b.request.valid & ~self.b.request.ready)
@@ -99,6 +106,7 @@ class MatrixEngine(wiring.Component):
             self.accumulate.addr.eq(retirement.acc_addr),
             self.accumulate.data.eq(array.o.payload),
             self.macs.eq(entry.macs),
+            self.working.eq(retirement.working),
         ]
         self._account(m, weights, jobs, streamer)
         if config.operand_gating:

@@ -11,6 +11,10 @@ from hdl.pipeline import delay
 from hdl.ports import EngineStatus
 from hdl.ram import Ram
 
+DISPATCH = 2
+"""Cycles from a completion to the first request of a command that waited for it: one until the
+token is there, one until the other engine has taken the command."""
+
 UNDER_WAY_WIDTH = 9
 """Width of the number of commands taken and not yet done, above any array's latency (bits)."""
 
@@ -19,9 +23,10 @@ class Retirement(wiring.Component):
     """Keeps what belongs to each vector while the array works on it.
 
     ``acc_addr`` leaves ``latency`` cycles after it came. ``status.done`` comes with ``push`` so
-    long after ``last`` that a drain which is asked for from then on sees the sums of ``latency``
-    cycles after it. ``offered`` and ``taken`` are 1 as a command is, ``waiting`` while one waits
-    for a memory.
+    long after ``last`` that a drain which is asked for ``DISPATCH`` cycles later sees the sums of
+    ``latency`` cycles after it. ``offered`` and ``taken`` are 1 as a command is, ``named`` while
+    there is a tile to fetch, ``waiting`` while one waits for a memory. ``working`` is 1 from the
+    first tile until the last sum of all commands has been written.
     """
 
     def __init__(self, config: Config, latency: int):
@@ -31,12 +36,14 @@ class Retirement(wiring.Component):
             {
                 "offered": In(1),
                 "taken": In(1),
+                "named": In(1),
                 "waiting": In(1),
                 "last": In(1),
                 "push": In(len(Engine)),
                 "i_addr": In(config.acc_addr_width),
                 "acc_addr": Out(config.acc_addr_width),
                 "status": Out(EngineStatus()),
+                "working": Out(1),
             }
         )
 
@@ -59,12 +66,18 @@ class Retirement(wiring.Component):
             self.acc_addr.eq(ring.read_data),
         ]
         under_way = Signal(UNDER_WAY_WIDTH)
-        done = delay(m, self.last, self.latency + ACC_SETTLE, reset=True)
+        settle = ACC_SETTLE - DISPATCH
+        done = delay(m, self.last, self.latency + settle, reset=True)
         m.d.sync += under_way.eq(under_way + self.taken - done)
         m.d.comb += [
             self.status.done.eq(done),
-            self.status.push.eq(delay(m, ring.read_data[len(self.acc_addr) :], ACC_SETTLE)),
+            self.status.push.eq(delay(m, ring.read_data[len(self.acc_addr) :], settle)),
             self.status.busy.eq(self.offered | (under_way != 0)),
             self.status.stall.eq(self.waiting),
         ]
+        # A command that was taken is at work once it has named a tile.
+        begun = Signal()
+        m.d.sync += begun.eq((begun | self.named) & (under_way != 0))
+        written = delay(m, done, ACC_SETTLE - 1 - settle, reset=True)
+        m.d.comb += self.working.eq(self.named | (begun & (under_way != 0)) | written)
         return m

@@ -10,8 +10,8 @@ from arch.config import SRAM_LATENCY, Config
 from hdl.bank import Bank
 from hdl.ports import ReadPort, WritePort
 
-READERS = ("a", "b", "v", "r", "store")
-"""Readers of the whole machine: the array's activations and weights, the vector engine's input and
+READERS = ("b", "a", "v", "r", "store")
+"""Readers of the whole machine: the array's weights and activations, the vector engine's input and
 second input, the store engine."""
 
 WRITERS = ("o", "s", "load")
@@ -25,9 +25,10 @@ class Scratchpad(wiring.Component):
     Ports ``read_NAME`` and ``write_NAME`` for each name given, as ``hdl.ports`` defines them. The
     high address bits choose the bank, and each bank takes one read and one write a cycle. Among
     ports that want the same bank the first named wins, in the same cycle (``ready`` depends on
-    ``valid``). The order is fixed because only one loser costs anything: an array whose
-    activations stop loses ``rows * cols`` products a cycle, so ``a`` comes first; an engine
-    behind it waits at most for the end of a command, as every command ends.
+    ``valid``). The order is fixed: ``b`` comes first because a tile's weights must come without a
+    gap, and ``a`` next because an array whose activations stop loses ``rows * cols`` products a
+    cycle; an engine behind them waits at most for the end of a command, as every command ends.
+    Weights that share a bank with the activations cost a cycle a line in whatever order.
 
     A read sees every write of an earlier cycle; what is written in the same cycle may look like
     anything, as engines are ordered by tokens. An access must not cross from one bank to the next:

@@ -186,6 +186,10 @@ class ActivationStreamer(wiring.Component):
         m.d.comb += released.eq(
             ready.r_rdy & (column == Mux(head.count > spare, head.count - spare, 0))
         )
+        # A slot is free for lines that are asked for as late as the last of the block would be.
+        frees = Signal()
+        early = SRAM_LATENCY + 1
+        m.d.comb += frees.eq(column == Mux(head.count > early, head.count - early, 0))
         m.d.sync += blocks.eq(blocks + (taken & (index == 0)) - released)
         with m.If(ready.r_rdy):
             m.d.comb += [
@@ -194,7 +198,7 @@ class ActivationStreamer(wiring.Component):
                 self.note.eq(head.note),
                 self.note.acc_addr.eq(head.note.acc_addr + column),
                 self.note.last.eq(head.note.last & ends),
-                self.freed.eq(head.frees & ends),
+                self.freed.eq(head.frees & frees),
             ]
             m.d.sync += column.eq(Mux(ends, 0, column + 1))
         with m.If(ends):

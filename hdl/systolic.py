@@ -54,7 +54,8 @@ class SystolicArray(wiring.Component):
     ``column``, a column (an element per row). The lines of a tile are all of one kind and come in
     ascending order from 0, one a cycle at most. Writes travel through the array as activations
     do: a tile's lines may come from the cycle after the last activations that use the slot's old
-    weights, and activations may use the slot from the cycle after its last line.
+    weights, and activations may use the slot once line r has come r - 1 cycles later than they or
+    sooner, for every r: from the cycle after its first line where lines come in consecutive cycles.
 
     With ``operand_gating``, zero operands leave the multipliers' inputs at rest, and ``zeros``
     tells how many of the activations of two cycles before were zero.

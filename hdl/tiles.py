@@ -1,6 +1,6 @@
 """The tiles of a matrix product, in order, without those that are masked."""
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -43,7 +43,7 @@ class TileWalker(wiring.Component):
     """Names the tiles of MATMUL and PRELOAD commands, without those that are masked.
 
     Tile column by tile column, in each from the first K tile on, one tile a cycle from two cycles
-    after a command was taken on (three with ``tile_skip``), and without a pause between commands:
+    after a command was taken on (three where it is masked), and without a pause between commands:
     the next one is taken while the last tiles of this one wait. ``command`` is that of the tile on
     ``o``. A tile that a mask leaves out costs one cycle, ``skipped``; where the last tiles are left
     out, the last that is not becomes ``last``, and where all are, one that is ``empty`` comes in
@@ -185,7 +185,11 @@ class TileWalker(wiring.Component):
         m.d.comb += keeps.eq(Mux(fresh, keep, kept))
         m.d.sync += [fresh.eq(advance), kept.eq(keeps)]
 
-        # A kept tile waits for the next kept one of its command, or for the command's end.
+        # A kept tile waits for the next kept one of its command, or for the command's end; not so
+        # in a command without masks.
+        plain = Signal()
+        with m.If(advance):
+            m.d.sync += plain.eq(~self._masked(cmd).any())
         waiting = Signal.like(place)
         has_waiting = Signal()
         ended = Signal()
@@ -194,7 +198,9 @@ class TileWalker(wiring.Component):
             self.o.p.eq(Mux(has_waiting, waiting, tile)),
             self.o.valid.eq(ended),
         ]
-        with m.If(full & keeps):
+        with m.If(full & plain):
+            m.d.comb += [self.o.valid.eq(1), leaves.eq(~has_waiting & self.o.ready)]
+        with m.Elif(full & keeps):
             m.d.comb += [self.o.valid.eq(has_waiting), leaves.eq(~has_waiting | self.o.ready)]
         with m.Elif(full & tile.last & ~ended):
             m.d.comb += [
@@ -206,7 +212,7 @@ class TileWalker(wiring.Component):
         with m.Elif(full & ~tile.last):
             m.d.comb += leaves.eq(1)
         m.d.comb += self.skipped.eq(leaves & full & ~keeps)
-        with m.If(leaves & full & keeps):
+        with m.If(leaves & full & keeps & ~plain):
             m.d.sync += [waiting.eq(tile), has_waiting.eq(1)]
         with m.Elif(self.o.valid & self.o.ready):
             m.d.sync += has_waiting.eq(0)
@@ -220,15 +226,16 @@ class TileWalker(wiring.Component):
         with m.Elif(advance):
             m.d.sync += [a_addr.eq(Mux(k_last, cmd.a_mask, a_addr + 1)), b_addr.eq(b_addr + 1)]
         m.d.comb += [self.a_mask.addr.eq(a_addr), self.b_mask.addr.eq(b_addr)]
+        masked = Signal(2)
+        m.d.sync += masked.eq(self._masked(cmd))
+        return (self.a_mask.data | ~masked[0]) & (self.b_mask.data | ~masked[1])
+
+    @staticmethod
+    def _masked(cmd):
+        """Return whether a command's A and B are masked, a bit each."""
         bits = DEFINITIONS[Opcode.MATMUL]
-        product = cmd.opcode == Opcode.MATMUL
-        a_masked = Signal()
-        b_masked = Signal()
-        m.d.sync += [
-            a_masked.eq(product & cmd.flags[bits.flag_bit("a_masked")]),
-            b_masked.eq(product & cmd.flags[bits.flag_bit("b_masked")]),
-        ]
-        return (self.a_mask.data | ~a_masked) & (self.b_mask.data | ~b_masked)
+        flags = Cat(cmd.flags[bits.flag_bit(name)] for name in ("a_masked", "b_masked"))
+        return Mux(cmd.opcode == Opcode.MATMUL, flags, 0)
 
 
 def b_transposed(command):

@@ -1,4 +1,4 @@
-"""Brings the weights of each tile into the array, one tile ahead of the products."""
+"""Brings the weights of each tile into the array, up to one tile ahead of the products."""
 
 from amaranth.hdl import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
@@ -29,16 +29,20 @@ def job_layout(config: Config) -> data.StructLayout:
 
 
 class WeightFetcher(wiring.Component):
-    """Takes MATMUL and PRELOAD commands and hands their tiles on as their weights are in place.
+    """Takes MATMUL and PRELOAD commands and hands their tiles on as their weights come.
 
     A tile's weights are read from ``b`` line by line, rows of B or, transposed, its columns, and
     leave on ``o_weights`` without their zero point: into the slots of the ring in turn, or for
     PRELOAD into the slot named. A tile takes as many cycles as it has rows; transposed, ``cols``
-    cycles. Its columns past the end of B become zero.
+    cycles; the next one follows without a pause. Its columns past the end of B become zero.
     A resident MATMUL reads nothing. ``freed`` gives a slot of the ring back. A command is taken
-    when its last tile has been handed on, so the next one's weights load under its products.
-    ``o`` brings a tile when the last of its lines has been asked for; activations that are asked
-    for from the next cycle on find the weights in place.
+    when its last tile is being read, so the next one's weights load under its products.
+
+    ``o`` brings a tile when the first of its lines has been asked for. Activations that are asked
+    for from the next cycle on find every weight in place, as row r of the array sees them r cycles
+    later than row 0, and line r comes r cycles after line 0. This rests on ``b``: **once it has
+    taken the first line of a tile it must take the others without a wait.** Before a tile it may
+    make the engine wait as long as it likes.
     """
 
     def __init__(self, config: Config):
@@ -49,6 +53,7 @@ class WeightFetcher(wiring.Component):
             "o": Out(stream.Signature(job_layout(config))),
             "freed": In(1),
             "drained": In(1),
+            "named": Out(1),
             "o_weights": Out(Flow(weight_layout(config))),
         }
         if config.tile_skip:
@@ -73,7 +78,7 @@ class WeightFetcher(wiring.Component):
         ring = Signal()
         m.d.comb += ring.eq(product & ~cmd.flags[bits.flag_bit("resident")])
         loads = Signal()
-        m.d.comb += loads.eq((ring | ~product) & ~tiles.o.p.empty)
+        m.d.comb += [loads.eq((ring | ~product) & ~tiles.o.p.empty), self.named.eq(tiles.o.valid)]
 
         job = self.o.p
         turn = Signal()
@@ -95,7 +100,7 @@ class WeightFetcher(wiring.Component):
         return m
 
     def _load(self, m, cmd, tiles, job, ring, loads, turn):
-        """Ask for a tile's lines, then hand the tile on."""
+        """Ask for a tile's lines, and hand the tile on with the first."""
         config, tile = self.config, tiles.o.p
         column = b_transposed(cmd) if config.b_transpose else 0
         used = Signal(range(RING_SLOTS + 1))
@@ -103,30 +108,29 @@ class WeightFetcher(wiring.Component):
         offset = Signal(config.sp_addr_width)
         fill = Signal()
         final = Signal()
+        first = Signal()
         may = Signal()
         taken = Signal()
-        handed = Signal()
         request = self.b.request
-        free = Mux(ring, used != RING_SLOTS, self.drained) | (index != 0)
+        free = Mux(ring, used != RING_SLOTS, self.drained)
         m.d.comb += [
             # Columns that B lacks are written as zeros; rows that it lacks meet zeros in A.
             fill.eq(column & (index >= tile.n)),
+            first.eq(index == 0),
             final.eq(index + 1 == Mux(column, config.cols, tile.k)),
-            # The last line waits until the tile can be handed on with it.
-            may.eq(tiles.o.valid & loads & free & (~final | self.o.ready)),
+            # The first line waits until the tile can be handed on with it, the others for nothing.
+            may.eq(tiles.o.valid & loads & (~first | (free & self.o.ready))),
             request.p.eq(tile.b_addr + offset),
             request.valid.eq(may & ~fill),
             taken.eq(may & (fill | request.ready)),
-            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & final, 1)),
-            handed.eq(self.o.valid & self.o.ready),
-            tiles.o.ready.eq(handed),
+            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & first, 1)),
+            tiles.o.ready.eq(Mux(loads, taken & final, self.o.ready)),
         ]
-        with m.If(handed):
-            m.d.sync += [index.eq(0), offset.eq(0), turn.eq(turn ^ (ring & loads))]
+        with m.If(taken & final):
+            m.d.sync += [index.eq(0), offset.eq(0), turn.eq(turn ^ ring)]
         with m.Elif(taken):
             m.d.sync += [index.eq(index + 1), offset.eq(offset + cmd.b_stride)]
-        claimed = ring & taken & (index == 0)
-        m.d.sync += used.eq(used + claimed - self.freed)
+        m.d.sync += used.eq(used + (ring & taken & first) - self.freed)
 
         m.submodules.writer = writer = WeightWriter(config)
         m.d.comb += [

@@ -3,9 +3,10 @@
 Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
 (opcode, m, k, n, flags), each with random places, zero points and masks, or ``random``, how many
 commands to draw; ``stall``, the probability that a scratchpad port does not take a request in a
-cycle; ``zero_tiles``, the share of masked tiles; ``alone``, whether each command waits for the one
-before to be done. With ``report``, a file's path, the cycles from the first command taken, or
-``alone`` from each, to each ``done`` are written there as JSON.
+cycle, for ``b`` only before a tile's first line; ``zero_tiles``, the share of masked tiles;
+``alone``, whether each command waits for the one before to be done. With ``report``, a file's path,
+the cycles from the first command taken, or ``alone`` from each, to each ``done`` are written there
+as JSON, and those that each spell of ``working`` lasted.
 
 Every accumulated row is compared with the golden model's at the end; each ``done`` must come late
 enough for its sums to be in the accumulators, and the counters must add up.
@@ -24,6 +25,7 @@ from arch.config import PRESETS, SRAM_LATENCY, Config
 from arch.isa import DEFINITIONS, RING_SLOTS, Engine, Opcode
 from hdl.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
+from hdl.retirement import DISPATCH
 from hdl.systolic import sum_layout
 from sim.matmul import accumulate, cut
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
@@ -48,6 +50,8 @@ class Jobs:
         """The accumulators after each command."""
         self.events: list[int] = []
         """Rows accumulated up to each command's end."""
+        self.lines: list[int] = []
+        """Lines of each tile of B that is read."""
         self.macs = self.gated = self.skipped = 0
 
     def _place(self, lines: int, length: int) -> tuple[int, int]:
@@ -75,6 +79,7 @@ class Jobs:
         operands["b_addr"], operands["b_stride"] = self._place(*b_shape)
         b = self._read(operands["b_addr"], operands["b_stride"], *b_shape, zeros[1])
         tiles = cut(b.T if "b_transpose" in flags else b, config.rows, config.cols)
+        keep = np.ones((nt, kt), np.bool_)
         if opcode == Opcode.PRELOAD:
             self.slots[slot : slot + nt * kt] = tiles.reshape(-1, config.rows, config.cols)
         else:
@@ -84,19 +89,26 @@ class Jobs:
             a_shape = (k, m) if "a_transpose" in flags else (m, k)
             operands["a_addr"], operands["a_stride"] = self._place(*a_shape)
             a = self._read(operands["a_addr"], operands["a_stride"], *a_shape, zeros[0])
-            self._multiply(a.T if "a_transpose" in flags else a, tiles, n, operands, flags)
+            a = a.T if "a_transpose" in flags else a
+            keep = self._multiply(a, tiles, n, operands, flags)
         self.pushes.append(int(self._rng.integers(0, 1 << len(Engine))))
         self.after.append(self.acc)
         self.events.append(self.events[-1] if self.events else 0)
         if opcode == Opcode.MATMUL:
-            self.events[-1] += m * self._kept
+            self.events[-1] += m * int(keep.sum())
+        if "resident" not in flags:
+            whole, size = (config.cols, n) if "b_transpose" in flags else (config.rows, k)
+            for place in np.argwhere(keep):
+                tile = int(place[0 if "b_transpose" in flags else 1])
+                self.lines.append(min(whole, size - tile * whole))
         bits = sum(1 << DEFINITIONS[opcode].flag_bit(flag) for flag in flags)
         header = {"opcode": opcode, "push": self.pushes[-1], "flags": bits}
         self.payloads.append(pack(command_layout(Engine.MATRIX), header | operands))
 
     def _multiply(
         self, a: Ints, tiles: Ints, n: int, operands: dict[str, int], flags: set[str]
-    ) -> None:
+    ) -> NDArray[np.bool_]:
+        """Accumulate a product; return which of its tiles, [nt, kt], are computed."""
         m = a.shape[0]
         nt, kt, rows, cols = tiles.shape
         stride = m + int(self._rng.integers(0, 3))
@@ -118,13 +130,13 @@ class Jobs:
             keep=keep,
             acc_width=self._config.acc_width,
         )
-        self._kept = int(keep.sum())
         self.skipped += int((~keep).sum())
         for column, row in np.argwhere(keep):
             part = a[:, row * rows : (row + 1) * rows]
             width = min(cols, n - column * cols)
             self.macs += part.size * int(width)
             self.gated += int(np.count_nonzero(part == 0))
+        return keep
 
     def add_random(self) -> None:
         """Append a MATMUL, or where there is room PRELOAD and resident MATMULs."""
@@ -155,7 +167,10 @@ class Jobs:
 
 
 async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float) -> None:
-    """Answer a scratchpad port, each request a fixed time after it was taken."""
+    """Answer a scratchpad port, each request a fixed time after it was taken.
+
+    Once the first line of a tile was taken from ``b``, the others are taken without a wait.
+    """
     generator = rng()
     request, data = getattr(dut, f"{name}__request__valid"), getattr(dut, f"{name}__data")
     ready, addr = getattr(dut, f"{name}__request__ready"), getattr(dut, f"{name}__request__payload")
@@ -164,10 +179,15 @@ async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float)
     beyond = generator.integers(0, 256, line).astype(np.uint8)
     sp = np.concatenate([jobs.sp, beyond])
     pending: list[int | None] = [None] * (SRAM_LATENCY - 1)
+    tiles = iter(jobs.lines if name == "b" else ())
+    left = 0
     while True:
-        ready.value = int(generator.random() >= stall)
+        ready.value = int(left > 0 or generator.random() >= stall)
         await FallingEdge(dut.clk)
         taken = int(request.value) and int(ready.value)
+        if name == "b":
+            assert int(request.value) or not left
+            left = (left or next(tiles)) - 1 if taken else left
         pending.append(int(addr.value) if taken else None)
         await RisingEdge(dut.clk)
         now = pending.pop(0)
@@ -216,13 +236,19 @@ async def sums_are_exact(dut: Any) -> None:
     sums = sum_layout(config)
     rows: list[tuple[int, int, list[int]]] = []
     starts: list[int] = []
+    spells = [0]
     totals = {"macs": 0, "gated": 0, "skipped": 0}
     cycle = quiet = 0
     while quiet < 50:
         await FallingEdge(dut.clk)
         if int(dut.i__valid.value) and int(dut.i__ready.value):
             starts.append(cycle)
+        if int(dut.working.value):
+            spells[-1] += 1
+        elif spells[-1]:
+            spells.append(0)
         if int(dut.accumulate__valid.value):
+            assert int(dut.working.value)
             data = unpack(sums, int(dut.accumulate__data.value))
             rows.append((cycle, int(dut.accumulate__addr.value), data))
         for name in totals:
@@ -232,7 +258,7 @@ async def sums_are_exact(dut: Any) -> None:
             assert int(dut.status__push.value) == jobs.pushes[len(dones)]
             needed = jobs.events[len(dones)]
             assert len(rows) >= needed
-            assert needed == 0 or rows[needed - 1][0] + ACC_SETTLE <= cycle
+            assert needed == 0 or rows[needed - 1][0] + ACC_SETTLE <= cycle + DISPATCH
             dones.append(cycle)
         assert int(dut.status__busy.value) or len(dones) == len(starts)
         quiet = quiet + 1 if len(dones) == len(jobs.pushes) else 0
@@ -259,4 +285,5 @@ async def sums_are_exact(dut: Any) -> None:
                 starts if given.get("alone") else starts[:1] * len(dones), dones, strict=True
             )
         ]
-        Path(given["report"]).write_text(json.dumps({"cycles": cycles}), encoding="utf-8")
+        found = {"cycles": cycles, "working": spells[:-1]}
+        Path(given["report"]).write_text(json.dumps(found), encoding="utf-8")

@@ -24,16 +24,19 @@ class Schedule:
     """Random vectors and lines of weights, by cycle, and the sums that must come of them.
 
     Keeps the contract to the cycle: a tile's first line may come in the cycle after the last vector
-    that uses its slot, a vector in the cycle after the last line.
+    that uses its slot, a vector in the cycle after the last line or, where the lines come in
+    consecutive cycles, after the first.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):
         self._config = config
         self._rng = generator
+        self._cycles = cycles
         self._rate = rate
         self._slots = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
         self._used = np.full(config.weight_depth, -1)
         self._load: tuple[int, bool, Ints] | None = None
+        self._steady = False
         self._next = 0
         self._last = 0
         self.vectors: list[dict[str, Any] | None] = []
@@ -56,7 +59,7 @@ class Schedule:
         return values
 
     def _vector(self, cycle: int) -> None:
-        busy = None if self._load is None else self._load[0]
+        busy = None if self._load is None or self._steady else self._load[0]
         slots = [slot for slot in range(self._config.weight_depth) if slot != busy]
         if self._rng.random() >= self._rate:
             self.vectors.append(None)
@@ -73,7 +76,7 @@ class Schedule:
 
     def _line(self, cycle: int) -> None:
         self.lines.append(None)
-        if self._rng.random() >= self._rate:
+        if self._rng.random() >= self._rate and not (self._load and self._steady):
             return
         rows, cols = self._config.rows, self._config.cols
         if self._load is None:
@@ -85,12 +88,16 @@ class Schedule:
             lines = int(self._rng.choice([1, self._rng.integers(1, lines + 1), lines, lines]))
             tile = self._operands(lines, rows if column else cols)
             self._load = (int(self._rng.choice(free)), column, tile)
+            self._steady = bool(self._rng.integers(2)) and cycle + len(tile) <= self._cycles
+            if self._steady:
+                self._last = self._load[0]
         slot, column, tile = self._load
+        for index in range(self._next, len(tile) if self._steady else self._next + 1):
+            if column:
+                self._slots[slot, :, index] = tile[index]
+            else:
+                self._slots[slot, index] = tile[index]
         data = tile[self._next]
-        if column:
-            self._slots[slot, :, self._next] = data
-        else:
-            self._slots[slot, self._next] = data
         elements = weight_layout(self._config)["data"].shape.length
         line = {"slot": slot, "index": self._next, "data": np.resize(data, elements).tolist()}
         self.lines[-1] = line | ({"column": int(column)} if self._config.b_transpose else {})
