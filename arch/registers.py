@@ -49,6 +49,9 @@ ARRAY_CAUSES = {
 """What the array does with a cycle, or why nothing."""
 
 COUNTERS |= {f"ARRAY_{name}": f"cycles {meaning}" for name, meaning in ARRAY_CAUSES.items()}
+COUNTERS["SPAN_MATRIX"] = (
+    "cycles from the MATRIX engine's first tile until its last sum was written, pauses included"
+)
 """The counters, all cleared at start; each is read as NAME_LOW and NAME_HIGH.
 
 Every cycle of a run is one of each engine's BUSY, WAIT and IDLE, and one of the array's six and

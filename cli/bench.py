@@ -48,7 +48,12 @@ def gemm(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Multiply random matrices that lie in the scratchpad."""
+    """Multiply random matrices that lie in the scratchpad.
+
+    cycles and utilization are of the window from the array's first operand request to its last
+    sum in the accumulators; total_cycles and total_utilization of the whole run from start to halt,
+    with the fetch of instructions and the result requantized in the scratchpad.
+    """
     config = resolve(source, overrides)
     with progress(f"{m}x{k}x{n} on {config.name}, {simulator}"):
         result = bench_gemm(

@@ -16,6 +16,10 @@ ITEM_CYCLES = 64
 """Products of one item last at least about this long, so that fetching the next one hides."""
 
 
+class TooLargeError(ValueError):
+    """The operands of a product do not fit the scratchpad."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Gemm:
     """A product C = requantize((A - a_zero) (B - b_zero)), INT8, equation (1).
@@ -54,12 +58,15 @@ class Gemm:
 
 @dataclass(frozen=True)
 class GemmProgram:
-    """Three programs in one: load the operands, compute, store the result."""
+    """Three programs in one: load the operands, compute, store the result.
+
+    ``load_pc`` and ``store_pc`` are None where computing does all three.
+    """
 
     words: list[int]
-    load_pc: int
+    load_pc: int | None
     compute_pc: int
-    store_pc: int
+    store_pc: int | None
     image: bytes
     """External memory before the run, from address 0."""
     result_addr: int
@@ -93,7 +100,7 @@ class _Banks:
         addr = bank * self.config.bank_bytes + self.used[bank]
         self.used[bank] += -(-size // line) * line
         if self.used[bank] > self.config.bank_bytes:
-            raise ValueError(
+            raise TooLargeError(
                 f"Tensor {name} of {size} bytes does not fit a scratchpad bank of "
                 f"{self.config.bank_bytes} bytes beside the other operands"
             )
@@ -124,13 +131,15 @@ def _items(gemm: Gemm, config: Config) -> tuple[list[_Item], int]:
         for column in range(0, gemm.n, width)
         for row in range(0, gemm.m, height)
     ]
-    # The last rows are an item of their own, so that little is left to drain at the end.
+    # The last rows are an item of their own, so that little is left to drain at the end; but their
+    # tiles must last long enough to hide the weights of the next one, and the transposer.
     last = items[-1]
-    if last.m >= 2 * config.rows:
-        head = last.m - config.rows
+    tail = config.rows * (2 if gemm.a_transpose else 1)
+    if last.m >= 2 * tail:
+        head = last.m - tail
         items[-1:] = [
             _Item(last.row, head, last.column, last.n),
-            _Item(last.row + head, config.rows, last.column, last.n),
+            _Item(last.row + head, tail, last.column, last.n),
         ]
     return items, config.acc_depth // (height * tiles)
 
@@ -138,8 +147,9 @@ def _items(gemm: Gemm, config: Config) -> tuple[list[_Item], int]:
 def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
     """Return the programs of a product.
 
-    Raises :class:`ValueError` where an operand, the mask or the program does not fit the
-    configuration, or the configuration lacks a unit that the product needs.
+    Raises :class:`TooLargeError` where an operand does not fit the scratchpad, and
+    :class:`ValueError` where the mask or the program does not fit the configuration, or the
+    configuration lacks a unit that the product needs.
     """
     _check(gemm, config)
     kt, nt = -(-gemm.k // config.rows), -(-gemm.n // config.cols)

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from generators.gemm import Gemm, compile_gemm
+from generators.gemm import Gemm, GemmProgram, TooLargeError, compile_gemm
+from generators.gemm_stream import compile_stream
 from sim.report import Report
 from sim.requantize import quantize_multiplier, requantize
 
@@ -103,15 +104,39 @@ def expected_result(gemm: Gemm, config: Config) -> Ints:
     return np.asarray(found, np.int64)
 
 
+def compile_product(gemm: Gemm, config: Config) -> GemmProgram:
+    """Return the program of a product in the scratchpad or, where it is too large, streamed.
+
+    Raises :class:`ValueError` where neither fits the configuration.
+    """
+    try:
+        return compile_gemm(gemm, config)
+    except TooLargeError:
+        if gemm.a_transpose or gemm.b_transpose or gemm.skip_zero_tiles:
+            raise
+        return compile_stream(gemm, config)
+
+
 def run_gemm(gemm: Gemm, config: Config, machine: Machine) -> tuple[Ints, Report]:
     """Return C [m, n] as a machine computes it, and the report of the computing alone."""
-    program = compile_gemm(gemm, config)
+    return run_program(compile_product(gemm, config), machine)
+
+
+def run_program(program: GemmProgram, machine: Machine) -> tuple[Ints, Report]:
+    """Return C [m, n] as a machine computes it, and the report of the computing alone."""
     machine.write_memory(0, program.image)
     machine.load_program(program.words)
-    machine.start(program.load_pc)
+    if program.load_pc is not None:
+        machine.start(program.load_pc)
     report = machine.start(program.compute_pc)
-    machine.start(program.store_pc)
+    if program.store_pc is not None:
+        machine.start(program.store_pc)
     return program.result(machine.read_memory(program.result_addr, program.result_bytes)), report
+
+
+def _share(report: Report, config: Config, cycles: int) -> float | None:
+    """Return the products computed over those that fit into some cycles, if there is a clock."""
+    return report.counters["macs"] / (config.elements * cycles) if cycles else None
 
 
 def bench_gemm(
@@ -128,10 +153,15 @@ def bench_gemm(
 ) -> dict[str, Any]:
     """Run a random product and return its figures.
 
-    Operands, their masks and parameters are on the chip before the count begins; the count ends
-    when the requantized result is in the scratchpad. ``cycles`` includes fetching the
-    instructions. ``ideal_cycles`` is m * k * n over the elements; ``utilization`` is the products
-    that were computed over elements times cycles, so that skipped tiles do not count as useful.
+    Operands, their masks and parameters are in the scratchpad before the run. ``cycles`` is the
+    window in which the matrix engine is at work, pauses included: from its first request for an
+    operand until the last sum has been written to the accumulators (counter SPAN_MATRIX).
+    ``total_cycles`` is the whole run, from start to halt: instruction fetch before the window, and
+    after it the drain of the last sums, until the requantized result is in the scratchpad.
+
+    ``ideal_cycles`` is m * k * n over the elements; ``utilization`` and ``total_utilization`` are
+    the products that were computed over elements times cycles and total cycles, so that skipped
+    tiles do not count as useful.
 
     Raises :class:`ValueError` where the product does not fit the configuration.
     """
@@ -148,7 +178,7 @@ def bench_gemm(
     )
     compile_gemm(gemm, config)  # refuses before a machine is built
     found, report = run_gemm(gemm, config, make_machine(config))
-    computed = report.counters["macs"]
+    cycles = report.counters.get("span_matrix", 0)
     return {
         "config": config.name,
         "m": m,
@@ -158,9 +188,11 @@ def bench_gemm(
         "b_transpose": b_transpose,
         "zero_tiles": 0.0 if zero_tiles is None else zero_tiles,
         "seed": seed,
-        "cycles": report.cycles,
+        "cycles": cycles,
+        "total_cycles": report.cycles,
         "ideal_cycles": -(-m * k * n // config.elements),
-        "utilization": computed / (config.elements * report.cycles) if report.cycles else None,
+        "utilization": _share(report, config, cycles),
+        "total_utilization": _share(report, config, report.cycles),
         "mismatches": int(np.count_nonzero(found != expected_result(gemm, config))),
         "where": report.where,
         "counters": report.counters,

@@ -18,6 +18,7 @@ from hdl.matrix import MatrixEngine
 from hdl.ports import EventPort, HostPort, MemoryReadPort, MemoryWritePort, TracePort
 from hdl.scratchpad import Scratchpad
 from hdl.sequencer import Sequencer
+from hdl.span import Span
 from hdl.store import StoreEngine
 from hdl.vector import VectorEngine
 
@@ -147,6 +148,9 @@ class Accelerator(wiring.Component):
             counted["GATED"] = matrix.gated
         if self.config.tile_skip:
             counted["SKIPPED"] = matrix.skipped
+        m.submodules.span = span = Span()
+        m.d.comb += [span.active.eq(matrix.working), span.clear.eq(sequencer.start)]
+        counted["SPAN_MATRIX"] = span.grows
         widths = {name: len(value) for name, value in counted.items()}
         m.submodules.registers = registers = HostRegisters(self.config, widths)
         connect(m, flipped(self.host), registers.host)

@@ -165,6 +165,7 @@ async def random_programs_are_exact(dut: Any) -> None:
         assert counters["GATED"] == counts.gated * config.operand_gating
         assert counters["LOADED"] == memory.loaded - loaded
         assert counters["STORED"] == memory.stored - stored
+        assert counters["ARRAY_PRODUCT"] <= counters["SPAN_MATRIX"] <= counters["CYCLES"]
         for engine in Engine:
             busy, stall, wait = (
                 counters[f"{kind}_{engine.name}"] for kind in ("BUSY", "STALL", "WAIT")

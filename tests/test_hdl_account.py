@@ -1,4 +1,4 @@
-"""Where the array's cycles go: every cycle has one cause, the first that holds."""
+"""Where the array's cycles go: every cycle has one cause, the first that holds; and its window."""
 
 import itertools
 
@@ -6,6 +6,7 @@ from amaranth.sim import Simulator
 
 from arch.isa import Engine
 from hdl.account import ArrayAccount
+from hdl.span import PAUSE_WIDTH, Span
 
 
 def cause(running, sends, refused, filling, lacking, busy):
@@ -40,3 +41,29 @@ def test_each_cycle_has_one_cause():
     simulator = Simulator(unit)
     simulator.add_testbench(bench)
     simulator.run()
+
+
+def test_a_span_is_from_the_first_cycle_to_the_last():
+    unit = Span()
+    longest = (1 << PAUSE_WIDTH) - 1
+    pauses = [(0, 4), (1, 3), (0, 2), (1, 5), (0, 7), (1, 1), (0, 9)]
+    too_long = [(0, 3), (1, 2), (0, longest + 6), (1, 1)]
+    found = []
+
+    async def bench(ctx):
+        for spells in (pauses, too_long):
+            found.append(0)
+            ctx.set(unit.clear, 1)
+            await ctx.tick()
+            ctx.set(unit.clear, 0)
+            for active, cycles in spells:
+                ctx.set(unit.active, active)
+                for _ in range(cycles):
+                    found[-1] += ctx.get(unit.grows)
+                    await ctx.tick()
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+    assert found == [3 + 2 + 5 + 7 + 1, 2 + longest + 1]

@@ -1,0 +1,33 @@
+"""Counts from the first to the last cycle of something, pauses included."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+PAUSE_WIDTH = 16
+"""Width of the longest pause that counts in full (bits)."""
+
+
+class Span(wiring.Component):
+    """Turns a bit into the growth of a counter of the cycles between its first and its last 1.
+
+    In each cycle with ``active``, ``grows`` is 1 and the cycles of the pause before it; a pause of
+    more than 2**PAUSE_WIDTH - 1 cycles counts as that many. What was before ``clear`` is forgotten.
+    Combinational from ``active``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"active": In(1), "clear": In(1), "grows": Out(PAUSE_WIDTH + 1)})
+
+    def elaborate(self, _platform):
+        m = Module()
+        begun = Signal()
+        pause = Signal(PAUSE_WIDTH)
+        m.d.comb += self.grows.eq(Mux(self.active, pause + 1, 0))
+        with m.If(self.active):
+            m.d.sync += [begun.eq(1), pause.eq(0)]
+        with m.Elif(begun & ~pause.all()):
+            m.d.sync += pause.eq(pause + 1)
+        with m.If(self.clear):
+            m.d.sync += [begun.eq(0), pause.eq(0)]
+        return m
