@@ -45,6 +45,9 @@ ARRAY_CAUSES = {
     "WAIT_VECTOR": "in which the array only waited for tokens of the VECTOR engine",
     "WAIT_STORE": "in which the array only waited for tokens of the STORE engine",
     "FILL": "in which weights or sums of the array's commands were still on their way",
+    "QUEUE": "in which the array had no command, and the next instruction found its queue full",
+    "FETCH": "in which the array had no command, and instructions were fetched",
+    "OVER": "in which the array had no command, and the program had no more",
 }
 """What the array does with a cycle, or why nothing."""
 
@@ -54,8 +57,8 @@ COUNTERS["SPAN_MATRIX"] = (
 )
 """The counters, all cleared at start; each is read as NAME_LOW and NAME_HIGH.
 
-Every cycle of a run is one of each engine's BUSY, WAIT and IDLE, and one of the array's six and
-IDLE_MATRIX.
+Every cycle of a run is one of each engine's BUSY, WAIT and IDLE, and one of the array's; the last
+three of these are IDLE_MATRIX.
 """
 
 

@@ -1,5 +1,7 @@
 """celosia bench: measured figures of single units."""
 
+from pathlib import Path
+
 import click
 
 from cli.options import (
@@ -11,10 +13,10 @@ from cli.options import (
     simulator_option,
 )
 from cli.output import cycles_table, progress, report
+from cli.tracing import RunTrace, trace_option
 from generators.decode_bench import bench_decode
 from generators.gemm_bench import bench_gemm
 from tb.harness_bench import bench_harness
-from tb.machines import make_machine
 from tb.memory_timing import SDRAM, MemoryTiming
 from tb.sparse_bench import bench_sparse
 
@@ -32,6 +34,7 @@ def bench() -> None:
 @click.option("--a-transpose", is_flag=True, help="Take A as stored transposed.")
 @click.option("--b-transpose", is_flag=True, help="Take B as stored transposed.")
 @click.option("--zero-tiles", type=float, help="Share of both operands' tiles that are zero.")
+@trace_option
 @simulator_option
 @seed_option
 @json_option
@@ -44,6 +47,7 @@ def gemm(
     a_transpose: bool,
     b_transpose: bool,
     zero_tiles: float | None,
+    trace_file: Path | None,
     simulator: str,
     seed: int,
     as_json: bool,
@@ -55,10 +59,11 @@ def gemm(
     with the fetch of instructions and the result requantized in the scratchpad.
     """
     config = resolve(source, overrides)
+    run = RunTrace(trace_file)
     with progress(f"{m}x{k}x{n} on {config.name}, {simulator}"):
         result = bench_gemm(
             config,
-            lambda chosen: make_machine(chosen, simulator),
+            lambda chosen: run.machine(chosen, simulator),
             m=m,
             k=k,
             n=n,
@@ -67,6 +72,7 @@ def gemm(
             zero_tiles=zero_tiles,
             seed=seed,
         )
+        run.write(f"GEMM {m}x{k}x{n} on {config.name}")
     report(f"GEMM {m}x{k}x{n}", [result], as_json, result)
     cycles_table(result, as_json)
 
@@ -109,6 +115,7 @@ def sparse(
 @click.option("--ffn", type=int, default=768, show_default=True, help="Width of the MLP.")
 @click.option("--batch", type=int, default=1, show_default=True, help="Tokens of the step.")
 @memory_options(SDRAM)
+@trace_option
 @simulator_option
 @seed_option
 @json_option
@@ -119,21 +126,24 @@ def decode(
     ffn: int,
     batch: int,
     timing: MemoryTiming,
+    trace_file: Path | None,
     simulator: str,
     seed: int,
     as_json: bool,
 ) -> None:
     """Run one step of a decoder layer, its weights streamed from external memory."""
     config = resolve(source, overrides)
+    run = RunTrace(trace_file)
     with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
         result = bench_decode(
             config,
-            lambda chosen, size: make_machine(chosen, simulator, size, timing),
+            lambda chosen, size: run.machine(chosen, simulator, size, timing),
             dim=dim,
             ffn=ffn,
             batch=batch,
             seed=seed,
         )
+        run.write(f"Decoder layer {dim}, {ffn} on {config.name}")
     result["memory"] = timing.fields()
     report(f"Decoder layer {dim}, {ffn}", [result], as_json, result)
     cycles_table(result, as_json)

@@ -9,6 +9,7 @@ COMMANDS = {
     "configs": "cli.configs",
     "generate": "cli.generate",
     "run": "cli.run",
+    "trace": "cli.trace",
     "bench": "cli.bench",
     "accuracy": "cli.accuracy",
     "demo": "cli.demo",

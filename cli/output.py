@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from sim.report import CAUSES
+
 Update = Callable[[int, int], None]
 
 
@@ -57,37 +59,43 @@ def report(title: str, rows: Sequence[Mapping[str, Any]], as_json: bool, result:
         for row in rows:
             table.add_row(*(text(value) for value in row.values()))
         unbounded = console.options.update(width=1 << 16)
-        if console.measure(table, options=unbounded).maximum > console.width:
+        width = console.measure(table, options=unbounded).maximum
+        if width > console.width:
             names, *lines = zip(*(row.items() for row in rows), strict=True)
-            table = Table(names[0][0], *(text(value) for _, value in names), title=title)
+            turned = Table(names[0][0], *(text(value) for _, value in names), title=title)
             for line in lines:
-                table.add_row(line[0][0], *(text(value) for _, value in line))
+                turned.add_row(line[0][0], *(text(value) for _, value in line))
+            if console.measure(turned, options=unbounded).maximum < width:
+                table = turned
     console.print(table)
 
 
 def cycles_table(result: Mapping[str, Any], as_json: bool) -> None:
     """Print where a result's cycles went: the array's, and with ``engines`` each engine's.
 
+    ``where`` and ``counters`` of the result are those of :class:`sim.report.Report`.
+
     Nothing is printed with ``as_json``, or where the machine has no clock.
     """
     if as_json or not result.get("where"):
         return
-    accounts = {"array": result["where"]} | result.get("engines", {})
-    for cycles in _alike(accounts):
-        names = list(next(iter(cycles.values())))
-        table = Table("cycles", *names, title="Where the cycles went")
-        for name, spent in cycles.items():
-            total = max(1, sum(spent.values()))
-            table.add_row(name, *(f"{n:,} ({n / total:.1%})" for n in spent.values()))
-        Console().print(table)
-
-
-def _alike(accounts: Mapping[str, Mapping[str, int]]) -> list[dict[str, Mapping[str, int]]]:
-    """Return accounts in groups with the same columns."""
-    groups: dict[tuple[str, ...], dict[str, Mapping[str, int]]] = {}
-    for name, account in accounts.items():
-        groups.setdefault(tuple(account), {})[name] = account
-    return list(groups.values())
+    total = max(1, sum(result["where"].values()))
+    table = Table("the array", "cycles", "share", title="Where the cycles went")
+    for name, cycles in result["where"].items():
+        table.add_row(name, text(cycles), f"{cycles / total:.1%}")
+        for part in CAUSES[name] if len(CAUSES[name]) > 1 else ():
+            spent = result["counters"][f"array_{part}"]
+            if spent:
+                words = f"  {part.replace('_', ' for ')}"
+                table.add_row(words, text(spent), f"{spent / total:.1%}", style="dim")
+    console = Console()
+    console.print(table)
+    engines = result.get("engines", {})
+    if engines:
+        table = Table("engine", *next(iter(engines.values())), title="The engines' cycles")
+        for name, spent in engines.items():
+            table.add_row(name, *(f"{cycles / total:.1%}" for cycles in spent.values()))
+        console.print(table)
 
 
 def text(value: Any) -> str:

@@ -1,6 +1,6 @@
 """The accelerator: every engine and memory, placed and connected."""
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Cat, Const, Module
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -93,10 +93,11 @@ class Accelerator(wiring.Component):
             m.submodules.attention = attention = AttentionExpander()
             connect(m, sequencer.o, attention.i)
             connect(m, attention.o, dispatch.i)
-            m.d.comb += sequencer.idle.eq(dispatch.idle & ~attention.busy)
+            expanding = attention.busy
         else:
             connect(m, sequencer.o, dispatch.i)
-            m.d.comb += sequencer.idle.eq(dispatch.idle)
+            expanding = Const(0)
+        m.d.comb += sequencer.idle.eq(dispatch.idle & ~expanding)
         for engine, unit in engines.items():
             name = engine.name.lower()
             connect(m, getattr(dispatch, f"o_{name}"), unit.i)
@@ -105,13 +106,13 @@ class Accelerator(wiring.Component):
                 getattr(dispatch, f"push_{name}").eq(unit.status.push),
             ]
 
-        account = self._account(m, sequencer, dispatch, matrix)
+        account = self._account(m, sequencer, expanding, dispatch, matrix)
         if config.trace:
             self._events(m, dispatch, engines, account)
         self._host(m, sequencer, dispatch, matrix, engines, account)
         return m
 
-    def _account(self, m, sequencer, dispatch, matrix):
+    def _account(self, m, sequencer, expanding, dispatch, matrix):
         """Return what the array does in this cycle, by the names of ``ARRAY_CAUSES``."""
         m.submodules.account = account = ArrayAccount()
         m.d.comb += [
@@ -121,6 +122,8 @@ class Accelerator(wiring.Component):
             account.filling.eq(matrix.filling),
             account.lacking.eq(dispatch.lacking_matrix),
             account.busy.eq(matrix.status.busy),
+            account.blocked.eq(dispatch.i.valid & ~dispatch.i.ready),
+            account.halted.eq(sequencer.halted & ~expanding),
         ]
         return {name: getattr(account, name.lower()) for name in ARRAY_CAUSES}
 

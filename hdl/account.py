@@ -8,9 +8,9 @@ from arch.isa import Engine
 
 
 class ArrayAccount(wiring.Component):
-    """Gives each cycle of a run to one of seven causes, or to none: the array's engine is idle.
+    """Gives each cycle of a run to one cause.
 
-    In a cycle with ``running``, at most one output is 1, the first of these that holds:
+    In a cycle with ``running``, one output is 1, that of the first of these that holds:
 
     ============ ==========================================================================
     product      a vector of activations sets out for the array (``sends``)
@@ -20,9 +20,12 @@ class ArrayAccount(wiring.Component):
     wait_NAME    the next command waits for tokens of the engine NAME (``lacking``); of
                  several, of the first in the order of ``Engine``
     fill         sums are still on their way through the array (``busy``)
+    queue        there is no command, and the next instruction, for another engine, waits for
+                 room in its queue (``blocked``)
+    over         there is no command, and the program has no more (``halted``)
+    fetch        there is no command yet
     ============ ==========================================================================
 
-    Nothing holds where there is no command: it was not fetched yet, or the program has no more.
     Combinational.
     """
 
@@ -35,9 +38,14 @@ class ArrayAccount(wiring.Component):
                 "filling": In(1),
                 "lacking": In(len(Engine)),
                 "busy": In(1),
+                "blocked": In(1),
+                "halted": In(1),
                 "product": Out(1),
                 "memory": Out(1),
                 "fill": Out(1),
+                "queue": Out(1),
+                "over": Out(1),
+                "fetch": Out(1),
                 **{f"wait_{engine.name.lower()}": Out(1) for engine in self.sources()},
             }
         )
@@ -60,6 +68,12 @@ class ArrayAccount(wiring.Component):
         for engine in self.sources():
             with m.Elif(self.lacking[engine]):
                 m.d.comb += getattr(self, f"wait_{engine.name.lower()}").eq(1)
+        with m.Elif(self.busy):
+            m.d.comb += self.fill.eq(1)
+        with m.Elif(self.blocked):
+            m.d.comb += self.queue.eq(1)
+        with m.Elif(self.halted):
+            m.d.comb += self.over.eq(1)
         with m.Else():
-            m.d.comb += self.fill.eq(self.busy)
+            m.d.comb += self.fetch.eq(1)
         return m

@@ -58,7 +58,8 @@ class _Decoded(data.Struct):
 class Sequencer(wiring.Component):
     """Sends the words of engine instructions to ``o``, one a cycle, and runs the others itself.
 
-    ``start`` begins at word ``pc``; ``busy`` is 1 until HALT, which waits for ``idle``. Headers go
+    ``start`` begins at word ``pc``; ``busy`` is 1 until HALT, which waits for ``idle``, with
+    ``halted`` at 1. Headers go
     out as they are; operands as immediate plus register, in the low 28 bits. There are two stages,
     so that no memory and no adder share a cycle: a word is decoded while the register of an
     operand is read, then it acts. A control instruction takes one cycle a word, and one more where
@@ -81,6 +82,7 @@ class Sequencer(wiring.Component):
                 "pc": In(addr_width),
                 "idle": In(1),
                 "busy": Out(1),
+                "halted": Out(1),
                 "error": Out(1),
                 "program_en": In(1),
                 "program_addr": In(addr_width),
@@ -212,7 +214,7 @@ class Sequencer(wiring.Component):
             with m.Case(Action.ENDLOOP):
                 m.d.comb += [loops.turn.eq(~loops.empty), refused.eq(loops.empty)]
             with m.Case(Action.HALT):
-                m.d.comb += advance.eq(0)
+                m.d.comb += [advance.eq(0), self.halted.eq(1)]
                 m.d.sync += self.busy.eq(~self.idle)
             with m.Case(Action.REFUSE):
                 m.d.comb += refused.eq(1)

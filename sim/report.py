@@ -25,21 +25,18 @@ class Report:
         """Return the run's cycles by what the array did or waited for; their sum is ``cycles``.
 
         ``compute``: a vector set out for the array; ``memory``: a scratchpad port kept it waiting;
-        ``dependency``: the next command waited for another engine; ``fill``: weights or sums were
-        on their way; ``idle``: there was no command. Empty where the machine has no clock.
+        ``dependency``: the next command waited for another engine, whose name follows; ``fill``:
+        weights or sums were on their way; ``idle``: there was no command, as the queue of another
+        engine was full, instructions were fetched, or the program had no more. Empty where the
+        machine has no clock.
         """
         return where(self.counters) if self.cycles else {}
 
 
 def where(counters: Mapping[str, int]) -> dict[str, int]:
     """Return what :attr:`Report.where` does, from counters by their names."""
-    waits = sum(count for name, count in counters.items() if name.startswith("array_wait_"))
     return {
-        "compute": counters["array_product"],
-        "memory": counters["array_memory"],
-        "dependency": waits,
-        "fill": counters["array_fill"],
-        "idle": counters["idle_matrix"],
+        cause: sum(counters[f"array_{name}"] for name in names) for cause, names in CAUSES.items()
     }
 
 
@@ -57,6 +54,16 @@ def engine_cycles(counters: Mapping[str, int], engine: str) -> dict[str, int]:
         "wait": counters[f"wait_{name}"],
         "idle": counters[f"idle_{name}"],
     }
+
+
+CAUSES = {
+    "compute": ("product",),
+    "memory": ("memory",),
+    "dependency": ("wait_load", "wait_vector", "wait_store"),
+    "fill": ("fill",),
+    "idle": ("queue", "fetch", "over"),
+}
+"""What the array's cycles are spent on, and the counters ``ARRAY_NAME`` that say so."""
 
 
 def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

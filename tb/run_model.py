@@ -103,6 +103,7 @@ def run_model(
         "cycles_per_second": cycles / seconds if cycles else None,
         "where": where(spent) if cycles else {},
         "engines": {name: engine_cycles(spent, name) for name in engines},
+        "counters": dict(spent),
         "program_words": len(compiled.words),
         "macs": compiled.macs,
     }

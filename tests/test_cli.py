@@ -132,6 +132,10 @@ def test_configs_lists_every_preset() -> None:
             ("bench", "decode", "--memory-interval", "0"),
             "Memory timing interval must be at least 1, not 0",
         ),
+        (
+            ("trace", "digits", "--sim", "golden", "--out", "{out}/trace.json"),
+            "The golden machine has no clock to trace; use verilator or icarus",
+        ),
         (("fly",), "No such command 'fly'."),
     ],
 )
@@ -193,3 +197,34 @@ def test_products_of_any_size_run_on_the_circuit() -> None:
         assert found["mismatches"] == 0
         assert found["ideal_cycles"] == -(-m * k * n // 16)
         assert found["utilization"] == pytest.approx(m * k * n / 16 / found["cycles"])
+
+
+def test_a_bench_writes_a_timeline(tmp_path: Path) -> None:
+    words = ("bench", "gemm", "--config", "tiny", "--m", "9", "--k", "9", "--n", "9")
+    file = tmp_path / "gemm.json"
+    found = numbers(*words, "--sim", "icarus", "--trace", file)
+    shown = json.loads(file.read_text("utf-8"))
+    total = found["total_cycles"]
+    assert shown["otherData"]["cycles"] == total == sum(found["where"].values())
+    names = [event["name"] for event in shown["traceEvents"]]
+    assert "MATMUL drain" in names
+    sentence = refused(*words, "--sim", "golden", "--trace", file)
+    assert sentence == "The golden machine has no clock to trace"
+
+
+@pytest.mark.slow
+def test_trace_writes_a_timeline_and_pictures(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "run.json"
+    found = numbers("trace", "digits-simplified", "--config", "small", "--out", file)
+    assert found["mismatches"] == 0
+    assert sum(found["where"].values()) == found["cycles"]
+    assert found["files"] == [
+        str(file.with_name(name))
+        for name in ("run.json", "run.roofline.png", "run.utilization.png")
+    ]
+    shown = json.loads(file.read_text("utf-8"))
+    assert shown["otherData"]["cycles"] == found["cycles"]
+    commands = [event for event in shown["traceEvents"] if "k" in event.get("args", {})]
+    assert len(commands) > 30
+    for name in found["files"][1:]:
+        assert Path(name).read_bytes().startswith(b"\x89PNG")

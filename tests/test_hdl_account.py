@@ -5,11 +5,12 @@ import itertools
 from amaranth.sim import Simulator
 
 from arch.isa import Engine
+from arch.registers import ARRAY_CAUSES
 from hdl.account import ArrayAccount
 from hdl.span import PAUSE_WIDTH, Span
 
 
-def cause(running, sends, refused, filling, lacking, busy):
+def cause(running, sends, refused, filling, lacking, busy, blocked, halted):
     """Return the cause of a cycle by the rules' own words, or none."""
     if not running:
         return None
@@ -22,13 +23,18 @@ def cause(running, sends, refused, filling, lacking, busy):
     for engine in (Engine.LOAD, Engine.VECTOR, Engine.STORE):
         if lacking >> engine & 1:
             return f"wait_{engine.name.lower()}"
-    return "fill" if busy else None
+    if busy:
+        return "fill"
+    if blocked:
+        return "queue"
+    return "over" if halted else "fetch"
 
 
 def test_each_cycle_has_one_cause():
     unit = ArrayAccount()
     inputs = {"running": 2, "sends": 2, "refused": 2, "filling": 2, "lacking": 16, "busy": 2}
-    outputs = ("product", "memory", "fill", "wait_load", "wait_vector", "wait_store")
+    inputs |= {"blocked": 2, "halted": 2}
+    outputs = [name.lower() for name in ARRAY_CAUSES]
 
     async def bench(ctx):
         for values in itertools.product(*map(range, inputs.values())):

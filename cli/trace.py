@@ -1,0 +1,90 @@
+"""celosia trace: a model's run as a timeline, a roofline and a picture of utilization."""
+
+import json
+from pathlib import Path
+
+import click
+
+from cli.options import config_options, json_option, resolve, simulator_option
+from cli.output import check_folder, cycles_table, progress, report, write_files
+from generators.compiler import Options
+from tb.timeline import timeline
+from tb.trace_model import trace_model
+from tb.trace_picture import png, roofline, utilization
+
+
+@click.command()
+@click.argument("model")
+@config_options("small")
+@click.option(
+    "--out",
+    "file",
+    type=click.Path(path_type=Path),
+    default=Path("build/trace.json"),
+    show_default=True,
+    help="File for the timeline; the pictures lie beside it.",
+)
+@simulator_option
+@click.option("--skip-zero-tiles", is_flag=True, help="Mask weight tiles that are all zero.")
+@json_option
+def trace(
+    model: str,
+    source: str,
+    overrides: tuple[str, ...],
+    file: Path,
+    simulator: str,
+    skip_zero_tiles: bool,
+    as_json: bool,
+) -> None:
+    """Run MODEL once and write what every engine did, cycle by cycle.
+
+    The timeline is for ui.perfetto.dev or chrome://tracing: a microsecond stands for a cycle.
+    """
+    config = resolve(source, overrides)
+    names = [file.name, f"{file.stem}.roofline.png", f"{file.stem}.utilization.png"]
+    check_folder(file.parent, names)
+    title = f"{model} on {config.name}"
+    with progress(f"{title}, {simulator}"):
+        traced = trace_model(model, config, simulator, Options(skip_zero_tiles=skip_zero_tiles))
+        shown = timeline(
+            traced.recording,
+            traced.places,
+            traced.operations,
+            title=title,
+            mem_bytes=config.mem_bytes,
+        )
+        pictures = [
+            roofline(traced.operations, config, title),
+            utilization(
+                traced.recording,
+                traced.operations,
+                config,
+                title,
+                traced.figures["utilization"],
+            ),
+        ]
+        contents = [json.dumps(shown), *map(png, pictures)]
+        write_files(file.parent, dict(zip(names, contents, strict=True)))
+    paths = [str(file.parent / name) for name in names]
+    rows = [
+        {
+            "operation": row["name"],
+            "cycles": row["cycles"],
+            "utilization": f"{row['utilization']:.1%}",
+            "macs": row["macs"],
+            "loaded": row["loaded_bytes"],
+            "stored": row["stored_bytes"],
+        }
+        for row in traced.figures["operations"]
+    ]
+    result = traced.figures | {"files": paths}
+    if not as_json:
+        report("Operations", rows, False, rows)
+    summary = {name: value for name, value in traced.figures.items() if not isinstance(value, list)}
+    report(title, [summary], as_json, result)
+    cycles_table(result, as_json)
+    if not as_json:
+        for path in paths:
+            click.echo(path)
+    if traced.figures["mismatches"]:
+        raise SystemExit(1)

@@ -1,0 +1,60 @@
+"""Timelines of the benches' programs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from arch.config import Config
+from cli.output import check_folder, write_files
+from generators.gemm_bench import Machine
+from tb.machine import SimulatedMachine
+from tb.machines import make_machine
+from tb.places import places
+from tb.timeline import timeline
+
+trace_option = click.option(
+    "--trace",
+    "trace_file",
+    type=click.Path(path_type=Path),
+    help="File for a timeline of the measured run, for ui.perfetto.dev.",
+)
+
+
+class RunTrace:
+    """Makes a machine that is recorded where a file is named, and writes the file.
+
+    Raises :class:`ValueError` where the file cannot be written.
+    """
+
+    def __init__(self, file: Path | None):
+        self._file = file
+        self._machine: SimulatedMachine | None = None
+        if file is not None:
+            check_folder(file.parent, [file.name])
+
+    def machine(self, config: Config, simulator: str, *arguments: Any) -> Machine:
+        """Return the machine, recorded where a file is named.
+
+        Raises :class:`ValueError` as :func:`tb.machines.make_machine`, and where a machine without
+        a clock is to be recorded.
+        """
+        if self._file is None:
+            return make_machine(config, simulator, *arguments)
+        made = make_machine(config.replace(trace=True), simulator, *arguments)
+        if not isinstance(made, SimulatedMachine):
+            raise ValueError(f"The {simulator} machine has no clock to trace")
+        made.record()
+        self._machine = made
+        return made
+
+    def write(self, title: str) -> None:
+        """Write the timeline of the run with the most products."""
+        if self._file is None or self._machine is None:
+            return
+        config = self._machine.config
+        recording = max(self._machine.recordings, key=lambda run: sum(run.sums["product"]))
+        found = places(recording.commands, [], config)
+        shown = timeline(recording, found, [], title=title, mem_bytes=config.mem_bytes)
+        write_files(self._file.parent, {self._file.name: json.dumps(shown)})
