@@ -1,6 +1,8 @@
 """celosia bench: measured figures of single units."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,8 +17,10 @@ from cli.options import (
 from cli.output import cycles_table, progress, report
 from cli.tracing import RunTrace, trace_option
 from generators.decode_bench import bench_decode
-from generators.gemm_bench import bench_gemm
+from generators.gemm_bench import bench_gemm, bench_shapes
+from generators.gemm_shapes import shapes_named
 from tb.harness_bench import bench_harness
+from tb.machines import make_machine
 from tb.memory_timing import SDRAM, MemoryTiming
 from tb.sparse_bench import bench_sparse
 
@@ -35,6 +39,7 @@ def bench() -> None:
 @click.option("--b-transpose", is_flag=True, help="Take B as stored transposed.")
 @click.option("--zero-tiles", type=float, help="Share of both operands' tiles that are zero.")
 @trace_option
+@memory_options(SDRAM)
 @simulator_option
 @seed_option
 @json_option
@@ -48,22 +53,24 @@ def gemm(
     b_transpose: bool,
     zero_tiles: float | None,
     trace_file: Path | None,
+    timing: MemoryTiming,
     simulator: str,
     seed: int,
     as_json: bool,
 ) -> None:
-    """Multiply random matrices that lie in the scratchpad.
+    """Multiply random matrices.
 
-    cycles and utilization are of the window from the array's first operand request to its last
-    sum in the accumulators; total_cycles and total_utilization of the whole run from start to halt,
-    with the fetch of instructions and the result requantized in the scratchpad.
+    They lie in the scratchpad, or are streamed from external memory where they are too large for
+    it. cycles and utilization are of the window from the array's first request for an operand to
+    its last sum in the accumulators; total_cycles and total_utilization are of the whole run from
+    start to halt, with the fetch of instructions and the result requantized in its place.
     """
     config = resolve(source, overrides)
     run = RunTrace(trace_file)
     with progress(f"{m}x{k}x{n} on {config.name}, {simulator}"):
         result = bench_gemm(
             config,
-            lambda chosen: run.machine(chosen, simulator),
+            lambda chosen, size: run.machine(chosen, simulator, size, timing),
             m=m,
             k=k,
             n=n,
@@ -75,6 +82,53 @@ def gemm(
         run.write(f"GEMM {m}x{k}x{n} on {config.name}")
     report(f"GEMM {m}x{k}x{n}", [result], as_json, result)
     cycles_table(result, as_json)
+
+
+@bench.command()
+@config_options("medium")
+@click.option(
+    "--only", multiple=True, metavar="TEXT", help="Only shapes with this text in their names."
+)
+@memory_options(SDRAM)
+@simulator_option
+@seed_option
+@json_option
+def shapes(
+    source: str,
+    overrides: tuple[str, ...],
+    only: tuple[str, ...],
+    timing: MemoryTiming,
+    simulator: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Multiply random matrices of the shapes that BERT, ViT, GPT-2 and Llama layers have.
+
+    The figures are those of bench gemm.
+    """
+    config = resolve(source, overrides)
+    chosen = shapes_named(only)
+    with progress(f"{len(chosen)} shapes on {config.name}, {simulator}") as update:
+        result = bench_shapes(
+            config,
+            lambda config, size: make_machine(config, simulator, size, timing),
+            chosen,
+            seed=seed,
+            update=update,
+        )
+    result["memory"] = timing.fields()
+    report(
+        f"Shapes on {config.name}", [_shape_row(one) for one in result["shapes"]], as_json, result
+    )
+
+
+def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the line of a shape."""
+    names = ("cycles", "utilization", "total_cycles", "total_utilization", "mismatches")
+    size = "x".join(str(result[name]) for name in ("m", "k", "n"))
+    place = {"operands": "streamed" if result["streamed"] else "scratchpad"}
+    figures = {name.replace("_", " "): result[name] for name in names}
+    return {"name": result["name"], "size": size} | place | figures
 
 
 @bench.command()

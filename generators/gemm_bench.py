@@ -8,11 +8,27 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from generators.gemm import Gemm, GemmProgram, TooLargeError, compile_gemm
+from generators.gemm_shapes import Shape
 from generators.gemm_stream import compile_stream
 from sim.report import Report
 from sim.requantize import quantize_multiplier, requantize
 
 Ints = NDArray[np.int64]
+
+SHAPE_FIGURES = (
+    "m",
+    "k",
+    "n",
+    "b_transpose",
+    "streamed",
+    "cycles",
+    "total_cycles",
+    "ideal_cycles",
+    "utilization",
+    "total_utilization",
+    "mismatches",
+)
+"""What is reported of each of many products."""
 
 
 class Machine(Protocol):
@@ -141,7 +157,7 @@ def _share(report: Report, config: Config, cycles: int) -> float | None:
 
 def bench_gemm(
     config: Config,
-    make_machine: Callable[[Config], Machine],
+    make_machine: Callable[[Config, int], Machine],
     *,
     m: int,
     k: int,
@@ -153,11 +169,15 @@ def bench_gemm(
 ) -> dict[str, Any]:
     """Run a random product and return its figures.
 
-    Operands, their masks and parameters are in the scratchpad before the run. ``cycles`` is the
-    window in which the matrix engine is at work, pauses included: from its first request for an
-    operand until the last sum has been written to the accumulators (counter SPAN_MATRIX).
-    ``total_cycles`` is the whole run, from start to halt: instruction fetch before the window, and
-    after it the drain of the last sums, until the requantized result is in the scratchpad.
+    ``make_machine`` takes the configuration and the bytes of external memory that are needed.
+    Operands, their masks and parameters are in the scratchpad before the run, if they fit; if not,
+    ``streamed`` says that they are in external memory before, and the result after it.
+
+    ``cycles`` is the window in which the matrix engine is at work, pauses included: from its first
+    request for an operand until the last sum has been written to the accumulators (counter
+    SPAN_MATRIX). ``total_cycles`` is the whole run, from start to halt: before the window the fetch
+    of instructions and, streamed, the load of the first operands; after it the drain of the last
+    sums, until the requantized result is in the scratchpad or, streamed, in external memory.
 
     ``ideal_cycles`` is m * k * n over the elements; ``utilization`` and ``total_utilization`` are
     the products that were computed over elements times cycles and total cycles, so that skipped
@@ -176,8 +196,9 @@ def bench_gemm(
         b_transpose=b_transpose,
         zero_tiles=zero_tiles,
     )
-    compile_gemm(gemm, config)  # refuses before a machine is built
-    found, report = run_gemm(gemm, config, make_machine(config))
+    program = compile_product(gemm, config)
+    machine = make_machine(config, program.result_addr + program.result_bytes)
+    found, report = run_program(program, machine)
     cycles = report.counters.get("span_matrix", 0)
     return {
         "config": config.name,
@@ -187,6 +208,7 @@ def bench_gemm(
         "a_transpose": a_transpose,
         "b_transpose": b_transpose,
         "zero_tiles": 0.0 if zero_tiles is None else zero_tiles,
+        "streamed": program.load_pc is None,
         "seed": seed,
         "cycles": cycles,
         "total_cycles": report.cycles,
@@ -196,4 +218,40 @@ def bench_gemm(
         "mismatches": int(np.count_nonzero(found != expected_result(gemm, config))),
         "where": report.where,
         "counters": report.counters,
+    }
+
+
+def bench_shapes(
+    config: Config,
+    make_machine: Callable[[Config, int], Machine],
+    shapes: Sequence[Shape],
+    *,
+    seed: int = 1,
+    update: Callable[[int, int], None] = lambda _done, _total: None,
+) -> dict[str, Any]:
+    """Run products of some shapes, and return what :func:`bench_gemm` says of each, by its name.
+
+    ``update`` is called with the number of shapes done and of all.
+    """
+    found = []
+    for done, shape in enumerate(shapes):
+        update(done, len(shapes))
+        result = bench_gemm(
+            config,
+            make_machine,
+            m=shape.m,
+            k=shape.k,
+            n=shape.n,
+            b_transpose=shape.b_transpose,
+            seed=seed,
+        )
+        found.append({"name": shape.name} | {name: result[name] for name in SHAPE_FIGURES})
+    measured = [result for result in found if result["utilization"] is not None]
+    return {
+        "config": config.name,
+        "seed": seed,
+        "lowest_utilization": min((r["utilization"] for r in measured), default=None),
+        "lowest_total_utilization": min((r["total_utilization"] for r in measured), default=None),
+        "mismatches": sum(result["mismatches"] for result in found),
+        "shapes": found,
     }

@@ -10,6 +10,7 @@ from hdl.accumulator import ACC_SETTLE
 from hdl.elementwise import ElementwiseLane
 from hdl.reader import READER_LATENCY
 from hdl.requantize import Requantizer
+from hdl.retirement import DISPATCH
 from hdl.table import TABLE_LATENCY
 from sim.flow import Step
 
@@ -124,14 +125,14 @@ class MatrixTiming:
     """When the matrix engine streams the tiles of its commands, one behind the other.
 
     The weights of a tile take a cycle for each line, while the tile before computes, unless its
-    activations are in the same bank; they go into the slot of the tile before that one. Masked
-    tiles are taken as if they were not.
+    activations are in the same bank; they go into the slot of the tile before that one. Activations
+    follow their first line. Masked tiles are taken as if they were not.
     """
 
     def __init__(self, config: Config):
         self._config = config
-        self._settle = SRAM_LATENCY + config.rows + config.cols + 4 + int(ACC_SETTLE)
-        self._walk = 2 + config.tile_skip
+        settle = int(ACC_SETTLE) - int(DISPATCH)
+        self._settle = SRAM_LATENCY + config.rows + config.cols + 4 + settle
         self._end = self._before = 0
         """Ends of the last tile's and the one before's activations."""
         self._loaded = 0
@@ -153,13 +154,14 @@ class MatrixTiming:
         kt, nt = -(-k // config.rows), -(-n // config.cols)
         last_k = k - (kt - 1) * config.rows
         first, history = -1, [taken] * 3
-        loaded = max(loaded, taken + self._walk)
+        masked = bool(step.flags & {"a_masked", "b_masked"})
+        loaded = max(loaded, taken + 2 + masked)
         for tile in range(nt * kt):
             inner = config.rows if (tile + 1) % kt else last_k
             lines = config.cols if transposed else inner
             cycles = max(m, -(-m // config.rows) * inner) if "a_transpose" in step.flags else m
             loaded = max(loaded, end if shared else before) + lines
-            before, end = end, max(end, loaded) + cycles
+            before, end = end, max(end, loaded if shared else loaded - lines + 1) + cycles
             if first < 0:
                 first = end - cycles
             history = [*history[1:], loaded]

@@ -121,6 +121,11 @@ def test_configs_lists_every_preset() -> None:
             "A sum of k = 4000 products could overflow the accumulator: max_k is 2048",
         ),
         (
+            ("bench", "shapes", "--only", "bert-base up", "--only", "bert-huge"),
+            "No shape is named 'bert-huge'; known models are bert-base, gpt2-medium, minilm, "
+            "stories15m, tinyllama, vit-base, vit-tiny",
+        ),
+        (
             ("bench", "sparse", "--k", "8", "--n", "8", "--sparsity", "2"),
             "Sparsity must be from 0 to 1, not 2.0",
         ),
@@ -191,12 +196,14 @@ def test_a_trained_model_runs_on_the_golden_machine() -> None:
 
 @pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 def test_products_of_any_size_run_on_the_circuit() -> None:
-    for m, k, n in ((1, 1, 1), (17, 23, 5)):
+    for m, k, n in ((1, 1, 1), (17, 23, 5), (8, 84, 100)):
         size = ("--m", str(m), "--k", str(k), "--n", str(n))
         found = numbers("bench", "gemm", "--config", "tiny", *size, "--sim", "icarus")
         assert found["mismatches"] == 0
         assert found["ideal_cycles"] == -(-m * k * n // 16)
         assert found["utilization"] == pytest.approx(m * k * n / 16 / found["cycles"])
+        assert found["streamed"] == (k * n > 8192)
+        assert found["counters"]["array_product"] < found["cycles"] < found["total_cycles"]
 
 
 def test_a_bench_writes_a_timeline(tmp_path: Path) -> None:

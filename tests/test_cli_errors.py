@@ -21,6 +21,7 @@ MODEL = ROOT / "generators" / "models" / "digits"
 FIGURES = {"cycles", "ideal_cycles", "utilization", "mismatches"}
 RUN = ("run", "digits", "--sim", "golden", "--count", "1")
 GEMM = ("bench", "gemm", "--sim", "golden", "--m", "3", "--k", "4", "--n", "5")
+SHAPES = ("bench", "shapes", "--sim", "golden", "--config", "small", "--only", "minilm scores")
 SPARSE = ("bench", "sparse", "--sim", "icarus", "--config", "tiny", "--k", "12", "--n", "3")
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
@@ -60,6 +61,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         (("configs",), set(PRESETS)),
         (RUN, FIGURES | {"accuracy", "cycles_per_inference", "cycles_per_second"}),
         (GEMM, FIGURES),
+        (SHAPES, {"shapes", "lowest_utilization", "mismatches"}),
         pytest.param((*SPARSE, "--sparsity", "0.5"), FIGURES, marks=needs_icarus),
         (("accuracy", "--rows", "200"), {"gelu_erf"}),
         pytest.param(
@@ -68,7 +70,7 @@ def contents(folder: Path) -> dict[str, bytes]:
             marks=needs_icarus,
         ),
     ],
-    ids=["configs", "run", "gemm", "sparse", "accuracy", "test"],
+    ids=["configs", "run", "gemm", "shapes", "sparse", "accuracy", "test"],
 )
 def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
     code, output, _ = celosia(*words, "--json")

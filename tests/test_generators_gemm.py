@@ -5,7 +5,9 @@ import pytest
 
 from arch.config import PRESETS
 from generators.gemm import Gemm, compile_gemm
+from generators.gemm_bench import bench_shapes
 from generators.gemm_bench import random_gemm as drawn
+from generators.gemm_shapes import SHAPES, shapes_named
 from sim.checker import check
 from sim.interpreter import Interpreter
 from sim.requantize import requantize
@@ -104,7 +106,7 @@ def test_zero_tiles_are_not_computed():
         (
             {"program_depth": 16},
             (1, 1, 1),
-            "The product needs a program of 85 words, but program_depth is 16",
+            "The product needs a program of 86 words, but program_depth is 16",
         ),
         (
             {"scratchpad_bytes": 1024},
@@ -119,3 +121,28 @@ def test_refusals(changes, shape, message):
     with pytest.raises(ValueError, match=r".") as caught:
         compile_gemm(gemm, PRESETS["small"].replace(**changes))
     assert str(caught.value) == message
+
+
+def test_the_table_of_shapes_fits_medium_and_fills_its_array():
+    config = PRESETS["medium"]
+    assert len(SHAPES) == len({shape.name for shape in SHAPES}) >= 20
+    for shape in SHAPES:
+        tiles = -(-shape.k // config.rows) * -(-shape.n // config.cols)
+        assert shape.k * shape.n / (tiles * config.elements) > 0.85
+        assert shape.k <= config.max_k
+
+
+def test_shapes_are_benched_by_name():
+    chosen = shapes_named(("minilm scores", "stories15m k"))
+    assert [shape.name for shape in chosen] == ["minilm scores", "stories15m key"]
+    steps = []
+    found = bench_shapes(
+        PRESETS["medium"],
+        lambda config, _: Interpreter(config),
+        chosen,
+        update=lambda *step: steps.append(step),
+    )
+    assert steps == [(0, 2), (1, 2)]
+    assert found["mismatches"] == 0
+    assert found["lowest_utilization"] is None  # the golden machine has no clock
+    assert [result["ideal_cycles"] for result in found["shapes"]] == [2048, 41472]

@@ -28,8 +28,8 @@ def test_products_follow_each_other_without_a_pause() -> None:
 
 def test_operands_in_one_bank_wait_for_each_other() -> None:
     apart, together = cycles([matmul()]), cycles([matmul(b_addr=4096)])
-    # Every tile but the first waits for its eight lines of weights.
-    assert together - apart == 8 * (4 * 3 - 1)
+    # Every tile waits for its eight lines of weights; otherwise only the first, and for one.
+    assert together - apart == 8 * (4 * 3) - 1
 
 
 def test_a_drain_behind_a_product_takes_what_both_take() -> None:
