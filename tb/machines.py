@@ -13,6 +13,12 @@ SIMULATORS = ("verilator", "icarus", "golden")
 """The circuit under two simulators, and the golden machine."""
 
 
+def check_simulator(simulator: str) -> None:
+    """Raise :class:`ValueError` where a simulator is unknown."""
+    if simulator not in SIMULATORS:
+        raise ValueError(f"Unknown simulator {simulator!r}; known are {', '.join(SIMULATORS)}")
+
+
 def make_machine(
     config: Config,
     simulator: str,
@@ -25,8 +31,7 @@ def make_machine(
 
     Raises :class:`ValueError` where the simulator is unknown or cannot run here.
     """
-    if simulator not in SIMULATORS:
-        raise ValueError(f"Unknown simulator {simulator!r}; known are {', '.join(SIMULATORS)}")
+    check_simulator(simulator)
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()
     if size > 1 << config.mem_addr_width:
         raise ValueError(

@@ -56,6 +56,9 @@ class MemoryTiming:
         return asdict(self)
 
 
+FAR = MemoryTiming(latency=40)
+"""A memory behind an interconnect: 40 cycles from a request to its data, then a word a cycle."""
+
 SDRAM = MemoryTiming(latency=40, refresh_period=780, refresh_cycles=9)
 """A modest SDRAM behind a controller and an interconnect at 100 MHz: a refresh command every
 7.8 us (8192 rows in 64 ms) that holds all banks for 90 ns, which is 70 to 80 ns of refresh

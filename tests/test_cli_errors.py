@@ -97,6 +97,8 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
         ((*RUN, "--count", "0"), "Count of images"),
         ((*RUN, "--count", "501"), "Count of images"),
         ((*RUN, "--count", "two"), "not a valid integer"),
+        ((*RUN, "--tokens", "5"), "need --sentences"),
+        ((*RUN, "--sentences", "no such file"), "Cannot read sentences"),
         ((*RUN, "--set", "norm=false"), "needs the unit norm"),
         ((*RUN, "--set", "mem_addr_width=8"), "mem_addr_width is 8"),
         ((*RUN, "--set", "scratchpad_bytes=1024"), "Model digits needs"),

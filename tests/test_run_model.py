@@ -59,6 +59,9 @@ def test_presets(preset):
     for model in MODELS:
         result = run_case(model, PRESETS[preset], "verilator", 5)
         assert 0 < result["utilization"] < 1
+        assert result["read_bytes"] == result["least_bytes"]
+        found = result["cycles_per_inference"]
+        assert abs(result["predicted_cycles"] - found) <= 0.03 * found
 
 
 @pytest.mark.slow
@@ -75,3 +78,8 @@ def test_random_configurations(number):
 @pytest.mark.parametrize("model", MODELS)
 def test_icarus(model):
     run_case(model, PRESETS["small"], "icarus", 3)
+
+
+def test_an_unknown_simulator_is_refused_before_any_work():
+    with pytest.raises(ValueError, match=r"^Unknown simulator 'modelsim'; known are "):
+        run_model("no model", PRESETS["small"], "modelsim")

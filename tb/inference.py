@@ -1,0 +1,106 @@
+"""Inferences of a compiled model on a machine, each tensor compared with the golden machine's."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.isa import Engine
+from generators.compiler import CompiledModel
+from generators.golden import GoldenModel
+from sim.report import engine_cycles, where
+from tb.machines import make_machine
+from tb.memory_timing import MemoryTiming
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass
+class Inferences:
+    """What became of inferences."""
+
+    compiled: CompiledModel
+    timing: MemoryTiming
+    outputs: list[NDArray[np.float64]] = field(default_factory=list)
+    """The machine's outputs, [rows, columns] each, in the model's own units."""
+    cycles: int = 0
+    """Of all inferences; 0 on a machine that has no clock."""
+    mismatches: int = 0
+    """Tensors that differ from the golden machine's."""
+    tensors: int = 0
+    """Tensors compared: one per vector instruction, and the output."""
+    seconds: float = 0.0
+    spent: Counter[str] = field(default_factory=Counter)
+    """The counters' sums."""
+
+    def figures(self) -> dict[str, Any]:
+        """Return figures by name.
+
+        ``utilization`` is useful products over elements times cycles. ``predicted_cycles`` are
+        those of one inference (``generators.predict``; refreshes are not foreseen).
+        ``read_bytes`` is what one inference read from external memory, ``least_bytes`` what it
+        must. ``where`` gives the cycles by what the array did (``sim.report.where``), ``engines``
+        those of each engine.
+        """
+        compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
+        config, ideal = compiled.config, -(-compiled.macs // compiled.config.elements)
+        engines = [engine.name.lower() for engine in Engine] if cycles else []
+        expected = compiled.predict(self.timing.latency, self.timing.interval)
+        read = self.spent["loaded"] * config.mem_bytes // count
+        return {
+            "mismatches": self.mismatches,
+            "tensors": self.tensors,
+            "cycles": cycles,
+            "cycles_per_inference": cycles / count,
+            "predicted_cycles": expected.cycles,
+            "ideal_cycles": ideal,
+            "utilization": ideal * count / cycles if cycles else None,
+            "cycles_per_second": cycles / self.seconds if cycles else None,
+            "read_bytes": read if cycles else None,
+            "least_bytes": compiled.least_bytes,
+            "where": where(self.spent) if cycles else {},
+            "engines": {name: engine_cycles(self.spent, name) for name in engines},
+            "counters": dict(self.spent),
+            "program_words": len(compiled.words),
+            "macs": compiled.macs,
+        }
+
+
+def run_inferences(
+    compiled: CompiledModel,
+    simulator: str,
+    inputs: Sequence[NDArray[np.floating]],
+    timing: MemoryTiming,
+    progress: Progress | None = None,
+) -> Inferences:
+    """Run a compiled model, whose machine has a trace port, on inputs.
+
+    Raises :class:`ValueError` where the simulator cannot run here.
+    """
+    machine = make_machine(compiled.config, simulator, compiled.memory_bytes, timing)
+    machine.write_memory(0, compiled.image.tobytes())
+    machine.load_program(compiled.words)
+    golden = GoldenModel(compiled)
+    found = Inferences(compiled, timing)
+    for index, values in enumerate(inputs):
+        begin = time.perf_counter()
+        compiled.request(values).give(machine)
+        report = machine.start()
+        data = machine.read_memory(compiled.output_addr, compiled.output_count)
+        found.seconds += time.perf_counter() - begin
+        output = compiled.read_output(data)
+        expected, reference = golden.run(values)
+        pairs = zip(report.signatures, reference.signatures, strict=True)
+        found.mismatches += sum(given != wanted for given, wanted in pairs)
+        found.mismatches += int(not np.array_equal(output, expected))
+        found.tensors += len(report.signatures) + 1
+        found.cycles += report.cycles
+        found.spent.update(report.counters)
+        found.outputs.append(output)
+        if progress is not None:
+            progress(index + 1, len(inputs))
+    return found
