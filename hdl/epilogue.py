@@ -10,6 +10,7 @@ from hdl.params import param_layout
 from hdl.pipeline import delay
 from hdl.ports import WritePort
 from hdl.requantize import Requantizer
+from hdl.running_drain import scale_layout
 from hdl.table import TABLE_LATENCY, LookupTable, table_write_signature
 from hdl.walker import Walker, walk_layout
 
@@ -26,7 +27,8 @@ class Epilogue(wiring.Component):
     ``i`` brings a value and ``keep`` for each lane; a lane whose ``keep`` is 0 gets the zero
     point. The k-th beat takes the k-th parameter word of ``param_walk``, the k-th beat of
     ``residual`` (with ``add``, 16-bit elements) and is written to the k-th place of ``o_walk``.
-    All of ``zero`` to ``slot`` hold still during a command. ``done`` is 1 for one cycle when the
+    With ``running``, each beat takes its multiplier and shift from ``scale``, not from its word.
+    All of ``zero`` to ``running`` hold still during a command. ``done`` is 1 for one cycle when the
     last write of ``o_walk`` was taken. One beat a cycle; it is written ``latency`` cycles after it
     was taken at the earliest.
     """
@@ -53,6 +55,8 @@ class Epilogue(wiring.Component):
             "o_walk": In(walk_layout(config.sp_addr_width)),
             "write": Out(WritePort(config)),
         }
+        if config.attention:
+            members |= {"running": In(1), "scale": In(stream.Signature(scale_layout()))}
         if config.activation:
             members["table_write"] = In(table_write_signature(config.table_slots))
         super().__init__(members)
@@ -68,13 +72,14 @@ class Epilogue(wiring.Component):
         m.submodules.places = places = Walker(self.config.sp_addr_width)
         # The whole pipeline moves, or none of it.
         en, taken = Signal(), Signal()
+        scaled = ~self.running | self.scale.valid if self.config.attention else 1
         m.d.comb += [
             params.start.eq(self.start),
             params.walk.eq(self.param_walk),
             places.start.eq(self.start),
             places.walk.eq(self.o_walk),
-            self.i.ready.eq(en),
-            taken.eq(self.i.valid & en),
+            self.i.ready.eq(en & scaled),
+            taken.eq(self.i.valid & self.i.ready),
             params.o.ready.eq(taken),
             self.param_addr.eq(params.o.p.addr),
             self.param_en.eq(en),
@@ -92,6 +97,7 @@ class Epilogue(wiring.Component):
         value = Signal.like(self.i.p)
         with m.If(en):
             m.d.sync += value.eq(self.i.p)
+        scale = self._scale(m, en) if config.attention else None
         low = Mux(self.wide, C(-(1 << 15), signed(16)), C(config.operand_min, signed(16)))
         high = Mux(self.wide, C((1 << 15) - 1, signed(16)), C(config.operand_max, signed(16)))
         bottom = Signal(signed(16))
@@ -99,19 +105,31 @@ class Epilogue(wiring.Component):
         keep = delay(m, value.keep, Requantizer.latency, en=en)
         y = []
         for lane, params in enumerate(self.params.lanes):
+            multiplier, shift = params.multiplier, params.shift
+            if scale is not None:
+                multiplier = Mux(self.running, scale.multiplier, multiplier)
+                shift = Mux(self.running, scale.shift, shift)
             m.submodules[f"requantizer_{lane}"] = unit = Requantizer()
             m.d.comb += [
                 unit.en.eq(en),
                 unit.x.eq(value.value[lane]),
                 unit.bias.eq(params.bias),
-                unit.multiplier.eq(params.multiplier),
-                unit.shift.eq(params.shift),
+                unit.multiplier.eq(multiplier),
+                unit.shift.eq(shift),
                 unit.zero.eq(self.zero),
                 unit.low.eq(bottom),
                 unit.high.eq(high),
             ]
             y.append(Mux(keep[lane], unit.y, self.zero))
         return y
+
+    def _scale(self, m, en):
+        """Return multiplier and shift of the beat taken in the cycle before, where it runs."""
+        scale = Signal.like(self.scale.p)
+        with m.If(en):
+            m.d.sync += scale.eq(self.scale.p)
+        m.d.comb += self.scale.ready.eq(self.running & self.i.valid & en)
+        return scale
 
     def _look_up(self, m, en, y):
         """Return elements looked up, or as they were, ``TABLE_LATENCY`` cycles later."""

@@ -10,6 +10,7 @@ from hdl.beats import beat_layout, collect, distribute, value_layout
 from hdl.fronts import ElementwiseFront, MapFront, NormFront, SoftmaxFront
 from hdl.params import scales_layout
 from hdl.ports import command_layout
+from hdl.running import RunningWritePort
 from hdl.vector_decode import flag_layout, opcode_layout
 
 
@@ -35,6 +36,8 @@ class FrontEnds(wiring.Component):
         }
         if config.elementwise:
             members["scales"] = In(scales_layout())
+        if config.attention:
+            members["running_write"] = Out(RunningWritePort(config.running_rows))
         if config.norm:
             sums = data.ArrayLayout(signed(16), config.lanes)
             members["o_sum"] = Out(stream.Signature(sums))
@@ -81,6 +84,13 @@ class FrontEnds(wiring.Component):
             front.diagonal.eq(command.diagonal),
             front.diagonal_value.eq(command.diagonal_value),
         ]
+        if self.config.attention:
+            m.d.comb += [
+                front.running.online.eq(self.flag.online),
+                front.running.first.eq(self.flag.first),
+                front.running.row.eq(command.row),
+            ]
+            wiring.connect(m, front.running_write, wiring.flipped(self.running_write))
         return front
 
     def _norm(self, m):

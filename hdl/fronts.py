@@ -9,6 +9,7 @@ from arch.isa import COUNT_WIDTH
 from hdl.addnorm import AddNormUnit
 from hdl.beats import beat_layout, elements, present, value_layout
 from hdl.elementwise import ElementwiseUnit
+from hdl.running import RunningWritePort, running_layout
 from hdl.softmax import SoftmaxUnit
 
 OFFSET_WIDTH = COUNT_WIDTH + 3
@@ -81,29 +82,33 @@ class SoftmaxFront(wiring.Component):
     """Softmax of 16-bit scores; columns outside ``start_column`` to ``limit - 1`` are masked.
 
     With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number.
+    ``running`` says what row 0 is to the running rows; the rows behind it follow there, too.
     """
 
     def __init__(self, config: Config):
         self.config = config
-        super().__init__(
-            {
-                "start": In(1),
-                "start_column": In(signed(OFFSET_WIDTH)),
-                "start_step": In(signed(OFFSET_WIDTH)),
-                "limit": In(signed(OFFSET_WIDTH)),
-                "limit_step": In(signed(OFFSET_WIDTH)),
-                "diagonal_en": In(1),
-                "diagonal": In(signed(OFFSET_WIDTH)),
-                "diagonal_value": In(signed(28)),
-                "i": In(stream.Signature(beat_layout(config))),
-                "o": Out(stream.Signature(value_layout(config.lanes))),
-            }
-        )
+        members = {
+            "start": In(1),
+            "start_column": In(signed(OFFSET_WIDTH)),
+            "start_step": In(signed(OFFSET_WIDTH)),
+            "limit": In(signed(OFFSET_WIDTH)),
+            "limit_step": In(signed(OFFSET_WIDTH)),
+            "diagonal_en": In(1),
+            "diagonal": In(signed(OFFSET_WIDTH)),
+            "diagonal_value": In(signed(28)),
+            "i": In(stream.Signature(beat_layout(config))),
+            "o": Out(stream.Signature(value_layout(config.lanes))),
+        }
+        if config.attention:
+            members["running"] = In(running_layout(config.running_rows))
+            members["running_write"] = Out(RunningWritePort(config.running_rows))
+        super().__init__(members)
 
     def elaborate(self, _platform):
         m = Module()
         lanes = self.config.lanes
-        m.submodules.softmax = unit = SoftmaxUnit(lanes=lanes, max_row=self.config.max_row)
+        running_rows = self.config.running_rows if self.config.attention else 0
+        m.submodules.softmax = unit = SoftmaxUnit(lanes, self.config.max_row, running_rows)
         m.submodules.first = first = ColumnOffset(lanes)
         m.submodules.limit = limit = ColumnOffset(lanes)
         m.submodules.diagonal = diagonal = ColumnOffset(lanes)
@@ -135,7 +140,22 @@ class SoftmaxFront(wiring.Component):
             m.d.comb += self.o.p.value[lane].eq(
                 unit.o.p.p[lane] + Mux(here, self.diagonal_value, 0)
             )
+        if running_rows:
+            self._running(m, unit)
         return m
+
+    def _running(self, m, unit):
+        """Count the running rows."""
+        row = Signal.like(self.running.row)
+        with m.If(self.start):
+            m.d.sync += row.eq(self.running.row)
+        with m.Elif(self.i.valid & self.i.ready & self.i.p.row_last):
+            m.d.sync += row.eq(row + 1)
+        m.d.comb += [
+            unit.i.p.running.eq(self.running),
+            unit.i.p.running.row.eq(row),
+        ]
+        wiring.connect(m, unit.running, wiring.flipped(self.running_write))
 
 
 class NormFront(wiring.Component):

@@ -22,6 +22,7 @@ from hdl.ports import (
     command_layout,
 )
 from hdl.reader import RowReader
+from hdl.running_drain import ResidualScale, RunningScale
 from hdl.sums import SumWriter
 from hdl.vector_decode import VectorDecoder
 from hdl.vector_walks import VectorWalks
@@ -33,8 +34,8 @@ class VectorEngine(wiring.Component):
     A command reads through ``v`` (the input) and ``r`` (the second input or the residual) or
     ``drain`` (the accumulators), passes its front end and the epilogue, and writes through ``o``
     (the output) and ``s`` (the sum written back by NORM). The command is taken when its last write
-    was, together with ``status.done``. An output may lie where an input lies, row on row, if its
-    elements are no wider.
+    was, together with ``status.done``; running rows are then what it leaves. An output may lie
+    where an input lies, row on row, if its elements are no wider.
 
     Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
     columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
@@ -118,7 +119,10 @@ class VectorEngine(wiring.Component):
 
         # The way of the data.
         distribute(m, reader.o, [(fills, fill.i), (~fills, fronts.i)])
-        distribute(m, second.o, [(epilogue.add, epilogue.residual), (~epilogue.add, fronts.r)])
+        residual = epilogue.residual
+        if config.attention:
+            residual = self._running(m, fronts, params, epilogue, flag, start)
+        distribute(m, second.o, [(epilogue.add, residual), (~epilogue.add, fronts.r)])
         collect(m, [(opcode.drain, accumulators.o), (~opcode.drain, fronts.o)], epilogue.i)
         self._fill(m, fill, params, reader, opcode, start)
         self._epilogue(m, epilogue, walks, opcode, flag, start & ~fills)
@@ -195,6 +199,29 @@ class VectorEngine(wiring.Component):
             epilogue.look_up.eq(flag.table),
             epilogue.slot.eq(self.i.p.table),
         ]
+
+    def _running(self, m, fronts, params, epilogue, flag, start):
+        """Let DRAIN divide by running rows' sums; return where residuals are scaled first."""
+        m.submodules.scale = scale = RunningScale(self.config)
+        m.submodules.residual = residual = ResidualScale(self.config)
+        lane = params.read_data.lanes[0]
+        for unit in (scale, residual):
+            m.d.comb += [unit.row.eq(self.i.p.row), unit.start.eq(start & flag.running)]
+            m.d.comb += [
+                getattr(unit.write, name).eq(getattr(fronts.running_write, name))
+                for name in unit.write.signature.members
+            ]
+        m.d.comb += [
+            scale.m.eq(self.i.p.m),
+            scale.n.eq(self.i.p.n),
+            scale.scale.multiplier.eq(lane.multiplier),
+            scale.scale.shift.eq(lane.shift),
+            residual.running.eq(flag.running),
+            epilogue.running.eq(flag.running),
+        ]
+        connect(m, scale.o, epilogue.scale)
+        connect(m, residual.o, epilogue.residual)
+        return residual.i
 
     def _sums(self, m, fronts, walks, flag, start, done, written):
         """Write a normalization's sums back; they may be late, if their bank is busy."""

@@ -54,7 +54,7 @@ class RunningRows:
         maximum = np.maximum(before, largest(q, keep)[:, 0])  # [m]
         mantissa, shift = mantissas(q, keep, maximum[:, None])  # [m, n]
         added = fixed(mantissa, shift).sum(axis=-1)  # [m] Q.28
-        carried = _relative(total, maximum - before)  # [m] Q.28
+        carried = relative(total, maximum - before)  # [m] Q.28
         total = carried + added
         if total.max() >= 1 << RUNNING_WIDTH:
             raise ValueError(
@@ -89,7 +89,7 @@ class RunningRows:
         return np.asarray((np.asarray(residual, dtype=np.int64) * keep + half) >> KEEP_FRACTION)
 
 
-def _relative(total: Ints, distance: Ints) -> Ints:
+def relative(total: Ints, distance: Ints) -> Ints:
     """Return sums of weights relative to a maximum that is larger by a distance, bits dropped."""
     mantissa, shift = octave_exponential(distance)
     # In two halves: the product may have 65 bits.

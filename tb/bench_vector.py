@@ -258,7 +258,9 @@ def _stated(config: Config, step: Step) -> int:
         tiles, rest = divmod(n, config.cols)
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
     if opcode == Opcode.SOFTMAX:
-        overhead += SoftmaxUnit(lanes, config.max_row).latency + 2 * (beats - 1)
+        running_rows = config.running_rows if config.attention else 0
+        unit = SoftmaxUnit(lanes, config.max_row, running_rows)
+        overhead += unit.latency + 2 * (beats - 1)
     if opcode == Opcode.NORM:
         overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 1
     if opcode in (Opcode.ADD, Opcode.MUL):

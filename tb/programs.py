@@ -91,12 +91,12 @@ class _Maker:
     def _absent(self) -> set[str]:
         config = self.config
         absent = {"resident"} if config.weight_depth < 3 else set()
-        absent |= {"online", "first", "running"}
         for unit, names in (
             ("a_transpose", {"a_transpose"}),
             ("b_transpose", {"b_transpose"}),
             ("tile_skip", {"masked", "a_masked", "b_masked"}),
             ("activation", {"table"}),
+            ("attention", {"online", "first", "running"}),
         ):
             if not getattr(config, unit):
                 absent |= names
@@ -151,8 +151,14 @@ class _Maker:
     def drain(self) -> Instruction:
         acc_addr = int(self.rng.choice([*self.filled]))
         m, n = self.filled.pop(acc_addr)
-        flags = self._output_flags(self.flags(Opcode.DRAIN))
+        flags = self.flags(Opcode.DRAIN)
+        if "running" in flags:
+            flags |= {"per_tensor"}
+            if self.rng.random() < 0.7:
+                flags |= {"add", "wide_out"}
+        flags = self._output_flags(flags)
         operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
+        operands["row"] = self._running_row(m)
         self._in_place(operands, {"r"} if "add" in flags else set())
         return Instruction(Opcode.DRAIN, operands, frozenset(flags))
 
@@ -166,6 +172,11 @@ class _Maker:
                 source = str(self.rng.choice(sorted(inputs)))
                 for part in ("addr", "stride"):
                     operands[f"{output}_{part}"] = operands[f"{source}_{part}"]
+
+    def _running_row(self, m: int) -> int:
+        """Return where m running rows begin; few places, so that rows go on and are drained."""
+        room = self.config.running_rows - m
+        return min(2 * self.below(3), room) if room > 0 else 0
 
     def _output_flags(self, flags: set[str]) -> set[str]:
         if "wide_out" in flags:
@@ -189,7 +200,12 @@ class _Maker:
         if opcode == Opcode.NORM and self.rng.random() < 0.5:
             flags |= {"add"}
         m, n = self.shape(wide=True)
+        if "online" in flags:
+            flags -= {"diagonal"}
+        else:
+            flags -= {"first"}
         operands = self._output(m, n, flags)
+        operands["row"] = self._running_row(m)
         wide = opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
         operands |= self.matrix("i", m, 2 * n if wide else n)
         operands |= self.matrix("s", m, 2 * n)
@@ -338,6 +354,7 @@ class _Maker:
             makers += [self.attention] * 2
         for unit, opcodes in (
             ("softmax", (Opcode.SOFTMAX,)),
+            ("attention", (Opcode.SOFTMAX,)),
             ("norm", (Opcode.NORM,)),
             ("elementwise", (Opcode.ADD, Opcode.MUL)),
         ):

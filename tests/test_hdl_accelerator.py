@@ -38,7 +38,7 @@ def run_case(config, simulator, seed, *, steps=30):
 @pytest.mark.parametrize(
     ("preset", "changes", "simulator"),
     [
-        ("tiny", {"trace": True, "weight_depth": 7}, "verilator"),
+        ("tiny", {"trace": True, "weight_depth": 7, "attention": True}, "verilator"),
         ("odd", {"trace": True} | BARE, "icarus"),
     ],
 )
@@ -82,6 +82,7 @@ def register_bits(verilog: str) -> int:
 
 UNIT_NAMES = {
     "softmax": r"Softmax\w*|RowMaximum|RowWeights|RowDivide|OctaveExponential|ColumnOffset",
+    "attention": r"Running\w*|CarriedSum|RowShare|ResidualScale|running_\w+|scale__\w+",
     "norm": r"AddNorm\w*|NormFront|NormalizeLane|RowStatistics|SumWriter|s__request__\w+",
     "elementwise": r"Elementwise\w*|InputScales|scales\w*",
     "activation": r"LookupTable|table_write\w*|look_up_\w*",
@@ -94,7 +95,7 @@ UNIT_NAMES = {
 
 
 def test_a_machine_without_units_has_nothing_of_them():
-    full = PRESETS["tiny"]
+    full = PRESETS["tiny"].replace(attention=True)
     names = "|".join([*UNIT_NAMES.values(), "MaskMemory"])
     assert not re.findall(rf"\b(?:{names})\b", netlist(Accelerator, full.replace(**BARE)))
     for unit, own in UNIT_NAMES.items():
@@ -104,14 +105,16 @@ def test_a_machine_without_units_has_nothing_of_them():
 @pytest.mark.parametrize(
     ("component", "unit"),
     [
-        *((VectorEngine, unit) for unit in ("softmax", "norm", "elementwise", "activation")),
+        *((VectorEngine, unit) for unit in ("attention", "norm", "elementwise", "activation")),
+        (VectorEngine, "softmax"),
         *((MatrixEngine, unit) for unit in ("a_transpose", "b_transpose", "operand_gating")),
         (MatrixEngine, "tile_skip"),
         (MatrixEngine, "zero_points"),
     ],
 )
 def test_a_unit_left_out_leaves_no_logic(component, unit):
-    full = PRESETS["tiny"]
+    full = PRESETS["tiny"].replace(attention=True)
+    full = full.replace(attention=unit == "attention")
     without = full.replace(**{unit: False})
     if unit in UNIT_NAMES:
         assert re.search(rf"\b({UNIT_NAMES[unit]})\b", netlist(component, full))

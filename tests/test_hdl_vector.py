@@ -23,7 +23,7 @@ def run_case(config, simulator, seed, *, steps=20):
 @pytest.mark.parametrize(
     ("preset", "changes", "simulator"),
     [
-        ("tiny", {"trace": True}, "verilator"),
+        ("tiny", {"trace": True, "attention": True, "running_rows": 9}, "verilator"),
         ("odd", {"table_slots": 64, "param_depth": 9, "mask_depth": 40}, "icarus"),
         ("odd", dict.fromkeys(UNITS, False), "icarus"),
     ],
