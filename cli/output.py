@@ -84,7 +84,7 @@ def cycles_table(result: Mapping[str, Any], as_json: bool) -> None:
     for name, cycles in result["where"].items():
         table.add_row(name, text(cycles), f"{cycles / total:.1%}")
         for part in CAUSES[name] if len(CAUSES[name]) > 1 else ():
-            spent = result["counters"][f"array_{part}"]
+            spent = result.get("counters", {}).get(f"array_{part}")
             if spent:
                 words = f"  {part.replace('_', ' for ')}"
                 table.add_row(words, text(spent), f"{spent / total:.1%}", style="dim")

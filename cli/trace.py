@@ -5,9 +5,11 @@ from pathlib import Path
 
 import click
 
-from cli.options import config_options, json_option, resolve, simulator_option
+from cli.options import config_options, json_option, memory_options, resolve, simulator_option
 from cli.output import check_folder, cycles_table, progress, report, write_files
 from generators.compiler import Options
+from tb.machines import PROMPT
+from tb.memory_timing import MemoryTiming
 from tb.timeline import timeline
 from tb.trace_model import trace_model
 from tb.trace_picture import png, roofline, utilization
@@ -25,6 +27,7 @@ from tb.trace_picture import png, roofline, utilization
     help="File for the timeline; the pictures lie beside it.",
 )
 @simulator_option
+@memory_options(PROMPT)
 @click.option("--skip-zero-tiles", is_flag=True, help="Mask weight tiles that are all zero.")
 @json_option
 def trace(
@@ -33,6 +36,7 @@ def trace(
     overrides: tuple[str, ...],
     file: Path,
     simulator: str,
+    timing: MemoryTiming,
     skip_zero_tiles: bool,
     as_json: bool,
 ) -> None:
@@ -45,7 +49,8 @@ def trace(
     check_folder(file.parent, names)
     title = f"{model} on {config.name}"
     with progress(f"{title}, {simulator}"):
-        traced = trace_model(model, config, simulator, Options(skip_zero_tiles=skip_zero_tiles))
+        options = Options(skip_zero_tiles=skip_zero_tiles)
+        traced = trace_model(model, config, simulator, options, timing)
         shown = timeline(
             traced.recording,
             traced.places,

@@ -4,14 +4,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.isa import Engine
 from generators import digits
-from generators.compiler import Options
+from generators.compiler import CompiledModel, Options
 from generators.golden import GoldenModel
 from sim.report import engine_cycles
-from tb.machines import make_machine
+from tb.machines import PROMPT, make_machine
+from tb.memory_timing import MemoryTiming
 from tb.operations import Operation, operations
 from tb.places import Place, places
 from tb.recording import Recording
@@ -32,21 +34,44 @@ class Traced:
 
 
 def trace_model(
-    model: str, config: Config, simulator: str, options: Options | None = None
+    model: str,
+    config: Config,
+    simulator: str,
+    options: Options | None = None,
+    timing: MemoryTiming = PROMPT,
 ) -> Traced:
     """Run a model once, on the first image of the digits' test split, and record it.
 
-    ``mismatches`` among the figures is the number of tensors that differ from the golden machine's.
-
     Raises :class:`ValueError` where the model or the simulator cannot be used.
     """
-    if simulator == "golden":
-        raise ValueError("The golden machine has no clock to trace; use verilator or icarus")
-    config = config.replace(trace=True)
-    compiled = compile_digits(model, config, options)
+    _check(simulator)
+    compiled = compile_digits(model, config.replace(trace=True), options)
     _, test = digits.load()
     values = digits.patches(test.images[:1])[0]
-    machine = make_machine(config, simulator, compiled.memory_bytes)
+    return trace_inference(compiled, values, simulator, timing)
+
+
+def _check(simulator: str) -> None:
+    if simulator == "golden":
+        raise ValueError("The golden machine has no clock to trace; use verilator or icarus")
+
+
+def trace_inference(
+    compiled: CompiledModel,
+    values: NDArray[np.floating],
+    simulator: str,
+    timing: MemoryTiming = PROMPT,
+) -> Traced:
+    """Run a compiled model once, on an input as its ``request`` takes it, and record it.
+
+    The configuration must have ``trace``. ``mismatches`` among the figures is the number of tensors
+    that differ from the golden machine's.
+
+    Raises :class:`ValueError` where the simulator cannot be used.
+    """
+    _check(simulator)
+    config = compiled.config
+    machine = make_machine(config, simulator, compiled.memory_bytes, timing)
     machine.write_memory(0, compiled.image.tobytes())
     machine.load_program(compiled.words)
     ideal = -(-compiled.macs // config.elements)
@@ -61,9 +86,10 @@ def trace_model(
     done = operations(recording, found, config)
     names = [engine.name.lower() for engine in Engine]
     figures = {
-        "model": model,
+        "model": compiled.quantized.description.name,
         "config": config.name,
         "simulator": simulator,
+        "memory": timing.fields(),
         "cycles": report.cycles,
         "ideal_cycles": ideal,
         "utilization": ideal / report.cycles,
