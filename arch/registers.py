@@ -70,7 +70,7 @@ def _registers() -> list[Register]:
             "STATUS",
             "read",
             "bit 0 busy; bit 1 stopped by an unknown instruction or a loop too "
-            "deep; bit 2 a token count overflowed",
+            "deep; bit 2 a token count overflowed; bit 3 external memory failed to read or write",
         ),
         ("PC", "read/write", "word address at which a run starts"),
         ("PROGRAM_ADDR", "write", "word address of the next PROGRAM_DATA"),

@@ -7,7 +7,7 @@ import click
 from cli.options import config_options, resolve
 from cli.output import check_folder, write_files
 from generators.manifest import manifest
-from generators.units import UNITS, make_unit
+from generators.units import BUSES, UNITS, make_accelerator, make_unit
 from generators.verilog import to_verilog
 
 
@@ -21,16 +21,52 @@ from generators.verilog import to_verilog
     help=f"One of {', '.join(UNITS)}.",
 )
 @click.option(
+    "--bus",
+    default="native",
+    show_default=True,
+    metavar="BUS",
+    help=f"What the accelerator's external memory is behind: {', '.join(BUSES)}.",
+)
+@click.option(
+    "--bus-addr-width",
+    "addr_width",
+    type=int,
+    default=32,
+    show_default=True,
+    help="Width of a byte address of the bus, in bits.",
+)
+@click.option(
+    "--bus-base",
+    "base",
+    default="0",
+    show_default=True,
+    metavar="ADDRESS",
+    help="Bus address of the first byte of external memory, as 0x80000000.",
+)
+@click.option(
     "--out", "folder", type=click.Path(path_type=Path), required=True, help="Folder to write to."
 )
-def generate(source: str, overrides: tuple[str, ...], unit: str, folder: Path) -> None:
+def generate(
+    source: str,
+    overrides: tuple[str, ...],
+    unit: str,
+    bus: str,
+    addr_width: int,
+    base: str,
+    folder: Path,
+) -> None:
     """Write a unit's Verilog, its configuration, and a JSON description.
 
-    The description holds the ports and, for the accelerator, registers and instruction set.
+    The description holds the ports and, for the accelerator, registers, instruction set and bus.
     """
     config = resolve(source, overrides)
     check_folder(folder)
-    component = make_unit(unit, config)
+    if unit == "accelerator":
+        component = make_accelerator(config, bus, addr_width, _number(base))
+    elif bus != "native":
+        raise ValueError(f"Only the accelerator can have its memory behind a bus, not {unit}")
+    else:
+        component = make_unit(unit, config)
     name = f"celosia_{unit}"
     files = {
         f"{name}.v": to_verilog(component, name),
@@ -40,3 +76,11 @@ def generate(source: str, overrides: tuple[str, ...], unit: str, folder: Path) -
     write_files(folder, files)
     for file, content in files.items():
         click.echo(f"{folder / file}: {len(content.splitlines()):,} lines")
+
+
+def _number(text: str) -> int:
+    """Return an integer as programs write it, in any base."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ValueError(f"Base of external memory must be an integer, not {text!r}") from None

@@ -44,11 +44,14 @@ def configuration(component: wiring.Component) -> Config | None:
 
 
 def meanings(component: wiring.Component) -> dict[str, str]:
-    """Return what each port means, by its flat name; clock and reset included."""
+    """Return what each port means, by its flat name; clock and reset included.
+
+    A component with too many ports for its docstring has them in ``port_meanings``.
+    """
     found = dict(_IMPLICIT)
     for path, text in _walk(component.signature, _doc(type(component)), ()):
         found["__".join(path)] = text
-    return found
+    return found | getattr(component, "port_meanings", {})
 
 
 def groups(component: wiring.Component) -> dict[str, str]:

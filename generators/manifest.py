@@ -11,12 +11,14 @@ from arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
 from arch.registers import REGISTER_MAP
 from generators.describe import ports, summary
 from hdl.accelerator import Accelerator
+from hdl.bus_accelerator import PREFIXES, BusAccelerator
 
 
 def manifest(component: Component, name: str, config: Config) -> str:
     """Return a JSON object: the module's name and meaning, its configuration and its ports.
 
-    For the accelerator also its ``registers`` and its ``instructions``.
+    For the accelerator also its ``registers`` and its ``instructions``, and its ``bus`` where its
+    external memory is behind one.
     """
     result: dict[str, Any] = {
         "module": name,
@@ -24,7 +26,16 @@ def manifest(component: Component, name: str, config: Config) -> str:
         "configuration": asdict(config),
         "ports": ports(component),
     }
-    if isinstance(component, Accelerator):
+    if isinstance(component, BusAccelerator):
+        result["bus"] = {
+            "protocol": component.bus,
+            "prefix": PREFIXES[component.bus],
+            "data_width": config.mem_width,
+            "addr_width": component.addresses.width,
+            "base": component.addresses.base,
+            "bytes": 1 << config.mem_addr_width,
+        }
+    if isinstance(component, Accelerator | BusAccelerator):
         result["registers"] = [asdict(register) for register in REGISTER_MAP.values()]
         result["operands"] = OPERAND_MEANINGS
         result["instructions"] = [

@@ -10,6 +10,9 @@ from hdl.accelerator import Accelerator
 from hdl.accumulator import AccumulatorMemory
 from hdl.addnorm import AddNormUnit
 from hdl.attention import AttentionExpander
+from hdl.axi4 import Axi4Bridge
+from hdl.bus import BusAddress
+from hdl.bus_accelerator import BRIDGES, BusAccelerator
 from hdl.dispatch import Dispatch
 from hdl.elementwise import ElementwiseUnit
 from hdl.load import LoadEngine
@@ -26,6 +29,7 @@ from hdl.systolic import SystolicArray
 from hdl.table import LookupTable
 from hdl.transposer import Transposer
 from hdl.vector import VectorEngine
+from hdl.wishbone import WishboneBridge
 
 RECIPROCAL_WIDTH = 32
 """Width of the operand of a reciprocal generated alone (bits)."""
@@ -52,6 +56,8 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "rsqrt": lambda _config: ReciprocalSqrt(RECIPROCAL_WIDTH),
     **{f"{name}_16": _wide(name) for name in WIDE_FUNCTIONS},
     "scratchpad": Scratchpad,
+    "axi4_bridge": lambda config: Axi4Bridge(config, BusAddress.for_config(config)),
+    "wishbone_bridge": lambda config: WishboneBridge(config, BusAddress.for_config(config)),
     "load_engine": LoadEngine,
     "store_engine": StoreEngine,
     "sequencer": Sequencer,
@@ -69,3 +75,22 @@ def make_unit(name: str, config: Config) -> Component:
     if name not in UNITS:
         raise ValueError(f"Unknown unit {name!r}; known are {', '.join(UNITS)}")
     return UNITS[name](config)
+
+
+BUSES = ("native", *BRIDGES)
+"""What the accelerator's external memory may be behind; native is the port as it is."""
+
+
+def make_accelerator(config: Config, bus: str, addr_width: int, base: int) -> Component:
+    """Return the accelerator with its external memory behind a bus.
+
+    ``addr_width`` is the width of the bus's byte address (bits), ``base`` the memory's first byte;
+    neither means anything to the native port.
+
+    Raises :class:`ValueError` where there is no such bus, or the memory has no place on it.
+    """
+    if bus == "native":
+        return Accelerator(config)
+    if bus not in BUSES:
+        raise ValueError(f"Unknown bus {bus!r}; known are {', '.join(BUSES)}")
+    return BusAccelerator(config, bus, BusAddress.for_config(config, addr_width, base))

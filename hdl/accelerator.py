@@ -27,8 +27,10 @@ class Accelerator(wiring.Component):
     """A Transformer accelerator of some configuration.
 
     ``host`` is the register bus (``arch.registers``), over which a program is written and
-    started; ``mem_read`` and ``mem_write`` are the external memory port. With the field ``trace``,
-    ``trace`` reports what the vector engine writes, and ``events`` what every engine does when.
+    started; ``mem_read`` and ``mem_write`` are the external memory port, and ``mem_error`` says in
+    any cycle that it could not read or write something, which STATUS remembers. With the field
+    ``trace``, ``trace`` reports what the vector engine writes, and ``events`` what every engine
+    does when.
     """
 
     def __init__(self, config: Config):
@@ -37,6 +39,7 @@ class Accelerator(wiring.Component):
             "host": In(HostPort()),
             "mem_read": Out(MemoryReadPort(config)),
             "mem_write": Out(MemoryWritePort(config)),
+            "mem_error": In(1),
         }
         if config.trace:
             members |= {"trace": Out(TracePort(config)), "events": Out(EventPort())}
@@ -175,6 +178,7 @@ class Accelerator(wiring.Component):
             registers.busy.eq(sequencer.busy),
             registers.error.eq(sequencer.error),
             registers.overflow.eq(dispatch.overflow),
+            registers.mem_error.eq(self.mem_error),
             dispatch.clear.eq(registers.start),
             sequencer.start.eq(registers.start),
             sequencer.pc.eq(registers.pc),

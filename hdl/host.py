@@ -25,8 +25,8 @@ class HostRegisters(wiring.Component):
 
     ``start`` is 1 for one cycle when a run is to begin at ``pc``. A counter grows by ``count_NAME``
     in each cycle and is cleared by ``start``; ``widths`` gives the widths of those that may grow
-    by more than 1 (bits). STATUS says busy until the counters are complete, a few cycles after
-    ``busy``.
+    by more than 1 (bits). STATUS remembers ``mem_error`` until the next start, and says busy until
+    the counters are complete, a few cycles after ``busy``.
     """
 
     def __init__(self, config: Config, widths: Mapping[str, int]):
@@ -39,6 +39,7 @@ class HostRegisters(wiring.Component):
                 "busy": In(1),
                 "error": In(1),
                 "overflow": In(1),
+                "mem_error": In(1),
                 "start": Out(1),
                 "pc": Out(addr_width),
                 "program_en": Out(1),
@@ -58,6 +59,9 @@ class HostRegisters(wiring.Component):
 
         def written(name):
             return host.write_en & (host.addr == REGISTER_MAP[name].addr)
+
+        mem_error = Signal()
+        m.d.sync += mem_error.eq(~self.start & (mem_error | self.mem_error))
 
         first = REGISTER_MAP["R1"].addr - 1
         m.d.comb += [
@@ -80,7 +84,7 @@ class HostRegisters(wiring.Component):
         with m.Switch(host.addr):
             for name, value in (
                 ("ID", IDENTITY),
-                ("STATUS", Cat(busy, self.error, self.overflow)),
+                ("STATUS", Cat(busy, self.error, self.overflow, mem_error)),
                 ("PC", self.pc),
             ):
                 with m.Case(REGISTER_MAP[name].addr):

@@ -2,8 +2,9 @@
 
 Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, how many
 random programs run one after the other and how many instructions each has; ``stall`` and
-``latency`` of external memory. With ``trace`` in the configuration every vector instruction is
-compared, without it only what is stored.
+``latency`` of external memory; ``bus``, the model (of ``tb.buses``) of a memory behind a bus
+instead. With ``trace`` in the configuration every vector instruction is compared, without it only
+what is stored.
 """
 
 from collections.abc import Sequence
@@ -22,7 +23,8 @@ from sim.interpreter import Interpreter
 from sim.regions import Region, ceil_div
 from sim.report import signature
 from tb.bench import parameters, rng, start_clock, unpack
-from tb.external import ExternalMemory
+from tb.buses import MODELS
+from tb.external import SIZE, ExternalMemory
 from tb.programs import random_program
 
 LIMIT = 200_000
@@ -32,7 +34,7 @@ LIMIT = 200_000
 class Host:
     """The accelerator's host, which clocks it, and its external memory and trace port."""
 
-    def __init__(self, dut: Any, config: Config, memory: ExternalMemory):
+    def __init__(self, dut: Any, config: Config, memory: Any):
         self._dut, self._memory = dut, memory
         self.signatures: list[int] = []
         self.cycles = self.started = 0
@@ -127,11 +129,16 @@ class Counts:
         self.vectors += int(keep.sum()) * m
 
 
-async def _start(dut: Any) -> tuple[Config, Interpreter, ExternalMemory, Host]:
+async def _start(dut: Any) -> tuple[Config, Interpreter, Any, Host]:
     given = parameters()
     config = Config(**given["config"])
-    memory = ExternalMemory(dut, config, rng(), given["stall"], given["latency"])
+    # Icarus loses what a package puts on an input before the simulation has begun.
     await start_clock(dut)
+    if "bus" in given:
+        size = min(1 << config.mem_addr_width, SIZE)
+        memory = MODELS[given["bus"]](dut, config, rng(), given["stall"], size)
+    else:
+        memory = ExternalMemory(dut, config, rng(), given["stall"], given["latency"])
     return config, Interpreter(config), memory, Host(dut, config, memory)
 
 

@@ -40,6 +40,15 @@ def _mover(engine: str) -> Callable[[Config, Component], dict[str, Any]]:
     }
 
 
+def _bridge(model: str) -> Callable[[Config, Component], dict[str, Any]]:
+    return lambda config, _unit: {
+        "config": config.fields(),
+        "model": model,
+        "bursts": 10,
+        "stall": 0.3,
+    }
+
+
 _STALLED = {"stall": 0.3}
 
 BENCHES = {
@@ -108,6 +117,8 @@ BENCHES = {
                 "cycles": 500,
             },
         ),
+        Bench("axi4_bridge", "tb.bench_bridge", _bridge("axi4")),
+        Bench("wishbone_bridge", "tb.bench_bridge", _bridge("wishbone")),
         Bench("load_engine", "tb.bench_load_store", _mover("load")),
         Bench("store_engine", "tb.bench_load_store", _mover("store")),
         Bench(

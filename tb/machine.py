@@ -30,6 +30,7 @@ BUSY = 1
 ERROR_BITS = {
     2: "the program has an unknown instruction, or loops too deep",
     4: "a token count overflowed",
+    8: "external memory failed to read or write",
 }
 """Bits of STATUS that tell of a program that cannot run."""
 

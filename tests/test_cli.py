@@ -73,6 +73,26 @@ def test_the_accelerator_is_described_with_registers_and_instructions(tmp_path: 
     assert [field["name"] for field in request["fields"]] == ["addr", "last"]
 
 
+def test_the_accelerator_behind_a_bus_is_described_with_it(tmp_path: Path) -> None:
+    words = ("generate", "--config", "tiny", "--bus", "axi4", "--bus-base", "0x80000000")
+    celosia(*words, "--out", tmp_path / "out")
+    described = json.loads((tmp_path / "out" / "celosia_accelerator.json").read_text("utf-8"))
+    assert described["bus"] == {
+        "protocol": "axi4",
+        "prefix": "m_axi_",
+        "data_width": 32,
+        "addr_width": 32,
+        "base": 0x8000_0000,
+        "bytes": 1 << 28,
+    }
+    assert {"ID", "CONTROL", "STATUS"} <= {entry["name"] for entry in described["registers"]}
+    ports = {port["name"]: port for port in described["ports"]}
+    assert ports["m_axi_araddr"]["direction"] == "output"
+    assert ports["m_axi_araddr"]["width"] == 32
+    assert all(port["meaning"] for name, port in ports.items() if name.startswith("m_axi_"))
+    assert not [name for name in ports if name.startswith(("mem_read", "mem_write"))]
+
+
 def test_configs_lists_every_preset() -> None:
     output, _ = celosia("configs")
     assert all(name in output for name in PRESETS)
@@ -140,6 +160,18 @@ def test_configs_lists_every_preset() -> None:
         (
             ("trace", "digits", "--sim", "golden", "--out", "{out}/trace.json"),
             "The golden machine has no clock to trace; use verilator or icarus",
+        ),
+        (
+            ("generate", "--bus", "pci", "--out", "{out}"),
+            "Unknown bus 'pci'; known are native, axi4, wishbone",
+        ),
+        (
+            ("generate", "--bus", "axi4", "--bus-base", "there", "--out", "{out}"),
+            "Base of external memory must be an integer, not 'there'",
+        ),
+        (
+            ("generate", "--bus", "axi4", "--unit", "softmax", "--out", "{out}"),
+            "Only the accelerator can have its memory behind a bus, not softmax",
         ),
         (("fly",), "No such command 'fly'."),
     ],

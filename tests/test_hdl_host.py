@@ -11,7 +11,7 @@ from generators.verilog import to_verilog
 from hdl.counters import Counters
 from hdl.host import HostRegisters, counter_names
 
-BUSY, ERROR, OVERFLOW = 1, 2, 4
+BUSY, ERROR, OVERFLOW, MEM_ERROR = 1, 2, 4, 8
 
 
 def run(component, bench):
@@ -79,6 +79,17 @@ def test_registers_reach_the_sequencer(preset):
         ctx.set(unit.error, 0)
         ctx.set(unit.overflow, 1)
         assert await read(ctx, unit, "STATUS") == BUSY | OVERFLOW
+        ctx.set(unit.overflow, 0)
+        ctx.set(unit.mem_error, 1)
+        await ctx.tick()
+        ctx.set(unit.mem_error, 0)
+        await ctx.tick()
+        assert await read(ctx, unit, "STATUS") == BUSY | MEM_ERROR, "it is remembered"
+        ctx.set(unit.busy, 0)
+        await ctx.tick().repeat(200)
+        assert await read(ctx, unit, "STATUS") == MEM_ERROR
+        await write(ctx, unit, "CONTROL", 1)
+        assert await read(ctx, unit, "STATUS") & MEM_ERROR == 0, "until the next start"
 
     run(unit, bench)
 

@@ -64,7 +64,8 @@ module harness;
     .events__engines(events_engines),
     .events__array(events_array),
 `endif
-    .mem_write__written(write_written)
+    .mem_write__written(write_written),
+    .mem_error(1'b0)
   );
 
   // Bursts that were requested, oldest at the head: word address, words left, cycle of the first.

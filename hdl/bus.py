@@ -1,0 +1,46 @@
+"""Where the accelerator's external memory is in the address space of a bus."""
+
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Const, Value
+
+from arch.config import Config
+
+MAX_WIDTH = 64
+"""Widest address of a bus (bits)."""
+
+
+@dataclass(frozen=True)
+class BusAddress:
+    """Places the accelerator's 2**``memory_width`` bytes at byte ``base`` of a bus.
+
+    ``width`` is that of the bus's byte address. Raises :class:`ValueError` where the bus has not so
+    many addresses, or ``base`` is not a multiple of the memory's size.
+    """
+
+    memory_width: int
+    width: int = 32
+    base: int = 0
+
+    def __post_init__(self) -> None:
+        """Check the fields."""
+        if not self.memory_width <= self.width <= MAX_WIDTH:
+            raise ValueError(
+                f"Width of a bus address must be from mem_addr_width = {self.memory_width} to "
+                f"{MAX_WIDTH}, not {self.width}"
+            )
+        if not 0 <= self.base < 1 << self.width or self.base % (1 << self.memory_width):
+            raise ValueError(
+                f"Base of external memory must be a multiple of 2**{self.memory_width} below "
+                f"2**{self.width}, not {self.base:#x}"
+            )
+
+    @classmethod
+    def for_config(cls, config: Config, width: int = 32, base: int = 0) -> "BusAddress":
+        """Return the place of a configuration's external memory."""
+        return cls(config.mem_addr_width, width, base)
+
+    def of(self, addr: Value) -> Value:
+        """Return the bus address of a byte of external memory."""
+        upper = self.width - self.memory_width
+        return Cat(addr, Const(self.base >> self.memory_width, upper))

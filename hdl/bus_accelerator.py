@@ -1,0 +1,68 @@
+"""The accelerator with its external memory behind a standard bus."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out, connect, flipped
+
+from arch.config import Config
+from hdl.accelerator import Accelerator
+from hdl.axi4 import Axi4Bridge
+from hdl.bus import BusAddress
+from hdl.wishbone import WishboneBridge
+
+BRIDGES = {"axi4": Axi4Bridge, "wishbone": WishboneBridge}
+"""What makes each bus of the external memory port."""
+
+PREFIXES = {"axi4": "m_axi_", "wishbone": "wbm_"}
+"""What the names of each bus's signals begin with."""
+
+
+class BusAccelerator(wiring.Component):
+    """A Transformer accelerator of some configuration, with its memory behind a standard bus.
+
+    ``host`` is the register bus (``arch.registers``), over which a program is written and
+    started. The signals of the bus (``axi4`` or ``wishbone``) are those of
+    :class:`hdl.axi4.Axi4Bridge` or :class:`hdl.wishbone.WishboneBridge`, where their timing is.
+    ``mem_error`` is 1 from the first error response of the memory on, until reset, also where the
+    run in which it came is over; STATUS tells it of the latest run. With the field ``trace``,
+    ``trace`` reports what the vector engine writes, and ``events`` what every engine does when.
+
+    Raises :class:`ValueError` where the bus is unknown.
+    """
+
+    def __init__(self, config: Config, bus: str, addresses: BusAddress):
+        if bus not in BRIDGES:
+            raise ValueError(f"Unknown bus {bus!r}; known are {', '.join(BRIDGES)}")
+        self.config = config
+        self.bus = bus
+        self._accelerator = Accelerator(config)
+        self._bridge = BRIDGES[bus](config, addresses)
+        self.addresses = addresses
+        self.port_meanings = self._bridge.port_meanings
+        # Everything of the accelerator but its memory's ports, and of the bridge what is outside.
+        members = {
+            name: member
+            for name, member in self._accelerator.signature.members.items()
+            if not name.startswith("mem_")
+        }
+        members["mem_error"] = Out(1)
+        for name, member in self._bridge.signature.members.items():
+            if name.startswith(PREFIXES[bus]):
+                members[name] = member
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.accelerator = accelerator = self._accelerator
+        m.submodules.bridge = bridge = self._bridge
+        connect(m, accelerator.mem_read, bridge.read)
+        connect(m, accelerator.mem_write, bridge.write)
+        m.d.comb += [accelerator.mem_error.eq(bridge.failed), self.mem_error.eq(bridge.error)]
+        for name, member in self.signature.members.items():
+            outer = getattr(self, name)
+            if member.is_signature:
+                connect(m, flipped(outer), getattr(accelerator, name))
+            elif name != "mem_error":
+                inner = getattr(bridge, name)
+                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        return m

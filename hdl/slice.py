@@ -1,0 +1,32 @@
+"""A register stage in a stream that breaks every combinational path, in both directions."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+
+class RegisterSlice(wiring.Component):
+    """Two places for payloads between ``i`` and ``o``: one a cycle, a cycle of latency.
+
+    ``i.ready``, ``o.valid`` and ``o.payload`` are registers, so that nothing at one side depends on
+    the other side in the same cycle, as AXI demands of every port.
+    """
+
+    def __init__(self, shape):
+        self.shape = shape
+        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+
+    def elaborate(self, _platform):
+        m = Module()
+        spare = Signal(self.shape)
+        waiting = Signal()
+        m.d.comb += self.i.ready.eq(~waiting)
+        with m.If(self.o.ready | ~self.o.valid):
+            m.d.sync += [self.o.valid.eq(self.i.valid | waiting), waiting.eq(0)]
+            with m.If(waiting):
+                m.d.sync += self.o.payload.eq(spare)
+            with m.Else():
+                m.d.sync += self.o.payload.eq(self.i.payload)
+        with m.Elif(self.i.valid & self.i.ready):
+            m.d.sync += [spare.eq(self.i.payload), waiting.eq(1)]
+        return m

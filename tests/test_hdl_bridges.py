@@ -1,0 +1,188 @@
+"""AXI4 and Wishbone before external memory: against packages not ours, and the whole machine."""
+
+import re
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from arch.config import PRESETS
+from generators.verilog import to_verilog
+from hdl.axi4 import PORT_MEANINGS as AXI4_MEANINGS
+from hdl.axi4 import Axi4Bridge
+from hdl.bus import BusAddress
+from hdl.bus_accelerator import BusAccelerator
+from hdl.slice import RegisterSlice
+from hdl.wishbone import PORT_MEANINGS as WISHBONE_MEANINGS
+from hdl.wishbone import WishboneBridge
+from tb.simulate import simulate
+
+TINY = PRESETS["tiny"]
+
+
+def run_case(model, simulator, seed, width, *, addresses=(32, 0), **given):
+    """Simulate a bridge between the port and a memory on its bus."""
+    config = TINY.replace(mem_width=width, scratchpad_bytes=1 << 16, mem_addr_width=24)
+    kind = Axi4Bridge if model == "axi4" else WishboneBridge
+    simulate(
+        kind(config, BusAddress.for_config(config, *addresses)),
+        bench="tb.bench_bridge",
+        simulator=simulator,
+        seed=seed,
+        parameters={"config": config.fields(), "model": model, "bursts": 5, "stall": 0.0} | given,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "simulator", "width", "stall"),
+    [
+        ("axi4", "icarus", 8, 0.3),
+        ("axi4", "icarus", 512, 0.5),
+        ("axi4", "verilator", 64, 0.3),
+        ("wishbone", "icarus", 8, 0.3),
+        ("wishbone", "icarus", 512, 0.5),
+        ("wishbone_package", "icarus", 64, 0.3),
+    ],
+)
+def test_bursts_arrive(model, simulator, width, stall):
+    addresses = (40, 0x80_0000_0000) if width == 64 else (32, 0)
+    run_case(model, simulator, width + 1, width, stall=stall, addresses=addresses)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "simulator", "width"),
+    [
+        ("axi4", "icarus", 16),
+        ("axi4", "icarus", 256),
+        ("wishbone", "verilator", 128),
+        ("wishbone_package", "icarus", 16),
+        ("wishbone_package", "verilator", 512),
+    ],
+)
+def test_more_widths(model, simulator, width):
+    run_case(model, simulator, width, width, stall=0.4)
+
+
+def test_a_beat_a_cycle_over_axi4_in_both_directions_at_once():
+    run_case("axi4", "icarus", 3, 128, bursts=4, words=256, limit=4 * 256 + 40)
+
+
+def test_wishbone_pays_one_cycle_a_burst():
+    # Both directions share the bus; a burst has 32 words.
+    words = 2 * 2 * 256
+    run_case("wishbone", "icarus", 3, 128, bursts=2, words=256, limit=words * 33 // 32 + 50)
+
+
+@pytest.mark.parametrize("model", ["axi4", "wishbone"])
+def test_errors_are_told_and_nothing_hangs(model):
+    run_case(model, "icarus", 4, 64, stall=0.2, broken=0.9)
+
+
+@pytest.mark.parametrize(
+    ("bus", "model", "simulator"),
+    [("axi4", "axi4", "icarus"), ("wishbone", "wishbone_package", "icarus")],
+)
+def test_random_programs_over_a_bus(bus, model, simulator):
+    run_accelerator(bus, model, simulator)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("bus", "model"), [("axi4", "axi4"), ("wishbone", "wishbone")])
+def test_random_programs_over_a_bus_in_verilator(bus, model):
+    run_accelerator(bus, model, "verilator")
+
+
+def run_accelerator(bus, model, simulator):
+    """Compare random programs on the accelerator behind a bus with the golden machine."""
+    config = TINY.replace(mem_addr_width=16, trace=True)
+    simulate(
+        BusAccelerator(config, bus, BusAddress.for_config(config, 32, 0x4000_0000)),
+        bench="tb.bench_accelerator",
+        simulator=simulator,
+        seed=5,
+        parameters={
+            "config": config.fields(),
+            "programs": 1,
+            "steps": 25,
+            "stall": 0.3,
+            "bus": model,
+        },
+    )
+
+
+def test_a_slice_moves_a_payload_a_cycle_and_loses_none():
+    dut = RegisterSlice(8)
+    rng = np.random.default_rng(1)
+    given = rng.integers(0, 256, 200).tolist()
+    taken, cycles = [], []
+
+    async def send(ctx):
+        for value in given:
+            while rng.random() < 0.3 and cycles:
+                await ctx.tick()
+            ctx.set(dut.i.payload, value)
+            ctx.set(dut.i.valid, 1)
+            while not ctx.get(dut.i.ready):
+                await ctx.tick()
+            await ctx.tick()
+            ctx.set(dut.i.valid, 0)
+
+    async def receive(ctx):
+        while len(taken) < len(given):
+            ctx.set(dut.o.ready, rng.random() < 0.6)
+            if ctx.get(dut.o.valid) and ctx.get(dut.o.ready):
+                taken.append(ctx.get(dut.o.payload))
+            cycles.append(1)
+            await ctx.tick()
+
+    simulator = Simulator(dut)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(send)
+    simulator.add_testbench(receive)
+    simulator.run()
+    assert taken == given
+
+
+@pytest.mark.parametrize(
+    ("bus", "meanings", "own"),
+    [("axi4", AXI4_MEANINGS, "m_axi_"), ("wishbone", WISHBONE_MEANINGS, "wbm_")],
+)
+def test_every_signal_has_its_usual_name_and_a_meaning(bus, meanings, own):
+    config = TINY.replace(mem_width=64)
+    verilog = to_verilog(BusAccelerator(config, bus, BusAddress.for_config(config, 40)), "top")
+    header = verilog.partition("module top (")[2].partition(");")[0]
+    ports = re.findall(rf"^  //[^\n]*\n  (?:input|output) .*?\b({own}\w+),?$", header, re.M)
+    assert sorted(ports) == sorted(meanings)
+    assert not re.search(r"\bmem_(read|write)__", header)
+    assert re.search(rf"\[39:0\] {own}(araddr|adr_o)\b", header)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: BusAddress(28, 20),
+            "Width of a bus address must be from mem_addr_width = 28 to 64, not 20",
+        ),
+        (
+            lambda: BusAddress(16, 32, 0x8000),
+            "Base of external memory must be a multiple of 2**16 below 2**32, not 0x8000",
+        ),
+        (
+            lambda: BusAddress(16, 32, 1 << 32),
+            "Base of external memory must be a multiple of 2**16 below 2**32, not 0x100000000",
+        ),
+        (
+            lambda: BusAccelerator(TINY, "pci", BusAddress(28)),
+            "Unknown bus 'pci'; known are axi4, wishbone",
+        ),
+        (
+            lambda: WishboneBridge(TINY, BusAddress(28), longest=0),
+            "Longest Wishbone burst must be from 1 to 256 words, not 0",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(make, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        make()
