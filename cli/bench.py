@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from cli.bench_all import bench_all
 from cli.options import (
     config_options,
     json_option,
@@ -28,6 +29,9 @@ from tb.sparse_bench import bench_sparse
 @click.group()
 def bench() -> None:
     """Measure the machine in cycles."""
+
+
+bench.add_command(bench_all)
 
 
 @bench.command()

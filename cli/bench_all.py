@@ -1,0 +1,165 @@
+"""celosia bench all: every published figure, by the command that measures it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.options import json_option
+from cli.output import check_folder, progress, report, text, write_files
+from tb.toolchain import ROOT, environment
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command whose result has a figure to be shown beside what others published."""
+
+    words: str
+    """The command's words after ``celosia``, without ``--json``."""
+    figure: str = "utilization"
+    """The key of the figure; of a list of results under ``shapes``, the smallest counts."""
+    published: str = ""
+    """What others report for the like."""
+
+
+_GEMM = "bench gemm --config medium --m 128 --k 128 --n 128"
+_SMALL_GEMM = "bench gemm --config small --m 64 --k 64 --n 64"
+_OPENGEMM = "OpenGeMM 0.819 to 0.993"
+_ARRAYS = "CFU-Playground's array 0.996, Gemmini's mesh 0.994, operands on wide ports"
+_ITA = "ITA 0.989 on 1,024 multipliers, probabilities up to 0.13 off"
+_ATTENTION = "bench attention --config medium --heads 4"
+
+FULL = {
+    "Matrix products": (
+        Case(_GEMM, published=_OPENGEMM),
+        Case(f"{_GEMM} --a-transpose"),
+        Case(f"{_GEMM} --b-transpose"),
+        Case("bench gemm --config medium --m 64 --k 64 --n 64", published=_OPENGEMM),
+        Case(_SMALL_GEMM, published=_ARRAYS),
+        Case(f"{_SMALL_GEMM} --a-transpose"),
+        Case(f"{_SMALL_GEMM} --b-transpose"),
+        Case(f"{_GEMM} --zero-tiles 0.9", figure="cycles"),
+        Case("bench shapes --config medium", published=f"{_OPENGEMM} over real layers"),
+    ),
+    "Attention": (
+        Case(f"{_ATTENTION} --seq 128 --head-dim 64", published=_ITA),
+        Case(f"{_ATTENTION} --seq 128 --head-dim 32"),
+        Case(f"{_ATTENTION} --seq 128 --head-dim 64 --mask causal", figure="cycles"),
+        Case(f"{_ATTENTION} --seq 512 --head-dim 64"),
+        Case(f"{_ATTENTION} --seq 2048 --head-dim 64"),
+        Case(f"{_ATTENTION} --seq 128 --head-dim 64", "max_lsb", "ITA's softmax 7 to 13 % off"),
+    ),
+    "Whole models": (
+        Case("run digits --config small --count 20"),
+        Case("run minilm --config medium --sentences examples/sentences.txt --count 2"),
+    ),
+    "External memory": (
+        Case("bench decode --config medium", "bandwidth_utilization", "Hummingbird 0.93 to 0.94"),
+    ),
+    "Zeros": (
+        Case("bench sparse --config small --k 256 --n 64 --sparsity 0", "cycles"),
+        Case("bench sparse --config small --k 256 --n 64 --sparsity 0.9", "cycles"),
+    ),
+}
+"""The cases by heading."""
+
+QUICK = {
+    "Matrix products": (
+        Case("bench gemm --config tiny --m 16 --k 16 --n 16", published=_OPENGEMM),
+    ),
+    "External memory": (
+        Case("bench decode --config tiny --dim 16 --ffn 24", "bandwidth_utilization"),
+    ),
+    "Zeros": (Case("bench sparse --config tiny --k 16 --n 8 --sparsity 0.5", "cycles"),),
+}
+"""Cases of the same kinds on the smallest machine, for a try."""
+
+_PREFACE = """\
+# Benchmarks
+
+Made by `celosia bench all --out docs/benchmarks.md`. Every line is a command that anyone can run
+again; cycles are exact and the same on every machine. `mismatches` counts what differs from the
+golden machine. `utilization` is useful products divided by elements times cycles; of several shapes
+the smallest counts. What others publish stands beside, measured by them on their own designs, as
+far as their papers and repositories tell.
+"""
+
+
+@click.command("all")
+@click.option("--quick", is_flag=True, help="Small cases on the smallest machine.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="File for the tables, in Markdown.",
+)
+@json_option
+def bench_all(quick: bool, out: Path | None, as_json: bool) -> None:
+    """Run every benchmark and show its figure beside what others published."""
+    if out is not None:
+        check_folder(out.parent, [out.name])
+    groups = QUICK if quick else FULL
+    total = sum(len(cases) for cases in groups.values())
+    found: dict[str, list[dict[str, Any]]] = {}
+    with progress("Benchmarks") as update:
+        done = 0
+        for heading, cases in groups.items():
+            found[heading] = []
+            for case in cases:
+                found[heading].append(measure(case))
+                done += 1
+                update(done, total)
+    rows = [row for measured in found.values() for row in measured]
+    if out is not None:
+        write_files(out.parent, {out.name: "\n".join(markdown(found))})
+    names = ("command", "figure", "value", "mismatches")
+    shown = [{name: row[name] for name in names} for row in rows]
+    report("Benchmarks", shown, as_json, {"benchmarks": rows})
+    if any(row["mismatches"] for row in rows):
+        raise SystemExit(1)
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Return a case's line, by running its command from the project's folder.
+
+    Raises :class:`RuntimeError` where the command fails.
+    """
+    main = "from cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", main, *case.words.split(), "--json"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        encoding="utf-8",
+    )
+    if done.returncode:
+        raise RuntimeError(f"celosia {case.words} failed: {done.stderr.strip()[-400:]}")
+    result = json.loads(done.stdout)
+    parts: Sequence[Mapping[str, Any]] = result.get("shapes", [result])
+    return {
+        "command": f"celosia {case.words}",
+        "figure": case.figure,
+        "value": min(part[case.figure] for part in parts),
+        "cycles": sum(part["cycles"] for part in parts),
+        "ideal_cycles": sum(part["ideal_cycles"] for part in parts),
+        "mismatches": sum(part["mismatches"] for part in parts),
+        "published": case.published,
+    }
+
+
+def markdown(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield the lines of a page with a table under each heading."""
+    yield _PREFACE
+    for heading, rows in found.items():
+        names = list(rows[0])
+        yield f"## {heading}\n"
+        yield f"| {' | '.join(name.replace('_', ' ') for name in names)} |"
+        yield f"|{'---|' * len(names)}"
+        for row in rows:
+            cells = [f"`{row['command']}`", *(text(row[name]) for name in names[1:])]
+            yield f"| {' | '.join(cells)} |"
+        yield ""

@@ -1,0 +1,52 @@
+"""Every benchmark by one command: the figures of its lines, and its page."""
+
+import json
+
+import pytest
+
+import cli.bench_all
+from cli.bench_all import FULL, Case, bench_all, markdown, measure
+
+TINY = Case("bench sparse --config tiny --k 16 --n 8 --sparsity 0.5 --sim icarus", "cycles", "none")
+
+
+def test_a_line_has_its_commands_figures() -> None:
+    row = measure(TINY)
+    assert row["command"] == f"celosia {TINY.words}"
+    assert row["value"] == row["cycles"] >= row["ideal_cycles"] > 0
+    assert row["mismatches"] == 0
+    page = "\n".join(markdown({"Zeros": [row]}))
+    assert f"| `{row['command']}` | cycles | {row['cycles']} |" in page
+
+
+def test_a_command_that_fails_is_named() -> None:
+    with pytest.raises(RuntimeError, match="--sparsity 2 failed: celosia: Sparsity must be"):
+        measure(Case("bench sparse --config tiny --k 16 --n 8 --sparsity 2"))
+
+
+def test_of_several_shapes_the_smallest_figure_counts(monkeypatch) -> None:
+    shapes = [
+        {"utilization": share, "cycles": 10, "ideal_cycles": 9, "mismatches": 1}
+        for share in (0.9, 0.8)
+    ]
+    done = type("Done", (), {"returncode": 0, "stdout": json.dumps({"shapes": shapes})})
+    monkeypatch.setattr(cli.bench_all.subprocess, "run", lambda *_given, **_named: done)
+    row = measure(Case("bench shapes"))
+    assert (row["value"], row["cycles"], row["mismatches"]) == (0.8, 20, 2)
+
+
+def test_mismatches_end_with_code_1_after_the_page(monkeypatch, tmp_path) -> None:
+    row = {"command": "x", "figure": "cycles", "value": 3, "mismatches": 1}
+    monkeypatch.setattr(cli.bench_all, "measure", lambda _case: row)
+    with pytest.raises(SystemExit) as ended:
+        bench_all.main(["--out", str(tmp_path / "page.md"), "--json"], standalone_mode=False)
+    assert ended.value.code == 1
+    page = (tmp_path / "page.md").read_text()
+    assert all(f"## {heading}" in page for heading in FULL)
+
+
+def test_no_work_where_the_page_cannot_be_written(monkeypatch, tmp_path) -> None:
+    monkeypatch.setattr(cli.bench_all, "measure", None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="is not a folder"):
+        bench_all.main(["--out", str(tmp_path / "file" / "page.md")], standalone_mode=False)
