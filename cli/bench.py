@@ -20,9 +20,10 @@ from cli.tracing import RunTrace, trace_option
 from generators.decode_bench import bench_decode
 from generators.gemm_bench import bench_gemm, bench_shapes
 from generators.gemm_shapes import shapes_named
+from tb.compile_bench import bench_compile
 from tb.harness_bench import bench_harness
 from tb.machines import make_machine
-from tb.memory_timing import SDRAM, MemoryTiming
+from tb.memory_timing import FAR, SDRAM, MemoryTiming
 from tb.sparse_bench import bench_sparse
 
 
@@ -205,6 +206,25 @@ def decode(
     result["memory"] = timing.fields()
     report(f"Decoder layer {dim}, {ffn}", [result], as_json, result)
     cycles_table(result, as_json)
+
+
+@bench.command("compile")
+@click.argument("model", default="minilm")
+@config_options("medium")
+@memory_options(FAR)
+@json_option
+def compile_command(
+    model: str,
+    source: str,
+    overrides: tuple[str, ...],
+    timing: MemoryTiming,
+    as_json: bool,
+) -> None:
+    """Compile MODEL, and show how long it took and what its program will take."""
+    config = resolve(source, overrides)
+    with progress(f"{model} on {config.name}"):
+        result = bench_compile(model, config, timing)
+    report(f"{model} on {config.name}", [result], as_json, result)
 
 
 @bench.command()

@@ -124,15 +124,15 @@ class VectorTiming:
 class MatrixTiming:
     """When the matrix engine streams the tiles of its commands, one behind the other.
 
-    The weights of a tile take a cycle for each line, while the tile before computes, unless its
-    activations are in the same bank; they go into the slot of the tile before that one. Activations
-    follow their first line. Masked tiles are taken as if they were not.
+    The lines of a tile's weights come a cycle after each other while the tile before computes, into
+    the slot of the one before that; activations follow the first line. In one bank, lines take the
+    activations' cycles. Masked tiles are taken as if they were not.
     """
 
     def __init__(self, config: Config):
         self._config = config
-        settle = int(ACC_SETTLE) - int(DISPATCH)
-        self._settle = SRAM_LATENCY + config.rows + config.cols + 4 + settle
+        # From the cycle behind the last request: the read, the entry, the array, the accumulators.
+        self._settle = SRAM_LATENCY + config.rows + config.cols + 4 + int(ACC_SETTLE - DISPATCH) - 1
         self._end = self._before = 0
         """Ends of the last tile's and the one before's activations."""
         self._loaded = 0
@@ -152,22 +152,24 @@ class MatrixTiming:
         taken = max(ready, self._accept, self._accept_next)
         end, before, loaded = self._end, self._before, self._loaded
         kt, nt = -(-k // config.rows), -(-n // config.cols)
-        last_k = k - (kt - 1) * config.rows
-        first, history = -1, [taken] * 3
-        masked = bool(step.flags & {"a_masked", "b_masked"})
-        loaded = max(loaded, taken + 2 + masked)
-        for tile in range(nt * kt):
+        tiles, last_k = nt * kt, k - (kt - 1) * config.rows
+        first, previous = -1, taken
+        loaded = max(loaded, taken + 2 + bool({"a_masked", "b_masked"} & step.flags))
+        for tile in range(tiles):
             inner = config.rows if (tile + 1) % kt else last_k
             lines = config.cols if transposed else inner
             cycles = max(m, -(-m // config.rows) * inner) if "a_transpose" in step.flags else m
-            loaded = max(loaded, end if shared else before) + lines
-            before, end = end, max(end, loaded if shared else loaded - lines + 1) + cycles
+            line = max(loaded, before)
+            previous, loaded = loaded, line + lines
+            begin = max(end, loaded if shared else line + 1)
+            before, end = end, begin + cycles
+            if shared and tile < tiles - 1:
+                end += lines
             if first < 0:
-                first = end - cycles
-            history = [*history[1:], loaded]
+                first = begin
         self._end, self._before, self._loaded = end, before, loaded
-        self._accept, self._accept_next = self._accept_next, max(loaded, taken)
-        self._accept = max(self._accept, taken + nt * kt, history[0])
+        self._accept = max(self._accept_next, taken + tiles, previous)
+        self._accept_next = loaded
         lines = config.cols if transposed else min(k, config.rows)
         self.reads.append(Reads(first, end, banks, lines, max(m, lines)))
         return first, taken, end + self._settle

@@ -37,13 +37,13 @@ class Memories:
         self._config = config
         self._histories: dict[Memory, _History] = {}
 
-    def _cells(self, region: Region) -> NDArray[np.int64]:
+    def _region(self, region: Region) -> Region:
+        """Return a region in the units that its memory's history has."""
         if region.memory != "dram":
-            return region.cells().ravel()
+            return region
         width = self._config.mem_bytes
         words = -(-region.count // width)
-        addr, stride = region.addr // width, region.stride // width
-        return Region("dram", addr, stride, region.m, words).cells().ravel()
+        return Region("dram", region.addr // width, region.stride // width, region.m, words)
 
     def _history(self, memory: Memory, highest: int) -> _History:
         """Return a memory's history, grown to hold at least the highest cell."""
@@ -60,18 +60,31 @@ class Memories:
 
     def latest(self, region: Region, *, writes_only: bool) -> Clock:
         """Return the last step of each engine, [engines], that wrote, or also read, a cell."""
-        cells = self._cells(region)
-        history = self._history(region.memory, int(cells.max()))
-        latest: Clock = history.written[:, cells].max(axis=1)
+        region = self._region(region)
+        history = self._history(region.memory, _highest(region))
+        latest: Clock = _cells(history.written, region).max(axis=(1, 2))
         if writes_only:
             return latest
-        return np.asarray(np.maximum(latest, history.read[:, cells].max(axis=1)))
+        return np.asarray(np.maximum(latest, _cells(history.read, region).max(axis=(1, 2))))
 
     def note(self, region: Region, engine: Engine, count: int, *, writing: bool) -> None:
         """Note that step ``count`` of an engine read or wrote a region."""
-        cells = self._cells(region)
-        history = self._history(region.memory, int(cells.max()))
-        (history.written if writing else history.read)[engine, cells] = count
+        region = self._region(region)
+        history = self._history(region.memory, _highest(region))
+        _cells(history.written if writing else history.read, region)[engine] = count
+
+
+def _highest(region: Region) -> int:
+    """Return the last cell of a region."""
+    return region.addr + max(region.stride, 0) * (region.m - 1) + region.count - 1
+
+
+def _cells(history: Clock, region: Region) -> Clock:
+    """Return the view of a history, [engines, cells], at a region: [engines, m, count]."""
+    engine, cell = history.strides
+    shape = len(history), region.m, region.count
+    strides = engine, region.stride * cell, cell
+    return np.lib.stride_tricks.as_strided(history[:, region.addr :], shape, strides)
 
 
 def check(

@@ -63,6 +63,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         (GEMM, FIGURES),
         (SHAPES, {"shapes", "lowest_utilization", "mismatches"}),
         pytest.param((*SPARSE, "--sparsity", "0.5"), FIGURES, marks=needs_icarus),
+        (("bench", "compile", "digits", "--config", "tiny"), {"seconds", "predicted_cycles"}),
         (("accuracy", "--rows", "200"), {"gelu_erf"}),
         pytest.param(
             ("test", "--unit", "table", "--sim", "icarus"),
@@ -70,7 +71,7 @@ def contents(folder: Path) -> dict[str, bytes]:
             marks=needs_icarus,
         ),
     ],
-    ids=["configs", "run", "gemm", "shapes", "sparse", "accuracy", "test"],
+    ids=["configs", "run", "gemm", "shapes", "sparse", "compile", "accuracy", "test"],
 )
 def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
     code, output, _ = celosia(*words, "--json")

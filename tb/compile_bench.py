@@ -1,0 +1,51 @@
+"""How long a model takes to compile, how much memory that needs, and what is to be expected."""
+
+import dataclasses
+import resource
+import sys
+import time
+from typing import Any
+
+from arch.config import Config
+from generators.sources import load_source
+from generators.tokenizer import read_sentences
+from tb.memory_timing import MemoryTiming
+from tb.run_model import compile_digits
+from tb.run_sentences import CALIBRATION, compile_sentences
+
+
+def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str, Any]:
+    """Compile a model of texts, or of the digits, and return figures.
+
+    ``seconds`` are those from float weights to the program, calibration included; ``peak_bytes``
+    is the most memory that the process has held so far. ``predicted_cycles`` and
+    ``predicted_utilization`` are for an external memory of some timing, ``plan`` are the choices
+    of the search.
+
+    Raises :class:`ValueError` where there is no such model, or it does not fit the configuration.
+    """
+    source = load_source(model)
+    begin = time.perf_counter()
+    if source.tokenizer is None:
+        compiled = compile_digits(model, config)
+    else:
+        compiled = compile_sentences(source, read_sentences(CALIBRATION), config)
+    seconds = time.perf_counter() - begin
+    # Linux counts in units of 1024 bytes, macOS in bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    expected = compiled.predict(timing.latency, timing.interval)
+    ideal = -(-compiled.macs // config.elements)
+    return {
+        "model": model,
+        "config": config.name,
+        "memory": timing.fields(),
+        "seconds": seconds,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
+        "predicted_cycles": expected.cycles,
+        "ideal_cycles": ideal,
+        "predicted_utilization": ideal / expected.cycles,
+        "least_bytes": compiled.least_bytes,
+        "program_words": len(compiled.words),
+        "program_depth": config.program_depth,
+        "plan": dataclasses.asdict(compiled.plan),
+    }
