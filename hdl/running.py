@@ -116,13 +116,14 @@ class CarriedSum(wiring.Component):
             exponential.distance.eq(delay(m, self.distance, 1)),
             exponential.keep.eq(~delay(m, self.fresh, 1)),
             totals.read_en.eq(1),
-            totals.read_addr.eq(delay(m, self.read_row, EXPONENTIAL_LATENCY)),
+            totals.read_addr.eq(delay(m, self.read_row, EXPONENTIAL_LATENCY - 1)),
             totals.write_en.eq(self.write_en),
             totals.write_addr.eq(self.write_row),
             totals.write_data.eq(self.total),
         ]
         step = OCTAVE_MANTISSA
-        thirds = [totals.read_data[at : at + step] for at in range(0, RUNNING_WIDTH, step)]
+        total = delay(m, totals.read_data, 1)
+        thirds = [total[at : at + step] for at in range(0, RUNNING_WIDTH, step)]
         low, middle, high = (delay(m, third * exponential.mantissa, 1) for third in thirds)
         product = Signal(RUNNING_WIDTH)
         m.d.sync += [

@@ -29,9 +29,12 @@ class RunningScale(wiring.Component):
     After ``start``, the k-th payload of ``o`` is of the k-th beat of m rows of n columns as
     :class:`hdl.drain.DrainReader` brings them, the first row's running row being ``row``. ``scale``
     holds the multiplier and the shift that are to be divided from the second cycle after
-    ``start`` to the last payload. The first payload comes four cycles after ``start``, then one
-    per cycle. Integers are :meth:`sim.running.RunningRows.scale`'s. Two 17x17-bit multiplications.
+    ``start`` to the last payload. The first payload comes ``latency`` cycles after ``start``, as
+    the first accumulators do, then one per cycle. Integers are
+    :meth:`sim.running.RunningRows.scale`'s. Two 17x17-bit multiplications.
     """
+
+    latency = 5
 
     def __init__(self, config: Config):
         self.config = config
@@ -70,10 +73,11 @@ class RunningScale(wiring.Component):
             sums.read_en.eq(moves),
             sums.read_addr.eq(walker.o.p.addr),
             moves.eq(~self.o.valid | self.o.ready),
-            self.o.valid.eq(delay(m, walker.o.valid, 3, en=moves, reset=True)),
+            self.o.valid.eq(delay(m, walker.o.valid, self.latency - 1, en=moves, reset=True)),
         ]
-        inverse, halvings = sums.read_data[:MANTISSA_WIDTH], sums.read_data[MANTISSA_WIDTH:]
-        multiplier = self.scale.multiplier
+        row = delay(m, sums.read_data, 1, en=moves)
+        inverse, halvings = row[:MANTISSA_WIDTH], row[MANTISSA_WIDTH:]
+        multiplier = delay(m, self.scale.multiplier, 1, en=moves)
         low = Signal(2 * MANTISSA_WIDTH)
         high = Signal(signed(2 * MANTISSA_WIDTH))
         product = Signal(signed(32 + MANTISSA_WIDTH + 1))
@@ -87,7 +91,7 @@ class RunningScale(wiring.Component):
             m.d.sync += [
                 low.eq(multiplier[:16] * inverse),
                 high.eq(multiplier[16:].as_signed() * inverse),
-                shift.eq(self.scale.shift + 1 - halvings),
+                shift.eq(delay(m, self.scale.shift, 1, en=moves) + 1 - halvings),
                 self.o.p.multiplier.eq(Mux(none, 0, product >> MANTISSA_WIDTH)),
                 self.o.p.shift.eq(Mux(none, 0, shift)),
             ]
@@ -98,11 +102,11 @@ class ResidualScale(wiring.Component):
     """The share of residuals that their running rows keep; with ``running`` at 0, all of it.
 
     ``i`` brings the beats of a walk tile by tile, the first row's running row being the ``row`` at
-    ``start``; ``o`` as many beats of 16-bit elements, and nothing else of them. Latency is 3
-    cycles, throughput one beat per cycle. A 17x17-bit multiplication for each lane.
+    ``start``; ``o`` as many beats of 16-bit elements, and nothing else of them. Latency is
+    ``latency`` cycles, throughput one beat per cycle. A 17x17-bit multiplication for each lane.
     """
 
-    latency = 3
+    latency = 4
 
     def __init__(self, config: Config):
         self.config = config
@@ -141,14 +145,14 @@ class ResidualScale(wiring.Component):
             taken.eq(self.i.valid & moves),
             self.o.valid.eq(delay(m, taken, self.latency, en=moves, reset=True)),
         ]
-        keep = Mux(self.running, shares.read_data, 1 << KEEP_FRACTION)
+        keep = delay(m, Mux(self.running, shares.read_data, 1 << KEEP_FRACTION), 1, en=moves)
         scaled = []
         for lane, element in enumerate(elements(self.i.p, self.config.lanes, 2)):
             product = Signal(signed(16 + KEEP_WIDTH + 1), name=f"product_{lane}")
             result = Signal(signed(16), name=f"result_{lane}")
             with m.If(moves):
                 m.d.sync += [
-                    product.eq(delay(m, element, 1, en=moves) * keep),
+                    product.eq(delay(m, element, 2, en=moves) * keep),
                     result.eq((product + (1 << (KEEP_FRACTION - 1))) >> KEEP_FRACTION),
                 ]
             scaled.append(result)

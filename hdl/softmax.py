@@ -141,14 +141,15 @@ class RowMaximum(wiring.Component):
         row, largest = queue.row, delay(m, maximum, 1)
         if self.running_rows:
             m.submodules.running = running = RunningMaximum(self.running_rows)
-            asked = delay(m, beat.running, self.depth + 1)
+            asked = delay(m, beat.running, self.depth)
             asked = data.View(running_layout(self.running_rows), asked)
+            read = data.View(asked.shape(), delay(m, asked, 1))
+            fresh = read.first | ~read.online
             place = row.running
-            fresh = place.first | ~place.online
             m.d.comb += [
                 running.read_row.eq(asked.row),
-                place.eq(delay(m, asked, 1)),
-                row.before.eq(Mux(fresh, lowest, running.before)),
+                place.eq(delay(m, read, 1)),
+                row.before.eq(delay(m, Mux(fresh, lowest, running.before), 1)),
                 row.maximum.eq(_larger(largest, row.before)),
                 running.write_en.eq(row_end[-1] & place.online),
                 running.write_row.eq(place.row),

@@ -86,7 +86,7 @@ def test_scales_are_of_each_beats_row(stall):
                 cycle += 1
             assert got == expected
             if not stall:
-                assert cycles == list(range(4, 4 + len(got)))
+                assert cycles == list(range(unit.latency, unit.latency + len(got)))
             ctx.set(unit.o.ready, 1)
             *_, valid = await ctx.tick().sample(unit.o.valid)
             assert not valid
