@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from arch.config import SRAM_LATENCY, Config
+from arch.functions import RUNNING_WIDTH
 from arch.isa import Opcode
 from hdl.accumulator import ACC_SETTLE
 from hdl.elementwise import ElementwiseLane
@@ -48,8 +49,12 @@ class VectorTiming:
         self._elementwise = int(ElementwiseLane.latency)
         epilogue = 1 + int(Requantizer.latency) + int(TABLE_LATENCY) * config.activation + 1
         self._overhead = self._reader + epilogue
+        depth = _ceil_log2(lanes)
         sum_width = _WEIGHT_FRACTION + (-(-config.max_row // lanes) * lanes).bit_length()
-        self._softmax = 2 * _ceil_log2(lanes) + _ceil_log2(sum_width) + 22
+        if config.attention:
+            sum_width = RUNNING_WIDTH
+        self._softmax = 2 * depth + _ceil_log2(sum_width) + 22
+        self._softmax += max(0, 2 - depth) * config.attention
         self._norm = 29 + _ceil_log2(lanes)
 
     def done(self, step: Step, begin: int, others: Iterable[Reads]) -> int:
