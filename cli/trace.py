@@ -8,11 +8,12 @@ import click
 from cli.options import config_options, json_option, memory_options, resolve, simulator_option
 from cli.output import check_folder, cycles_table, progress, report, write_files
 from generators.compiler import Options
-from tb.machines import PROMPT
-from tb.memory_timing import MemoryTiming
+from tb.memory_timing import FAR, MemoryTiming
 from tb.timeline import timeline
-from tb.trace_model import trace_model
+from tb.trace_model import trace_model, trace_sentence
 from tb.trace_picture import png, roofline, utilization
+
+_FILE = click.Path(path_type=Path)
 
 
 @click.command()
@@ -21,14 +22,17 @@ from tb.trace_picture import png, roofline, utilization
 @click.option(
     "--out",
     "file",
-    type=click.Path(path_type=Path),
+    type=_FILE,
     default=Path("build/trace.json"),
     show_default=True,
     help="File for the timeline; the pictures lie beside it.",
 )
 @simulator_option
-@memory_options(PROMPT)
+@click.option("--sentences", type=_FILE, help="Run a model of texts on a file's first line.")
+@click.option("--calibration", type=_FILE, help="Texts to calibrate such a model on.")
+@click.option("--tokens", type=int, default=0, help="Longest text; 0 for the model's own length.")
 @click.option("--skip-zero-tiles", is_flag=True, help="Mask weight tiles that are all zero.")
+@memory_options(FAR)
 @json_option
 def trace(
     model: str,
@@ -36,8 +40,11 @@ def trace(
     overrides: tuple[str, ...],
     file: Path,
     simulator: str,
-    timing: MemoryTiming,
+    sentences: Path | None,
+    calibration: Path | None,
+    tokens: int,
     skip_zero_tiles: bool,
+    timing: MemoryTiming,
     as_json: bool,
 ) -> None:
     """Run MODEL once and write what every engine did, cycle by cycle.
@@ -45,12 +52,26 @@ def trace(
     The timeline is for ui.perfetto.dev or chrome://tracing: a microsecond stands for a cycle.
     """
     config = resolve(source, overrides)
+    if sentences is None and (calibration is not None or tokens):
+        raise ValueError("Options --calibration and --tokens need --sentences")
     names = [file.name, f"{file.stem}.roofline.png", f"{file.stem}.utilization.png"]
     check_folder(file.parent, names)
     title = f"{model} on {config.name}"
+    options = Options(skip_zero_tiles=skip_zero_tiles)
     with progress(f"{title}, {simulator}"):
-        options = Options(skip_zero_tiles=skip_zero_tiles)
-        traced = trace_model(model, config, simulator, options, timing)
+        if sentences is None:
+            traced = trace_model(model, config, simulator, options, timing)
+        else:
+            traced = trace_sentence(
+                model,
+                config,
+                simulator,
+                sentences,
+                calibration=calibration,
+                tokens=tokens,
+                options=options,
+                timing=timing,
+            )
         shown = timeline(
             traced.recording,
             traced.places,

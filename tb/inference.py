@@ -13,8 +13,10 @@ from arch.isa import Engine
 from generators.compiler import CompiledModel
 from generators.golden import GoldenModel
 from sim.report import engine_cycles, where
+from tb.machine import SimulatedMachine
 from tb.machines import make_machine
 from tb.memory_timing import MemoryTiming
+from tb.recording import Recording
 
 Progress = Callable[[int, int], None]
 
@@ -36,6 +38,8 @@ class Inferences:
     seconds: float = 0.0
     spent: Counter[str] = field(default_factory=Counter)
     """The counters' sums."""
+    recordings: list[Recording] = field(default_factory=list)
+    """Each inference in full, where that was asked for."""
 
     def figures(self) -> dict[str, Any]:
         """Return figures by name.
@@ -76,8 +80,13 @@ def run_inferences(
     inputs: Sequence[NDArray[np.floating]],
     timing: MemoryTiming,
     progress: Progress | None = None,
+    *,
+    window: int = 0,
 ) -> Inferences:
     """Run a compiled model, whose machine has a trace port, on inputs.
+
+    With ``window`` each inference is recorded, with sums over so many cycles; the golden machine
+    has none.
 
     Raises :class:`ValueError` where the simulator cannot run here.
     """
@@ -86,6 +95,9 @@ def run_inferences(
     machine.load_program(compiled.words)
     golden = GoldenModel(compiled)
     found = Inferences(compiled, timing)
+    if window and isinstance(machine, SimulatedMachine):
+        machine.record(window)
+        found.recordings = machine.recordings
     for index, values in enumerate(inputs):
         begin = time.perf_counter()
         compiled.request(values).give(machine)

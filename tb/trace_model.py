@@ -1,26 +1,32 @@
 """One inference of a trained model, recorded."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.isa import Engine
 from generators import digits
 from generators.compiler import CompiledModel, Options
-from generators.golden import GoldenModel
-from sim.report import engine_cycles
-from tb.machines import PROMPT, make_machine
+from generators.embedding import lookup
+from generators.sources import load_source
+from generators.tokenizer import read_sentences
+from tb.inference import run_inferences
+from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import MemoryTiming
 from tb.operations import Operation, operations
 from tb.places import Place, places
 from tb.recording import Recording
 from tb.run_model import compile_digits
+from tb.run_sentences import CALIBRATION, compile_sentences
 
 WINDOWS = 1000
-"""Windows that a run is cut into, about."""
+"""Windows that a run is cut into, at most about."""
+
+LEAST_WINDOW = 16
+"""Cycles of a window, at least."""
 
 
 @dataclass(frozen=True)
@@ -47,57 +53,60 @@ def trace_model(
     _check(simulator)
     compiled = compile_digits(model, config.replace(trace=True), options)
     _, test = digits.load()
-    values = digits.patches(test.images[:1])[0]
-    return trace_inference(compiled, values, simulator, timing)
+    return _trace(compiled, digits.patches(test.images[:1])[0], simulator, timing)
+
+
+def trace_sentence(
+    model: str,
+    config: Config,
+    simulator: str,
+    sentences: Path,
+    *,
+    calibration: Path | None = None,
+    tokens: int = 0,
+    options: Options | None = None,
+    timing: MemoryTiming = PROMPT,
+) -> Traced:
+    """Run a model of texts once, on the first line of a file, and record it.
+
+    The arguments are those of :func:`tb.run_sentences.run_sentences`.
+
+    Raises :class:`ValueError` where the model, the simulator or a file cannot be used.
+    """
+    _check(simulator)
+    source = load_source(model, tokens)
+    text = read_sentences(sentences)[0]
+    samples = read_sentences(calibration or CALIBRATION)
+    compiled = compile_sentences(source, samples, config.replace(trace=True), options)
+    values = lookup(source.description, source.weights, source.encode(text)[None])[0]
+    return _trace(compiled, values, simulator, timing)
 
 
 def _check(simulator: str) -> None:
+    check_simulator(simulator)
     if simulator == "golden":
         raise ValueError("The golden machine has no clock to trace; use verilator or icarus")
 
 
-def trace_inference(
+def _trace(
     compiled: CompiledModel,
     values: NDArray[np.floating],
     simulator: str,
-    timing: MemoryTiming = PROMPT,
+    timing: MemoryTiming,
 ) -> Traced:
-    """Run a compiled model once, on an input as its ``request`` takes it, and record it.
-
-    The configuration must have ``trace``. ``mismatches`` among the figures is the number of tensors
-    that differ from the golden machine's.
-
-    Raises :class:`ValueError` where the simulator cannot be used.
-    """
-    _check(simulator)
     config = compiled.config
-    machine = make_machine(config, simulator, compiled.memory_bytes, timing)
-    machine.write_memory(0, compiled.image.tobytes())
-    machine.load_program(compiled.words)
-    ideal = -(-compiled.macs // config.elements)
-    machine.record(max(16, ideal // WINDOWS))
-    compiled.request(values).give(machine)
-    report = machine.start()
-    output = compiled.read_output(machine.read_memory(compiled.output_addr, compiled.output_count))
-    expected, reference = GoldenModel(compiled).run(values)
-    pairs = zip(report.signatures, reference.signatures, strict=True)
-    recording = machine.recordings[-1]
-    found = places(recording.commands, compiled.written, config)
-    done = operations(recording, found, config)
-    names = [engine.name.lower() for engine in Engine]
+    window = max(LEAST_WINDOW, compiled.macs // config.elements // WINDOWS)
+    found = run_inferences(compiled, simulator, [values], timing, window=window)
+    recording = found.recordings[0]
+    named = places(recording.commands, compiled.written, config)
+    done = operations(recording, named, config)
     figures = {
         "model": compiled.quantized.description.name,
         "config": config.name,
         "simulator": simulator,
         "memory": timing.fields(),
-        "cycles": report.cycles,
-        "ideal_cycles": ideal,
-        "utilization": ideal / report.cycles,
-        "mismatches": sum(a != b for a, b in pairs) + int(not np.array_equal(output, expected)),
+        **found.figures(),
         "commands": len(recording.commands),
-        "where": report.where,
-        "engines": {name: engine_cycles(report.counters, name) for name in names},
-        "counters": report.counters,
         "operations": [
             {
                 "name": operation.name,
@@ -110,4 +119,4 @@ def trace_inference(
             for operation in done
         ],
     }
-    return Traced(recording, found, done, figures)
+    return Traced(recording, named, done, figures)

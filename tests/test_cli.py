@@ -173,6 +173,10 @@ def test_configs_lists_every_preset() -> None:
             ("generate", "--bus", "axi4", "--unit", "softmax", "--out", "{out}"),
             "Only the accelerator can have its memory behind a bus, not softmax",
         ),
+        (
+            ("trace", "digits", "--tokens", "9", "--out", "{out}/trace.json"),
+            "Options --calibration and --tokens need --sentences",
+        ),
         (("fly",), "No such command 'fly'."),
     ],
 )

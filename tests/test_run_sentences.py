@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from arch.config import PRESETS
 from tb.memory_timing import FAR
 from tb.run_sentences import cosine, run_sentences
+from tb.trace_model import trace_sentence
 
 WORDS = [
     "[PAD]",
@@ -105,6 +106,18 @@ def test_on_the_circuit_weights_are_read_once_in_the_predicted_cycles(folder) ->
     assert result["read_bytes"] == result["least_bytes"]
     found = result["cycles_per_inference"]
     assert abs(result["predicted_cycles"] - found) <= 0.03 * found
+
+
+@pytest.mark.slow
+def test_a_sentence_is_traced(folder) -> None:
+    config, texts = PRESETS["small"].replace(**SMALL_BANKS), folder / "sentences.txt"
+    traced = trace_sentence(str(folder), config, "verilator", texts, calibration=texts, timing=FAR)
+    assert traced.figures["mismatches"] == 0
+    assert sum(traced.figures["where"].values()) == traced.recording.cycles
+    names = [operation.name for operation in traced.operations]
+    assert {f"layers.{layer}.hidden" for layer in range(LAYERS)} <= set(names)
+    loaded = sum(operation.loaded for operation in traced.operations)
+    assert loaded == traced.figures["read_bytes"]
 
 
 def test_what_cannot_run_is_refused_before_any_work(folder, tmp_path) -> None:
