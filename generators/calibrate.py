@@ -41,6 +41,8 @@ class Ranges:
     """By name, as :func:`generators.float_model.forward` names them."""
     heads: dict[str, list[Range]]
     """Of each head of the probabilities, by name."""
+    columns: dict[str, Floats]
+    """The largest magnitude of each column of what linear layers of the blocks take, by name."""
 
 
 def calibrate(
@@ -69,6 +71,7 @@ def calibrate(
     squares = sum((len(values) + model.class_token) ** 2 for values in samples)
     extremes: dict[str, _Extremes] = {}
     heads: dict[str, list[_Extremes]] = {}
+    columns: dict[str, Floats] = {}
 
     def note(name: str, values: Floats, total: int) -> None:
         extremes.setdefault(name, _Extremes(share, total)).add(values)
@@ -81,6 +84,9 @@ def calibrate(
                 note(name, values, model.heads * squares)
             else:
                 note(name, values, most * values.shape[-1])
+            if name.endswith(("attention_input", "mlp_input")):
+                largest = np.abs(values).max(axis=(0, 1))
+                columns[name] = np.maximum(columns.get(name, largest), largest)
             if name.endswith(".probabilities"):
                 of_heads = heads.setdefault(
                     name, [_Extremes(share, squares) for _ in range(model.heads)]
@@ -90,9 +96,11 @@ def calibrate(
         done += len(batch)
         if progress is not None:
             progress(done, len(samples))
+    tensors = {name: one.range() for name, one in extremes.items()}
     return Ranges(
-        {name: one.range() for name, one in extremes.items()},
+        tensors,
         {name: [one.range() for one in several] for name, several in heads.items()},
+        {name: np.minimum(values, tensors[name].size) for name, values in columns.items()},
     )
 
 

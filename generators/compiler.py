@@ -37,6 +37,8 @@ class Options:
     """Share of a tensor's values in calibration that its range covers (percent)."""
     per_channel: bool = True
     """Whether weights have a scale for each output channel, and not one for each tensor."""
+    balance: float = 0.7
+    """How far columns that blocks take fill their own ranges, from 0 (one scale) to 1."""
     skip_zero_tiles: bool = False
     """Whether tiles of weights that are all zero are found and masked."""
     search: bool = True
@@ -182,7 +184,7 @@ def compile_model(
         weights,
         calibration_inputs,
         config,
-        Quantization(options.percentile, options.per_channel),
+        Quantization(options.percentile, options.per_channel, options.balance),
     )
     return compile_quantized(quantized, config, options)
 

@@ -1,12 +1,13 @@
 """A quantized model: integer tensors and the operations between them, before any tiling."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from generators.description import ModelDescription
 from generators.float_model import unit_rows
+from generators.weights import Floats
 from sim.requantize import quantize_multiplier
 
 Ints = NDArray[np.int64]
@@ -16,7 +17,7 @@ WIDE = 16
 
 @dataclass(frozen=True)
 class Tensor:
-    """An integer tensor; element q stands for ``scale * (q - zero)``."""
+    """An integer tensor; element q stands for ``scale * (q - zero)``, times its column's gain."""
 
     name: str
     """Its name in the float model, or what it is."""
@@ -28,6 +29,13 @@ class Tensor:
     zero: int = 0
     width: int = 8
     """Width of an element (bits); one of 16 takes two bytes, any other takes one."""
+    gains: Floats | None = field(default=None, compare=False)
+    """The gain of each column, [columns]; None where all are 1."""
+
+    @property
+    def steps(self) -> Floats:
+        """The real value of one step of each column, [columns], or of all alike, [1]."""
+        return self.scale * (np.ones(1) if self.gains is None else self.gains)
 
     @property
     def wide(self) -> bool:
@@ -57,6 +65,11 @@ class Rescale:
     def per_tensor(self) -> bool:
         """Whether all columns are alike."""
         return len(self.bias) == 1
+
+    def columns(self, first: int, count: int) -> "Rescale":
+        """Return the parameters of some columns of those that are not alike."""
+        part = slice(first, first + count)
+        return Rescale(self.bias[part], self.multiplier[part], self.shift[part])
 
 
 def rescale_of(bias: ArrayLike, factors: ArrayLike) -> Rescale:

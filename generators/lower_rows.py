@@ -7,7 +7,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import Opcode, wrap
-from generators.blocks import cut, even
+from generators.blocks import Part, cut, even
 from generators.draft import Draft, Item, Node, Ref, Written
 from generators.graph import Convert, Norm, Pool
 from generators.image import Bytes
@@ -32,8 +32,21 @@ class Rows:
 
 def row_words(lowering: Lowering, ops: Sequence[Norm | Convert]) -> int:
     """Return the parameter words that operations need together."""
+    return sum(sum(_words(lowering, op)) for op in ops)
+
+
+def _column_parts(lowering: Lowering, op: Norm | Convert) -> list[Part]:
+    """Return the parts of an operation's columns that lie in one block."""
+    source, target = lowering.blocks[op.source.buffer], lowering.blocks[op.target.buffer]
+    return cut(op.target.columns, [*source.column_marks, *target.column_marks])
+
+
+def _words(lowering: Lowering, op: Norm | Convert) -> list[int]:
+    """Return the parameter words of each part of the columns; alike ones have one for all."""
+    if op.rescale.per_tensor:
+        return [1]
     lanes = lowering.config.lanes
-    return sum(-(-len(op.rescale.bias) // lanes) for op in ops)
+    return [-(-count // lanes) for _, count in _column_parts(lowering, op)]
 
 
 def lower_rows(
@@ -48,8 +61,11 @@ def lower_rows(
         return found
     words = []
     for index, op in enumerate(ops):
-        params = lowering.params([op.rescale])
-        count = len(params) // lowering.word_bytes
+        rescales = [op.rescale]
+        if not op.rescale.per_tensor:
+            rescales = [op.rescale.columns(*part) for part in _column_parts(lowering, op)]
+        params = lowering.params(rescales)
+        count = sum(_words(lowering, op))
         lowering.room_for(first_word + count)
         blob = f"{label}.params.{index}"
         item = Item()
@@ -87,9 +103,10 @@ def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int
         extra = {"eps_low": wrap(op.eps), "eps_high": op.eps >> 28}
         flags |= {"rms"} if op.rms else set()
     else:
-        flags |= {"wide_in", "per_tensor"}
+        flags |= {"wide_in"} | ({"per_tensor"} if op.rescale.per_tensor else set())
     nodes: list[Node] = []
-    for column, n in cut(op.target.columns, [*source.column_marks, *target.column_marks]):
+    words = _words(lowering, op)
+    for part, (column, n) in enumerate(_column_parts(lowering, op)):
         place = target.place(row, column)
         operands: Operands = {
             "i_addr": source.place(row, column),
@@ -99,7 +116,7 @@ def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int
             "o_zero": op.target.zero,
             "m": m,
             "n": n,
-            "params": params,
+            "params": params + sum(words[:part]) * (not op.rescale.per_tensor),
         }
         opcode = Opcode.NORM if isinstance(op, Norm) else Opcode.MAP
         written = Written(op.target.name, row, m, column, n)

@@ -20,6 +20,7 @@ from arch.functions import (
     int8_table,
 )
 from arch.isa import IMMEDIATE_WIDTH
+from generators.balance import column_gains, useful_range
 from generators.calibrate import Progress, Range, Ranges, Samples, calibrate
 from generators.description import ModelDescription
 from generators.float_model import FUNCTION_NAMES
@@ -56,6 +57,15 @@ class Quantization:
     """Share of a tensor's values in calibration that its range covers (percent)."""
     per_channel: bool = True
     """Whether weights have a scale for each output channel, and not one for each tensor."""
+    balance: float = 0.7
+    """How far columns that blocks take fill their own ranges, from 0 (one scale) to 1.
+
+    See :func:`generators.balance.column_gains`."""
+
+    def __post_init__(self) -> None:
+        """Check what is not checked elsewhere."""
+        if not 0 <= self.balance <= 1:
+            raise ValueError(f"Balance of columns must be from 0 to 1, not {self.balance}")
 
 
 def quantize_model(
@@ -101,6 +111,7 @@ class _Quantizer:
     ):
         self.model, self.weights, self.config, self.options = model, weights, config, options
         self.ranges, self.head_ranges = ranges.tensors, ranges.heads
+        self.column_ranges = ranges.columns
         ends = ("_sum", "_norm", ".stream") + (() if model.embedding_norm else ("embedding",))
         stream = [self.ranges[name].size for name in self.ranges if name.endswith(ends)]
         self.stream_scale = WIDE_HEADROOM * max(stream) / INT16_MAX
@@ -198,16 +209,22 @@ class _Quantizer:
         target: Tensor,
         *,
         scale: float = 0.0,
+        offset: float = 0.0,
         gain: float = 1.0,
         row: int = 0,
         relu: bool = False,
         table: Ints | None = None,
         residual: bool = False,
     ) -> Linear:
-        """Return a linear layer; ``scale`` is the sums' where a table follows."""
+        """Return a linear layer.
+
+        Where a table follows, ``scale`` is that of its inputs and ``offset`` is added to them.
+        """
         scale = scale or target.scale
         matrix = gain * self.weights[f"{name}.weight"]  # [n, k]
-        bias = gain * self.weights.get(f"{name}.bias", np.zeros(len(matrix)))  # [n]
+        bias = gain * self.weights.get(f"{name}.bias", np.zeros(len(matrix))) + offset  # [n]
+        if source.gains is not None:
+            matrix = matrix * source.gains
         largest = np.abs(matrix).max(axis=1)  # [n]
         if not self.options.per_channel:
             largest[:] = largest.max()
@@ -230,6 +247,8 @@ class _Quantizer:
     def _norm(self, name: str, source: Tensor, target: Tensor) -> Norm:
         gamma = self.weights[f"{name}.weight"]
         beta = self.weights.get(f"{name}.bias", np.zeros(len(gamma)))
+        if target.gains is not None:
+            gamma, beta = gamma / target.gains, beta / target.gains
         bias, multiplier, shift = norm_parameters(gamma, beta, target.scale)
         rescale = Rescale(
             bias.astype(np.int64), multiplier.astype(np.int64), shift.astype(np.int64)
@@ -238,7 +257,8 @@ class _Quantizer:
         return Norm(source, target, rescale, self.model.norm == "rmsnorm", eps)
 
     def _convert(self, source: Tensor, target: Tensor) -> Convert:
-        return Convert(source, target, rescale_of(0, source.scale / target.scale))
+        factors = source.scale / target.steps
+        return Convert(source, target, rescale_of(np.zeros_like(factors), factors))
 
     def _before(self) -> tuple[list[Op], Ints | None]:
         model = self.model
@@ -268,6 +288,10 @@ class _Quantizer:
 
         def before(name: str, source: Tensor) -> Tensor:
             target = self._narrow(f"{prefix}.{name}_input", model.dim)
+            if model.values or name == "mlp":
+                # Without a projection values are this tensor itself, whose columns are summed.
+                gains = column_gains(self.column_ranges[target.name], self.options.balance)
+                target = replace(target, gains=gains if self.options.balance else None)
             norm = "norm" if model.parallel else f"{name}_norm"
             if pre:
                 ops.append(self._norm(f"{prefix}.{norm}", source, target))
@@ -385,16 +409,17 @@ class _Quantizer:
         if model.activation == "relu":
             up = self._linear(f"{prefix}.up", x, hidden, relu=True)
         else:
-            up_scale = self._symmetric_scale(self.ranges[f"{prefix}.up"])
-            table = int8_table(
-                FUNCTIONS[FUNCTION_NAMES[model.activation]],
-                up_scale,
-                0,
-                scale,
-                self.hidden_zero,
-                self.config.operand_width,
+            function = FUNCTIONS[FUNCTION_NAMES[model.activation]]
+            found = useful_range(function, self.ranges[f"{prefix}.up"], scale)
+            low, high = self.config.operand_min, self.config.operand_max
+            up_scale = (found.high - found.low) / (high - low) or 1.0
+            up_zero = round(low - found.low / up_scale)
+            width = self.config.operand_width
+            table = int8_table(function, up_scale, up_zero, scale, self.hidden_zero, width)
+            # The zero point of the table's inputs is a part of the bias: layers may differ in it.
+            up = self._linear(
+                f"{prefix}.up", x, hidden, scale=up_scale, offset=up_scale * up_zero, table=table
             )
-            up = self._linear(f"{prefix}.up", x, hidden, scale=up_scale, table=table)
         gain = self._gain(f"{prefix}.mlp_gain")
         return [up, self._linear(f"{prefix}.down", hidden, total, gain=gain, residual=residual)]
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from arch.config import PRESETS
-from arch.functions import gelu_erf
-from generators.calibrate import calibrate
+from arch.functions import gelu_erf, relu
+from generators.balance import column_gains, useful_range
+from generators.calibrate import Range, calibrate
 from generators.description import ModelDescription
 from generators.float_model import forward
 from generators.graph import Attention, Linear, Norm, Rescale, quantize
@@ -36,7 +37,7 @@ def linears(quantized) -> dict[str, Linear]:
 
 def test_linear_layers_stand_for_their_weights() -> None:
     weights, inputs = toy()
-    quantized = quantize_model(MODEL, weights, inputs, SMALL)
+    quantized = quantize_model(MODEL, weights, inputs, SMALL, Quantization(balance=0.0))
     op = linears(quantized)["layers.1.query"]
     matrix, bias = weights["layers.1.query.weight"], weights["layers.1.query.bias"]
     steps = np.abs(matrix).max(axis=1) / 127
@@ -54,9 +55,9 @@ def test_ranges_cover_what_calibration_saw() -> None:
         for op in layer:
             target, values = op.target, found[op.target.name]
             half = 1 << (target.width - 1)
-            low, high = ((v - target.zero) * target.scale for v in (-half, half - 1))
-            assert low - target.scale <= values.min()
-            assert values.max() <= high + target.scale
+            low, high = ((v - target.zero) * target.steps for v in (-half, half - 1))
+            assert np.all(low - target.steps <= values)
+            assert np.all(values <= high + target.steps)
 
 
 @pytest.mark.parametrize("zero_points", [True, False])
@@ -117,10 +118,63 @@ def test_shaped_attention_keeps_its_three_terms() -> None:
 
 def test_activation_tables_follow_their_function() -> None:
     weights, inputs = toy()
-    op = linears(quantize_model(MODEL, weights, inputs, SMALL))["layers.0.hidden"]
-    size = np.abs(forward(MODEL, weights, inputs)["layers.0.up"]).max()
-    exact = gelu_erf(np.arange(-128, 128) * size / 127) / op.target.scale
+    quantized = quantize_model(MODEL, weights, inputs, SMALL, Quantization(balance=0.0))
+    op = linears(quantized)["layers.0.hidden"]
+    # The scale of the table's inputs is in the multipliers, their zero point in the biases.
+    steps = op.source.scale * np.abs(weights["layers.0.up.weight"]).max(axis=1) / 127
+    scales = steps / factors(op.rescale)
+    zeros = (op.rescale.bias * steps - weights["layers.0.up.bias"]) / scales
+    np.testing.assert_allclose(scales, scales[0])
+    np.testing.assert_allclose(zeros, zeros[0].round(), atol=1e-2)
+    x = (np.arange(-128, 128) - zeros[0].round()) * scales[0]
+    exact = gelu_erf(x) / op.target.scale
     assert np.abs(op.table - np.clip(exact + op.target.zero, -128, 127)).max() <= 0.5
+    up = forward(MODEL, weights, inputs)["layers.0.up"]
+    assert x[-1] > up.max() - scales[0]
+    assert x[0] >= up.min() - scales[0]
+    outside = np.linspace(up.min(), x[0], 100)
+    assert np.abs(gelu_erf(outside) - gelu_erf(x[0])).max() < 0.3 * op.target.scale
+
+
+def test_tables_tell_apart_what_differs() -> None:
+    found = useful_range(relu, Range(-20.0, 20.0), 2.0)
+    np.testing.assert_allclose((found.low, found.high), (0.5, 19.5), atol=0.02)
+    found = useful_range(np.tanh, Range(-9.0, 9.0), 0.01)
+    np.testing.assert_allclose((found.low, found.high), (-3.34, 3.34), atol=0.02)
+    assert useful_range(np.zeros_like, Range(-3.0, 3.0), 1.0) == Range(-3.0, 3.0)
+
+
+def test_columns_fill_their_ranges() -> None:
+    largest = np.array([4.0, 1.0, 0.25, 0.0])
+    np.testing.assert_allclose(column_gains(largest, 0.0), 1.0)
+    np.testing.assert_allclose(column_gains(largest, 1.0), [1, 0.25, 0.0625, 0.25])
+    np.testing.assert_allclose(column_gains(largest, 0.5), [1, 0.5, 0.25, 0.5])
+    np.testing.assert_allclose(column_gains(np.zeros(3), 0.5), 1.0)
+
+
+def test_columns_of_a_larger_step_have_smaller_weights() -> None:
+    weights, inputs = toy()
+    for name in ("weight", "bias"):
+        weights[f"layers.0.attention_norm.{name}"][3] *= 20
+    found = {}
+    for balance in (0.0, 1.0):
+        quantized = quantize_model(MODEL, weights, inputs, SMALL, Quantization(balance=balance))
+        op = linears(quantized)["layers.0.query"]
+        found[balance] = op
+        matrix = factors(op.rescale)[:, None] * op.weight.T * op.target.scale / op.source.steps
+        assert np.abs(matrix - weights["layers.0.query.weight"])[:, 3].max() < 0.1
+    assert found[0.0].source.gains is None
+    gains = found[1.0].source.gains
+    assert gains.argmax() == 3
+    columns = np.abs(forward(MODEL, weights, inputs)["layers.0.attention_input"]).max(axis=(0, 1))
+    np.testing.assert_allclose(found[1.0].source.steps * 127, columns)
+
+
+@pytest.mark.parametrize("balance", [-0.1, 1.1])
+def test_balance_out_of_range(balance) -> None:
+    message = f"Balance of columns must be from 0 to 1, not {balance}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Quantization(balance=balance)
 
 
 def test_norms_count_epsilon_in_steps_of_the_stream() -> None:
@@ -173,7 +227,9 @@ def test_percentiles_are_those_of_all_inputs_together(percentile) -> None:
 
 def test_weights_of_one_scale() -> None:
     weights, inputs = toy()
-    quantized = quantize_model(MODEL, weights, inputs, SMALL, Quantization(per_channel=False))
+    quantized = quantize_model(
+        MODEL, weights, inputs, SMALL, Quantization(per_channel=False, balance=0.0)
+    )
     op = linears(quantized)["layers.1.query"]
     step = np.abs(weights["layers.1.query.weight"]).max() / 127
     assert np.abs(op.weight.T * step - weights["layers.1.query.weight"]).max() <= step / 2 + 1e-9
