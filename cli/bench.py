@@ -17,6 +17,8 @@ from cli.options import (
 )
 from cli.output import cycles_table, progress, report
 from cli.tracing import RunTrace, trace_option
+from generators.attention import MASKS
+from generators.attention_bench import bench_attention
 from generators.decode_bench import bench_decode
 from generators.gemm_bench import bench_gemm, bench_shapes
 from generators.gemm_shapes import shapes_named
@@ -134,6 +136,74 @@ def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
     place = {"operands": "streamed" if result["streamed"] else "scratchpad"}
     figures = {name.replace("_", " "): result[name] for name in names}
     return {"name": result["name"], "size": size} | place | figures
+
+
+@bench.command()
+@config_options("medium")
+@click.option("--seq", type=int, required=True, help="Queries, and keys.")
+@click.option("--head-dim", type=int, required=True, help="Elements of a head's queries.")
+@click.option("--heads", type=int, default=1, show_default=True, help="Query heads.")
+@click.option("--kv-heads", type=int, help="Key heads, if fewer.")
+@click.option(
+    "--mask",
+    type=click.Choice(MASKS),
+    default="none",
+    show_default=True,
+    help="What a query sees.",
+)
+@click.option(
+    "--span", type=int, help="Keys of a window, keys before padding, or tokens of a block."
+)
+@click.option(
+    "--stream/--resident",
+    default=None,
+    help="Stream from external memory, or not; by default only what does not fit.",
+)
+@memory_options(SDRAM)
+@trace_option
+@simulator_option
+@seed_option
+@json_option
+def attention(
+    source: str,
+    overrides: tuple[str, ...],
+    seq: int,
+    head_dim: int,
+    heads: int,
+    kv_heads: int | None,
+    mask: str,
+    span: int | None,
+    stream: bool | None,
+    timing: MemoryTiming,
+    trace_file: Path | None,
+    simulator: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Compute attention: scores, mask, softmax, values, for all heads.
+
+    Where everything fits the scratchpad, the run begins with the operands there and ends with the
+    INT8 output there; otherwise both are in external memory. cycles are the whole run's.
+    """
+    config = resolve(source, overrides)
+    run = RunTrace(trace_file)
+    with progress(f"{heads} x {seq} x {head_dim} on {config.name}, {simulator}"):
+        result = bench_attention(
+            config,
+            lambda chosen, size: run.machine(chosen, simulator, size, timing),
+            seq=seq,
+            head_dim=head_dim,
+            heads=heads,
+            kv_heads=kv_heads,
+            mask=mask,
+            span=span,
+            stream=stream,
+            seed=seed,
+        )
+        run.write(f"Attention {heads} x {seq} x {head_dim} on {config.name}")
+    result["memory"] = timing.fields()
+    report(f"Attention {heads} x {seq} x {head_dim}", [result], as_json, result)
+    cycles_table(result, as_json)
 
 
 @bench.command()

@@ -182,6 +182,7 @@ class AttentionExpander(wiring.Component):
                     (Condition.NO_NEWEST, ~blocks.newest),
                     (Condition.NO_MIDDLE, ~blocks.middle),
                     (Condition.NO_OLDEST, ~blocks.oldest),
+                    (Condition.MIDDLE, blocks.middle),
                     (Condition.BLOCKS, blocks.as_value().any()),
                 ):
                     with m.Case(condition):
@@ -240,7 +241,7 @@ class AttentionExpander(wiring.Component):
         factor = Signal(COUNT_WIDTH)
         doubled = Signal(IMMEDIATE_WIDTH)
         m.d.comb += [
-            advance.eq(multiplying & (factor == 0)),
+            advance.eq(multiplying & ((factor == 0) | (doubled == 0))),
             addend.eq(Mux(factor[0], doubled, 0)),
         ]
         m.d.sync += multiplying.eq(~advance)

@@ -52,7 +52,9 @@ class Condition(enum.IntEnum):
     NO_NEWEST = 1
     NO_MIDDLE = 2
     NO_OLDEST = 3
-    BLOCKS = 4
+    MIDDLE = 4
+    """there is a middle block"""
+    BLOCKS = 5
     """there is a newest, a middle or an oldest block"""
 
 
@@ -141,12 +143,17 @@ class _Program:
 def steps() -> list[Step]:
     """Return the steps that expand one ATTENTION as ``arch.attention`` does."""
     program = _Program()
-    _begin(program)
+    program.sum("group_left", "group")
+    _begin_head(program)
     program.label("block")
     program.jump(Condition.NO_NEWEST, "middle")
     _cut(program)
-    _place(program)
     _send_scores(program)
+    # The array has work from here on: what it does not need at first is computed only now.
+    program.jump(Condition.MIDDLE, "place")
+    _multiply(program)
+    program.label("place")
+    _place(program)
     _advance(program)
     program.label("middle")
     program.jump(Condition.NO_MIDDLE, "oldest")
@@ -164,7 +171,8 @@ def steps() -> list[Step]:
     return program.resolved()
 
 
-def _begin(program: _Program) -> None:
+def _multiply(program: _Program) -> None:
+    """Compute what does not change from block to block."""
     for name, step in (
         ("q_step", "q_stride"),
         ("o_step", "o_stride"),
@@ -174,8 +182,6 @@ def _begin(program: _Program) -> None:
         program.sum(name, "height", (Op.MULTIPLY, step))
     program.sum("weights_params", "params", (Op.ADD_CONSTANT, 1))
     program.sum("output_params", "params", (Op.ADD_CONSTANT, 2))
-    program.sum("group_left", "group")
-    _begin_head(program)
 
 
 def _begin_head(program: _Program) -> None:
@@ -212,13 +218,11 @@ def _cut(program: _Program) -> None:
 
 
 def _place(program: _Program) -> None:
-    """Find where the block's operands and results are."""
-    program.sum("k_now", "lowest", (Op.MULTIPLY, "k_stride"), (Op.ADD, "k_addr"))
+    """Find where else the block's operands and results are."""
     program.sum("newest.v", "lowest", (Op.MULTIPLY, "v_stride"), (Op.ADD, "v_addr"))
     program.sum("newest.start", "start_now", (Op.SUB, "lowest"))
     program.sum("newest.limit", "limit_now", (Op.SUB, "lowest"))
     program.sum("newest.p", "p_addr", (Op.ADD_ODD, "p_buffer"))
-    program.sum("newest.acc", "acc_addr", (Op.ADD_ODD, "acc_buffer"))
     program.sum("newest.v_acc", "v_acc_addr", (Op.ADD_ODD, "acc_buffer"))
     program.sum("newest.row", "row_now")
     program.sum("newest.o", "o_now")
@@ -252,6 +256,8 @@ def _advance(program: _Program) -> None:
 
 
 def _send_scores(program: _Program) -> None:
+    program.sum("k_now", "lowest", (Op.MULTIPLY, "k_stride"), (Op.ADD, "k_addr"))
+    program.sum("newest.acc", "acc_addr", (Op.ADD_ODD, "acc_buffer"))
     program.send(
         Header.SCORES,
         Opcode.MATMUL,

@@ -90,6 +90,10 @@ class Interpreter:
                 self.on_step(step, self)
         return Report(counters={"macs": self._macs}, signatures=self._signatures)
 
+    def read_rows(self, step: Step, name: str, *, wide: bool) -> Ints:
+        """Return the m rows of n elements at an address of a step, signed 8 or 16 bits, [m, n]."""
+        return self._read(step, name, step["m"], step["n"], wide)
+
     def _read(self, step: Step, name: str, m: int, count: int, wide: bool = False) -> Ints:
         """Return m rows of count scratchpad elements, signed 8 or 16 bits, [m, count]."""
         width = 2 if wide else 1

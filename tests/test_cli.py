@@ -146,6 +146,10 @@ def test_configs_lists_every_preset() -> None:
             "stories15m, tinyllama, vit-base, vit-tiny",
         ),
         (
+            ("bench", "attention", "--seq", "8", "--head-dim", "8", "--config", "tiny"),
+            "Attention needs the unit attention, which tiny lacks",
+        ),
+        (
             ("bench", "sparse", "--k", "8", "--n", "8", "--sparsity", "2"),
             "Sparsity must be from 0 to 1, not 2.0",
         ),
@@ -240,6 +244,15 @@ def test_products_of_any_size_run_on_the_circuit() -> None:
         assert found["utilization"] == pytest.approx(m * k * n / 16 / found["cycles"])
         assert found["streamed"] == (k * n > 8192)
         assert found["counters"]["array_product"] < found["cycles"] < found["total_cycles"]
+
+
+def test_attention_runs_on_the_golden_machine() -> None:
+    size = ("--config", "small", "--seq", "40", "--head-dim", "16", "--heads", "4")
+    for options in (("--kv-heads", "2", "--mask", "causal"), ("--stream", "--mask", "window")):
+        found = numbers("bench", "attention", *size, *options, "--sim", "golden")
+        assert found["mismatches"] == 0
+        assert found["max_lsb"] <= 0.51
+        assert found["streamed"] == ("--stream" in options)
 
 
 def test_a_bench_writes_a_timeline(tmp_path: Path) -> None:
