@@ -1,5 +1,6 @@
 """A recorded run by operations of the model: their cycles, products and external bytes."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,15 +10,17 @@ from sim.regions import ceil_div
 from tb.places import Place
 from tb.recording import Command, Recording
 
+Span = tuple[int, int]
+"""Cycles from the first to behind the last."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
     """Everything that one tensor of the model, or one layer's attention, takes."""
 
     name: str
-    begin: int
-    end: int
-    """Cycles from when the operation before has ended until this one has: they add up to all."""
+    spans: tuple[Span, ...]
+    """Cycles that were spent on it; those of all operations are all cycles of the run."""
     macs: int
     """Useful products."""
     vectors: int
@@ -29,8 +32,8 @@ class Operation:
 
     @property
     def cycles(self) -> int:
-        """Cycles that the run would be shorter without it, if nothing else moved."""
-        return self.end - self.begin
+        """Cycles that were spent on it."""
+        return sum(end - begin for begin, end in self.spans)
 
     @property
     def layer(self) -> str:
@@ -48,38 +51,70 @@ class Operation:
 
 
 def operations(recording: Recording, found: Sequence[Place], config: Config) -> list[Operation]:
-    """Return the operations in the order in which they end.
+    """Return the operations in the order in which they begin.
 
-    An operation ends with its last command that is not a load. Masked tiles count as computed.
+    A cycle is spent on the operation of the matrix engine's command; where it has none, on that of
+    the vector engine's; where neither has, on the one that comes next. Masked tiles count as
+    computed.
     """
-    ends: dict[str, int] = {}
-    sums: dict[str, list[int]] = {}
+    spans: dict[str, list[Span]] = {}
+    for begin, end, name in _shares(recording, found):
+        spans.setdefault(name, []).append((begin, end))
+    sums: dict[str, list[int]] = {name: [0] * 4 for name in spans}
     for command, place in zip(recording.commands, found, strict=True):
-        name = place.operation
-        if not name:
-            continue
-        if command.engine != Engine.LOAD:
-            ends[name] = max(ends.get(name, 0), command.end)
         added = (*_products(command, config), *_bytes(command, config))
-        sums[name] = [a + b for a, b in zip(sums.get(name, [0] * 4), added, strict=True)]
-    order = sorted(ends, key=lambda name: ends[name])
-    begin, result = 0, []
-    for name in order:
-        end = recording.cycles if name == order[-1] else ends[name]
-        macs, vectors, loaded, stored = sums[name]
-        result.append(
-            Operation(
-                name=name,
-                begin=begin,
-                end=end,
-                macs=macs,
-                vectors=vectors,
-                loaded=loaded,
-                stored=stored,
-            )
+        before = sums.setdefault(place.operation, [0] * 4)
+        sums[place.operation] = [a + b for a, b in zip(before, added, strict=True)]
+    return [
+        Operation(
+            name=name,
+            spans=tuple(spans.get(name, ())),
+            macs=macs,
+            vectors=vectors,
+            loaded=loaded,
+            stored=stored,
         )
-        begin = end
-    return result
+        for name, (macs, vectors, loaded, stored) in sums.items()
+        if name
+    ]
+
+
+def _shares(recording: Recording, found: Sequence[Place]) -> list[tuple[int, int, str]]:
+    """Return begin, end and operation of pieces of the run without gaps."""
+    pairs = [
+        (command, place.operation)
+        for command, place in zip(recording.commands, found, strict=True)
+        if place.operation
+    ]
+    pieces = [(c.begin, c.end, name) for c, name in pairs if c.engine == Engine.MATRIX]
+    taken = pieces.copy()
+    place = 0
+    for command, name in pairs:
+        if command.engine != Engine.VECTOR:
+            continue
+        # What the matrix engine's commands leave of it.
+        begin = command.begin
+        while place < len(taken) and taken[place][1] <= begin:
+            place += 1
+        for other_begin, other_end, _ in itertools.islice(taken, place, None):
+            if other_begin >= command.end:
+                break
+            if begin < other_begin:
+                pieces.append((begin, other_begin, name))
+            begin = max(begin, other_end)
+        if begin < command.end:
+            pieces.append((begin, command.end, name))
+    pieces.sort()
+    merged: list[tuple[int, int, str]] = []
+    for _, end, name in pieces:
+        begin = merged[-1][1] if merged else 0
+        if merged and merged[-1][2] == name:
+            begin = merged.pop()[0]
+        merged.append((begin, end, name))
+    if merged:
+        begin, _, name = merged.pop()
+        merged.append((begin, recording.cycles, name))
+    return merged
 
 
 def _products(command: Command, config: Config) -> tuple[int, int]:

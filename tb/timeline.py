@@ -39,7 +39,8 @@ def timeline(
             "loaded bytes": operation.loaded,
             "stored bytes": operation.stored,
         }
-        events.append(_slice(operation.name, _OPERATIONS, operation.begin, operation.end, details))
+        for begin, end in operation.spans:
+            events.append(_slice(operation.name, _OPERATIONS, begin, end, details))
     for command, place in zip(recording.commands, found, strict=True):
         events.append(_command(command, place))
     for engine in Engine:

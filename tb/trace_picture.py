@@ -45,6 +45,7 @@ def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
     axes = figure.subplots()
     shown = [operation for operation in done if operation.macs and operation.cycles]
     paints = colours(operation.kind for operation in done)
+    total = sum(operation.cycles for operation in done)
     ridge = config.elements / config.mem_bytes
     intensities = [o.macs / (o.loaded + o.stored) for o in shown if o.loaded + o.stored]
     low = min([ridge / 8, *intensities]) / 2
@@ -65,7 +66,8 @@ def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
         textcoords="offset points",
         horizontalalignment="right",
     )
-    for kind, paint in paints.items():
+    for kind in dict.fromkeys(operation.kind for operation in shown):
+        paint = paints[kind]
         same = [operation for operation in shown if operation.kind == kind]
         for marker, free in (("o", False), (">", True)):
             part = [o for o in same if (o.loaded + o.stored == 0) == free]
@@ -76,7 +78,7 @@ def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
                 axes.scatter(
                     places,
                     rates,
-                    [30 + 300 * o.cycles / done[-1].end for o in part],
+                    [30 + 300 * o.cycles / total for o in part],
                     [paint],
                     marker=marker,
                     edgecolors="black",
@@ -110,9 +112,10 @@ def utilization(
 ) -> Figure:
     """Return a picture of each operation's utilization and of what the array did meanwhile.
 
-    Above, an operation is as wide as its cycles and as high as its utilization, so that its area
-    is its useful products; the outline adds what was computed beside them, as tiles were not
-    full. Below, the array's cycles by what it did. ``total`` is the run's utilization.
+    Above, an operation is as wide as its cycles, in several parts where others come between, and
+    as high as its utilization, so that its area is its useful products; the outline adds what was
+    computed beside them, as tiles were not full. Below, the array's cycles by what it did.
+    ``total`` is the run's utilization.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -144,11 +147,14 @@ def _operation(
     if not operation.cycles:
         return
     height = 100 * operation.utilization(config)
-    middle = (operation.begin + operation.end) / 2
-    axes.bar(middle, height, operation.cycles, color=paint, linewidth=0)
     taken = 100 * operation.vectors / operation.cycles
-    axes.bar(middle, taken, operation.cycles, fill=False, edgecolor=paint, linewidth=0.8)
-    if operation.cycles >= _LABELLED * cycles:
+    for begin, end in operation.spans:
+        middle, width = (begin + end) / 2, end - begin
+        axes.bar(middle, height, width, color=paint, linewidth=0)
+        axes.bar(middle, taken, width, fill=False, edgecolor=paint, linewidth=0.8)
+    begin, end = max(operation.spans, key=lambda span: span[1] - span[0])
+    middle = (begin + end) / 2
+    if end - begin >= _LABELLED * cycles:
         axes.text(
             middle,
             2,
@@ -165,8 +171,9 @@ def _layers(axes: Axes, done: Sequence[Operation]) -> None:
     spans: dict[str, list[int]] = {}
     for operation in done:
         if operation.layer != operation.name:
-            span = spans.setdefault(operation.layer, [operation.begin, operation.end])
-            span[1] = operation.end
+            for begin, end in operation.spans:
+                span = spans.setdefault(operation.layer, [begin, end])
+                span[:] = min(span[0], begin), max(span[1], end)
     for name, (begin, end) in spans.items():
         for edge in (begin, end):
             axes.axvline(edge, color="grey", linewidth=0.8)
