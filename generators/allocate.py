@@ -117,6 +117,23 @@ def _place(
     return placed
 
 
+def fit(uses: Mapping[str, Use], sizes: Mapping[str, int], config: Config) -> dict[str, int] | None:
+    """Return an offset in one bank for each buffer of ``sizes``, or None where it has no room."""
+    line = config.line_bytes
+    placed: dict[str, tuple[int, int]] = {}
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        size, start = -(-sizes[name] // line) * line, 0
+        taken = (range_ for other, range_ in placed.items() if uses[name].overlaps(uses[other]))
+        for low, high in sorted(taken):
+            if start + size <= low:
+                break
+            start = max(start, high)
+        if start + size > config.bank_bytes:
+            return None
+        placed[name] = start, start + size
+    return {name: start for name, (start, _) in placed.items()}
+
+
 def live_bytes(uses: Mapping[str, Use], sizes: Mapping[str, int]) -> int:
     """Return the most bytes that hold something at the same time."""
     changes: dict[int, int] = defaultdict(int)

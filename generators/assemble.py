@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine
-from generators.allocate import allocate, live_bytes, uses
-from generators.draft import Node, Repeat, Written, arrange, flatten
+from generators.allocate import Use, allocate, live_bytes, uses
+from generators.draft import Draft, Node, Repeat, Written, arrange, flatten
 from generators.loops import least_words, lines, with_barriers, words
 from generators.lower import Lowered
 
@@ -33,6 +33,8 @@ class Placed:
     """Items that a load comes ahead of its use."""
     loop_layers: bool
     addresses: Mapping[str, int]
+    used: Mapping[str, Use]
+    """When each buffer holds something."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class Program:
     """A program's words, and what is known of them."""
 
     words: list[int]
+    drafts: list[Draft]
+    """Every instruction that an engine runs, in the order in which they run."""
     written: list[Written]
     """What each vector instruction writes, in the order in which they run."""
     loops: int
@@ -57,7 +61,7 @@ def place(
     used = uses(list(flatten(nodes)))
     addresses = allocate(used, lowered.sizes, config)
     if addresses is not None:
-        return Placed(name, lowered, ahead, loop_layers, addresses)
+        return Placed(name, lowered, ahead, loop_layers, addresses, used)
     needed = live_bytes(used, lowered.sizes)
     largest = max(lowered.sizes, key=lambda buffer: lowered.sizes[buffer])
     text = (
@@ -85,7 +89,7 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
     written = [draft.written for draft in drafts if draft.written is not None]
     vector = [d for d in drafts if DEFINITIONS[d.opcode].engine == Engine.VECTOR]
     assert len(written) == len(vector)
-    return Program(made, written, sum(isinstance(node, Repeat) for node in nodes))
+    return Program(made, drafts, written, sum(isinstance(node, Repeat) for node in nodes))
 
 
 def _too_long(name: str, least: int, config: Config) -> Refusal:

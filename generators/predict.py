@@ -7,7 +7,7 @@ formula (``generators.timing``), longer where a product reads the same bank of t
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, REGISTERS, Engine, Instruction, Opcode, unpack_one
@@ -38,6 +38,8 @@ class Prediction:
     """Words of external memory."""
     busy: Mapping[Engine, int]
     """Cycles that each engine works."""
+    timeline: Sequence[tuple[int, int]] = field(repr=False)
+    """When each instruction begins, and the cycle behind its last, in program order."""
 
 
 def predict(
@@ -68,6 +70,8 @@ class _Command:
     step: Step
     visible: int
     """When it can be at the queue's head."""
+    place: int
+    """Its place in the program's order."""
 
 
 class _Machine:
@@ -91,6 +95,7 @@ class _Machine:
         self._busy = dict.fromkeys(Engine, 0)
         self._free = dict.fromkeys(Engine, 0)
         """When each engine takes a command again."""
+        self._timeline: list[tuple[int, int]] = []
         self._last = 0
         self._data = 0
         """When the last word asked for has come."""
@@ -109,7 +114,8 @@ class _Machine:
         begin = max(self._now, self._leaves[engine].popleft())
         self._now = begin + DEFINITIONS[step.opcode].words
         visible = self._now + self._config.queue_depth - 1
-        self._queues[engine].append(_Command(step, visible))
+        self._queues[engine].append(_Command(step, visible, len(self._timeline)))
+        self._timeline.append((0, 0))
 
     def _advance(self) -> None:
         """Run the head of a queue whose tokens are there.
@@ -129,6 +135,7 @@ class _Machine:
             ready = max(ready, self._tokens[source, engine].popleft())
         begin, leaves, done = self._time(step, ready)
         self._busy[engine] += done - begin
+        self._timeline[command.place] = begin, done + 1
         self._leaves[engine].append(leaves)
         for sink in step.push:
             self._tokens[engine, sink].append(done + 1)
@@ -183,4 +190,5 @@ class _Machine:
             cycles=max(self._last, self._now) + _STOP,
             words_read=self._read,
             busy=dict(self._busy),
+            timeline=self._timeline,
         )

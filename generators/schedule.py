@@ -13,10 +13,11 @@ from typing import Any
 
 from arch.config import Config
 from generators.assemble import TOO_LONG, Placed, Program, Refusal, assemble, place
+from generators.banks import conflicts, rebank
 from generators.graph import QuantizedModel
 from generators.lower import Lowered, lower
 from generators.lowering import Limits
-from generators.predict import predict
+from generators.predict import Prediction, predict
 
 LATENCY = 40
 """Latency of the external memory that programs are made for (cycles)."""
@@ -39,6 +40,9 @@ AHEAD = (8, 4, 2, 1, 0)
 
 _SHARES = (8, 7, 6, 5, 4, 3, 2)
 """Eighths of a bank that loads and blocks are cut to."""
+
+REBANKS = 4
+"""How often banks are chosen again, by the timeline of the program before."""
 
 _TRIAL_LAYERS = 2
 """Layers of the programs that are compared; layers are alike."""
@@ -83,7 +87,9 @@ def schedule(
         for plan in _fallbacks(loops, config):
             found = scheduler.try_out(plan)
             if isinstance(found, _Trial):
-                return scheduler.finish(scheduler.improve(found) if search else found)
+                return scheduler.finish(
+                    scheduler.rebank(scheduler.improve(found)) if search else found
+                )
             if found.stage == TOO_LONG:
                 # Smaller loads would make the program longer still.
                 break
@@ -119,12 +125,12 @@ class _Trial:
     placed: Placed
     program: Program
     """That of the first layers."""
-    cycles: int
+    prediction: Prediction
 
     @property
     def cost(self) -> tuple[int, int]:
         """What is to be small: cycles, then words."""
-        return self.cycles, len(self.program.words)
+        return self.prediction.cycles, len(self.program.words)
 
 
 class _Scheduler:
@@ -182,9 +188,29 @@ class _Scheduler:
                 self.refusals.append(program)
                 self._tried[key] = program
             else:
-                cycles = predict(program.words, self.config, latency=LATENCY).cycles
-                self._tried[key] = _Trial(plan, placed, program, cycles)
+                self._tried[key] = self._trial(plan, placed, program)
         return self._tried[key]
+
+    def _trial(self, plan: Plan, placed: Placed, program: Program) -> _Trial:
+        expected = predict(program.words, self.config, latency=LATENCY)
+        return _Trial(plan, placed, program, expected)
+
+    def rebank(self, best: _Trial) -> _Trial:
+        """Return the best trial that moving buffers to other banks leads to."""
+        for _ in range(REBANKS):
+            placed, program = best.placed, best.program
+            costs = conflicts(program.drafts, best.prediction.timeline, self.config)
+            sizes = placed.lowered.sizes
+            addresses = rebank(placed.used, sizes, placed.addresses, costs, self.config)
+            moved = dataclasses.replace(placed, addresses=addresses)
+            changed = assemble(moved, self.config, _TRIAL_LAYERS)
+            if isinstance(changed, Refusal):
+                break
+            found = self._trial(best.plan, moved, changed)
+            if found.cost >= best.cost:
+                break
+            best = found
+        return best
 
     def improve(self, best: _Trial) -> _Trial:
         """Return the best trial that changing one choice after the other leads to."""

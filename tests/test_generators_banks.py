@@ -1,0 +1,93 @@
+"""Banks by a timeline: buffers that are read at the same time lie apart, if there is room."""
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from arch.isa import Opcode
+from generators.allocate import Use
+from generators.banks import conflicts, rebank
+from generators.draft import Draft, Ref
+
+CONFIG = PRESETS["tiny"]
+BANK = CONFIG.bank_bytes
+
+
+def matmul(a: str, b: str, m: int = 16, k: int = 8, n: int = 4) -> Draft:
+    return Draft(Opcode.MATMUL, {"a_addr": Ref(a), "b_addr": Ref(b), "m": m, "k": k, "n": n})
+
+
+def convert(source: str) -> Draft:
+    return Draft(Opcode.MAP, {"i_addr": Ref(source), "o_addr": Ref("target")})
+
+
+def test_what_is_read_at_the_same_time_costs_its_cycles() -> None:
+    drafts = [matmul("a", "b"), convert("v"), matmul("a", "c")]
+    found = conflicts(drafts, [(100, 140), (120, 150), (140, 180)], CONFIG)
+    # Of sixteen cycles four bring weights; two tiles have four lines each.
+    assert found == {
+        ("a", "b"): 8,
+        ("a", "c"): 8,
+        ("a", "v"): 20 + 10,
+        ("b", "v"): 20 / 4,
+        ("c", "v"): 10 / 4,
+    }
+
+
+def place(sizes, addresses, costs):
+    used = {name: Use([(0, 9)]) for name in sizes}
+    return rebank(used, sizes, addresses, costs, CONFIG)
+
+
+def test_a_buffer_moves_where_it_meets_nobody() -> None:
+    sizes = {"a": 1000, "v": 1000}
+    found = place(sizes, {"a": 0, "v": 1000}, {("a", "v"): 50.0})
+    assert {addr // BANK for addr in found.values()} == {0, 1}
+
+
+def test_buffers_change_places_where_no_bank_has_room_for_one_more() -> None:
+    sizes = dict.fromkeys("aobv", BANK // 2)
+    addresses = {"a": 0, "v": BANK // 2, "b": BANK, "o": BANK + BANK // 2}
+    found = place(sizes, addresses, {("a", "v"): 50.0, ("b", "o"): 1.0})
+    banks = {name: addr // BANK for name, addr in found.items()}
+    assert banks["a"] != banks["v"]
+    assert sorted(found.values()) == [0, BANK // 2, BANK, BANK + BANK // 2]
+
+
+def test_without_room_everything_stays() -> None:
+    sizes = {"a": BANK // 2, "v": BANK // 2, "b": BANK}
+    addresses = {"a": 0, "v": BANK // 2, "b": BANK}
+    assert place(sizes, addresses, {("a", "v"): 50.0}) == addresses
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_costs_never_grow_and_buffers_never_meet(seed) -> None:
+    rng = np.random.default_rng(seed)
+    config = PRESETS["small"]
+    names = [f"b{number}" for number in range(20)]
+    sizes = {name: int(rng.integers(1, 3000)) for name in names}
+    used, addresses = {}, {}
+    for number, name in enumerate(names):
+        first = int(rng.integers(50))
+        used[name] = Use([(first, first + int(rng.integers(1, 30)))])
+        # Apart from the start: each has its own place in the bank that it shares with others.
+        addresses[name] = number % 4 * config.bank_bytes + number // 4 * 3008
+    costs = {
+        (one, other): float(rng.integers(1, 100))
+        for one in names
+        for other in names
+        if one < other and rng.random() < 0.2
+    }
+
+    def total(places) -> float:
+        size = config.bank_bytes
+        return sum(c for (a, b), c in costs.items() if places[a] // size == places[b] // size)
+
+    found = rebank(used, sizes, addresses, costs, config)
+    assert total(found) < total(addresses)
+    for one, addr in found.items():
+        assert addr % config.line_bytes == 0
+        assert addr // config.bank_bytes == (addr + sizes[one] - 1) // config.bank_bytes
+        for other, other_addr in found.items():
+            if one != other and used[one].overlaps(used[other]):
+                assert addr + sizes[one] <= other_addr or other_addr + sizes[other] <= addr
