@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from generators.description import ModelDescription
 from generators.embedding import check_shape
 from generators.hugging_face import is_hugging_face, load_hugging_face
+from generators.onnx_import import ONNX_SUFFIX, load_onnx
 from generators.tokenizer import TOKENIZER_FILE, Tokenizer, read_sentences
 from generators.weights import Weights, load_model
 
@@ -42,8 +43,9 @@ def load_source(source: str, tokens: int = 0) -> Source:
 
     ``source`` is the name of a model of this package (``digits``), of one that another package
     carries (``minilm``), or a folder: with config.json, model.safetensors and perhaps
-    tokenizer.json, or with model.toml and weights.safetensors. ``tokens`` is the longest input of
-    a model that takes texts; 0 leaves the choice to the folder.
+    tokenizer.json, or with model.toml and weights.safetensors; or an ONNX file. ``tokens`` is the
+    longest input of a model that takes texts, or of a graph that does not fix it; 0 leaves the
+    choice to the source.
 
     Raises :class:`ValueError` where there is no such model, where it cannot be read, or where
     ``tokens`` is given and the model's length is fixed.
@@ -55,6 +57,8 @@ def load_source(source: str, tokens: int = 0) -> Source:
         description, weights = load_hugging_face(folder, name, tokens)
         path = folder / TOKENIZER_FILE
         return Source(description, weights, Tokenizer(path) if path.is_file() else None)
+    if folder.suffix == ONNX_SUFFIX:
+        return Source(*load_onnx(folder, tokens))
     description, weights = load_model(source)
     if tokens and tokens != description.tokens:
         raise ValueError(
