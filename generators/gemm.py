@@ -12,6 +12,12 @@ from generators.layout import param_words, rows_image
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
 
+DRAIN_CYCLES = 20
+"""About what a drain takes besides a cycle for each of its steps."""
+
+DRAINS_BEHIND = 2
+"""Products that are in the program before the drain of one before them."""
+
 ITEM_CYCLES = 64
 """Products of one item last at least about this long, so that fetching the next one hides."""
 
@@ -131,17 +137,38 @@ def _items(gemm: Gemm, config: Config) -> tuple[list[_Item], int]:
         for column in range(0, gemm.n, width)
         for row in range(0, gemm.m, height)
     ]
-    # The last rows are an item of their own, so that little is left to drain at the end; but their
+    # The last item is cut again, so that little is left to drain when its last product ends; but
     # tiles must last long enough to hide the weights of the next one, and the transposer.
-    last = items[-1]
-    tail = config.rows * (2 if gemm.a_transpose else 1)
-    if last.m >= 2 * tail:
-        head = last.m - tail
-        items[-1:] = [
-            _Item(last.row, head, last.column, last.n),
-            _Item(last.row + head, tail, last.column, last.n),
-        ]
+    last = items.pop()
+    unit = config.rows * (2 if gemm.a_transpose else 1)
+    columns = -(-last.n // config.cols)
+    row = last.row
+    for part in parts_of(last.m, unit, columns * kt, columns * config.lane_groups):
+        items.append(_Item(row, part, last.column, last.n))
+        row += part
     return items, config.acc_depth // (height * tiles)
+
+
+def parts_of(m: int, unit: int, product: int, drain: int) -> list[int]:
+    """Cut rows in at most three, so that the last drain ends soonest.
+
+    A row takes ``product`` cycles, and then ``drain`` cycles; parts but the first have powers of
+    two times ``unit`` rows.
+    """
+    sizes = [0, *(unit << bit for bit in range((m // unit).bit_length()))]
+    best, soonest = [m], m * (product + drain)
+    for middle in sizes:
+        for final in sizes[1:]:
+            parts = [part for part in (m - middle - final, middle, final) if part]
+            if parts[0] < unit:
+                continue
+            computed = drained = 0
+            for part in parts:
+                computed += part * product
+                drained = max(drained, computed) + part * drain + DRAIN_CYCLES
+            if drained < soonest:
+                best, soonest = parts, drained
+    return best
 
 
 def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
@@ -312,11 +339,11 @@ def _compute(
     flags = {name for name in ("a_transpose", "b_transpose") if getattr(gemm, name)}
     if gemm.skip_zero_tiles:
         flags |= {"a_masked", "b_masked"}
-    program = []
+    products, drains = [], []
     for index, item in enumerate(items):
         tile = item.column // config.cols
         acc = index % regions * region_rows
-        program.append(
+        products.append(
             Instruction(
                 Opcode.MATMUL,
                 {
@@ -339,7 +366,7 @@ def _compute(
                 frozenset({Engine.VECTOR}),
             )
         )
-        program.append(
+        drains.append(
             Instruction(
                 Opcode.DRAIN,
                 {
@@ -356,4 +383,9 @@ def _compute(
                 push=frozenset({Engine.MATRIX} if index + regions < len(items) else ()),
             )
         )
+    # Products go ahead of the drains before them, so that full queues of drains hold none back.
+    ahead = min(regions - 1, DRAINS_BEHIND)
+    program = products[:ahead]
+    for index, drain in enumerate(drains):
+        program += [*products[index + ahead : index + ahead + 1], drain]
     return program

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from arch.config import PRESETS
-from generators.gemm import Gemm, compile_gemm
+from generators.gemm import Gemm, compile_gemm, parts_of
 from generators.gemm_bench import bench_shapes
 from generators.gemm_bench import random_gemm as drawn
 from generators.gemm_shapes import SHAPES, shapes_named
@@ -146,3 +146,12 @@ def test_shapes_are_benched_by_name():
     assert found["mismatches"] == 0
     assert found["lowest_utilization"] is None  # the golden machine has no clock
     assert [result["ideal_cycles"] for result in found["shapes"]] == [2048, 41472]
+
+
+@pytest.mark.parametrize("m", [1, 7, 16, 17, 64, 197])
+@pytest.mark.parametrize("product", [1, 2, 8])
+def test_the_last_rows_are_cut_into_parts_that_hide_their_load(m, product):
+    parts = parts_of(m, 8, product, 1)
+    assert sum(parts) == m
+    assert len(parts) <= 3
+    assert len(parts) == 1 or min(parts) >= 8
