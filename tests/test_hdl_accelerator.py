@@ -82,7 +82,8 @@ def register_bits(verilog: str) -> int:
 
 UNIT_NAMES = {
     "softmax": r"Softmax\w*|RowMaximum|RowWeights|RowDivide|OctaveExponential|ColumnOffset",
-    "attention": r"Running\w*|CarriedSum|RowShare|ResidualScale|running_\w+|scale__\w+",
+    "attention": r"Running\w*|CarriedSum|RowShare|ResidualScale|running_\w+|scale__\w+"
+    r"|AttentionExpander",
     "norm": r"AddNorm\w*|NormFront|NormalizeLane|RowStatistics|SumWriter|s__request__\w+",
     "elementwise": r"Elementwise\w*|InputScales|scales\w*",
     "activation": r"LookupTable|table_write\w*|look_up_\w*",
@@ -97,6 +98,7 @@ UNIT_NAMES = {
 def test_a_machine_without_units_has_nothing_of_them():
     full = PRESETS["tiny"].replace(attention=True)
     names = "|".join([*UNIT_NAMES.values(), "MaskMemory"])
+    assert "AttentionExpander" in netlist(Accelerator, full)
     assert not re.findall(rf"\b(?:{names})\b", netlist(Accelerator, full.replace(**BARE)))
     for unit, own in UNIT_NAMES.items():
         assert re.search(rf"\b({own})\b", netlist(Accelerator, full)), unit
