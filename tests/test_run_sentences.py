@@ -10,7 +10,8 @@ from safetensors.numpy import save_file
 
 from arch.config import PRESETS
 from tb.memory_timing import FAR
-from tb.run_sentences import cosine, run_sentences
+from tb.run_inputs import cosine
+from tb.run_sentences import run_sentences
 from tb.trace_model import trace_sentence
 
 WORDS = [
