@@ -2,8 +2,9 @@
 
 Parameters: ``config``, every field of the configuration; ``model`` of the memory (a name of
 ``tb.buses``); ``bursts``, how many of each direction; ``stall``, probability of a pause of each
-channel of both sides; ``broken``, the share of the memory, its upper half included, that answers
-with errors; ``words`` of each burst (random without) and ``limit``, the cycles that all may take.
+channel of both sides; ``reader_stall``, that of the side which takes what was read; ``broken``, the
+share of the memory, its upper half included, that answers with errors; ``words`` of each burst
+(random without) and ``limit``, the cycles that all may take.
 """
 
 from itertools import pairwise
@@ -43,6 +44,7 @@ class Surroundings:
     def __init__(self, dut: Any, config: Config, given: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
         self.stall = given["stall"]
+        self.reader_stall = given.get("reader_stall", self.stall)
         broken = given.get("broken")
         self.broken = SIZE if broken is None else int(SIZE * (1 - broken))
         model = MODELS[given["model"]]
@@ -68,7 +70,7 @@ class Surroundings:
         layout = burst_layout(self.config)
         requests = [pack(layout, {"addr": addr, "last": words - 1}) for addr, words in bursts]
         cocotb.start_soon(self._driver("read__request").send(requests))
-        monitor = StreamMonitor(self.dut, "read__data", self.random, self.stall)
+        monitor = StreamMonitor(self.dut, "read__data", self.random, self.reader_stall)
         return await monitor.receive(sum(words for _, words in bursts))
 
     async def write(self, bursts: list[Burst], words: list[tuple[int, int]]) -> None:
@@ -159,6 +161,7 @@ async def bursts_arrive(dut: Any) -> None:
     await RisingEdge(dut.clk)
     np.testing.assert_array_equal(memory, wanted)
     assert await around.read(writes) == content(wanted, config, writes)
+    assert around.written == len(writes)
     assert around.failed == int(dut.error.value) == 0
     assert around.memory.loaded == sum(words for _, words in reads + writes)
     assert around.memory.stored == len(words)

@@ -74,6 +74,10 @@ def test_wishbone_pays_one_cycle_a_burst():
     run_case("wishbone", "icarus", 3, 128, bursts=2, words=256, limit=words * 33 // 32 + 50)
 
 
+def test_a_slow_reader_loses_nothing():
+    run_case("wishbone", "icarus", 6, 128, bursts=2, words=100, reader_stall=0.8)
+
+
 @pytest.mark.parametrize("model", ["axi4", "wishbone"])
 def test_errors_are_told_and_nothing_hangs(model):
     run_case(model, "icarus", 4, 64, stall=0.2, broken=0.9)
