@@ -234,8 +234,11 @@ def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[
         flat.append(node)
         accesses.append(access)
     if body:
-        assert flat[0].engine == flat[-1].engine == Engine.VECTOR
-        accesses[-1].after += [at for engine, at in last.items() if engine != Engine.VECTOR]
+        assert flat[0].engine == DEFINITIONS[flat[-1].opcode].giver == Engine.VECTOR
+        end = len(flat) - 1
+        accesses[-1].after += [
+            at for engine, at in last.items() if engine != Engine.VECTOR and at != end
+        ]
     for line, tokens in zip(flat, order(accesses, config), strict=True):
         found[id(line)] = tokens
     return found
