@@ -128,7 +128,7 @@ def compile_product(gemm: Gemm, config: Config) -> GemmProgram:
     try:
         return compile_gemm(gemm, config)
     except TooLargeError:
-        if gemm.a_transpose or gemm.b_transpose or gemm.skip_zero_tiles:
+        if gemm.skip_zero_tiles:
             raise
         return compile_stream(gemm, config)
 

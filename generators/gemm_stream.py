@@ -57,12 +57,11 @@ class Plan:
 def compile_stream(gemm: Gemm, config: Config) -> GemmProgram:
     """Return the program of a product whose operands and result lie in external memory.
 
-    Raises :class:`ValueError` where the product is transposed or skips tiles, or where no way to
-    cut it fits the configuration.
+    Raises :class:`ValueError` where the product skips tiles, or where no way to cut it fits the
+    configuration.
     """
-    for name in ("a_transpose", "b_transpose", "skip_zero_tiles"):
-        if getattr(gemm, name):
-            raise ValueError(f"A product streamed from external memory cannot have {name}")
+    if gemm.skip_zero_tiles:
+        raise ValueError("A product streamed from external memory cannot skip zero tiles")
     params = param_words(gemm.bias, gemm.multiplier, gemm.shift, config, by_tile=True)
     if len(params) > config.param_depth:
         raise ValueError(
@@ -94,7 +93,7 @@ def plans(gemm: Gemm, config: Config) -> list[Plan]:
                 if m * -(-panel // config.cols) > config.acc_depth // regions:
                     continue
                 for resident in (True, False):
-                    addresses = _place(m, k, min(chunk, k), min(panel, n), resident, config)
+                    addresses = _place(gemm, min(chunk, k), min(panel, n), resident, config)
                     if addresses is None:
                         continue
                     plan = Plan(
@@ -118,10 +117,9 @@ def _cuts(size: int, unit: int) -> list[int]:
     return sorted({-(-units // parts) * unit for parts in range(1, units + 1)})
 
 
-def _place(
-    m: int, k: int, chunk: int, panel: int, resident: bool, config: Config
-) -> Buffers | None:
+def _place(gemm: Gemm, chunk: int, panel: int, resident: bool, config: Config) -> Buffers | None:
     """Return where each buffer lies, each inside one bank, A and B apart; None without room."""
+    m, k = gemm.m, gemm.k
     line, bank = config.line_bytes, config.bank_bytes
     sizes = {"B": chunk * panel, "C": m * panel, "A": m * (k if resident else chunk)}
     sizes = {name: -(-size // line) * line for name, size in sizes.items()}
@@ -139,7 +137,8 @@ def _place(
             if not (resident and name == "A1"):
                 used += sizes[name[0]]
         # A whole A may go on in the second bank, if no access crosses over.
-        free = 2 * bank if resident and names == ["A0"] and k % line == 0 else bank
+        whole = resident and names == ["A0"] and gemm.a.shape[1] % line == 0
+        free = 2 * bank if whole else bank
         if used > free:
             return None
     return addresses
@@ -250,25 +249,34 @@ def _panel(
     width = min(plan.panel, gemm.n - column)
     region = panel % plan.regions
     acc = region * (config.acc_depth // plan.regions)
+    flags = {name for name in ("a_transpose", "b_transpose") if getattr(gemm, name)}
     for part in range(plan.chunks):
         index = panel * plan.chunks + part
         start = part * plan.chunk
         length = min(plan.chunk, gemm.k - start)
         free = {Engine.MATRIX} if index >= 2 else set()
-        a_addr, a_stride = plan.addresses[f"A{index % 2}"], length
+        # Rows and bytes of both pieces as they are stored, and where they begin in their matrices.
+        a_rows, a_bytes, a_from = (gemm.m, length, start)
+        if gemm.a_transpose:
+            a_rows, a_bytes, a_from = length, gemm.m, start * outside.a_stride
+        b_rows, b_bytes, b_from = length, width, start * outside.b_stride + column
+        if gemm.b_transpose:
+            b_rows, b_bytes, b_from = width, length, column * outside.b_stride + start
+        a_addr, a_stride = plan.addresses[f"A{index % 2}"], a_bytes
         b_addr = plan.addresses[f"B{index % 2}"]
         if plan.resident:
-            a_addr, a_stride = plan.addresses["A0"] + start, gemm.k
+            a_stride = gemm.a.shape[1]
+            a_addr = plan.addresses["A0"] + start * (a_stride if gemm.a_transpose else 1)
         if panel == 0 or not plan.resident:
             yield Instruction(
                 Opcode.LOAD,
                 {
-                    "dram_addr": outside.a + start,
+                    "dram_addr": outside.a + a_from,
                     "dram_stride": outside.a_stride,
                     "sp_addr": a_addr,
                     "sp_stride": a_stride,
-                    "m": gemm.m,
-                    "row_bytes": length,
+                    "m": a_rows,
+                    "row_bytes": a_bytes,
                 },
                 pop=frozenset(() if plan.resident else free),
             )
@@ -278,12 +286,12 @@ def _panel(
         yield Instruction(
             Opcode.LOAD,
             {
-                "dram_addr": outside.b + start * outside.b_stride + column,
+                "dram_addr": outside.b + b_from,
                 "dram_stride": outside.b_stride,
                 "sp_addr": b_addr,
-                "sp_stride": width,
-                "m": length,
-                "row_bytes": width,
+                "sp_stride": b_bytes,
+                "m": b_rows,
+                "row_bytes": b_bytes,
             },
             pop=frozenset(b_free),
             push=frozenset({Engine.MATRIX}),
@@ -301,7 +309,7 @@ def _panel(
                 "a_addr": a_addr,
                 "a_stride": a_stride,
                 "b_addr": b_addr,
-                "b_stride": width,
+                "b_stride": b_bytes,
                 "acc_addr": acc,
                 "acc_stride": gemm.m,
                 "m": gemm.m,
@@ -310,6 +318,7 @@ def _panel(
                 "a_zero": gemm.a_zero,
                 "b_zero": gemm.b_zero,
             },
+            frozenset(flags),
             pop=frozenset(pop),
             push=frozenset(push),
         )
