@@ -80,7 +80,7 @@ class Config:
     softmax: bool = True
     """Whether the vector engine has a softmax unit."""
     attention: bool = True
-    """Whether a softmax can go on over chunks of its rows, and draining divide by its sums."""
+    """Whether there is ATTENTION, and softmax over chunks of rows by whose sums a drain divides."""
     norm: bool = True
     """Whether the vector engine has an add-normalize unit."""
     elementwise: bool = True
