@@ -58,7 +58,7 @@ class VectorTiming:
         self._norm = 29 + _ceil_log2(lanes)
 
     def done(self, step: Step, begin: int, others: Iterable[Reads]) -> int:
-        """Return when a command that begins in a cycle completes.
+        """Return the cycle in which a command that is offered in ``begin`` completes.
 
         ``others`` are what comes before it at the banks, one after the other.
         """
@@ -86,7 +86,7 @@ class VectorTiming:
                 break
             left -= share * (reads.end - now)
             now = reads.end
-        return now + round(left) + self.cycles(step) - beats
+        return now + round(left) + self.cycles(step) - beats - 1
 
     def _beats(self, step: Step) -> int:
         """Return how often a command reads its input."""

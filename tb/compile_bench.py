@@ -17,20 +17,20 @@ from tb.run_sentences import CALIBRATION, compile_sentences
 def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str, Any]:
     """Compile a model of texts, or of the digits, and return figures.
 
-    ``seconds`` are those from float weights to the program, calibration included; ``peak_bytes``
-    is the most memory that the process has held so far. ``predicted_cycles`` and
-    ``predicted_utilization`` are for an external memory of some timing, ``plan`` are the choices
-    of the search.
+    ``seconds`` are those from float weights to the program, calibration included,
+    ``processor_seconds`` those in which the process worked; ``peak_bytes`` is the most memory that
+    it has held so far. ``predicted_cycles`` and ``predicted_utilization`` are for an external
+    memory of some timing, ``plan`` are the choices of the search.
 
     Raises :class:`ValueError` where there is no such model, or it does not fit the configuration.
     """
     source = load_source(model)
-    begin = time.perf_counter()
+    begin, worked = time.perf_counter(), time.process_time()
     if source.tokenizer is None:
         compiled = compile_digits(model, config)
     else:
         compiled = compile_sentences(source, read_sentences(CALIBRATION), config)
-    seconds = time.perf_counter() - begin
+    seconds, worked = time.perf_counter() - begin, time.process_time() - worked
     # Linux counts in units of 1024 bytes, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     expected = compiled.predict(timing.latency, timing.interval)
@@ -40,6 +40,7 @@ def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str,
         "config": config.name,
         "memory": timing.fields(),
         "seconds": seconds,
+        "processor_seconds": worked,
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit,
         "predicted_cycles": expected.cycles,
         "ideal_cycles": ideal,

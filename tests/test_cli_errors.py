@@ -63,7 +63,10 @@ def contents(folder: Path) -> dict[str, bytes]:
         (GEMM, FIGURES),
         (SHAPES, {"shapes", "lowest_utilization", "mismatches"}),
         pytest.param((*SPARSE, "--sparsity", "0.5"), FIGURES, marks=needs_icarus),
-        (("bench", "compile", "digits", "--config", "tiny"), {"seconds", "predicted_cycles"}),
+        (
+            ("bench", "compile", "digits", "--config", "tiny"),
+            {"seconds", "processor_seconds", "predicted_cycles"},
+        ),
         (("accuracy", "--rows", "200"), {"gelu_erf"}),
         pytest.param(
             ("test", "--unit", "table", "--sim", "icarus"),
