@@ -212,7 +212,7 @@ def place_working(banks: Banks, head_dim: int, rows: int, keys: int) -> Working:
     height = min(rows, step_height(config, head_dim, keys))
     tiles = -(-keys // config.cols) + -(-head_dim // config.cols)
     while height > grain and 2 * height * tiles > config.acc_depth:
-        height -= grain
+        height = (height - 1) // grain * grain
     if 2 * height * tiles > config.acc_depth:
         raise ValueError(
             f"Steps of {height} rows of {keys} scores need {2 * height * tiles} accumulator rows, "
