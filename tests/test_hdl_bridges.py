@@ -15,6 +15,7 @@ from hdl.bus_accelerator import BusAccelerator
 from hdl.slice import RegisterSlice
 from hdl.wishbone import PORT_MEANINGS as WISHBONE_MEANINGS
 from hdl.wishbone import WishboneBridge
+from tb.configurations import SMALLEST
 from tb.simulate import simulate
 
 TINY = PRESETS["tiny"]
@@ -88,18 +89,18 @@ def test_errors_are_told_and_nothing_hangs(model):
     [("axi4", "axi4", "icarus"), ("wishbone", "wishbone_package", "icarus")],
 )
 def test_random_programs_over_a_bus(bus, model, simulator):
-    run_accelerator(bus, model, simulator)
+    run_accelerator(TINY.replace(mem_addr_width=16), bus, model, simulator)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("bus", "model"), [("axi4", "axi4"), ("wishbone", "wishbone")])
 def test_random_programs_over_a_bus_in_verilator(bus, model):
-    run_accelerator(bus, model, "verilator")
+    run_accelerator(SMALLEST, bus, model, "verilator")
 
 
-def run_accelerator(bus, model, simulator):
+def run_accelerator(config, bus, model, simulator):
     """Compare random programs on the accelerator behind a bus with the golden machine."""
-    config = TINY.replace(mem_addr_width=16, trace=True)
+    config = config.replace(trace=True)
     simulate(
         BusAccelerator(config, bus, BusAddress.for_config(config, 32, 0x4000_0000)),
         bench="tb.bench_accelerator",
