@@ -55,6 +55,8 @@ COUNTERS |= {f"ARRAY_{name}": f"cycles {meaning}" for name, meaning in ARRAY_CAU
 COUNTERS["SPAN_MATRIX"] = (
     "cycles from the MATRIX engine's first tile until its last sum was written, pauses included"
 )
+COUNTERS["VECTOR_READ"] = "lines that the VECTOR engine read from the scratchpad"
+COUNTERS["VECTOR_WRITTEN"] = "lines that the VECTOR engine wrote to the scratchpad"
 """The counters, all cleared at start; each is read as NAME_LOW and NAME_HIGH.
 
 Every cycle of a run is one of each engine's BUSY, WAIT and IDLE, and one of the array's; the last

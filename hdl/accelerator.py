@@ -112,7 +112,7 @@ class Accelerator(wiring.Component):
         account = self._account(m, sequencer, expanding, dispatch, matrix)
         if config.trace:
             self._events(m, dispatch, engines, account)
-        self._host(m, sequencer, dispatch, matrix, engines, account)
+        self._host(m, sequencer, dispatch, matrix, vector, engines, account)
         return m
 
     def _account(self, m, sequencer, expanding, dispatch, matrix):
@@ -147,7 +147,15 @@ class Accelerator(wiring.Component):
                 event.lacking.eq(getattr(dispatch, f"lacking_{engine.name.lower()}")),
             ]
 
-    def _host(self, m, sequencer, dispatch, matrix, engines, account):
+    def _accesses(self, vector):
+        """Return how many lines the vector engine reads and writes in a cycle."""
+        written = [vector.o, vector.s] if self.config.norm else [vector.o]
+        return {
+            name: sum(port.request.valid & port.request.ready for port in ports)
+            for name, ports in (("VECTOR_READ", [vector.v, vector.r]), ("VECTOR_WRITTEN", written))
+        }
+
+    def _host(self, m, sequencer, dispatch, matrix, vector, engines, account):
         """Let the host start runs, and count."""
         counted = {"MACS": matrix.macs}
         if self.config.operand_gating:
@@ -157,6 +165,7 @@ class Accelerator(wiring.Component):
         m.submodules.span = span = Span()
         m.d.comb += [span.active.eq(matrix.working), span.clear.eq(sequencer.start)]
         counted["SPAN_MATRIX"] = span.grows
+        counted |= self._accesses(vector)
         widths = {name: len(value) for name, value in counted.items()}
         m.submodules.registers = registers = HostRegisters(self.config, widths)
         connect(m, flipped(self.host), registers.host)
