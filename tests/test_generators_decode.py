@@ -109,7 +109,7 @@ def test_medium_reaches_the_ports_rate():
         (
             {"program_depth": 300},
             {},
-            "The step needs a program of 688 words, but program_depth is 300",
+            "The step needs a program of 699 words, but program_depth is 300",
         ),
     ],
 )
