@@ -30,6 +30,8 @@ class Case:
 _GEMM = "bench gemm --config medium --m 128 --k 128 --n 128"
 _SMALL_GEMM = "bench gemm --config small --m 64 --k 64 --n 64"
 _OPENGEMM = "OpenGeMM 0.819 to 0.993"
+_LAYERS = f"{_OPENGEMM} over real layers"
+_MODELS = ("minilm", "bert-base", "vit-tiny", "vit-base", "gpt2-medium", "stories15m", "tinyllama")
 _ARRAYS = "CFU-Playground's array 0.996, Gemmini's mesh 0.994, operands on wide ports"
 _ITA = "ITA 0.989 on 1,024 multipliers, probabilities up to 0.13 off"
 _ATTENTION = "bench attention --config medium --heads 4"
@@ -44,7 +46,10 @@ FULL = {
         Case(f"{_SMALL_GEMM} --a-transpose"),
         Case(f"{_SMALL_GEMM} --b-transpose"),
         Case(f"{_GEMM} --zero-tiles 0.9", figure="cycles"),
-        Case("bench shapes --config medium", published=f"{_OPENGEMM} over real layers"),
+        *(
+            Case(f"bench shapes --config medium --only {model}", published=_LAYERS)
+            for model in _MODELS
+        ),
     ),
     "Attention": (
         Case(f"{_ATTENTION} --seq 128 --head-dim 64", published=_ITA),
