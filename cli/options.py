@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from arch.config import PRESETS, Config, load
-from tb.machines import SIMULATORS
 from tb.memory_timing import MemoryTiming
+from tb.toolchain import MACHINES
 
 Command = Callable[..., Any]
 
@@ -21,7 +21,7 @@ simulator_option = click.option(
     default="verilator",
     show_default=True,
     metavar="NAME",
-    help=f"What runs the machine: {', '.join(SIMULATORS)}.",
+    help=f"What runs the machine: {', '.join(MACHINES)}.",
 )
 seed_option = click.option(
     "--seed",

@@ -5,18 +5,16 @@ from generators.gemm_bench import Machine
 from sim.interpreter import Interpreter
 from tb.machine import IcarusMachine, VerilatorMachine
 from tb.memory_timing import MemoryTiming
+from tb.toolchain import MACHINES
 
 PROMPT = MemoryTiming()
 """The timing of a memory about which nothing was said."""
 
-SIMULATORS = ("verilator", "icarus", "golden")
-"""The circuit under two simulators, and the golden machine."""
-
 
 def check_simulator(simulator: str) -> None:
     """Raise :class:`ValueError` where a simulator is unknown."""
-    if simulator not in SIMULATORS:
-        raise ValueError(f"Unknown simulator {simulator!r}; known are {', '.join(SIMULATORS)}")
+    if simulator not in MACHINES:
+        raise ValueError(f"Unknown simulator {simulator!r}; known are {', '.join(MACHINES)}")
 
 
 def make_machine(

