@@ -84,6 +84,8 @@ OPERAND_MEANINGS = {
     "acc_addr": "accumulator row of tile column 0",
     "acc_stride": "accumulator rows from one tile column (cols columns of the result) to the next",
     "slot": "first weight slot, from 2 on; tile (nt, kt) is in slot + nt * ceil(k / rows) + kt",
+    "line": "with append, the line of the tile at slot that is written first: a row, with "
+    "b_transpose a column",
     "m": "rows of the result",
     "k": "length of the sums",
     "n": "columns of the result",
@@ -229,9 +231,12 @@ DEFINITIONS = {
         Definition(
             Opcode.PRELOAD,
             Engine.MATRIX,
-            ("b_addr", "b_stride", "k", "n", "b_zero", "slot"),
-            ("b_transpose",),
-            "place the tiles of B - b_zero in weight slots",
+            ("b_addr", "b_stride", "k", "n", "b_zero", "slot", "line"),
+            ("b_transpose", "append"),
+            "place the tiles of B - b_zero in weight slots; append: as lines from line on, while the "
+            "tiles' other lines stay: with b_transpose column j of B goes to column (line + j) % cols "
+            "of tiles slot + (line + j) // cols * ceil(k / rows) + kt, without it row j, of n up to "
+            "cols, to row (line + j) % rows of tile slot + (line + j) // rows",
         ),
         Definition(
             Opcode.DRAIN,

@@ -10,6 +10,7 @@ from arch.isa import REGISTERS, Opcode
 from arch.isa import wrap as wrap_immediate
 from sim.elementwise import add_sum, mul_product
 from sim.flow import Step, run
+from sim.matmul import append
 from sim.norm import normalize
 from sim.regions import Region, ceil_div, check_step, regions
 from sim.report import Report, signature
@@ -191,7 +192,12 @@ class Interpreter:
         return padded.reshape(kt, rows, nt, cols).transpose(2, 0, 1, 3)
 
     def _preload(self, step: Step) -> None:
-        tiles = self._tiled(step, self._weights(step))
+        b = self._weights(step)
+        if "append" in step.flags:
+            transpose = "b_transpose" in step.flags
+            append(self.slots, b, slot=step["slot"], line=step["line"], transpose=transpose)
+            return
+        tiles = self._tiled(step, b)
         count = tiles.shape[0] * tiles.shape[1]
         self.slots[step["slot"] : step["slot"] + count] = tiles.reshape(count, *tiles.shape[2:])
 

@@ -31,6 +31,29 @@ def cut(b: Ints, rows: int, cols: int) -> Ints:
     return padded.reshape(kt, rows, nt, cols).transpose(2, 0, 1, 3)
 
 
+def append(slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool) -> None:
+    """Write b as lines of the tiles slots [depth, rows, cols], from line ``line`` of ``slot`` on.
+
+    With ``transpose`` the lines are columns, b [k, n] has n of them, and ceil(k / rows) tiles one
+    behind the other take a part each; without they are rows, b [k, n] has k, and n is at most cols.
+    A line's elements past its end become zero, other lines stay.
+    """
+    _, rows, cols = slots.shape
+    if transpose:
+        kt = -(-b.shape[0] // rows)
+        for j in range(b.shape[1]):
+            place, column = divmod(line + j, cols)
+            padded = np.zeros(kt * rows, np.int64)
+            padded[: b.shape[0]] = b[:, j]
+            first = slot + place * kt
+            slots[first : first + kt, :, column] = padded.reshape(kt, rows)
+        return
+    for j in range(b.shape[0]):
+        place, row = divmod(line + j, rows)
+        slots[slot + place, row] = 0
+        slots[slot + place, row, : b.shape[1]] = b[j]
+
+
 def accumulate(
     acc: Ints,
     a: Ints,

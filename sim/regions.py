@@ -44,7 +44,12 @@ def _acc(step: Step, config: Config) -> Region:
 
 
 def _tiles(step: Step, config: Config) -> int:
-    return ceil_div(step["k"], config.rows) * ceil_div(step["n"], config.cols)
+    k, n = step["k"], step["n"]
+    if "append" in step.flags and "b_transpose" in step.flags:
+        n += step["line"]
+    elif "append" in step.flags:
+        k += step["line"]
+    return ceil_div(k, config.rows) * ceil_div(n, config.cols)
 
 
 def _matrix(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
@@ -226,10 +231,26 @@ def _check_flags(step: Step, config: Config) -> None:
             f"{step} needs a slot from {RING_SLOTS} on, not {step['slot']}: those before are for "
             f"streamed weights"
         )
+    if "append" in step.flags:
+        _check_append(step, config)
     if step.operands.get("k", 0) > config.max_k:
         raise ValueError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
     if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:
         raise ValueError(f"{step} has rows of n = {step['n']}, but max_row is {config.max_row}")
+
+
+def _check_append(step: Step, config: Config) -> None:
+    """Refuse lines that begin outside their tile, and rows that are longer than one."""
+    transpose = "b_transpose" in step.flags
+    lines, side = (config.cols, "cols") if transpose else (config.rows, "rows")
+    if not 0 <= step["line"] < lines:
+        raise ValueError(
+            f"{step} needs line from 0 to {side} - 1 = {lines - 1}, not {step['line']}"
+        )
+    if not transpose and step["n"] > config.cols:
+        raise ValueError(
+            f"{step} appends rows of n = {step['n']}, but a tile has cols = {config.cols}"
+        )
 
 
 def _check_window(step: Step) -> None:

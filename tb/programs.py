@@ -138,7 +138,7 @@ class _Maker:
         room = config.weight_depth - 2
         k = self.size(min(MAX_K, room * config.rows))
         n = self.size(min(MAX_K, room // -(-k // config.rows) * config.cols))
-        flags = self.flags(Opcode.PRELOAD)
+        flags = self.flags(Opcode.PRELOAD) - {"append"}
         operands = {
             **self.matrix("b", *((n, k) if "b_transpose" in flags else (k, n))),
             "k": k,

@@ -122,6 +122,31 @@ def test_tokens_without_a_partner_are_refused():
             "MAP at word 0 can add a residual only with a 16-bit output",
         ),
         (
+            "PRELOAD k=1 n=1 slot=2 line=8 append",
+            "PRELOAD at word 0 needs line from 0 to rows - 1 = 7, not 8",
+        ),
+        (
+            "PRELOAD k=1 n=1 slot=2 line=-1 append b_transpose",
+            "PRELOAD at word 0 needs line from 0 to cols - 1 = 7, not -1",
+        ),
+        (
+            "PRELOAD k=1 n=9 slot=2 append",
+            "PRELOAD at word 0 appends rows of n = 9, but a tile has cols = 8",
+        ),
+        (
+            "PRELOAD k=1 n=1 slot=1 append",
+            "PRELOAD at word 0 needs a slot from 2 on, not 1: those before are for streamed "
+            "weights",
+        ),
+        (
+            "PRELOAD k=2 n=1 slot=2 line=7 append",
+            "PRELOAD at word 0 writes slots from 2 to 3, but it has 2",
+        ),
+        (
+            "PRELOAD k=9 n=3 slot=2 line=6 append b_transpose",
+            "PRELOAD at word 0 writes slots from 2 to 5, but it has 2",
+        ),
+        (
             "DRAIN m=1 n=1 running",
             "DRAIN at word 0 needs per_tensor, as a running row scales all its columns alike",
         ),
