@@ -4,6 +4,7 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 CHOICES = {
     "embedding": ("linear", "tokens", "none"),
@@ -13,6 +14,7 @@ CHOICES = {
     "placement": ("pre", "post"),
     "activation": ("gelu", "gelu_tanh", "silu", "relu"),
 }
+Described = TypeVar("Described")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +105,7 @@ class ModelDescription:
 
     def __post_init__(self) -> None:
         """Fill in the defaults that depend on other fields and check everything."""
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
-                raise TypeError(f"Model field {field.name} must be an integer, not {value!r}")
-            if field.type is float and (isinstance(value, bool) or not isinstance(value, float)):
-                raise TypeError(f"Model field {field.name} must be a real number, not {value!r}")
-            if field.type in (bool, str) and not isinstance(value, field.type):
-                kind = "true or false" if field.type is bool else "a string"
-                raise TypeError(f"Model field {field.name} must be {kind}, not {value!r}")
+        check_types(self)
         if self.embedding != "linear":
             object.__setattr__(self, "features", self.features or self.dim)
         for name in ("tokens", "features", "dim", "layers", "heads", "ffn"):
@@ -122,12 +116,7 @@ class ModelDescription:
                 raise ValueError(
                     f"Model field {name} must not be negative, not {getattr(self, name)}"
                 )
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"Model field {name} must be one of {', '.join(choices)}, "
-                    f"not {getattr(self, name)!r}"
-                )
+        check_choices(self, CHOICES)
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         if not self.head_dim and self.dim % self.heads:
             raise ValueError(
@@ -249,16 +238,49 @@ class ModelDescription:
 
     def to_toml(self) -> str:
         """Return the description as TOML text that :func:`read_description` accepts."""
-        lines = []
-        for field in fields(self):
-            value = getattr(self, field.name)
-            text = f'"{value}"' if isinstance(value, str) else str(value).lower()
-            lines.append(f"{field.name} = {text}\n")
-        return "".join(lines)
+        return fields_toml(self)
+
+
+def check_types(model: Any) -> None:
+    """Raise :class:`TypeError` where a field of a description is not of its type."""
+    for field in fields(model):
+        value = getattr(model, field.name)
+        if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
+            raise TypeError(f"Model field {field.name} must be an integer, not {value!r}")
+        if field.type is float and (isinstance(value, bool) or not isinstance(value, float)):
+            raise TypeError(f"Model field {field.name} must be a real number, not {value!r}")
+        if field.type in (bool, str) and not isinstance(value, field.type):
+            kind = "true or false" if field.type is bool else "a string"
+            raise TypeError(f"Model field {field.name} must be {kind}, not {value!r}")
+
+
+def check_choices(model: Any, choices: dict[str, tuple[str, ...]]) -> None:
+    """Raise :class:`ValueError` where a field of a description is none of its choices."""
+    for name, known in choices.items():
+        if getattr(model, name) not in known:
+            raise ValueError(
+                f"Model field {name} must be one of {', '.join(known)}, "
+                f"not {getattr(model, name)!r}"
+            )
+
+
+def fields_toml(model: Any) -> str:
+    """Return a description as TOML text that :func:`read_fields` accepts."""
+    lines = []
+    for field in fields(model):
+        value = getattr(model, field.name)
+        text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+        lines.append(f"{field.name} = {text}\n")
+    return "".join(lines)
 
 
 def read_description(path: Path) -> ModelDescription:
-    """Return the description in a TOML file.
+    """Return the description in a TOML file; raise :class:`ValueError` as :func:`read_fields`."""
+    return read_fields(path, ModelDescription)
+
+
+def read_fields(path: Path, kind: type[Described]) -> Described:
+    """Return the description of a kind of models in a TOML file.
 
     Raises :class:`ValueError` where the file cannot be read, is not TOML, or does not describe a
     model that can work.
@@ -269,7 +291,8 @@ def read_description(path: Path) -> ModelDescription:
         raise ValueError(f"Cannot read model description {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"Model description {path} is not TOML: {error}") from error
-    known = {field.name for field in fields(ModelDescription)}
+    declared = fields(kind)  # type: ignore[arg-type]
+    known = {field.name for field in declared}
     for name in values:
         if name not in known:
             raise ValueError(
@@ -277,12 +300,12 @@ def read_description(path: Path) -> ModelDescription:
             )
     required = [
         field.name
-        for field in fields(ModelDescription)
+        for field in declared
         if field.default is dataclasses.MISSING and field.name not in values
     ]
     if required:
         raise ValueError(f"Model description {path} lacks the field {required[0]!r}")
     try:
-        return ModelDescription(**values)
+        return kind(**values)
     except TypeError as error:
         raise ValueError(f"{error} in {path}") from error

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,15 @@ from generators.description import ModelDescription, read_description
 
 Floats = NDArray[np.float64]
 Weights = Mapping[str, Floats]
+
+
+class Shaped(Protocol):
+    """A description of any kind of models."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the name and shape of every weight."""
+        ...
+
 
 _MODELS = Path(__file__).parent / "models"
 DESCRIPTION_FILE = "model.toml"
@@ -41,7 +51,7 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
     return description, read_weights(folder / WEIGHTS_FILE, description)
 
 
-def read_weights(path: Path, description: ModelDescription) -> Weights:
+def read_weights(path: Path, description: Shaped) -> Weights:
     """Return the tensors of a safetensors file in float64.
 
     Raises :class:`ValueError` as :func:`read_tensors` and :func:`check_weights`.
@@ -70,9 +80,7 @@ def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
         ) from error
 
 
-def check_weights(
-    tensors: Mapping[str, NDArray[np.generic]], description: ModelDescription
-) -> Weights:
+def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Shaped) -> Weights:
     """Return tensors in float64 after checking that they are exactly those of the description.
 
     Raises :class:`ValueError` where a tensor is missing, not known, of another shape, or not
