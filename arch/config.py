@@ -85,6 +85,10 @@ class Config:
     """Whether the vector engine has an add-normalize unit."""
     elementwise: bool = True
     """Whether the vector engine has elementwise addition and multiplication."""
+    rotary: bool = False
+    """Whether the vector engine can rotate pairs of columns by angles: rotary embedding."""
+    argmax: bool = False
+    """Whether the vector engine can tell the largest element of a row that it writes."""
 
     trace: bool = False
     """Whether the accelerator has ports that report every write of the vector engine and when
@@ -125,6 +129,11 @@ class Config:
         if self.attention and not self.softmax:
             raise ValueError(
                 "Field attention needs softmax, but attention is true and softmax false"
+            )
+        if self.rotary and (self.lanes % 2 or self.cols % 2):
+            raise ValueError(
+                f"Field rotary needs even lanes and cols, but lanes is {self.lanes} "
+                f"and cols is {self.cols}"
             )
         if self.bank_bytes < 2 * self.line_bytes:
             raise ValueError(

@@ -28,6 +28,8 @@ RING_SLOTS = 2
 """Weight slots that streamed weights take in turn; resident ones are in those behind."""
 COUNT_WIDTH = 16
 """Width of a count: of rows, columns, products or rounds (bits)."""
+COLUMN_WIDTH = 24
+"""Width of the number of the column that argmax tells (bits)."""
 FLAG_SHIFT = 16
 
 
@@ -102,7 +104,8 @@ OPERAND_MEANINGS = {
     "s_stride": "bytes from row to row of the sum written back",
     "params": "first parameter word; DRAIN takes word params + nt * lane_groups + g for column "
     "nt * cols + g * lanes + lane, the others word params + j // lanes for column j",
-    "table": "activation table slot",
+    "table": "activation table slot; with rotate, columns of a head, even; with argmax, number of "
+    "column 0, from 1 on to go on from the argmax before",
     "mask": "mask address",
     "row": "running row of row 0, with online or running; row i takes running row row + i",
     "start": "first column not masked, of row 0",
@@ -181,7 +184,11 @@ class Definition:
 
 _OUT = ("o_addr", "o_stride", "o_zero")
 _VECTOR_FLAGS = ("wide_out", "per_tensor", "relu", "table", "add")
-_VECTOR_FLAG_SUMMARY = "requantize [relu] [table] [add residual]"
+_MORE_VECTOR_FLAGS = ("rotate", "argmax")
+_MORE_VECTOR_SUMMARY = (
+    "rotate: turn each pair of columns by the cosine and sine, in Q1.15, at its place in the "
+    "second input; argmax: tell the largest element of one row and its column in ARGMAX"
+)
 
 DEFINITIONS = {
     definition.opcode: definition
@@ -253,9 +260,9 @@ DEFINITIONS = {
                 "table",
                 "row",
             ),
-            (*_VECTOR_FLAGS, "running"),
+            (*_VECTOR_FLAGS, "running", *_MORE_VECTOR_FLAGS),
             "requantize m rows of n accumulators, and clear them; running: divide by the running "
-            "rows' sums, and scale the residual by what they keep",
+            f"rows' sums, and scale the residual by what they keep; {_MORE_VECTOR_SUMMARY}",
         ),
         Definition(
             Opcode.MAP,
@@ -272,8 +279,8 @@ DEFINITIONS = {
                 "params",
                 "table",
             ),
-            (*_VECTOR_FLAGS, "wide_in"),
-            "requantize m rows of n scratchpad elements",
+            (*_VECTOR_FLAGS, "wide_in", *_MORE_VECTOR_FLAGS),
+            f"requantize m rows of n scratchpad elements; {_MORE_VECTOR_SUMMARY}",
         ),
         Definition(
             Opcode.SOFTMAX,

@@ -77,6 +77,8 @@ def _registers() -> list[Register]:
         ("PC", "read/write", "word address at which a run starts"),
         ("PROGRAM_ADDR", "write", "word address of the next PROGRAM_DATA"),
         ("PROGRAM_DATA", "write", "writes a program word and moves PROGRAM_ADDR on"),
+        ("ARGMAX", "read", "column of the largest element that argmax found last"),
+        ("ARGMAX_VALUE", "read", "that element, 16 bits with their sign"),
     ]
     registers = [
         Register(name, addr, access, meaning)

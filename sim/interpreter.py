@@ -12,9 +12,10 @@ from sim.elementwise import add_sum, mul_product
 from sim.flow import Step, run
 from sim.matmul import append
 from sim.norm import normalize
-from sim.regions import Region, ceil_div, check_step, regions
+from sim.regions import Region, ceil_div, check_step, pair_places, regions
 from sim.report import Report, signature
 from sim.requantize import requantize, saturate16
+from sim.rotary import rotate
 from sim.running import RunningRows
 from sim.softmax import softmax
 
@@ -33,6 +34,7 @@ class Interpreter:
 
     It holds external memory, scratchpad, accumulators, parameters, tables, masks, weight slots and
     running rows, all zero at first. What it writes to them is what the circuit must write.
+    ``argmax`` and ``argmax_value`` are what the registers of these names tell.
     """
 
     def __init__(self, config: Config):
@@ -47,6 +49,8 @@ class Interpreter:
         self.masks: NDArray[np.bool_] = np.zeros(config.mask_depth, np.bool_)
         self.slots: Ints = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
         self.running = RunningRows(config.running_rows)
+        self.argmax = 0
+        self.argmax_value = 0
         self.words: list[int] = []
         self.registers = [0] * REGISTERS
         self.on_step: Callable[[Step, Interpreter], None] | None = None
@@ -76,6 +80,10 @@ class Interpreter:
     def set_register(self, number: int, value: int) -> None:
         """Set a register; runs leave their registers to the runs that follow."""
         self.registers[number] = wrap_immediate(value)
+
+    def read_register(self, name: str) -> int:
+        """Return ARGMAX or ARGMAX_VALUE as the host reads it, without a sign."""
+        return {"ARGMAX": self.argmax, "ARGMAX_VALUE": self.argmax_value % (1 << 32)}[name]
 
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT.
@@ -128,13 +136,16 @@ class Interpreter:
     def _epilogue(
         self, step: Step, values: Ints, keep: NDArray[np.bool_] | None = None, first: int = 0
     ) -> None:
-        """Requantize values [m, n] and write them: equation (2).
+        """Requantize values [m, n] and write them: equations (2) and (9).
 
         Where ``keep`` [m, n] is 0, the output is its zero point.
         """
         config, flags, zero = self.config, step.flags, step["o_zero"]
         wide = "wide_out" in flags
         low, high = (-32768, 32767) if wide else (config.operand_min, config.operand_max)
+        bounds = low, high
+        if "rotate" in flags:
+            low, high = -32768, 32767
         if "relu" in flags:
             low = max(low, zero)
         bias, multiplier, shift = self._params(step, first)
@@ -147,13 +158,26 @@ class Interpreter:
             out = np.where(keep, out, zero)
         if "table" in flags:
             out = self.tables[step["table"]][out + 128]
+        if "rotate" in flags:
+            places = pair_places(step, config)
+            pairs = self._read(step, "r", step["m"], int(places.max()) + 1, wide=True)
+            out = rotate(out, pairs[:, places], *bounds, wide=wide).astype(np.int64)
         if "add" in flags and step.opcode != Opcode.NORM:
             m, n = out.shape
             residual = self._read(step, "r", m, n, wide=True)
             if "running" in flags:
                 residual = self.running.kept(step["row"], residual)
             out = saturate16(out + residual).astype(np.int64)
+        if "argmax" in flags:
+            self._find_largest(step, out[0])
         self._written.append(self._write(step, "o", out, wide))
+
+    def _find_largest(self, step: Step, out: Ints) -> None:
+        """Keep the largest of elements [n] and its column, or what an earlier step kept."""
+        column = int(np.argmax(out))  # the first of several
+        if not step["table"] or out[column] > self.argmax_value:
+            self.argmax = step["table"] + column
+            self.argmax_value = int(out[column])
 
     def _retire(self) -> None:
         self._signatures.append(sum(self._written) % (1 << 64))

@@ -7,8 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.isa import COUNT_WIDTH, RING_SLOTS, Opcode
+from arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, Opcode
 from sim.flow import Step, expanded
+from sim.rotary import rotary_places
 
 Memory = Literal["dram", "sp", "acc", "params", "table", "mask", "slots", "running"]
 
@@ -100,6 +101,13 @@ def param_words(step: Step, config: Config) -> int:
     return ceil_div(step["n"], config.lanes)
 
 
+def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
+    """Return which element of its row of pairs each column of a step with rotate takes, [n]."""
+    n = step["n"]
+    tile = config.cols if step.opcode == Opcode.DRAIN else n
+    return rotary_places(n, step["table"], config.lanes, tile)
+
+
 def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     m, n, flags = step["m"], step["n"], step.flags
     if step.opcode == Opcode.SCAN:
@@ -116,6 +124,9 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
         reads.append(_rows(step, "r", m, n))
     elif "add" in flags:
         reads.append(_rows(step, "r", m, 2 * n))
+    elif "rotate" in flags:
+        width = int(pair_places(step, config).max()) + 1
+        reads.append(_rows(step, "r", m, 2 * width))
     if "write_sum" in flags:
         writes.append(_rows(step, "s", m, 2 * n))
     if flags & {"online", "running"}:
@@ -199,6 +210,8 @@ _FLAG_UNITS = {
     "table": "activation",
     "online": "attention",
     "running": "attention",
+    "rotate": "rotary",
+    "argmax": "argmax",
 }
 
 
@@ -217,6 +230,10 @@ def _check_flags(step: Step, config: Config) -> None:
         raise ValueError(f"{step} needs per_tensor, as a running row scales all its columns alike")
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ValueError(f"{step} can add a residual only with a 16-bit output")
+    if "rotate" in step.flags:
+        _check_rotate(step)
+    if "argmax" in step.flags:
+        _check_argmax(step)
     for name in ("a_zero", "b_zero"):
         zero = step.operands.get(name, 0)
         if not config.operand_min <= zero <= config.operand_max:
@@ -250,6 +267,38 @@ def _check_append(step: Step, config: Config) -> None:
     if not transpose and step["n"] > config.cols:
         raise ValueError(
             f"{step} appends rows of n = {step['n']}, but a tile has cols = {config.cols}"
+        )
+
+
+def _check_rotate(step: Step) -> None:
+    for flag in ("relu", "table", "add", "running"):
+        if flag in step.flags:
+            raise ValueError(f"{step} rotates pairs of columns, which excludes {flag}")
+    if step["n"] % 2:
+        raise ValueError(f"{step} rotates pairs of columns, so n must be even, not {step['n']}")
+    period = step["table"]
+    if period % 2 or not 2 <= period < 1 << COUNT_WIDTH:
+        raise ValueError(
+            f"{step} rotates the columns of heads, so table must be even and from 2 to "
+            f"{(1 << COUNT_WIDTH) - 2}, not {period}"
+        )
+    if step["o_zero"]:
+        raise ValueError(f"{step} rotates about 0, so o_zero must be 0, not {step['o_zero']}")
+
+
+def _check_argmax(step: Step) -> None:
+    for flag in ("table", "rotate"):
+        if flag in step.flags:
+            raise ValueError(f"{step} looks for the largest element, which excludes {flag}")
+    if step["m"] != 1:
+        raise ValueError(
+            f"{step} looks for the largest element of one row, so m must be 1, not {step['m']}"
+        )
+    last = (1 << COLUMN_WIDTH) - step["n"]
+    if not 0 <= step["table"] <= last:
+        raise ValueError(
+            f"{step} numbers its columns from table on, which must be from 0 to {last}, "
+            f"not {step['table']}"
         )
 
 

@@ -97,6 +97,8 @@ class _Maker:
             ("tile_skip", {"masked", "a_masked", "b_masked"}),
             ("activation", {"table"}),
             ("attention", {"online", "first", "running"}),
+            ("rotary", {"rotate"}),
+            ("argmax", {"argmax"}),
         ):
             if not getattr(config, unit):
                 absent |= names

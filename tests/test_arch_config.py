@@ -74,6 +74,11 @@ def test_a_single_element_is_a_machine():
             "Field attention needs softmax, but attention is true and softmax false",
         ),
         (
+            {"rotary": True, "cols": 9},
+            ValueError,
+            "Field rotary needs even lanes and cols, but lanes is 8 and cols is 9",
+        ),
+        (
             {"scratchpad_bytes": 16},
             ValueError,
             "Field scratchpad_bytes must give each bank at least two lines of 16 bytes, but "

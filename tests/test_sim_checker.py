@@ -163,10 +163,56 @@ def test_tokens_without_a_partner_are_refused():
             "SOFTMAX m=1 n=1 online diagonal",
             "SOFTMAX at word 0 cannot add a diagonal to weights that are not divided yet",
         ),
+        *(
+            (
+                f"DRAIN m=1 n=2 table=2 per_tensor rotate {flag}",
+                f"DRAIN at word 0 rotates pairs of columns, which excludes {flag.split()[0]}",
+            )
+            for flag in ("relu", "table", "add wide_out", "running")
+        ),
+        (
+            "MAP m=1 n=3 table=2 rotate",
+            "MAP at word 0 rotates pairs of columns, so n must be even, not 3",
+        ),
+        *(
+            (
+                f"MAP m=1 n=2 table={period} rotate",
+                "MAP at word 0 rotates the columns of heads, so table must be even and from 2 to "
+                f"65534, not {period}",
+            )
+            for period in (0, 3, 65536, -2)
+        ),
+        (
+            "MAP m=1 n=2 table=2 o_zero=1 rotate",
+            "MAP at word 0 rotates about 0, so o_zero must be 0, not 1",
+        ),
+        (
+            "MAP m=1 n=24 table=6 r_addr=65522 rotate per_tensor",
+            "MAP at word 0 reads sp from 65522 to 65545, but it has 65536",
+        ),
+        *(
+            (
+                f"DRAIN m=1 n=2 table=2 argmax {flag}",
+                f"DRAIN at word 0 looks for the largest element, which excludes {flag}",
+            )
+            for flag in ("table", "rotate")
+        ),
+        (
+            "DRAIN m=2 n=2 argmax",
+            "DRAIN at word 0 looks for the largest element of one row, so m must be 1, not 2",
+        ),
+        *(
+            (
+                f"DRAIN m=1 n=2 table={first} argmax",
+                "DRAIN at word 0 numbers its columns from table on, which must be from 0 to "
+                f"16777214, not {first}",
+            )
+            for first in (-1, 16777215)
+        ),
     ],
 )
 def test_steps_refused(text, message):
-    assert errors(text) == message
+    assert errors(text, CONFIG.replace(rotary=True, argmax=True)) == message
 
 
 @pytest.mark.parametrize(
@@ -180,6 +226,8 @@ def test_steps_refused(text, message):
         ("tile_skip", "SCAN m=1 n=1"),
         ("tile_skip", "LOAD m=1 row_bytes=8 masked"),
         ("activation", "MAP m=1 n=1 table"),
+        ("rotary", "MAP m=1 n=2 table=2 rotate"),
+        ("argmax", "DRAIN m=1 n=1 argmax"),
         ("b_transpose", "MATMUL m=1 k=1 n=1 b_transpose"),
     ],
 )

@@ -1,0 +1,65 @@
+"""Rotary embedding of integers, equation (9), and the table of its cosines and sines."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+ROTARY_FRACTION = 15
+"""Fraction bits of a cosine or sine (bits)."""
+
+
+def rotate(
+    y: ArrayLike, pairs: ArrayLike, low: int, high: int, *, wide: bool = False
+) -> NDArray[np.int16]:
+    """Return INT16 columns [..., n] turned pair by pair, clamped to ``low`` and ``high``.
+
+    ``pairs`` [..., n], Q1.15, has the cosine of columns 2j and 2j + 1 in column 2j and their sine
+    in column 2j + 1. The result is the turned value in units of 2**8, or with ``wide`` of 1,
+    rounded to nearest with ties up. ``n`` is even.
+    """
+    y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
+    y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]
+    cosine, sine = pairs[..., 0::2], pairs[..., 1::2]  # [..., n / 2]
+    turned = np.empty(np.broadcast_shapes(y.shape, pairs.shape), np.int64)  # [..., n]
+    turned[..., 0::2] = y0 * cosine - y1 * sine
+    turned[..., 1::2] = y0 * sine + y1 * cosine
+    shift = ROTARY_FRACTION if wide else ROTARY_FRACTION + 8
+    rounded = (turned + (1 << (shift - 1))) >> shift
+    return np.asarray(np.clip(rounded, low, high).astype(np.int16))
+
+
+def rotary_places(n: int, period: int, lanes: int, tile: int) -> NDArray[np.int64]:
+    """Return which element of its row of pairs each of n columns takes, [n].
+
+    The vector engine works on beats of ``lanes`` columns, which begin anew at each multiple of
+    ``tile``: ``cols`` for DRAIN, n or more for MAP. A beat that begins at column b takes the
+    elements from ``b mod period`` on, also where they lie behind the period.
+    """
+    column = np.arange(n, dtype=np.int64)  # [n]
+    beat = column - column % tile % lanes  # [n], first column of the beat
+    return np.asarray(beat % period + column - beat)
+
+
+def rotary_table(
+    positions: ArrayLike, head_dim: int, width: int, base: float = 10000.0
+) -> NDArray[np.int16]:
+    """Return the rows of pairs for positions, [positions, width], in Q1.15.
+
+    Pair j of a head is turned by ``position / base**(2 * j / head_dim)`` (Su et al. 2021): its
+    cosine is in column 2j, its sine in 2j + 1. The columns begin again behind ``head_dim``;
+    ``width`` is how many :func:`rotary_places` reach, or any more.
+    Raises :class:`ValueError` where ``head_dim`` is not positive and even.
+    """
+    if head_dim < 2 or head_dim % 2:
+        raise ValueError(f"Rotary head_dim must be even and positive, not {head_dim!r}")
+    column = np.arange(width) % head_dim  # [width]
+    speed = float(base) ** (-(column - column % 2) / head_dim)  # [width] radians per position
+    angle = np.asarray(positions, np.float64)[:, None] * speed  # [positions, width]
+    value = np.where(column % 2 == 0, np.cos(angle), np.sin(angle))
+    return quantize_pairs(value)
+
+
+def quantize_pairs(pairs: ArrayLike) -> NDArray[np.int16]:
+    """Return cosines and sines in Q1.15: to nearest, 1 as the largest there is."""
+    one = 1 << ROTARY_FRACTION
+    rounded = np.rint(np.asarray(pairs, np.float64) * one)
+    return np.clip(rounded, 1 - one, one - 1).astype(np.int16)
