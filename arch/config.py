@@ -86,7 +86,8 @@ class Config:
     elementwise: bool = True
     """Whether the vector engine has elementwise addition and multiplication."""
     rotary: bool = False
-    """Whether the vector engine can rotate pairs of columns by angles: rotary embedding."""
+    """Whether the vector engine can rotate pairs of columns by angles, for rotary embedding, or
+    multiply what it writes by a second input, for a gated MLP."""
     argmax: bool = False
     """Whether the vector engine can tell the largest element of a row that it writes."""
 

@@ -104,8 +104,9 @@ OPERAND_MEANINGS = {
     "s_stride": "bytes from row to row of the sum written back",
     "params": "first parameter word; DRAIN takes word params + nt * lane_groups + g for column "
     "nt * cols + g * lanes + lane, the others word params + j // lanes for column j",
-    "table": "activation table slot; with rotate, columns of a head, even; with argmax, number of "
-    "column 0, from 1 on to go on from the argmax before",
+    "table": "activation table slot; with rotate, columns of a head, even; with times, zero point "
+    "of the second input; with argmax, number of column 0, from 1 on to go on from the argmax "
+    "before",
     "mask": "mask address",
     "row": "running row of row 0, with online or running; row i takes running row row + i",
     "start": "first column not masked, of row 0",
@@ -184,10 +185,11 @@ class Definition:
 
 _OUT = ("o_addr", "o_stride", "o_zero")
 _VECTOR_FLAGS = ("wide_out", "per_tensor", "relu", "table", "add")
-_MORE_VECTOR_FLAGS = ("rotate", "argmax")
+_MORE_VECTOR_FLAGS = ("rotate", "argmax", "times")
 _MORE_VECTOR_SUMMARY = (
     "rotate: turn each pair of columns by the cosine and sine, in Q1.15, at its place in the "
-    "second input; argmax: tell the largest element of one row and its column in ARGMAX"
+    "second input; times: multiply by the 8-bit elements of the second input; argmax: tell the "
+    "largest element of one row and its column in ARGMAX"
 )
 
 DEFINITIONS = {

@@ -15,7 +15,7 @@ from sim.norm import normalize
 from sim.regions import Region, ceil_div, check_step, pair_places, regions
 from sim.report import Report, signature
 from sim.requantize import requantize, saturate16
-from sim.rotary import rotate
+from sim.rotary import rotate, times
 from sim.running import RunningRows
 from sim.softmax import softmax
 
@@ -136,7 +136,7 @@ class Interpreter:
     def _epilogue(
         self, step: Step, values: Ints, keep: NDArray[np.bool_] | None = None, first: int = 0
     ) -> None:
-        """Requantize values [m, n] and write them: equations (2) and (9).
+        """Requantize values [m, n] and write them: equations (2), (9) and (10).
 
         Where ``keep`` [m, n] is 0, the output is its zero point.
         """
@@ -144,7 +144,7 @@ class Interpreter:
         wide = "wide_out" in flags
         low, high = (-32768, 32767) if wide else (config.operand_min, config.operand_max)
         bounds = low, high
-        if "rotate" in flags:
+        if flags & {"rotate", "times"}:
             low, high = -32768, 32767
         if "relu" in flags:
             low = max(low, zero)
@@ -162,6 +162,9 @@ class Interpreter:
             places = pair_places(step, config)
             pairs = self._read(step, "r", step["m"], int(places.max()) + 1, wide=True)
             out = rotate(out, pairs[:, places], *bounds, wide=wide).astype(np.int64)
+        if "times" in flags:
+            r = self._read(step, "r", *out.shape) - step["table"]
+            out = times(out, r, *bounds, wide=wide).astype(np.int64)
         if "add" in flags and step.opcode != Opcode.NORM:
             m, n = out.shape
             residual = self._read(step, "r", m, n, wide=True)

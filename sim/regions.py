@@ -120,7 +120,7 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     else:
         wide = step.opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
         reads.append(_rows(step, "i", m, 2 * n if wide else n))
-    if step.opcode in (Opcode.ADD, Opcode.MUL):
+    if step.opcode in (Opcode.ADD, Opcode.MUL) or "times" in flags:
         reads.append(_rows(step, "r", m, n))
     elif "add" in flags:
         reads.append(_rows(step, "r", m, 2 * n))
@@ -212,6 +212,7 @@ _FLAG_UNITS = {
     "running": "attention",
     "rotate": "rotary",
     "argmax": "argmax",
+    "times": "rotary",
 }
 
 
@@ -232,6 +233,8 @@ def _check_flags(step: Step, config: Config) -> None:
         raise ValueError(f"{step} can add a residual only with a 16-bit output")
     if "rotate" in step.flags:
         _check_rotate(step)
+    if "times" in step.flags:
+        _check_times(step)
     if "argmax" in step.flags:
         _check_argmax(step)
     for name in ("a_zero", "b_zero"):
@@ -286,8 +289,21 @@ def _check_rotate(step: Step) -> None:
         raise ValueError(f"{step} rotates about 0, so o_zero must be 0, not {step['o_zero']}")
 
 
+def _check_times(step: Step) -> None:
+    for flag in ("relu", "table", "add", "running", "rotate"):
+        if flag in step.flags:
+            raise ValueError(f"{step} multiplies by a second input, which excludes {flag}")
+    if not -128 <= step["table"] <= 127:
+        raise ValueError(
+            f"{step} multiplies by a second input whose zero point is table, which must be from "
+            f"-128 to 127, not {step['table']}"
+        )
+    if step["o_zero"]:
+        raise ValueError(f"{step} multiplies, so o_zero must be 0, not {step['o_zero']}")
+
+
 def _check_argmax(step: Step) -> None:
-    for flag in ("table", "rotate"):
+    for flag in ("table", "rotate", "times"):
         if flag in step.flags:
             raise ValueError(f"{step} looks for the largest element, which excludes {flag}")
     if step["m"] != 1:

@@ -1,10 +1,14 @@
-"""Rotary embedding of integers, equation (9), and the table of its cosines and sines."""
+"""Rotary embedding of integers, (9), its table of cosines and sines, and products, (10)."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 ROTARY_FRACTION = 15
 """Fraction bits of a cosine or sine (bits)."""
+PRODUCT_FRACTION = 4
+"""Fraction bits of the product of an output and a second input (bits)."""
+NARROW_FRACTION = 8
+"""Fraction bits that an 8-bit output has more to round than a 16-bit one (bits)."""
 
 
 def rotate(
@@ -22,8 +26,26 @@ def rotate(
     turned = np.empty(np.broadcast_shapes(y.shape, pairs.shape), np.int64)  # [..., n]
     turned[..., 0::2] = y0 * cosine - y1 * sine
     turned[..., 1::2] = y0 * sine + y1 * cosine
-    shift = ROTARY_FRACTION if wide else ROTARY_FRACTION + 8
-    rounded = (turned + (1 << (shift - 1))) >> shift
+    return _round(turned, ROTARY_FRACTION, low, high, wide)
+
+
+def times(
+    y: ArrayLike, r: ArrayLike, low: int, high: int, *, wide: bool = False
+) -> NDArray[np.int16]:
+    """Return INT16 elements [...] times 9-bit ones [...], clamped to ``low`` and ``high``.
+
+    The result is the product in units of 2**12, or with ``wide`` of 2**4, rounded to nearest with
+    ties up.
+    """
+    product = np.asarray(y, np.int64) * np.asarray(r, np.int64)  # [...]
+    return _round(product, PRODUCT_FRACTION, low, high, wide)
+
+
+def _round(
+    values: NDArray[np.int64], fraction: int, low: int, high: int, wide: bool
+) -> NDArray[np.int16]:
+    shift = fraction if wide else fraction + NARROW_FRACTION
+    rounded = (values + (1 << (shift - 1))) >> shift
     return np.asarray(np.clip(rounded, low, high).astype(np.int16))
 
 

@@ -97,7 +97,7 @@ class _Maker:
             ("tile_skip", {"masked", "a_masked", "b_masked"}),
             ("activation", {"table"}),
             ("attention", {"online", "first", "running"}),
-            ("rotary", {"rotate"}),
+            ("rotary", {"rotate", "times"}),
             ("argmax", {"argmax"}),
         ):
             if not getattr(config, unit):

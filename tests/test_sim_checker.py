@@ -192,10 +192,30 @@ def test_tokens_without_a_partner_are_refused():
         ),
         *(
             (
-                f"DRAIN m=1 n=2 table=2 argmax {flag}",
+                f"DRAIN m=1 n=2 per_tensor times {flag}",
+                f"DRAIN at word 0 multiplies by a second input, which excludes {flag.split()[0]}",
+            )
+            for flag in ("relu", "table", "add wide_out", "running")
+        ),
+        (
+            "MAP m=1 n=2 table=2 times rotate",
+            "MAP at word 0 multiplies by a second input, which excludes rotate",
+        ),
+        (
+            "MAP m=1 n=2 table=128 times",
+            "MAP at word 0 multiplies by a second input whose zero point is table, which must be "
+            "from -128 to 127, not 128",
+        ),
+        (
+            "MAP m=1 n=2 o_zero=1 times",
+            "MAP at word 0 multiplies, so o_zero must be 0, not 1",
+        ),
+        *(
+            (
+                f"DRAIN m=1 n=2 table=2 per_tensor argmax {flag}",
                 f"DRAIN at word 0 looks for the largest element, which excludes {flag}",
             )
-            for flag in ("table", "rotate")
+            for flag in ("table", "rotate", "times")
         ),
         (
             "DRAIN m=2 n=2 argmax",
@@ -227,6 +247,7 @@ def test_steps_refused(text, message):
         ("tile_skip", "LOAD m=1 row_bytes=8 masked"),
         ("activation", "MAP m=1 n=1 table"),
         ("rotary", "MAP m=1 n=2 table=2 rotate"),
+        ("rotary", "MAP m=1 n=1 times"),
         ("argmax", "DRAIN m=1 n=1 argmax"),
         ("b_transpose", "MATMUL m=1 k=1 n=1 b_transpose"),
     ],

@@ -11,7 +11,7 @@ from arch.assembler import assemble
 from arch.config import PRESETS
 from arch.isa import pack
 from sim.interpreter import Interpreter
-from sim.rotary import quantize_pairs, rotary_places, rotary_table, rotate
+from sim.rotary import quantize_pairs, rotary_places, rotary_table, rotate, times
 
 CHECKPOINT = Path(__file__).parents[2] / "shared" / "models" / "stories260k" / "stories260K.bin"
 
@@ -148,6 +148,30 @@ def test_the_machine_turns_every_head_alike(opcode, cols, lanes, period, wide):
     low, high = (-32768, 32767) if wide else (-128, 127)
     written = machine.sp[12288 : 12288 + m * out_stride].view("<i2" if wide else np.int8)
     np.testing.assert_array_equal(written.reshape(m, n), rotate(y, pairs, low, high, wide=wide))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("opcode", ["DRAIN", "MAP"])
+def test_the_machine_multiplies(opcode, wide):
+    rng = np.random.default_rng(wide)
+    config = PRESETS["odd"].replace(rotary=True, cols=4, lanes=2, operand_width=7)
+    m, n = 2, 10
+    machine = Interpreter(config)
+    machine.multiplier[:], machine.shift[:] = 1 << 30, 1  # times 1
+    y, r = rng.integers(-32768, 32768, (m, n)), rng.integers(-128, 128, (m, n))
+    machine.acc[:6] = np.pad(y, ((0, 0), (0, 2))).reshape(m, 3, 4).swapaxes(0, 1).reshape(6, 4)
+    machine.sp[: 2 * m * n] = y.astype("<i2").view(np.uint8).ravel()
+    machine.sp[100 : 100 + m * n] = r.astype(np.int8).view(np.uint8).ravel()
+    source = f"acc_stride={m}" if opcode == "DRAIN" else f"i_stride={2 * n} wide_in"
+    text = f"{opcode} {source} m={m} n={n} table=-7 r_addr=100 r_stride={n} per_tensor times "
+    text += f"o_addr=200 o_stride={2 * n if wide else n} {'wide_out' if wide else ''}"
+    machine.load_program(pack(assemble(f"{text}\nHALT")))
+    machine.start()
+    low, high = (-32768, 32767) if wide else (-64, 63)
+    written = machine.sp[200 : 200 + m * n * (1 + wide)].view("<i2" if wide else np.int8)
+    product = y * (r + 7) / (2**4 if wide else 2**12)
+    np.testing.assert_array_equal(written.reshape(m, n), times(y, r + 7, low, high, wide=wide))
+    assert np.abs(written.reshape(m, n) - np.clip(product, low, high)).max() <= 0.5
 
 
 @pytest.mark.parametrize("head_dim", [0, 3])
