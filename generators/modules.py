@@ -1,18 +1,15 @@
 """The distinct modules of a design, with their final names."""
 
-import gc
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-from amaranth.hdl import Shape, _nir
+from amaranth.hdl import Shape
 from amaranth.lib.wiring import Component
 
 from generators.hierarchy import SELF, Draft, Tree
 from generators.parallel import parallel_map
+from generators.shortcuts import shortcuts
 
 
 @dataclass(frozen=True)
@@ -35,7 +32,7 @@ def distinct_modules(component: Component, name: str) -> list[ModuleSource]:
     The top has the given name, every other module that of its class, with a number from the second
     set of parameters on.
     """
-    with _unhurried_checks():
+    with shortcuts():
         top = Tree(component, "celosia:top:", defer=True)
         # The widest first: they take longest.
         order = sorted(top.deferred, key=lambda key: -_width(top.deferred[key]))
@@ -87,28 +84,3 @@ def _own(text: str, name: str) -> str:
     """Return a module's text with its own name in place."""
     inner = re.compile(rf"\\{SELF}_?(\S*)")
     return inner.sub(lambda match: f"\\{name}{'_' if match[1] else ''}{match[1]}", text)
-
-
-@contextmanager
-def _unhurried_checks() -> Iterator[None]:
-    """Leave out, while components are converted, what takes a third of the time.
-
-    Python's garbage collector searches millions of live objects in vain. Amaranth checks the type
-    of every bit of every value it makes, and looks for combinational loops, which Verilator's lint
-    finds in the result.
-    """
-    enabled = gc.isenabled()
-    own_new, own_check = _nir.Value.__new__, _nir.Netlist.check_comb_cycles
-
-    def new(cls: type, nets: Any = ()) -> Any:
-        return tuple.__new__(cls, (nets,) if isinstance(nets, _nir.Net) else nets)
-
-    gc.disable()
-    _nir.Value.__new__ = new
-    _nir.Netlist.check_comb_cycles = lambda _netlist: None
-    try:
-        yield
-    finally:
-        _nir.Value.__new__, _nir.Netlist.check_comb_cycles = own_new, own_check
-        if enabled:
-            gc.enable()
