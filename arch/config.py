@@ -90,6 +90,8 @@ class Config:
     multiply what it writes by a second input, for a gated MLP."""
     argmax: bool = False
     """Whether the vector engine can tell the largest element of a row that it writes."""
+    fused: bool = False
+    """Whether softmax and normalization can take accumulators, requantized on the way."""
 
     trace: bool = False
     """Whether the accelerator has ports that report every write of the vector engine and when
@@ -134,6 +136,15 @@ class Config:
         if self.rotary and (self.lanes % 2 or self.cols % 2):
             raise ValueError(
                 f"Field rotary needs even lanes and cols, but lanes is {self.lanes} "
+                f"and cols is {self.cols}"
+            )
+        if self.fused and not (self.softmax or self.norm):
+            raise ValueError(
+                "Field fused needs softmax or norm, but fused is true and softmax and norm false"
+            )
+        if self.fused and self.cols % self.lanes:
+            raise ValueError(
+                f"Field fused needs lanes to divide cols, but lanes is {self.lanes} "
                 f"and cols is {self.cols}"
             )
         if self.bank_bytes < 2 * self.line_bytes:

@@ -91,8 +91,8 @@ OPERAND_MEANINGS = {
     "m": "rows of the result",
     "k": "length of the sums",
     "n": "columns of the result",
-    "i_addr": "scratchpad byte address of the input",
-    "i_stride": "bytes from row to row of the input",
+    "i_addr": "scratchpad byte address of the input; with drain, as acc_addr",
+    "i_stride": "bytes from row to row of the input; with drain, as acc_stride",
     "i_zero": "zero point of the input",
     "r_addr": "scratchpad byte address of the second input",
     "r_stride": "bytes from row to row of the second input",
@@ -107,6 +107,7 @@ OPERAND_MEANINGS = {
     "table": "activation table slot; with rotate, columns of a head, even; with times, zero point "
     "of the second input; with argmax, number of column 0, from 1 on to go on from the argmax "
     "before",
+    "pre": "first parameter word of what drain takes in: word pre + j // lanes for column j",
     "mask": "mask address",
     "row": "running row of row 0, with online or running; row i takes running row row + i",
     "start": "first column not masked, of row 0",
@@ -302,9 +303,11 @@ DEFINITIONS = {
                 "diagonal_value",
                 "row",
             ),
-            ("wide_out", "per_tensor", "diagonal", "online", "first"),
+            ("wide_out", "per_tensor", "diagonal", "online", "first", "drain"),
             "softmax of m rows of n 16-bit scores, in units of 2**-8 octaves; online: weights "
-            "before the division, of rows that go on from the running rows, or begin with first",
+            "before the division, of rows that go on from the running rows, or begin with first; "
+            "drain: of accumulators, which are cleared, requantized to 16 bits by word params, the "
+            "output's parameters follow",
             unit="softmax",
         ),
         Definition(
@@ -324,9 +327,11 @@ DEFINITIONS = {
                 "table",
                 "eps_low",
                 "eps_high",
+                "pre",
             ),
-            ("wide_out", "per_tensor", "relu", "table", "add", "write_sum", "rms"),
-            "normalize m rows of n 16-bit elements, after adding the second input with add",
+            ("wide_out", "per_tensor", "relu", "table", "add", "write_sum", "rms", "drain"),
+            "normalize m rows of n 16-bit elements, after adding the second input with add; drain: "
+            "of accumulators, which are cleared, requantized to 16 bits by the words from pre on",
             unit="norm",
         ),
         Definition(

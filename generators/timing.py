@@ -39,6 +39,10 @@ def _adds(step: Step) -> bool:
     return "add" in step.flags or step.opcode in (Opcode.ADD, Opcode.MUL)
 
 
+def _reads(step: Step) -> bool:
+    return "i_addr" in step.operands and "drain" not in step.flags
+
+
 class VectorTiming:
     """Cycles of the vector engine's commands, as ``hdl.vector.VectorEngine`` states them."""
 
@@ -65,7 +69,7 @@ class VectorTiming:
         beats = self._beats(step)
         banks = {
             step[name] // self._config.bank_bytes
-            for name, used in (("i_addr", "i_addr" in step.operands), ("r_addr", _adds(step)))
+            for name, used in (("i_addr", _reads(step)), ("r_addr", _adds(step)))
             if used
         }
         now, left = begin, float(beats)

@@ -118,8 +118,10 @@ class Interpreter:
         self.sp[cells] = data
         return signature(cells, data)
 
-    def _params(self, step: Step, first: int = 0) -> tuple[Ints, Ints, Ints]:
-        """Return bias, multiplier and shift of each column, [n] each."""
+    def _params(
+        self, step: Step, word: int, *, per_tensor: bool = False
+    ) -> tuple[Ints, Ints, Ints]:
+        """Return bias, multiplier and shift of each column, [n] each, from a word on."""
         config, n = self.config, step["n"]
         column = np.arange(n)
         if step.opcode == Opcode.DRAIN:
@@ -128,10 +130,8 @@ class Interpreter:
             lane = inside % config.lanes
         else:
             group, lane = np.divmod(column, config.lanes)
-        if "per_tensor" in step.flags:
-            group = np.zeros(n, np.int64)
-        word = step["params"] + first + group
-        return self.bias[word, lane], self.multiplier[word, lane], self.shift[word, lane]
+        words = word + (np.zeros(n, np.int64) if per_tensor else group)
+        return self.bias[words, lane], self.multiplier[words, lane], self.shift[words, lane]
 
     def _epilogue(
         self, step: Step, values: Ints, keep: NDArray[np.bool_] | None = None, first: int = 0
@@ -148,7 +148,8 @@ class Interpreter:
             low, high = -32768, 32767
         if "relu" in flags:
             low = max(low, zero)
-        bias, multiplier, shift = self._params(step, first)
+        per_tensor = "per_tensor" in flags
+        bias, multiplier, shift = self._params(step, step["params"] + first, per_tensor=per_tensor)
         if "running" in flags:
             # Of one word for all columns, lane 0 is scaled row by row.
             scales = self.running.scale(step["row"], step["m"], int(multiplier[0]), int(shift[0]))
@@ -260,13 +261,28 @@ class Interpreter:
                 self.config.acc_width,
             )
 
-    def _drain(self, step: Step) -> None:
+    def _take(self, step: Step, name: str) -> Ints:
+        """Return the m rows of n accumulators at an address of a step, [m, n], and clear them."""
         m, n, cols = step["m"], step["n"], self.config.cols
         tiles = ceil_div(n, cols)
-        cells = Region("acc", step["acc_addr"], step["acc_stride"], tiles, m).cells()
-        values = self.acc[cells].transpose(1, 0, 2).reshape(m, tiles * cols)[:, :n]
-        self._epilogue(step, values)
+        cells = Region("acc", step[f"{name}_addr"], step[f"{name}_stride"], tiles, m).cells()
+        sums = self.acc[cells]  # [tiles, m, cols]
         self.acc[cells] = 0
+        return sums.transpose(1, 0, 2).reshape(m, tiles * cols)[:, :n]
+
+    def _wide(self, step: Step, word: int, *, per_tensor: bool) -> Ints:
+        """Return m rows of n 16-bit elements, [m, n]: the input, or, with drain, accumulators.
+
+        Those are requantized by the parameters from a word on, equation (1).
+        """
+        if "drain" not in step.flags:
+            return self._read(step, "i", step["m"], step["n"], wide=True)
+        parameters = self._params(step, word, per_tensor=per_tensor)
+        values = requantize(self._take(step, "i"), *parameters, 0, -32768, 32767)
+        return values.astype(np.int64)
+
+    def _drain(self, step: Step) -> None:
+        self._epilogue(step, self._take(step, "acc"))
         self._retire()
 
     def _map(self, step: Step) -> None:
@@ -276,7 +292,7 @@ class Interpreter:
 
     def _softmax(self, step: Step) -> None:
         m, n = step["m"], step["n"]
-        scores = self._read(step, "i", m, n, wide=True)
+        scores = self._wide(step, step["params"], per_tensor=True)
         row, column = np.arange(m)[:, None], np.arange(n)[None, :]
         start = step["start"] + row * step["start_step"]
         limit = step["limit"] + row * step["limit_step"]
@@ -287,12 +303,12 @@ class Interpreter:
             p = softmax(scores, keep)  # [m, n], Q0.24
         if "diagonal" in step.flags:
             p = p + np.where(column == step["diagonal"] + row, step["diagonal_value"], 0)
-        self._epilogue(step, p, keep)
+        self._epilogue(step, p, keep, first=int("drain" in step.flags))
         self._retire()
 
     def _norm(self, step: Step) -> None:
         m, n = step["m"], step["n"]
-        x = self._read(step, "i", m, n, wide=True)
+        x = self._wide(step, step["pre"], per_tensor=False)
         r = self._read(step, "r", m, n, wide=True) if "add" in step.flags else None
         eps = step["eps_low"] % (1 << 28) | step["eps_high"] % (1 << 28) << 28
         value, s = normalize(x, r, rms="rms" in step.flags, eps=eps)

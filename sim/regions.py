@@ -39,9 +39,9 @@ def _rows(step: Step, name: str, m: int, count: int) -> Region:
     return Region("sp", step[f"{name}_addr"], step[f"{name}_stride"], m, count)
 
 
-def _acc(step: Step, config: Config) -> Region:
+def _acc(step: Step, config: Config, name: str = "acc") -> Region:
     tiles = ceil_div(step["n"], config.cols)
-    return Region("acc", step["acc_addr"], step["acc_stride"], tiles, step["m"])
+    return Region("acc", step[f"{name}_addr"], step[f"{name}_stride"], tiles, step["m"])
 
 
 def _tiles(step: Step, config: Config) -> int:
@@ -92,7 +92,7 @@ def _rows_flat(step: Step, count: int) -> Region:
 
 
 def param_words(step: Step, config: Config) -> int:
-    """Return how many parameter words a vector step reads, from operand ``params`` on."""
+    """Return how many parameter words a vector step's output takes."""
     if "per_tensor" in step.flags:
         return 1
     if step.opcode == Opcode.DRAIN:
@@ -117,6 +117,9 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     if step.opcode == Opcode.DRAIN:
         reads.append(_acc(step, config))
         writes.append(_acc(step, config))
+    elif "drain" in flags:
+        reads.append(_acc(step, config, "i"))
+        writes.append(_acc(step, config, "i"))
     else:
         wide = step.opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
         reads.append(_rows(step, "i", m, 2 * n if wide else n))
@@ -137,7 +140,13 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
             writes.append(rows)
     if "table" in flags:
         reads.append(Region("table", step["table"], 0, 1, 1))
-    words = param_words(step, config) + (2 if step.opcode == Opcode.ADD else 0)
+    words = param_words(step, config)
+    if step.opcode == Opcode.ADD:
+        words += 2
+    elif step.opcode == Opcode.SOFTMAX and "drain" in flags:
+        words += 1
+    elif step.opcode == Opcode.NORM and "drain" in flags:
+        reads.append(Region("params", step["pre"], 0, 1, ceil_div(n, config.lanes)))
     reads.append(Region("params", step["params"], 0, 1, words))
     return reads, writes
 
@@ -213,6 +222,7 @@ _FLAG_UNITS = {
     "rotate": "rotary",
     "argmax": "argmax",
     "times": "rotary",
+    "drain": "fused",
 }
 
 

@@ -99,6 +99,7 @@ class _Maker:
             ("attention", {"online", "first", "running"}),
             ("rotary", {"rotate", "times"}),
             ("argmax", {"argmax"}),
+            ("fused", {"drain"}),
         ):
             if not getattr(config, unit):
                 absent |= names
@@ -201,7 +202,14 @@ class _Maker:
         flags = self._output_flags(self.flags(opcode))
         if opcode == Opcode.NORM and self.rng.random() < 0.5:
             flags |= {"add"}
+        if not self.filled:
+            flags -= {"drain"}
         m, n = self.shape(wide=True)
+        taken: dict[str, int] = {}
+        if "drain" in flags:
+            acc_addr = int(self.rng.choice([*self.filled]))
+            m, n = self.filled.pop(acc_addr)
+            taken = {"i_addr": acc_addr, "i_stride": m}
         if "online" in flags:
             flags -= {"diagonal"}
         else:
@@ -209,7 +217,7 @@ class _Maker:
         operands = self._output(m, n, flags)
         operands["row"] = self._running_row(m)
         wide = opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
-        operands |= self.matrix("i", m, 2 * n if wide else n)
+        operands |= taken or self.matrix("i", m, 2 * n if wide else n)
         operands |= self.matrix("s", m, 2 * n)
         if opcode == Opcode.SOFTMAX:
             operands |= {
@@ -222,11 +230,14 @@ class _Maker:
             }
         if opcode == Opcode.NORM:
             operands |= {"eps_low": self.below(1 << 27), "eps_high": self.below(4)}
+            operands["pre"] = self.below(2)
         operands |= {"i_zero": self.zero(), "r_zero": self.zero()}
         known = DEFINITIONS[opcode].operands
         operands = {name: value for name, value in operands.items() if name in known}
-        second = "add" in flags or opcode in (Opcode.ADD, Opcode.MUL)
-        self._in_place(operands, {"i", "r"} if second else {"i"})
+        inputs = set() if taken else {"i"}
+        if "add" in flags or opcode in (Opcode.ADD, Opcode.MUL):
+            inputs |= {"r"}
+        self._in_place(operands, inputs)
         return Instruction(opcode, operands, frozenset(flags))
 
     def attention(self) -> Instruction:

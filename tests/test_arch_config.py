@@ -79,6 +79,16 @@ def test_a_single_element_is_a_machine():
             "Field rotary needs even lanes and cols, but lanes is 8 and cols is 9",
         ),
         (
+            {"fused": True, "softmax": False, "attention": False, "norm": False},
+            ValueError,
+            "Field fused needs softmax or norm, but fused is true and softmax and norm false",
+        ),
+        (
+            {"fused": True, "lanes": 3},
+            ValueError,
+            "Field fused needs lanes to divide cols, but lanes is 3 and cols is 8",
+        ),
+        (
             {"scratchpad_bytes": 16},
             ValueError,
             "Field scratchpad_bytes must give each bank at least two lines of 16 bytes, but "

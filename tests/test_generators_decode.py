@@ -50,7 +50,7 @@ def test_the_program_computes_the_layer(preset, sizes):
 
 def test_four_bits_and_chunks_of_few_rows(monkeypatch):
     monkeypatch.setattr("generators.decode.CHUNK_CYCLES", 20)
-    config = TINY.replace(operand_width=4, program_depth=4096)
+    config = TINY.replace(operand_width=4, program_depth=4200)
     run_case(config, dim=32, ffn=64, batch=1)
 
 
@@ -109,7 +109,7 @@ def test_medium_reaches_the_ports_rate():
         (
             {"program_depth": 300},
             {},
-            "The step needs a program of 699 words, but program_depth is 300",
+            "The step needs a program of 701 words, but program_depth is 300",
         ),
     ],
 )

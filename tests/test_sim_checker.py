@@ -56,6 +56,37 @@ def test_accumulators_are_ordered_too():
     )
 
 
+@pytest.mark.parametrize("opcode", ["SOFTMAX", "NORM"])
+def test_accumulators_taken_in_are_read_and_cleared(opcode):
+    config = CONFIG.replace(fused=True)
+    take = f"{opcode} m=2 n=9 i_addr=5 i_stride=2 o_addr=64 o_stride=9 per_tensor drain"
+    product = "MATMUL acc_addr={} m=1 k=1 n=1"
+    for row in (5, 6, 7, 8):
+        assert errors(f"{product.format(row)}\n{take}\nHALT", config) == (
+            f"{opcode} at word 15 reads acc without waiting for the write of MATMUL at word 0"
+        )
+    for row in (4, 9):
+        assert check(pack(assemble(f"{product.format(row)}\n{take}\nHALT")), config) == 2
+    words = {"SOFTMAX": 16, "NORM": 17}[opcode]
+    assert errors(f"{take}\n{product.format(8)}\nHALT", config) == (
+        f"MATMUL at word {words} writes acc without waiting for the write of {opcode} at word 0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("NORM m=1 n=17 pre=254 per_tensor drain", 254),
+        ("SOFTMAX m=1 n=17 params=255 per_tensor drain", 255),
+        ("SOFTMAX m=1 n=17 params=253 drain", 253),
+    ],
+)
+def test_parameters_of_what_is_taken_in_are_read_too(text, first):
+    assert errors(text, CONFIG.replace(fused=True)) == (
+        f"{text.split()[0]} at word 0 reads params from {first} to 256, but it has 256"
+    )
+
+
 def test_order_passes_through_other_engines():
     text = """
     LOAD m=1 row_bytes=8 push=MATRIX
@@ -243,6 +274,8 @@ def test_steps_refused(text, message):
         ("attention", "DRAIN m=1 n=1 running per_tensor"),
         ("norm", "NORM m=1 n=1"),
         ("elementwise", "ADD m=1 n=1"),
+        ("fused", "SOFTMAX m=1 n=1 drain"),
+        ("fused", "NORM m=1 n=1 drain"),
         ("tile_skip", "SCAN m=1 n=1"),
         ("tile_skip", "LOAD m=1 row_bytes=8 masked"),
         ("activation", "MAP m=1 n=1 table"),
