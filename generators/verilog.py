@@ -60,8 +60,8 @@ _MEMORY = re.compile(
 )
 _ENTRY = re.compile(r"^    (\S+)\[(\d+)\] = ([^;]+);\n", re.MULTILINE)
 _TEMPORARY = re.compile(r"^  (wire|reg) (\[\d+:0\] )?(_\d+);\n", re.MULTILINE)
-# A process for some bits of a port that are constant depends on nothing and would never run.
-_CONSTANT = re.compile(r"^  always @\*\n    (\S+ = \d+'\w+;)\n", re.MULTILINE)
+# A process for some bits of a port that never change, or not yet, would not run at time 0.
+_CONSTANT = re.compile(r"^  always @\*\n    (\S+ = [^;]+;)\n", re.MULTILINE)
 _STARTED = r"  always @* begin\n    if (_start) begin end\n    \1\n  end\n"
 _REGISTER = re.compile(r"^  always @\(posedge \w+\)\n    (\w+) <= (_\d+);\n", re.MULTILINE)
 

@@ -1,0 +1,136 @@
+"""The host link's frames, defined once for circuit, golden model and host."""
+
+import enum
+import hashlib
+from dataclasses import dataclass
+
+from arch.config import Config
+
+VERSION = 1
+"""Version of the protocol, the first thing that HELLO tells."""
+
+REQUEST_SYNC = 0x5C
+"""First byte of a frame from the host."""
+
+ANSWER_SYNC = 0xC5
+"""First byte of a frame from the machine."""
+
+REQUEST_HEADER = 8
+"""Bytes of a request between sync byte and payload."""
+
+ANSWER_HEADER = 4
+"""Bytes of an answer between sync byte and payload."""
+
+CRC_BYTES = 2
+"""Bytes of the CRC that ends every frame."""
+
+WORD_BYTES = 4
+"""Bytes of a register, and of a program word."""
+
+_CRC_POLYNOMIAL = 0x1021
+_CRC_START = 0xFFFF
+
+
+class Command(enum.IntEnum):
+    """What a request asks for."""
+
+    HELLO = 1
+    READ_REGISTERS = 2
+    WRITE_REGISTERS = 3
+    READ_MEMORY = 4
+    WRITE_MEMORY = 5
+    LOAD_PROGRAM = 6
+    START = 7
+
+
+READS = (Command.HELLO, Command.READ_REGISTERS, Command.READ_MEMORY)
+"""Commands whose length is the answer's payload; that of all others is the request's."""
+
+
+class Status(enum.IntEnum):
+    """What an answer tells."""
+
+    OK = 0
+    CORRUPT = 1
+    UNKNOWN = 2
+    ADDRESS = 3
+    LENGTH = 4
+    BUSY = 5
+
+
+STATUS_MEANINGS = {
+    Status.OK: "the request was carried out",
+    Status.CORRUPT: "the request was cut, too long, or its CRC or a stop bit was wrong; nothing "
+    "of it was carried out",
+    Status.UNKNOWN: "there is no such command",
+    Status.ADDRESS: "address and length reach past the end",
+    Status.LENGTH: "the length is not one of whole words, or not that of the command",
+    Status.BUSY: "a run is under way, so that no other one starts",
+}
+"""What each status says of the request that it answers."""
+
+HELLO_FIELDS = ("version", "configuration", "clock", "memory", "payload")
+"""The words of HELLO's answer, in order."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a machine says of itself in its answer to HELLO, each a word of 32 bits."""
+
+    version: int
+    """Version of the protocol."""
+    configuration: int
+    """Fingerprint of the configuration."""
+    clock: int
+    """Frequency of the machine's clock (Hz)."""
+    memory: int
+    """Size of external memory (bytes)."""
+    payload: int
+    """Longest payload of a frame (bytes)."""
+
+    def words(self) -> list[int]:
+        """Return the words of HELLO's answer."""
+        return [getattr(self, name) for name in HELLO_FIELDS]
+
+
+def fingerprint(config: Config) -> int:
+    """Return 32 bits that differ between configurations, whatever their names.
+
+    They are the first of the SHA-256 of the configuration as TOML.
+    """
+    text = config.replace(name="").to_toml()
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+
+
+def crc16(data: bytes) -> int:
+    """Return the CRC-16 of bytes as frames carry it, most significant byte first.
+
+    Polynomial 0x1021, start value 0xFFFF, nothing reflected or inverted: CRC-16/IBM-3740 of
+    Greg Cook's catalogue, also known as CCITT-FALSE.
+    """
+    crc = _CRC_START
+    for byte in data:
+        crc ^= byte << 8
+        for _ in range(8):
+            crc = (crc << 1) ^ (_CRC_POLYNOMIAL if crc >> 15 else 0)
+            crc &= 0xFFFF
+    return crc
+
+
+def request(command: int, tag: int, length: int, addr: int, payload: bytes = b"") -> bytes:
+    """Return a frame from the host.
+
+    ``length`` (16 bits) counts the bytes of the payload, of the answer's where the command reads.
+    """
+    body = bytes([command, tag]) + length.to_bytes(2, "little") + addr.to_bytes(4, "little")
+    return _frame(REQUEST_SYNC, body + payload)
+
+
+def answer(status: int, tag: int, payload: bytes = b"") -> bytes:
+    """Return a frame from the machine."""
+    body = bytes([status, tag]) + len(payload).to_bytes(2, "little")
+    return _frame(ANSWER_SYNC, body + payload)
+
+
+def _frame(sync: int, body: bytes) -> bytes:
+    return bytes([sync]) + body + crc16(body).to_bytes(CRC_BYTES, "big")

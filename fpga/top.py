@@ -1,0 +1,111 @@
+"""The complete top level of a board: link, accelerator, external memory on the chip, LEDs."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect
+
+from arch.config import Config
+from arch.link import VERSION, Identity, fingerprint
+from hdl.accelerator import Accelerator
+from hdl.link import Link
+from hdl.memory_switch import MemorySwitch
+from hdl.onchip import OnchipMemory
+from hdl.uart import UartReceiver, UartTransmitter
+
+BAUD = 1_000_000
+"""Bits a second of the serial line, where nothing else is said."""
+
+PAYLOAD_BYTES = 512
+"""Longest payload of a frame: one block of memory on the smallest boards (bytes)."""
+
+BAUD_ERROR = 0.02
+"""Largest part by which a whole number of cycles a bit may miss the bit."""
+
+_QUIET_SECONDS = 0.02  # a request that stops for so long is given up
+
+
+class BoardTop(wiring.Component):
+    """A board's machine behind its serial line, whatever the board.
+
+    ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
+    memory on the chip. The line runs at ``baud`` bits a second, or in simulations at one bit in
+    ``divisor`` cycles; a request that stops for ``timeout`` cycles, without it for 20 ms, is given
+    up. ``heartbeat`` changes about twice a second; ``busy`` is 1 during a run, and ``error`` where
+    STATUS of the last one tells of an error.
+
+    Raises :class:`ValueError` where the clock has no number of cycles that is near enough to a
+    bit, or the memory's size cannot be.
+    """
+
+    rx: In(1, init=1)
+    tx: Out(1, init=1)
+    heartbeat: Out(1)
+    busy: Out(1)
+    error: Out(1)
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        clock: int,
+        memory_bytes: int,
+        baud: int = BAUD,
+        divisor: int | None = None,
+        timeout: int | None = None,
+    ):
+        self.config = config.replace(trace=False)
+        self.divisor = baud_divisor(clock, baud) if divisor is None else divisor
+        self.timeout = max(1, round(clock * _QUIET_SECONDS)) if timeout is None else timeout
+        self.clock = clock
+        self.identity = Identity(
+            version=VERSION,
+            configuration=fingerprint(self.config),
+            clock=clock,
+            memory=memory_bytes,
+            payload=PAYLOAD_BYTES,
+        )
+        self._memory = OnchipMemory(self.config, memory_bytes)
+        super().__init__()
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.receiver = receiver = UartReceiver(self.divisor)
+        m.submodules.transmitter = transmitter = UartTransmitter(self.divisor)
+        m.submodules.link = link = Link(self.config, self.identity, self.timeout)
+        m.submodules.accelerator = accelerator = Accelerator(self.config)
+        m.submodules.switch = switch = MemorySwitch(self.config)
+        m.submodules.memory = memory = self._memory
+        connect(m, receiver.o, link.i)
+        connect(m, link.o, transmitter.i)
+        connect(m, link.host, accelerator.host)
+        for half in ("read", "write"):
+            connect(m, getattr(accelerator, f"mem_{half}"), getattr(switch, f"a_{half}"))
+            connect(m, getattr(link, f"mem_{half}"), getattr(switch, f"b_{half}"))
+            connect(m, getattr(switch, half), getattr(memory, half))
+        beat = Signal(range(max(2, self.clock // 4)))
+        m.d.sync += beat.eq(beat + 1)
+        with m.If(beat == max(2, self.clock // 4) - 1):
+            m.d.sync += [beat.eq(0), self.heartbeat.eq(~self.heartbeat)]
+        m.d.comb += [
+            receiver.rx.eq(self.rx),
+            self.tx.eq(transmitter.tx),
+            switch.to_b.eq(link.owns),
+            accelerator.mem_error.eq(memory.failed),
+            self.busy.eq(link.status[0]),
+            self.error.eq(link.status[1:].any()),
+        ]
+        return m
+
+
+def baud_divisor(clock: int, baud: int) -> int:
+    """Return the cycles of a bit.
+
+    Raises :class:`ValueError` where they miss it by more than ``BAUD_ERROR``.
+    """
+    divisor = max(1, round(clock / baud))
+    if abs(clock / divisor / baud - 1) > BAUD_ERROR:
+        raise ValueError(
+            f"A clock of {clock} Hz cannot make {baud} baud: {divisor} cycles a bit are "
+            f"{clock / divisor:.0f}"
+        )
+    return divisor

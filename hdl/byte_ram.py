@@ -1,0 +1,44 @@
+"""A memory with one port, of which single bytes can be written."""
+
+from amaranth.hdl import Module, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+
+class ByteRam(wiring.Component):
+    """``depth`` words of ``width`` bits (a multiple of 8) behind one port.
+
+    In a cycle with ``en`` the word at ``addr`` is accessed: where ``mask`` is 0 it is read, and is
+    ``read_data`` from the next cycle until the next read; else the bytes of ``mask`` are written.
+    There is never a read and a write in one cycle, so that any block of memory will do.
+    """
+
+    def __init__(self, width: int, depth: int):
+        self.width = width
+        self.depth = depth
+        super().__init__(
+            {
+                "en": In(1),
+                "addr": In((depth - 1).bit_length()),
+                "mask": In(width // 8),
+                "write_data": In(width),
+                "read_data": Out(width),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.memory = memory = Memory(
+            shape=unsigned(self.width), depth=self.depth, init=[], attrs={"no_rw_check": 1}
+        )
+        write, read = memory.write_port(granularity=8), memory.read_port()
+        m.d.comb += [
+            write.en.eq(self.mask & self.en.replicate(len(self.mask))),
+            write.addr.eq(self.addr),
+            write.data.eq(self.write_data),
+            read.en.eq(self.en & ~self.mask.any()),
+            read.addr.eq(self.addr),
+            self.read_data.eq(read.data),
+        ]
+        return m

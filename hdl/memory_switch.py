@@ -1,0 +1,38 @@
+"""The external memory port, of which one of two users has the use."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from hdl.ports import MemoryReadPort, MemoryWritePort
+
+_HALVES = ("read", "write")
+
+
+class MemorySwitch(wiring.Component):
+    """Connects ``a_read`` and ``a_write`` to ``read`` and ``write``, or ``b`` with ``to_b``.
+
+    Combinational. ``to_b`` may change only while nothing is under way; the other user's requests
+    wait.
+    """
+
+    def __init__(self, config: Config):
+        ports = {"read": MemoryReadPort(config), "write": MemoryWritePort(config)}
+        super().__init__(
+            {
+                "to_b": In(1),
+                **{name: Out(port) for name, port in ports.items()},
+                **{f"{user}_{name}": In(port) for user in "ab" for name, port in ports.items()},
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        for user, chosen in (("a", ~self.to_b), ("b", self.to_b)):
+            with m.If(chosen):
+                for name in _HALVES:
+                    connect(
+                        m, flipped(getattr(self, f"{user}_{name}")), flipped(getattr(self, name))
+                    )
+        return m

@@ -1,0 +1,155 @@
+"""Golden model of the host link: bytes of requests in, bytes of answers out."""
+
+from collections.abc import Callable
+
+from arch.link import (
+    ANSWER_SYNC,
+    CRC_BYTES,
+    HELLO_FIELDS,
+    READS,
+    REQUEST_HEADER,
+    REQUEST_SYNC,
+    WORD_BYTES,
+    Command,
+    Identity,
+    Status,
+    answer,
+    crc16,
+)
+from arch.registers import REGISTER_MAP
+
+REGISTERS = 256
+"""Registers that the host port can address."""
+
+
+class LinkModel:
+    """A machine behind its link.
+
+    ``read`` returns a register's value by its address, ``write`` sets one; ``memory`` is external
+    memory, of the size that ``identity`` tells.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        program_depth: int,
+        read: Callable[[int], int],
+        write: Callable[[int, int], None],
+    ):
+        self.identity = identity
+        self.memory = bytearray(identity.memory)
+        self._program_depth = program_depth
+        self._read = read
+        self._write = write
+        self._frame = b""
+        self._corrupt = False
+        self._started: int | None = None  # tag of a START, until a request of another kind or tag
+
+    def receive(self, byte: int, broken: bool = False) -> bytes:
+        """Take a byte, ``broken`` where its stop bit was wrong, and return the answer's bytes."""
+        if not self._frame:
+            if byte == REQUEST_SYNC and not broken:
+                self._frame = bytes([byte])
+            return b""
+        self._frame += bytes([byte])
+        self._corrupt |= broken
+        body = self._frame[1:]
+        if self._corrupt or len(body) < REQUEST_HEADER:
+            return b""
+        length = int.from_bytes(body[2:4], "little")
+        carried = 0 if body[0] in READS else length
+        if carried > self.identity.payload:
+            self._corrupt = True
+        elif len(body) == REQUEST_HEADER + carried + CRC_BYTES:
+            if crc16(body[:-CRC_BYTES]) == int.from_bytes(body[-CRC_BYTES:], "big"):
+                self._frame = b""
+                return self._answer(body[:-CRC_BYTES])
+            self._corrupt = True
+        return b""
+
+    def quiet(self) -> bytes:
+        """Let the link's timeout pass without a byte, and return the answer's bytes."""
+        if not self._frame:
+            return b""
+        # A header that has not come is that of the request before it, shifted.
+        tag = self._frame[2] if len(self._frame) > REQUEST_HEADER else 0
+        self._frame, self._corrupt = b"", False
+        return answer(Status.CORRUPT, tag)
+
+    def _answer(self, body: bytes) -> bytes:
+        """Carry out a request and return its answer."""
+        command, tag = body[:2]
+        length = int.from_bytes(body[2:4], "little")
+        addr = int.from_bytes(body[4:REQUEST_HEADER], "little")
+        payload = body[REQUEST_HEADER:]
+        started, self._started = self._started, None
+        if command == Command.START and started == tag:
+            self._started = tag
+            return answer(Status.OK, tag)
+        status = self._check(command, length, addr)
+        if status != Status.OK:
+            return answer(status, tag)
+        words = [
+            int.from_bytes(payload[place : place + WORD_BYTES], "little")
+            for place in range(0, len(payload), WORD_BYTES)
+        ]
+        found = b""
+        if command == Command.HELLO:
+            found = b"".join(word.to_bytes(4, "little") for word in self.identity.words())
+            found = found[WORD_BYTES * addr :][:length]
+        elif command == Command.READ_REGISTERS:
+            places = range(addr, addr + length // WORD_BYTES)
+            found = b"".join(self._read(place).to_bytes(4, "little") for place in places)
+        elif command == Command.READ_MEMORY:
+            found = bytes(self.memory[addr : addr + length])
+        elif command == Command.WRITE_REGISTERS:
+            for place, word in enumerate(words):
+                self._write(addr + place, word)
+        elif command == Command.WRITE_MEMORY:
+            self.memory[addr : addr + length] = payload
+        elif command == Command.LOAD_PROGRAM:
+            self._write(REGISTER_MAP["PROGRAM_ADDR"].addr, addr)
+            for word in words:
+                self._write(REGISTER_MAP["PROGRAM_DATA"].addr, word)
+        else:
+            self._started = tag
+            self._write(REGISTER_MAP["PC"].addr, addr)
+            self._write(REGISTER_MAP["CONTROL"].addr, 1)
+        return answer(Status.OK, tag, found)
+
+    def _check(self, command: int, length: int, addr: int) -> Status:
+        """Return what keeps a request from being carried out, or OK."""
+        limits = {
+            Command.HELLO: len(HELLO_FIELDS),
+            Command.READ_REGISTERS: REGISTERS,
+            Command.WRITE_REGISTERS: REGISTERS,
+            Command.READ_MEMORY: self.identity.memory,
+            Command.WRITE_MEMORY: self.identity.memory,
+            Command.LOAD_PROGRAM: self._program_depth,
+            Command.START: self._program_depth - 1,
+        }
+        if command not in limits:
+            return Status.UNKNOWN
+        in_bytes = command in (Command.READ_MEMORY, Command.WRITE_MEMORY)
+        whole = length == 0 if command == Command.START else not length % WORD_BYTES
+        if not in_bytes and not whole:
+            return Status.LENGTH
+        if addr + (length if in_bytes else length // WORD_BYTES) > limits[Command(command)]:
+            return Status.ADDRESS
+        running = self._read(REGISTER_MAP["STATUS"].addr) & 1
+        registers = (Command.HELLO, Command.READ_REGISTERS, Command.WRITE_REGISTERS)
+        return Status.BUSY if running and command not in registers else Status.OK
+
+
+def answers(data: bytes) -> list[tuple[int, int, bytes]]:
+    """Return status, tag and payload of each whole answer in bytes; other bytes are skipped."""
+    found = []
+    while len(data) > 6:
+        end = 5 + int.from_bytes(data[3:5], "little") + CRC_BYTES
+        whole = data[0] == ANSWER_SYNC and len(data) >= end
+        if whole and crc16(data[1 : end - 2]) == int.from_bytes(data[end - 2 : end], "big"):
+            found.append((data[1], data[2], data[5 : end - 2]))
+            data = data[end:]
+        else:
+            data = data[1:]
+    return found

@@ -1,0 +1,38 @@
+"""Golden model of the serial line: bytes as levels and back."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def line_levels(data: bytes, divisor: int) -> NDArray[np.uint8]:
+    """Return the line's level in each cycle while bytes are sent, [10 * divisor * bytes].
+
+    A byte is a start bit 0, eight bits from the least significant on, and a stop bit 1.
+    """
+    bits = np.ones((len(data), 10), np.uint8)  # [bytes, bits]
+    bits[:, 0] = 0
+    bits[:, 1:9] = np.unpackbits(np.frombuffer(data, np.uint8)[:, None], axis=1, bitorder="little")
+    return bits.ravel().repeat(divisor)
+
+
+def line_bytes(levels: NDArray[np.uint8], divisor: int) -> list[tuple[int, bool]]:
+    """Return each byte on a clean line, and whether its stop bit is wrong.
+
+    A byte begins where the line falls to 0; its bits are the levels in their middles. After a
+    wrong stop bit nothing begins until the line is 1.
+    """
+    found = []
+    cycle = 0
+    while cycle < len(levels):
+        if levels[cycle]:
+            cycle += 1
+            continue
+        middles = cycle + divisor // 2 + divisor * np.arange(1, 10)  # [data bits, stop bit]
+        if middles[-1] >= len(levels):
+            break
+        bits = levels[middles]
+        found.append((int(np.packbits(bits[:8], bitorder="little")[0]), not bits[8]))
+        cycle = int(middles[-1])
+        while cycle < len(levels) and not levels[cycle]:
+            cycle += 1
+    return found

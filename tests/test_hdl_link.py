@@ -1,0 +1,103 @@
+"""The host link: circuit against golden model, frames against numbers from outside."""
+
+import binascii
+import dataclasses
+import re
+
+import pytest
+from amaranth.lib.crc.catalog import CRC16_IBM_3740
+
+from arch.config import PRESETS
+from arch.link import (
+    HELLO_FIELDS,
+    STATUS_MEANINGS,
+    VERSION,
+    Command,
+    Identity,
+    Status,
+    answer,
+    crc16,
+    fingerprint,
+    request,
+)
+from hdl.link import Link
+from hdl.request import RequestReceiver
+from sim.link import LinkModel, answers
+from tb.simulate import simulate
+
+IDENTITY = Identity(version=VERSION, configuration=77, clock=10**7, memory=5000, payload=64)
+
+
+def run_case(config, simulator, seed, case=None, **given):
+    """Simulate the link of a configuration."""
+    timeout = 60
+    simulate(
+        Link(config, IDENTITY, timeout),
+        bench="tb.bench_link",
+        testcase=case,
+        simulator=simulator,
+        seed=seed,
+        parameters={
+            "config": config.fields(),
+            "identity": dataclasses.asdict(IDENTITY),
+            "timeout": timeout,
+            "requests": 120,
+            "stall": 0.3,
+            "latency": 10,
+        }
+        | given,
+    )
+
+
+@pytest.mark.parametrize(
+    ("simulator", "width"), [("icarus", 8), ("icarus", 32), ("verilator", 128)]
+)
+def test_requests(simulator, width):
+    config = PRESETS["tiny"].replace(mem_width=width, mem_addr_width=16, program_depth=100)
+    run_case(config, simulator, width, "requests_are_answered")
+
+
+def test_starts():
+    run_case(PRESETS["tiny"], "icarus", 1, "a_start_is_not_repeated")
+
+
+def test_the_crc_is_that_of_the_catalogue():
+    assert crc16(b"123456789") == 0x29B1
+    for data in (b"", b"\0", bytes(range(256))):
+        assert crc16(data) == CRC16_IBM_3740().compute(data) == binascii.crc_hqx(data, 0xFFFF)
+
+
+def test_frames_have_a_fixed_form():
+    frame = request(Command.WRITE_MEMORY, 7, 2, 0x01020304, b"\xaa\xbb")
+    assert frame[:-2].hex() == "5c0507020004030201aabb"
+    assert frame[-2:] == binascii.crc_hqx(frame[1:-2], 0xFFFF).to_bytes(2, "big")
+    assert answer(Status.OK, 9, b"xyz")[:-2].hex() == "c50009030078797a"
+    assert answers(b"\xc5\1" + answer(3, 4) + b"\xc5" + answer(0, 5, b"ab") + b"\xc5") == [
+        (3, 4, b""),
+        (0, 5, b"ab"),
+    ]
+    assert set(STATUS_MEANINGS) == set(Status)
+    assert tuple(field.name for field in dataclasses.fields(Identity)) == HELLO_FIELDS
+
+
+def test_fingerprints_tell_configurations_apart():
+    found = {name: fingerprint(config) for name, config in PRESETS.items()}
+    assert len(set(found.values())) == len(PRESETS)
+    assert fingerprint(PRESETS["tiny"].replace(name="mine")) == found["tiny"]
+    assert fingerprint(PRESETS["tiny"].replace(rows=5)) != found["tiny"]
+
+
+@pytest.mark.parametrize("size", [16, 100, 65536])
+def test_payloads_are_powers_of_two(size):
+    message = f"Link payload must be a power of two from 32 to 32768 bytes, not {size}"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        RequestReceiver(size, 10)
+
+
+def test_the_golden_link_answers_hello():
+    model = LinkModel(IDENTITY, 10, lambda _addr: 0, lambda _addr, _value: None)
+    frame = request(Command.HELLO, 3, 20, 0)
+    (found,) = [out for out in map(model.receive, frame) if out]
+    payload = answers(found)[0][2]
+    words = [int.from_bytes(payload[place : place + 4], "little") for place in range(0, 20, 4)]
+    assert words == IDENTITY.words() == [VERSION, 77, 10**7, 5000, 64]

@@ -1,0 +1,54 @@
+"""The serial line: circuit against golden model and a package that is not ours."""
+
+import numpy as np
+import pytest
+
+from hdl.uart import UartReceiver, UartTransmitter
+from sim.uart import line_bytes, line_levels
+from tb.simulate import simulate
+
+
+@pytest.mark.parametrize(
+    ("simulator", "divisor"), [("icarus", 4), ("verilator", 16), ("icarus", 9)]
+)
+def test_receiver(simulator, divisor):
+    for case in ("bytes_are_received", "bytes_of_another_clock_are_received"):
+        simulate(
+            UartReceiver(divisor),
+            bench="tb.bench_uart",
+            testcase=case,
+            simulator=simulator,
+            seed=divisor,
+            parameters={"divisor": divisor, "count": 25},
+        )
+
+
+@pytest.mark.parametrize(("simulator", "divisor"), [("icarus", 5), ("verilator", 16)])
+def test_transmitter(simulator, divisor):
+    simulate(
+        UartTransmitter(divisor),
+        bench="tb.bench_uart",
+        testcase="bytes_are_sent",
+        simulator=simulator,
+        seed=divisor,
+        parameters={"divisor": divisor, "count": 20},
+    )
+
+
+@pytest.mark.parametrize("unit", [UartReceiver, UartTransmitter])
+def test_bits_have_a_middle(unit):
+    with pytest.raises(ValueError, match=r"^UART divisor must be at least 4 cycles a bit, not 3$"):
+        unit(3)
+
+
+@pytest.mark.parametrize("divisor", [4, 7, 100])
+def test_the_golden_line(divisor):
+    assert line_levels(b"\x53", divisor)[divisor // 2 :: divisor].tolist() == [
+        *[0, 1, 1, 0, 0, 1, 0, 1, 0, 1]
+    ]
+    data = np.random.default_rng(divisor).integers(0, 256, 50, np.uint8).tobytes()
+    levels = np.concatenate([np.ones(5, np.uint8), line_levels(data, divisor)])
+    assert line_bytes(levels, divisor) == [(byte, False) for byte in data]
+    levels[-divisor:] = 0
+    assert line_bytes(levels, divisor)[-1] == (data[-1], True)
+    assert line_bytes(levels[: -divisor - 1], divisor)[-1] == (data[-2], False)
