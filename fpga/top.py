@@ -68,6 +68,7 @@ class BoardTop(wiring.Component):
         super().__init__()
 
     def elaborate(self, _platform):
+        """Place and connect the parts."""
         m = Module()
         m.submodules.receiver = receiver = UartReceiver(self.divisor)
         m.submodules.transmitter = transmitter = UartTransmitter(self.divisor)
