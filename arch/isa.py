@@ -243,8 +243,9 @@ DEFINITIONS = {
             Engine.MATRIX,
             ("b_addr", "b_stride", "k", "n", "b_zero", "slot", "line"),
             ("b_transpose", "append"),
-            "place the tiles of B - b_zero in weight slots; append: as whole lines from line on, "
-            "while the tiles' other lines stay: with b_transpose column j of B goes to column "
+            "place the tiles of B - b_zero in weight slots, filled up with zeros but for rows past "
+            "k without b_transpose, which stay; append: as whole lines from line on, while all "
+            "other lines stay: with b_transpose column j of B goes to column "
             "(line + j) % cols of tiles slot + (line + j) // cols * ceil(k / rows) + kt, without "
             "it row j, of n up to cols, to row (line + j) % rows of tile slot + (line + j) // rows",
         ),

@@ -10,12 +10,10 @@ from arch.isa import Engine
 from hdl.entry import ActivationEntry
 from hdl.ports import AccumulatePort, EngineStatus, MaskReadPort, ReadPort, command_layout
 from hdl.retirement import Retirement
+from hdl.slots import JOBS_AHEAD
 from hdl.streamer import ActivationStreamer
 from hdl.systolic import SystolicArray
 from hdl.weights import WeightFetcher
-
-JOBS_AHEAD = 2
-"""Tiles that compute or whose weights are in place or on their way."""
 
 
 class MatrixEngine(wiring.Component):
@@ -26,6 +24,10 @@ class MatrixEngine(wiring.Component):
     takes the larger of both, between commands too, and with ``m`` at least that number there is no
     gap. A tile with ``a_transpose`` takes ``ceil(m / rows) * k`` cycles where that is more.
     Resident weights take none. ``b`` must take a tile's lines without a wait from its first on.
+
+    PRELOAD takes a cycle for each line that it writes: all of a tile, with ``append`` those that it
+    has. Its lines are read while products of other slots run, which it delays by a cycle for each
+    of its tiles; a tile waits for those of its own slot, and line r of it r cycles more.
 
     From its first request to its last sum in the accumulators, a product of T tiles whose lines
     are L takes ``(T - 1) * max(m, L) + m + array.latency + 6`` cycles, with ``a_transpose``
@@ -89,7 +91,6 @@ class MatrixEngine(wiring.Component):
             streamer.i.valid.eq(jobs.r_rdy),
             jobs.r_en.eq(streamer.i.ready),
             weights.freed.eq(streamer.freed),
-            weights.drained.eq(streamer.idle & (jobs.level == 0)),
             entry.elements.eq(streamer.elements),
             entry.note.eq(streamer.note),
             retirement.offered.eq(self.i.valid),

@@ -37,8 +37,9 @@ class ActivationStreamer(wiring.Component):
 
     One vector a cycle, in the order of the jobs, which cannot be refused: ``elements`` as read from
     ``a``, and what ``note`` says of them. Transposed tiles are read in blocks of ``rows``
-    by ``rows``, which pass through a transposer. ``freed`` gives the ring its slot back as soon as
-    weights that are asked for from the next cycle on cannot come too early. ``idle`` where no
+    by ``rows``, which pass through a transposer. ``freed`` gives a job's slot back as soon as
+    weights that are asked for from the next cycle on cannot come too early, once for each job that
+    is not empty. ``idle`` where no
     job is left. ``sends`` is 1 in as many cycles as there are vectors: as one is asked for or,
     transposed, sent on.
     """
@@ -107,7 +108,7 @@ class ActivationStreamer(wiring.Component):
                 self.i.ready.eq(taken & final),
             ]
         with m.If(taken & final):
-            m.d.comb += self.freed.eq(job.ring)
+            m.d.comb += self.freed.eq(1)
             m.d.sync += [row.eq(0), offset.eq(0)]
         with m.Elif(taken):
             m.d.sync += [row.eq(row + 1), offset.eq(offset + job.a_stride)]
@@ -136,7 +137,7 @@ class ActivationStreamer(wiring.Component):
             block.note.acc_addr.eq(job.tile.acc_addr + done),
             block.note.last.eq(final & job.tile.last),
             block.count.eq(Mux(final, left, rows)),
-            block.frees.eq(final & job.ring),
+            block.frees.eq(final),
         ]
         with m.If(self.i.valid & ~job.tile.empty & job.transpose):
             m.d.comb += [

@@ -1,6 +1,6 @@
 """The tiles of a matrix product, in order, without those that are masked."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -21,9 +21,12 @@ def times(value, factor: int):
 def tile_layout(config: Config) -> data.StructLayout:
     """Return one tile: where its operands and sums are, and how much of it is used.
 
-    ``last`` marks the end of a command; ``empty``, which comes only with ``last``, stands for no
-    tile at all. ``parity`` alternates from command to command.
+    Its lines of weights are ``line`` to ``end`` - 1. With ``onward`` the next tile's lie in B
+    behind them, else at ``b_addr`` and what was passed by ``onward`` before. ``last`` marks the end
+    of a command; ``empty``, which comes only with ``last``, stands for no tile at all. ``parity``
+    alternates from command to command.
     """
+    lines = max(config.rows, config.cols) if config.b_transpose else config.rows
     return data.StructLayout(
         {
             "a_addr": unsigned(config.sp_addr_width),
@@ -32,6 +35,9 @@ def tile_layout(config: Config) -> data.StructLayout:
             "slot": range(config.weight_depth),
             "k": range(config.rows + 1),
             "n": range(config.cols + 1),
+            "line": range(lines),
+            "end": range(lines + 1),
+            "onward": 1,
             "empty": 1,
             "last": 1,
             "parity": 1,
@@ -98,8 +104,11 @@ class TileWalker(wiring.Component):
         b_column = Signal(config.sp_addr_width)
         acc_addr = Signal(config.acc_addr_width)
         slot = Signal(range(config.weight_depth))
-        k_left = Signal(COUNT_WIDTH)
-        n_left = Signal(COUNT_WIDTH)
+        k_left = Signal(COUNT_WIDTH + 1)
+        n_left = Signal(COUNT_WIDTH + 1)
+        line = Signal.like(place.line)
+        column = b_transposed(config, cmd)
+        append = appends(cmd)
         k_last = Signal()
         n_last = Signal()
         m.d.comb += [
@@ -111,12 +120,19 @@ class TileWalker(wiring.Component):
             place.slot.eq(slot),
             place.k.eq(Mux(k_last, k_left, config.rows)),
             place.n.eq(Mux(n_last, n_left, config.cols)),
+            place.line.eq(line),
+            # Where lines go on from tile to tile, the sizes left count those before the first.
+            place.end.eq(Mux(column, Mux(append, place.n, config.cols), place.k)),
+            place.onward.eq(append & (~column | k_last)),
             place.last.eq(k_last & n_last),
         ]
         steps = self._steps(self.i.p)
         a_step = Signal(config.sp_addr_width)
         b_k_step = Signal(config.sp_addr_width)
         b_n_step = Signal(config.sp_addr_width)
+        before = Signal.like(line)
+        m.d.comb += before.eq(Mux(appends(self.i.p), self.i.p.line, 0))
+        to_column = b_transposed(config, self.i.p)
         with m.If(take):
             m.d.sync += [
                 a_addr.eq(self.i.p.a_addr),
@@ -124,8 +140,9 @@ class TileWalker(wiring.Component):
                 b_column.eq(self.i.p.b_addr),
                 acc_addr.eq(self.i.p.acc_addr),
                 slot.eq(self.i.p.slot),
-                k_left.eq(self.i.p.k),
-                n_left.eq(self.i.p.n),
+                k_left.eq(self.i.p.k + Mux(to_column, 0, before)),
+                n_left.eq(self.i.p.n + Mux(to_column, before, 0)),
+                line.eq(before),
                 a_step.eq(steps[0]),
                 b_k_step.eq(steps[1]),
                 b_n_step.eq(steps[2]),
@@ -147,6 +164,8 @@ class TileWalker(wiring.Component):
                 k_left.eq(cmd.k),
                 n_left.eq(n_left - config.cols),
             ]
+        with m.If(~take & advance & (k_last | ~column)):
+            m.d.sync += line.eq(0)
         return k_last
 
     def _steps(self, cmd):
@@ -156,10 +175,13 @@ class TileWalker(wiring.Component):
         if config.a_transpose:
             transposed = cmd.flags[DEFINITIONS[Opcode.MATMUL].flag_bit("a_transpose")]
             a_step = Mux(transposed, times(cmd.a_stride, config.rows), a_step)
+        column = b_transposed(config, cmd)
         if config.b_transpose:
-            b_k_step = Mux(b_transposed(cmd), config.rows, b_k_step)
-            b_n_step = Mux(b_transposed(cmd), times(cmd.b_stride, config.cols), b_n_step)
-        return a_step, b_k_step, b_n_step
+            b_k_step = Mux(column, config.rows, b_k_step)
+            b_n_step = Mux(column, times(cmd.b_stride, config.cols), b_n_step)
+        # Lines that go on from tile to tile are counted as they are read.
+        on = appends(cmd)
+        return a_step, Mux(on & ~column, 0, b_k_step), Mux(on, 0, b_n_step)
 
     def _keep(self, m, cmd, place, take, walking, advance, k_last):
         """Hold each place until it is known whether it is kept, and whether it is the last."""
@@ -238,8 +260,16 @@ class TileWalker(wiring.Component):
         return Mux(cmd.opcode == Opcode.MATMUL, flags, 0)
 
 
-def b_transposed(command):
+def appends(command):
+    """Whether a command is a PRELOAD that writes lines into tiles and leaves the others."""
+    bit = DEFINITIONS[Opcode.PRELOAD].flag_bit("append")
+    return (command.opcode == Opcode.PRELOAD) & command.flags[bit]
+
+
+def b_transposed(config: Config, command):
     """Whether a MATMUL or PRELOAD takes B transposed."""
+    if not config.b_transpose:
+        return Const(0, 1)
     product = command.opcode == Opcode.MATMUL
     bits = [DEFINITIONS[op].flag_bit("b_transpose") for op in (Opcode.MATMUL, Opcode.PRELOAD)]
     return Mux(product, command.flags[bits[0]], command.flags[bits[1]])

@@ -5,10 +5,11 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import SRAM_LATENCY, Config
-from arch.isa import COUNT_WIDTH, DEFINITIONS, RING_SLOTS, Engine, Opcode
+from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
 from hdl.flow import Flow
 from hdl.pipeline import delay
 from hdl.ports import MaskReadPort, ReadPort, command_layout
+from hdl.slots import SlotGuard
 from hdl.systolic import weight_layout
 from hdl.tiles import TileWalker, b_transposed, tile_layout
 
@@ -21,7 +22,6 @@ def job_layout(config: Config) -> data.StructLayout:
             "a_stride": unsigned(config.sp_addr_width),
             "a_zero": signed(config.operand_width),
             "m": unsigned(COUNT_WIDTH),
-            "ring": 1,
             "transpose": 1,
             "push": unsigned(len(Engine)),
         }
@@ -34,9 +34,11 @@ class WeightFetcher(wiring.Component):
     A tile's weights are read from ``b`` line by line, rows of B or, transposed, its columns, and
     leave on ``o_weights`` without their zero point: into the slots of the ring in turn, or for
     PRELOAD into the slot named. A tile takes as many cycles as it has rows; transposed, ``cols``
-    cycles; the next one follows without a pause. Its columns past the end of B become zero.
-    A resident MATMUL reads nothing. ``freed`` gives a slot of the ring back. A command is taken
-    when its last tile is being read, so the next one's weights load under its products.
+    cycles; the next one follows without a pause. Its columns past the end of B become zero. With
+    ``append`` it takes as many as there are lines to write in it. A resident MATMUL reads nothing.
+    A tile's lines wait until no product needs its slot, which ``freed`` tells
+    (:class:`hdl.slots.SlotGuard`). A command is taken when its last tile is being read, so the next
+    one's weights load under its products.
 
     ``o`` brings a tile when the first of its lines has been asked for. Activations that are asked
     for from the next cycle on find every weight in place, as row r of the array sees them r cycles
@@ -52,7 +54,6 @@ class WeightFetcher(wiring.Component):
             "b": Out(ReadPort(config)),
             "o": Out(stream.Signature(job_layout(config))),
             "freed": In(1),
-            "drained": In(1),
             "named": Out(1),
             "o_weights": Out(Flow(weight_layout(config))),
         }
@@ -87,7 +88,6 @@ class WeightFetcher(wiring.Component):
             job.a_stride.eq(cmd.a_stride),
             job.a_zero.eq(cmd.a_zero),
             job.m.eq(cmd.m),
-            job.ring.eq(ring),
             job.push.eq(cmd.push),
         ]
         with m.If(ring):
@@ -102,35 +102,49 @@ class WeightFetcher(wiring.Component):
     def _load(self, m, cmd, tiles, job, ring, loads, turn):
         """Ask for a tile's lines, and hand the tile on with the first."""
         config, tile = self.config, tiles.o.p
-        column = b_transposed(cmd) if config.b_transpose else 0
-        used = Signal(range(RING_SLOTS + 1))
-        index = Signal(range(max(config.rows, config.cols) + 1))
+        column = b_transposed(config, cmd)
+        begun = Signal()
+        following = Signal.like(tile.line)
+        index = Signal.like(tile.line)
+        base = Signal(config.sp_addr_width)
         offset = Signal(config.sp_addr_width)
+        behind = Signal(config.sp_addr_width)
         fill = Signal()
         final = Signal()
-        first = Signal()
         may = Signal()
         taken = Signal()
         request = self.b.request
-        free = Mux(ring, used != RING_SLOTS, self.drained)
+        m.submodules.guard = guard = SlotGuard(config)
         m.d.comb += [
+            guard.slot.eq(job.tile.slot),
+            guard.line.eq(tile.line),
+            guard.hold.eq(self.o.valid & self.o.ready & ~job.tile.empty),
+            guard.freed.eq(self.freed),
+            guard.written.eq(taken),
+            guard.index.eq(index),
+            index.eq(Mux(begun, following, tile.line)),
+            behind.eq(offset + cmd.b_stride),
             # Columns that B lacks are written as zeros; rows that it lacks meet zeros in A.
             fill.eq(column & (index >= tile.n)),
-            first.eq(index == 0),
-            final.eq(index + 1 == Mux(column, config.cols, tile.k)),
+            final.eq(index + 1 == tile.end),
             # The first line waits until the tile can be handed on with it, the others for nothing.
-            may.eq(tiles.o.valid & loads & (~first | (free & self.o.ready))),
+            may.eq(tiles.o.valid & loads & (begun | (guard.free & self.o.ready))),
             request.p.eq(tile.b_addr + offset),
             request.valid.eq(may & ~fill),
             taken.eq(may & (fill | request.ready)),
-            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & first, 1)),
+            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & ~begun, 1)),
             tiles.o.ready.eq(Mux(loads, taken & final, self.o.ready)),
         ]
         with m.If(taken & final):
-            m.d.sync += [index.eq(0), offset.eq(0), turn.eq(turn ^ ring)]
+            m.d.sync += [begun.eq(0), turn.eq(turn ^ ring)]
+            with m.If(tile.last):
+                m.d.sync += [base.eq(0), offset.eq(0)]
+            with m.Elif(tile.onward):
+                m.d.sync += [base.eq(behind), offset.eq(behind)]
+            with m.Else():
+                m.d.sync += offset.eq(base)
         with m.Elif(taken):
-            m.d.sync += [index.eq(index + 1), offset.eq(offset + cmd.b_stride)]
-        m.d.sync += used.eq(used + (ring & taken & first) - self.freed)
+            m.d.sync += [begun.eq(1), following.eq(index + 1), offset.eq(behind)]
 
         m.submodules.writer = writer = WeightWriter(config)
         m.d.comb += [

@@ -10,7 +10,7 @@ from arch.isa import REGISTERS, Opcode
 from arch.isa import wrap as wrap_immediate
 from sim.elementwise import add_sum, mul_product
 from sim.flow import Step, run
-from sim.matmul import append
+from sim.matmul import append, place
 from sim.norm import normalize
 from sim.regions import Region, ceil_div, check_step, pair_places, regions
 from sim.report import Report, signature
@@ -220,14 +220,11 @@ class Interpreter:
         return padded.reshape(kt, rows, nt, cols).transpose(2, 0, 1, 3)
 
     def _preload(self, step: Step) -> None:
-        b = self._weights(step)
+        b, slot, transpose = self._weights(step), step["slot"], "b_transpose" in step.flags
         if "append" in step.flags:
-            transpose = "b_transpose" in step.flags
-            append(self.slots, b, slot=step["slot"], line=step["line"], transpose=transpose)
-            return
-        tiles = self._tiled(step, b)
-        count = tiles.shape[0] * tiles.shape[1]
-        self.slots[step["slot"] : step["slot"] + count] = tiles.reshape(count, *tiles.shape[2:])
+            append(self.slots, b, slot=slot, line=step["line"], transpose=transpose)
+        else:
+            place(self.slots, b, slot=slot, transpose=transpose)
 
     def _matmul(self, step: Step) -> None:
         rows, cols = self.config.rows, self.config.cols

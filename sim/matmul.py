@@ -31,6 +31,21 @@ def cut(b: Ints, rows: int, cols: int) -> Ints:
     return padded.reshape(kt, rows, nt, cols).transpose(2, 0, 1, 3)
 
 
+def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
+    """Write the tiles of b [k, n] to slots [depth, rows, cols], from ``slot`` on.
+
+    They are padded with zeros. Without ``transpose``, where they are written row by row, rows past
+    k stay as they are.
+    """
+    _, rows, cols = slots.shape
+    tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
+    nt, kt = tiles.shape[:2]
+    for column in range(nt):
+        for row in range(kt):
+            lines = rows if transpose else min(rows, b.shape[0] - row * rows)
+            slots[slot + column * kt + row, :lines] = tiles[column, row, :lines]
+
+
 def append(slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool) -> None:
     """Write b as lines of the tiles slots [depth, rows, cols], from line ``line`` of ``slot`` on.
 

@@ -1,12 +1,12 @@
 """Bench of ``hdl.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
-(opcode, m, k, n, flags), each with random places, zero points and masks, or ``random``, how many
-commands to draw; ``stall``, the probability that a scratchpad port does not take a request in a
-cycle, for ``b`` only before a tile's first line; ``zero_tiles``, the share of masked tiles;
-``alone``, whether each command waits for the one before to be done. With ``report``, a file's path,
-the cycles from the first command taken, or ``alone`` from each, to each ``done`` are written there
-as JSON, and those that each spell of ``working`` lasted.
+(opcode, m, k, n, flags[, slot, line]), each with random places, zero points and masks, or
+``random``, how many commands to draw; ``stall``, the probability that a scratchpad port does not
+take a request in a cycle, for ``b`` only before a tile's first line; ``zero_tiles``, the share of
+masked tiles; ``alone``, whether each command waits for the one before to be done. With ``report``,
+a file's path, the cycles from the first command taken, or ``alone`` from each, to each ``done`` are
+written there as JSON, and those that each spell of ``working`` lasted.
 
 Every accumulated row is compared with the golden model's at the end; each ``done`` must come late
 enough for its sums to be in the accumulators, and the counters must add up.
@@ -27,7 +27,7 @@ from hdl.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
 from hdl.retirement import DISPATCH
 from hdl.systolic import sum_layout
-from sim.matmul import accumulate, cut
+from sim.matmul import accumulate, append, cut, place
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
 
 Ints = NDArray[np.int64]
@@ -68,20 +68,33 @@ class Jobs:
         values = self.sp[cells].astype(np.int64) % (1 << bits)
         return values - (values >> (bits - 1) << bits) - zero
 
-    def add(self, opcode: Opcode, m: int, k: int, n: int, flags: set[str], slot: int = 0) -> None:
+    def add(
+        self,
+        opcode: Opcode,
+        m: int,
+        k: int,
+        n: int,
+        flags: set[str],
+        slot: int = 0,
+        line: int = 0,
+    ) -> None:
         """Append a command."""
         config = self._config
         kt, nt = -(-k // config.rows), -(-n // config.cols)
         zeros = self._rng.choice([-128, 0, 3, 127], 2) if config.zero_points else (0, 0)
         zeros = [int(np.clip(zero, config.operand_min, config.operand_max)) for zero in zeros]
-        operands = {"k": k, "n": n, "b_zero": zeros[1], "slot": slot}
+        operands = {"k": k, "n": n, "b_zero": zeros[1], "slot": slot, "line": line}
         b_shape = (n, k) if "b_transpose" in flags else (k, n)
         operands["b_addr"], operands["b_stride"] = self._place(*b_shape)
         b = self._read(operands["b_addr"], operands["b_stride"], *b_shape, zeros[1])
         tiles = cut(b.T if "b_transpose" in flags else b, config.rows, config.cols)
         keep = np.ones((nt, kt), np.bool_)
-        if opcode == Opcode.PRELOAD:
-            self.slots[slot : slot + nt * kt] = tiles.reshape(-1, config.rows, config.cols)
+        transpose = "b_transpose" in flags
+        if "append" in flags:
+            straight = b.T if transpose else b
+            append(self.slots, straight, slot=slot, line=line, transpose=transpose)
+        elif opcode == Opcode.PRELOAD:
+            place(self.slots, b.T if transpose else b, slot=slot, transpose=transpose)
         else:
             if "resident" in flags:
                 tiles = self.slots[slot : slot + nt * kt].reshape(nt, kt, config.rows, config.cols)
@@ -96,10 +109,14 @@ class Jobs:
         self.events.append(self.events[-1] if self.events else 0)
         if opcode == Opcode.MATMUL:
             self.events[-1] += m * int(keep.sum())
-        if "resident" not in flags:
-            whole, size = (config.cols, n) if "b_transpose" in flags else (config.rows, k)
-            for place in np.argwhere(keep):
-                tile = int(place[0 if "b_transpose" in flags else 1])
+        whole, size = (config.cols, n) if transpose else (config.rows, k)
+        if "append" in flags:
+            for first in range(0, line + size, whole):
+                lines = min(first + whole, line + size) - max(first, line)
+                self.lines += [lines] * (kt if transpose else 1)
+        elif "resident" not in flags:
+            for indices in np.argwhere(keep):
+                tile = int(indices[0 if transpose else 1])
                 self.lines.append(min(whole, size - tile * whole))
         bits = sum(1 << DEFINITIONS[opcode].flag_bit(flag) for flag in flags)
         header = {"opcode": opcode, "push": self.pushes[-1], "flags": bits}
@@ -153,13 +170,40 @@ class Jobs:
                 flags.add(flag)
         b_flags = {"b_transpose"} if config.b_transpose and self._rng.random() < 0.5 else set()
         tiles = -(-k // config.rows) * -(-n // config.cols)
-        if tiles <= room and self._rng.random() < 0.6:
+        if room and self._rng.random() < 0.4:
+            self.append_random("b_transpose" in b_flags)
+        elif tiles <= room and self._rng.random() < 0.6:
             slot = RING_SLOTS + int(self._rng.integers(0, room - tiles + 1))
             self.add(Opcode.PRELOAD, 0, k, n, b_flags, slot)
             for _ in range(int(self._rng.integers(0, 3))):
                 self.add(Opcode.MATMUL, self._rows(), k, n, flags | {"resident"}, slot)
         else:
             self.add(Opcode.MATMUL, self._rows(), k, n, flags | b_flags)
+
+    def append_random(self, transpose: bool) -> None:
+        """Append a few PRELOADs of single lines, between products that use the same slots."""
+        config = self._config
+        room = config.weight_depth - RING_SLOTS
+        for _ in range(int(self._rng.integers(1, 5))):
+            side, across = (config.cols, config.rows) if transpose else (config.rows, config.cols)
+            line, length = int(self._rng.integers(side)), int(self._rng.integers(1, across + 1))
+            lines = int(self._rng.choice([1, 1, self._rng.integers(1, 2 * side + 1)]))
+            stack = 1
+            if transpose and self._rng.random() < 0.5:
+                length = int(self._rng.integers(1, 3 * across + 1))
+                stack = -(-length // across)
+            tiles = -(-(line + lines) // side) * stack
+            if tiles <= room:
+                slot = RING_SLOTS + int(self._rng.integers(0, min(room - tiles, 2) + 1))
+                k, n = (length, lines) if transpose else (lines, length)
+                flags = {"append"} | ({"b_transpose"} if transpose else set())
+                use = min(stack * config.rows, room * config.rows), config.cols
+                if self._rng.random() < 0.7:
+                    self.add(Opcode.MATMUL, self._rows(), *use, {"resident"}, slot)
+                self.add(Opcode.PRELOAD, 0, k, n, flags, slot, line)
+                if self._rng.random() < 0.7:
+                    self.add(Opcode.MATMUL, self._rows(), *use, {"resident"}, slot)
+            transpose ^= bool(config.b_transpose and self._rng.random() < 0.6)
 
     def _rows(self) -> int:
         """Return a number of rows, often a small one."""
@@ -212,8 +256,9 @@ async def sums_are_exact(dut: Any) -> None:
     config = PRESETS["small"].replace(lanes=1, **given["config"])
     jobs = Jobs(config, rng(), given.get("zero_tiles", 0.5))
     stall = given.get("stall", 0.0)
-    for name, m, k, n, flags in given.get("products", []):
-        jobs.add(Opcode[name], m, k, n, set(flags), RING_SLOTS)
+    for name, m, k, n, flags, *where in given.get("products", []):
+        slot, line = where or (RING_SLOTS, 0)
+        jobs.add(Opcode[name], m, k, n, set(flags), slot, line)
     for _ in range(given.get("random", 0)):
         jobs.add_random()
 

@@ -141,13 +141,16 @@ class _Maker:
         room = config.weight_depth - 2
         k = self.size(min(MAX_K, room * config.rows))
         n = self.size(min(MAX_K, room // -(-k // config.rows) * config.cols))
-        flags = self.flags(Opcode.PRELOAD) - {"append"}
+        flags = self.flags(Opcode.PRELOAD)
+        if "append" in flags and "b_transpose" not in flags:
+            n = min(n, config.cols)
         operands = {
             **self.matrix("b", *((n, k) if "b_transpose" in flags else (k, n))),
             "k": k,
             "n": n,
             "b_zero": self.zero(config.zero_points),
             "slot": 2,
+            "line": self.below(config.cols if "b_transpose" in flags else config.rows),
         }
         return Instruction(Opcode.PRELOAD, operands, frozenset(flags))
 

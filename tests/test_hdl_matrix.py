@@ -146,6 +146,30 @@ def test_resident_weights_take_a_tile_a_cycle(tmp_path: Path) -> None:
     assert [later - sooner for sooner, later in itertools.pairwise(dones[1:])] == [20] * 5
 
 
+def test_appended_lines_take_a_cycle_each(tmp_path: Path) -> None:
+    keys = ["PRELOAD", 0, 7, 1, ["append", "b_transpose"], 4, 3]
+    values = ["PRELOAD", 0, 6, 4, ["append"], 20, 2]
+    dones = count_cycles(tmp_path, SQUARE, [keys] * 4 + [values] * 4)
+    found = [later - sooner for sooner, later in itertools.pairwise(dones)]
+    assert found[:3] == [2] * 3
+    assert found[4:] == [6] * 3
+    alone = measure(tmp_path, SQUARE, [keys, keys], alone=True)["cycles"]
+    assert alone == [2 + make(SQUARE).rows + make(SQUARE).cols + 10] * 2
+
+
+@pytest.mark.parametrize("append", [["append"], ["append", "b_transpose"]])
+def test_appending_hides_under_products_of_other_slots(tmp_path: Path, append) -> None:
+    product = ["MATMUL", 3, 8, 8, ["resident"], 2, 0]
+    line = ["PRELOAD", 0, *((4, 1) if "b_transpose" in append else (1, 4)), append]
+    pair = [product, [*line, 9, 3]]
+    dones = count_cycles(tmp_path, SQUARE, pair * 4)
+    assert [later - sooner for sooner, later in itertools.pairwise(dones[::2])] == [12 + 1] * 3
+    # Into the slot of the last tile, line 3 must come 3 cycles behind the cycle after its vectors.
+    pair = [product, [*line, 5, 3]]
+    dones = count_cycles(tmp_path, SQUARE, pair * 4)
+    assert [later - sooner for sooner, later in itertools.pairwise(dones[::2])] == [17] * 3
+
+
 def test_masked_tiles_cost_a_cycle_at_most(tmp_path: Path) -> None:
     sparse = ["MATMUL", 20, 24, 12, ["a_masked", "b_masked"]]
     products = [["MATMUL", 20, 24, 12, []], sparse]
