@@ -93,6 +93,7 @@ class Tree:
         self._uses: dict[int, Counter[int]] = {}
         self._domains: dict[int, set[str]] = {}
         self._signal_names: list[tuple[Any, str]] = []
+        self._ports: dict[int, tuple[Component, list[tuple[str, bool, Value]]]] = {}
         self._can_split = True
         fragment = self._elaborate(component, defer)
         self._survey(fragment)
@@ -127,17 +128,17 @@ class Tree:
     def _part(self, part: Any, defer: bool) -> Any:
         if not isinstance(part, Component):
             return part
-        key = _key(part)
+        key = self._key(part)
         if key is not None and defer:
             part._MustUse__used = True
             identity = self._deferred_keys.setdefault(key, f"celosia:{len(self.deferred)}:")
             self.deferred.setdefault(identity, part)
-            instance = Instance(identity, **_connections(part, {"sync"}))
+            instance = Instance(identity, **self._connections(part, {"sync"}))
             self._repeated[id(instance)] = (None, part)
             return instance
         if key is not None and key in self._known:
             part._MustUse__used = True
-            instance = Instance("", **_connections(part, self._known[key]))
+            instance = Instance("", **self._connections(part, self._known[key]))
             self._repeated[id(instance)] = (key, part)
             return instance
         fragment = self._elaborate(part)
@@ -184,7 +185,7 @@ class Tree:
                 draft = self._module(child, component)
                 if draft is None:
                     continue
-                connections = _connections(component, self._domains[id(child)])
+                connections = self._connections(component, self._domains[id(child)])
                 instance = Instance(draft.identity, **connections)
                 fragment.subfragments[index] = (instance, name, location)
                 draft.share(parameters(component))
@@ -192,13 +193,13 @@ class Tree:
 
     def _rename_ports(self, component: Component, instance: str) -> None:
         """Let what surrounds an instance know its ports by the instance's name."""
-        for port, _, signal in _members(component):
+        for port, _, signal in self._members(component):
             self._signal_names.append((signal, signal.name))
             signal.name = f"{instance}__{port}"
 
     def _is_closed(self, fragment: Any, component: Component) -> bool:
         """Return whether a component meets its surroundings at its ports only."""
-        ports = {id(value) for _, _, value in _members(component)}
+        ports = {id(value) for _, _, value in self._members(component)}
         return self._can_split and all(
             key in ports or count == self._total[key]
             for key, count in self._uses[id(fragment)].items()
@@ -215,7 +216,7 @@ class Tree:
             draft = _draft(component, identity, text)
             self._by_text[kind, text] = draft
             self.drafts.append(draft)
-        key = _key(component)
+        key = self._key(component)
         if key is not None:
             self._by_key[key] = draft
         return draft
@@ -227,12 +228,50 @@ class Tree:
             fragment.add_domains(clock)
             for signal in (clock.clk, clock.rst):
                 ports[signal.name] = (signal, PortDirection.Input)
-        for name, is_input, value in _members(component):
+        for name, is_input, value in self._members(component):
             direction = PortDirection.Input if is_input else PortDirection.Output
             ports[name] = (value, direction)
         with _short_contents(fragment):
             text, _ = rtlil.convert_fragment(fragment, ports, SELF, emit_src=False)
         return prune(_INNER.sub(_inner_name, _NOISE.sub("", str(text))))
+
+    def _key(self, component: Component) -> Any:
+        """Return what a component's module depends on, or nothing where that cannot be told."""
+        ports = set(component.signature.members)
+        values = {
+            name: value
+            for name, value in vars(component).items()
+            if name not in ports and not name.startswith(("_MustUse__", "_Component__"))
+        }
+        if not all(_is_plain(value) for value in values.values()):
+            return None
+        members = tuple(
+            (name, is_input, value.shape()) for name, is_input, value in self._members(component)
+        )
+        return type(component), tuple(sorted(values.items())), members
+
+    def _connections(self, component: Component, domains: set[str]) -> dict[str, Any]:
+        """Return the arguments of an instance of a component: each port with its signal."""
+        connections: dict[str, Any] = {}
+        for domain in sorted(domains):
+            clock = ClockDomain(domain)
+            connections[f"i_{clock.clk.name}"] = ClockSignal(domain)
+            connections[f"i_{clock.rst.name}"] = ResetSignal(domain, allow_reset_less=True)
+        for port, is_input, value in self._members(component):
+            connections[f"{'i' if is_input else 'o'}_{port}"] = value
+        return connections
+
+    def _members(self, component: Component) -> list[tuple[str, bool, Value]]:
+        """Return name, direction and signal of each port that has a width."""
+        if id(component) not in self._ports:
+            members = []
+            for path, member, value in component.signature.flatten(component):
+                signal = Value.cast(value)
+                if len(signal) > 0:
+                    members.append(("__".join(map(str, path)), member.flow == In, signal))
+            # The component is kept as well, so that its identity stays its own.
+            self._ports[id(component)] = (component, members)
+        return self._ports[id(component)][1]
 
 
 def _inner_name(match: re.Match[str]) -> str:
@@ -264,38 +303,10 @@ def _short_contents(fragment: Any) -> Iterator[None]:
             initial._raw = words
 
 
-def _key(component: Component) -> Any:
-    """Return what a component's module depends on, or nothing where that cannot be told."""
-    ports = set(component.signature.members)
-    values = {
-        name: value
-        for name, value in vars(component).items()
-        if name not in ports and not name.startswith(("_MustUse__", "_Component__"))
-    }
-    if not all(_is_plain(value) for value in values.values()):
-        return None
-    members = tuple(
-        (name, is_input, value.shape()) for name, is_input, value in _members(component)
-    )
-    return type(component), tuple(sorted(values.items())), members
-
-
 def _is_plain(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(_is_plain(part) for part in value)
     return value is None or isinstance(value, int | str | Config)
-
-
-def _connections(component: Component, domains: set[str]) -> dict[str, Any]:
-    """Return the arguments of an instance of a component: each port with its signal."""
-    connections: dict[str, Any] = {}
-    for domain in sorted(domains):
-        clock = ClockDomain(domain)
-        connections[f"i_{clock.clk.name}"] = ClockSignal(domain)
-        connections[f"i_{clock.rst.name}"] = ResetSignal(domain, allow_reset_less=True)
-    for port, is_input, value in _members(component):
-        connections[f"{'i' if is_input else 'o'}_{port}"] = value
-    return connections
 
 
 def _component(fragment: Any) -> Component | None:
@@ -303,13 +314,3 @@ def _component(fragment: Any) -> Component | None:
         if isinstance(origin, Component):
             return origin
     return None
-
-
-def _members(component: Component) -> list[tuple[str, bool, Value]]:
-    """Return name, direction and signal of each port that has a width."""
-    members = []
-    for path, member, value in component.signature.flatten(component):
-        signal = Value.cast(value)
-        if len(signal) > 0:
-            members.append(("__".join(map(str, path)), member.flow == In, signal))
-    return members

@@ -7,7 +7,7 @@ expression for every use.
 """
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,6 +17,35 @@ from amaranth.hdl import _ast, _ir, _nir, _xfrm
 
 _BITS = 1 << 16
 """Most output bits of a cell; a net's number is its cell's, times this, and its own."""
+
+
+class _Signals(MutableMapping[Any, Any]):
+    """What is known of signals, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Any, Any]] = {}
+
+    def __contains__(self, signal: Any) -> bool:
+        return id(signal) in self._found
+
+    def __getitem__(self, signal: Any) -> Any:
+        return self._found[id(signal)][1]
+
+    def __setitem__(self, signal: Any, value: Any) -> None:
+        self._found[id(signal)] = (signal, value)
+
+    def __delitem__(self, signal: Any) -> None:
+        del self._found[id(signal)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([signal for signal, _ in self._found.values()])
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def items(self) -> Any:
+        """Return pairs of a signal and its value."""
+        return self._found.values()
 
 
 class _Net(_nir.Net):  # type: ignore[misc]
@@ -37,6 +66,10 @@ class _Value(_nir.Value):  # type: ignore[misc]
 class _Netlist(_nir.Netlist):  # type: ignore[misc]
     """The bits and cells of a module."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._resolved: dict[Any, Any] = {}
+
     def add_value_cell(self, width: int, cell: Any) -> Any:
         assert width <= _BITS
         first = self.add_cell(cell) * _BITS
@@ -46,15 +79,14 @@ class _Netlist(_nir.Netlist):  # type: ignore[misc]
         self.last_late_net -= len(signal)
         return _Value(map(_Net, range(self.last_late_net, self.last_late_net + len(signal))))
 
-    def resolve_net(self, net: int) -> int:
-        while net < 0:
-            net = self.connections[net]
-        return net
-
     def resolve_value(self, value: Any) -> Any:
-        if not value or min(value) >= 0:
-            return value
-        return _Value(map(self.resolve_net, value))
+        found = self._resolved.get(value)
+        if found is None:
+            found = value
+            while found and min(found) < 0:
+                found = _Value([self.connections[net] if net < 0 else net for net in found])
+            self._resolved[value] = found
+        return found
 
     def check_comb_cycles(self) -> None:
         """Look for no loop."""
@@ -141,8 +173,18 @@ def _compute_net_flows(netlist: Any) -> None:
         _own_net_flows(netlist)
 
 
+def _length(value: Any) -> int:
+    kind = type(value)
+    if kind is _ast.Signal:
+        return int(value._width)
+    return int(value._stop - value._start if kind is _ast.Slice else value.shape().width)
+
+
 _own_net_flows = _ir._compute_net_flows
 _SHORTCUTS = (
+    (_ast, "SignalDict", _Signals),
+    (_ast.Value, "__len__", _length),
+    (_nir, "SignalDict", _Signals),
     (_nir, "Net", _Net),
     (_nir, "Value", _Value),
     (_nir, "Netlist", _Netlist),
