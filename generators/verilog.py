@@ -54,6 +54,7 @@ _MODULE = re.compile(r"^module (\S+) ?\(([^;]*)\);\n(.*?)^endmodule\n", re.MULTI
 _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+)  = 0;\n", re.MULTILINE)
 _ESCAPED = re.compile(r"\\(\S+) ")
 _PORT = re.compile(r"^  (input|output) (\[\d+:0\] )?(\w+|\\\w+ );\n", re.MULTILINE)
+_STORAGE = re.compile(r"^  (wire|reg) (?:\[\d+:0\] )?(\w+|\\\w+ )( = [^;]+)?;\n", re.MULTILINE)
 _ENTRIES = re.compile(r"(?:^    \S+\[\d+\] = [^;]+;\n){4,}", re.MULTILINE)
 _MEMORY = re.compile(
     r"^  reg (\[\d+:0\] )?(\w+) \[(\d+):0\];\n(?!  initial begin\n    \2\[)", re.MULTILINE
@@ -148,21 +149,24 @@ class _Module:
             body = body.replace(starter + " ", "_start")
         body = self._plain_names(body)
         order = [_plain(port) for port in re.findall(r"\\\S+ |\w+", ports)]
-        self._ports: dict[str, str] = {}
         declarations = {match[3]: match for match in _PORT.finditer(body)}
-        body = _PORT.sub("", body)
+        storage: dict[str, re.Match[str]] = {}
+
+        def keep(match: re.Match[str]) -> str:
+            if match[2] not in declarations or match[2] in storage:
+                return match[0]
+            storage[match[2]] = match
+            return ""
+
+        body = _STORAGE.sub(keep, _PORT.sub("", body))
+        self._ports: dict[str, str] = {}
         initial = []
         for port in sorted(order, key=lambda port: (port not in ("clk", "rst"), port)):
-            match = declarations[port]
-            width = match[2] or ""
-            storage = re.search(
-                rf"^  (wire|reg) {re.escape(width)}{re.escape(port)}( = [^;]+)?;\n", body, re.M
-            )
-            assert storage is not None
-            body = body.replace(storage[0], "", 1)
-            if storage[2]:
-                initial.append(f"  initial {port}{storage[2]};\n")
-            self._ports[port] = f"{match[1]:6} {storage[1]:4} {width}{port}"
+            direction, width = declarations[port].group(1, 2)
+            kind, start = storage[port].group(1, 3)
+            if start:
+                initial.append(f"  initial {port}{start};\n")
+            self._ports[port] = f"{direction:6} {kind:4} {width or ''}{port}"
         body = _gather_temporaries(body)
         body = _MEMORY.sub(_zeros, body)
         body = _ENTRIES.sub(lambda match: _loops(match[0]), body)
