@@ -1,11 +1,12 @@
 """Shortcuts through Amaranth's conversion to RTLIL: the same circuit in half the time.
 
-What the text does not need is left out: checks of the type of every bit, the search for
-combinational loops (Verilator's lint finds them in the result) and for bits that cross from module
-to module in a design of one module, aliases of the fields of signals, and a copy of each shared
-expression for every use.
+What the text does not need is left out: checks of the type of every bit, the first of two checks
+that no bit has two drivers, the search for combinational loops (Verilator's lint finds them in the
+result) and for bits that cross from module to module in a design of one module, aliases of the
+fields of signals, and a copy of each shared expression for every use.
 """
 
+import functools
 import gc
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from typing import Any
 
 # Amaranth has no public way to change its conversion; pyproject.toml pins its version.
 from amaranth.back import rtlil
-from amaranth.hdl import _ast, _ir, _nir, _xfrm
+from amaranth.hdl import _ast, _dsl, _ir, _nir, _xfrm
+from amaranth.lib import data
 
 _BITS = 1 << 16
 """Most output bits of a cell; a net's number is its cell's, times this, and its own."""
@@ -46,6 +48,13 @@ class _Signals(MutableMapping[Any, Any]):
     def items(self) -> Any:
         """Return pairs of a signal and its value."""
         return self._found.values()
+
+
+class _Drivers(_xfrm.LHSMaskCollector):  # type: ignore[misc]
+    """The bits that a statement drives, which are looked at when cells are made of it."""
+
+    def visit_stmt(self, stmt: Any) -> None:
+        """Note nothing."""
 
 
 class _Net(_nir.Net):  # type: ignore[misc]
@@ -180,10 +189,21 @@ def _length(value: Any) -> int:
     return int(value._stop - value._start if kind is _ast.Slice else value.shape().width)
 
 
+def _get_init_value(init: Any, shape: Any, what: str = "signal") -> int:
+    """Return a signal's start; without one, that of numbers and of layouts is 0."""
+    if init is None and isinstance(shape, int | _ast.Shape | data.Layout):
+        return 0
+    return int(_own_init_value(init, shape, what))
+
+
+_own_init_value = _ast._get_init_value
 _own_net_flows = _ir._compute_net_flows
 _SHORTCUTS = (
     (_ast, "SignalDict", _Signals),
+    (_ast, "_get_init_value", _get_init_value),
+    (_ast.Shape, "_cast_plain_enum", functools.cache(_ast.Shape._cast_plain_enum)),
     (_ast.Value, "__len__", _length),
+    (_dsl, "LHSMaskCollector", _Drivers),
     (_nir, "SignalDict", _Signals),
     (_nir, "Net", _Net),
     (_nir, "Value", _Value),
@@ -200,7 +220,7 @@ def shortcuts() -> Iterator[None]:
     """Let conversions take the shortcuts, and Python not search millions of live objects."""
     enabled = gc.isenabled()
     gc.disable()
-    own = [(place, name, getattr(place, name)) for place, name, _ in _SHORTCUTS]
+    own = [(place, name, vars(place)[name]) for place, name, _ in _SHORTCUTS]
     for place, name, short in _SHORTCUTS:
         setattr(place, name, short)
     try:
