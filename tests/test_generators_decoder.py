@@ -1,0 +1,155 @@
+"""Decoders in integers: at once and token by token, through a ring, and against float."""
+
+import re
+
+import numpy as np
+import pytest
+
+from generators.decoder import Decoder, DecoderCache, decode
+from generators.decoder_calibrate import sample_texts
+from generators.decoder_quantize import (
+    DecoderOptions,
+    best_range,
+    best_step,
+    quantize_decoder,
+)
+from generators.text_description import TextDescription
+from generators.text_model import text_forward
+from generators.weights import check_weights
+
+FIELDS = {"name": "toy", "vocabulary": 23, "positions": 24, "dim": 16, "layers": 2, "ffn": 20}
+LLAMA = TextDescription(**FIELDS, heads=4, kv_heads=2, tied=False)
+GPT2 = TextDescription(
+    **FIELDS,
+    heads=2,
+    norm="layernorm",
+    position="learned",
+    gated=False,
+    activation="gelu_tanh",
+    bias=True,
+)
+FEW = {"texts": 4, "length": 24}
+
+
+def random_weights(model, seed=3):
+    rng = np.random.default_rng(seed)
+    return check_weights(
+        {name: rng.normal(0, 0.4, shape) for name, shape in model.shapes().items()}, model
+    )
+
+
+def quantized(model, **options) -> Decoder:
+    return quantize_decoder(model, random_weights(model), 1, DecoderOptions(**FEW, **options))
+
+
+TEXT = np.random.default_rng(7).integers(0, 23, 24)
+
+
+@pytest.mark.parametrize("kv_bits", [8, 4])
+@pytest.mark.parametrize("model", [LLAMA, GPT2], ids=["llama", "gpt2"])
+def test_integers_follow_the_float_model(model, kv_bits) -> None:
+    decoder = quantized(model, kv_bits=kv_bits)
+    exact = text_forward(model, random_weights(model), TEXT[None])[0]
+    found = {}
+    logits = decode(decoder, TEXT, found=found)
+    error = logits * decoder.logit_scale - exact
+    assert np.sqrt(np.mean(error**2)) < (0.08 if kv_bits == 8 else 0.25) * exact.std()
+    half = 1 << (kv_bits - 1)
+    for name, tensor in found.items():
+        kept = name.endswith(("key", "value"))
+        wide = name.endswith(("scores", "logits", "embedding", "sum"))
+        bound = half if kept else 1 << 15 if wide else 128
+        assert tensor.min() >= -bound, name
+        assert tensor.max() < bound, name
+    weights = [decoder.head.weight, decoder.embedding]
+    for layer in decoder.layers:
+        for one in (layer.query, layer.key, layer.value, layer.output, layer.up, layer.down):
+            weights.append(one.weight)
+    assert max(np.abs(weight).max() for weight in weights) == 127
+
+
+@pytest.mark.parametrize("slots", [0, 7])
+@pytest.mark.parametrize("model", [LLAMA, GPT2], ids=["llama", "gpt2"])
+def test_token_by_token_equals_at_once(model, slots) -> None:
+    decoder = quantized(model)
+    whole = decode(decoder, TEXT, DecoderCache(slots, 2 if slots else 0))
+    cache = DecoderCache(slots, 2 if slots else 0)
+    parts = [decode(decoder, TEXT[:5], cache), decode(decoder, TEXT[5:6], cache)]
+    parts += [decode(decoder, [token], cache) for token in TEXT[6:]]
+    np.testing.assert_array_equal(np.concatenate(parts), whole)
+    if slots:
+        assert not np.array_equal(whole, decode(decoder, TEXT))
+
+
+def test_what_is_seen_is_what_a_ring_holds() -> None:
+    slots, sinks, length = 7, 2, 30
+    cache = DecoderCache(slots, sinks)
+    ring = {}
+    for token in range(length):
+        slot = token if token < slots else sinks + (token - sinks) % (slots - sinks)
+        ring[slot] = token
+        cache.length = token + 1
+        assert set(np.flatnonzero(cache.seen(1)[0])) == set(ring.values())
+    np.testing.assert_array_equal(cache.seen(3)[2], cache.seen(1)[0])
+    assert DecoderCache(length=4).seen(2).tolist() == [[True, True, True, False], [True] * 4]
+
+
+def test_more_places_and_doubled_pairs() -> None:
+    decoder = quantized(LLAMA, places=40, kv_bits=4)
+    assert (decoder.places, decoder.key_dim, decoder.rotary.shape) == (40, 6, (40, 6))
+    np.testing.assert_array_equal(decoder.rotary[:, 2:4], decoder.rotary[:, 4:6])
+    long = np.tile(TEXT, 2)[:40]
+    assert decode(decoder, long).shape == (40, 23)
+    assert quantized(LLAMA).key_dim == 4
+    assert quantized(LLAMA, doubled=2).key_dim == 8
+
+
+def test_texts_are_drawn_from_the_model() -> None:
+    weights = random_weights(GPT2)
+    told = []
+    texts = sample_texts(
+        GPT2, weights, 5, count=400, length=3, seed=0, progress=lambda *done: told.append(done)
+    )
+    assert texts.shape == (400, 3)
+    assert told == [(1, 2), (2, 2)]
+    assert (texts[:, 0] == 5).all()
+    logits = text_forward(GPT2, weights, [[5]])[0, 0]
+    share = np.exp(logits) / np.exp(logits).sum()
+    counted = np.bincount(texts[:, 1], minlength=23) / 400
+    np.testing.assert_allclose(counted, share, atol=4 * np.sqrt(0.25 / 400))
+
+
+def test_steps_lose_least() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(0, 1, (5000, 2)) * [1, 3] + [10, 0]
+    middle, steps = best_range(values, 4)
+    code = np.clip(np.rint((values - middle) / steps), -8, 7)
+    error = np.sqrt(np.mean((code * steps + middle - values) ** 2, axis=0))
+    # Max 1960, "Quantizing for Minimum Distortion": 16 uniform levels lose 0.1075 of a normal.
+    np.testing.assert_allclose(error / [1, 3], 0.1075, atol=0.01)
+    one, other = best_range(values, 4, together=2)[1]
+    assert one == other == pytest.approx(steps[1], rel=0.1)
+    assert best_step(np.zeros(3), 127) == 1 / 127
+    assert best_step(np.array([1.0, -2.54]), 127) == pytest.approx(0.02)
+
+
+def refused(message, call, *arguments, **fields) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        call(*arguments, **fields)
+
+
+def test_what_is_refused() -> None:
+    refused("Bits of keys and values must be 8 or 4, not 5", DecoderOptions, kv_bits=5)
+    refused("Balance of columns must be from 0 to 1, not 2", DecoderOptions, balance=2)
+    refused("Doubled pairs must not be negative, not -1", DecoderOptions, doubled=-1)
+    message = "Heads of 4 columns have no 3 pairs to double"
+    refused(message, quantized, LLAMA, doubled=3)
+    message = "Sampled texts' count must be positive, not 0"
+    refused(message, quantize_decoder, GPT2, random_weights(GPT2), 1, DecoderOptions(texts=0))
+    decoder = quantized(GPT2)
+    refused("Tokens of model toy must be from 0 to 22, not 23", decode, decoder, [23])
+    for model in (LLAMA, GPT2):
+        message = "Model toy takes at most 24 tokens, not 25"
+        refused(message, decode, quantized(model), np.ones(25))
+    message = "Cache slots must be 0 or more than the sinks, but slots is 2 and sinks is 2"
+    refused(message, DecoderCache, 2, 2)
