@@ -9,6 +9,7 @@ from arch.functions import RUNNING_WIDTH
 from arch.isa import Opcode
 from hdl.accumulator import ACC_SETTLE
 from hdl.elementwise import ElementwiseLane
+from hdl.intake import Intake
 from hdl.reader import READER_LATENCY
 from hdl.requantize import Requantizer
 from hdl.retirement import DISPATCH
@@ -127,6 +128,8 @@ class VectorTiming:
             Opcode.SOFTMAX: self._softmax + 2 * (row - 1),
             Opcode.NORM: self._norm + row - 1,
         }[opcode]
+        if "drain" in step.flags:
+            latency += int(Intake.latency)
         return m * row + self._overhead + latency
 
 

@@ -21,22 +21,24 @@ class DrainReader(wiring.Component):
 
     Tile column nt is in accumulator rows ``acc_addr + nt * acc_stride`` and on. A row of a tile
     column becomes ``ceil(columns / lanes)`` beats, one a cycle, lowest column first; columns past
-    the row's end are undefined. A drain starts in the cycle after ``start``.
+    the row's end are undefined. A drain starts in the cycle after ``start``. With ``by_row``, which
+    a configuration has with ``fused``, all tile columns of a row come before the next row.
     """
 
     def __init__(self, config: Config):
         self.config = config
-        super().__init__(
-            {
-                "start": In(1),
-                "acc_addr": In(config.acc_addr_width),
-                "acc_stride": In(config.acc_addr_width),
-                "m": In(COUNT_WIDTH),
-                "n": In(COUNT_WIDTH),
-                "port": Out(DrainPort(config)),
-                "o": Out(stream.Signature(value_layout(config.lanes))),
-            }
-        )
+        members = {
+            "start": In(1),
+            "acc_addr": In(config.acc_addr_width),
+            "acc_stride": In(config.acc_addr_width),
+            "m": In(COUNT_WIDTH),
+            "n": In(COUNT_WIDTH),
+            "port": Out(DrainPort(config)),
+            "o": Out(stream.Signature(value_layout(config.lanes))),
+        }
+        if config.fused:
+            members["by_row"] = In(1)
+        super().__init__(members)
 
     def elaborate(self, _platform):
         m = Module()
@@ -52,6 +54,11 @@ class DrainReader(wiring.Component):
             walker.walk.beat.eq(config.cols),
             walker.walk.tile.eq(config.cols),
         ]
+        if config.fused:
+            # Then a row is a tile as wide as it is long.
+            m.d.comb += walker.walk.beat_step.eq(self.acc_stride)
+            with m.If(self.by_row):
+                m.d.comb += walker.walk.tile.eq(self.n)
 
         # A request goes out only if the queue will have room for its answer.
         groups = Signal(range(config.lane_groups))

@@ -11,6 +11,7 @@ from hdl.drain import DrainReader
 from hdl.epilogue import Epilogue
 from hdl.fill import Fill
 from hdl.front_ends import FrontEnds
+from hdl.intake import Intake
 from hdl.params import InputScales, ParamMemory
 from hdl.ports import (
     DrainPort,
@@ -33,9 +34,10 @@ class VectorEngine(wiring.Component):
 
     A command reads through ``v`` (the input) and ``r`` (the second input or the residual) or
     ``drain`` (the accumulators), passes its front end and the epilogue, and writes through ``o``
-    (the output) and ``s`` (the sum written back by NORM). The command is taken when its last write
-    was, together with ``status.done``; running rows are then what it leaves. An output may lie
-    where an input lies, row on row, if its elements are no wider.
+    (the output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can be the
+    input of SOFTMAX and NORM, too. The command is taken when its last write was, together with
+    ``status.done``; running rows are then what it leaves. An output may lie where an input lies,
+    row on row, if its elements are no wider.
 
     Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
     columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
@@ -54,6 +56,8 @@ class VectorEngine(wiring.Component):
     TABLE     256 + READER_LATENCY
     MASK      n + READER_LATENCY
     ========= =====================================================================
+
+    SOFTMAX and NORM of accumulators take ``Intake.latency`` more.
     """
 
     def __init__(self, config: Config):
@@ -89,6 +93,7 @@ class VectorEngine(wiring.Component):
         command, opcode, flag = self.i.p, decoder.opcode, decoder.flag
         start, written = Signal(), Signal()
         fills = opcode.params | opcode.table | opcode.mask | opcode.scan
+        drains = opcode.drain | flag.drain if config.fused else opcode.drain
 
         # What the command is, and who takes part in it.
         m.d.comb += [
@@ -97,14 +102,14 @@ class VectorEngine(wiring.Component):
             walks.opcode.eq(opcode),
             walks.flag.eq(flag),
             reader.walk.eq(walks.i),
-            reader.start.eq(start & ~opcode.drain),
+            reader.start.eq(start & ~drains),
             second.walk.eq(walks.r),
             second.start.eq(start & (flag.add | opcode.add | opcode.mul)),
             accumulators.acc_addr.eq(command.acc_addr),
             accumulators.acc_stride.eq(command.acc_stride),
             accumulators.m.eq(command.m),
             accumulators.n.eq(command.n),
-            accumulators.start.eq(start & opcode.drain),
+            accumulators.start.eq(start & drains),
             fronts.command.eq(command),
             fronts.opcode.eq(opcode),
             fronts.flag.eq(flag),
@@ -124,6 +129,8 @@ class VectorEngine(wiring.Component):
             residual = self._running(m, fronts, params, epilogue, flag, start)
         distribute(m, second.o, [(epilogue.add, residual), (~epilogue.add, fronts.r)])
         collect(m, [(opcode.drain, accumulators.o), (~opcode.drain, fronts.o)], epilogue.i)
+        if config.fused:
+            self._intake(m, accumulators, walks, params, fronts, flag, start)
         self._fill(m, fill, params, reader, opcode, start)
         self._epilogue(m, epilogue, walks, opcode, flag, start & ~fills)
         if config.norm:
@@ -163,6 +170,34 @@ class VectorEngine(wiring.Component):
                     params.read_addr.eq(scales.read_addr),
                     params.read_en.eq(1),
                 ]
+
+    def _intake(self, m, accumulators, walks, params, fronts, flag, start):
+        """Lead accumulators to the front ends where ``drain`` says so, through words of a copy."""
+        m.submodules.intake = intake = Intake(self.config)
+        m.submodules.pre_params = copy = ParamMemory(self.config)
+        m.d.comb += [
+            *(
+                getattr(copy, name).eq(getattr(params, name))
+                for name in ("write_en", "write_addr", "write_line", "write_data")
+            ),
+            copy.read_addr.eq(intake.param_addr),
+            copy.read_en.eq(intake.param_en),
+            intake.params.eq(copy.read_data),
+            intake.walk.eq(walks.pre),
+            intake.start.eq(start & flag.drain),
+            accumulators.by_row.eq(flag.drain),
+            intake.i.p.eq(accumulators.o.p),
+            intake.o.ready.eq(fronts.i.ready & flag.drain),
+        ]
+        with m.If(flag.drain):
+            m.d.comb += [
+                accumulators.acc_addr.eq(self.i.p.i_addr),
+                accumulators.acc_stride.eq(self.i.p.i_stride),
+                intake.i.valid.eq(accumulators.o.valid),
+                accumulators.o.ready.eq(intake.i.ready),
+                fronts.i.p.eq(intake.o.p),
+                fronts.i.valid.eq(intake.o.valid),
+            ]
 
     def _fill(self, m, fill, params, reader, opcode, start):
         """Let PARAMS, TABLE, MASK and SCAN write their memories."""

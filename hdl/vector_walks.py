@@ -16,7 +16,8 @@ class VectorWalks(wiring.Component):
     """Describes the walks of a command.
 
     ``i`` is that over the input, ``r`` over the second input or the residual, ``o`` over the
-    output, ``s`` over the sum written back and ``params`` over the parameter words.
+    output, ``s`` over the sum written back, ``params`` over the parameter words and ``pre`` over
+    those of accumulators that a softmax or a normalization takes in.
     All but the fills' walks go beat by beat together, ``lanes`` columns a beat; DRAIN's go tile
     column by tile column, as accumulators lie. Combinational.
     """
@@ -25,18 +26,19 @@ class VectorWalks(wiring.Component):
         self.config = config
         self.param_addr_width = max(1, (config.param_depth - 1).bit_length())
         rows = walk_layout(config.sp_addr_width)
-        super().__init__(
-            {
-                "command": In(command_layout(Engine.VECTOR)),
-                "opcode": In(opcode_layout()),
-                "flag": In(flag_layout()),
-                "i": Out(rows),
-                "r": Out(rows),
-                "o": Out(rows),
-                "s": Out(rows),
-                "params": Out(walk_layout(self.param_addr_width)),
-            }
-        )
+        members = {
+            "command": In(command_layout(Engine.VECTOR)),
+            "opcode": In(opcode_layout()),
+            "flag": In(flag_layout()),
+            "i": Out(rows),
+            "r": Out(rows),
+            "o": Out(rows),
+            "s": Out(rows),
+            "params": Out(walk_layout(self.param_addr_width)),
+        }
+        if config.fused:
+            members["pre"] = Out(walk_layout(self.param_addr_width))
+        super().__init__(members)
 
     def elaborate(self, _platform):
         m = Module()
@@ -48,8 +50,11 @@ class VectorWalks(wiring.Component):
         self._rows(m, "r", tile, ~(opcode.add | opcode.mul))
         self._rows(m, "o", tile, flag.wide_out)
         self._rows(m, "s", tile, 1)
+        first = Mux(opcode.add, 2, 0)
+        if config.fused:
+            first = Mux(opcode.softmax & flag.drain, 1, first)
         m.d.comb += [
-            self.params.base.eq(command.params + Mux(opcode.add, 2, 0)),
+            self.params.base.eq(command.params + first),
             self.params.m.eq(command.m),
             self.params.n.eq(command.n),
             self.params.beat.eq(lanes),
@@ -60,8 +65,22 @@ class VectorWalks(wiring.Component):
                 self.params.beat_step.eq(1),
                 self.params.tile_step.eq(config.lane_groups),
             ]
+        if config.fused:
+            self._pre(m)
         self._fills(m)
         return m
+
+    def _pre(self, m):
+        """Describe what accumulators are scaled by: a word for all, or one for each beat."""
+        command, norm = self.command, self.opcode.norm
+        m.d.comb += [
+            self.pre.base.eq(Mux(norm, command.pre, command.params)),
+            self.pre.beat_step.eq(norm),
+            self.pre.m.eq(command.m),
+            self.pre.n.eq(command.n),
+            self.pre.beat.eq(self.config.lanes),
+            self.pre.tile.eq(command.n),
+        ]
 
     def _rows(self, m, name, tile, wide):
         """Describe m rows of n elements of one byte, or of two."""

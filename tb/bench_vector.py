@@ -23,6 +23,7 @@ from hdl.accumulator import ACC_LATENCY
 from hdl.addnorm import AddNormUnit
 from hdl.elementwise import ElementwiseLane
 from hdl.epilogue import Epilogue
+from hdl.intake import Intake
 from hdl.ports import DrainPort, command_layout, write_layout
 from hdl.reader import READER_LATENCY
 from hdl.softmax import SoftmaxUnit
@@ -265,6 +266,8 @@ def _stated(config: Config, step: Step) -> int:
         overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 1
     if opcode in (Opcode.ADD, Opcode.MUL):
         overhead += ElementwiseLane.latency + 2 * (opcode == Opcode.ADD)
+    if "drain" in step.flags:
+        overhead += Intake.latency
     fills = {
         Opcode.SCAN: m * ceil_div(n, config.rows),
         Opcode.PARAMS: n * config.param_lines,

@@ -14,6 +14,7 @@ UNITS = (
     "attention",
     "norm",
     "elementwise",
+    "fused",
 )
 """The fields that leave a unit out."""
 
@@ -71,6 +72,7 @@ def random_config(rng: np.random.Generator) -> Config:
     max_k = between(40, 3000)
     units = {unit: bool(rng.random() < 0.75) for unit in UNITS}
     units["attention"] &= units["softmax"]
+    units["fused"] &= (units["softmax"] or units["norm"]) and cols % lanes == 0
     # As Config.sum_width; a random width from there up to the widest accumulator.
     largest = (1 << operand_width) - 1 if zero_points else 1 << (operand_width - 1)
     sum_width = (max_k * largest * largest).bit_length() + 1

@@ -24,6 +24,8 @@ from sim.regions import Region, check_step, regions
 IMAGE_ROWS = 96
 MAX_M = 10
 MAX_K = 40
+_TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
+"""What can take accumulators, by its unit."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,8 @@ class _Maker:
             flags |= {"add"}
         if not self.filled:
             flags -= {"drain"}
+        elif self.config.fused and opcode in _TAKERS.values() and self.rng.random() < 0.8:
+            flags |= {"drain"}
         m, n = self.shape(wide=True)
         taken: dict[str, int] = {}
         if "drain" in flags:
@@ -364,6 +368,9 @@ class _Maker:
             lambda: self.mover(Opcode.STORE),
         ]
         makers += [self.drain] * 2 if self.filled else []
+        if self.filled and config.fused:
+            units = [opcode for unit, opcode in _TAKERS.items() if getattr(config, unit)]
+            makers += [lambda opcode=opcode: self.row_step(opcode) for opcode in 3 * units]
         makers += [self.preload] if config.weight_depth > 2 else []
         online = config.attention and "online" not in self._absent()
         if online and config.b_transpose and not self.filled:

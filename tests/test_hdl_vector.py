@@ -32,6 +32,17 @@ def test_presets_with_changes(preset, changes, simulator):
     run_case(PRESETS[preset].replace(**changes), simulator, seed=1)
 
 
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("odd", {"cols": 6, "attention": False, "trace": True}),
+        ("tiny", {"norm": False, "attention": True}),
+    ],
+)
+def test_accumulators_as_input(preset, changes):
+    run_case(PRESETS[preset].replace(fused=True, **changes), "icarus", seed=4, steps=30)
+
+
 def test_smallest_configuration():
     run_case(SMALLEST, "icarus", seed=2, steps=60)
 

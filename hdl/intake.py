@@ -1,0 +1,78 @@
+"""From accumulators to the 16-bit elements that softmax and normalization take."""
+
+from amaranth.hdl import C, Cat, Module, Signal, signed
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.beats import beat_layout, value_layout
+from hdl.params import param_layout
+from hdl.pipeline import delay
+from hdl.requantize import Requantizer
+from hdl.walker import Walker, walk_layout
+
+
+class Intake(wiring.Component):
+    """Requantizes rows of accumulators to 16 bits, ``lanes`` a cycle: equation (1).
+
+    The k-th beat of ``i`` takes the k-th parameter word of ``walk``, which goes row by row, and
+    becomes a beat of as many 16-bit elements as the walk says, low byte first, with its
+    ``row_last``; ``tile_last`` and ``last`` are 0. A walk starts in the cycle after ``start``. One
+    beat a cycle; a result comes ``latency`` cycles after its beat was taken at the earliest.
+    """
+
+    latency = 1 + Requantizer.latency
+
+    def __init__(self, config: Config):
+        self.config = config
+        self._param_addr_width = max(1, (config.param_depth - 1).bit_length())
+        super().__init__(
+            {
+                "start": In(1),
+                "walk": In(walk_layout(self._param_addr_width)),
+                "param_addr": Out((config.param_depth - 1).bit_length()),
+                "param_en": Out(1),
+                "params": In(param_layout(config)),
+                "i": In(stream.Signature(value_layout(config.lanes))),
+                "o": Out(stream.Signature(beat_layout(config))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        """The whole pipeline moves, or none of it; a word comes a cycle after its beat."""
+        m = Module()
+        m.submodules.places = places = Walker(self._param_addr_width)
+        en, taken = Signal(), Signal()
+        count = Signal(range(self.config.lanes + 1))
+        value = Signal.like(self.i.p.value)
+        with m.If(en):
+            m.d.sync += value.eq(self.i.p.value)
+        elements = []
+        for lane, params in enumerate(self.params.lanes):
+            m.submodules[f"requantizer_{lane}"] = unit = Requantizer()
+            m.d.comb += [
+                unit.en.eq(en),
+                unit.x.eq(value[lane]),
+                unit.bias.eq(params.bias),
+                unit.multiplier.eq(params.multiplier),
+                unit.shift.eq(params.shift),
+                unit.low.eq(C(-(1 << 15), signed(16))),
+                unit.high.eq(C((1 << 15) - 1, signed(16))),
+            ]
+            elements.append(unit.y)
+        m.d.comb += [
+            places.start.eq(self.start),
+            places.walk.eq(self.walk),
+            places.o.ready.eq(taken),
+            count.eq(places.o.p.count),
+            en.eq(~self.o.valid | self.o.ready),
+            self.i.ready.eq(en),
+            taken.eq(self.i.valid & en),
+            self.param_addr.eq(places.o.p.addr),
+            self.param_en.eq(en),
+            self.o.valid.eq(delay(m, taken, self.latency, en=en, reset=True)),
+            self.o.p.data.eq(Cat(elements)),
+            self.o.p.count.eq(delay(m, count, self.latency, en=en)),
+            self.o.p.row_last.eq(delay(m, places.o.p.row_last, self.latency, en=en)),
+        ]
+        return m
