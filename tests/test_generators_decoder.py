@@ -128,7 +128,7 @@ def test_steps_lose_least() -> None:
     # Max 1960, "Quantizing for Minimum Distortion": 16 uniform levels lose 0.1075 of a normal.
     np.testing.assert_allclose(error / [1, 3], 0.1075, atol=0.01)
     one, other = best_range(values, 4, together=2)[1]
-    assert one == other == pytest.approx(steps[1], rel=0.1)
+    assert one == other == pytest.approx(steps[1], rel=0.2)
     assert best_step(np.zeros(3), 127) == 1 / 127
     assert best_step(np.array([1.0, -2.54]), 127) == pytest.approx(0.02)
 
