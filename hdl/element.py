@@ -4,6 +4,7 @@ from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.multiplier import Multiplier
 from hdl.ram import Ram
 
 REGISTER_DEPTH = 4
@@ -87,30 +88,24 @@ class ProcessingElement(wiring.Component):
                 self.column_slot_o.eq(self.column_slot_i),
             ]
         weight = self._weight(m)
-        left = Signal(signed(self.width))
-        right = Signal(signed(self.width))
-        product = Signal(signed(2 * self.width))
+        m.submodules.multiplier = multiplier = Multiplier(self.width, gating=self.gating)
+        m.d.comb += multiplier.a.eq(self.a_o)
         if self.gating:
-            weight_live = weight[-1]
             live = Signal()
-            counts = Signal()
-            m.d.comb += live.eq(self.live_o & weight_live)
-            m.d.sync += [self.live_o.eq(self.live_i), counts.eq(live)]
+            blank = Signal()
+            m.d.comb += [
+                live.eq(self.live_o & weight[-1]),
+                multiplier.b.eq(weight[:-1]),
+                multiplier.en.eq(live),
+                multiplier.clear.eq(blank),
+            ]
+            m.d.sync += [self.live_o.eq(self.live_i), blank.eq(~live)]
             with m.If(self.live_i):
                 m.d.sync += self.a_o.eq(self.a_i)
-            with m.If(live):
-                m.d.sync += [left.eq(self.a_o), right.eq(weight[:-1])]
-            with m.If(counts):
-                m.d.sync += product.eq(left * right)
-            with m.Else():
-                m.d.sync += product.eq(0)
         else:
-            m.d.sync += [
-                self.a_o.eq(self.a_i),
-                left.eq(self.a_o),
-                right.eq(weight.as_signed()),
-                product.eq(left * right),
-            ]
+            m.d.comb += multiplier.b.eq(weight)
+            m.d.sync += self.a_o.eq(self.a_i)
+        product = multiplier.p
         m.d.sync += self.sum_o.eq(self.sum_i + product if self.sum_i_width else product)
         return m
 

@@ -32,18 +32,20 @@ def simulate(
     testcase: str | None = None,
     waves: Path | None = None,
     timeout: float = 300.0,
+    verilog: str | None = None,
 ) -> None:
     """Run every cocotb test of a bench module, or one of them, on a component.
 
     ``simulator`` is ``verilator`` or ``icarus``; ``parameters`` (anything that JSON carries) are
     what ``tb.bench.parameters`` returns in the bench, ``seed`` is what ``tb.bench.rng`` starts
     from and is printed. ``waves`` names a file that receives the waveforms (VCD from Verilator,
-    FST from Icarus). ``timeout`` is in seconds, for the build and for the run each. Builds are
-    kept, by the hash of the Verilog. Raises :class:`RuntimeError` with the log's end where a test
-    fails, and :class:`ValueError` where the simulator is unknown or missing.
+    FST from Icarus). ``timeout`` is in seconds, for the build and for the run each. ``verilog``
+    runs in the place of the component's own: modules of the same ports, ``top`` the uppermost.
+    Builds are kept, by the hash of the Verilog. Raises :class:`RuntimeError` with the log's end
+    where a test fails, and :class:`ValueError` where the simulator is unknown or missing.
     """
     check_simulator(simulator)
-    verilog = to_verilog(component, "top")
+    verilog = to_verilog(component, "top") if verilog is None else verilog
     print(f"{bench} {simulator} seed {seed}", flush=True)
     build = _build(verilog, simulator, waves is not None, timeout)
     runs = BUILD / "runs"
