@@ -1,4 +1,4 @@
-"""Addition fused with normalization: the same integers with fewer scratchpad accesses."""
+"""Sums, residual, norm and softmax in one command: the same integers, fewer accesses."""
 
 import numpy as np
 import pytest
@@ -12,10 +12,12 @@ from sim.requantize import quantize_multiplier
 from tb.machine import IcarusMachine
 from tb.toolchain import missing_tools
 
-CONFIG = PRESETS["odd"].replace(name="fused", mem_addr_width=16, trace=True)
-M, N = 4, 7
+CONFIG = PRESETS["odd"].replace(
+    name="fused", cols=6, fused=True, attention=False, mem_addr_width=16, trace=True
+)
+M, K, N = 4, 8, 7
 BEATS = M * -(-N // CONFIG.lanes)
-X, R, SUM, OUT, PARAMS = (CONFIG.line_bytes * place for place in (0, 16, 32, 48, 64))
+X, R, SUM, OUT, A, B, PARAMS = (CONFIG.line_bytes * 16 * place for place in range(7))
 RESULT = 4096
 
 pytestmark = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
@@ -31,44 +33,89 @@ def load(image: bytearray, data: np.ndarray, addr: int) -> Instruction:
 
 
 def setup(rng: np.random.Generator) -> tuple[bytes, list[Instruction]]:
-    """Return external memory and the loads: x, r, and the parameters of a sum and of a norm."""
+    """Return external memory, and what is done first: x and r are loaded, A and B multiplied.
+
+    Parameter word 0 is a factor of 1, word 1 that of a norm, words 2 and 3 those of scores and
+    probabilities; from word 4 on each column has its own.
+    """
     image = bytearray()
-    factors = [quantize_multiplier(1.0), quantize_multiplier(2.0**-11)]
-    words = np.concatenate(
-        [
-            param_words(np.zeros(CONFIG.lanes, np.int64), *pair, CONFIG, by_tile=False)
-            for pair in (np.full((2, CONFIG.lanes), [[a], [b]], np.int64) for a, b in factors)
-        ]
-    )
-    tensors = rng.integers(-9000, 9000, (2, M, N)).astype("<i2").view(np.uint8)
-    loads = [
-        load(image, tensor.reshape(M, 2 * N), addr)
-        for tensor, addr in zip(tensors, (X, R), strict=True)
+    lanes = CONFIG.lanes
+    alike = [quantize_multiplier(factor) for factor in (1.0, 2.0**-11, 0.02, 255 * 2.0**-24)]
+    words = [
+        param_words(np.zeros(lanes, np.int64), *pair, CONFIG, by_tile=False)
+        for pair in (np.full((2, lanes), [[a], [b]], np.int64) for a, b in alike)
     ]
-    loads.append(load(image, words.reshape(1, -1), PARAMS))
-    loads.append(Instruction(Opcode.PARAMS, {"i_addr": PARAMS, "n": 2, "params": 0}))
+    own = np.array([quantize_multiplier(factor) for factor in rng.uniform(0.1, 0.4, N)])
+    words.append(param_words(rng.integers(-500, 500, N), *own.T, CONFIG, by_tile=True))
+    wide = rng.integers(-9000, 9000, (2, M, N)).astype("<i2").view(np.uint8)
+    a, b = (rng.integers(-99, 99, shape).astype(np.int8) for shape in ((M, K), (K, N)))
+    params = np.concatenate(words)
+    loads = [
+        # What an earlier run has left is cleared.
+        *DRAIN,
+        load(image, wide[0].reshape(M, 2 * N), X),
+        load(image, wide[1].reshape(M, 2 * N), R),
+        load(image, a.view(np.uint8), A),
+        load(image, b.view(np.uint8), B),
+        load(image, params.reshape(1, -1), PARAMS),
+        Instruction(Opcode.PARAMS, {"i_addr": PARAMS, "n": len(params)}),
+    ]
+    product = {"a_addr": A, "a_stride": K, "b_addr": B, "b_stride": N, "m": M, "k": K, "n": N}
+    loads.append(Instruction(Opcode.MATMUL, product | {"acc_stride": M + 1}))
     return bytes(image), loads
 
 
-def norm(source: int, *flags: str) -> Instruction:
+def matrix(name: str, addr: int, width: int = 2) -> dict[str, int]:
+    """Return the operands that name a tensor of elements of some bytes."""
+    return {f"{name}_addr": addr, f"{name}_stride": width * N}
+
+
+SHAPE = {"m": M, "n": N}
+SUMS = {"i_stride": M + 1}
+"""Accumulators in the input's place."""
+
+
+def vector(opcode: Opcode, operands: dict[str, int], *flags: str) -> list[Instruction]:
+    """Return a command of the vector engine."""
+    return [Instruction(opcode, SHAPE | operands, frozenset(flags))]
+
+
+def norm(source: dict[str, int], *flags: str) -> list[Instruction]:
     """Return the normalization of a tensor to the output."""
-    rows = {"i_addr": source, "i_stride": 2 * N, "r_addr": R, "r_stride": 2 * N}
-    rows |= {"s_addr": SUM, "s_stride": 2 * N, "o_addr": OUT, "o_stride": N, "eps_low": 5}
-    operands = rows | {"m": M, "n": N, "params": 1}
-    return Instruction(Opcode.NORM, operands, frozenset({"per_tensor", *flags}))
+    operands = source | matrix("r", R) | matrix("s", SUM) | matrix("o", OUT, 1)
+    operands |= {"params": 1, "pre": 4, "eps_low": 5}
+    return vector(Opcode.NORM, operands, "per_tensor", *flags)
 
 
-ADD = Instruction(
+def softmax(source: dict[str, int], *flags: str) -> list[Instruction]:
+    """Return the softmax of a tensor to the output."""
+    operands = source | matrix("o", OUT, 1) | {"o_zero": -128, "limit": 5, "limit_step": 1}
+    return vector(Opcode.SOFTMAX, operands, "per_tensor", *flags)
+
+
+ADD = vector(
     Opcode.MAP,
-    {"i_addr": X, "i_stride": 2 * N, "r_addr": R, "r_stride": 2 * N, "m": M, "n": N}
-    | {"o_addr": SUM, "o_stride": 2 * N},
-    frozenset({"wide_in", "wide_out", "per_tensor", "add"}),
+    matrix("i", X) | matrix("r", R) | matrix("o", SUM),
+    *("wide_in", "wide_out", "per_tensor", "add"),
 )
-STORE = Instruction(
-    Opcode.STORE,
-    {"dram_addr": RESULT, "dram_stride": N + -N % CONFIG.mem_bytes}
-    | {"sp_addr": OUT, "sp_stride": N, "m": M, "row_bytes": N},
+DRAIN = vector(Opcode.DRAIN, {"acc_stride": M + 1, "params": 4} | matrix("o", X), "wide_out")
+DRAIN_ADD = vector(
+    Opcode.DRAIN,
+    {"acc_stride": M + 1, "params": 4} | matrix("r", R) | matrix("o", SUM),
+    *("wide_out", "add"),
 )
+SCORES = vector(
+    Opcode.DRAIN,
+    {"acc_stride": M + 1, "params": 2} | matrix("o", X),
+    *("wide_out", "per_tensor"),
+)
+STORE = [
+    Instruction(
+        Opcode.STORE,
+        {"dram_addr": RESULT + place, "sp_addr": addr, "m": 1, "row_bytes": size},
+    )
+    for place, addr, size in ((0, OUT, M * N), (M * N, SUM, 2 * M * N))
+]
 
 
 @pytest.fixture(scope="module")
@@ -79,30 +126,76 @@ def machine():
 
 
 def run(machine, image: bytes, parts: list[list[Instruction]]):
-    """Return what a machine reports of the second of three parts, and the result."""
+    """Return what a machine reports of the second of three parts, and output and sum."""
     halt = Instruction(Opcode.HALT)
     words = [pack([*insert_tokens(part, CONFIG), halt]) for part in parts]
     machine.write_memory(0, image)
     machine.load_program([word for part in words for word in part])
     starts = np.cumsum([0, *map(len, words)]).tolist()
     reports = [machine.start(pc) for pc in starts[: len(words)]]
-    return reports[1], machine.read_memory(RESULT, M * (N + -N % CONFIG.mem_bytes))
+    return reports[1], machine.read_memory(RESULT, 3 * M * N)
+
+
+def check_case(machine, program, same_as, reads: int, writes: int) -> None:
+    """Compare a program's result, and its sum where both write one, with another's."""
+    image, loads = setup(np.random.default_rng(7))
+    report, found = run(machine, image, [loads, program, STORE])
+    expected = run(Interpreter(CONFIG), image, [loads, same_as, STORE])[1]
+    sums = any(
+        one.operand("o_addr").immediate == SUM or "write_sum" in one.flags for one in program
+    )
+    size = M * N * (3 if sums else 1)
+    assert found[:size] == expected[:size]
+    assert len(set(found[: M * N])) > N
+    counters = report.counters
+    assert (counters["vector_read"], counters["vector_written"]) == (reads * BEATS, writes * BEATS)
 
 
 @pytest.mark.parametrize(
     ("program", "reads", "writes"),
     [
-        ([ADD, norm(SUM)], 3, 2),
-        ([norm(X, "add")], 2, 1),
-        ([norm(X, "add", "write_sum")], 2, 2),
+        ([*ADD, *norm(matrix("i", SUM))], 3, 2),
+        (norm(matrix("i", X), "add"), 2, 1),
+        (norm(matrix("i", X), "add", "write_sum"), 2, 2),
     ],
     ids=["addition then norm", "fused", "fused, with the sum written back"],
 )
-def test_accesses_are_counted_and_results_equal(machine, program, reads, writes) -> None:
-    image, loads = setup(np.random.default_rng(7))
-    parts = [loads, program, [STORE]]
-    report, found = run(machine, image, parts)
-    assert found == run(Interpreter(CONFIG), image, [loads, [ADD, norm(SUM)], [STORE]])[1]
-    assert len(set(found)) > N
-    counters = report.counters
-    assert (counters["vector_read"], counters["vector_written"]) == (reads * BEATS, writes * BEATS)
+def test_norm_of_a_sum_of_two_tensors(machine, program, reads, writes) -> None:
+    check_case(machine, program, [*ADD, *norm(matrix("i", SUM))], reads, writes)
+
+
+APART = [*DRAIN, *ADD, *norm(matrix("i", SUM))]
+
+
+@pytest.mark.parametrize(
+    ("program", "reads", "writes"),
+    [
+        (APART, 3, 3),
+        ([*DRAIN, *norm(matrix("i", X), "add", "write_sum")], 2, 3),
+        ([*DRAIN_ADD, *norm(matrix("i", SUM))], 2, 2),
+        (norm(SUMS, "add", "write_sum", "drain"), 1, 2),
+        (norm(SUMS, "add", "drain"), 1, 1),
+    ],
+    ids=[
+        "drain, addition, norm",
+        "drain, addition and norm",
+        "drain and addition, norm",
+        "one command, with the sum written back",
+        "one command",
+    ],
+)
+def test_norm_of_a_product_and_a_residual(machine, program, reads, writes) -> None:
+    check_case(machine, program, APART, reads, writes)
+
+
+@pytest.mark.parametrize(
+    ("program", "reads", "writes"),
+    [
+        ([*SCORES, *softmax(matrix("i", X) | {"params": 3})], 1, 2),
+        (softmax(SUMS | {"params": 2}, "drain"), 0, 1),
+    ],
+    ids=["drain, softmax", "one command"],
+)
+def test_softmax_of_a_product(machine, program, reads, writes) -> None:
+    apart = [*SCORES, *softmax(matrix("i", X) | {"params": 3})]
+    check_case(machine, program, apart, reads, writes)
