@@ -124,7 +124,7 @@ def load_hugging_face(
     Raises :class:`ValueError` where a file cannot be read, or names something that is not
     supported.
     """
-    config = _read_json(folder / CONFIG_FILE)
+    config = read_json(folder / CONFIG_FILE)
     kind = config.get("model_type")
     if kind not in FAMILIES:
         raise ValueError(
@@ -153,7 +153,8 @@ def load_hugging_face(
         raise ValueError(f"{error} in {folder / WEIGHTS_FILE}") from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; raise :class:`ValueError` where there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -261,7 +262,7 @@ def _pooling_mode(path: Path) -> str:
     modes = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "class"}
     given = [
         name
-        for name, on in _read_json(path).items()
+        for name, on in read_json(path).items()
         if name.startswith("pooling_mode_") and on is True
     ]
     if len(given) != 1 or given[0] not in modes:

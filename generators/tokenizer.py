@@ -20,20 +20,7 @@ class Tokenizer:
         Raises :class:`ValueError` where the package ``tokenizers`` is not installed, or the file
         cannot be read or is no tokenizer.
         """
-        if importlib.util.find_spec("tokenizers") is None:
-            raise ValueError(
-                "Texts need the package tokenizers; install it with: pip install tokenizers"
-            )
-        library = importlib.import_module("tokenizers")
-        try:
-            content = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"Cannot read tokenizer {path}: {error}") from error
-        try:
-            self._tokenizer: Any = library.Tokenizer.from_str(content)
-        except Exception as error:
-            raise ValueError(f"Tokenizer {path} is not one: {error}") from error
-        self._tokenizer.no_padding()
+        self._tokenizer: Any = _read_tokenizer(path)
 
     def encode(self, text: str, most: int) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], with the marks at its ends.
@@ -49,6 +36,54 @@ class Tokenizer:
         if not len(numbers):
             raise ValueError(f"Text {text!r} has no tokens")
         return numbers
+
+
+class TextTokenizer:
+    """A tokenizer of that format for texts that go on, token by token."""
+
+    def __init__(self, path: Path, begin: int, ends: frozenset[int]):
+        """Read a tokenizer.json file; ``begin`` is the token before a text, ``ends`` those behind.
+
+        Raises :class:`ValueError` as :class:`Tokenizer`.
+        """
+        self._tokenizer: Any = _read_tokenizer(path)
+        self.begin, self.ends = begin, ends
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text, the first of them ``begin``."""
+        return [self.begin, *self._tokenizer.encode(text, add_special_tokens=False).ids]
+
+    def piece(self, token: int, before: int) -> bytes:
+        """Return the bytes that a token adds to a text behind the token ``before``.
+
+        Of a character whose bytes are several tokens each adds a replacement character.
+        """
+        prefix = self.decode([before])
+        return self.decode([before, token])[len(prefix) :].encode()
+
+    def decode(self, tokens: list[int]) -> str:
+        """Return the text of tokens, of which ``begin`` and ``ends`` add nothing."""
+        marks = {self.begin, *self.ends}
+        return str(self._tokenizer.decode([one for one in tokens if one not in marks]))
+
+
+def _read_tokenizer(path: Path) -> Any:
+    """Return a tokenizer of the package ``tokenizers``, without padding."""
+    if importlib.util.find_spec("tokenizers") is None:
+        raise ValueError(
+            "Texts need the package tokenizers; install it with: pip install tokenizers"
+        )
+    library = importlib.import_module("tokenizers")
+    try:
+        content = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"Cannot read tokenizer {path}: {error}") from error
+    try:
+        found = library.Tokenizer.from_str(content)
+    except Exception as error:
+        raise ValueError(f"Tokenizer {path} is not one: {error}") from error
+    found.no_padding()
+    return found
 
 
 def read_sentences(path: Path) -> list[str]:
