@@ -1,0 +1,51 @@
+"""Short tales by a small grammar, as many as are asked for: what ``train_text.py`` trains on."""
+
+import random
+
+ADJECTIVES = ("small", "red", "quick", "quiet", "brave", "green", "tall", "blue")
+ANIMALS = ("fox", "owl", "bear", "cat", "hare", "mole", "crow", "frog")
+THINGS = ("key", "bell", "cup", "map", "shell", "lamp", "drum", "rope")
+PLACES = ("river", "hill", "wood", "lake", "road", "barn", "field", "well")
+MOODS = ("glad", "sad", "calm", "proud")
+
+
+def tale(source: random.Random) -> str:
+    """Return a tale of four sentences; who, what and where stay the same through all of it."""
+    hero, friend = source.sample(ANIMALS, 2)
+    kind, look = source.sample(ADJECTIVES, 2)
+    thing, place, mood = (source.choice(words) for words in (THINGS, PLACES, MOODS))
+    first = source.choice(
+        (
+            f"the {kind} {hero} found a {look} {thing} near the {place}.",
+            f"one day a {kind} {hero} lost a {look} {thing} by the {place}.",
+            f"a {kind} {hero} had a {look} {thing} and lived near the {place}.",
+        )
+    )
+    second = source.choice(
+        (
+            f"the {hero} showed the {thing} to the {friend}.",
+            f"then the {hero} met a {friend} at the {place}.",
+            f"the {friend} came to the {place} and saw the {hero}.",
+        )
+    )
+    third = source.choice(
+        (
+            f"the {friend} said, what a {look} {thing}.",
+            f"the {friend} said, I like the {thing}.",
+            f"the {hero} said, this {thing} is for you.",
+        )
+    )
+    fourth = source.choice(
+        (
+            f"so the {friend} and the {hero} were {mood}.",
+            f"the {hero} was {mood}, and the {friend} was {mood} too.",
+            f"they took the {thing} home and were {mood}.",
+        )
+    )
+    return " ".join((first, second, third, fourth)).lower() + "\n"
+
+
+def tales(count: int, seed: int) -> str:
+    """Return so many tales, one a line, the same for the same seed."""
+    source = random.Random(seed)
+    return "".join(tale(source) for _ in range(count))
