@@ -7,7 +7,7 @@ from itertools import combinations
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
-from generators.draft import Draft, Ref
+from generators.draft import Draft, Given, Ref
 
 Interval = tuple[int, int]
 
@@ -37,7 +37,8 @@ class Use:
 
 def buffers_of(draft: Draft) -> list[str]:
     """Return the buffers that an instruction names."""
-    return sorted({value.buffer for value in draft.operands.values() if isinstance(value, Ref)})
+    values = [v.base if isinstance(v, Given) else v for v in draft.operands.values()]
+    return sorted({value.buffer for value in values if isinstance(value, Ref)})
 
 
 def uses(drafts: Sequence[Draft]) -> dict[str, Use]:

@@ -20,11 +20,15 @@ LENGTH_REGISTER = REGISTERS - 1
 
 @dataclass(frozen=True)
 class Given:
-    """An operand that the host gives in a register before it starts the program."""
+    """An operand that the host gives in a register before it starts the program.
+
+    It is ``base`` plus the register.
+    """
 
     register: int
     most: int
-    """Its largest value."""
+    """The register's largest value."""
+    base: int | Ref = 0
 
 
 @dataclass(frozen=True)

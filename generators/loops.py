@@ -139,13 +139,13 @@ def _line(draft: Draft, addresses: Mapping[str, int], config: Config) -> Line:
     operands = dict.fromkeys(definition.operands, 0)
     given: dict[str, tuple[int, Steps]] = {}
     for name, value in draft.operands.items():
-        if isinstance(value, Ref):
-            operands[name] = addresses[value.buffer] + value.offset
-        elif isinstance(value, Given):
-            operands[name] = value.most
-            given[name] = (0, ((GIVEN, value.register),))
-        else:
-            operands[name] = value
+        base = value.base if isinstance(value, Given) else value
+        if isinstance(base, Ref):
+            base = addresses[base.buffer] + base.offset
+        operands[name] = base
+        if isinstance(value, Given):
+            operands[name] += value.most
+            given[name] = (base, ((GIVEN, value.register),))
     assert definition.taker is not None
     step = Step(0, draft.opcode, definition.taker, operands, draft.flags, frozenset(), frozenset())
     check_step(step, config)
