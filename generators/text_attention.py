@@ -1,0 +1,334 @@
+"""Attention as instructions: of one token, whose heads share products, or of a chunk's tokens.
+
+The query heads of one token that share keys are rows of one product, and the scores of all heads
+lie below each other, so that few instructions do. Of a chunk each head has products of its own.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from arch.isa import Opcode
+from generators.decoder import DecoderLayer
+from generators.draft import Draft, Given, Ref
+from generators.lowering import Operands
+from generators.text_engine import Instructions
+from generators.text_memory import Register, given
+from generators.text_plan import part, runs
+
+Heads = tuple[int, int]
+"""The first of some heads, and how many there are."""
+
+
+class AttentionInstructions(Instructions):
+    """Makes the instructions of attention."""
+
+    def attention(self, index: int, layer: DecoderLayer) -> None:
+        """Add a layer's attention, from normalized rows to what its last product takes."""
+        prefix, tiles = f"layers.{index}", self.config.cols
+        for name in ("key", "query", "value"):
+            width = self.plan.matrices[f"{prefix}.{name}"].n
+            acc = self.acc(name, -(-width // tiles) * self.rows)
+            self.product(f"{prefix}.{name}", "h", acc)
+        self._turned(prefix, "key", self._cached("keys", index, Ref("key")))
+        self._turned(prefix, "query", Ref("query"))
+        value = self.acc("value", 0)
+        self.drain(f"{prefix}.value", value, self._cached("values", index, Ref("value")))
+        self._append_keys(index)
+        if self.rows == 1:
+            self._attend_step(index, layer)
+        else:
+            self._attend_rows(index, layer)
+
+    def _turned(self, prefix: str, name: str, target: Ref | Given) -> None:
+        """Drain queries or keys, rotated where positions are."""
+        acc = self.acc(name, 0)
+        if self.decoder.rotary is None:
+            self.drain(f"{prefix}.{name}", acc, target)
+            return
+        table = self.plan.rows_tables["places"]
+        most = (table.rows - self.rows) * table.stride
+        pairs = given(Register.PLACE, most, table.place) if self.plan.resident else table.place
+        self.drain(
+            f"{prefix}.{name}",
+            acc,
+            target,
+            "rotate",
+            r_addr=pairs,
+            r_stride=table.stride,
+            table=self.decoder.key_dim,
+        )
+
+    def _cached(self, name: str, index: int, place: Ref) -> Ref | Given:
+        """Return where keys or values are drained to: where they stay, if in the scratchpad."""
+        if self.plan.resident:
+            return place
+        if name == "keys":
+            register, stride = Register.KEY, self.model.kv_heads * self.decoder.key_dim
+        else:
+            register, stride = Register.VALUE, self.model.kv_width
+        return given(register, (self.capacity - self.rows) * stride, Ref(f"{name}{index}"))
+
+    def _append_keys(self, index: int) -> None:
+        if not self.plan.resident:
+            return
+        width = self.decoder.key_dim
+        for head, slots in enumerate(self.plan.keys[index]):
+            operands: Operands = {
+                "b_addr": Ref("key", head * width),
+                "b_stride": self.model.kv_heads * width,
+                "k": width,
+                "n": self.m,
+                "slot": given(Register.KEY, 0, slots.first),
+                "line": given(Register.KEY_LINE, 0),
+            }
+            flags = frozenset({"append", "b_transpose"})
+            self.stage.add(Draft(Opcode.PRELOAD, operands, flags))
+
+    def _append_values(self, index: int) -> None:
+        if not self.plan.resident:
+            return
+        width, stride = self.model.head_dim, self.model.kv_width
+        for head, columns in enumerate(self.plan.values[index]):
+            for tile, slots in enumerate(columns):
+                first = tile * self.config.cols
+                operands: Operands = {
+                    "b_addr": Ref("value", head * width + first),
+                    "b_stride": stride,
+                    "k": self.m,
+                    "n": min(self.config.cols, width - first),
+                    "slot": given(Register.VALUE, 0, slots.first),
+                    "line": given(Register.VALUE_LINE, 0),
+                }
+                self.stage.add(Draft(Opcode.PRELOAD, operands, frozenset({"append"})))
+
+    def _scores(self, index: int, head: int, operands: Operands) -> None:
+        """Add the product of queries and the keys of a key head."""
+        operands = operands | {"k": self.decoder.key_dim, "n": self.count}
+        if self.plan.resident:
+            operands["slot"] = self.plan.keys[index][head].first
+            self.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"resident"})))
+            return
+        operands["b_addr"] = Ref(f"keys{index}", head * self.decoder.key_dim)
+        operands["b_stride"] = self.model.kv_heads * self.decoder.key_dim
+        self.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"b_transpose"})))
+
+    def _mixed(self, index: int, head: int, acc: int, operands: Operands) -> None:
+        """Add the product of probabilities and the values of a key head."""
+        operands = operands | {"k": self.count}
+        if not self.plan.resident:
+            operands |= {
+                "acc_addr": acc,
+                "b_addr": Ref(f"values{index}", head * self.model.head_dim),
+                "b_stride": self.model.kv_width,
+                "n": self.model.head_dim,
+            }
+            self.stage.add(Draft(Opcode.MATMUL, operands))
+            return
+        stride, cols = operands["acc_stride"], self.config.cols
+        assert isinstance(stride, int)
+        for tile, slots in enumerate(self.plan.values[index][head]):
+            one = operands | {
+                "acc_addr": acc + tile * stride,
+                "n": min(cols, self.model.head_dim - tile * cols),
+                "slot": slots.first,
+            }
+            self.stage.add(Draft(Opcode.MATMUL, one, frozenset({"resident"})))
+
+    def _key_groups(self, layer: DecoderLayer) -> list[Heads]:
+        """Return key heads in two groups, so that one is multiplied while the other is not."""
+        heads = self.model.kv_heads
+        half = -(-heads // 2)
+        return [(0, half), (half, heads - half)] if heads > 1 else [(0, 1)]
+
+    def _attend_step(self, index: int, layer: DecoderLayer) -> None:
+        """Add the attention of one token: the heads of a key head are rows of a product."""
+        model, prefix = self.model, f"layers.{index}"
+        group, tiles = model.group, -(-self.capacity // self.config.cols)
+        groups = self._key_groups(layer)
+        for place, (first, count) in enumerate(groups):
+            stride = count * group
+            acc = self.acc(f"scores{place}", tiles * stride)
+            for head in range(first, first + count):
+                operands: Operands = {
+                    "a_addr": Ref("query", head * group * self.decoder.key_dim),
+                    "a_stride": self.decoder.key_dim,
+                    "acc_addr": acc + (head - first) * group,
+                    "acc_stride": stride,
+                    "m": group,
+                }
+                self._scores(index, head, operands)
+        self._append_values(index)
+        for place, (first, count) in enumerate(groups):
+            heads = (first * group, count * group)
+            self._shares(prefix, layer, f"scores{place}", heads, "shares")
+        width = -(-model.head_dim // self.config.cols)
+        for place, (first, count) in enumerate(groups):
+            stride = count * group
+            acc = self.acc(f"context{place}", width * stride)
+            for head in range(first, first + count):
+                operands = {
+                    "a_addr": Ref("shares", head * group * self.capacity),
+                    "a_stride": self.capacity,
+                    "acc_stride": stride,
+                    "m": group,
+                }
+                self._mixed(index, head, acc + (head - first) * group, operands)
+        for place, (first, count) in enumerate(groups):
+            self._context(prefix, layer, f"context{place}", (first * group, count * group))
+
+    def _attend_rows(self, index: int, layer: DecoderLayer) -> None:
+        """Add the attention of a chunk's tokens, head by head, the next one's scores ahead."""
+        model, prefix = self.model, f"layers.{index}"
+        self._append_values(index)
+        tiles = -(-self.capacity // self.config.cols)
+        width = -(-model.head_dim // self.config.cols)
+
+        def scores(head: int) -> None:
+            operands: Operands = {
+                "a_addr": Ref("query", head * self.decoder.key_dim),
+                "a_stride": model.heads * self.decoder.key_dim,
+                "acc_addr": self.acc(f"scores{head % 2}", tiles * self.rows),
+                "acc_stride": self.rows,
+                "m": self.m,
+            }
+            self._scores(index, head // model.group, operands)
+
+        scores(0)
+        for head in range(model.heads):
+            if head + 1 < model.heads:
+                scores(head + 1)
+            self._shares_rows(prefix, layer, head)
+            operands: Operands = {
+                "a_addr": Ref("shares", head % 2 * self.rows * self.capacity),
+                "a_stride": self.capacity,
+                "acc_stride": self.rows,
+                "m": self.m,
+            }
+            acc = self.acc(f"context{head % 2}", width * self.rows)
+            self._mixed(index, head // model.group, acc, operands)
+            self._context_rows(prefix, layer, head, acc)
+
+    def _shares(
+        self, prefix: str, layer: DecoderLayer, name: str, heads: Heads, target: str
+    ) -> None:
+        """Add the softmax of one token's scores of some heads."""
+        first, count = heads
+        for head, same in _inside(runs(layer.scores, 1, self.model.heads), heads):
+            self._softmax(
+                f"{prefix}.shares",
+                self._words(prefix, "scores", layer, head),
+                self.acc(name, 0) + head - first,
+                count,
+                Ref("scores", 2 * head * self.capacity),
+                Ref(target, head * self.capacity),
+                same,
+                0,
+            )
+
+    def _shares_rows(self, prefix: str, layer: DecoderLayer, head: int) -> None:
+        """Add the softmax of a chunk's scores of one head."""
+        first = head % 2 * self.rows * self.capacity
+        self._softmax(
+            f"{prefix}.shares",
+            self._words(prefix, "scores", layer, head),
+            self.acc(f"scores{head % 2}", 0),
+            self.rows,
+            Ref("scores", 2 * first),
+            Ref("shares", first),
+            self.m,
+            1,
+        )
+
+    def _words(self, prefix: str, kind: str, layer: DecoderLayer, head: int) -> int:
+        """Return the parameter word of a head's scores or context."""
+        model = self.model
+        if kind == "scores":
+            found = runs(layer.scores, 1, model.heads)
+        else:
+            width = model.head_dim
+            wide = runs(layer.context, width, model.query_width)
+            found = [(first // width, count // width) for first, count in wide]
+        (first,) = (first for first, count in found if first <= head < first + count)
+        return self.plan.words[f"{prefix}.{kind}.{first}"]
+
+    def _softmax(
+        self,
+        name: str,
+        words: int,
+        acc: int,
+        stride: int,
+        between: Ref,
+        target: Ref,
+        m: int | Given,
+        limit_step: int,
+    ) -> None:
+        """Add the softmax of rows of sums, by way of the scratchpad where it must be."""
+        limit = given(Register.LIMIT, self.capacity) if limit_step else self.count
+        operands: Operands = {
+            "o_addr": target,
+            "o_stride": self.capacity,
+            "m": m,
+            "n": self.count,
+            "limit": limit,
+            "limit_step": limit_step,
+        }
+        if self.config.fused:
+            operands |= {"i_addr": acc, "i_stride": stride, "params": words}
+            self.vector(Opcode.SOFTMAX, name, operands, ("per_tensor", "drain"))
+            return
+        drained: Operands = {
+            "acc_addr": acc,
+            "acc_stride": stride,
+            "o_addr": between,
+            "o_stride": 2 * self.capacity,
+            "m": m,
+            "n": self.count,
+            "params": words,
+        }
+        self.vector(Opcode.DRAIN, name, drained, ("per_tensor", "wide_out"))
+        operands |= {"i_addr": between, "i_stride": 2 * self.capacity, "params": words + 1}
+        self.vector(Opcode.SOFTMAX, name, operands, ("per_tensor",))
+
+    def _context(self, prefix: str, layer: DecoderLayer, name: str, heads: Heads) -> None:
+        """Add the requantization of one token's context of some heads."""
+        width, (first, count) = self.model.head_dim, heads
+        wide = runs(layer.context, width, self.model.query_width)
+        same = [(begin // width, many // width) for begin, many in wide]
+        for head, many in _inside(same, heads):
+            operands: Operands = {
+                "acc_addr": self.acc(name, 0) + head - first,
+                "acc_stride": count,
+                "o_addr": Ref("context", head * width),
+                "o_stride": width,
+                "m": many,
+                "n": width,
+                "params": self._words(prefix, "context", layer, head),
+            }
+            self.vector(Opcode.DRAIN, f"{prefix}.context", operands, self._alike(layer, head))
+
+    def _context_rows(self, prefix: str, layer: DecoderLayer, head: int, acc: int) -> None:
+        """Add the requantization of a chunk's context of one head."""
+        operands: Operands = {
+            "acc_addr": acc,
+            "acc_stride": self.rows,
+            "o_addr": Ref("context", head * self.model.head_dim),
+            "o_stride": self.model.query_width,
+            "m": self.m,
+            "n": self.model.head_dim,
+            "params": self._words(prefix, "context", layer, head),
+        }
+        self.vector(Opcode.DRAIN, f"{prefix}.context", operands, self._alike(layer, head))
+
+    def _alike(self, layer: DecoderLayer, head: int) -> tuple[str, ...]:
+        """Return the flag of a context whose columns have the same parameters."""
+        width = self.model.head_dim
+        found = part(layer.context, head * width, width)
+        return ("per_tensor",) if found.per_tensor else ()
+
+
+def _inside(found: Sequence[Heads], heads: Heads) -> Iterator[Heads]:
+    """Yield the parts of runs of heads that are among some heads."""
+    first, count = heads
+    for begin, many in found:
+        low, high = max(begin, first), min(begin + many, first + count)
+        if low < high:
+            yield low, high - low

@@ -1,0 +1,244 @@
+"""A decoder of texts as programs: one that fills the chip once, and those that a text needs.
+
+The host starts a program at its first word after it has written the registers that
+:meth:`TextProgram.registers` tells. ``step`` takes one token; ``words`` and then ``chunk`` take
+several at matrix rate; ``logits`` stores the scores behind the last token, for a host that samples.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from arch.config import Config
+from arch.isa import Opcode
+from generators.allocate import Use, allocate, uses
+from generators.decoder import Decoder
+from generators.draft import Draft, Node, Ref, Written, flatten
+from generators.image import Piece
+from generators.loops import lines, words
+from generators.lowering import Operands
+from generators.text_layers import Layers
+from generators.text_memory import Cache, Register
+from generators.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan
+from generators.text_stage import Stage
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A program among those that lie in the program memory together."""
+
+    pc: int
+    """Its first word."""
+    written: list[Written]
+    """What each vector instruction writes, in the order in which they run."""
+
+
+@dataclass(frozen=True)
+class TextProgram:
+    """A decoder's programs for a configuration, and what they need."""
+
+    decoder: Decoder
+    config: Config
+    cache: Cache
+    rows: int
+    """Tokens that a chunk may have."""
+    image: bytes
+    """External memory before everything else, from address 0."""
+    memory_bytes: int
+    """External memory that programs touch, from address 0."""
+    setup: list[int]
+    """The program that runs once, from its word 0, with nothing else in the program memory."""
+    setup_written: list[Written]
+    """What each of its vector instructions writes."""
+    words: list[int]
+    """All other programs."""
+    entries: dict[str, Entry]
+    """They by name: ``step``, ``logits``, and with chunks ``words`` and ``chunk``."""
+    logits: Piece
+    """Where ``logits`` puts INT16 [vocabulary]."""
+    strides: dict[str, int]
+    """Bytes of a row of the vocabulary (``words``) and of positions (``places``)."""
+    resident: bool
+    """Whether weights, keys and values stay on the chip."""
+    slots: int
+    """Weight slots that are taken."""
+    scratchpad_bytes: int
+    """Scratchpad bytes that are taken."""
+
+    @property
+    def macs_resident(self) -> int:
+        """Products of one token's linear layers, its attention apart."""
+        model = self.decoder.description
+        block = sum(k * n for k, n in model.projections.values())
+        return model.layers * block + model.vocabulary * model.dim
+
+    def written(self, name: str) -> list[Written]:
+        """Return what each vector instruction of a program writes; ``setup`` is one too."""
+        return self.setup_written if name == "setup" else self.entries[name].written
+
+    def macs(self, position: int) -> int:
+        """Return the useful products of a step for the token at a position."""
+        model = self.decoder.description
+        seen = self.cache.count(position)
+        return self.macs_resident + model.layers * model.heads * 2 * seen * model.head_dim
+
+    def registers(self, position: int, rows: int) -> dict[int, int]:
+        """Return the registers of ``rows`` tokens of which the first has a position."""
+        model, config, cache = self.decoder.description, self.config, self.cache
+        place = cache.place(position)
+        found = {
+            Register.PLACE: position * self.strides.get("places", 0),
+            Register.COUNT: cache.count(position + rows - 1),
+            Register.LIMIT: cache.count(position),
+            Register.ROWS: rows,
+            Register.LAST: 2 * model.dim * (rows - 1),
+        }
+        if self.resident:
+            tile, found[Register.KEY_LINE] = divmod(place, config.cols)
+            found[Register.KEY] = tile * -(-self.decoder.key_dim // config.rows)
+            found[Register.VALUE], found[Register.VALUE_LINE] = divmod(place, config.rows)
+        else:
+            found[Register.KEY] = place * model.kv_heads * self.decoder.key_dim
+            found[Register.VALUE] = place * model.kv_width
+        return {int(register): value for register, value in found.items()}
+
+    def word(self, token: int) -> int:
+        """Return what the register of a token's number holds."""
+        return token * self.strides["words"]
+
+
+def compile_text(
+    decoder: Decoder, config: Config, *, context: int, sinks: int = 0, rows: int = MOST_ROWS
+) -> TextProgram:
+    """Return the programs of a decoder whose cache has room for ``context`` tokens.
+
+    From the token behind these on, the first ``sinks`` stay in the cache and the last ones. Of a
+    prompt at most ``rows`` tokens are taken at once, as far as accumulators allow. With
+    more than two weight slots everything stays on the chip; with two, weights come from external
+    memory for each step, and keys and values stay in the scratchpad.
+
+    Raises :class:`ValueError` where a memory or a unit does not suffice, in one sentence.
+    """
+    cache = Cache(context, sinks)
+    rows = min(rows, context, _most_rows(decoder, config, cache))
+    found = plan(decoder, config, cache, rows)
+    setup = found.setup
+    piece = found.image.reserve(found.memory.buffers["logits"])
+    programs = {"step": _step(found), "logits": _logits(piece)}
+    if rows > 1:
+        programs |= {"words": _words(found), "chunk": _chunk(found)}
+    nodes = {name: drafts for name, (drafts, _) in programs.items()}
+    addresses = _addresses(found, [setup, *nodes.values()])
+    made = _assemble(setup, addresses, config)
+    entries, whole = {}, list[int]()
+    for name, (drafts, written) in programs.items():
+        entries[name] = Entry(len(whole), written)
+        whole += _assemble(drafts, addresses, config)
+    for name, program in (("setup", made), ("step", whole)):
+        if len(program) > config.program_depth:
+            raise ValueError(
+                f"Model {decoder.description.name} needs {len(program)} program words for its "
+                f"{name}, but program_depth is {config.program_depth}"
+            )
+    image = found.image.finish(decoder.description.name)
+    return TextProgram(
+        decoder,
+        config,
+        cache,
+        rows,
+        image.tobytes(),
+        len(image),
+        made,
+        _written(setup),
+        whole,
+        entries,
+        piece,
+        {name: table.stride for name, table in found.rows_tables.items()},
+        found.resident,
+        found.memory.slots,
+        sum(found.memory.buffers.values()),
+    )
+
+
+def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
+    """Return how many tokens of a chunk the accumulators have room for, at least 1."""
+    model = decoder.description
+    turned = (model.heads + model.kv_heads) * decoder.key_dim
+    widths = [turned, model.kv_width, 2 * model.ffn, model.dim, 2 * cache.capacity]
+    widths += [model.kv_heads * decoder.key_dim, 2 * model.head_dim]
+    tiles = sum(-(-width // config.cols) + 1 for width in widths)
+    head = 2 * -(-model.vocabulary // config.cols)
+    return max(1, (config.acc_depth - min(head, 64)) // tiles)
+
+
+Drafted = tuple[list[Node], list[Written]]
+
+
+def _done(stage: Stage) -> Drafted:
+    nodes = stage.take()
+    return nodes, _written(nodes)
+
+
+def _written(nodes: Sequence[Node]) -> list[Written]:
+    return [draft.written for draft in flatten(nodes) if draft.written is not None]
+
+
+def _step(found: Plan) -> Drafted:
+    layers = Layers(found, found.stage, 1)
+    layers.embed(0, Register.WORD, Register.PLACE)
+    layers.layers()
+    layers.head()
+    return _done(found.stage)
+
+
+def _words(found: Plan) -> Drafted:
+    """Look up as many tokens as a chunk has; register i + 1 is the word of token i."""
+    layers = Layers(found, found.stage, found.rows)
+    for row in range(found.rows):
+        layers.embed(row, row + 1, WORDS_PLACE)
+    return _done(found.stage)
+
+
+def _chunk(found: Plan) -> Drafted:
+    layers = Layers(found, found.stage, found.rows)
+    layers.layers()
+    layers.head()
+    return _done(found.stage)
+
+
+def _logits(piece: Piece) -> Drafted:
+    operands: Operands = {
+        "dram_addr": piece.addr,
+        "dram_stride": piece.row_bytes,
+        "sp_addr": Ref("logits"),
+        "sp_stride": piece.row_bytes,
+        "m": piece.m,
+        "row_bytes": piece.row_bytes,
+    }
+    return [Draft(Opcode.STORE, operands)], []
+
+
+def _addresses(found: Plan, programs: Sequence[Sequence[Node]]) -> dict[str, int]:
+    """Return a scratchpad address for every buffer; none shares its place with another."""
+    known = uses([draft for program in programs for draft in flatten(program)])
+    always = {
+        name: Use([(0, 0)], known[name].beside if name in known else {})
+        for name in found.memory.buffers
+    }
+    addresses = allocate(always, found.memory.buffers, found.config)
+    if addresses is None:
+        sizes, config = found.memory.buffers, found.config
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise ValueError(
+            f"Model {found.memory.name} needs {sum(sizes.values())} scratchpad bytes and "
+            f"{sizes[largest]} of them in one bank, but scratchpad_bytes is "
+            f"{config.scratchpad_bytes} in banks of {config.bank_bytes}"
+        )
+    return addresses
+
+
+def _assemble(nodes: Sequence[Node], addresses: dict[str, int], config: Config) -> list[int]:
+    placed = lines(nodes, addresses, config)
+    assert placed is not None, "only loops can vary too much"
+    made = words(placed, config)
+    assert made is not None, "only loops need registers of their own"
+    return made

@@ -1,0 +1,219 @@
+"""Decoders' programs on the golden machine, against the integer decoder in NumPy."""
+
+import re
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from generators.decoder import DecoderCache, decode
+from generators.decoder_quantize import DecoderOptions, quantize_decoder
+from generators.text_description import TextDescription
+from generators.text_memory import Cache
+from generators.text_program import compile_text
+from sim.checker import check
+from tb.text_session import TextSession
+
+LLAMA = TextDescription(
+    name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44
+)
+GPT = TextDescription(
+    name="gpt",
+    vocabulary=30,
+    positions=48,
+    dim=32,
+    layers=2,
+    heads=2,
+    ffn=40,
+    norm="layernorm",
+    position="learned",
+    gated=False,
+    activation="gelu_tanh",
+    bias=True,
+)
+STREAMED = PRESETS["small"].replace(
+    name="streamed", scratchpad_bytes=1 << 16, param_depth=512, program_depth=8192, table_slots=4
+)
+RESIDENT = STREAMED.replace(name="resident", weight_depth=1024)
+CONFIGS = {
+    "streamed": STREAMED.replace(rotary=True),
+    "resident": RESIDENT.replace(rotary=True, argmax=True),
+    "fused": RESIDENT.replace(rotary=True, argmax=True, fused=True),
+    "odd": RESIDENT.replace(rows=5, cols=6, lanes=2, rotary=True, weight_depth=2048),
+    "bare": RESIDENT.replace(
+        attention=False, zero_points=True, tile_skip=False, a_transpose=False, rotary=True
+    ),
+}
+
+
+def random_decoder(model, seed=1):
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for name, shape in model.shapes().items():
+        if name.endswith("norm.weight"):
+            weights[name] = rng.uniform(0.5, 1.5, shape)
+        elif len(shape) == 1:
+            weights[name] = rng.normal(0, 0.2, shape)
+        else:
+            weights[name] = rng.normal(0, 1.5 / np.sqrt(shape[-1]), shape)
+    options = DecoderOptions(texts=2, length=24, places=80 if model.position == "rotary" else 0)
+    return quantize_decoder(model, weights, 0, options)
+
+
+DECODERS = {model.name: random_decoder(model) for model in (LLAMA, GPT)}
+
+
+def tokens_of(decoder, count, seed=2):
+    rng = np.random.default_rng(seed)
+    return [int(token) for token in rng.integers(0, decoder.description.vocabulary, count)]
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+@pytest.mark.parametrize("name", DECODERS)
+def test_steps_and_chunks_are_the_golden_models(name, config):
+    decoder = DECODERS[name]
+    program = compile_text(decoder, config, context=40)
+    assert program.resident == (config.weight_depth > 2)
+    session = TextSession(program, "golden")
+    tokens, cache = tokens_of(decoder, 40), DecoderCache()
+    for position, token in enumerate(tokens):
+        turn = session.step(token)
+        wanted = decode(decoder, [token], cache)[0]
+        assert np.array_equal(session.logits(), wanted)
+        assert session.choose() == np.argmax(wanted)
+        assert turn.counters["macs"] == program.macs(position)
+    assert 1 < program.rows <= 14
+    for count in (1, 2, program.rows, program.rows + 1, 2 * program.rows + 3, 40):
+        session.begin()
+        session.take(tokens[:count])
+        assert np.array_equal(session.logits(), decode(decoder, tokens[:count])[-1])
+        assert session.choose() == np.argmax(session.logits())
+
+
+@pytest.mark.parametrize("config", [CONFIGS["streamed"], CONFIGS["fused"]], ids=["2", "1024"])
+@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize("sinks", [0, 3])
+def test_context_longer_than_the_cache(name, config, sinks):
+    decoder = DECODERS[name]
+    program = compile_text(decoder, config, context=19, sinks=sinks)
+    session = TextSession(program, "golden")
+    tokens = tokens_of(decoder, 48)
+    cache = DecoderCache(slots=19, sinks=sinks)
+    session.take(tokens[:17])
+    decode(decoder, tokens[:17], cache)
+    session.take(tokens[17:23])  # a chunk up to the cache's end, then one by one
+    for token in tokens[17:23]:
+        wanted = decode(decoder, [token], cache)[0]
+    assert np.array_equal(session.logits(), wanted)
+    for token in tokens[23:]:
+        turn = session.step(token)
+        assert np.array_equal(session.logits(), decode(decoder, [token], cache)[0])
+        assert turn.counters["macs"] == program.macs(session.length - 1) == program.macs(18)
+
+
+def test_heads_wider_than_tiles():
+    model = LLAMA.replace(name="broad", heads=2, kv_heads=1, head_dim=14, dim=20, layers=1)
+    decoder = random_decoder(model)
+    for config in (CONFIGS["odd"], CONFIGS["streamed"]):
+        session = TextSession(compile_text(decoder, config, context=30), "golden")
+        tokens = tokens_of(decoder, 25)
+        session.take(tokens[:-2])
+        for token in tokens[-2:]:
+            session.step(token)
+        assert np.array_equal(session.logits(), decode(decoder, tokens)[-1])
+
+
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_tokens_order_every_hazard(config):
+    program = compile_text(DECODERS["llama"], config, context=40)
+    assert check(program.setup, config) > 0
+    for name, position, rows in (("step", 0, 1), ("step", 39, 1), ("chunk", 7, program.rows)):
+        registers = [0] * 16
+        for register, value in program.registers(position, rows).items():
+            registers[register] = value
+        assert check(program.words, config, program.entries[name].pc, registers) > 20
+    for name in ("words", "logits"):
+        assert check(program.words, config, program.entries[name].pc) > 0
+
+
+def test_incremental_decoding_saves_products():
+    decoder = DECODERS["llama"]
+    program = compile_text(decoder, CONFIGS["fused"], context=40)
+    session = TextSession(program, "golden")
+    tokens = tokens_of(decoder, 12)
+    session.take(tokens[:-1])
+    step = session.step(tokens[-1]).counters["macs"]
+    session.begin()
+    whole = session.take(tokens).counters["macs"]
+    assert step == program.macs(11)
+    model = decoder.description
+    layers = program.macs(11) - model.vocabulary * model.dim
+    assert whole > 10 * layers
+
+
+def test_the_cache_keeps_sinks_and_the_last():
+    cache = Cache(capacity=7, sinks=2)
+    assert [cache.place(p) for p in range(14)] == [0, 1, 2, 3, 4, 5, 6, 2, 3, 4, 5, 6, 2, 3]
+    assert [cache.count(p) for p in (0, 5, 6, 7, 100)] == [1, 6, 7, 7, 7]
+
+
+def refuses(message, decoder="llama", config=CONFIGS["fused"], **options):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        compile_text(DECODERS[decoder], config, **{"context": 40, **options})
+
+
+def test_refusals():
+    small = CONFIGS["fused"]
+    refuses("Context must be at least 1 token, not 0", context=0)
+    refuses("Sinks must be from 0 to 3, which is less than the context, not 4", context=4, sinks=4)
+    refuses("Tokens of a chunk must be from 1 to 14, not 0", rows=0)
+    refuses(
+        "Context must be at most the 80 tokens that model llama was made for, not 81", context=81
+    )
+    refuses(
+        "Context of 40 tokens makes rows of scores that long, but max_row is 39",
+        config=small.replace(max_row=39),
+    )
+    refuses(
+        "Model llama sums ffn = 44 products, but max_k is 43",
+        config=small.replace(max_k=43),
+    )
+    refuses(
+        "Model llama needs the unit rotary, but rotary is false",
+        config=small.replace(rotary=False),
+    )
+    refuses(
+        "Model llama has operands of 8 bits, but operand_width is 7",
+        config=small.replace(operand_width=7),
+    )
+    refuses(
+        "Model llama with its keys and values needs 245 weight slots of 8 x 8, but weight_depth "
+        "is 100",
+        config=small.replace(weight_depth=100),
+    )
+    refuses(
+        "Model llama needs more parameter words than param_depth = 60",
+        config=small.replace(param_depth=60),
+    )
+    refuses(
+        "Model llama needs more activation tables than table_slots = 1",
+        config=small.replace(table_slots=1),
+    )
+    refuses(
+        "Model llama needs 27 accumulator rows or more, but acc_depth is 26",
+        config=small.replace(acc_depth=26),
+    )
+    refuses(
+        "Model llama needs 2554 program words for its step, but program_depth is 1000",
+        config=small.replace(program_depth=1000),
+    )
+    refuses(
+        "Model llama needs 7864 scratchpad bytes and 1504 of them in one bank, but "
+        "scratchpad_bytes is 4096 in banks of 1024",
+        config=small.replace(scratchpad_bytes=4096),
+    )
+    kept = random_decoder(LLAMA)
+    object.__setattr__(kept, "kv_bits", 4)
+    message = "Keys and values on the machine have 8 bits, but those of model llama have 4"
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        compile_text(kept, small, context=40)
