@@ -25,6 +25,8 @@ class Config:
 
     name: str = "custom"
     """Name of the configuration; part of no circuit."""
+    clock_mhz: int = 50
+    """Clock that figures in seconds are given for (MHz); part of no circuit."""
 
     rows: int = 8
     """Rows of the systolic array: products summed per column and cycle (elements)."""
@@ -264,6 +266,7 @@ class Config:
 
 
 RANGES = {
+    "clock_mhz": (1, 5000),
     "rows": (1, 64),
     "cols": (1, 64),
     "weight_depth": (2, 4096),

@@ -1,0 +1,41 @@
+"""The choice of the next token from the scores of all."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is drawn."""
+
+    temperature: float = 0.0
+    """What logits are divided by; at 0 the largest is taken, and nothing is drawn."""
+    top_p: float = 1.0
+    """Only the likeliest tokens are drawn from that have this much probability together."""
+
+    def __post_init__(self) -> None:
+        """Check both numbers."""
+        if self.temperature < 0:
+            raise ValueError(f"Temperature must not be negative, not {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"Top-p must be more than 0 and at most 1, not {self.top_p}")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the token of the largest logit is taken."""
+        return self.temperature == 0
+
+
+def draw(logits: ArrayLike, sampling: Sampling, rng: np.random.Generator) -> int:
+    """Return a token drawn from real logits [n] (nucleus sampling, Holtzman et al. 2020)."""
+    values = np.asarray(logits, np.float64)
+    if sampling.greedy:
+        return int(np.argmax(values))
+    weights = np.exp((values - values.max()) / sampling.temperature)
+    order = np.argsort(-weights, kind="stable")
+    total = np.cumsum(weights[order]) / weights.sum()
+    kept = order[: int(np.searchsorted(total, sampling.top_p)) + 1]
+    shares = weights[kept] / weights[kept].sum()
+    return int(rng.choice(kept, p=shares))
