@@ -10,6 +10,8 @@ COMMANDS = {
     "generate": "cli.generate",
     "run": "cli.run",
     "trace": "cli.trace",
+    "board": "cli.board",
+    "host": "cli.host",
     "bench": "cli.bench",
     "accuracy": "cli.accuracy",
     "demo": "cli.demo",

@@ -3,15 +3,16 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from arch.config import Config
 from generators import digits
 from generators.compiler import CompiledModel, Options, compile_model
 from generators.float_model import forward
 from generators.weights import load_model
-from tb.inference import Progress, run_inferences
+from tb.inference import Inferences, ModelMachine, Progress, infer, run_inferences
 from tb.machines import PROMPT, check_simulator
-from tb.memory_timing import MemoryTiming
+from tb.memory_timing import ONCHIP, MemoryTiming
 
 CALIBRATION_IMAGES = 256
 
@@ -45,15 +46,51 @@ def run_model(
     Raises :class:`ValueError` where the model, the simulator or the count cannot be used.
     """
     check_simulator(simulator)
+    inputs = _inputs(count)
+    config = config.replace(trace=True)
+    compiled = compile_digits(model, config, options)
+    found = run_inferences(compiled, simulator, inputs, timing, progress)
+    return _figures(model, simulator, inputs, found)
+
+
+def run_hosted(
+    model: str,
+    config: Config,
+    machine: ModelMachine,
+    memory_bytes: int,
+    count: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Run a model as :func:`run_model` does, on a machine with its own external memory on the chip.
+
+    Raises :class:`ValueError` where the model or the count cannot be used, or the model needs
+    more memory than there is.
+    """
+    inputs = _inputs(count)
+    compiled = compile_digits(model, config.replace(trace=False))
+    if compiled.memory_bytes > memory_bytes:
+        raise ValueError(
+            f"Model {model} needs {compiled.memory_bytes} bytes of external memory, but the board "
+            f"has {memory_bytes}"
+        )
+    found = infer(machine, compiled, inputs, ONCHIP, progress)
+    return _figures(model, "board", inputs, found)
+
+
+def _inputs(count: int | None) -> NDArray[np.float64]:
     _, test = digits.load()
     if count is None:
         count = len(test.labels)
     if not 1 <= count <= len(test.labels):
         raise ValueError(f"Count of images must be from 1 to {len(test.labels)}, not {count}")
-    config = config.replace(trace=True)
-    compiled = compile_digits(model, config, options)
-    inputs = digits.patches(test.images[:count])
-    found = run_inferences(compiled, simulator, inputs, timing, progress)
+    return digits.patches(test.images[:count])
+
+
+def _figures(
+    model: str, simulator: str, inputs: NDArray[np.float64], found: Inferences
+) -> dict[str, Any]:
+    count = len(inputs)
+    _, test = digits.load()
     labels = test.labels[:count]
     right = [
         int(np.argmax(output[0]) == label)
@@ -63,9 +100,9 @@ def run_model(
     floats = forward(description, weights, inputs)["output"][:, 0].argmax(axis=-1)
     return {
         "model": model,
-        "config": config.name,
+        "config": found.compiled.config.name,
         "simulator": simulator,
-        "memory": timing.fields(),
+        "memory": found.timing.fields(),
         "count": count,
         "accuracy": sum(right) / count,
         "float_accuracy": float(np.mean(floats == labels)),

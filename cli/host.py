@@ -1,0 +1,111 @@
+"""celosia host: a machine on a board, behind its serial port."""
+
+from dataclasses import asdict
+
+import click
+
+from arch.config import Config, load
+from cli.options import json_option, seed_option
+from cli.output import cycles_table, progress, report
+from fpga.device import Device
+from fpga.top import BAUD
+from tb.run_model import run_hosted
+from tb.selftest import selftest as run_selftest
+
+
+@click.group()
+@click.option("--port", required=True, metavar="PORT", help="Serial port, as /dev/ttyUSB0.")
+@click.option("--baud", type=int, default=BAUD, show_default=True, help="Bits a second.")
+@click.option(
+    "--config",
+    "source",
+    metavar="NAME_OR_TOML",
+    help="The bitstream's configuration; without it, the preset that the board names.",
+)
+@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field.")
+@click.pass_context
+def host(
+    context: click.Context,
+    port: str,
+    baud: int,
+    source: str | None,
+    overrides: tuple[str, ...],
+) -> None:
+    """Use a machine on a board, or on a simulated one (celosia board)."""
+    if source is None and overrides:
+        raise ValueError("Option --set needs --config")
+    config: Config | None = None if source is None else load(source, list(overrides))
+    context.obj = lambda: Device.open(port, config, baud=baud)
+
+
+@host.command()
+@json_option
+@click.pass_obj
+def info(connect, as_json: bool) -> None:
+    """Show what the board says of itself."""
+    device = connect()
+    found = {
+        "port": device.name,
+        "config": device.config.name,
+        **asdict(device.identity),
+        "configuration": f"{device.identity.configuration:08x}",
+        "rows": device.config.rows,
+        "cols": device.config.cols,
+        "status": device.read_register("STATUS"),
+    }
+    device.close()
+    report(f"The machine on {device.name}", [found], as_json, found)
+
+
+@host.command()
+@click.argument("model")
+@click.option("--count", type=int, help="Images of the test split; all without it.")
+@json_option
+@click.pass_obj
+def run(connect, model: str, count: int | None, as_json: bool) -> None:
+    """Run MODEL on the digits' test split, and compare every output with the golden machine's."""
+    device = connect()
+    with progress(f"{model} on {device.name}") as update:
+        found = run_hosted(model, device.config, device, device.identity.memory, count, update)
+    device.close()
+    clock = device.identity.clock
+    result = {
+        **found,
+        "clock_mhz": clock / 1e6,
+        "inferences_per_second": clock / found["cycles_per_inference"],
+        "repeated_requests": device.repeated,
+    }
+    report(f"{model} on {device.name}", [result], as_json, result)
+    cycles_table(result, as_json)
+    if result["mismatches"]:
+        raise SystemExit(1)
+
+
+@host.command()
+@click.option(
+    "--programs",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Random programs to run.",
+)
+@seed_option
+@json_option
+@click.pass_obj
+def selftest(connect, programs: int, seed: int, as_json: bool) -> None:
+    """Test memories and registers, and every unit against the golden model."""
+    device = connect()
+    with progress(f"selftest on {device.name}") as update:
+        found = run_selftest(
+            device,
+            device.config,
+            device.identity.memory,
+            programs=programs,
+            seed=seed,
+            progress=update,
+        )
+    device.close()
+    result = {"seed": seed, **found, "repeated_requests": device.repeated}
+    report(f"selftest on {device.name}", [result], as_json, result)
+    if result["mismatches"]:
+        raise SystemExit(1)

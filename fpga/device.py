@@ -1,0 +1,327 @@
+"""A machine on a board, behind a serial port.
+
+The methods are those of ``sim.interpreter.Interpreter``, so that one piece of code can run a
+program on any of them and compare.
+"""
+
+import secrets
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
+
+import serial
+
+from arch.config import PRESETS, Config
+from arch.link import (
+    ANSWER_HEADER,
+    ANSWER_SYNC,
+    CRC_BYTES,
+    HELLO_FIELDS,
+    STATUS_MEANINGS,
+    VERSION,
+    WORD_BYTES,
+    Command,
+    Identity,
+    Status,
+    crc16,
+    fingerprint,
+    request,
+)
+from arch.registers import COUNTERS, REGISTER_MAP
+from fpga.top import BAUD
+from sim.report import Report
+
+RETRIES = 8
+"""How often a request is sent again before the connection is given up."""
+
+ANSWER_SECONDS = 1.0
+"""How long an answer may take; the machine gives up a cut request much earlier."""
+
+BUSY = 1
+"""Bit of STATUS: a run is under way."""
+
+ERROR_BITS = {
+    2: "the program has an unknown instruction, or loops too deep",
+    4: "a token count overflowed",
+    8: "external memory failed to read or write",
+}
+"""Bits of STATUS that tell of a program that cannot run."""
+
+
+class Port(Protocol):
+    """What is used of pyserial's ports."""
+
+    timeout: float | None
+
+    def read(self, size: int = 1) -> bytes:
+        """Return bytes, fewer than wanted where no more come in time."""
+
+    def write(self, data: bytes, /) -> Any:
+        """Send bytes."""
+
+    def reset_input_buffer(self) -> None:
+        """Forget what came in."""
+
+    def close(self) -> None:
+        """Give the port back."""
+
+
+class Device:
+    """A board's machine, whose requests are sent again until they are answered.
+
+    ``config`` is the machine's configuration; without it, it is the preset that the board names.
+    ``identity`` is what the board says of itself, ``repeated`` how often a request was sent again.
+    An answer may take ``answer_seconds``, a run ``run_seconds``.
+
+    Raises :class:`RuntimeError` where nothing answers, or what answers is another version or
+    configuration.
+    """
+
+    config: Config
+
+    def __init__(
+        self,
+        port: Port,
+        name: str,
+        config: Config | None = None,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        run_seconds: float = 600.0,
+    ):
+        self.name = name
+        self.repeated = 0
+        self._port = port
+        self._run_seconds = run_seconds
+        self._tag = secrets.randbelow(256)
+        port.timeout = answer_seconds
+        try:
+            port.reset_input_buffer()
+            self.identity = self._hello()
+            self.config = self._identify(config)
+        except BaseException:
+            port.close()
+            raise
+
+    @classmethod
+    def open(
+        cls, name: str, config: Config | None = None, *, baud: int = BAUD, **options: float
+    ) -> Self:
+        """Return the machine behind a serial port of some name.
+
+        Raises :class:`ValueError` where there is no such port or another program has it, and
+        :class:`RuntimeError` as the constructor.
+        """
+        return cls(open_port(name, baud), name, config, **options)
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._port.close()
+
+    def write_memory(self, addr: int, data: bytes) -> None:
+        """Write bytes to external memory.
+
+        Raises :class:`ValueError` where there is no memory for them.
+        """
+        self._check_memory(addr, len(data))
+        step = self.identity.payload
+        for place in range(0, len(data), step):
+            part = data[place : place + step]
+            self._ask(Command.WRITE_MEMORY, len(part), addr + place, part)
+
+    def read_memory(self, addr: int, count: int) -> bytes:
+        """Return bytes of external memory.
+
+        Raises :class:`ValueError` where there is no such memory.
+        """
+        self._check_memory(addr, count)
+        step = self.identity.payload
+        return b"".join(
+            self._ask(Command.READ_MEMORY, min(step, count - place), addr + place)
+            for place in range(0, count, step)
+        )
+
+    def load_program(self, words: Sequence[int]) -> None:
+        """Load a program's words.
+
+        Raises :class:`ValueError` where they do not fit the program memory.
+        """
+        if len(words) > self.config.program_depth:
+            raise ValueError(
+                f"Program has {len(words)} words, but program_depth is {self.config.program_depth}"
+            )
+        step = self.identity.payload // WORD_BYTES
+        for place in range(0, len(words), step):
+            data = b"".join(word.to_bytes(4, "little") for word in words[place : place + step])
+            self._ask(Command.LOAD_PROGRAM, len(data), place, data)
+
+    def set_register(self, number: int, value: int) -> None:
+        """Set a register of the sequencer for the runs that follow."""
+        self.write_register(f"R{number}", value)
+
+    def write_register(self, name: str, value: int) -> None:
+        """Write a register of the host port."""
+        data = (value % (1 << 32)).to_bytes(4, "little")
+        self._ask(Command.WRITE_REGISTERS, 4, REGISTER_MAP[name].addr, data)
+
+    def read_register(self, name: str) -> int:
+        """Return a register of the host port."""
+        return self._read_registers(REGISTER_MAP[name].addr, 1)[0]
+
+    def start(self, pc: int = 0) -> Report:
+        """Run from a word address to HALT; the report has no signatures.
+
+        Raises :class:`RuntimeError` where the circuit reports an error, the run takes more seconds
+        than it may, or the board lost its run.
+        """
+        self._ask(Command.START, 0, pc)
+        end = time.monotonic() + self._run_seconds
+        while (status := self.read_register("STATUS")) & BUSY:
+            if time.monotonic() > end:
+                raise RuntimeError(f"The run did not halt within {self._run_seconds:g} s")
+        for bit, text in ERROR_BITS.items():
+            if status & bit:
+                raise RuntimeError(f"The run stopped: {text}")
+        halves = self._read_registers(REGISTER_MAP["CYCLES_LOW"].addr, 2 * len(COUNTERS))
+        values = {
+            name.lower(): low | high << 32
+            for name, low, high in zip(COUNTERS, halves[::2], halves[1::2], strict=True)
+        }
+        cycles = values.pop("cycles")
+        if not cycles:
+            raise RuntimeError(f"The board on {self.name} was reset or flashed during the run")
+        return Report(cycles=cycles, counters=values)
+
+    def _check_memory(self, addr: int, count: int) -> None:
+        if not 0 <= addr <= addr + count <= self.identity.memory:
+            raise ValueError(
+                f"Bytes {addr} to {addr + count} are outside the board's external memory of "
+                f"{self.identity.memory} bytes"
+            )
+
+    def _hello(self) -> Identity:
+        words = _words(self._ask(Command.HELLO, WORD_BYTES * len(HELLO_FIELDS), 0))
+        identity = Identity(**dict(zip(HELLO_FIELDS, words, strict=True)))
+        if identity.version != VERSION:
+            raise RuntimeError(
+                f"The bitstream on {self.name} speaks protocol version {identity.version}, this "
+                f"program version {VERSION}; build and flash it again with celosia build and "
+                "celosia flash"
+            )
+        return identity
+
+    def _identify(self, config: Config | None) -> Config:
+        found = self.identity.configuration
+        if config is None:
+            known = [preset for preset in PRESETS.values() if fingerprint(preset) == found]
+            if not known:
+                raise RuntimeError(
+                    f"The bitstream on {self.name} has a configuration ({found:08x}) that is no "
+                    "preset; name its TOML file with --config"
+                )
+            return known[0]
+        config = config.replace(trace=False)
+        if fingerprint(config) != found:
+            raise RuntimeError(
+                f"The bitstream on {self.name} has another configuration ({found:08x}) than "
+                f"{config.name} ({fingerprint(config):08x}); give it with --config, or build and "
+                "flash again with celosia build and celosia flash"
+            )
+        return config
+
+    def _read_registers(self, addr: int, count: int) -> list[int]:
+        return _words(self._ask(Command.READ_REGISTERS, WORD_BYTES * count, addr))
+
+    def _ask(self, command: Command, length: int, addr: int, payload: bytes = b"") -> bytes:
+        """Return the payload of a request's answer, which is asked for until it comes."""
+        self._tag = (self._tag + 1) % 256
+        frame = request(command, self._tag, length, addr, payload)
+        answered = False
+        for attempt in range(RETRIES + 1):
+            self.repeated += attempt > 0
+            try:
+                self._port.write(frame)
+                found = self._receive()
+            except (serial.SerialException, OSError) as error:
+                raise RuntimeError(
+                    f"The connection to {self.name} was cut: {error}; connect the board and try "
+                    "again"
+                ) from error
+            if found is None:
+                continue
+            answered = True
+            status, data = found
+            if status == Status.OK:
+                return data
+            if status != Status.CORRUPT:
+                meaning = STATUS_MEANINGS.get(status, "unknown status")
+                raise RuntimeError(
+                    f"The board on {self.name} refused {command.name} at {addr:#x}: {meaning}"
+                )
+        if answered:
+            raise RuntimeError(
+                f"The connection to {self.name} is too noisy: {command.name} arrived damaged "
+                f"{RETRIES + 1} times; try another cable or a lower --baud"
+            )
+        raise RuntimeError(
+            f"Nothing on {self.name} answers {command.name}; check that the board is powered and "
+            "flashed, and that --baud is the bitstream's"
+        )
+
+    def _receive(self) -> tuple[int, bytes] | None:
+        """Return the status and payload of the answer to the latest request, None without one."""
+        while True:
+            byte = self._port.read(1)
+            if not byte:
+                return None
+            if byte[0] != ANSWER_SYNC:
+                continue
+            header = self._port.read(ANSWER_HEADER)
+            if len(header) < ANSWER_HEADER:
+                return None
+            length = int.from_bytes(header[2:], "little")
+            rest = self._port.read(length + CRC_BYTES)
+            body = header + rest[:-CRC_BYTES]
+            wrong = len(rest) < length + CRC_BYTES
+            if wrong or crc16(body) != int.from_bytes(rest[-CRC_BYTES:], "big"):
+                self._forget()
+                return None
+            if header[0] == Status.CORRUPT:
+                return Status.CORRUPT, b""
+            if header[1] == self._tag:
+                return header[0], body[ANSWER_HEADER:]
+
+    def _forget(self) -> None:
+        """Wait until the rest of a damaged answer has come."""
+        while self._port.read(1024):
+            pass
+
+
+def open_port(name: str, baud: int) -> Port:
+    """Return a serial port for this program alone.
+
+    Raises :class:`ValueError` where there is none, or another program has it.
+    """
+    try:
+        port: Port = serial.Serial(name, baud, timeout=ANSWER_SECONDS, exclusive=True)
+    except serial.SerialException as error:
+        reason = str(error)
+        if "exclusively lock" in reason or "busy" in reason:
+            raise ValueError(
+                f"Serial port {name} is used by another program; end that one first"
+            ) from error
+        if "No such file" in reason or "could not find port" in reason:
+            raise ValueError(
+                f"There is no serial port {name}; connect the board, and name its port with --port"
+            ) from error
+        if "Permission denied" in reason:
+            raise ValueError(
+                f"Serial port {name} may not be used by this user; join the group that owns it"
+            ) from error
+        raise ValueError(f"Cannot open serial port {name}: {reason}") from error
+    except ValueError as error:
+        raise ValueError(f"Cannot open serial port {name}: {error}") from error
+    return port
+
+
+def _words(data: bytes) -> list[int]:
+    return [int.from_bytes(data[at : at + WORD_BYTES], "little") for at in range(0, len(data), 4)]

@@ -1,0 +1,108 @@
+"""A board that is not there: its complete top level in a fast simulation, behind a terminal."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Self
+
+from amaranth.lib.wiring import Component
+
+from generators.verilog import to_verilog
+from tb.toolchain import BUILD, Runtime, cached, check_simulator, digest, environment, run, tail
+
+_SOURCE = Path(__file__).parent / "harness" / "board.cpp"
+_TIMEOUT = 900.0  # seconds
+_OPTIONS = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
+_FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
+_QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
+
+
+def build_board(top: Component) -> Path:
+    """Return the program that simulates a top level, built where there is none yet.
+
+    ``top`` has the pins ``rx``, ``tx`` and ``busy`` (``fpga.top``).
+
+    Raises :class:`ValueError` where Verilator or a C++ compiler is missing, and
+    :class:`RuntimeError` where the build fails.
+    """
+    check_simulator("verilator")
+    verilog = to_verilog(top, "top")
+    source = _SOURCE.read_text(encoding="utf-8")
+    runtime = Runtime("harness", *_OPTIONS)
+
+    def build(folder: Path) -> None:
+        (folder / "top.v").write_text(verilog, encoding="utf-8")
+        (folder / "board.cpp").write_text(source, encoding="utf-8")
+        command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
+        command += ["-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp", "top.v"]
+        what = "Build of the board's simulation"
+        log = folder / "verilator.log"
+        run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        runtime.lend(folder)
+        make = ["make", "-j2", "-f", "Vtop.mk", *_OPTIONS]
+        run(make, what=what, cwd=folder, log=folder / "make.log", timeout=_TIMEOUT)
+        runtime.keep(folder)
+
+    tools = json.dumps([metadata.version("verilator"), _FLAGS, _QUIET, _OPTIONS])
+    return cached("board", digest(verilog, source, tools), build) / "board"
+
+
+class SimulatedBoard:
+    """A running simulation of a board's top level; ``port`` is its serial port's path.
+
+    ``divisor`` and ``timeout`` are those of the top level. It ends with :meth:`close`, with the
+    context, or with this process.
+
+    Raises what :func:`build_board` does, and :class:`RuntimeError` where it does not start.
+    """
+
+    def __init__(self, top: Component, *, divisor: int, timeout: int):
+        program = build_board(top)
+        runs = BUILD / "runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        self._log = Path(tempfile.mkdtemp(prefix="board.", dir=runs)) / "simulation.log"
+        with self._log.open("w", encoding="utf-8") as log:
+            self._process = subprocess.Popen(
+                [str(program), str(divisor), str(timeout)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=environment(),
+                encoding="utf-8",
+            )
+        assert self._process.stdout is not None
+        self.port = self._process.stdout.readline().strip()
+        if not self.port:
+            code, text = self._process.wait(), tail(self._log)
+            self.close()
+            raise RuntimeError(f"The board's simulation ended with exit code {code}\n{text}")
+
+    def wait(self) -> None:
+        """Wait until the simulation ends.
+
+        Raises :class:`RuntimeError` where it ends by itself.
+        """
+        code = self._process.wait()
+        raise RuntimeError(f"The board's simulation ended with exit code {code}\n{tail(self._log)}")
+
+    def close(self) -> None:
+        """End the simulation."""
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        self._process.wait()
+        shutil.rmtree(self._log.parent, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        """Return the simulation."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the simulation."""
+        self.close()

@@ -1,0 +1,182 @@
+"""What a machine can be asked to find out whether it works: memories, registers, every unit."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, Instruction, Opcode, pack
+from arch.registers import IDENTITY
+from generators.gemm_bench import Machine
+from generators.tokens import insert_tokens
+from sim.flow import Step
+from sim.interpreter import Interpreter
+from tb.programs import RandomProgram, random_program
+
+Progress = Callable[[int, int], None]
+
+STEPS = 30
+"""Random instructions of a program at first; a program that does not fit gets fewer."""
+
+CLEARED_ROW = 256
+"""Bytes of zeros that are copied over the scratchpad."""
+
+_ATTEMPTS = 40
+
+
+class HostedMachine(Machine, Protocol):
+    """A machine with its host's registers."""
+
+    def read_register(self, name: str) -> int:
+        """Return a register of the host port."""
+
+    def write_register(self, name: str, value: int) -> None:
+        """Write a register of the host port."""
+
+
+def selftest(
+    machine: HostedMachine,
+    config: Config,
+    memory_bytes: int,
+    *,
+    programs: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Test a machine that has ``memory_bytes`` of external memory, and return what was found.
+
+    All of external memory is written with random bytes and read back, then with their complement;
+    ``memory_mismatches`` are the bytes that differ. ``register_mismatches`` are those of ID and
+    PC. Random programs run on the machine and on the golden machine; ``programs_failed`` are those
+    after which any byte of external memory differs, ``instructions`` how often each instruction
+    ran, ``untested`` those that never did.
+
+    Raises :class:`ValueError` where no random program fits the machine.
+    """
+    rng = np.random.default_rng(seed)
+    total = programs + 3
+    done = 0
+
+    def advance() -> None:
+        nonlocal done
+        done += 1
+        if progress is not None:
+            progress(done, total)
+
+    wrong = int(machine.read_register("ID") != IDENTITY)
+    for value in (config.program_depth - 1, 0):
+        machine.write_register("PC", value)
+        wrong += int(machine.read_register("PC") != value)
+    advance()
+    memory = rng.integers(0, 256, memory_bytes, np.uint8)
+    damaged = 0
+    for pattern in (memory, ~memory):
+        machine.write_memory(0, pattern.tobytes())
+        found = np.frombuffer(machine.read_memory(0, memory_bytes), np.uint8)
+        damaged += int((found != pattern).sum())
+        advance()
+    ran: Counter[str] = Counter()
+    failed = []
+    for number in range(programs):
+        program = _fitting(config, memory_bytes, np.random.default_rng([seed, number]))
+        machine.write_memory(0, bytes(min(CLEARED_ROW, memory_bytes)))
+        for words in clearing_programs(config):
+            machine.load_program(words)
+            machine.start()
+        if not _agrees(machine, config, program, ran):
+            failed.append(number)
+        advance()
+    known = [
+        definition.opcode.name
+        for definition in DEFINITIONS.values()
+        if definition.engine is not None
+        and (definition.unit is None or getattr(config, definition.unit))
+        and (definition.opcode != Opcode.PRELOAD or config.weight_depth > 2)
+    ]
+    return {
+        "memory_bytes": memory_bytes,
+        "memory_mismatches": damaged,
+        "register_mismatches": wrong,
+        "programs": programs,
+        "programs_failed": failed,
+        "instructions": {name: ran[name] for name in known},
+        "untested": [name for name in known if not ran[name]],
+        "mismatches": damaged + wrong + len(failed),
+    }
+
+
+def clearing_programs(config: Config) -> list[list[int]]:
+    """Return programs that make what is in a machine zero, as random programs expect to find it.
+
+    External memory begins with a scratchpad row of zeros. They clear the scratchpad, accumulators,
+    parameters, tables, masks and weight slots.
+    """
+    row = min(CLEARED_ROW, config.bank_bytes)
+    rows = config.bank_bytes // row
+    program = [
+        Instruction(
+            Opcode.LOAD,
+            {"sp_addr": bank * config.bank_bytes, "sp_stride": row, "m": rows, "row_bytes": row},
+        )
+        for bank in range(config.scratchpad_banks)
+    ]
+    words = config.bank_bytes // (config.param_lines * config.line_bytes)
+    for first, count in _pieces(config.param_depth, words):
+        program.append(Instruction(Opcode.PARAMS, {"params": first, "n": count}))
+    if config.activation:
+        slots = range(config.table_slots)
+        program += [Instruction(Opcode.TABLE, {"table": slot}) for slot in slots]
+    if config.tile_skip:
+        for first, count in _pieces(config.mask_depth, config.bank_bytes):
+            program.append(Instruction(Opcode.MASK, {"mask": first, "n": count}))
+    for first, count in _pieces(config.acc_depth, config.bank_bytes // config.cols):
+        operands = {"acc_addr": first, "o_stride": config.cols, "m": count, "n": config.cols}
+        program.append(Instruction(Opcode.DRAIN, operands, frozenset({"per_tensor"})))
+    if config.weight_depth > 2:
+        for slot in range(config.weight_depth):
+            operands = {"k": config.rows, "n": config.cols, "b_stride": config.cols, "slot": slot}
+            program.append(Instruction(Opcode.PRELOAD, operands))
+    step = config.program_depth // 12 - 1  # an instruction has at most 11 words
+    return [
+        pack([*insert_tokens(program[first : first + step], config), Instruction(Opcode.HALT)])
+        for first in range(0, len(program), step)
+    ]
+
+
+def _pieces(total: int, most: int) -> list[tuple[int, int]]:
+    """Cut a range into pieces, each its first place and its length."""
+    return [(first, min(most, total - first)) for first in range(0, total, most)]
+
+
+def _fitting(config: Config, memory_bytes: int, rng: np.random.Generator) -> RandomProgram:
+    """Return a random program for which the machine has room."""
+    steps = STEPS
+    for _ in range(_ATTEMPTS):
+        program = random_program(config, rng, steps)
+        words, end = len(program.words), program.result_addr + program.result_bytes
+        if words <= config.program_depth and end <= memory_bytes:
+            return program
+        steps = max(1, steps - 2)
+    raise ValueError(
+        f"No random program fits program_depth = {config.program_depth} words and {memory_bytes} "
+        "bytes of external memory"
+    )
+
+
+def _agrees(machine: Machine, config: Config, program: RandomProgram, ran: Counter[str]) -> bool:
+    """Run a program on a machine and on the golden machine, and compare external memory."""
+    golden = Interpreter(config)
+
+    def note(step: Step, _machine: Interpreter) -> None:
+        ran[Opcode(step.opcode).name] += 1
+
+    golden.on_step = note
+    end = program.result_addr + program.result_bytes
+    image = program.image + bytes(end - len(program.image))
+    for each in (machine, golden):
+        each.write_memory(0, image)
+        each.load_program(program.words)
+        each.start()
+    return machine.read_memory(0, end) == golden.read_memory(0, end)

@@ -1,0 +1,309 @@
+"""The host's side of the link, against the golden link: what is lost, and what is not there."""
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import serial
+
+from arch.config import PRESETS, Config
+from arch.isa import Instruction, Opcode, pack
+from arch.link import VERSION, Identity, fingerprint
+from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
+from fpga.device import RETRIES, Device, open_port
+from fpga.top import BoardTop, baud_divisor
+from sim.interpreter import Interpreter
+from sim.link import LinkModel
+from tb.run_model import run_hosted
+from tb.selftest import selftest
+
+TINY = PRESETS["tiny"]
+MEMORY = 1 << 15
+ME = Identity(
+    version=VERSION, configuration=fingerprint(TINY), clock=10**6, memory=MEMORY, payload=256
+)
+
+
+class GoldenBoard:
+    """The golden machine behind the golden link: what a board without any fault does."""
+
+    def __init__(self, config: Config, identity: Identity):
+        self.machine = Interpreter(config)
+        self.values = {"ID": IDENTITY, "STATUS": 0, "PC": 0, "CYCLES_LOW": 0}
+        self.polls = 0
+        self.runs = 0
+        self._program = [0] * config.program_depth
+        self._place = 0
+        self._names = {register.addr: name for name, register in REGISTER_MAP.items()}
+        self.link = LinkModel(identity, config.program_depth, self._read, self._write)
+
+    def _read(self, addr: int) -> int:
+        return self.values.get(self._names.get(addr, ""), 0)
+
+    def _write(self, addr: int, value: int) -> None:
+        name = self._names[addr]
+        if name == "PROGRAM_ADDR":
+            self._place = value
+        elif name == "PROGRAM_DATA":
+            self._program[self._place] = value
+            self._place += 1
+        elif name.startswith("R"):
+            self.machine.set_register(int(name[1:]), value)
+        elif name == "CONTROL":
+            self.runs += 1
+            self.machine.load_program(self._program)
+            self.machine.write_memory(0, bytes(self.link.memory))
+            self.machine.start(self.values["PC"])
+            self.link.memory[:] = self.machine.read_memory(0, MEMORY)
+            self.values["CYCLES_LOW"] = 7
+        else:
+            self.values[name] = value
+
+
+class FakePort:
+    """A serial port with a board behind it, and faults between."""
+
+    def __init__(self, board: GoldenBoard):
+        self.board = board
+        self.timeout: float | None = None
+        self.to_board: Callable[[bytes], bytes] = lambda data: data
+        self.to_host: Callable[[bytes], bytes] = lambda data: data
+        self.closed = False
+        self._waiting = b""
+
+    def write(self, data: bytes) -> None:
+        found = b""
+        for byte in self.to_board(data):
+            found += self.board.link.receive(byte)
+        self._waiting += self.to_host(found + self.board.link.quiet())
+
+    def read(self, size: int = 1) -> bytes:
+        data, self._waiting = self._waiting[:size], self._waiting[size:]
+        return data
+
+    def reset_input_buffer(self) -> None:
+        self._waiting = b""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def connected(config: Config = TINY, **changes: int) -> tuple[Device, FakePort]:
+    port = FakePort(GoldenBoard(config, dataclasses.replace(ME, **changes)))
+    return Device(port, "PORT", run_seconds=0.2), port
+
+
+def noise(rng: np.random.Generator, chance: float) -> Callable[[bytes], bytes]:
+    """Return what damages bytes on their way: one changes, goes, or comes, or the rest is cut."""
+
+    def damage(data: bytes) -> bytes:
+        if not data or rng.random() > chance:
+            return data
+        at = int(rng.integers(len(data)))
+        kind = rng.integers(4)
+        if kind == 0:
+            return data[:at] + bytes([data[at] ^ (1 << int(rng.integers(8)))]) + data[at + 1 :]
+        if kind == 1:
+            return data[:at] + data[at + 1 :]
+        if kind == 2:
+            return data[:at] + rng.bytes(1) + data[at:]
+        return data[:at]
+
+    return damage
+
+
+def test_memory_registers_and_programs_arrive() -> None:
+    device, port = connected()
+    assert device.identity == ME
+    assert device.config == TINY
+    data = np.random.default_rng(1).integers(0, 256, 1000, np.uint8).tobytes()
+    device.write_memory(77, data)
+    assert device.read_memory(77, 1000) == data
+    assert device.read_memory(80, 5) == data[3:8]
+    assert device.read_memory(80, 0) == b""
+    assert device.read_register("ID") == IDENTITY
+    device.load_program(pack([Instruction(Opcode.HALT)]) * 200)
+    report = device.start(150)
+    assert report.cycles == 7
+    assert set(report.counters) == {name.lower() for name in COUNTERS} - {"cycles"}
+    assert port.board.values["PC"] == 150
+    assert device.repeated == 0
+    device.close()
+    assert port.closed
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_model_runs_over_a_line_that_loses_bytes(seed: int) -> None:
+    device, port = connected()
+    rng = np.random.default_rng(seed)
+    print(f"seed {seed}")
+    port.to_board, port.to_host = noise(rng, 0.1), noise(rng, 0.1)
+    found = run_hosted("digits", TINY, device, MEMORY, 2)
+    assert found["mismatches"] == 0
+    assert found["tensors"] == 2
+    assert device.repeated > 5
+    assert port.board.runs == 2, "no run was started twice"
+
+
+def test_the_selftest_finds_what_is_wrong() -> None:
+    device, port = connected()
+    good = selftest(device, TINY, MEMORY, programs=6, seed=5)
+    assert good["mismatches"] == 0
+    assert good["untested"] == []
+    assert all(good["instructions"].values())
+    start = port.board.machine.start
+
+    def flip(pc: int) -> None:
+        start(pc)
+        port.board.machine.dram[8000] ^= 4  # among the results of every program
+
+    port.board.machine.start = flip
+    bad = selftest(device, TINY, MEMORY, programs=3, seed=5)
+    assert (bad["memory_mismatches"], bad["register_mismatches"]) == (0, 0)
+    assert bad["programs_failed"] == [0, 1, 2]
+    port.board.machine.start = start
+    port.board.values["ID"] ^= 1
+    stuck = selftest(device, TINY, MEMORY, programs=1, seed=5)
+    assert stuck["register_mismatches"] == 1
+
+
+def check_refusal(kind: type[Exception], message: str, work: Callable[[], object]) -> None:
+    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
+        work()
+
+
+def test_what_answers_must_be_this_version_and_configuration() -> None:
+    check_refusal(
+        RuntimeError,
+        "The bitstream on PORT speaks protocol version 2, this program version 1; build and flash "
+        "it again with celosia build and celosia flash",
+        lambda: connected(version=2),
+    )
+    check_refusal(
+        RuntimeError,
+        "The bitstream on PORT has a configuration (0000004d) that is no preset; name its TOML "
+        "file with --config",
+        lambda: connected(configuration=77),
+    )
+    port = FakePort(GoldenBoard(TINY, ME))
+    check_refusal(
+        RuntimeError,
+        f"The bitstream on PORT has another configuration ({fingerprint(TINY):08x}) than odd "
+        f"({fingerprint(PRESETS['odd']):08x}); give it with --config, or build and flash again "
+        "with celosia build and celosia flash",
+        lambda: Device(port, "PORT", PRESETS["odd"]),
+    )
+    assert port.closed
+    Device(FakePort(GoldenBoard(TINY, ME)), "PORT", TINY.replace(trace=True, name="mine"))
+
+
+def test_a_line_that_carries_nothing_is_told() -> None:
+    device, port = connected()
+    port.to_board = lambda _data: b""
+    check_refusal(
+        RuntimeError,
+        "Nothing on PORT answers READ_MEMORY; check that the board is powered and flashed, and "
+        "that --baud is the bitstream's",
+        lambda: device.read_memory(0, 5),
+    )
+    port.to_board = lambda data: data[:-1] + b"\0"
+    check_refusal(
+        RuntimeError,
+        f"The connection to PORT is too noisy: WRITE_MEMORY arrived damaged {RETRIES + 1} times; "
+        "try another cable or a lower --baud",
+        lambda: device.write_memory(0, b"abc"),
+    )
+
+    def cut(_data: bytes) -> bytes:
+        raise serial.SerialException("no more of it")
+
+    port.to_board = cut
+    check_refusal(
+        RuntimeError,
+        "The connection to PORT was cut: no more of it; connect the board and try again",
+        lambda: device.read_register("ID"),
+    )
+
+
+def test_runs_that_go_wrong_are_told() -> None:
+    device, port = connected()
+    device.load_program(pack([Instruction(Opcode.HALT)]))
+    board = port.board
+    start = board.machine.start
+    for status, message in (
+        (2, "The run stopped: the program has an unknown instruction, or loops too deep"),
+        (4, "The run stopped: a token count overflowed"),
+        (8, "The run stopped: external memory failed to read or write"),
+        (1, "The run did not halt within 0.2 s"),
+    ):
+        board.values["STATUS"] = 0
+        board.machine.start = lambda _pc, status=status: board.values.update(STATUS=status)
+        check_refusal(RuntimeError, message, device.start)
+    check_refusal(
+        RuntimeError,
+        "The board on PORT refused START at 0x0: a run is under way, so that no other one starts",
+        device.start,
+    )
+    board.values["STATUS"] = 0
+    board.machine.start = start
+    port.to_host = lambda data: (board.values.update(CYCLES_LOW=0), data)[1]
+    check_refusal(
+        RuntimeError, "The board on PORT was reset or flashed during the run", device.start
+    )
+
+
+def test_what_has_no_room_is_refused() -> None:
+    device, _ = connected()
+    check_refusal(
+        ValueError,
+        "Bytes 32766 to 32769 are outside the board's external memory of 32768 bytes",
+        lambda: device.write_memory(32766, b"abc"),
+    )
+    check_refusal(
+        ValueError,
+        "Program has 1025 words, but program_depth is 1024",
+        lambda: device.load_program([0] * 1025),
+    )
+    check_refusal(
+        ValueError,
+        "Model digits needs 26364 bytes of external memory, but the board has 20000",
+        lambda: run_hosted("digits", TINY, device, 20000, 1),
+    )
+    check_refusal(
+        ValueError,
+        "No random program fits program_depth = 1024 words and 1024 bytes of external memory",
+        lambda: selftest(device, TINY, 1024, programs=1, seed=1),
+    )
+
+
+def test_ports_that_cannot_be_opened_are_told() -> None:
+    check_refusal(
+        ValueError,
+        "There is no serial port /dev/absent; connect the board, and name its port with --port",
+        lambda: open_port("/dev/absent", 1_000_000),
+    )
+    far, near = os.openpty()
+    name = os.ttyname(near)
+    first = open_port(name, 1_000_000)
+    check_refusal(
+        ValueError,
+        f"Serial port {name} is used by another program; end that one first",
+        lambda: open_port(name, 1_000_000),
+    )
+    first.close()
+    open_port(name, 1_000_000).close()
+    os.close(far)
+    os.close(near)
+
+
+def test_bits_are_whole_numbers_of_cycles() -> None:
+    assert baud_divisor(25_000_000, 1_000_000) == 25
+    assert baud_divisor(84_375_000, 1_000_000) == 84
+    check_refusal(
+        ValueError,
+        "A clock of 25000000 Hz cannot make 3000000 baud: 8 cycles a bit are 3125000",
+        lambda: BoardTop(TINY, clock=25_000_000, memory_bytes=MEMORY, baud=3_000_000),
+    )
