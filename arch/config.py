@@ -32,6 +32,8 @@ class Config:
     """Rows of the systolic array: products summed per column and cycle (elements)."""
     cols: int = 8
     """Columns of the systolic array: sums produced per cycle (elements)."""
+    array: str = "systolic"
+    """How columns add products: ``systolic``, one row a cycle, or ``tree``, in fewer cycles."""
     weight_depth: int = 2
     """Weights held by each processing element (weights); 2 is double buffering."""
     operand_width: int = 8
@@ -126,6 +128,10 @@ class Config:
                 raise ValueError(f"Field {name} must be a power of two, not {value}")
 
     def _check_rules(self) -> None:
+        if self.array not in ARRAYS:
+            raise ValueError(
+                f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {self.array!r}"
+            )
         if self.lanes > self.cols:
             raise ValueError(
                 f"Field lanes must be at most cols, but lanes is {self.lanes} "
@@ -264,6 +270,9 @@ class Config:
             lines.append(f"{field.name} = {text}\n")
         return "".join(lines)
 
+
+ARRAYS = ("systolic", "tree")
+"""What the field ``array`` may be."""
 
 RANGES = {
     "clock_mhz": (1, 5000),

@@ -1,5 +1,6 @@
 """How long engines take: the formulas that the circuits' docstrings state, benches assert."""
 
+import itertools
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from arch.config import SRAM_LATENCY, Config
 from arch.functions import RUNNING_WIDTH
 from arch.isa import Opcode
 from hdl.accumulator import ACC_SETTLE
+from hdl.array import array_latency
 from hdl.elementwise import ElementwiseLane
 from hdl.intake import Intake
 from hdl.reader import READER_LATENCY
@@ -29,8 +31,8 @@ class Reads:
 
     begin: int
     end: int
-    banks: tuple[int, int]
-    """Of the activations, which take every cycle, and of the weights."""
+    banks: tuple[int | None, int | None]
+    """Of the activations, which take every cycle, and of the weights, where any are read."""
     lines: int
     """Lines of weights in every ``cycles``."""
     cycles: int
@@ -137,14 +139,15 @@ class MatrixTiming:
     """When the matrix engine streams the tiles of its commands, one behind the other.
 
     The lines of a tile's weights come a cycle after each other while the tile before computes, into
-    the slot of the one before that; activations follow the first line. In one bank, lines take the
-    activations' cycles. Masked tiles are taken as if they were not.
+    the slot of the one before that; activations follow the first line, with a tree the last. In one
+    bank, lines take the activations' cycles. Resident weights have no lines, and a PRELOAD's tile
+    takes one of the cycles in which vectors set out. Masked tiles are taken as if they were not.
     """
 
     def __init__(self, config: Config):
         self._config = config
         # From the cycle behind the last request: the read, the entry, the array, the accumulators.
-        self._settle = SRAM_LATENCY + config.rows + config.cols + 4 + int(ACC_SETTLE - DISPATCH) - 1
+        self._settle = SRAM_LATENCY + array_latency(config) + 1 + int(ACC_SETTLE - DISPATCH) - 1
         self._end = self._before = 0
         """Ends of the last tile's and the one before's activations."""
         self._loaded = 0
@@ -156,32 +159,47 @@ class MatrixTiming:
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Return when a ready command's products begin, when it is taken, and when complete."""
-        config = self._config
-        m, k, n = step["m"], step["k"], step["n"]
-        transposed = "b_transpose" in step.flags
-        banks = step["a_addr"] // config.bank_bytes, step["b_addr"] // config.bank_bytes
-        shared = banks[0] == banks[1]
-        taken = max(ready, self._accept, self._accept_next)
+        config, product = self._config, step.opcode == Opcode.MATMUL
+        m = step["m"] if product else 1
+        a_bank = step["a_addr"] // config.bank_bytes if product else None
+        b_bank = None if "resident" in step.flags else step["b_addr"] // config.bank_bytes
+        shared = a_bank == b_bank
+        taken = max(ready, self._accept)
         end, before, loaded = self._end, self._before, self._loaded
-        kt, nt = -(-k // config.rows), -(-n // config.cols)
-        tiles, last_k = nt * kt, k - (kt - 1) * config.rows
+        tiles = self._tiles(step)
         first, previous = -1, taken
         loaded = max(loaded, taken + 2 + bool({"a_masked", "b_masked"} & step.flags))
-        for tile in range(tiles):
-            inner = config.rows if (tile + 1) % kt else last_k
-            lines = config.cols if transposed else inner
+        for tile, (lines, inner) in enumerate(tiles):
             cycles = max(m, -(-m // config.rows) * inner) if "a_transpose" in step.flags else m
             line = max(loaded, before)
-            previous, loaded = loaded, line + lines
-            begin = max(end, loaded if shared else line + 1)
+            previous, loaded = loaded, line + max(lines, 1)
+            late = shared or config.array == "tree"
+            begin = max(end, loaded if late else line + 1)
             before, end = end, begin + cycles
-            if shared and tile < tiles - 1:
+            if shared and tile < len(tiles) - 1:
                 end += lines
             if first < 0:
                 first = begin
         self._end, self._before, self._loaded = end, before, loaded
-        self._accept = max(self._accept_next, taken + tiles, previous)
+        self._accept = max(self._accept_next, taken + len(tiles), previous)
         self._accept_next = loaded
-        lines = config.cols if transposed else min(k, config.rows)
-        self.reads.append(Reads(first, end, banks, lines, max(m, lines)))
+        lines = max(lines for lines, _ in tiles)
+        self.reads.append(Reads(first, end, (a_bank, b_bank), lines, max(m, lines)))
         return first, taken, end + self._settle
+
+    def _tiles(self, step: Step) -> list[tuple[int, int]]:
+        """Return how many lines of weights each tile reads, and how many rows of B it has."""
+        config, k, n = self._config, step["k"], step["n"]
+        rows, cols = config.rows, config.cols
+        inner = [min(rows, k - place) for place in range(0, k, rows)]
+        across = -(-n // cols)
+        transposed = "b_transpose" in step.flags
+        if "append" in step.flags:
+            size, whole = (n, cols) if transposed else (k, rows)
+            start = step["line"]
+            ends = [*range(whole, start + size, whole), start + size]
+            lines = [end - begin for begin, end in itertools.pairwise([start, *ends])]
+            return [(count, 0) for count in lines for _ in (inner if transposed else [0])]
+        if "resident" in step.flags:
+            return [(0, height) for height in inner] * across
+        return [(cols if transposed else height, height) for height in inner] * across

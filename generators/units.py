@@ -28,6 +28,7 @@ from hdl.store import StoreEngine
 from hdl.systolic import SystolicArray
 from hdl.table import LookupTable
 from hdl.transposer import Transposer
+from hdl.tree import TreeArray
 from hdl.vector import VectorEngine
 from hdl.wishbone import WishboneBridge
 
@@ -43,6 +44,7 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "accelerator": Accelerator,
     "matrix_engine": MatrixEngine,
     "systolic_array": SystolicArray,
+    "tree_array": TreeArray,
     "transposer": lambda config: Transposer(config.rows, 8),
     "accumulators": AccumulatorMemory,
     "sparse_mac": SparseMac.from_config,

@@ -1,6 +1,6 @@
 """One processing element of the systolic array."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,6 +9,45 @@ from hdl.ram import Ram
 
 REGISTER_DEPTH = 4
 """Weights up to which an element keeps them in registers rather than in a memory."""
+
+
+def held_weight(
+    m: Module,
+    *,
+    name: str,
+    depth: int,
+    write_en: ValueLike,
+    write_slot: ValueLike,
+    data: ValueLike,
+    read_en: ValueLike,
+    slot: ValueLike,
+    late_slot: ValueLike,
+) -> Value:
+    """Return the weight of the slot of a cycle before, of ``depth`` weights.
+
+    Up to ``REGISTER_DEPTH`` they are registers, and the weight is that of ``late_slot``, which must
+    be ``slot`` of the cycle before. More are a memory, and the weight is that of ``slot`` in the
+    last cycle with ``read_en``. ``write_en`` writes ``data`` to ``write_slot``, for a ``slot`` of
+    later cycles; what one of the same cycle gets is undefined.
+    """
+    data = Value.cast(data)
+    if depth > REGISTER_DEPTH:
+        m.submodules[name] = memory = Ram(len(data), depth, ordered=False)
+        m.d.comb += [
+            memory.write_en.eq(write_en),
+            memory.write_addr.eq(write_slot),
+            memory.write_data.eq(data),
+            memory.read_en.eq(read_en),
+            memory.read_addr.eq(slot),
+        ]
+        return memory.read_data
+    held = [Signal(len(data), name=f"{name}_{index}") for index in range(depth)]
+    for index, weight in enumerate(held):
+        with m.If(write_en & (write_slot == index)):
+            m.d.sync += weight.eq(data)
+    chosen = Signal(len(data), name=name)
+    m.d.comb += chosen.eq(Array(held)[late_slot])
+    return chosen
 
 
 class ProcessingElement(wiring.Component):
@@ -118,21 +157,14 @@ class ProcessingElement(wiring.Component):
             write = write | self.column_strobe_i
             slot = Mux(self.row_strobe_i, slot, self.column_slot_i)
             what = Mux(self.row_strobe_i, what, other)
-        width = self.width + self.gating
-        if self.weight_depth > REGISTER_DEPTH:
-            m.submodules.weights = weights = Ram(width, self.weight_depth)
-            m.d.comb += [
-                weights.write_en.eq(write),
-                weights.write_addr.eq(slot),
-                weights.write_data.eq(what),
-                weights.read_en.eq(self.live_i if self.gating else 1),
-                weights.read_addr.eq(self.slot_i),
-            ]
-            return weights.read_data
-        held = [Signal(width, name=f"weight_{index}") for index in range(self.weight_depth)]
-        for index, weight in enumerate(held):
-            with m.If(write & (slot == index)):
-                m.d.sync += weight.eq(what)
-        chosen = Signal(width)
-        m.d.comb += chosen.eq(Array(held)[self.slot_o])
-        return chosen
+        return held_weight(
+            m,
+            name="weight",
+            depth=self.weight_depth,
+            write_en=write,
+            write_slot=slot,
+            data=what,
+            read_en=self.live_i if self.gating else 1,
+            slot=self.slot_i,
+            late_slot=self.slot_o,
+        )

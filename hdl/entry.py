@@ -5,10 +5,10 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.array import activation_layout
 from hdl.flow import Flow
 from hdl.pipeline import delay
 from hdl.streamer import vector_layout
-from hdl.systolic import activation_layout
 
 
 class ActivationEntry(wiring.Component):

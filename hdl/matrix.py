@@ -13,11 +13,14 @@ from hdl.retirement import Retirement
 from hdl.slots import JOBS_AHEAD
 from hdl.streamer import ActivationStreamer
 from hdl.systolic import SystolicArray
+from hdl.tree import TreeArray
 from hdl.weights import WeightFetcher
 
 
 class MatrixEngine(wiring.Component):
-    """Runs MATMUL and PRELOAD: weights come in up to one tile ahead of the activations.
+    """Runs MATMUL and PRELOAD on the array that the configuration's field ``array`` names.
+
+    Weights come in up to one tile ahead of the activations.
 
     A tile takes ``m`` cycles if ``a`` answers at once and its weights are there by then: they take
     as many cycles as it has rows, transposed ``cols``, while the tile before computes. So a tile
@@ -31,7 +34,8 @@ class MatrixEngine(wiring.Component):
 
     From its first request to its last sum in the accumulators, a product of T tiles whose lines
     are L takes ``(T - 1) * max(m, L) + m + array.latency + 6`` cycles, with ``a_transpose``
-    ``min(k, rows)`` more; ``working`` is 1 in these. The first request comes two cycles after a
+    ``min(k, rows)`` more, and with a tree L - 1 more; resident weights count as one line,
+    which nobody asks for. ``working`` is 1 in these. The first request comes two cycles after a
     command is taken, three where it is masked.
 
     ``status.done`` comes when a drain that is asked for ``DISPATCH`` cycles later (a constant of
@@ -74,7 +78,8 @@ class MatrixEngine(wiring.Component):
         m.submodules.jobs = jobs = SyncFIFO(width=weights.o.p.shape().size, depth=JOBS_AHEAD)
         m.submodules.streamer = streamer = ActivationStreamer(config)
         m.submodules.entry = entry = ActivationEntry(config)
-        m.submodules.array = array = SystolicArray(config)
+        kinds = {"systolic": SystolicArray, "tree": TreeArray}
+        m.submodules.array = array = kinds[config.array](config)
         # The entry takes a cycle.
         m.submodules.retirement = retirement = Retirement(config, array.latency + 1)
         connect(m, flipped(self.i), weights.i)

@@ -18,8 +18,9 @@ class SlotGuard(wiring.Component):
 
     ``hold`` says that products will use ``slot``, in the order of the tiles; ``freed`` that the
     oldest of these has asked for the last of its vectors. ``free`` where no product needs what is
-    in ``slot``: as row r of the array sees vectors r cycles later than row 0, line r may
-    come r cycles after ``freed`` and one.
+    in ``slot``, from the cycle after ``freed`` on. With a systolic array two things more:
+
+    As row r of the array sees vectors r cycles later than row 0, line r must come r cycles later.
 
     ``written`` says that line ``index`` of any slot is asked for. Rows of weights enter at the left
     and columns at the top: a row would meet an earlier column at an element if it came as many
@@ -54,9 +55,16 @@ class SlotGuard(wiring.Component):
             with m.Elif(self.freed):
                 m.d.sync += slot.eq(held[min(place + 1, self.depth - 1)])
         needed = [(level > place) & (slot == self.slot) for place, slot in enumerate(held)]
+        m.d.comb += self.free.eq(~Cat(needed).any())
+        if self.config.array == "systolic":
+            self._skew(m, held[0])
+        return m
 
+    def _skew(self, m, oldest):
+        """Wait for the rows further down, and for lines that cross the array."""
         # What was freed so many cycles ago is still being read by rows below.
-        recent, valid = held[0], self.freed
+        needed = []
+        recent, valid = oldest, self.freed
         for age in range(self.lines - 1):
             left = Signal.like(self.slot, name=f"left_{age}")
             left_valid = Signal(name=f"left_valid_{age}")
@@ -70,5 +78,5 @@ class SlotGuard(wiring.Component):
             m.d.sync += since.eq(self.index + 1)
         with m.Elif(since != self.lines):
             m.d.sync += since.eq(since + 1)
-        m.d.comb += self.free.eq(~Cat(needed).any() & (self.line < since))
-        return m
+        with m.If(Cat(needed).any() | (self.line >= since)):
+            m.d.comb += self.free.eq(0)

@@ -2,44 +2,15 @@
 
 import itertools
 
-from amaranth.hdl import Module, signed
-from amaranth.lib import data, wiring
+from amaranth.hdl import Module
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.array import activation_layout, array_latency, sum_layout, sum_width, weight_layout
 from hdl.column import ElementColumn
 from hdl.edges import ActivationEdge, SumEdge, WeightEdge
 from hdl.flow import Flow
-
-
-def activation_layout(config: Config) -> data.StructLayout:
-    """Return a vector of activations, one per row, and the slot of the weights to use."""
-    return data.StructLayout(
-        {
-            "a": data.ArrayLayout(signed(config.element_width), config.rows),
-            "slot": range(config.weight_depth),
-        }
-    )
-
-
-def weight_layout(config: Config) -> data.StructLayout:
-    """Return a line of weights: row ``index`` or, with ``column``, column ``index`` of a tile."""
-    lines, elements = config.rows, config.cols
-    if config.b_transpose:
-        lines = elements = max(config.rows, config.cols)
-    return data.StructLayout(
-        {
-            "data": data.ArrayLayout(signed(config.element_width), elements),
-            "slot": range(config.weight_depth),
-            "index": range(lines),
-        }
-        | ({"column": 1} if config.b_transpose else {})
-    )
-
-
-def sum_layout(config: Config) -> data.ArrayLayout:
-    """Return a row of sums, one per column."""
-    return data.ArrayLayout(signed(config.acc_width), config.cols)
 
 
 class SystolicArray(wiring.Component):
@@ -75,13 +46,7 @@ class SystolicArray(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from activations to their sums."""
-        return self.config.rows + self.config.cols + 3
-
-    def sum_width(self, rows: int) -> int:
-        """Return the width that a sum of ``rows`` products needs (bits)."""
-        config = self.config
-        largest = (1 << config.operand_width) - 1 if config.zero_points else -config.operand_min
-        return min(config.acc_width, (rows * largest * largest).bit_length() + 1)
+        return array_latency(self.config.replace(array="systolic"))
 
     def elaborate(self, _platform):
         m = Module()
@@ -89,7 +54,7 @@ class SystolicArray(wiring.Component):
         columns = []
         for col in range(config.cols):
             column = ElementColumn(
-                sum_widths=[self.sum_width(row + 1) for row in range(config.rows)],
+                sum_widths=[sum_width(config, row + 1) for row in range(config.rows)],
                 weight_depth=config.weight_depth,
                 width=config.element_width,
                 gating=config.operand_gating,
@@ -169,7 +134,7 @@ class SystolicArray(wiring.Component):
         """Place the lower edge."""
         config = self.config
         m.submodules.sum_edge = edge = SumEdge(
-            cols=config.cols, width=self.sum_width(config.rows), latency=self.latency
+            cols=config.cols, width=sum_width(config, config.rows), latency=self.latency
         )
         m.d.comb += [
             edge.valid.eq(self.i.valid),

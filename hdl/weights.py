@@ -6,11 +6,11 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import SRAM_LATENCY, Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
+from hdl.array import weight_layout
 from hdl.flow import Flow
 from hdl.pipeline import delay
 from hdl.ports import MaskReadPort, ReadPort, command_layout
 from hdl.slots import SlotGuard
-from hdl.systolic import weight_layout
 from hdl.tiles import TileWalker, b_transposed, tile_layout
 
 
@@ -44,7 +44,8 @@ class WeightFetcher(wiring.Component):
     for from the next cycle on find every weight in place, as row r of the array sees them r cycles
     later than row 0, and line r comes r cycles after line 0. This rests on ``b``: **once it has
     taken the first line of a tile it must take the others without a wait.** Before a tile it may
-    make the engine wait as long as it likes.
+    make the engine wait as long as it likes. A tree has no such skew: with it, ``o`` brings a tile
+    when the last of its lines has been asked for.
     """
 
     def __init__(self, config: Config):
@@ -112,6 +113,7 @@ class WeightFetcher(wiring.Component):
         fill = Signal()
         final = Signal()
         may = Signal()
+        handed = final if config.array == "tree" else ~begun
         taken = Signal()
         request = self.b.request
         m.submodules.guard = guard = SlotGuard(config)
@@ -132,7 +134,7 @@ class WeightFetcher(wiring.Component):
             request.p.eq(tile.b_addr + offset),
             request.valid.eq(may & ~fill),
             taken.eq(may & (fill | request.ready)),
-            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & ~begun, 1)),
+            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & handed, 1)),
             tiles.o.ready.eq(Mux(loads, taken & final, self.o.ready)),
         ]
         with m.If(taken & final):

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from arch.config import PRESETS, SRAM_LATENCY, Config
 from arch.isa import DEFINITIONS, RING_SLOTS, Engine, Opcode
 from hdl.accumulator import ACC_SETTLE
+from hdl.array import sum_layout
 from hdl.ports import command_layout
 from hdl.retirement import DISPATCH
-from hdl.systolic import sum_layout
 from sim.matmul import accumulate, append, cut, place
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
 

@@ -1,5 +1,6 @@
-"""Bench of ``hdl.systolic.SystolicArray``: tiles are written and used as early as is allowed.
+"""Bench of both arrays: tiles are written and used as early as is allowed.
 
+They are ``hdl.systolic.SystolicArray`` and, with that configuration, ``hdl.tree.TreeArray``.
 Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``; ``rate``, the
 probability of a vector and of a line of weights in each cycle, at 1 as many as the array's contract
 allows; ``latency``, that of the array.
@@ -13,7 +14,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
 from arch.config import PRESETS, Config
-from hdl.systolic import activation_layout, sum_layout, weight_layout
+from hdl.array import activation_layout, sum_layout, weight_layout
 from sim.matmul import multiply
 from tb.bench import pack, parameters, rng, start_clock, unpack
 
@@ -25,11 +26,13 @@ class Schedule:
 
     Keeps the contract to the cycle: a tile's first line may come in the cycle after the last vector
     that uses its slot, a vector in the cycle after the last line or, where the lines come in
-    consecutive cycles, after the first.
+    consecutive cycles, after the first. With a tree any line may come, but in the cycle of a vector
+    that uses its slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):
         self._config = config
+        self._tree = config.array == "tree"
         self._rng = generator
         self._cycles = cycles
         self._rate = rate
@@ -59,7 +62,7 @@ class Schedule:
         return values
 
     def _vector(self, cycle: int) -> None:
-        busy = None if self._load is None or self._steady else self._load[0]
+        busy = None if self._load is None or self._steady or self._tree else self._load[0]
         slots = [slot for slot in range(self._config.weight_depth) if slot != busy]
         if self._rng.random() >= self._rate:
             self.vectors.append(None)
@@ -88,10 +91,15 @@ class Schedule:
             lines = int(self._rng.choice([1, self._rng.integers(1, lines + 1), lines, lines]))
             tile = self._operands(lines, rows if column else cols)
             self._load = (int(self._rng.choice(free)), column, tile)
-            self._steady = bool(self._rng.integers(2)) and cycle + len(tile) <= self._cycles
+            if self._tree:
+                self._next = int(self._rng.integers(lines))
+            ends = cycle + len(tile) <= self._cycles and not self._tree
+            self._steady = bool(self._rng.integers(2)) and ends
             if self._steady:
                 self._last = self._load[0]
         slot, column, tile = self._load
+        if self._tree and self._used[slot] == cycle:
+            return
         for index in range(self._next, len(tile) if self._steady else self._next + 1):
             if column:
                 self._slots[slot, :, index] = tile[index]

@@ -103,6 +103,16 @@ BENCHES = {
             },
         ),
         Bench(
+            "tree_array",
+            "tb.bench_systolic",
+            lambda config, unit: {
+                "config": config.fields() | {"array": "tree"},
+                "cycles": 700,
+                "rate": 0.8,
+                "latency": unit.latency,
+            },
+        ),
+        Bench(
             "matrix_engine",
             "tb.bench_matrix",
             lambda config, _u: {"config": config.fields(), "random": 12} | _STALLED,

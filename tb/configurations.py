@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from arch.config import Config
+from arch.config import ARRAYS, Config
 
 UNITS = (
     "a_transpose",
@@ -100,4 +100,5 @@ def random_config(rng: np.random.Generator) -> Config:
         trace=bool(rng.random() < 0.5),
         running_rows=between(1, 40),
         **units,
+        array=str(rng.choice(ARRAYS)),
     )

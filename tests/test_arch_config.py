@@ -62,6 +62,8 @@ def test_a_single_element_is_a_machine():
         ({"rows": True}, TypeError, "Field rows must be an integer, not True"),
         ({"norm": 1}, TypeError, "Field norm must be true or false, not 1"),
         ({"name": 3}, TypeError, "Field name must be a string, not 3"),
+        ({"array": 1}, TypeError, "Field array must be a string, not 1"),
+        ({"array": "mesh"}, ValueError, "Field array must be 'systolic' or 'tree', not 'mesh'"),
         ({"mem_width": 24}, ValueError, "Field mem_width must be a power of two, not 24"),
         (
             {"lanes": 9},

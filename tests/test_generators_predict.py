@@ -17,8 +17,8 @@ def matmul(**operands) -> Instruction:
     return Instruction(Opcode.MATMUL, sizes | {"b_addr": SMALL.bank_bytes} | operands)
 
 
-def cycles(program, **options) -> int:
-    return predict(pack([*program, HALT]), SMALL, **options).cycles
+def cycles(program, config=SMALL, **options) -> int:
+    return predict(pack([*program, HALT]), config, **options).cycles
 
 
 def test_products_follow_each_other_without_a_pause() -> None:
@@ -30,6 +30,35 @@ def test_operands_in_one_bank_wait_for_each_other() -> None:
     apart, together = cycles([matmul()]), cycles([matmul(b_addr=4096)])
     # Every tile waits for its eight lines of weights; otherwise only the first, and for one.
     assert together - apart == 8 * (4 * 3) - 1
+
+
+def test_resident_products_take_a_cycle_for_each_row_and_tile() -> None:
+    resident = Instruction(Opcode.MATMUL, matmul(slot=2).operands, frozenset({"resident"}))
+    assert cycles([resident] * 3) - cycles([resident] * 2) == 16 * 4 * 3
+    # As each command waits for its 15 words, short products take as long as these come.
+    short = Instruction(Opcode.MATMUL, dict(resident.operands) | {"m": 1}, resident.flags)
+    assert cycles([short] * 9) - cycles([short] * 8) == 15
+
+
+def test_a_preload_takes_a_cycle_for_each_line_and_one_of_the_products() -> None:
+    sizes = {"k": 32, "n": 24, "slot": 2, "b_addr": SMALL.bank_bytes}
+    preload = Instruction(Opcode.PRELOAD, sizes)
+    assert cycles([preload] * 3) - cycles([preload] * 2) == 32 * 3
+    flags = frozenset({"append", "b_transpose"})
+    # Columns 5 to 14, in four tiles each.
+    append = Instruction(Opcode.PRELOAD, sizes | {"n": 10, "line": 5}, flags)
+    assert cycles([append] * 3) - cycles([append] * 2) == 10 * 4
+    long = matmul(m=100)
+    one = Instruction(Opcode.PRELOAD, sizes | {"k": 3, "n": 8, "line": 1}, frozenset({"append"}))
+    assert cycles([long, one, long]) - cycles([long, long]) == 1
+
+
+def test_a_tree_is_sooner_done_but_waits_for_the_last_line() -> None:
+    tree = SMALL.replace(array="tree")
+    sooner = (8 + 8 + 3) - (3 + 3)
+    assert cycles([matmul()]) - cycles([matmul()], tree) == sooner - (8 - 1)
+    resident = Instruction(Opcode.MATMUL, matmul(slot=2).operands, frozenset({"resident"}))
+    assert cycles([resident]) - cycles([resident], tree) == sooner
 
 
 def test_a_drain_behind_a_product_takes_what_both_take() -> None:

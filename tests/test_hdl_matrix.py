@@ -8,11 +8,13 @@ import pytest
 
 from arch.config import PRESETS, Config
 from generators.verilog import to_verilog
+from hdl.array import array_latency
 from hdl.matrix import MatrixEngine
 from tb.simulate import simulate
 
 ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
 SQUARE = {"rows": 4, "cols": 4, "weight_depth": 32}
+TREE = {"array": "tree"}
 BARE = {
     "zero_points": False,
     "operand_gating": False,
@@ -59,8 +61,11 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     rows, cols = config.rows, config.cols
     tiles = -(-k // rows) * -(-n // cols)
     load = cols if "b_transpose" in flags else min(k, rows)
+    load = 1 if "resident" in flags else load
     fill = min(k, rows) if "a_transpose" in flags else 0
-    return max(m, load) * (tiles - 1) + m + fill + rows + cols + 9
+    # A tree's vectors wait for the last line of the first tile, an array's for the first.
+    wait = load - 1 if config.array == "tree" else 0
+    return max(m, load) * (tiles - 1) + m + fill + wait + array_latency(config) + 6
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -87,13 +92,20 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("icarus", {**SQUARE, **BARE}, 0.1, 7),
         ("icarus", {"rows": 3, "cols": 2, "operand_width": 5, "a_transpose": False}, 0.2, 8),
         ("icarus", {"rows": 6, "cols": 1, "acc_width": 28, "tile_skip": False}, 0.2, 9),
+        ("verilator", {"rows": 7, "cols": 4, "weight_depth": 40, **TREE}, 0.1, 10),
+        ("icarus", {**ODD, **TREE}, 0.0, 11),
+        ("icarus", {"rows": 1, "cols": 1, "weight_depth": 7, **TREE}, 0.2, 12),
+        ("icarus", {**SQUARE, **BARE, **TREE}, 0.1, 13),
     ],
 )
 def test_random_commands(simulator: str, changes, stall: float, seed: int) -> None:
     run_case(changes, simulator=simulator, seed=seed, stall=stall, random=40)
 
 
-@pytest.mark.parametrize("changes", [SQUARE, {**ODD, "tile_skip": False}, {"rows": 3, "cols": 5}])
+@pytest.mark.parametrize(
+    "changes",
+    [SQUARE, {**ODD, "tile_skip": False}, {"rows": 3, "cols": 5}, SQUARE | TREE, ODD | TREE],
+)
 def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
     config = make(changes)
     rows, cols = config.rows, config.cols
@@ -112,6 +124,8 @@ def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
             (["a_transpose", "b_transpose"], (5 * rows, 16, 7)),
         )
     ]
+    if config.weight_depth > 2:
+        products += [["MATMUL", m, 2 * rows, 2 * cols - 1, ["resident"]] for m in (1, 2, 7)]
     found = measure(tmp_path, changes, products, alone=True)
     expected = [window(config, m, k, n, *flags) for _, m, k, n, flags in products]
     assert found["working"] == expected
@@ -136,14 +150,37 @@ def test_weights_stream_at_a_line_a_cycle(tmp_path: Path) -> None:
 
 
 def test_commands_follow_each_other_without_a_gap(tmp_path: Path) -> None:
-    dones = count_cycles(tmp_path, SQUARE, [["MATMUL", 8, 8, 8, ["b_transpose"]]] * 5)
-    assert [later - sooner for sooner, later in itertools.pairwise(dones)] == [32] * 4
+    for kind in ("systolic", "tree"):
+        products = [["MATMUL", 8, 8, 8, ["b_transpose"]]] * 5
+        dones = count_cycles(tmp_path, SQUARE | {"array": kind}, products)
+        assert [later - sooner for sooner, later in itertools.pairwise(dones)] == [32] * 4
 
 
-def test_resident_weights_take_a_tile_a_cycle(tmp_path: Path) -> None:
-    products = [["PRELOAD", 0, 20, 16, []], *[["MATMUL", 1, 20, 16, ["resident"]]] * 6]
-    dones = count_cycles(tmp_path, SQUARE, products)
-    assert [later - sooner for sooner, later in itertools.pairwise(dones[1:])] == [20] * 5
+@pytest.mark.parametrize("kind", ["systolic", "tree"])
+@pytest.mark.parametrize(("rows", "cols"), [(5, 3), (1, 1), (4, 6)])
+def test_resident_weights_take_a_cycle_for_a_row_and_tile(
+    tmp_path: Path, rows: int, cols: int, kind: str
+) -> None:
+    changes = {"rows": rows, "cols": cols, "weight_depth": 322, "array": kind}
+    tiles = -(-20 // rows) * -(-16 // cols)
+    products = [["PRELOAD", 0, 20, 16, []]]
+    products += [["MATMUL", m, 20, 16, ["resident"]] for m in (1, 1, 1, 2, 2)]
+    dones = count_cycles(tmp_path, changes, products)[1:]
+    found = [later - sooner for sooner, later in itertools.pairwise(dones)]
+    assert found == [tiles, tiles, 2 * tiles, 2 * tiles]
+
+
+@pytest.mark.parametrize("kind", ["systolic", "tree"])
+def test_a_vector_times_resident_weights_of_a_whole_model(tmp_path: Path, kind: str) -> None:
+    changes = {"rows": 13, "cols": 12, "weight_depth": 4096, "array": kind}
+    shapes = [(1, 64, 344), (2, 8, 128), (2, 128, 8)]
+    products = [["MATMUL", *shape, ["resident"], 4096 - 200, 0] for shape in shapes]
+    products = [["PRELOAD", 0, 64, 344, [], 4096 - 200, 0], *products]
+    found = measure(tmp_path, changes, products, alone=True)
+    latency = {"systolic": 13 + 12 + 3, "tree": 3 + 4}[kind]
+    tiles = [5 * 29, 11, 10]
+    expected = [m * t + latency + 6 for (m, _, _), t in zip(shapes, tiles, strict=True)]
+    assert found["working"][1:] == expected
 
 
 def test_appended_lines_take_a_cycle_each(tmp_path: Path) -> None:
@@ -157,17 +194,23 @@ def test_appended_lines_take_a_cycle_each(tmp_path: Path) -> None:
     assert alone == [2 + make(SQUARE).rows + make(SQUARE).cols + 10] * 2
 
 
+@pytest.mark.parametrize("kind", ["systolic", "tree"])
 @pytest.mark.parametrize("append", [["append"], ["append", "b_transpose"]])
-def test_appending_hides_under_products_of_other_slots(tmp_path: Path, append) -> None:
+def test_appending_hides_under_products_of_other_slots(
+    tmp_path: Path, append: list[str], kind: str
+) -> None:
+    changes = SQUARE | {"array": kind}
     product = ["MATMUL", 3, 8, 8, ["resident"], 2, 0]
     line = ["PRELOAD", 0, *((4, 1) if "b_transpose" in append else (1, 4)), append]
     pair = [product, [*line, 9, 3]]
-    dones = count_cycles(tmp_path, SQUARE, pair * 4)
+    dones = count_cycles(tmp_path, changes, pair * 4)
     assert [later - sooner for sooner, later in itertools.pairwise(dones[::2])] == [12 + 1] * 3
-    # Into the slot of the last tile, line 3 must come 3 cycles behind the cycle after its vectors.
+    # Into the slot of the last tile it comes in the cycle after its vectors, or as row 3 sees them.
     pair = [product, [*line, 5, 3]]
-    dones = count_cycles(tmp_path, SQUARE, pair * 4)
-    assert [later - sooner for sooner, later in itertools.pairwise(dones[::2])] == [17] * 3
+    dones = count_cycles(tmp_path, changes, pair * 4)
+    wait = 3 if kind == "systolic" else 0
+    found = [later - sooner for sooner, later in itertools.pairwise(dones[::2])]
+    assert found == [12 + 2 + wait] * 3
 
 
 def test_masked_tiles_cost_a_cycle_at_most(tmp_path: Path) -> None:

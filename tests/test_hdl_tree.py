@@ -1,0 +1,88 @@
+"""The array with trees: exact sums of the lines before each vector, still registers at zeros."""
+
+import re
+import tempfile
+from collections import Counter
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from arch.config import PRESETS
+from hdl.tree import TreeArray, TreeColumn
+from tb.simulate import simulate
+
+ODD = {"rows": 5, "cols": 3}
+BARE = {"zero_points": False, "operand_gating": False, "b_transpose": False}
+
+
+@pytest.mark.parametrize(
+    ("simulator", "changes", "rate", "latency"),
+    [
+        ("verilator", ODD | {"weight_depth": 9}, 1.0, 6),
+        ("icarus", ODD, 0.5, 6),
+        ("icarus", {"rows": 1, "cols": 1, "weight_depth": 3}, 1.0, 3),
+        ("icarus", {"rows": 2, "cols": 7, "weight_depth": 3}, 0.8, 4),
+        ("icarus", {"rows": 4, "cols": 4, "weight_depth": 5, **BARE}, 1.0, 5),
+        ("icarus", {"rows": 9, "cols": 2, "operand_width": 4, **BARE}, 0.9, 7),
+    ],
+)
+def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float, latency: int) -> None:
+    changes = changes | {"array": "tree"}
+    array = TreeArray(PRESETS["small"].replace(lanes=1, **changes))
+    assert array.latency == latency
+    given = {"config": changes, "cycles": 700, "rate": rate, "latency": latency}
+    simulate(array, bench="tb.bench_systolic", simulator=simulator, seed=1, parameters=given)
+
+
+def count_changes(operands: list[tuple[int, int]], *, gating: bool) -> Counter[str]:
+    """Return how often each register of a column of one changes over (activation, weight) pairs.
+
+    Slot 0 has the weight of even cycles, slot 1 that of odd ones, written a cycle ahead.
+    """
+    config = PRESETS["small"].replace(
+        rows=1, cols=1, lanes=1, zero_points=False, operand_gating=gating
+    )
+    column = TreeColumn(config)
+    sums = []
+
+    async def bench(ctx):
+        for cycle in range(len(operands) + 4):
+            weight = operands[cycle][1] if cycle < len(operands) else 0
+            a = operands[cycle - 2][0] if 2 <= cycle < len(operands) + 2 else 0
+            ahead = operands[cycle - 1][0] if 1 <= cycle < len(operands) + 1 else 0
+            ctx.set(column.strobe, 1)
+            ctx.set(column.write_slot, cycle % 2)
+            ctx.set(column.weights[0], weight % 256 | (weight != 0) << 8 if gating else weight)
+            ctx.set(column.slot, (cycle - 1) % 2)
+            ctx.set(column.a[0], a)
+            if gating:
+                ctx.set(column.live, ahead != 0)
+            sums.append(ctx.get(column.o))
+            await ctx.tick()
+
+    simulator = Simulator(column)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    with tempfile.NamedTemporaryFile("r", suffix=".vcd") as waves:
+        with simulator.write_vcd(waves.name):
+            simulator.run()
+        text = waves.read()
+    assert sums[4:] == [a * weight for a, weight in operands]
+    names = dict(re.findall(r"\$var \w+ \d+ (\S+) (\S+)", text))
+    return Counter(names[key] for key in re.findall(r"^b[01]+ (\S+)$", text, re.MULTILINE))
+
+
+def test_no_operand_register_moves_at_a_zero_operand() -> None:
+    rng = np.random.default_rng(5)
+    pairs = [(int(a), int(b)) for a, b in rng.integers(1, 127, (40, 2))]
+    dense = count_changes(pairs, gating=True)
+    zero_weights = count_changes([(a, 0) for a, _ in pairs], gating=True)
+    zero_activations = count_changes([(0, b) for _, b in pairs], gating=True)
+    ungated = count_changes([(0, b) for _, b in pairs], gating=False)
+    for register in ("left", "right", "product"):
+        # One is the initial value.
+        assert dense[register] > 30
+        assert zero_weights[register] == 1
+        assert zero_activations[register] == 1
+    assert ungated["right"] > 30
