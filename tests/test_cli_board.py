@@ -1,0 +1,205 @@
+"""A board that is not there: the command runs its pins, the host's commands talk to it.
+
+Faults are injected between the host and the board's serial port.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import serial
+
+from arch.config import PRESETS
+from arch.link import Command, request
+from arch.registers import IDENTITY
+from cli.main import main
+from fpga.device import Device
+from tb.run_model import run_hosted
+from tb.toolchain import ROOT, missing_tools
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed"),
+]
+
+MEMORY = 1 << 15
+CELOSIA = [sys.executable, "-c", "from cli.main import main; main()"]
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[str]:
+    """Return the serial port of a board that the command simulates."""
+    command = [*CELOSIA, "board", "--config", "tiny", "--memory", str(MEMORY)]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8", env=os.environ
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        process.stdout.close()
+
+
+@pytest.fixture
+def celosia(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """Return a function that runs the command and returns exit code, output and errors."""
+
+    def call(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["celosia", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+class Wire:
+    """A serial port of its own that passes every byte to the board's, and what may go wrong."""
+
+    def __init__(self, port: str):
+        self._board = serial.Serial(port, timeout=0.05)
+        self._far, near = os.openpty()
+        tty.setraw(near)
+        self.port = os.ttyname(near)
+        self._near = near
+        self.to_board: Callable[[bytes], bytes] = lambda data: data
+        self.to_host: Callable[[bytes], bytes] = lambda data: data
+        self._ends = False
+        self._threads = [threading.Thread(target=run) for run in (self._down, self._up)]
+        for thread in self._threads:
+            thread.start()
+
+    def _down(self) -> None:
+        os.set_blocking(self._far, False)
+        while not self._ends:
+            try:
+                data = os.read(self._far, 4096)
+            except BlockingIOError:
+                time.sleep(0.002)
+                continue
+            except OSError:
+                return
+            self._board.write(self.to_board(data))
+
+    def _up(self) -> None:
+        while not self._ends:
+            data = self.to_host(self._board.read(max(1, self._board.in_waiting)))
+            with contextlib.suppress(OSError):
+                os.write(self._far, data)
+
+    def cut(self) -> None:
+        """Pull the plug."""
+        self._ends = True
+        for thread in self._threads:
+            thread.join()
+        for file in (self._far, self._near):
+            with contextlib.suppress(OSError):
+                os.close(file)
+        self._board.close()
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cut()
+
+
+def test_a_model_gives_the_integers_of_the_golden_model(celosia, port: str) -> None:
+    code, output, _ = celosia("host", "--port", port, "run", "digits", "--count", "2", "--json")
+    assert code == 0
+    found = json.loads(output)
+    assert (found["mismatches"], found["tensors"], found["count"]) == (0, 2, 2)
+    assert found["repeated_requests"] == 0
+    assert abs(found["cycles_per_inference"] - found["predicted_cycles"]) < 0.01 * found["cycles"]
+
+
+def test_info_and_selftest(celosia, port: str) -> None:
+    code, output, _ = celosia("host", "--port", port, "info", "--json")
+    assert code == 0
+    assert json.loads(output)["config"] == "tiny"
+    assert json.loads(output)["memory"] == MEMORY
+    words = ("selftest", "--programs", "2", "--json")
+    code, output, _ = celosia("host", "--port", port, *words)
+    assert code == 0
+    found = json.loads(output)
+    assert (found["mismatches"], found["programs_failed"]) == (0, [])
+
+
+def test_damaged_bytes_are_sent_again(port: str) -> None:
+    rng = np.random.default_rng(1)
+
+    def damage(data: bytes) -> bytes:
+        if not data or rng.random() < 0.9:
+            return data
+        at = int(rng.integers(len(data)))
+        return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+
+    with Wire(port) as wire:
+        device = Device.open(wire.port)
+        wire.to_board = wire.to_host = damage
+        found = run_hosted("digits", PRESETS["tiny"], device, MEMORY, 1)
+        assert found["mismatches"] == 0
+        assert device.repeated > 0, "nothing was damaged"
+        device.close()
+
+
+def test_a_cut_connection_is_told(port: str) -> None:
+    with Wire(port) as wire:
+        device = Device.open(wire.port)
+        device.write_memory(0, bytes(2000))
+        wire.cut()
+        with pytest.raises(RuntimeError, match=rf"^The connection to {wire.port} was cut: "):
+            device.write_memory(0, bytes(2000))
+    again = Device.open(port)
+    assert again.read_register("ID") == IDENTITY
+    again.close()
+
+
+def test_a_host_that_dies_in_the_middle_of_a_transfer_is_survived(port: str) -> None:
+    first = Device.open(port)
+    first.write_memory(0, b"as it was")
+    first.close()
+    frame = request(Command.WRITE_MEMORY, 5, 300, 0, bytes(300))
+    for end in (3, 100, len(frame) - 1):
+        dying = serial.Serial(port)
+        dying.write(frame[:end])
+        dying.close()
+        next_one = Device.open(port)
+        assert next_one.read_memory(0, 9) == b"as it was"
+        next_one.close()
+
+
+def test_a_host_of_another_version_or_configuration_is_refused(celosia, port: str) -> None:
+    code, output, errors = celosia("host", "--port", port, "--config", "odd", "info")
+    assert (code, output) == (1, "")
+    assert errors.startswith(f"celosia: The bitstream on {port} has another configuration")
+    assert errors.count("\n") == 1
+
+
+def test_ports_that_cannot_be_used_are_refused(celosia, port: str) -> None:
+    code, output, errors = celosia("host", "--port", "/dev/absent", "info")
+    assert (code, output) == (2, "")
+    assert errors == (
+        "celosia: There is no serial port /dev/absent; connect the board, and name its port with "
+        "--port\n"
+    )
+    with serial.Serial(port, exclusive=True):
+        code, _, errors = celosia("host", "--port", port, "info")
+    assert code == 2
+    assert errors == (
+        f"celosia: Serial port {port} is used by another program; end that one first\n"
+    )
+    code, _, errors = celosia("host", "--port", port, "--set", "rows=3", "info")
+    assert (code, errors) == (2, "celosia: Option --set needs --config\n")
