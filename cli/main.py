@@ -14,6 +14,7 @@ COMMANDS = {
     "host": "cli.host",
     "bench": "cli.bench",
     "accuracy": "cli.accuracy",
+    "perplexity": "cli.perplexity",
     "demo": "cli.demo",
     "test": "cli.test",
 }

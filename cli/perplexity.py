@@ -1,0 +1,73 @@
+"""celosia perplexity: how well a language model foresees a text, in integers and in floats."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from cli.options import json_option, seed_option
+from cli.output import progress, report
+from generators.decoder_quantize import DecoderOptions
+from generators.perplexity import measure, read_texts
+from generators.text_sources import load_text
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("checkpoint")
+@click.option("--tokenizer", type=_FILE, help="The tokenizer's file; a folder's own without it.")
+@click.option("--text", "path", type=_FILE, required=True, help="Texts, <|endoftext|> in between.")
+@click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4.")
+@click.option("--float", "in_float", is_flag=True, help="Measure the float model.")
+@click.option("--count", type=int, help="Texts to take; all without it.")
+@click.option("--verbatim", is_flag=True, help="Leave typographers' quotes and dashes.")
+@click.option("--slots", default=0, help="Tokens that the KV cache has room for; 0 for all.")
+@click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it.")
+@click.option("--samples", default=8, show_default=True, help="Texts to make up and calibrate on.")
+@seed_option
+@json_option
+def perplexity(
+    checkpoint: str,
+    tokenizer: Path | None,
+    path: Path,
+    kv_bits: int,
+    in_float: bool,
+    count: int | None,
+    verbatim: bool,
+    slots: int,
+    sinks: int,
+    samples: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure how well CHECKPOINT (a llama2.c file, a folder or a name) foresees a text.
+
+    The integers are those of the golden model, which the machine's equal bit for bit.
+    """
+    options = DecoderOptions(kv_bits=kv_bits, texts=samples, seed=seed)
+    texts = read_texts(path, verbatim=verbatim)
+    if count is not None and not 1 <= count <= len(texts):
+        raise ValueError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
+    source = load_text(checkpoint, tokenizer)
+    decoder = None
+    if not in_float:
+        with progress("Calibration") as update:
+            decoder = source.quantize(options, update)
+    name = source.description.name
+    with progress(f"{name}, {'float' if in_float else 'integers'}") as update:
+        found = measure(
+            source,
+            decoder,
+            texts[:count],
+            slots=0 if in_float else slots,
+            sinks=sinks if slots else 0,
+            progress=update,
+        )
+    result = {
+        **asdict(found),
+        "perplexity": found.perplexity,
+        "kv_bits": None if in_float else kv_bits,
+        "texts": len(texts[:count]),
+    }
+    report(f"{name} on {path.name}", [result], as_json, result)

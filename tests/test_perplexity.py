@@ -1,0 +1,159 @@
+"""How well models foresee texts: the measure, the command, and the figures of a real model."""
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cli.main import main
+from generators.decoder import decode
+from generators.decoder_quantize import DecoderOptions
+from generators.perplexity import measure, read_texts
+from generators.text_description import TextDescription
+from generators.text_model import text_forward
+from generators.text_sources import TextSource
+from generators.weights import check_weights
+
+STORIES = Path(__file__).parents[2] / "shared" / "models" / "stories260k"
+needs_stories = pytest.mark.skipif(
+    not STORIES.is_dir(), reason=f"the weights of stories260K are not in {STORIES}"
+)
+REAL = (
+    *("perplexity", STORIES / "stories260K.bin", "--tokenizer", STORIES / "tok512.bin"),
+    *("--text", STORIES / "evaluation.txt", "--json"),
+)
+
+
+class Letters:
+    """Letters from a to h, behind a mark."""
+
+    begin, ends = 0, frozenset({0})
+
+    def encode(self, text: str) -> list[int]:
+        return [0, *(1 + "abcdefgh".index(letter) for letter in text)]
+
+    def piece(self, token: int, before: int) -> bytes:
+        return self.decode([token]).encode()
+
+    def decode(self, tokens: list[int]) -> str:
+        return "".join("abcdefgh"[token - 1] for token in tokens if token)
+
+
+def source() -> TextSource:
+    model = TextDescription(
+        name="toy", vocabulary=9, positions=80, dim=16, layers=1, heads=2, ffn=12
+    )
+    rng = np.random.default_rng(0)
+    tensors = {name: rng.normal(0, 0.5, shape) for name, shape in model.shapes().items()}
+    return TextSource(model, check_weights(tensors, model), Letters())
+
+
+@pytest.fixture
+def celosia(monkeypatch, capsys):
+    """Return a function that runs the command and returns exit code, output and errors."""
+
+    def call(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["celosia", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+def test_the_measure_is_the_mean_over_all_tokens() -> None:
+    toy = source()
+    decoder = toy.quantize(DecoderOptions(texts=2))
+    texts = ["abcabcgh" * 12, "h"]
+    told = []
+    found = measure(toy, decoder, texts, progress=lambda *done: told.append(done))
+    losses, exact_losses, alike = [], [], []
+    for text in texts:
+        tokens = toy.tokenizer.encode(text)[:80]
+        exact = text_forward(toy.description, toy.weights, [tokens])[0][:-1]
+        logits = decode(decoder, tokens)[:-1] * decoder.logit_scale
+        for rows, into in ((logits, losses), (exact, exact_losses)):
+            p = np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True)
+            into += [-math.log(row[token]) for row, token in zip(p, tokens[1:], strict=True)]
+        alike += list(logits.argmax(axis=1) == exact.argmax(axis=1))
+    assert found.tokens == len(losses) == 80
+    assert found.nll == pytest.approx(np.mean(losses))
+    assert found.float_nll == pytest.approx(np.mean(exact_losses))
+    assert found.agreement == np.mean(alike)
+    assert found.perplexity == pytest.approx(math.exp(np.mean(losses)))
+    assert told == [(64, 80), (79, 80), (80, 80)]
+    exact = measure(toy, None, texts)
+    assert (exact.nll, exact.agreement) == (exact.float_nll, 1.0)
+    assert measure(toy, decoder, texts, slots=9, sinks=2).nll != found.nll
+
+
+def refused(message, call, *arguments, **fields) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        call(*arguments, **fields)
+
+
+def test_texts_of_a_file(tmp_path) -> None:
+    path = tmp_path / "texts.txt"
+    refused(f"Cannot read text {path}: No such file or directory", read_texts, path)
+    path.write_text(
+        " a \N{EM DASH} b\n<|endoftext|>\n\n<|endoftext|>\N{LEFT DOUBLE QUOTATION MARK}"
+    )
+    assert read_texts(path) == ["a - b", '"']
+    assert read_texts(path, verbatim=True) == ["a \N{EM DASH} b", "\N{LEFT DOUBLE QUOTATION MARK}"]
+    path.write_text("\n<|endoftext|> ")
+    refused(f"File {path} has no text", read_texts, path)
+    path.write_bytes(b"\xff")
+    refused(f"Text {path} is not UTF-8", read_texts, path)
+    refused("Texts have no token to foresee", measure, source(), None, [""])
+
+
+@needs_stories
+def test_the_command_on_one_real_story(celosia) -> None:
+    code, output, errors = celosia(*REAL, "--count", "1", "--samples", "1")
+    assert (code, errors) == (0, "")
+    found = json.loads(output)
+    assert (found["tokens"], found["texts"], found["kv_bits"]) == (371, 1, 8)
+    assert found["agreement"] > 0.9
+    assert found["nll"] < found["float_nll"] + 0.05
+    assert found["perplexity"] == pytest.approx(math.exp(found["nll"]))
+
+
+@needs_stories
+def test_the_float_model_is_as_documented(celosia) -> None:
+    code, output, _ = celosia(*REAL, "--float")
+    found = json.loads(output)
+    assert code == 0
+    assert found["tokens"] == 1802
+    assert found["nll"] == pytest.approx(1.2641, abs=5e-5)
+
+
+@needs_stories
+@pytest.mark.slow
+@pytest.mark.parametrize(("kv_bits", "most"), [(8, 1.29), (4, 1.40)])
+def test_a_decoder_all_in_integers_loses_little(celosia, kv_bits, most) -> None:
+    code, output, _ = celosia(*REAL, "--kv-bits", kv_bits)
+    assert code == 0
+    assert json.loads(output)["nll"] <= most
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("--kv-bits", "5"), "Bits of keys and values must be 8 or 4, not 5"),
+        (("--count", "2"), "Count of texts must be from 1 to 1, not 2"),
+        (("--seed", "-1"), "--seed"),
+        ((), "Cannot read checkpoint nothing: No such file or directory"),
+    ],
+)
+def test_refusals(celosia, tmp_path, words, part) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_text("a text")
+    code, output, errors = celosia("perplexity", "nothing", "--text", path, *words)
+    assert (code, output) == (2, "")
+    assert errors.startswith("celosia: ")
+    assert errors.count("\n") == 1
+    assert part in errors
