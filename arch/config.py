@@ -350,9 +350,35 @@ PRESETS = {
             acc_depth=2048,
             mem_width=32,
         ),
+        _SMALL.replace(
+            name="story",
+            rows=13,
+            cols=12,
+            weight_depth=4096,
+            max_k=512,
+            acc_width=25,
+            lanes=12,
+            scratchpad_bytes=1 << 17,
+            acc_depth=2048,
+            mem_width=32,
+            program_depth=8192,
+            param_depth=512,
+            table_slots=8,
+            max_row=512,
+            queue_depth=8,
+            zero_points=False,
+            a_transpose=False,
+            operand_gating=False,
+            tile_skip=False,
+            attention=False,
+            elementwise=False,
+            rotary=True,
+            argmax=True,
+            fused=True,
+        ),
     )
 }
-"""Named configurations, from the smallest to the largest array."""
+"""Named configurations: from the smallest to the largest array, and for one model on the chip."""
 
 
 def load(source: str, overrides: list[str] | None = None) -> Config:

@@ -16,6 +16,7 @@ COMMANDS = {
     "accuracy": "cli.accuracy",
     "perplexity": "cli.perplexity",
     "demo": "cli.demo",
+    "text": "cli.text",
     "test": "cli.test",
 }
 """Every command and its module, which is loaded only where the command is used."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from generators.characters import CharacterTokenizer
 from generators.decoder import Decoder
 from generators.decoder_calibrate import Progress
 from generators.decoder_quantize import DecoderOptions, quantize_decoder
@@ -15,6 +16,7 @@ from generators.tokenizer import TOKENIZER_FILE, TextTokenizer
 from generators.weights import Weights
 
 LLAMA2C_SUFFIX = ".bin"
+CHARACTERS_FILE = "vocab.json"
 _MODELS = Path(__file__).parent / "models"
 
 
@@ -63,8 +65,8 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
 
     ``checkpoint`` is a file of llama2.c (``.bin``), with its tokenizer in another; or a folder
     with config.json and model.safetensors, as Hugging Face's libraries write them, of Llama or
-    GPT-2, where ``tokenizer`` is its own tokenizer.json if not given; or the name of such a folder
-    that comes with the package.
+    GPT-2, where ``tokenizer`` is its own tokenizer.json if not given, or its own vocab.json where
+    each token is a character; or the name of such a folder that comes with the package.
 
     Raises :class:`ValueError` where there is no such model, where it or its tokenizer cannot be
     read, or where they do not fit.
@@ -84,7 +86,10 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
 
 def _tokenizer(folder: Path, given: Path | None, model: TextDescription) -> TokenizerLike:
     """Return the tokenizer of a folder's model, from another file if one is given."""
-    path = folder / TOKENIZER_FILE if given is None else given
+    own = CHARACTERS_FILE if (folder / CHARACTERS_FILE).is_file() else TOKENIZER_FILE
+    path = folder / own if given is None else given
+    if path.name == CHARACTERS_FILE:
+        return CharacterTokenizer(path, model.vocabulary)
     if path.suffix == LLAMA2C_SUFFIX:
         return Llama2cTokenizer(path, model.vocabulary)
     config = read_json(folder / CONFIG_FILE)

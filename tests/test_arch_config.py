@@ -14,6 +14,7 @@ def test_presets_are_what_their_names_say():
     assert shapes["medium"] == (16, 16)
     assert shapes["wide"] == (8, 16)
     assert shapes["odd"] == (5, 3)
+    assert shapes["story"] == (13, 12)
     assert all(preset.name == name for name, preset in PRESETS.items())
 
 

@@ -1,0 +1,163 @@
+"""Goes on with a prompt on a machine, and tells what each token took."""
+
+import codecs
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from arch.isa import Engine
+from generators.sampling import Sampling, draw
+from generators.text_program import TextProgram
+from sim.report import engine_cycles, where
+from tb.machines import PROMPT
+from tb.memory_timing import MemoryTiming
+from tb.text_session import TextSession, Turn
+
+
+class Tokenizer(Protocol):
+    """What turns texts into tokens and back."""
+
+    ends: frozenset[int]
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text."""
+
+    def piece(self, token: int, before: int) -> bytes:
+        """Return the bytes that a token adds to a text behind the token ``before``."""
+
+
+def run_text(
+    program: TextProgram,
+    tokenizer: Tokenizer,
+    prompt: str,
+    steps: int,
+    simulator: str,
+    *,
+    sampling: Sampling | None = None,
+    seed: int = 1,
+    show: Callable[[str], None] | None = None,
+    timing: MemoryTiming = PROMPT,
+) -> dict[str, Any]:
+    """Go on with a prompt by at most ``steps`` tokens, and return text and figures by name.
+
+    ``show`` is given the text piece by piece, prompt first. ``cycles_per_token`` is that of the
+    last token, at position ``last_position``, ``mean_cycles_per_token`` that of all but those of
+    the prompt, ``cycles`` each; all are None on a machine that has no clock. ``external_bytes`` is
+    what the last token moved over the external port. ``where`` gives the cycles of all of these
+    tokens by what the array did (``sim.report.where``), ``engines`` those of each engine.
+
+    Raises :class:`ValueError` where there are no steps to take, the prompt is not to be encoded or
+    too long, or the simulator cannot run here.
+    """
+    sampling = sampling or Sampling()
+    if steps < 1:
+        raise ValueError(f"Steps must be at least 1, not {steps}")
+    tokens = tokenizer.encode(prompt)
+    count = len(tokens)
+    places = program.decoder.places
+    if count + steps - 1 > places:
+        raise ValueError(
+            f"A prompt of {count} tokens and {steps} steps need more than the {places} "
+            f"places of model {program.decoder.description.name}"
+        )
+    session = TextSession(program, simulator, timing)
+    rng = np.random.default_rng(seed)
+    began = time.perf_counter()
+    first = session.take(tokens)
+    pieces = _Pieces(tokenizer, show)
+    pieces.add(tokens)
+    turns: list[Turn] = []
+    while True:
+        if sampling.greedy:
+            token = session.choose()
+        else:
+            scale = program.decoder.logit_scale
+            token = draw(session.logits() * scale, sampling, rng)
+        if token in tokenizer.ends:
+            break
+        tokens.append(token)
+        pieces.add([token])
+        if len(tokens) - count == steps:
+            break
+        turns.append(session.step(token))
+    pieces.end()
+    seconds = time.perf_counter() - began
+    return {
+        "text": pieces.text,
+        "tokens": tokens,
+        **_figures(session, first, turns),
+        "seconds": seconds,
+    }
+
+
+class _Pieces:
+    """A text that comes in bytes, of which some may be only a part of a character."""
+
+    def __init__(self, tokenizer: Tokenizer, show: Callable[[str], None] | None):
+        self._tokenizer, self._show = tokenizer, show
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._before = -1
+        self.text = ""
+
+    def add(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            ends = token in self._tokenizer.ends
+            piece = b"" if ends else self._tokenizer.piece(token, self._before)
+            self._before = token
+            self._tell(self._decoder.decode(piece))
+
+    def end(self) -> None:
+        self._tell(self._decoder.decode(b"", final=True))
+
+    def _tell(self, text: str) -> None:
+        self.text += text
+        if self._show is not None and text:
+            self._show(text)
+
+
+def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[str, Any]:
+    """Return what the prompt and each token took."""
+    program, config = session.program, session.program.config
+    spent: Counter[str] = Counter()
+    for turn in turns:
+        spent.update(turn.counters)
+    cycles = [turn.cycles for turn in turns]
+    timed = bool(turns) and cycles[0] > 0
+    mean = sum(cycles) / len(cycles) if timed else None
+    last = turns[-1].counters if turns else Counter[str]()
+    all_turns = [session.setup, first, *turns]
+    return {
+        "model": program.decoder.description.name,
+        "config": config.name,
+        "resident": program.resident,
+        "multipliers": config.elements,
+        "mismatches": sum(turn.mismatches for turn in all_turns),
+        "tensors": sum(turn.tensors for turn in all_turns),
+        "last_position": session.length - 1,
+        "cycles_per_token": cycles[-1] if timed else None,
+        "mean_cycles_per_token": mean,
+        "clock_mhz": config.clock_mhz,
+        "tokens_per_second": config.clock_mhz * 1e6 / mean if mean else None,
+        "prompt_tokens": session.length - len(turns),
+        "prompt_cycles": first.cycles or None,
+        "setup_cycles": session.setup.cycles or None,
+        "macs": last["macs"],
+        "macs_busy": last["macs"] / config.elements / cycles[-1] if timed else None,
+        "external_bytes": (last["loaded"] + last["stored"]) * config.mem_bytes if timed else None,
+        "program_words": len(program.words),
+        "slots": program.slots,
+        "scratchpad_bytes": program.scratchpad_bytes,
+        "where": where(spent) if timed else {},
+        "engines": dict(_engines(spent)) if timed else {},
+        "counters": dict(spent),
+        "cycles": cycles if timed else None,
+    }
+
+
+def _engines(spent: Counter[str]) -> Iterator[tuple[str, dict[str, int]]]:
+    for engine in Engine:
+        name = engine.name.lower()
+        yield name, engine_cycles(spent, name)

@@ -1,0 +1,185 @@
+"""Texts on machines: the model that comes along, with weights on the chip or from outside."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from cli.main import main
+from generators.characters import CharacterTokenizer
+from generators.decoder import decode
+from generators.decoder_quantize import DecoderOptions
+from generators.sampling import Sampling, draw
+from generators.text_program import compile_text
+from generators.text_sources import load_text
+from tb.run_text import run_text
+
+SOURCE = load_text("tales")
+DECODER = SOURCE.quantize(DecoderOptions(texts=4, length=96))
+PROMPT = "one day a red fox"
+STREAMED = PRESETS["small"].replace(
+    name="streamed",
+    scratchpad_bytes=1 << 17,
+    program_depth=4096,
+    param_depth=512,
+    queue_depth=4,
+    trace=True,
+)
+RESIDENT = STREAMED.replace(name="resident", weight_depth=1024)
+
+
+def run_case(config, simulator, steps=12, **options):
+    program = compile_text(DECODER, config, context=128)
+    result = run_text(program, SOURCE.tokenizer, PROMPT, steps, simulator, **options)
+    assert result["mismatches"] == 0
+    assert result["tensors"] > 40 * steps
+    count = len(SOURCE.tokenizer.encode(PROMPT))
+    assert result["prompt_tokens"] == count
+    assert result["last_position"] == count + steps - 2
+    assert result["macs"] == program.macs(result["last_position"])
+    return result
+
+
+def test_text_is_that_of_the_integer_decoder():
+    shown = []
+    result = run_case(RESIDENT, "golden", 20, show=shown.append)
+    tokens = SOURCE.tokenizer.encode(PROMPT)
+    for _ in range(20):
+        tokens.append(int(np.argmax(decode(DECODER, tokens)[-1])))
+    assert result["tokens"] == tokens
+    assert result["text"] == SOURCE.tokenizer.decode(tokens) == "".join(shown)
+    assert result["text"].startswith(PROMPT)
+    assert result["cycles_per_token"] is result["external_bytes"] is result["cycles"] is None
+    assert run_case(STREAMED, "golden", 20)["tokens"] == tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [STREAMED, RESIDENT], ids=["streamed", "resident"])
+def test_the_circuit_decodes(config):
+    found = run_case(config, "verilator")
+    assert found["tokens"] == run_case(config, "golden")["tokens"]
+    assert len(found["cycles"]) == 11
+    assert found["cycles"][-1] == found["cycles_per_token"] > 0
+    assert sum(found["where"].values()) == sum(found["cycles"])
+    if config is RESIDENT:
+        # Without argmax the host reads all scores, and nothing else.
+        assert found["external_bytes"] == 8 * -(-2 * DECODER.description.vocabulary // 8)
+    else:
+        weights = (
+            sum(k * n for k, n in DECODER.description.projections.values())
+            * DECODER.description.layers
+        )
+        assert found["external_bytes"] > weights
+
+
+def test_sampled_texts_are_repeatable_and_vary():
+    options = {"sampling": Sampling(temperature=1.5, top_p=0.95)}
+    texts = [
+        run_text(
+            compile_text(DECODER, RESIDENT, context=64),
+            SOURCE.tokenizer,
+            "a",
+            8,
+            "golden",
+            seed=seed,
+            **options,
+        )["text"]
+        for seed in (1, 1, 2, 3)
+    ]
+    assert texts[0] == texts[1]
+    assert len(set(texts)) > 1
+
+
+def test_draws_follow_the_distribution():
+    rng = np.random.default_rng(5)
+    logits = np.log([0.5, 0.3, 0.15, 0.05])
+    drawn = [draw(logits, Sampling(1.0, 0.75), rng) for _ in range(4000)]
+    shares = np.bincount(drawn, minlength=4) / 4000
+    assert np.abs(shares - [0.625, 0.375, 0, 0]).max() < 0.03
+    assert draw(logits, Sampling(), rng) == 0
+    assert draw(logits, Sampling(1.0, 1e-9), rng) == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Sampling(-1.0), "Temperature must not be negative, not -1.0"),
+        (lambda: Sampling(1.0, 0.0), "Top-p must be more than 0 and at most 1, not 0.0"),
+        (lambda: SOURCE.tokenizer.encode("a#"), "Character '#' has no token"),
+        (
+            lambda: run_text(
+                compile_text(DECODER, RESIDENT, context=64), SOURCE.tokenizer, "a", 0, "golden"
+            ),
+            "Steps must be at least 1, not 0",
+        ),
+        (
+            lambda: run_text(
+                compile_text(DECODER, RESIDENT, context=64), SOURCE.tokenizer, "a", 256, "golden"
+            ),
+            "A prompt of 2 tokens and 256 steps need more than the 256 places of model tales",
+        ),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        make()
+
+
+def test_characters(tmp_path):
+    path = tmp_path / "vocab.json"
+    path.write_text('{"\\n": 0, "a": 2, "é": 1}', encoding="utf-8")
+    tokenizer = CharacterTokenizer(path, 3)
+    assert tokenizer.encode("aé") == [0, 2, 1]
+    assert tokenizer.decode([0, 2, 1, 0]) == "aé"
+    assert tokenizer.piece(1, 0) == "é".encode()
+    assert (tokenizer.begin, tokenizer.ends) == (0, {0})
+    for text, message in (
+        ("[]", f"Characters {path} are not numbered from 0 to 2"),
+        ('{"a": 0, "b": 1, "\\n": 3}', f"Characters {path} are not numbered from 0 to 2"),
+        (
+            '{"ab": 0, "b": 1, "\\n": 2}',
+            f"Characters {path} are not single ones with the line's end",
+        ),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            CharacterTokenizer(path, 3)
+    with pytest.raises(ValueError, match=r"^Cannot read characters "):
+        CharacterTokenizer(tmp_path / "none.json", 3)
+
+
+def run_command(monkeypatch, capsys, *words):
+    monkeypatch.setattr(sys, "argv", ["celosia", "text", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_the_command_prints_one_object_or_the_text(monkeypatch, capsys):
+    words = ("tales", "--prompt", "the fox", "--steps", "3", "--sim", "golden")
+    code, output, _ = run_command(monkeypatch, capsys, *words, "--json")
+    found = json.loads(output)
+    assert (code, output.count("\n"), found["mismatches"]) == (0, 1, 0)
+    assert found["multipliers"] == PRESETS["story"].elements <= 156
+    code, output, _ = run_command(monkeypatch, capsys, *words)
+    assert code == 0
+    assert output.startswith(found["text"] + "\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("none.bin",), "Cannot read checkpoint none.bin: No such file or directory"),
+        (("tales", "--top-p", "2"), "Top-p must be more than 0 and at most 1, not 2.0"),
+        (("tales", "--sim", "none"), "Unknown simulator 'none'"),
+        (("tales", "--context", "999"), "Context must be at most the 256 tokens"),
+        (("tales", "--set", "weight_depth=99"), "weight slots of 13 x 12, but weight_depth is 99"),
+    ],
+)
+def test_the_command_refuses_in_one_sentence(monkeypatch, capsys, words, part):
+    code, output, errors = run_command(monkeypatch, capsys, *words)
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert part in errors
