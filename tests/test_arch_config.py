@@ -125,7 +125,7 @@ def test_unknown_fields_are_named():
             "huge",
             [],
             "Unknown configuration 'huge'; use a TOML file or one of tiny, small, medium, wide, "
-            "odd",
+            "odd, story",
         ),
         ("small", ["rows"], "An override must look like FIELD=VALUE, not 'rows'"),
         ("none.toml", [], "Cannot read configuration none.toml: No such file or directory"),

@@ -104,7 +104,7 @@ def test_configs_lists_every_preset() -> None:
         (
             ("generate", "--config", "huge", "--out", "{out}"),
             "Unknown configuration 'huge'; use a TOML file or one of "
-            "tiny, small, medium, wide, odd",
+            "tiny, small, medium, wide, odd, story",
         ),
         (
             ("generate", "--set", "rows=0", "--out", "{out}"),
