@@ -24,7 +24,7 @@ from generators.decoder import (
     DecoderNorm,
     Projection,
 )
-from generators.decoder_calibrate import Progress, observe, sample_texts
+from generators.decoder_calibrate import Progress, SampledTexts, sample_texts
 from generators.float_model import FUNCTION_NAMES
 from generators.graph import Ints, Rescale, rescale_of
 from generators.text_description import TextDescription
@@ -92,7 +92,7 @@ def quantize_decoder(
     Raises :class:`ValueError` where a number of the model cannot be represented.
     """
     options = options or DecoderOptions()
-    tokens = sample_texts(
+    samples = sample_texts(
         model,
         weights,
         begin,
@@ -101,8 +101,20 @@ def quantize_decoder(
         seed=options.seed,
         progress=progress,
     )
-    tensors = observe(model, weights, tokens)
-    return _Quantizer(model, weights, tensors, tokens.shape[1], options).run()
+    return quantize_calibrated(model, weights, samples, options)
+
+
+def quantize_calibrated(
+    model: TextDescription,
+    weights: Weights,
+    samples: SampledTexts,
+    options: DecoderOptions | None = None,
+) -> Decoder:
+    """Return a decoder in integers, calibrated on texts that are sampled already.
+
+    Raises :class:`ValueError` where a number of the model cannot be represented.
+    """
+    return _Quantizer(model, weights, samples, options or DecoderOptions()).run()
 
 
 def best_step(values: Floats, most: int) -> float:
@@ -160,14 +172,12 @@ class _Quantizer:
         self,
         model: TextDescription,
         weights: Weights,
-        tensors: dict[str, Floats],
-        length: int,
+        samples: SampledTexts,
         options: DecoderOptions,
     ):
-        """Take what texts of some length hold, one behind the other."""
-        self.model, self.weights, self.tensors, self.options = model, weights, tensors, options
-        self.length = length
-        sums = [np.abs(t).max() for name, t in tensors.items() if name.endswith("_sum")]
+        self.model, self.weights, self.options = model, weights, options
+        self.tensors, self.length = samples.tensors, samples.tokens.shape[1]
+        sums = [np.abs(t).max() for name, t in self.tensors.items() if name.endswith("_sum")]
         words, places = weights["words"], weights.get("positions", np.zeros((1, model.dim)))
         largest = max(*sums, np.abs(words).max() + np.abs(places).max())
         self.stream = HEADROOM * float(largest) / INT16_MAX

@@ -136,13 +136,17 @@ def _attention(
             kept[layer] = np.concatenate([kept[layer], new], axis=2)
         else:
             kept.append(new)
-    keys = np.repeat(cache.keys[layer], model.group, axis=1)  # [batch, heads, all, head_dim]
-    values = np.repeat(cache.values[layer], model.group, axis=1)
-    scores = query @ keys.swapaxes(-1, -2) / np.sqrt(model.head_dim)  # [batch, heads, n, all]
-    scores = np.where(np.arange(keys.shape[2]) <= places[:, None], scores, -np.inf)
+    keys, values = cache.keys[layer], cache.values[layer]  # [batch, kv_heads, all, head_dim]
+    # The query heads of a key head are rows of one product, [batch, kv_heads, group * n, ...].
+    rows = query.reshape(*keys.shape[:2], -1, model.head_dim)
+    scores = (rows @ keys.swapaxes(-1, -2)).reshape(*query.shape[:3], -1)
+    scores /= np.sqrt(model.head_dim)  # [batch, heads, n, all]
+    if len(places) > 1:
+        scores[..., np.arange(keys.shape[2]) > places[:, None]] = -np.inf
     found[f"{prefix}.scores"] = scores
-    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    context = flat(exponentials / exponentials.sum(axis=-1, keepdims=True) @ values)
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares /= shares.sum(axis=-1, keepdims=True)
+    context = flat((shares.reshape(*rows.shape[:3], -1) @ values).reshape(query.shape))
     found[f"{prefix}.context"] = context
     return linear(weights, f"{prefix}.output", context)
 

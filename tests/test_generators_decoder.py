@@ -107,11 +107,17 @@ def test_more_places_and_doubled_pairs() -> None:
 def test_texts_are_drawn_from_the_model() -> None:
     weights = random_weights(GPT2)
     told = []
-    texts = sample_texts(
+    samples = sample_texts(
         GPT2, weights, 5, count=400, length=3, seed=0, progress=lambda *done: told.append(done)
     )
+    texts = samples.tokens
     assert texts.shape == (400, 3)
-    assert told == [(1, 2), (2, 2)]
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    found = {}
+    text_forward(GPT2, weights, texts, found=found)
+    assert {name for name in found if not name.endswith("scores")} == set(samples.tensors)
+    for name, rows in samples.tensors.items():
+        np.testing.assert_allclose(rows, found[name].reshape(1200, -1), atol=1e-9)
     assert (texts[:, 0] == 5).all()
     logits = text_forward(GPT2, weights, [[5]])[0, 0]
     share = np.exp(logits) / np.exp(logits).sum()
