@@ -90,8 +90,7 @@ class Config:
     elementwise: bool = True
     """Whether the vector engine has elementwise addition and multiplication."""
     rotary: bool = False
-    """Whether the vector engine can rotate pairs of columns by angles, for rotary embedding, or
-    multiply what it writes by a second input, for a gated MLP."""
+    """Whether the vector engine can turn pairs of columns, or multiply them by a second input."""
     argmax: bool = False
     """Whether the vector engine can tell the largest element of a row that it writes."""
     fused: bool = False

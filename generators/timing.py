@@ -15,6 +15,7 @@ from hdl.intake import Intake
 from hdl.reader import READER_LATENCY
 from hdl.requantize import Requantizer
 from hdl.retirement import DISPATCH
+from hdl.rotary import RotaryUnit
 from hdl.table import TABLE_LATENCY
 from sim.flow import Step
 
@@ -39,7 +40,7 @@ class Reads:
 
 
 def _adds(step: Step) -> bool:
-    return "add" in step.flags or step.opcode in (Opcode.ADD, Opcode.MUL)
+    return bool(step.flags & {"add", "rotate", "times"}) or step.opcode in (Opcode.ADD, Opcode.MUL)
 
 
 def _reads(step: Step) -> bool:
@@ -120,11 +121,13 @@ class VectorTiming:
         if opcode == Opcode.SCAN:
             return m * -(-n // config.rows) + self._reader
         row = -(-n // config.lanes)
+        turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
         if opcode == Opcode.DRAIN:
             tiles, rest = divmod(n, config.cols)
-            return m * (tiles * config.lane_groups + -(-rest // config.lanes)) + self._overhead
+            beats = m * (tiles * config.lane_groups + -(-rest // config.lanes))
+            return beats + self._overhead + turn
         latency = {
-            Opcode.MAP: 0,
+            Opcode.MAP: turn,
             Opcode.MUL: self._elementwise,
             Opcode.ADD: self._elementwise + 2,
             Opcode.SOFTMAX: self._softmax + 2 * (row - 1),

@@ -9,6 +9,7 @@ from arch.functions import WIDE_FUNCTIONS
 from hdl.accelerator import Accelerator
 from hdl.accumulator import AccumulatorMemory
 from hdl.addnorm import AddNormUnit
+from hdl.argmax import ArgmaxUnit
 from hdl.attention import AttentionExpander
 from hdl.axi4 import Axi4Bridge
 from hdl.bus import BusAddress
@@ -20,6 +21,7 @@ from hdl.matrix import MatrixEngine
 from hdl.polynomial import FunctionUnit
 from hdl.reciprocal import Reciprocal, ReciprocalSqrt
 from hdl.requantize import Requantizer
+from hdl.rotary import RotaryUnit
 from hdl.scratchpad import Scratchpad
 from hdl.sequencer import Sequencer
 from hdl.softmax import SoftmaxUnit
@@ -53,6 +55,8 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "addnorm": lambda config: AddNormUnit(lanes=config.lanes, max_row=config.max_row),
     "elementwise": lambda config: ElementwiseUnit(lanes=config.lanes),
     "requantizer": lambda _config: Requantizer(),
+    "rotary": lambda config: RotaryUnit(2 * -(-config.lanes // 2), config.operand_width),
+    "argmax": lambda config: ArgmaxUnit(config.lanes),
     "table": lambda config: LookupTable(config.lanes, config.table_slots),
     "reciprocal": lambda _config: Reciprocal(RECIPROCAL_WIDTH),
     "rsqrt": lambda _config: ReciprocalSqrt(RECIPROCAL_WIDTH),

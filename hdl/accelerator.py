@@ -184,6 +184,7 @@ class Accelerator(wiring.Component):
         counted |= {f"ARRAY_{name}": cause for name, cause in account.items()}
         m.d.comb += [
             *(getattr(registers, f"count_{name.lower()}").eq(v) for name, v in counted.items()),
+            *([registers.largest.eq(vector.largest)] if self.config.argmax else []),
             registers.busy.eq(sequencer.busy),
             registers.error.eq(sequencer.error),
             registers.overflow.eq(dispatch.overflow),

@@ -1,15 +1,18 @@
-"""The vector engine's back end: requantize, look up, add the residual, write."""
+"""The vector engine's back end: requantize, look up, add or turn, write."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from arch.isa import COLUMN_WIDTH
+from hdl.argmax import ArgmaxUnit, largest_layout
 from hdl.beats import beat_layout, elements, value_layout
 from hdl.params import param_layout
 from hdl.pipeline import delay
 from hdl.ports import WritePort
 from hdl.requantize import Requantizer
+from hdl.rotary import RotaryUnit
 from hdl.running_drain import scale_layout
 from hdl.table import TABLE_LATENCY, LookupTable, table_write_signature
 from hdl.walker import Walker, walk_layout
@@ -28,9 +31,13 @@ class Epilogue(wiring.Component):
     point. The k-th beat takes the k-th parameter word of ``param_walk``, the k-th beat of
     ``residual`` (with ``add``, 16-bit elements) and is written to the k-th place of ``o_walk``.
     With ``running``, each beat takes its multiplier and shift from ``scale``, not from its word.
-    All of ``zero`` to ``running`` hold still during a command. ``done`` is 1 for one cycle when the
+    With ``rotate`` or ``times`` the residual is not added but turns or multiplies, equations (9)
+    and (10). With ``argmax`` the largest element that is written and its column, counted from
+    ``column`` on, become ``largest``, ``ArgmaxUnit.latency`` cycles after it was written; where
+    ``column`` is not 0, only if it is larger than what was there.
+    All of ``zero`` to ``column`` hold still during a command. ``done`` is 1 for one cycle when the
     last write of ``o_walk`` was taken. One beat a cycle; it is written ``latency`` cycles after it
-    was taken at the earliest.
+    was taken at the earliest, ``RotaryUnit.latency`` more with ``rotate`` or ``times``.
     """
 
     def __init__(self, config: Config):
@@ -59,6 +66,14 @@ class Epilogue(wiring.Component):
             members |= {"running": In(1), "scale": In(stream.Signature(scale_layout()))}
         if config.activation:
             members["table_write"] = In(table_write_signature(config.table_slots))
+        if config.rotary:
+            members |= {"rotate": In(1), "times": In(1), "r_zero": In(signed(8))}
+        if config.argmax:
+            members |= {
+                "argmax": In(1),
+                "column": In(COLUMN_WIDTH),
+                "largest": Out(largest_layout()),
+            }
         super().__init__(members)
 
     @property
@@ -98,8 +113,9 @@ class Epilogue(wiring.Component):
         with m.If(en):
             m.d.sync += value.eq(self.i.p)
         scale = self._scale(m, en) if config.attention else None
-        low = Mux(self.wide, C(-(1 << 15), signed(16)), C(config.operand_min, signed(16)))
-        high = Mux(self.wide, C((1 << 15) - 1, signed(16)), C(config.operand_max, signed(16)))
+        wide = self.wide | self._turns()
+        low = Mux(wide, C(-(1 << 15), signed(16)), C(config.operand_min, signed(16)))
+        high = Mux(wide, C((1 << 15) - 1, signed(16)), C(config.operand_max, signed(16)))
         bottom = Signal(signed(16))
         m.d.comb += bottom.eq(Mux(self.relu & (self.zero > low), self.zero, low))
         keep = delay(m, value.keep, Requantizer.latency, en=en)
@@ -153,7 +169,7 @@ class Epilogue(wiring.Component):
         request = self.write.request
         out = Signal.like(request.p.data)
         waiting, free = Signal(), Signal()
-        needed = valid & self.add
+        needed = valid & (self.add | self._turns())
         m.d.comb += [
             request.valid.eq(waiting),
             request.p.addr.eq(places.o.p.addr),
@@ -172,7 +188,57 @@ class Epilogue(wiring.Component):
             m.d.comb += total.eq(element + Mux(self.add, residual, 0))
             wide.append(saturate16(total))
         narrow = [element[:8] for element in y]
+        if self.config.rotary:
+            valid, wide, narrow = self._turn(m, en, valid, y, wide)
         with m.If(request.ready):
             m.d.sync += waiting.eq(0)
         with m.If(en):
             m.d.sync += [waiting.eq(valid), out.eq(Mux(self.wide, Cat(wide), Cat(narrow)))]
+        if self.config.argmax:
+            self._find_largest(m, waiting & request.ready, out, places)
+
+    def _turns(self):
+        """Return whether the second input turns or multiplies."""
+        return self.rotate | self.times if self.config.rotary else 0
+
+    def _turn(self, m, en, valid, y, wide):
+        """Return whether there is a beat, and its elements of 16 and 8 bits, turned or not."""
+        lanes = self.config.lanes
+        m.submodules.rotary = unit = RotaryUnit(lanes, self.config.operand_width)
+        m.d.comb += [
+            unit.en.eq(en),
+            unit.times.eq(self.times),
+            unit.wide.eq(self.wide),
+            unit.r_zero.eq(self.r_zero),
+            Cat(unit.y).eq(Cat(y)),
+            Cat(unit.pairs).eq(Cat(elements(self.residual.p, lanes, 2))),
+            Cat(unit.r).eq(Cat(elements(self.residual.p, lanes, 1))),
+        ]
+        turns = self._turns()
+        turned = delay(m, valid & turns, unit.latency, en=en, reset=True)
+        return (
+            Mux(turns, turned, valid),
+            [Mux(turns, unit.o[lane], wide[lane])[:16] for lane in range(lanes)],
+            [Mux(turns, unit.o[lane], y[lane])[:8] for lane in range(lanes)],
+        )
+
+    def _find_largest(self, m, written, out, places):
+        """Tell the largest element of what is written."""
+        lanes = self.config.lanes
+        m.submodules.argmax = unit = ArgmaxUnit(lanes)
+        column, first = Signal(COLUMN_WIDTH), Signal()
+        with m.If(self.start):
+            m.d.sync += [column.eq(self.column), first.eq(self.column == 0)]
+        with m.Elif(written):
+            m.d.sync += [column.eq(column + places.o.p.count), first.eq(0)]
+        for lane in range(lanes):
+            wide = out.as_value().word_select(lane, 16).as_signed()
+            narrow = out.as_value().word_select(lane, 8).as_signed()
+            m.d.comb += unit.i[lane].eq(Mux(self.wide, wide, narrow))
+        m.d.comb += [
+            unit.valid.eq(written & self.argmax),
+            unit.fresh.eq(first),
+            unit.count.eq(places.o.p.count),
+            unit.column.eq(column),
+            self.largest.eq(unit.o),
+        ]

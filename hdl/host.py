@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import IMMEDIATE_WIDTH, REGISTERS, WORD_WIDTH
 from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
+from hdl.argmax import largest_layout
 from hdl.counters import Counters
 from hdl.ports import HostPort
 
@@ -26,7 +27,7 @@ class HostRegisters(wiring.Component):
     ``start`` is 1 for one cycle when a run is to begin at ``pc``. A counter grows by ``count_NAME``
     in each cycle and is cleared by ``start``; ``widths`` gives the widths of those that may grow
     by more than 1 (bits). STATUS remembers ``mem_error`` until the next start, and says busy until
-    the counters are complete, a few cycles after ``busy``.
+    the counters are complete, a few cycles after ``busy``. ARGMAX and ARGMAX_VALUE are ``largest``.
     """
 
     def __init__(self, config: Config, widths: Mapping[str, int]):
@@ -40,6 +41,7 @@ class HostRegisters(wiring.Component):
                 "error": In(1),
                 "overflow": In(1),
                 "mem_error": In(1),
+                **({"largest": In(largest_layout())} if config.argmax else {}),
                 "start": Out(1),
                 "pc": Out(addr_width),
                 "program_en": Out(1),
@@ -81,12 +83,15 @@ class HostRegisters(wiring.Component):
 
         # A counter comes from memory in the next cycle, everything else is kept until then.
         shown = Signal.like(host.read_data)
+        values = {
+            "ID": IDENTITY,
+            "STATUS": Cat(busy, self.error, self.overflow, mem_error),
+            "PC": self.pc,
+        }
+        if self.config.argmax:
+            values |= {"ARGMAX": self.largest.column, "ARGMAX_VALUE": self.largest.value}
         with m.Switch(host.addr):
-            for name, value in (
-                ("ID", IDENTITY),
-                ("STATUS", Cat(busy, self.error, self.overflow, mem_error)),
-                ("PC", self.pc),
-            ):
+            for name, value in values.items():
                 with m.Case(REGISTER_MAP[name].addr):
                     m.d.sync += shown.eq(value)
             with m.Default():

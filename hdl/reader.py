@@ -23,15 +23,16 @@ class RowReader(wiring.Component):
 
     Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all but the
     address of the walk's beat. One beat a cycle; the first comes ``READER_LATENCY`` cycles after
-    ``start`` if the scratchpad answers at once.
+    ``start`` if the scratchpad answers at once. With ``wraps`` the walk may have a period.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, *, wraps: bool = False):
         self.config = config
+        self.wraps = wraps
         super().__init__(
             {
                 "start": In(1),
-                "walk": In(walk_layout(config.sp_addr_width)),
+                "walk": In(walk_layout(config.sp_addr_width, wraps=wraps)),
                 "port": Out(ReadPort(config)),
                 "o": Out(stream.Signature(beat_layout(config))),
             }
@@ -39,7 +40,7 @@ class RowReader(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.walker = walker = Walker(self.config.sp_addr_width)
+        m.submodules.walker = walker = Walker(self.config.sp_addr_width, wraps=self.wraps)
         m.d.comb += [walker.start.eq(self.start), walker.walk.eq(self.walk)]
         width = self.o.p.shape().size
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=width, depth=FIFO_DEPTH)

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
+from hdl.argmax import largest_layout
 from hdl.beats import collect, distribute
 from hdl.drain import DrainReader
 from hdl.epilogue import Epilogue
@@ -46,7 +47,7 @@ class VectorEngine(wiring.Component):
 
     ========= =====================================================================
     DRAIN     beats + overhead
-    MAP       beats + overhead
+    MAP       beats + overhead; both RotaryUnit.latency more with rotate or times
     MUL       beats + overhead + ElementwiseLane.latency
     ADD       beats + overhead + ElementwiseLane.latency + 2
     SOFTMAX   beats + overhead + SoftmaxUnit.latency + 2 * (ceil(n / lanes) - 1)
@@ -57,7 +58,8 @@ class VectorEngine(wiring.Component):
     MASK      n + READER_LATENCY
     ========= =====================================================================
 
-    SOFTMAX and NORM of accumulators take ``Intake.latency`` more.
+    SOFTMAX and NORM of accumulators take ``Intake.latency`` more. ``largest`` is what argmax found
+    last, ``ArgmaxUnit.latency`` cycles after its command is done.
     """
 
     def __init__(self, config: Config):
@@ -72,6 +74,8 @@ class VectorEngine(wiring.Component):
         }
         if config.norm:
             members["s"] = Out(WritePort(config))
+        if config.argmax:
+            members["largest"] = Out(largest_layout())
         if config.tile_skip:
             members["mask"] = Out(MaskWritePort(config))
         if config.trace:
@@ -84,7 +88,7 @@ class VectorEngine(wiring.Component):
         m.submodules.decoder = decoder = VectorDecoder(config)
         m.submodules.walks = walks = VectorWalks(config)
         m.submodules.reader = reader = RowReader(config)
-        m.submodules.second = second = RowReader(config)
+        m.submodules.second = second = RowReader(config, wraps=config.rotary)
         m.submodules.accumulators = accumulators = DrainReader(config)
         m.submodules.fronts = fronts = FrontEnds(config)
         m.submodules.params = params = ParamMemory(config)
@@ -92,6 +96,7 @@ class VectorEngine(wiring.Component):
         m.submodules.epilogue = epilogue = Epilogue(config)
         command, opcode, flag = self.i.p, decoder.opcode, decoder.flag
         start, written = Signal(), Signal()
+        turns = flag.rotate | flag.times if config.rotary else 0
         fills = opcode.params | opcode.table | opcode.mask | opcode.scan
         drains = opcode.drain | flag.drain if config.fused else opcode.drain
 
@@ -104,7 +109,7 @@ class VectorEngine(wiring.Component):
             reader.walk.eq(walks.i),
             reader.start.eq(start & ~drains),
             second.walk.eq(walks.r),
-            second.start.eq(start & (flag.add | opcode.add | opcode.mul)),
+            second.start.eq(start & (flag.add | turns | opcode.add | opcode.mul)),
             accumulators.acc_addr.eq(command.acc_addr),
             accumulators.acc_stride.eq(command.acc_stride),
             accumulators.m.eq(command.m),
@@ -127,7 +132,8 @@ class VectorEngine(wiring.Component):
         residual = epilogue.residual
         if config.attention:
             residual = self._running(m, fronts, params, epilogue, flag, start)
-        distribute(m, second.o, [(epilogue.add, residual), (~epilogue.add, fronts.r)])
+        behind = epilogue.add | turns
+        distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
         collect(m, [(opcode.drain, accumulators.o), (~opcode.drain, fronts.o)], epilogue.i)
         if config.fused:
             self._intake(m, accumulators, walks, params, fronts, flag, start)
@@ -234,6 +240,18 @@ class VectorEngine(wiring.Component):
             epilogue.look_up.eq(flag.table),
             epilogue.slot.eq(self.i.p.table),
         ]
+        if self.config.rotary:
+            m.d.comb += [
+                epilogue.rotate.eq(flag.rotate),
+                epilogue.times.eq(flag.times),
+                epilogue.r_zero.eq(self.i.p.table),
+            ]
+        if self.config.argmax:
+            m.d.comb += [
+                epilogue.argmax.eq(flag.argmax),
+                epilogue.column.eq(self.i.p.table),
+                self.largest.eq(epilogue.largest),
+            ]
 
     def _running(self, m, fronts, params, epilogue, flag, start):
         """Let DRAIN divide by running rows' sums; return where residuals are scaled first."""

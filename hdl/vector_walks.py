@@ -1,12 +1,12 @@
 """Which elements a command of the vector engine touches, for its readers and writers."""
 
-from amaranth.hdl import Module, Mux
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.functions import TABLE_ENTRIES
-from arch.isa import Engine
+from arch.isa import COUNT_WIDTH, Engine
 from hdl.ports import command_layout
 from hdl.vector_decode import flag_layout, opcode_layout
 from hdl.walker import walk_layout
@@ -18,6 +18,7 @@ class VectorWalks(wiring.Component):
     ``i`` is that over the input, ``r`` over the second input or the residual, ``o`` over the
     output, ``s`` over the sum written back, ``params`` over the parameter words and ``pre`` over
     those of accumulators that a softmax or a normalization takes in.
+    With the unit ``rotary``, ``r`` has a period: the pairs of a head, with ``rotate``.
     All but the fills' walks go beat by beat together, ``lanes`` columns a beat; DRAIN's go tile
     column by tile column, as accumulators lie. Combinational.
     """
@@ -31,7 +32,7 @@ class VectorWalks(wiring.Component):
             "opcode": In(opcode_layout()),
             "flag": In(flag_layout()),
             "i": Out(rows),
-            "r": Out(rows),
+            "r": Out(walk_layout(config.sp_addr_width, wraps=config.rotary)),
             "o": Out(rows),
             "s": Out(rows),
             "params": Out(walk_layout(self.param_addr_width)),
@@ -47,7 +48,7 @@ class VectorWalks(wiring.Component):
         tile = Mux(opcode.drain, cols, command.n)
 
         self._rows(m, "i", tile, flag.wide_in | opcode.softmax | opcode.norm)
-        self._rows(m, "r", tile, ~(opcode.add | opcode.mul))
+        self._rows(m, "r", tile, ~(opcode.add | opcode.mul | flag.times))
         self._rows(m, "o", tile, flag.wide_out)
         self._rows(m, "s", tile, 1)
         first = Mux(opcode.add, 2, 0)
@@ -67,6 +68,8 @@ class VectorWalks(wiring.Component):
             ]
         if config.fused:
             self._pre(m)
+        if config.rotary:
+            self._pairs(m)
         self._fills(m)
         return m
 
@@ -81,6 +84,26 @@ class VectorWalks(wiring.Component):
             self.pre.beat.eq(self.config.lanes),
             self.pre.tile.eq(command.n),
         ]
+
+    def _pairs(self, m):
+        """Let the walk over pairs begin again behind the columns of a head."""
+        columns = self.command.table[:COUNT_WIDTH]
+
+        def rest(number):
+            # What is left of a few columns behind whole heads.
+            found = Signal(range(number + 1), name=f"rest_{number}", init=number)
+            m.d.comb += found.eq(number)
+            for period in range(2, number + 1, 2):
+                with m.If(columns == period):
+                    m.d.comb += found.eq(number % period)
+            return found
+
+        with m.If(self.flag.rotate):
+            m.d.comb += [
+                self.r.period.eq(columns << 1),
+                self.r.beat_step.eq(rest(self.config.lanes) << 1),
+                self.r.tile_step.eq(rest(self.config.cols) << 1),
+            ]
 
     def _rows(self, m, name, tile, wide):
         """Describe m rows of n elements of one byte, or of two."""

@@ -7,10 +7,12 @@ from amaranth.lib.wiring import In, Out
 from arch.isa import COUNT_WIDTH
 
 
-def walk_layout(addr_width: int) -> data.StructLayout:
+def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
     """Return the description of a walk; see :class:`Walker`."""
+    period = {"period": unsigned(addr_width)} if wraps else {}
     return data.StructLayout(
         {
+            **period,
             "base": unsigned(addr_width),
             "beat_step": unsigned(addr_width),
             "row_step": unsigned(addr_width),
@@ -46,16 +48,21 @@ class Walker(wiring.Component):
     is the number of columns in the beat, ``row_last`` marks the last beat of a tile's row,
     ``tile_last`` the last of a tile and ``last`` the last of all.
 
+    With ``wraps``, a walk whose ``period`` is not 0 stays within ``period`` addresses from where
+    its row begins in the first tile: an address behind them becomes one as far behind their
+    beginning. ``beat_step`` and ``tile_step`` are then less than ``period``.
+
     A walk starts in the cycle after ``start``, from the ``walk`` of that cycle; ``m``, ``n``,
     ``beat`` and ``tile`` are at least 1.
     """
 
-    def __init__(self, addr_width: int):
+    def __init__(self, addr_width: int, *, wraps: bool = False):
         self.addr_width = addr_width
+        self.wraps = wraps
         super().__init__(
             {
                 "start": In(1),
-                "walk": In(walk_layout(addr_width)),
+                "walk": In(walk_layout(addr_width, wraps=wraps)),
                 "o": Out(stream.Signature(place_layout(addr_width))),
             }
         )
@@ -83,6 +90,10 @@ class Walker(wiring.Component):
             self.o.p.last.eq(last),
         ]
 
+        beat_step, tile_step = walk.beat_step, walk.tile_step
+        if self.wraps:
+            beat_step, tile_step = self._wrap(m, walk, row_last, tile_last)
+
         def begin_tile(where, tile, left):
             fits = left <= tile
             first = Mux(fits, left, tile)
@@ -100,7 +111,7 @@ class Walker(wiring.Component):
                 m.d.sync += self.o.valid.eq(0)
             with m.Elif(tile_last):
                 m.d.sync += [
-                    *begin_tile(tile_addr + walk.tile_step, walk.tile, after),
+                    *begin_tile(tile_addr + tile_step, walk.tile, after),
                     rows.eq(walk.m),
                 ]
             with m.Elif(row_last):
@@ -111,7 +122,7 @@ class Walker(wiring.Component):
                     rows.eq(rows - 1),
                 ]
             with m.Else():
-                m.d.sync += [addr.eq(addr + walk.beat_step), columns.eq(columns - walk.beat)]
+                m.d.sync += [addr.eq(addr + beat_step), columns.eq(columns - walk.beat)]
         with m.If(self.start):
             m.d.sync += [
                 walk.eq(self.walk),
@@ -120,3 +131,27 @@ class Walker(wiring.Component):
                 self.o.valid.eq(1),
             ]
         return m
+
+    def _wrap(self, m, walk, row_last, tile_last):
+        """Return the steps to the next beat and the next tile, which lead back where they must."""
+        steps = {}
+        begin = Signal(self.addr_width)  # of the tile, from the row's beginning in the first
+        here = Signal(self.addr_width)
+        for name, origin in (("beat_step", here), ("tile_step", begin)):
+            # How far a step leads back instead, which also tells whether it must.
+            room = Signal(self.addr_width, name=f"{name}_room")
+            with m.If(self.start):
+                m.d.sync += room.eq(self.walk.period - self.walk[name])
+            back = (walk.period != 0) & (origin >= room)
+            steps[name] = Mux(back, -room, walk[name])[: self.addr_width]
+        with m.If(self.start):
+            m.d.sync += [begin.eq(0), here.eq(0)]
+        with m.Elif(self.o.valid & self.o.ready & (walk.period != 0)):
+            with m.If(tile_last):
+                following = (begin + steps["tile_step"])[: self.addr_width]
+                m.d.sync += [begin.eq(following), here.eq(following)]
+            with m.Elif(row_last):
+                m.d.sync += here.eq(begin)
+            with m.Else():
+                m.d.sync += here.eq(here + steps["beat_step"])
+        return steps["beat_step"], steps["tile_step"]

@@ -242,7 +242,7 @@ def _check_flags(step: Step, config: Config) -> None:
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ValueError(f"{step} can add a residual only with a 16-bit output")
     if "rotate" in step.flags:
-        _check_rotate(step)
+        _check_rotate(step, config)
     if "times" in step.flags:
         _check_times(step)
     if "argmax" in step.flags:
@@ -283,17 +283,18 @@ def _check_append(step: Step, config: Config) -> None:
         )
 
 
-def _check_rotate(step: Step) -> None:
+def _check_rotate(step: Step, config: Config) -> None:
     for flag in ("relu", "table", "add", "running"):
         if flag in step.flags:
             raise ValueError(f"{step} rotates pairs of columns, which excludes {flag}")
     if step["n"] % 2:
         raise ValueError(f"{step} rotates pairs of columns, so n must be even, not {step['n']}")
     period = step["table"]
-    if period % 2 or not 2 <= period < 1 << COUNT_WIDTH:
+    longest = config.bank_bytes // 2 - 2
+    if period % 2 or not 2 <= period <= longest:
         raise ValueError(
-            f"{step} rotates the columns of heads, so table must be even and from 2 to "
-            f"{(1 << COUNT_WIDTH) - 2}, not {period}"
+            f"{step} rotates the columns of heads, so table must be even and from 2 to {longest}, "
+            f"not {period}"
         )
     if step["o_zero"]:
         raise ValueError(f"{step} rotates about 0, so o_zero must be 0, not {step['o_zero']}")

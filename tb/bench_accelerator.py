@@ -164,6 +164,9 @@ async def random_programs_are_exact(dut: Any) -> None:
             assert host.signatures == report.signatures
         host.signatures.clear()
         np.testing.assert_array_equal(memory.bytes, golden.dram[: memory.bytes.size])
+        if config.argmax:
+            for name in ("ARGMAX", "ARGMAX_VALUE"):
+                assert await host.read(name) == golden.read_register(name)
         counters = await host.counters()
         # The host polls, and waits for the counters, which are written one after the other.
         assert elapsed - 2 * len(COUNTERS) <= counters["CYCLES"] <= elapsed

@@ -21,11 +21,13 @@ from arch.functions import TABLE_ENTRIES
 from arch.isa import DEFINITIONS, Engine, Opcode
 from hdl.accumulator import ACC_LATENCY
 from hdl.addnorm import AddNormUnit
+from hdl.argmax import ArgmaxUnit, largest_layout
 from hdl.elementwise import ElementwiseLane
 from hdl.epilogue import Epilogue
 from hdl.intake import Intake
 from hdl.ports import DrainPort, command_layout, write_layout
 from hdl.reader import READER_LATENCY
+from hdl.rotary import RotaryUnit
 from hdl.softmax import SoftmaxUnit
 from sim.flow import Step
 from sim.interpreter import Interpreter
@@ -196,6 +198,7 @@ class _Expected:
     sp: NDArray[np.uint8]
     acc: NDArray[np.int64]
     masks: NDArray[np.bool_]
+    largest: dict[str, int]
 
 
 def _expect(golden: Interpreter, program: RandomProgram) -> tuple[list[_Expected], list[int]]:
@@ -204,7 +207,13 @@ def _expect(golden: Interpreter, program: RandomProgram) -> tuple[list[_Expected
     golden.load_program(program.words)
     expected: list[_Expected] = []
     golden.on_step = lambda step, machine: expected.append(
-        _Expected(step, machine.sp.copy(), machine.acc.copy(), machine.masks.copy())
+        _Expected(
+            step,
+            machine.sp.copy(),
+            machine.acc.copy(),
+            machine.masks.copy(),
+            {"value": machine.argmax_value, "column": machine.argmax},
+        )
     )
     return expected, golden.start().signatures
 
@@ -232,6 +241,10 @@ async def every_instruction_is_exact(dut: Any) -> None:
             np.testing.assert_array_equal(room.acc, after.acc, message)
             if config.tile_skip:
                 np.testing.assert_array_equal(room.masks, after.masks, message)
+            if "argmax" in after.step.flags:
+                for _ in range(ArgmaxUnit(config.lanes).latency):
+                    await room.cycle()
+                assert unpack(largest_layout(), room.get("largest")) == after.largest, message
         assert [value % (1 << 64) for value in room.signatures] == signatures
         room.signatures.clear()
 
@@ -241,8 +254,12 @@ def _random_steps(config: Config, random: np.random.Generator) -> Iterator[Step]
     for opcode, definition in DEFINITIONS.items():
         for _ in range(TRIES if definition.engine == Engine.VECTOR else 0):
             shape = {"m": int(random.integers(1, 5)), "n": int(random.integers(1, 30))}
-            operands = {name: shape.get(name, 0) for name in definition.operands}
             flags = frozenset(flag for flag in definition.flags if random.random() < 0.5)
+            if "rotate" in definition.flags and random.random() < 0.5:
+                flags &= {"wide_out", "per_tensor", "wide_in"}
+                flags |= {str(random.choice(["rotate", "times"]))}
+                shape |= {"n": 2 * shape["n"], "table": 2 * int(random.integers(1, 20))}
+            operands = {name: shape.get(name, 0) for name in definition.operands}
             step = Step(0, opcode, Engine.VECTOR, operands, flags, frozenset(), frozenset())
             with contextlib.suppress(ValueError):
                 check_step(step, config)
@@ -255,6 +272,8 @@ def _stated(config: Config, step: Step) -> int:
     m, n = step.operands.get("m", 1), step.operands.get("n", 1)
     overhead = READER_LATENCY + Epilogue(config).latency
     beats = ceil_div(n, lanes)
+    if step.flags & {"rotate", "times"}:
+        overhead += RotaryUnit.latency
     if opcode == Opcode.DRAIN:
         tiles, rest = divmod(n, config.cols)
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead

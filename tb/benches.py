@@ -67,6 +67,20 @@ BENCHES = {
         ),
         Bench("softmax", "tb.bench_softmax", _rows),
         Bench(
+            "rotary",
+            "tb.bench_rotary",
+            lambda config, unit: (
+                {"lanes": unit.lanes, "operand_width": config.operand_width}
+                | {"commands": 20, "beats": 40}
+                | _STALLED
+            ),
+        ),
+        Bench(
+            "argmax",
+            "tb.bench_argmax",
+            lambda config, _u: {"lanes": config.lanes, "rows": 100, "beats": 20} | _STALLED,
+        ),
+        Bench(
             "table",
             "tb.bench_table",
             lambda config, _u: {"lanes": config.lanes, "slots": config.table_slots},

@@ -15,6 +15,8 @@ UNITS = (
     "norm",
     "elementwise",
     "fused",
+    "rotary",
+    "argmax",
 )
 """The fields that leave a unit out."""
 
@@ -73,6 +75,7 @@ def random_config(rng: np.random.Generator) -> Config:
     units = {unit: bool(rng.random() < 0.75) for unit in UNITS}
     units["attention"] &= units["softmax"]
     units["fused"] &= (units["softmax"] or units["norm"]) and cols % lanes == 0
+    units["rotary"] &= lanes % 2 == 0 and cols % 2 == 0
     # As Config.sum_width; a random width from there up to the widest accumulator.
     largest = (1 << operand_width) - 1 if zero_points else 1 << (operand_width - 1)
     sum_width = (max_k * largest * largest).bit_length() + 1

@@ -167,7 +167,7 @@ class _Maker:
         flags = self._output_flags(flags)
         operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
         operands["row"] = self._running_row(m)
-        self._in_place(operands, {"r"} if "add" in flags else set())
+        self._in_place(operands, {"r"} if flags & {"add", "times"} else set())
         return Instruction(Opcode.DRAIN, operands, frozenset(flags))
 
     def _in_place(self, operands: dict[str, int], inputs: set[str]) -> None:
@@ -187,19 +187,33 @@ class _Maker:
         return min(2 * self.below(3), room) if room > 0 else 0
 
     def _output_flags(self, flags: set[str]) -> set[str]:
-        if "wide_out" in flags:
-            return flags - {"table"}
-        return flags - {"add"}
+        flags = flags - ({"table"} if "wide_out" in flags else {"add"})
+        if "argmax" in flags and self.rng.random() < 0.7:
+            return flags - {"table", "rotate", "times"}
+        turning = flags & {"rotate", "times"}
+        if turning:
+            flags -= {"relu", "table", "add", "running", *turning}
+            flags |= {str(self.rng.choice(sorted(turning)))}
+        return flags - {"argmax"}
 
     def _output(self, m: int, n: int, flags: set[str]) -> dict[str, int]:
+        table, pairs = self.below(self.config.table_slots), n
+        if "rotate" in flags:
+            table = 2 * self.size(n)
+            pairs = min(n, table + self.config.lanes)
+        elif "times" in flags:
+            table = self.zero()
+        elif "argmax" in flags:
+            # Begin anew, or go on.
+            table = self.below(2) * self.size(1 << 20)
         return {
             **self.matrix("o", m, 2 * n if "wide_out" in flags else n),
-            **self.matrix("r", m, 2 * n),
-            "o_zero": self.zero(),
+            **self.matrix("r", m, 2 * pairs),
+            "o_zero": 0 if flags & {"rotate", "times"} else self.zero(),
             "m": m,
             "n": n,
             "params": self.below(2),
-            "table": self.below(self.config.table_slots),
+            "table": table,
         }
 
     def row_step(self, opcode: Opcode) -> Instruction:
@@ -212,6 +226,10 @@ class _Maker:
         elif self.config.fused and opcode in _TAKERS.values() and self.rng.random() < 0.8:
             flags |= {"drain"}
         m, n = self.shape(wide=True)
+        if "argmax" in flags:
+            m = 1
+        if "rotate" in flags:
+            n += n % 2
         taken: dict[str, int] = {}
         if "drain" in flags:
             acc_addr = int(self.rng.choice([*self.filled]))
@@ -242,7 +260,7 @@ class _Maker:
         known = DEFINITIONS[opcode].operands
         operands = {name: value for name, value in operands.items() if name in known}
         inputs = set() if taken else {"i"}
-        if "add" in flags or opcode in (Opcode.ADD, Opcode.MUL):
+        if flags & {"add", "times"} or opcode in (Opcode.ADD, Opcode.MUL):
             inputs |= {"r"}
         self._in_place(operands, inputs)
         return Instruction(opcode, operands, frozenset(flags))

@@ -6,6 +6,7 @@ from arch.config import PRESETS
 from arch.isa import Engine, Instruction, Opcode, pack
 from generators.predict import predict
 from generators.timing import VectorTiming
+from hdl.rotary import RotaryUnit
 from sim.flow import run
 
 SMALL = PRESETS["small"]
@@ -71,6 +72,18 @@ def test_a_drain_behind_a_product_takes_what_both_take() -> None:
     expected = VectorTiming(SMALL).cycles(step)
     assert expected == 16 * 3 + 16
     assert predict(program, SMALL).cycles - cycles([matmul()]) == expected
+
+
+@pytest.mark.parametrize("flag", ["rotate", "times"])
+def test_turning_takes_its_latency_once(flag) -> None:
+    config = SMALL.replace(rotary=True)
+    for opcode in (Opcode.DRAIN, Opcode.MAP):
+        program = [
+            Instruction(opcode, {"m": 3, "n": 16, "table": 8}, frozenset(flags))
+            for flags in ([], [flag])
+        ]
+        plain, turned = (VectorTiming(config).cycles(step) for step in run(pack([*program, HALT])))
+        assert turned - plain == RotaryUnit.latency
 
 
 @pytest.mark.parametrize(("latency", "interval"), [(8, 1), (40, 1), (40, 3)])

@@ -15,6 +15,7 @@ from hdl.vector import VectorEngine
 from tb.configurations import SMALLEST, UNITS, random_config
 from tb.simulate import simulate
 
+FULL = PRESETS["tiny"].replace(lanes=2, attention=True, rotary=True, argmax=True)
 BARE = dict.fromkeys((*UNITS, "zero_points"), False)
 
 
@@ -39,6 +40,7 @@ def run_case(config, simulator, seed, *, steps=30):
     ("preset", "changes", "simulator"),
     [
         ("tiny", {"trace": True, "weight_depth": 7, "attention": True}, "verilator"),
+        ("tiny", {"trace": True, "lanes": 2, "rotary": True, "argmax": True}, "icarus"),
         ("odd", {"trace": True} | BARE, "icarus"),
     ],
 )
@@ -91,32 +93,32 @@ UNIT_NAMES = {
     "a_transpose": r"Transposer\w*",
     "b_transpose": r"column_strobe_\w+|column_slot_\w+",
     "operand_gating": r"live_[io]|column_live|gated|zeros",
+    "rotary": r"RotaryUnit|rotary|rest_\w+|\w+_step_room",
+    "argmax": r"ArgmaxUnit|argmax|largest__\w+",
 }
 """What a unit's modules and ports are called, and nothing else is."""
 
 
 def test_a_machine_without_units_has_nothing_of_them():
-    full = PRESETS["tiny"].replace(attention=True)
     names = "|".join([*UNIT_NAMES.values(), "MaskMemory"])
-    assert "AttentionExpander" in netlist(Accelerator, full)
-    assert not re.findall(rf"\b(?:{names})\b", netlist(Accelerator, full.replace(**BARE)))
+    assert "AttentionExpander" in netlist(Accelerator, FULL)
+    assert not re.findall(rf"\b(?:{names})\b", netlist(Accelerator, FULL.replace(**BARE)))
     for unit, own in UNIT_NAMES.items():
-        assert re.search(rf"\b({own})\b", netlist(Accelerator, full)), unit
+        assert re.search(rf"\b({own})\b", netlist(Accelerator, FULL)), unit
 
 
 @pytest.mark.parametrize(
     ("component", "unit"),
     [
         *((VectorEngine, unit) for unit in ("attention", "norm", "elementwise", "activation")),
-        (VectorEngine, "softmax"),
+        *((VectorEngine, unit) for unit in ("softmax", "rotary", "argmax")),
         *((MatrixEngine, unit) for unit in ("a_transpose", "b_transpose", "operand_gating")),
         (MatrixEngine, "tile_skip"),
         (MatrixEngine, "zero_points"),
     ],
 )
 def test_a_unit_left_out_leaves_no_logic(component, unit):
-    full = PRESETS["tiny"].replace(attention=True)
-    full = full.replace(attention=unit == "attention")
+    full = FULL.replace(attention=unit == "attention")
     without = full.replace(**{unit: False})
     if unit in UNIT_NAMES:
         assert re.search(rf"\b({UNIT_NAMES[unit]})\b", netlist(component, full))

@@ -39,6 +39,19 @@ async def read(ctx, unit, name):
     return ctx.get(unit.host.read_data)
 
 
+@pytest.mark.parametrize("present", [False, True])
+def test_argmax_is_told_where_it_is_found(present):
+    unit = HostRegisters(PRESETS["odd"].replace(argmax=present), {})
+
+    async def bench(ctx):
+        if present:
+            ctx.set(unit.largest, {"value": -5, "column": 700_001})
+        assert await read(ctx, unit, "ARGMAX") == (700_001 if present else 0)
+        assert await read(ctx, unit, "ARGMAX_VALUE") == ((1 << 32) - 5 if present else 0)
+
+    run(unit, bench)
+
+
 @pytest.mark.parametrize("preset", ["tiny", "odd"])
 def test_registers_reach_the_sequencer(preset):
     config = PRESETS[preset].replace(program_depth=777)

@@ -23,6 +23,13 @@ def random_walk(rng):
     return walk | {"tile": tile, "beat": int(rng.integers(1, tile + 3))}
 
 
+def random_period(rng, walk):
+    """Give a walk a period that its steps do not reach, of few addresses or of many."""
+    period = int(rng.choice([1, 2, *rng.integers(1, 40, 3), *rng.integers(1, SIZE, 2)]))
+    steps = {name: int(rng.integers(period)) for name in ("beat_step", "tile_step")}
+    return walk | steps | {"period": period}
+
+
 def places(walk):
     """Return the walk's beats as the docstring says them: address, count and the three ends."""
     found = []
@@ -30,12 +37,13 @@ def places(walk):
         width = min(walk["tile"], walk["n"] - first)
         for row in range(walk["m"]):
             for beat, column in enumerate(range(0, width, walk["beat"])):
-                addr = walk["base"] + tile * walk["tile_step"] + row * walk["row_step"]
+                step = tile * walk["tile_step"] + beat * walk["beat_step"]
                 row_last = column + walk["beat"] >= width
                 tile_last = row_last and row == walk["m"] - 1
                 last = tile_last and first + width == walk["n"]
                 count = min(walk["beat"], width - column)
-                addr = (addr + beat * walk["beat_step"]) % SIZE
+                step %= walk.get("period") or SIZE
+                addr = (walk["base"] + row * walk["row_step"] + step) % SIZE
                 found.append((addr, count, row_last, tile_last, last))
     return found
 
@@ -59,13 +67,16 @@ async def start(ctx, unit, walk):
 
 
 @pytest.mark.parametrize("stall", [0.0, 0.4])
-def test_walks_are_as_described(stall):
+@pytest.mark.parametrize("wraps", [False, True])
+def test_walks_are_as_described(wraps, stall):
     rng = np.random.default_rng(3)
-    unit = Walker(ADDR_WIDTH)
+    unit = Walker(ADDR_WIDTH, wraps=wraps)
 
     async def bench(ctx):
-        for _ in range(60):
+        for _ in range(90 if wraps else 60):
             walk = random_walk(rng)
+            if wraps and rng.random() < 0.7:
+                walk = random_period(rng, walk)
             await start(ctx, unit, walk)
             for place in places(walk):
                 while rng.random() < stall:
