@@ -18,6 +18,7 @@ COMMANDS = {
     "demo": "cli.demo",
     "text": "cli.text",
     "test": "cli.test",
+    "build": "cli.build",
 }
 """Every command and its module, which is loaded only where the command is used."""
 
@@ -38,7 +39,7 @@ class Commands(click.Group):
         except ModuleNotFoundError as error:
             raise ValueError(
                 f"Command {name} needs the package {error.name}; install "
-                "celosia[simulate,digits,plot]"
+                "celosia[simulate,digits,plot,boards]"
             ) from error
         command: click.Command = getattr(module, name)
         return command

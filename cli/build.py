@@ -1,0 +1,105 @@
+"""celosia build: a bitstream for a board, or a unit alone on its device."""
+
+import tempfile
+from pathlib import Path
+
+import click
+
+from arch.config import load
+from cli.options import json_option
+from cli.output import check_folder, report, write_files
+from fpga.boards import BOARDS, get_board
+from fpga.build import Build, build_board, build_unit
+from fpga.devices import RESOURCES
+from generators.units import UNITS, make_unit
+
+
+@click.command()
+@click.option(
+    "--board",
+    "--device",
+    "name",
+    required=True,
+    metavar="BOARD",
+    help=f"One of {', '.join(BOARDS)}.",
+)
+@click.option(
+    "--config",
+    "source",
+    metavar="NAME_OR_TOML",
+    help="A TOML file or a preset; without it the machine that the board was sized for.",
+)
+@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field.")
+@click.option(
+    "--unit",
+    metavar="UNIT",
+    help=f"Build one unit alone, between registers, without a bitstream: {', '.join(UNITS)}.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="First seed."
+)
+@click.option(
+    "--seeds",
+    "count",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="How many seeds to try; the best is kept.",
+)
+@click.option("--clock", "mhz", type=float, help="Frequency to build for, in MHz.")
+@click.option(
+    "--out", "folder", type=click.Path(path_type=Path), required=True, help="Folder to write to."
+)
+@json_option
+def build(
+    name: str,
+    source: str | None,
+    overrides: tuple[str, ...],
+    unit: str | None,
+    seed: int,
+    count: int,
+    mhz: float | None,
+    folder: Path,
+    as_json: bool,
+) -> None:
+    """Synthesize, place and route, and make the bitstream of a board.
+
+    The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
+    tools' logs.
+    """
+    board = get_board(name)
+    if source is None:
+        config = board.config.override(list(overrides))
+    else:
+        config = load(source, list(overrides))
+    if mhz is not None and mhz <= 0:
+        raise ValueError(f"The clock must be above 0 MHz, not {mhz:g}")
+    made = None if unit is None else make_unit(unit, config)
+    check_folder(folder)
+    seeds = range(seed, seed + count)
+    with tempfile.TemporaryDirectory(prefix="celosia.") as work:
+        place = Path(work)
+        if made is not None:
+            done = build_unit(made, config, board, place, seeds, _tell, mhz=mhz)
+        else:
+            done = build_board(config, board, place, seeds, _tell, mhz=mhz)
+    write_files(folder, done.files)
+    _show(done, as_json)
+
+
+def _tell(what: str, done: int, total: int) -> None:
+    click.echo(f"{what}: {done} of {total}" if total > 1 else what, err=True)
+
+
+def _show(done: Build, as_json: bool) -> None:
+    found = done.report
+    rows = [
+        {
+            "board": found["board"],
+            "configuration": found["config"],
+            **{title: found[key] for key, title in RESOURCES.items()},
+            "MHz": found["fmax_mhz"],
+            "seed": found["seed"],
+        }
+    ]
+    report("Build", rows, as_json, found)

@@ -1,0 +1,123 @@
+"""Cells by the unit that they belong to, from their names in a flattened netlist."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fpga.devices import Family
+
+_BEL = re.compile(r"X(\d+)/Y(\d+)/")
+GROUPS = 16
+"""Units that a report tells apart."""
+
+
+class Units:
+    """The instances of a design by their paths, with the component that each is one of."""
+
+    def __init__(self, netlist: Path, top: str):
+        module = json.loads(netlist.read_text(encoding="utf-8"))["modules"][top]
+        self.kinds: dict[str, str] = {}
+        for name, cell in module["cells"].items():
+            if cell["type"] == "$scopeinfo":
+                self.kinds[_plain(name)] = str(cell["attributes"].get("module", "")).lstrip("\\")
+
+    def path(self, cell: str) -> str:
+        """Return the path of the innermost instance that a cell belongs to; "" for the top."""
+        parts = _plain(cell).split(".")
+        for length in range(len(parts), 0, -1):
+            path = ".".join(parts[:length])
+            if path in self.kinds:
+                return path
+        return ""
+
+    def unit(self, cell: str) -> str:
+        """Return the innermost instance of a cell with the component's name."""
+        path = self.path(cell)
+        return f"{path} ({self.kinds[path]})" if path else "the top"
+
+
+def _plain(name: str) -> str:
+    return name.replace("$flatten", "").replace("\\", "")
+
+
+def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
+    """Return for each path the group it is counted in: at most ``limit`` instances of about a size.
+
+    Beginning with the top, the largest group gives way to the instances inside it, as long as they
+    are few enough.
+    """
+    sizes = Counter(paths)
+    found = {""}
+    closed: set[str] = set()
+
+    def group(path: str) -> str:
+        parts = path.split(".")
+        for length in range(len(parts), 0, -1):
+            if ".".join(parts[:length]) in found:
+                return ".".join(parts[:length])
+        return ""
+
+    while True:
+        totals: Counter[str] = Counter()
+        for path, size in sizes.items():
+            totals[group(path)] += size
+        largest = next((name for name, _ in totals.most_common() if name not in closed), None)
+        if largest is None:
+            return {path: group(path) for path in sizes}
+        prefix = f"{largest}." if largest else ""
+        inside = {
+            prefix + path[len(prefix) :].split(".")[0]
+            for path in sizes
+            if path.startswith(prefix) and path != largest
+        } - found
+        if not inside or len(found) + len(inside) > limit:
+            closed.add(largest)
+        else:
+            found |= inside
+
+
+def count_units(
+    family: Family, placed: Path, units: Units
+) -> tuple[dict[str, dict[str, int]], list[tuple[int, int, str]]]:
+    """Return what each group of units takes of the device, and the place and group of each cell."""
+    modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
+    cells: Mapping[str, Any] = max(modules.values(), key=lambda one: len(one["cells"]))["cells"]
+    paths = {name: units.path(name) for name in cells}
+    group = groups([path for path in paths.values() if path])
+    group.setdefault("", "")
+    counted: dict[str, Counter[str]] = {}
+    places = []
+    for name, cell in cells.items():
+        mine = group[paths[name]]
+        bel = _BEL.match(str(cell["attributes"].get("NEXTPNR_BEL", "")))
+        if bel is None:
+            continue
+        places.append((int(bel[1]), int(bel[2]), mine))
+        for resource, kinds in family.placed.items():
+            if cell["type"] in kinds:
+                counted.setdefault(mine, Counter())[resource] += 1
+    return {name or "the top": dict(counts) for name, counts in counted.items()}, places
+
+
+def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
+    """Return the slowest path from register to register, by unit, with delays in ns."""
+    paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
+    if not paths:
+        return {}
+    path = max(paths, key=lambda one: sum(step["delay"] for step in one["path"]))["path"]
+    steps: list[dict[str, Any]] = []
+    for step in path:
+        unit = units.unit(step["to"]["cell"])
+        kind = "routing_ns" if step["type"] == "routing" else "logic_ns"
+        if not steps or steps[-1]["unit"] != unit:
+            steps.append({"unit": unit, "logic_ns": 0.0, "routing_ns": 0.0})
+        steps[-1][kind] = round(steps[-1][kind] + step["delay"], 3)
+    return {
+        "from": path[0]["from"]["cell"],
+        "to": path[-1]["to"]["cell"],
+        "ns": round(sum(step["delay"] for step in path), 3),
+        "units": steps,
+    }

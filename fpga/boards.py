@@ -1,0 +1,275 @@
+"""The boards: device, pins, preset and loader of each."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from amaranth.build import Attrs, Pins, Resource, ResourceError, Subsignal
+from amaranth_boards.colorlight_5a75b_r7_0 import Colorlight_5A75B_R70Platform
+from amaranth_boards.ecpix5 import ECPIX585Platform
+from amaranth_boards.icebreaker import ICEBreakerPlatform
+from amaranth_boards.icepi_zero import IcepiZero1_3Platform
+from amaranth_boards.icesugar_pro import ICESugarProPlatform
+from amaranth_boards.orangecrab_r0_2 import OrangeCrabR0_2_25FPlatform
+from amaranth_boards.tang_nano_9k import TangNano9kPlatform
+from amaranth_boards.tang_primer_20k import TangPrimer20kDockPlatform
+from amaranth_boards.ulx3s import ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_85F_Platform
+
+from arch.config import PRESETS, Config
+from fpga.devices import DEVICES, Device
+
+LEDS = ("heartbeat", "busy", "error")
+"""What the LEDs of a board show, in this order, as far as it has them."""
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A pin of a device, whether it is active low, and its electrical attributes."""
+
+    name: str
+    inverted: bool
+    attributes: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Board:
+    """A board: what stands on it, and the machine that fits it.
+
+    ``clock_mhz`` is its oscillator's frequency, ``target_mhz`` what the machine is first built
+    for. ``loader`` is the command that loads a bitstream (``{file}`` in it) until power is off, and
+    ``tool`` what to install for it.
+    """
+
+    name: str
+    title: str
+    device: Device
+    package: str
+    speed: str
+    clock_mhz: float
+    target_mhz: float
+    config: Config
+    memory_bytes: int
+    pins: Mapping[str, Pin]
+    loader: tuple[str, ...]
+    tool: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """What is said of a board here; the rest comes from its platform in amaranth-boards."""
+
+    title: str
+    platform: type
+    device: str
+    loader: str
+    tool: str
+    target_mhz: float
+    config: dict[str, Any]
+    memory_bytes: int
+    preset: str = "small"
+    leds: tuple[tuple[str, int], ...] = (("led", 0), ("led", 1), ("led", 2))
+    extra: tuple[Resource, ...] = field(default=())
+
+
+_RGB = (("rgb_led", 0),)
+_LFE5U_25F = {"rows": 4, "cols": 4, "lanes": 1, "scratchpad_bytes": 32768, "acc_depth": 256}
+
+_ENTRIES = {
+    "ulx3s_85f": _Entry(
+        title="Radiona ULX3S, LFE5U-85F",
+        platform=ULX3S_85F_Platform,
+        device="LFE5U-85F",
+        loader="openFPGALoader -b ulx3s {file}",
+        tool="openFPGALoader, or fujprog",
+        target_mhz=80.0,
+        config={"rows": 12, "cols": 12, "lanes": 4, "scratchpad_bytes": 1 << 17, "mem_width": 32},
+        memory_bytes=1 << 16,
+    ),
+    "ulx3s_45f": _Entry(
+        title="Radiona ULX3S, LFE5U-45F",
+        platform=ULX3S_45F_Platform,
+        device="LFE5U-45F",
+        loader="openFPGALoader -b ulx3s {file}",
+        tool="openFPGALoader, or fujprog",
+        target_mhz=90.0,
+        config={"lanes": 2, "mem_width": 32},
+        memory_bytes=1 << 14,
+    ),
+    "ulx3s_25f": _Entry(
+        title="Radiona ULX3S, LFE5U-25F",
+        platform=ULX3S_25F_Platform,
+        device="LFE5U-25F",
+        loader="openFPGALoader -b ulx3s {file}",
+        tool="openFPGALoader, or fujprog",
+        target_mhz=75.0,
+        config=_LFE5U_25F,
+        memory_bytes=1 << 13,
+        preset="tiny",
+    ),
+    "icebreaker": _Entry(
+        title="1BitSquared iCEBreaker, iCE40UP5K",
+        platform=ICEBreakerPlatform,
+        device="iCE40UP5K",
+        loader="iceprog {file}",
+        tool="iceprog of fpga-icestorm",
+        target_mhz=16.5,
+        config={},
+        memory_bytes=1 << 15,
+        preset="tiny",
+        leds=(("led_g", 0), ("led_r", 0)),
+    ),
+    "tang_nano_9k": _Entry(
+        title="Sipeed Tang Nano 9K, GW1NR-9",
+        platform=TangNano9kPlatform,
+        device="GW1NR-9C",
+        loader="openFPGALoader -b tangnano9k {file}",
+        tool="openFPGALoader",
+        target_mhz=40.0,
+        config={},
+        memory_bytes=1 << 13,
+        preset="tiny",
+    ),
+    "tang_primer_20k": _Entry(
+        title="Sipeed Tang Primer 20K on its dock, GW2A-18",
+        platform=TangPrimer20kDockPlatform,
+        device="GW2A-18C",
+        loader="openFPGALoader -b tangprimer20k {file}",
+        tool="openFPGALoader",
+        target_mhz=40.0,
+        config={},
+        memory_bytes=1 << 13,
+        preset="tiny",
+    ),
+    "orangecrab_25f": _Entry(
+        title="OrangeCrab r0.2, LFE5U-25F",
+        platform=OrangeCrabR0_2_25FPlatform,
+        device="LFE5U-25F",
+        loader="dfu-util -a 0 -D {file}",
+        tool="dfu-util",
+        target_mhz=75.0,
+        config=_LFE5U_25F,
+        memory_bytes=1 << 13,
+        preset="tiny",
+        leds=_RGB,
+        # Pins 0 and 1 of the Feather header, where its serial port has its place; the board's own
+        # USB socket has no serial converter behind it.
+        extra=(
+            Resource(
+                "uart",
+                0,
+                Subsignal("rx", Pins("N17", dir="i")),
+                Subsignal("tx", Pins("M18", dir="o")),
+                Attrs(IO_TYPE="LVCMOS33"),
+            ),
+        ),
+    ),
+    "ecpix5_85f": _Entry(
+        title="LambdaConcept ECPIX-5, LFE5UM5G-85F",
+        platform=ECPIX585Platform,
+        device="LFE5UM5G-85F",
+        loader="openFPGALoader -b ecpix5 {file}",
+        tool="openFPGALoader, or ecpdap",
+        target_mhz=80.0,
+        config={"rows": 12, "cols": 12, "lanes": 4, "scratchpad_bytes": 1 << 17, "mem_width": 32},
+        memory_bytes=1 << 16,
+        leds=_RGB,
+    ),
+    "icepi_zero": _Entry(
+        title="Icepi Zero 1.3, LFE5U-25F",
+        platform=IcepiZero1_3Platform,
+        device="LFE5U-25F",
+        loader="openFPGALoader -cft231X --pins=7:3:5:6 {file}",
+        tool="openFPGALoader",
+        target_mhz=75.0,
+        config=_LFE5U_25F,
+        memory_bytes=1 << 13,
+        preset="tiny",
+    ),
+    "icesugar_pro": _Entry(
+        title="Muse Lab iCESugar-Pro, LFE5U-25F",
+        platform=ICESugarProPlatform,
+        device="LFE5U-25F",
+        loader="icesprog {file}",
+        tool="icesprog of the iCESugar tools",
+        target_mhz=75.0,
+        config=_LFE5U_25F,
+        memory_bytes=1 << 13,
+        preset="tiny",
+        leds=_RGB,
+    ),
+    "colorlight_5a75b": _Entry(
+        title="Colorlight 5A-75B 7.0, LFE5U-25F",
+        platform=Colorlight_5A75B_R70Platform,
+        device="LFE5U-25F",
+        loader="openFPGALoader -c ft232 {file}",
+        tool="openFPGALoader, or ecpdap",
+        target_mhz=75.0,
+        config=_LFE5U_25F,
+        memory_bytes=1 << 13,
+        preset="tiny",
+        leds=(),  # its only LED is the serial port's pin
+    ),
+}
+
+BOARDS = tuple(_ENTRIES)
+"""Names of all boards."""
+
+
+def get_board(name: str) -> Board:
+    """Return the board of a name; raise :class:`ValueError` where there is none."""
+    if name not in _ENTRIES:
+        raise ValueError(f"Unknown board {name!r}; known are {', '.join(BOARDS)}")
+    entry = _ENTRIES[name]
+    platform = entry.platform()
+    platform.add_resources([one for one in entry.extra if not _has(platform, one.name)])
+    clock = platform.resources[platform.default_clk, 0]
+    pins = {
+        "clk": _pins(clock, "")[0],
+        "rx": _pins(platform.resources["uart", 0], "rx")[0],
+        "tx": _pins(platform.resources["uart", 0], "tx")[0],
+    }
+    leds = [
+        pin
+        for led in entry.leds
+        for part in (("r", "g", "b") if led[0] == "rgb_led" else ("",))
+        for pin in _pins(platform.resources[led], part)
+    ]
+    pins |= dict(zip(LEDS, leds, strict=False))
+    base = PRESETS[entry.preset]
+    return Board(
+        name=name,
+        title=entry.title,
+        device=DEVICES[entry.device],
+        package=getattr(platform, "package", getattr(platform, "part", "")),
+        speed=getattr(platform, "speed", ""),
+        clock_mhz=clock.clock.frequency / 1e6,
+        target_mhz=entry.target_mhz,
+        config=base.replace(name=name, **entry.config),
+        memory_bytes=entry.memory_bytes,
+        pins=pins,
+        loader=tuple(entry.loader.split()),
+        tool=entry.tool,
+    )
+
+
+def _has(platform: Any, name: str) -> bool:
+    try:
+        platform.lookup(name)
+    except ResourceError:
+        return False
+    return True
+
+
+def _pins(resource: Resource, part: str) -> list[Pin]:
+    """Return the pins of a resource, or of one of its parts."""
+    attributes = dict(resource.attrs)
+    for io in resource.ios:
+        if isinstance(io, Subsignal) and io.name == part:
+            attributes |= dict(io.attrs)
+            io = io.ios[0]
+        if isinstance(io, Pins):
+            return [
+                Pin(pin, io.invert, {key: str(value) for key, value in attributes.items()})
+                for pin in io.map_names({}, resource)
+            ]
+    raise KeyError(part)

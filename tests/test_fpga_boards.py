@@ -1,0 +1,110 @@
+"""Boards, their constraints and clock generators, against what datasheets allow."""
+
+import re
+
+import pytest
+
+from fpga.boards import BOARDS, LEDS, get_board
+from fpga.devices import DEVICES, RESOURCES
+from fpga.pins import constraints, top_verilog
+from fpga.pll import find_pll
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_board_is_complete(name: str) -> None:
+    board = get_board(name)
+    assert {"clk", "rx", "tx"} <= set(board.pins) <= {"clk", "rx", "tx", *LEDS}
+    assert len({pin.name for pin in board.pins.values()}) == len(board.pins)
+    assert "{file}" in board.loader
+    assert board.config.elements <= 2 * board.device.capacity["multipliers"]
+    text, _ = constraints(board)
+    for port, pin in board.pins.items():
+        assert re.search(rf'\b{port}\b"? .*\b{pin.name}\b', text)
+    pll = find_pll(board.device.family.name, board.device.name, board.clock_mhz, board.target_mhz)
+    assert 0.93 * board.target_mhz <= pll.mhz <= board.target_mhz + 1e-6
+    verilog = top_verilog(board, pll)
+    assert re.findall(r"output (\w+)", verilog) == [n for n in ("tx", *LEDS) if n in board.pins]
+
+
+def test_active_low_leds_are_inverted() -> None:
+    board = get_board("icebreaker")
+    pll = find_pll("ice40", "iCE40UP5K", 12, 16.5)
+    assert "assign heartbeat = ~core_heartbeat;" in top_verilog(board, pll)
+    assert "assign tx = core_tx;" in top_verilog(board, pll)
+
+
+def test_constraints_of_each_family() -> None:
+    text, ending = constraints(get_board("ulx3s_85f"))
+    assert ending == "lpf"
+    assert 'LOCATE COMP "clk" SITE "G2";\nIOBUF PORT "clk" IO_TYPE=LVCMOS33;\n' in text
+    assert 'FREQUENCY PORT "clk" 25 MHZ;' in text
+    text, ending = constraints(get_board("icebreaker"))
+    assert (ending, text.splitlines()[:3]) == (
+        "pcf",
+        ["set_io clk 35", "set_frequency clk 12", "set_io -pullup yes rx 6"],
+    )
+    text, ending = constraints(get_board("tang_nano_9k"))
+    assert ending == "cst"
+    assert 'IO_LOC "tx" 17;\nIO_PORT "tx" PULL_MODE=UP IO_TYPE=LVCMOS33;\n' in text
+
+
+def test_an_unknown_board_is_refused() -> None:
+    message = f"^Unknown board 'ulx4s'; known are {', '.join(BOARDS)}$"
+    with pytest.raises(ValueError, match=message):
+        get_board("ulx4s")
+
+
+def test_devices_count_everything() -> None:
+    for device in DEVICES.values():
+        assert set(device.capacity) == set(device.family.cells) == set(RESOURCES)
+        assert set(device.family.placed) == set(RESOURCES)
+
+
+def parameter(verilog: str, name: str) -> int:
+    found = re.search(rf"\.{name}\((?:\d+'d)?(\d+)\)", verilog)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.parametrize("clock", [25.0, 48.0, 100.0])
+@pytest.mark.parametrize("wanted", [62.3, 80.0, 91.7, 131.0])
+def test_ecp5_settings(clock: float, wanted: float) -> None:
+    pll = find_pll("ecp5", "LFE5U-85F", clock, wanted)
+    detector = clock / parameter(pll.verilog, "CLKI_DIV")
+    oscillator = (
+        detector * parameter(pll.verilog, "CLKFB_DIV") * parameter(pll.verilog, "CLKOP_DIV")
+    )
+    assert 10 <= detector <= 400
+    assert 400 <= oscillator <= 800
+    assert pll.mhz == pytest.approx(oscillator / parameter(pll.verilog, "CLKOS_DIV"))
+    assert 0.98 * wanted < pll.mhz <= wanted * (1 + 1e-9)
+    assert parameter(pll.verilog, "CLKOS_CPHASE") == parameter(pll.verilog, "CLKOS_DIV") - 1
+
+
+@pytest.mark.parametrize("wanted", [16.5, 17.9, 24.0, 40.0])
+def test_ice40_settings(wanted: float) -> None:
+    pll = find_pll("ice40", "iCE40UP5K", 12.0, wanted)
+    detector = 12 / (parameter(pll.verilog, "DIVR") + 1)
+    oscillator = detector * (parameter(pll.verilog, "DIVF") + 1)
+    assert 533 <= oscillator <= 1066
+    assert parameter(pll.verilog, "FILTER_RANGE") == 1
+    assert pll.mhz == pytest.approx(oscillator / 2 ** parameter(pll.verilog, "DIVQ"))
+    assert 0.98 * wanted < pll.mhz <= wanted
+
+
+@pytest.mark.parametrize(
+    ("device", "low", "high"), [("GW1NR-9C", 400, 1200), ("GW2A-18C", 500, 1250)]
+)
+@pytest.mark.parametrize("wanted", [27.0, 40.0, 55.5])
+def test_gowin_settings(device: str, low: int, high: int, wanted: float) -> None:
+    pll = find_pll("gowin", device, 27.0, wanted)
+    out = 27 * (parameter(pll.verilog, "FBDIV_SEL") + 1) / (parameter(pll.verilog, "IDIV_SEL") + 1)
+    assert low <= out * parameter(pll.verilog, "ODIV_SEL") <= high
+    assert pll.mhz == pytest.approx(out)
+    assert 0.96 * wanted < pll.mhz <= wanted
+
+
+def test_a_frequency_out_of_reach_is_refused() -> None:
+    message = "^The clock generator of iCE40UP5K cannot make 12 MHz or less of 12 MHz$"
+    with pytest.raises(ValueError, match=message):
+        find_pll("ice40", "iCE40UP5K", 12.0, 12.0)

