@@ -264,9 +264,10 @@ DEFINITIONS = {
                 "table",
                 "row",
             ),
-            (*_VECTOR_FLAGS, "running", *_MORE_VECTOR_FLAGS),
+            (*_VECTOR_FLAGS, "running", *_MORE_VECTOR_FLAGS, "per_row"),
             "requantize m rows of n accumulators, and clear them; running: divide by the running "
-            f"rows' sums, and scale the residual by what they keep; {_MORE_VECTOR_SUMMARY}",
+            f"rows' sums, and scale the residual by what they keep; {_MORE_VECTOR_SUMMARY}; "
+            "per_row: row i takes parameter word params + i",
         ),
         Definition(
             Opcode.MAP,
@@ -304,11 +305,12 @@ DEFINITIONS = {
                 "diagonal_value",
                 "row",
             ),
-            ("wide_out", "per_tensor", "diagonal", "online", "first", "drain"),
+            ("wide_out", "per_tensor", "diagonal", "online", "first", "drain", "per_row"),
             "softmax of m rows of n 16-bit scores, in units of 2**-8 octaves; online: weights "
             "before the division, of rows that go on from the running rows, or begin with first; "
             "drain: of accumulators, which are cleared, requantized to 16 bits by word params, the "
-            "output's parameters follow",
+            "output's parameters follow; per_row: each row has its own words behind those of the "
+            "row before",
             unit="softmax",
         ),
         Definition(

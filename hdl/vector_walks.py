@@ -68,6 +68,7 @@ class VectorWalks(wiring.Component):
             ]
         if config.fused:
             self._pre(m)
+        self._per_row(m)
         if config.rotary:
             self._pairs(m)
         self._fills(m)
@@ -84,6 +85,14 @@ class VectorWalks(wiring.Component):
             self.pre.beat.eq(self.config.lanes),
             self.pre.tile.eq(command.n),
         ]
+
+    def _per_row(self, m):
+        """Let every row go on with its own parameter words."""
+        with m.If(self.flag.per_row):
+            m.d.comb += self.params.row_step.eq(1)
+            if self.config.fused:
+                with m.If(self.flag.drain):
+                    m.d.comb += [self.params.row_step.eq(2), self.pre.row_step.eq(2)]
 
     def _pairs(self, m):
         """Let the walk over pairs begin again behind the columns of a head."""

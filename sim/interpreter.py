@@ -12,7 +12,7 @@ from sim.elementwise import add_sum, mul_product
 from sim.flow import Step, run
 from sim.matmul import append, place
 from sim.norm import normalize
-from sim.regions import Region, ceil_div, check_step, pair_places, regions
+from sim.regions import Region, ceil_div, check_step, pair_places, regions, row_words
 from sim.report import Report, signature
 from sim.requantize import requantize, saturate16
 from sim.rotary import rotate, times
@@ -121,7 +121,10 @@ class Interpreter:
     def _params(
         self, step: Step, word: int, *, per_tensor: bool = False
     ) -> tuple[Ints, Ints, Ints]:
-        """Return bias, multiplier and shift of each column, [n] each, from a word on."""
+        """Return bias, multiplier and shift of each column, [n] each, from a word on.
+
+        With per_row they are those of each row, [m, n].
+        """
         config, n = self.config, step["n"]
         column = np.arange(n)
         if step.opcode == Opcode.DRAIN:
@@ -131,6 +134,9 @@ class Interpreter:
         else:
             group, lane = np.divmod(column, config.lanes)
         words = word + (np.zeros(n, np.int64) if per_tensor else group)
+        if "per_row" in step.flags:
+            words = words + row_words(step) * np.arange(step["m"])[:, None]
+            lane = np.broadcast_to(lane, words.shape)
         return self.bias[words, lane], self.multiplier[words, lane], self.shift[words, lane]
 
     def _epilogue(

@@ -101,6 +101,11 @@ def param_words(step: Step, config: Config) -> int:
     return ceil_div(step["n"], config.lanes)
 
 
+def row_words(step: Step) -> int:
+    """Return how many parameter words a row of a step with per_row takes."""
+    return 2 if step.opcode == Opcode.SOFTMAX and "drain" in step.flags else 1
+
+
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
     """Return which element of its row of pairs each column of a step with rotate takes, [n]."""
     n = step["n"]
@@ -141,7 +146,9 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     if "table" in flags:
         reads.append(Region("table", step["table"], 0, 1, 1))
     words = param_words(step, config)
-    if step.opcode == Opcode.ADD:
+    if "per_row" in flags:
+        words = m * row_words(step)
+    elif step.opcode == Opcode.ADD:
         words += 2
     elif step.opcode == Opcode.SOFTMAX and "drain" in flags:
         words += 1
@@ -241,6 +248,8 @@ def _check_flags(step: Step, config: Config) -> None:
         raise ValueError(f"{step} needs per_tensor, as a running row scales all its columns alike")
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ValueError(f"{step} can add a residual only with a 16-bit output")
+    if "per_row" in step.flags:
+        _check_per_row(step, config)
     if "rotate" in step.flags:
         _check_rotate(step, config)
     if "times" in step.flags:
@@ -280,6 +289,16 @@ def _check_append(step: Step, config: Config) -> None:
     if not transpose and step["n"] > config.cols:
         raise ValueError(
             f"{step} appends rows of n = {step['n']}, but a tile has cols = {config.cols}"
+        )
+
+
+def _check_per_row(step: Step, config: Config) -> None:
+    if "running" in step.flags:
+        raise ValueError(f"{step} has parameters for each row, which excludes running")
+    if "per_tensor" not in step.flags and step["n"] > config.lanes:
+        raise ValueError(
+            f"{step} takes one parameter word for each row, so it needs per_tensor or n of at most "
+            f"lanes = {config.lanes}, not {step['n']}"
         )
 
 

@@ -165,6 +165,10 @@ class _Maker:
             if self.rng.random() < 0.7:
                 flags |= {"add", "wide_out"}
         flags = self._output_flags(flags)
+        if "running" in flags:
+            flags -= {"per_row"}
+        if "per_row" in flags and n > self.config.lanes:
+            flags |= {"per_tensor"}
         operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
         operands["row"] = self._running_row(m)
         self._in_place(operands, {"r"} if flags & {"add", "times"} else set())
@@ -235,6 +239,8 @@ class _Maker:
             acc_addr = int(self.rng.choice([*self.filled]))
             m, n = self.filled.pop(acc_addr)
             taken = {"i_addr": acc_addr, "i_stride": m}
+        if "per_row" in flags and n > self.config.lanes:
+            flags |= {"per_tensor"}
         if "online" in flags:
             flags -= {"diagonal"}
         else:

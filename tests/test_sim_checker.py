@@ -221,6 +221,19 @@ def test_tokens_without_a_partner_are_refused():
             "MAP m=1 n=24 table=6 r_addr=65522 rotate per_tensor",
             "MAP at word 0 reads sp from 65522 to 65545, but it has 65536",
         ),
+        (
+            "DRAIN m=2 n=1 running per_tensor per_row",
+            "DRAIN at word 0 has parameters for each row, which excludes running",
+        ),
+        (
+            "SOFTMAX m=2 n=9 per_row",
+            "SOFTMAX at word 0 takes one parameter word for each row, so it needs per_tensor or n "
+            "of at most lanes = 8, not 9",
+        ),
+        (
+            "DRAIN m=2 n=8 params=255 per_row",
+            "DRAIN at word 0 reads params from 255 to 256, but it has 256",
+        ),
         *(
             (
                 f"DRAIN m=1 n=2 per_tensor times {flag}",

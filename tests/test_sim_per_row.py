@@ -1,0 +1,56 @@
+"""Parameters for each row: one command does what a command for each row does."""
+
+import numpy as np
+import pytest
+
+from arch.assembler import assemble
+from arch.config import PRESETS
+from arch.isa import pack
+from sim.interpreter import Interpreter
+
+ROWS, STRIDE = 5, 32
+
+
+def machine():
+    """Return a machine whose memories are random, always the same."""
+    rng = np.random.default_rng(6)
+    found = Interpreter(PRESETS["small"].replace(fused=True, lanes=8))
+    found.acc[:] = rng.integers(-100_000, 100_000, found.acc.shape)
+    found.sp[:] = rng.integers(0, 256, found.sp.shape)
+    found.bias[:] = rng.integers(-1000, 1000, found.bias.shape)
+    found.multiplier[:] = rng.integers(1 << 30, 1 << 31, found.multiplier.shape)
+    found.shift[:] = rng.integers(-14, -6, found.shift.shape)
+    return found
+
+
+def run_case(found, lines):
+    """Run a program and return the scratchpad and the accumulators."""
+    found.load_program(pack(assemble("\n".join([*lines, "HALT"]))))
+    found.start()
+    return found.sp, found.acc
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "words"),
+    [
+        ("DRAIN n=8", "acc_addr", 1),
+        ("DRAIN n=24 acc_stride=5 per_tensor", "acc_addr", 1),
+        ("SOFTMAX n=8 limit=7", "i_addr", 1),
+        ("SOFTMAX n=14 limit=14 per_tensor", "i_addr", 1),
+        ("SOFTMAX n=14 limit=14 i_stride=5 per_tensor drain", "i_addr", 2),
+    ],
+)
+def test_a_command_is_as_many_of_one_row(text, source, words):
+    stored = source == "i_addr" and "drain" not in text
+    step = STRIDE if stored else 1
+    output = f"{text} o_zero=3 o_stride={STRIDE}"
+    whole = f"{output} m={ROWS} params=4 o_addr=1024 per_row"
+    single = [
+        f"{output} m=1 {source}={step * row} params={4 + words * row} o_addr={1024 + STRIDE * row}"
+        for row in range(ROWS)
+    ]
+    together = run_case(machine(), [whole + (f" i_stride={STRIDE}" if stored else "")])
+    apart = run_case(machine(), single)
+    for one, other in zip(together, apart, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert np.any(together[0] != machine().sp)
