@@ -9,7 +9,7 @@ from arch.config import Config
 from generators import digits
 from generators.compiler import CompiledModel, Options, compile_model
 from generators.float_model import forward
-from generators.weights import load_model
+from generators.sources import Source, load_source
 from tb.inference import Inferences, ModelMachine, Progress, infer, run_inferences
 from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import ONCHIP, MemoryTiming
@@ -23,10 +23,17 @@ def compile_digits(model: str, config: Config, options: Options | None = None) -
     Raises :class:`ValueError` where there is no such model, where it does not take the digits, or
     where it does not fit the configuration.
     """
-    description, weights = load_model(model)
+    source = _load(model)
     train, _ = digits.load()
     inputs = digits.patches(train.images[:CALIBRATION_IMAGES])
-    return compile_model(description, weights, inputs, config, options)
+    return compile_model(source.description, source.weights, inputs, config, options)
+
+
+def _load(model: str) -> Source:
+    source = load_source(model)
+    if source.tokenizer is not None:
+        raise ValueError(f"Model {model} takes texts; give them with --sentences FILE")
+    return source
 
 
 def run_model(
@@ -96,8 +103,8 @@ def _figures(
         int(np.argmax(output[0]) == label)
         for output, label in zip(found.outputs, labels, strict=True)
     ]
-    description, weights = load_model(model)
-    floats = forward(description, weights, inputs)["output"][:, 0].argmax(axis=-1)
+    source = _load(model)
+    floats = forward(source.description, source.weights, inputs)["output"][:, 0].argmax(axis=-1)
     return {
         "model": model,
         "config": found.compiled.config.name,

@@ -12,6 +12,7 @@ from generators.embedding import lookup
 from generators.float_model import forward
 from generators.golden import GoldenModel
 from generators.sources import load_source, read_samples
+from tb.run_model import compile_digits
 from tb.run_sentences import CALIBRATION
 
 SENTENCES = Path(__file__).parents[1] / "examples" / "sentences.txt"
@@ -45,3 +46,9 @@ def test_embeddings_of_sentences_are_those_of_the_float_model() -> None:
     assert very > 0.85
     assert 0.6 < dog < 0.78
     assert day < 0.35
+
+
+def test_a_model_of_texts_is_not_given_digits() -> None:
+    message = r"^Model minilm takes texts; give them with --sentences FILE$"
+    with pytest.raises(ValueError, match=message):
+        compile_digits("minilm", PRESETS["medium"])
