@@ -17,7 +17,11 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
     config, limits = lowering.config, lowering.limits
     alike = all(head == op.heads[0] for head in op.heads)
     heads = op.heads[:1] if alike else op.heads
-    rescales = [op.scores, *(r for head in heads for r in (head.probabilities, head.context))]
+    if config.fused:
+        # What a softmax takes in is scaled by the word before that of its probabilities.
+        rescales = [r for head in heads for r in (op.scores, head.probabilities, head.context)]
+    else:
+        rescales = [op.scores, *(r for head in heads for r in (head.probabilities, head.context))]
     lowering.room_for(len(rescales) + 1)
     if not config.b_transpose:
         rescales.append(_rescale_by_one())
@@ -184,15 +188,19 @@ class _Steps:
         n, own, shared = op.key.rows, head * op.head_dim, head // self.group * op.head_dim
         scores, probabilities = f"scores.{parity}", f"probabilities.{parity}"
         nodes: list[Node] = []
-        for column, count in _column_parts(config.cols, n, self.tiles):
-            acc = self.lowering.acc(m * -(-count // config.cols))
+        columns = _column_parts(config.cols, n, self.tiles)
+        fused = config.fused and len(columns) == 1
+        # Tile columns that are read in turns lie at rows of either parity.
+        acc_stride = m | 1 if fused else m
+        for column, count in columns:
+            acc = self.lowering.acc(acc_stride * -(-count // config.cols))
             product: Operands = {
                 "a_addr": self.query.place(row, own),
                 "a_stride": self.query.stride(own),
                 "a_zero": op.query.zero,
                 "b_zero": op.key.zero,
                 "acc_addr": acc,
-                "acc_stride": m,
+                "acc_stride": acc_stride,
                 "m": m,
                 "k": op.head_dim,
                 "n": count,
@@ -202,6 +210,10 @@ class _Steps:
             else:
                 place, stride = self.keys.place(shared, column), self.keys.stride(column)
             product |= {"b_addr": place, "b_stride": stride}
+            flags = frozenset({"b_transpose"} if self.keys is None else ())
+            nodes.append(Draft(Opcode.MATMUL, product, flags))
+            if fused:
+                break
             drain: Operands = {
                 "acc_addr": acc,
                 "acc_stride": m,
@@ -211,26 +223,25 @@ class _Steps:
                 "n": count,
                 "params": SPARE_WORDS,
             }
-            flags = frozenset({"b_transpose"} if self.keys is None else ())
-            nodes.append(Draft(Opcode.MATMUL, product, flags))
             wide = frozenset({"wide_out", "per_tensor"})
             written = Written(f"{self.prefix}.scores", row, m, column, count, head)
             nodes.append(Draft(Opcode.DRAIN, drain, wide, "" if column else scores, written))
         diagonal = op.heads[head].diagonal
         softmax: Operands = {
-            "i_addr": Ref(scores),
-            "i_stride": 2 * n,
+            "i_addr": acc if fused else Ref(scores),
+            "i_stride": acc_stride if fused else 2 * n,
             "o_addr": Ref(probabilities),
             "o_stride": n,
             "o_zero": op.probability_zero,
             "m": m,
             "n": n,
-            "params": self._word(head),
+            "params": self._word(head) - fused,
             "limit": Given(LENGTH_REGISTER, n) if op.variable else n,
             "diagonal": 0 if diagonal is None else row,
             "diagonal_value": diagonal or 0,
         }
         shaped = {"per_tensor"} | (set() if diagonal is None else {"diagonal"})
+        shaped |= {"drain"} if fused else set()
         written = Written(f"{self.prefix}.probabilities", row, m, 0, n, head)
         nodes.append(Draft(Opcode.SOFTMAX, softmax, frozenset(shaped), probabilities, written))
         return nodes
@@ -279,4 +290,5 @@ class _Steps:
 
     def _word(self, head: int) -> int:
         """Return the parameter word of a head's probabilities; its context's follows."""
-        return SPARE_WORDS + 1 + (0 if self.alike else 2 * head)
+        words = 3 if self.lowering.config.fused else 2
+        return SPARE_WORDS + 1 + (0 if self.alike else words * head)

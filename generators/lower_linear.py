@@ -84,7 +84,7 @@ class _Linear:
         if sum(m for _, m in rows) * nt > config.acc_depth // 2:
             blocks = [_together(blocks)]
         # Sums stay in their rows from block to block.
-        sums = [(row, m, self.lowering.acc(m * nt)) for row, m in rows]
+        sums = [(row, m, self.lowering.acc(self._acc_stride(m) * nt)) for row, m in rows]
         for block in blocks[:-1]:
             for row, m, acc in sums:
                 block.item.body += self._products(block, part, row, m, acc)
@@ -94,9 +94,12 @@ class _Linear:
         waiting = list(behind.chunks)
         for row, m, acc in sums:
             end.item.body += self._products(end, part, row, m, acc)
-            end.item.body.append(self._drain(acc, self.op.row + row, m, *part))
+            nodes: list[Node] = [self._drain(acc, self.op.row + row, m, *part)]
             while waiting and waiting[0][0] <= self.op.row + row + m:
-                end.item.body += waiting.pop(0)[1]
+                nodes += waiting.pop(0)[1]
+            # A stream that is normalized itself does not go on as it was.
+            keep = self.lowering.model.description.placement == "pre"
+            end.item.body += _fused(nodes, keep=keep) if config.fused else nodes
         end.item.body += [node for _, nodes in waiting for node in nodes]
         return [block.item for block in blocks]
 
@@ -117,7 +120,7 @@ class _Linear:
             nt = -(-count // lowering.config.cols)
 
             def product(row: int, m: int) -> list[Node]:
-                acc = lowering.acc(m * nt)
+                acc = lowering.acc(self._acc_stride(m) * nt)
                 drain = self._drain(acc, op.row + row, m, first, count)
                 return [*self._products(block, (first, count), row, m, acc), drain]
 
@@ -188,7 +191,7 @@ class _Linear:
                 "b_addr": product.weights,
                 "b_stride": count,
                 "acc_addr": acc,
-                "acc_stride": m,
+                "acc_stride": self._acc_stride(m),
                 "m": m,
                 "k": product.size,
                 "n": count,
@@ -198,12 +201,16 @@ class _Linear:
             nodes.append(Draft(Opcode.MATMUL, operands, flags))
         return nodes
 
+    def _acc_stride(self, m: int) -> int:
+        """Return the rows between tile columns: where they may be read in turns, an odd number."""
+        return m | 1 if self.lowering.config.fused and self.behind.chunks else m
+
     def _drain(self, acc: int, row: int, m: int, first: int, count: int) -> Draft:
         op, target = self.op, self.op.target
         place, stride = self.target.place(row, first), self.target.stride(first)
         operands: Operands = {
             "acc_addr": acc,
-            "acc_stride": m,
+            "acc_stride": self._acc_stride(m),
             "o_addr": place,
             "o_stride": stride,
             "o_zero": 0 if op.table is not None else target.zero,
@@ -233,6 +240,35 @@ class _Linear:
         padded[:k, :n] = weight != 0
         tiles = padded.reshape(kt, config.rows, nt, config.cols).any(axis=(1, 3))  # [kt, nt]
         return tiles.T.astype(np.uint8).ravel()
+
+
+def _fused(nodes: list[Node], *, keep: bool) -> list[Node]:
+    """Return a drain and what is behind it, as one where that normalizes what is drained.
+
+    With ``keep`` the sums are written as well.
+    """
+    drain, *rest = nodes
+    if not rest:
+        return nodes
+    norm = rest[0]
+    assert isinstance(drain, Draft)
+    if not isinstance(norm, Draft) or norm.opcode != Opcode.NORM or drain.defines:
+        return nodes
+    given, taken = drain.operands, norm.operands
+    same = (("o_addr", "i_addr"), ("o_stride", "i_stride"), ("m", "m"), ("n", "n"))
+    if drain.flags - {"wide_out", "add"} or any(given[a] != taken[b] for a, b in same):
+        return nodes
+    source, target = given["o_addr"], taken["o_addr"]
+    operands: Operands = {**taken, "i_addr": given["acc_addr"], "i_stride": given["acc_stride"]}
+    operands |= {"pre": given["params"]}
+    flags = norm.flags | {"drain"}
+    if "add" in drain.flags:
+        flags |= {"add"}
+        operands |= {name: given[name] for name in ("r_addr", "r_stride")}
+    if keep and source != target:
+        flags |= {"write_sum"}
+        operands |= {"s_addr": source, "s_stride": given["o_stride"]}
+    return [Draft(Opcode.NORM, operands, flags, norm.defines, norm.written), *rest[1:]]
 
 
 def _table(place: Ref) -> Draft:

@@ -1,6 +1,7 @@
 """Compiled models on the golden machine: every tensor against a model that knows no tiles."""
 
 import doctest
+import itertools
 import re
 from pathlib import Path
 
@@ -315,6 +316,54 @@ def test_loops_over_layers_heads_and_parts(kv_heads, levels) -> None:
     depth = np.cumsum([(op == Opcode.LOOP) - (op == Opcode.ENDLOOP) for op in opcodes]).max()
     assert len(straight.words) > 5 * len(compiled.words)
     assert depth == levels
+
+
+def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
+    """Compare a model in commands that take accumulators with itself; return what those are."""
+    rng = np.random.default_rng(seed)
+    inputs = random_inputs(rng, model)
+    weights = random_weights(rng, model)
+    apart, fused = (
+        compile_model(model, weights, inputs, one, Options(search=False))
+        for one in (config, config.replace(fused=True))
+    )
+    check(fused.words, fused.config)
+    values = given(model, weights, inputs[0])
+    expected, found = (GoldenModel(one).tensors(values) for one in (apart, fused))
+    quantized = apart.quantized
+    ops = [*quantized.before, *(op for layer in quantized.layers for op in layer), *quantized.after]
+    # What goes straight into softmax and norm, or parts of it, is not written.
+    inside = {op.target.name for op, behind in itertools.pairwise(ops) if isinstance(behind, Norm)}
+    inside |= {name for name in expected if name.endswith(".scores")}
+    assert expected.keys() - found.keys() <= inside
+    assert found.keys() <= expected.keys()
+    for name in found.keys() - inside:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    steps = [one for one in unpack(fused.words) if "drain" in one.flags]
+    return {"+".join((one.opcode.name, *sorted(one.flags))) for one in steps}
+
+
+@pytest.mark.parametrize(
+    ("placement", "kind"),
+    [("pre", "NORM+add+drain+write_sum"), ("post", "NORM+add+drain+wide_out")],
+)
+def test_products_go_straight_into_softmax_and_norm(placement, kind) -> None:
+    found = fused_case(0, MODEL.replace(placement=placement), SMALL)
+    assert kind in found
+    assert "SOFTMAX+drain+per_tensor" in found
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_models_of_fewer_commands(seed) -> None:
+    rng = np.random.default_rng(seed)
+    config = SMALL.replace(
+        lanes=int(rng.choice([1, 2, 4, 8])),
+        acc_depth=int(rng.integers(30, 200)),
+        param_depth=256,
+        b_transpose=bool(rng.integers(2)),
+        program_depth=int(rng.choice([2000, 1 << 16])),
+    )
+    fused_case(seed, random_model(rng), config)
 
 
 def test_heads_alone_become_a_loop() -> None:

@@ -65,6 +65,17 @@ def test_presets(preset):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_products_straight_into_softmax_and_norm(model):
+    found = {}
+    for fused in (False, True):
+        result = run_case(model, PRESETS["small"].replace(fused=fused), "verilator", 5)
+        found[fused] = result["cycles_per_inference"]
+        assert abs(result["predicted_cycles"] - found[fused]) <= 0.03 * found[fused]
+    assert found[True] < 0.97 * found[False]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(5))
 def test_random_configurations(number):
     rng = np.random.default_rng([SEED, number])
