@@ -156,6 +156,16 @@ def evaluate(model, config: Config, values) -> dict[str, np.ndarray]:
     return found
 
 
+def taken_in(quantized, config: Config) -> set[str]:
+    """Return tensors that may go straight into softmax and norm, in parts or as a whole."""
+    if not config.fused:
+        return set()
+    ops = [*quantized.before, *(op for layer in quantized.layers for op in layer), *quantized.after]
+    sums = {op.target.name for op, behind in itertools.pairwise(ops) if isinstance(behind, Norm)}
+    queries = [op.query.name for op in ops if isinstance(op, Attention)]
+    return sums | {f"{name.rpartition('.')[0]}.scores" for name in queries}
+
+
 def run_case(model, weights, inputs, config, options=None, count=1):
     """Compile, prove the tokens, and compare every tensor of some inferences."""
     compiled = compile_model(model, weights, inputs, config, options or Options(search=False))
@@ -167,8 +177,10 @@ def run_case(model, weights, inputs, config, options=None, count=1):
         tensors = golden.tensors(values)
         expected = evaluate(compiled.quantized, config, values)
         extra = {name for name in tensors if name.endswith("_transposed")}
-        assert tensors.keys() - extra == expected.keys()
-        for name, tensor in expected.items():
+        inside = taken_in(compiled.quantized, config)
+        assert tensors.keys() - extra - inside == expected.keys() - inside
+        for name in expected.keys() - inside:
+            tensor = expected[name]
             np.testing.assert_array_equal(tensors[name], tensor, err_msg=name)
         last = compiled.quantized.output
         output = expected.get(last.name)
@@ -235,7 +247,7 @@ def test_digits_keep_their_accuracy() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_random_models(seed) -> None:
     rng = np.random.default_rng(seed)
-    config = PRESETS[str(rng.choice(list(PRESETS)))]
+    config = PRESETS[str(rng.choice([name for name in PRESETS if name != "story"]))]
     config = config.replace(
         zero_points=bool(rng.integers(2)),
         b_transpose=bool(rng.integers(2)),
@@ -330,11 +342,7 @@ def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
     check(fused.words, fused.config)
     values = given(model, weights, inputs[0])
     expected, found = (GoldenModel(one).tensors(values) for one in (apart, fused))
-    quantized = apart.quantized
-    ops = [*quantized.before, *(op for layer in quantized.layers for op in layer), *quantized.after]
-    # What goes straight into softmax and norm, or parts of it, is not written.
-    inside = {op.target.name for op, behind in itertools.pairwise(ops) if isinstance(behind, Norm)}
-    inside |= {name for name in expected if name.endswith(".scores")}
+    inside = taken_in(fused.quantized, fused.config)
     assert expected.keys() - found.keys() <= inside
     assert found.keys() <= expected.keys()
     for name in found.keys() - inside:
