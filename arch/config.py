@@ -351,6 +351,7 @@ PRESETS = {
         ),
         _SMALL.replace(
             name="story",
+            array="tree",
             rows=13,
             cols=12,
             weight_depth=4096,

@@ -69,6 +69,9 @@ class DecoderOptions:
     """Seed of the sampled texts."""
     balance: float = 0.5
     """How far columns fill their own ranges, from 0 (one step) to 1."""
+    alike: bool = True
+    """Whether scores and context of all heads of a layer have the same parameters, so that one
+    command takes them all."""
 
     def __post_init__(self) -> None:
         """Check what is not checked elsewhere."""
@@ -237,6 +240,14 @@ class _Quantizer:
         gains = column_gains(np.abs(values).max(axis=0), self.options.balance)
         return np.asarray(best_step(values / gains, INT8_MAX) * gains)
 
+    def _context(self, name: str, values: Floats) -> tuple[Floats, Floats]:
+        """Return the steps of what attention mixes of values of some steps, and theirs in these."""
+        if not self.options.alike:
+            steps = self._balanced(name)
+            return steps, values / steps
+        step = best_step(self.tensors[name] / values, INT8_MAX)
+        return step * values, np.full(len(values), 1.0 / step)
+
     def _linear(self, name: str, source: ArrayLike, target: ArrayLike) -> Projection:
         weight = self.weights[f"{name}.weight"]
         return _projection(weight, self._bias(name), source, target)
@@ -250,7 +261,7 @@ class _Quantizer:
         middle, value = best_range(self.tensors[f"{prefix}.value"], self.options.kv_bits)
         # Shares sum to one, so what is taken from all values is missing in their mean.
         missing = self._of_heads(np.rint(INT8_MAX * middle / value))
-        context = self._balanced(f"{prefix}.context")
+        context, mixed = self._context(f"{prefix}.context", self._of_heads(value))
         mlp_norm, h = self._norm(f"{prefix}.mlp_norm", f"{prefix}.mlp_input")
         gate, up, table, zero, hidden = self._mlp(prefix, h)
         down = self._linear(f"{prefix}.down", hidden, self.stream)
@@ -268,7 +279,7 @@ class _Quantizer:
                 value,
             ),
             scores=scores,
-            context=rescale_of(missing, self._of_heads(value) / INT8_MAX / context),
+            context=rescale_of(missing, mixed / INT8_MAX),
             output=self._linear(f"{prefix}.output", context, self.stream),
             mlp_norm=mlp_norm,
             gate=gate,
@@ -310,6 +321,8 @@ class _Quantizer:
         weight = np.repeat(steps, model.group, axis=0) / copies  # [heads, key_dim]
         weighed = queries[:, :, columns] * weight
         product = np.array([best_step(weighed[:, head], INT8_MAX) for head in range(model.heads)])
+        if self.options.alike:
+            product[:] = product.max()
         query_steps = product[:, None] / weight  # [heads, key_dim]
         octaves = math.log2(math.e) * 2.0**OCTAVE_FRACTION / math.sqrt(model.head_dim)
         scores = rescale_of(np.rint(raised / product), product * octaves)

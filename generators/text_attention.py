@@ -23,16 +23,14 @@ class AttentionInstructions(Instructions):
 
     def attention(self, index: int, layer: DecoderLayer) -> None:
         """Add a layer's attention, from normalized rows to what its last product takes."""
-        prefix, tiles = f"layers.{index}", self.config.cols
+        prefix = f"layers.{index}"
         for name in ("key", "query", "value"):
-            width = self.plan.matrices[f"{prefix}.{name}"].n
-            acc = self.acc(name, -(-width // tiles) * self.rows)
-            self.product(f"{prefix}.{name}", "h", acc)
+            self.product(f"{prefix}.{name}", "h", self.sums(f"{prefix}.{name}"))
         self._turned(prefix, "key", self._cached("keys", index, Ref("key")))
-        self._turned(prefix, "query", Ref("query"))
-        value = self.acc("value", 0)
-        self.drain(f"{prefix}.value", value, self._cached("values", index, Ref("value")))
         self._append_keys(index)
+        self._turned(prefix, "query", Ref("query"))
+        value = self.sums(f"{prefix}.value")
+        self.drain(f"{prefix}.value", value, self._cached("values", index, Ref("value")))
         if self.rows == 1:
             self._attend_step(index, layer)
         else:
@@ -40,7 +38,7 @@ class AttentionInstructions(Instructions):
 
     def _turned(self, prefix: str, name: str, target: Ref | Given) -> None:
         """Drain queries or keys, rotated where positions are."""
-        acc = self.acc(name, 0)
+        acc = self.sums(f"{prefix}.{name}")
         if self.decoder.rotary is None:
             self.drain(f"{prefix}.{name}", acc, target)
             return
@@ -133,38 +131,27 @@ class AttentionInstructions(Instructions):
             }
             self.stage.add(Draft(Opcode.MATMUL, one, frozenset({"resident"})))
 
-    def _key_groups(self, layer: DecoderLayer) -> list[Heads]:
-        """Return key heads in two groups, so that one is multiplied while the other is not."""
-        heads = self.model.kv_heads
-        half = -(-heads // 2)
-        return [(0, half), (half, heads - half)] if heads > 1 else [(0, 1)]
-
     def _attend_step(self, index: int, layer: DecoderLayer) -> None:
         """Add the attention of one token: the heads of a key head are rows of a product."""
         model, prefix = self.model, f"layers.{index}"
         group, tiles = model.group, -(-self.capacity // self.config.cols)
-        groups = self._key_groups(layer)
-        for place, (first, count) in enumerate(groups):
-            stride = count * group
-            acc = self.acc(f"scores{place}", tiles * stride)
-            for head in range(first, first + count):
-                operands: Operands = {
-                    "a_addr": Ref("query", head * group * self.decoder.key_dim),
-                    "a_stride": self.decoder.key_dim,
-                    "acc_addr": acc + (head - first) * group,
-                    "acc_stride": stride,
-                    "m": group,
-                }
-                self._scores(index, head, operands)
+        acc = self.acc("scores", tiles * model.heads)
+        for head in range(model.kv_heads):
+            operands: Operands = {
+                "a_addr": Ref("query", head * group * self.decoder.key_dim),
+                "a_stride": self.decoder.key_dim,
+                "acc_addr": acc + head * group,
+                "acc_stride": model.heads,
+                "m": group,
+            }
+            self._scores(index, head, operands)
         self._append_values(index)
-        for place, (first, count) in enumerate(groups):
-            heads = (first * group, count * group)
-            self._shares(prefix, layer, f"scores{place}", heads, "shares")
+        self._shares(prefix, layer)
         width = -(-model.head_dim // self.config.cols)
-        for place, (first, count) in enumerate(groups):
-            stride = count * group
+        for place, (first, end) in enumerate(self.plan.key_parts):
+            stride = (end - first) * group
             acc = self.acc(f"context{place}", width * stride)
-            for head in range(first, first + count):
+            for head in range(first, end):
                 operands = {
                     "a_addr": Ref("shares", head * group * self.capacity),
                     "a_stride": self.capacity,
@@ -172,8 +159,12 @@ class AttentionInstructions(Instructions):
                     "m": group,
                 }
                 self._mixed(index, head, acc + (head - first) * group, operands)
-        for place, (first, count) in enumerate(groups):
-            self._context(prefix, layer, f"context{place}", (first * group, count * group))
+        ready = 0
+        for place, (first, end) in enumerate(self.plan.key_parts):
+            heads = (first * group, (end - first) * group)
+            self._context(prefix, layer, f"context{place}", heads)
+            came = end * group * model.head_dim
+            ready = self.shared(f"{prefix}.output", "context", came, ready)
 
     def _attend_rows(self, index: int, layer: DecoderLayer) -> None:
         """Add the attention of a chunk's tokens, head by head, the next one's scores ahead."""
@@ -206,20 +197,18 @@ class AttentionInstructions(Instructions):
             acc = self.acc(f"context{head % 2}", width * self.rows)
             self._mixed(index, head // model.group, acc, operands)
             self._context_rows(prefix, layer, head, acc)
+        self.shared(f"{prefix}.output", "context", model.query_width)
 
-    def _shares(
-        self, prefix: str, layer: DecoderLayer, name: str, heads: Heads, target: str
-    ) -> None:
-        """Add the softmax of one token's scores of some heads."""
-        first, count = heads
-        for head, same in _inside(runs(layer.scores, 1, self.model.heads), heads):
+    def _shares(self, prefix: str, layer: DecoderLayer) -> None:
+        """Add the softmax of one token's scores of all heads."""
+        for head, same in runs(layer.scores, 1, self.model.heads):
             self._softmax(
                 f"{prefix}.shares",
                 self._words(prefix, "scores", layer, head),
-                self.acc(name, 0) + head - first,
-                count,
+                self.acc("scores", 0) + head,
+                self.model.heads,
                 Ref("scores", 2 * head * self.capacity),
-                Ref(target, head * self.capacity),
+                Ref("shares", head * self.capacity),
                 same,
                 0,
             )

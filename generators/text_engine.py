@@ -14,6 +14,11 @@ from generators.text_stage import Stage
 EPS_LOW_WIDTH = 28
 """Bits of an added variance in the lower of its two operands."""
 
+BANKS = 2
+"""Banks of the accumulators, which their rows take in turn."""
+ODD = frozenset({"query", "up"})
+"""Projections whose sums are in the odd rows: others are drained while they are multiplied."""
+
 
 @dataclass
 class Instructions:
@@ -33,10 +38,25 @@ class Instructions:
         self.count = given(Register.COUNT, self.capacity)
         self._acc: dict[str, tuple[int, int]] = {}
 
+    @property
+    def stride(self) -> int:
+        """Accumulator rows from one tile column of a projection to the next.
+
+        Rows alternate between two banks. A projection of one token takes those of one bank, so that
+        it can be drained while a product goes to the other bank.
+        """
+        return BANKS if self.rows == 1 else self.rows
+
+    def sums(self, name: str) -> int:
+        """Return the first accumulator row of a projection, in the bank that is its own."""
+        kind = name.rpartition(".")[2]
+        tiles = -(-self.plan.matrices[name].n // self.config.cols)
+        return self.acc(kind, tiles * self.stride) + (self.rows == 1 and kind in ODD)
+
     def acc(self, name: str, rows: int) -> int:
-        """Return the first of so many accumulator rows that only this name has."""
+        """Return the first of so many accumulator rows, an even one, that only this name has."""
         if name not in self._acc:
-            first = sum(count for _, count in self._acc.values())
+            first = sum(count + count % BANKS for _, count in self._acc.values())
             if first + rows > self.config.acc_depth:
                 raise ValueError(
                     f"Model {self.model.name} needs {first + rows} accumulator rows or more, but "
@@ -59,30 +79,34 @@ class Instructions:
         acc: int,
         *,
         tiles: tuple[int, int] | None = None,
+        share: int | None = None,
     ) -> None:
-        """Add the product of all rows of a buffer, or of one row at a place, and a matrix."""
+        """Add the product of all rows of a buffer, or of one row at a place, and a matrix.
+
+        With ``tiles`` (first, count) only of some tile columns, with ``share`` of one share.
+        """
         matrix, cols = self.plan.matrices[name], self.config.cols
         one = not isinstance(source, str)
         place = Ref(source) if isinstance(source, str) else source
         total = -(-matrix.n // cols)
         first, count = tiles or (0, total)
         end = min(matrix.n, (first + count) * cols)
-        stride = 1 if one else self.rows
+        stride = BANKS if one else self.stride
         common: Operands = {
             "a_stride": matrix.k,
             "acc_stride": stride,
             "m": 1 if one else self.m,
         }
-        if matrix.slots is not None:
+        for index, part in enumerate(matrix.shares):
             operands = common | {
-                "a_addr": place,
+                "a_addr": _behind(place, part.row),
                 "acc_addr": acc,
-                "k": matrix.k,
+                "k": part.k,
                 "n": end - first * cols,
-                "slot": matrix.slots.first + first * matrix.slots.k_tiles,
+                "slot": part.slots.first + first * part.slots.k_tiles,
             }
-            self.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"resident"})))
-            return
+            if share in (None, index):
+                self.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"resident"})))
         for cut in matrix.cuts:
             if not first * cols <= cut.column < end:
                 continue
@@ -113,7 +137,7 @@ class Instructions:
         wide = 2 if "wide_out" in flags else 1
         operands: Operands = {
             "acc_addr": acc,
-            "acc_stride": self.rows,
+            "acc_stride": self.stride,
             "o_addr": target,
             "o_stride": wide * matrix.n,
             "m": self.m,
@@ -153,16 +177,29 @@ class Instructions:
         same = ["per_tensor"] if step.rescale.per_tensor else []
         self.vector(Opcode.NORM, name, operands, [*kind, *same, *flags])
 
-    def residual(self, name: str, source: str, after: str, step: DecoderNorm | None) -> None:
-        """Add a product whose result is added to the residual stream, and the norm behind it."""
+    def shared(self, name: str, source: str, came: int, first: int = 0) -> int:
+        """Add shares of a product, of which so many columns of the operand are there.
+
+        Those before ``first`` have been added; returned is the first that has not. Without weights
+        on the chip all of it is one share.
+        """
+        matrix = self.plan.matrices[name]
+        acc = self.sums(name)
+        ends = [share.row + share.k for share in matrix.shares] or [matrix.k]
+        while first < len(ends) and ends[first] <= came:
+            self.product(name, source, acc, share=first)
+            first += 1
+        return first
+
+    def residual(self, name: str, after: str, step: DecoderNorm | None) -> None:
+        """Add the shares' sum to the residual stream, and the norm behind it."""
         dim = self.model.dim
         matrix = self.plan.matrices[name]
-        acc = self.acc("wide", -(-dim // self.config.cols) * self.rows)
-        self.product(name, source, acc)
+        acc = self.sums(name)
         if step is not None and self.config.fused:
             operands: Operands = {
                 "i_addr": acc,
-                "i_stride": self.rows,
+                "i_stride": self.stride,
                 "r_addr": Ref("x"),
                 "r_stride": 2 * dim,
                 "s_addr": Ref("x"),

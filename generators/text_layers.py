@@ -10,9 +10,10 @@ from generators.decoder import DecoderLayer
 from generators.draft import Draft, Given, Ref
 from generators.lowering import Operands
 from generators.text_attention import AttentionInstructions
+from generators.text_engine import BANKS
 from generators.text_memory import Register, given
 
-HEAD_TILES = 32
+HEAD_TILES = 12
 """Tile columns of the head's products that are requantized at once."""
 
 
@@ -63,15 +64,15 @@ class Layers(AttentionInstructions):
         for index, layer in enumerate(layers):
             prefix = f"layers.{index}"
             self.attention(index, layer)
-            self.residual(f"{prefix}.output", "context", f"{prefix}.mlp_norm", layer.mlp_norm)
+            self.residual(f"{prefix}.output", f"{prefix}.mlp_norm", layer.mlp_norm)
             self._mlp(prefix, layer, self.plan.tables[index])
             if index + 1 < len(layers):
                 after, step = f"layers.{index + 1}.attention_norm", layers[index + 1].attention_norm
-                self.residual(f"{prefix}.down", "hidden", after, step)
+                self.residual(f"{prefix}.down", after, step)
             elif self.rows == 1:
-                self.residual(f"{prefix}.down", "hidden", "final_norm", self.decoder.final_norm)
+                self.residual(f"{prefix}.down", "final_norm", self.decoder.final_norm)
             else:
-                self.residual(f"{prefix}.down", "hidden", "", None)
+                self.residual(f"{prefix}.down", "", None)
                 self.norm("final_norm", self.decoder.final_norm, last=True)
 
     def _load_pairs(self) -> None:
@@ -88,22 +89,42 @@ class Layers(AttentionInstructions):
         self.stage.add(Draft(Opcode.LOAD, operands))
 
     def _mlp(self, prefix: str, layer: DecoderLayer, table: int) -> None:
-        tiles = -(-self.model.ffn // self.config.cols) * self.rows
+        """Add the MLP part by part, so that one is multiplied while the one before is drained."""
         names = ("up",) if layer.gate is None else ("gate", "up")
-        for name in names:
-            self.product(f"{prefix}.{name}", "h", self.acc(name, tiles))
+        parts = self.plan.ffn_parts
+        down, ready = f"{prefix}.down", 0
+        for place, (first, end) in enumerate(parts):
+            for name in names:
+                whole = f"{prefix}.{name}"
+                acc = self.sums(whole) + first * self.stride
+                self.product(whole, "h", acc, tiles=(first, end - first))
+            self._hidden(prefix, layer, table, first, end - first)
+            # The hidden layer's part before is there by now, and so is a share of the last product.
+            if place:
+                came = parts[place - 1][1] * self.config.cols
+                ready = self.shared(down, "hidden", came, ready)
+        self.shared(down, "hidden", self.model.ffn, ready)
+
+    def _hidden(self, prefix: str, layer: DecoderLayer, table: int, first: int, count: int) -> None:
+        """Add what makes the hidden layer of sums, in some tile columns."""
+        column = first * self.config.cols
+        part = {"first": first, "count": count}
+        up = self.sums(f"{prefix}.up") + first * self.stride
+        hidden = Ref("hidden", column)
         if layer.gate is None:
-            self.drain(f"{prefix}.up", self.acc("up", 0), Ref("hidden"), "table", table=table)
+            self.drain(f"{prefix}.up", up, hidden, "table", table=table, **part)
             return
-        self.drain(f"{prefix}.gate", self.acc("gate", 0), Ref("gate"), "table", table=table)
+        gate = self.sums(f"{prefix}.gate") + first * self.stride
+        self.drain(f"{prefix}.gate", gate, Ref("gate", column), "table", table=table, **part)
         self.drain(
             f"{prefix}.up",
-            self.acc("up", 0),
-            Ref("hidden"),
+            up,
+            hidden,
             "times",
-            r_addr=Ref("gate"),
+            r_addr=Ref("gate", column),
             r_stride=self.model.ffn,
             table=layer.gate_zero,
+            **part,
         )
 
     def head(self) -> None:
@@ -111,12 +132,12 @@ class Layers(AttentionInstructions):
         cols, parts = self.config.cols, self._head_parts()
         most = max(count for _, count in parts)
         for place, (first, count) in enumerate(parts):
-            acc = self.acc(f"head{place % 2}", most)
+            acc = self.acc(f"head{place % 2}", most * BANKS) + place % 2
             self.product("head", Ref("h"), acc, tiles=(first, count))
             flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
             more = {"table": first * cols} if self.config.argmax else {}
             target = Ref("logits", 2 * first * cols)
-            more |= {"m": 1, "acc_stride": 1}
+            more |= {"m": 1, "acc_stride": BANKS}
             self.drain("head", acc, target, *flags, first=first, count=count, **more)
 
     def _head_parts(self) -> list[tuple[int, int]]:
@@ -124,7 +145,7 @@ class Layers(AttentionInstructions):
         matrix, cols = self.plan.matrices["head"], self.config.cols
         total = -(-matrix.n // cols)
         starts = sorted({cut.column // cols for cut in matrix.cuts})
-        if matrix.slots is not None:
+        if matrix.resident:
             starts = list(range(total))
         parts: list[tuple[int, int]] = []
         for first, end in pairwise([*starts, total]):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,8 +27,19 @@ from sim.rotary import rotary_places
 
 WORDS_PLACE = REGISTERS - 1
 """The register of the first token's place where several are looked up."""
+KEY_PARTS, FFN_PARTS = 4, 2
+"""Parts that attention's context and the MLP are cut into where weights stay on the chip."""
 MOST_ROWS = WORDS_PLACE - 1
 """Tokens of a chunk at most: each has a register when it is looked up, from 1 on."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Rows of a matrix that stay on the chip, and are multiplied by one instruction."""
+
+    row: int
+    k: int
+    slots: Slots
 
 
 @dataclass(frozen=True)
@@ -36,12 +48,17 @@ class Matrix:
 
     k: int
     n: int
-    slots: Slots | None
-    """Where its weights stay; None where they come anew for each product."""
+    shares: list[Share]
+    """Where its weights stay; none where they come anew for each product."""
     cuts: list[Cut]
     """Its parts in external memory."""
     words: int
     """Its first parameter word, in DRAIN's order."""
+
+    @property
+    def resident(self) -> bool:
+        """Whether its weights stay on the chip."""
+        return bool(self.shares)
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,17 @@ class Plan:
     def resident(self) -> bool:
         """Whether weights, keys and values stay in weight slots."""
         return self.config.weight_depth > RING_SLOTS
+
+    @property
+    def key_parts(self) -> list[tuple[int, int]]:
+        """Key heads (first, end) whose context is requantized while the next one is multiplied."""
+        return _even(self.decoder.description.kv_heads, KEY_PARTS)
+
+    @property
+    def ffn_parts(self) -> list[tuple[int, int]]:
+        """Tile columns (first, end) of the MLP that go on while the next ones are multiplied."""
+        tiles = -(-self.decoder.description.ffn // self.config.cols)
+        return _even(tiles, FFN_PARTS if self.resident else 1)
 
 
 def plan(decoder: Decoder, config: Config, cache: Cache, rows: int) -> Plan:
@@ -230,13 +258,36 @@ def _keep_weights(found: Plan) -> None:
     memory, stage, config = found.memory, found.stage, found.config
     for name, one in projections(found.decoder).items():
         k, n = one.weight.shape
-        parts = cuts(one.weight, found.image, stage.size, config)
-        slots = memory.take_slots(k, n) if found.resident else None
         words = memory.take_words(one.rescale, by_tile=True)
-        found.matrices[name] = Matrix(k, n, slots, parts, words)
-        if slots is not None:
-            for part in parts:
+        if not found.resident:
+            parts = cuts(one.weight, found.image, stage.size, config)
+            found.matrices[name] = Matrix(k, n, [], parts, words)
+            continue
+        shares = []
+        bounds = [0, *_share_rows(found, name), k]
+        for row, end in pairwise(bounds):
+            slots = memory.take_slots(end - row, n)
+            shares.append(Share(row, end - row, slots))
+            for part in cuts(one.weight[row:end], found.image, stage.size, config):
                 stage.add(preload(part, stage.piece(part.piece), slots, config))
+        found.matrices[name] = Matrix(k, n, shares, [], words)
+
+
+def _share_rows(found: Plan, name: str) -> list[int]:
+    """Return the rows at which a matrix is cut whose operand comes part by part.
+
+    A share has whole tiles of rows, as many as have come when the operand's part has.
+    """
+    rows = found.config.rows
+    kind = name.rpartition(".")[2]
+    if kind == "output":
+        model = found.decoder.description
+        came = [end * model.group * model.head_dim for _, end in found.key_parts[:-1]]
+    elif kind == "down":
+        came = [end * found.config.cols for _, end in found.ffn_parts[:-1]]
+    else:
+        return []
+    return sorted({column // rows * rows for column in came} - {0})
 
 
 def _keep_words(found: Plan) -> None:
@@ -304,3 +355,10 @@ def runs(rescale: Rescale, width: int, total: int) -> list[tuple[int, int]]:
         else:
             found.append((index * width, width))
     return found
+
+
+def _even(total: int, parts: int) -> list[tuple[int, int]]:
+    """Return (first, end) of at most so many parts of about the same size."""
+    parts = min(parts, total)
+    bounds = [total * part // parts for part in range(parts + 1)]
+    return list(pairwise(bounds))

@@ -21,6 +21,11 @@ from generators.text_memory import Cache, Register
 from generators.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan
 from generators.text_stage import Stage
 
+APART = (("h", "places"), ("h", "gate"), ("hidden", "gate"), ("h", "x"), ("query", "places"))
+"""Buffers that the array and the vector engine read at the same time; a bank has one port."""
+MOST_BESIDE = 1 << 20
+"""How often two buffers are used together that must not share a bank if there is another."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -220,6 +225,9 @@ def _logits(piece: Piece) -> Drafted:
 def _addresses(found: Plan, programs: Sequence[Sequence[Node]]) -> dict[str, int]:
     """Return a scratchpad address for every buffer; none shares its place with another."""
     known = uses([draft for program in programs for draft in flatten(program)])
+    for one, other in APART:
+        if one in known and other in known:
+            known[one].beside[other] = known[other].beside[one] = MOST_BESIDE
     always = {
         name: Use([(0, 0)], known[name].beside if name in known else {})
         for name in found.memory.buffers

@@ -200,11 +200,11 @@ def test_refusals():
         config=small.replace(table_slots=1),
     )
     refuses(
-        "Model llama needs 27 accumulator rows or more, but acc_depth is 26",
+        "Model llama needs 44 accumulator rows or more, but acc_depth is 26",
         config=small.replace(acc_depth=26),
     )
     refuses(
-        "Model llama needs 2554 program words for its step, but program_depth is 1000",
+        "Model llama needs 2720 program words for its step, but program_depth is 1000",
         config=small.replace(program_depth=1000),
     )
     refuses(
