@@ -19,6 +19,7 @@ COMMANDS = {
     "text": "cli.text",
     "test": "cli.test",
     "build": "cli.build",
+    "flash": "cli.flash",
 }
 """Every command and its module, which is loaded only where the command is used."""
 

@@ -36,8 +36,8 @@ class Board:
     """A board: what stands on it, and the machine that fits it.
 
     ``clock_mhz`` is its oscillator's frequency, ``target_mhz`` what the machine is first built
-    for. ``loader`` is the command that loads a bitstream (``{file}`` in it) until power is off, and
-    ``tool`` what to install for it.
+    for. ``loaders`` are the commands that load a bitstream, which stands for ``{file}``, the usual
+    one first.
     """
 
     name: str
@@ -50,8 +50,7 @@ class Board:
     config: Config
     memory_bytes: int
     pins: Mapping[str, Pin]
-    loader: tuple[str, ...]
-    tool: str
+    loaders: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +60,7 @@ class _Entry:
     title: str
     platform: type
     device: str
-    loader: str
-    tool: str
+    loaders: tuple[str, ...]
     target_mhz: float
     config: dict[str, Any]
     memory_bytes: int
@@ -79,8 +77,7 @@ _ENTRIES = {
         title="Radiona ULX3S, LFE5U-85F",
         platform=ULX3S_85F_Platform,
         device="LFE5U-85F",
-        loader="openFPGALoader -b ulx3s {file}",
-        tool="openFPGALoader, or fujprog",
+        loaders=("openFPGALoader -b ulx3s {file}", "fujprog {file}"),
         target_mhz=80.0,
         config={"rows": 12, "cols": 12, "lanes": 4, "scratchpad_bytes": 1 << 17, "mem_width": 32},
         memory_bytes=1 << 16,
@@ -89,8 +86,7 @@ _ENTRIES = {
         title="Radiona ULX3S, LFE5U-45F",
         platform=ULX3S_45F_Platform,
         device="LFE5U-45F",
-        loader="openFPGALoader -b ulx3s {file}",
-        tool="openFPGALoader, or fujprog",
+        loaders=("openFPGALoader -b ulx3s {file}", "fujprog {file}"),
         target_mhz=90.0,
         config={"lanes": 2, "mem_width": 32},
         memory_bytes=1 << 14,
@@ -99,8 +95,7 @@ _ENTRIES = {
         title="Radiona ULX3S, LFE5U-25F",
         platform=ULX3S_25F_Platform,
         device="LFE5U-25F",
-        loader="openFPGALoader -b ulx3s {file}",
-        tool="openFPGALoader, or fujprog",
+        loaders=("openFPGALoader -b ulx3s {file}", "fujprog {file}"),
         target_mhz=75.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 13,
@@ -110,8 +105,7 @@ _ENTRIES = {
         title="1BitSquared iCEBreaker, iCE40UP5K",
         platform=ICEBreakerPlatform,
         device="iCE40UP5K",
-        loader="iceprog {file}",
-        tool="iceprog of fpga-icestorm",
+        loaders=("iceprog {file}",),
         target_mhz=16.5,
         config={},
         memory_bytes=1 << 15,
@@ -122,8 +116,7 @@ _ENTRIES = {
         title="Sipeed Tang Nano 9K, GW1NR-9",
         platform=TangNano9kPlatform,
         device="GW1NR-9C",
-        loader="openFPGALoader -b tangnano9k {file}",
-        tool="openFPGALoader",
+        loaders=("openFPGALoader -b tangnano9k {file}",),
         target_mhz=40.0,
         config={},
         memory_bytes=1 << 13,
@@ -133,8 +126,7 @@ _ENTRIES = {
         title="Sipeed Tang Primer 20K on its dock, GW2A-18",
         platform=TangPrimer20kDockPlatform,
         device="GW2A-18C",
-        loader="openFPGALoader -b tangprimer20k {file}",
-        tool="openFPGALoader",
+        loaders=("openFPGALoader -b tangprimer20k {file}",),
         target_mhz=40.0,
         config={},
         memory_bytes=1 << 13,
@@ -144,8 +136,7 @@ _ENTRIES = {
         title="OrangeCrab r0.2, LFE5U-25F",
         platform=OrangeCrabR0_2_25FPlatform,
         device="LFE5U-25F",
-        loader="dfu-util -a 0 -D {file}",
-        tool="dfu-util",
+        loaders=("dfu-util -a 0 -D {file}",),
         target_mhz=75.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 13,
@@ -167,8 +158,7 @@ _ENTRIES = {
         title="LambdaConcept ECPIX-5, LFE5UM5G-85F",
         platform=ECPIX585Platform,
         device="LFE5UM5G-85F",
-        loader="openFPGALoader -b ecpix5 {file}",
-        tool="openFPGALoader, or ecpdap",
+        loaders=("openFPGALoader -b ecpix5 {file}", "ecpdap program {file}"),
         target_mhz=80.0,
         config={"rows": 12, "cols": 12, "lanes": 4, "scratchpad_bytes": 1 << 17, "mem_width": 32},
         memory_bytes=1 << 16,
@@ -178,8 +168,7 @@ _ENTRIES = {
         title="Icepi Zero 1.3, LFE5U-25F",
         platform=IcepiZero1_3Platform,
         device="LFE5U-25F",
-        loader="openFPGALoader -cft231X --pins=7:3:5:6 {file}",
-        tool="openFPGALoader",
+        loaders=("openFPGALoader -cft231X --pins=7:3:5:6 {file}",),
         target_mhz=75.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 13,
@@ -189,8 +178,7 @@ _ENTRIES = {
         title="Muse Lab iCESugar-Pro, LFE5U-25F",
         platform=ICESugarProPlatform,
         device="LFE5U-25F",
-        loader="icesprog {file}",
-        tool="icesprog of the iCESugar tools",
+        loaders=("icesprog {file}",),
         target_mhz=75.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 13,
@@ -201,8 +189,7 @@ _ENTRIES = {
         title="Colorlight 5A-75B 7.0, LFE5U-25F",
         platform=Colorlight_5A75B_R70Platform,
         device="LFE5U-25F",
-        loader="openFPGALoader -c ft232 {file}",
-        tool="openFPGALoader, or ecpdap",
+        loaders=("openFPGALoader -c ft232 {file}", "ecpdap program {file}"),
         target_mhz=75.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 13,
@@ -247,8 +234,7 @@ def get_board(name: str) -> Board:
         config=base.replace(name=name, **entry.config),
         memory_bytes=entry.memory_bytes,
         pins=pins,
-        loader=tuple(entry.loader.split()),
-        tool=entry.tool,
+        loaders=entry.loaders,
     )
 
 

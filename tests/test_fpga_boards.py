@@ -6,6 +6,7 @@ import pytest
 
 from fpga.boards import BOARDS, LEDS, get_board
 from fpga.devices import DEVICES, RESOURCES
+from fpga.flash import LOADERS
 from fpga.pins import constraints, top_verilog
 from fpga.pll import find_pll
 
@@ -15,7 +16,7 @@ def test_a_board_is_complete(name: str) -> None:
     board = get_board(name)
     assert {"clk", "rx", "tx"} <= set(board.pins) <= {"clk", "rx", "tx", *LEDS}
     assert len({pin.name for pin in board.pins.values()}) == len(board.pins)
-    assert "{file}" in board.loader
+    assert all(loader.split()[0] in LOADERS and "{file}" in loader for loader in board.loaders)
     assert board.config.elements <= 2 * board.device.capacity["multipliers"]
     text, _ = constraints(board)
     for port, pin in board.pins.items():

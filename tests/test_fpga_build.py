@@ -6,14 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
 from arch.config import PRESETS
+from fpga import build as flow
 from fpga import tools
 from fpga.attribution import Units, critical_path, groups
-from fpga.boards import get_board
-from fpga.build import build_unit
+from fpga.boards import BOARDS, get_board
 from fpga.devices import DEVICES, ECP5
 from fpga.harness import Harness
 from fpga.synthesis import check_fits, count, synthesize
@@ -210,7 +210,7 @@ def test_the_netlist_of_the_array_does_the_same(family: str, tmp_path: Path) -> 
 def test_a_unit_is_built_for_a_board(tmp_path: Path) -> None:
     config = PRESETS["tiny"]
     told: list[str] = []
-    done = build_unit(
+    done = flow.build_unit(
         make_unit("requantizer", config),
         config,
         get_board("ulx3s_25f"),
@@ -225,3 +225,34 @@ def test_a_unit_is_built_for_a_board(tmp_path: Path) -> None:
     assert {"report.json", "floorplan.png", "design.v", "config.toml"} <= set(done.files)
     assert told[0] == "Verilog"
     assert sum(unit.get("multipliers", 0) for unit in report["units"].values()) == 4
+
+
+class Echo(wiring.Component):
+    """A board's machine that is small: what comes in goes out, and the LEDs count."""
+
+    def __init__(self, _config: object, *, clock: int, memory_bytes: int):
+        self.clock = clock
+        outputs = dict.fromkeys(("tx", "heartbeat", "busy", "error"), wiring.Out(1))
+        super().__init__({"rx": wiring.In(1)} | outputs)
+
+    def elaborate(self, _platform):
+        m = Module()
+        count = Signal(24)
+        m.d.sync += [count.eq(count + 1), self.tx.eq(self.rx)]
+        m.d.comb += [self.heartbeat.eq(count[-1]), self.busy.eq(count[-2]), self.error.eq(self.rx)]
+        return m
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_bitstream_is_made_for_each_board(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow, "BoardTop", Echo)
+    board = get_board(name)
+    done = flow.build_board(board.config, board, tmp_path, [1], lambda *_: None)
+    bitstream = done.files[f"{name}.{board.device.family.bitstream}"]
+    assert len(bitstream) > 10_000
+    assert 0.9 * board.target_mhz < done.report["clock_mhz"] <= done.report["fmax_mhz"]
+    assert 24 <= done.report["ffs"] < 80
+    assert 24 <= done.report["luts"] < 150

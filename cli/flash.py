@@ -1,0 +1,28 @@
+"""celosia flash: load a bitstream into a board."""
+
+from pathlib import Path
+
+import click
+
+from fpga.boards import BOARDS, get_board
+from fpga.flash import find_bitstream, load_command
+from fpga.flash import flash as load
+
+
+@click.command()
+@click.option(
+    "--board", "name", required=True, metavar="BOARD", help=f"One of {', '.join(BOARDS)}."
+)
+@click.option(
+    "--from",
+    "folder",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder that celosia build wrote to.",
+)
+def flash(name: str, folder: Path) -> None:
+    """Load the bitstream of a build into a board, through the board's usual loader."""
+    board = get_board(name)
+    file = find_bitstream(board, folder)
+    load(load_command(board, file), board)
+    click.echo(f"{file} is in board {board.name}")
