@@ -9,7 +9,7 @@ from typing import Any
 
 from fpga.devices import Family
 
-_BEL = re.compile(r"X(\d+)/Y(\d+)/")
+_BEL = re.compile(r"X(\d+)/?Y(\d+)/")
 GROUPS = 16
 """Units that a report tells apart."""
 

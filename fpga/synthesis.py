@@ -34,7 +34,7 @@ tee -q -o statistics.json stat -json
 
 _CELL = re.compile(r"^  cell (\S+) (\S+)\n((?:    .*\n)*)", re.MULTILINE)
 _WIDTH = re.compile(r"parameter \\[AB]_WIDTH (\d+)")
-_MIDDLE = {"ecp5": "coarse", "ice40": "flatten", "gowin": "flatten"}
+_MIDDLE = {"ecp5": "coarse", "ice40": "flatten", "gowin": "coarse"}
 
 
 def synthesize(
