@@ -14,13 +14,14 @@ from fpga import build as flow
 from fpga import tools
 from fpga.attribution import Units, critical_path, groups
 from fpga.boards import BOARDS, get_board
-from fpga.devices import DEVICES, ECP5
+from fpga.devices import DEVICES, ECP5, Device
 from fpga.harness import Harness
 from fpga.synthesis import check_fits, count, synthesize
 from fpga.tools import Tool, find_tool, run_tool
 from generators.units import make_unit
 from generators.verilog import to_verilog
 from hdl.multiplier import Multiplier
+from hdl.requantize import Requantizer
 from hdl.systolic import SystolicArray
 from hdl.transposer import Transposer
 from tb.simulate import simulate
@@ -178,31 +179,59 @@ def with_includes(path: Path, included: set[Path]) -> str:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["ecp5", "ice40"])
-def test_the_netlist_of_the_array_does_the_same(family: str, tmp_path: Path) -> None:
-    changes = {"rows": 3, "cols": 2}
-    config = PRESETS["small"].replace(lanes=1, **changes)
-    array = SystolicArray(config)
-    device = DEVICES["LFE5U-25F" if family == "ecp5" else "iCE40UP5K"]
-    synthesize(to_verilog(array, "top"), "top", device, tmp_path, simulation=True)
-    netlist = (tmp_path / "netlist.v").read_text(encoding="utf-8")
+def netlist_with_models(unit: wiring.Component, device: Device, folder: Path) -> str:
+    """Return the netlist of a unit in a device's cells, and Yosys's models of them."""
+    synthesize(to_verilog(unit, "top"), "top", device, folder, simulation=True)
+    netlist = (folder / "netlist.v").read_text(encoding="utf-8")
     models = {
         "ecp5": ("lattice/cells_sim_ecp5.v", CELLS / "ecp5.v"),
         "ice40": ("ice40/cells_sim.v",),
-    }
+    }[device.family.name]
     included: set[Path] = set()
-    text = "".join(with_includes(SHARE / path, included) for path in models[family])
+    text = "".join(with_includes(SHARE / path, included) for path in models)
     # Icarus does not know these where modules are put together.
     text = re.sub(r"\$error\(.*\);", "", text)
-    given = {"config": changes, "cycles": 400, "rate": 0.9, "latency": array.latency}
+    return f"{netlist}`define NO_ICE40_DEFAULT_ASSIGNMENTS\n{text}"
+
+
+DEVICE_OF = {"ecp5": DEVICES["LFE5U-25F"], "ice40": DEVICES["iCE40UP5K"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", DEVICE_OF)
+def test_the_netlist_of_the_array_does_the_same(family: str, tmp_path: Path) -> None:
+    changes = {"rows": 3, "cols": 2}
+    array = SystolicArray(PRESETS["small"].replace(lanes=1, **changes))
     simulate(
         array,
         bench="tb.bench_systolic",
         simulator="icarus",
         seed=4,
-        parameters=given,
-        verilog=f"{netlist}`define NO_ICE40_DEFAULT_ASSIGNMENTS\n{text}",
+        parameters={"config": changes, "cycles": 400, "rate": 0.9, "latency": array.latency},
+        verilog=netlist_with_models(array, DEVICE_OF[family], tmp_path),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", DEVICE_OF)
+@pytest.mark.parametrize("multipliers", [0, 2, 4])
+def test_the_netlist_of_the_requantizer_does_the_same(
+    family: str, multipliers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = DEVICE_OF[family]
+    monkeypatch.setitem(device.capacity, "multipliers", multipliers)
+    unit = Requantizer()
+    text = netlist_with_models(unit, device, tmp_path)
+    cells = json.loads((tmp_path / "statistics.json").read_text(encoding="utf-8"))
+    made = count(device.family, cells["design"]["num_cells_by_type"])
+    assert made["multipliers"] == multipliers
+    simulate(
+        unit,
+        bench="tb.bench_requantize",
+        simulator="icarus",
+        seed=5,
+        parameters={"count": 300, "stall": 0.3},
+        verilog=text,
     )
 
 
