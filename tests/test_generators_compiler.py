@@ -25,6 +25,9 @@ from sim.norm import normalize
 from sim.requantize import requantize, saturate16
 from sim.softmax import softmax
 from tb.configurations import random_config
+from tb.inference import run_inferences
+from tb.machines import PROMPT
+from tb.toolchain import missing_tools
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)
@@ -359,6 +362,23 @@ def test_products_go_straight_into_softmax_and_norm(placement, kind) -> None:
     found = fused_case(0, MODEL.replace(placement=placement), SMALL)
     assert kind in found
     assert "SOFTMAX+drain+per_tensor" in found
+
+
+@pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+def test_products_straight_into_softmax_and_norm_take_fewer_cycles() -> None:
+    config = PRESETS["odd"].replace(cols=6, attention=False, elementwise=False, trace=True)
+    model, cycles = MODEL.replace(placement="post"), []
+    for fused in (False, True):
+        rng = np.random.default_rng(0)
+        inputs = random_inputs(rng, model)
+        weights = random_weights(rng, model)
+        one = config.replace(fused=fused)
+        compiled = compile_model(model, weights, inputs, one, Options(search=False))
+        found = run_inferences(compiled, "icarus", inputs[:1], PROMPT).figures()
+        assert found["mismatches"] == 0
+        assert abs(found["predicted_cycles"] - found["cycles"]) <= 0.03 * found["cycles"]
+        cycles.append(found["cycles"])
+    assert cycles[1] < 0.95 * cycles[0]
 
 
 @pytest.mark.parametrize("seed", range(12))
