@@ -10,6 +10,7 @@ from arch.functions import RUNNING_WIDTH
 from arch.isa import Opcode
 from hdl.accumulator import ACC_SETTLE
 from hdl.array import array_latency
+from hdl.drain import DRAIN_LATENCY
 from hdl.elementwise import ElementwiseLane
 from hdl.intake import Intake
 from hdl.reader import READER_LATENCY
@@ -57,6 +58,7 @@ class VectorTiming:
         self._elementwise = int(ElementwiseLane.latency)
         epilogue = 1 + int(Requantizer.latency) + int(TABLE_LATENCY) * config.activation + 1
         self._overhead = self._reader + epilogue
+        self._sooner = self._reader - int(DRAIN_LATENCY)
         depth = _ceil_log2(lanes)
         sum_width = _WEIGHT_FRACTION + (-(-config.max_row // lanes) * lanes).bit_length()
         if config.attention:
@@ -125,7 +127,8 @@ class VectorTiming:
         if opcode == Opcode.DRAIN:
             tiles, rest = divmod(n, config.cols)
             beats = m * (tiles * config.lane_groups + -(-rest // config.lanes))
-            return beats + self._overhead + turn
+            sooner = 0 if "running" in step.flags else self._sooner
+            return beats + self._overhead - sooner + turn
         latency = {
             Opcode.MAP: turn,
             Opcode.MUL: self._elementwise,
@@ -134,7 +137,7 @@ class VectorTiming:
             Opcode.NORM: self._norm + row - 1,
         }[opcode]
         if "drain" in step.flags:
-            latency += int(Intake.latency)
+            latency += int(Intake.latency) - self._sooner
         return m * row + self._overhead + latency
 
 

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
@@ -13,7 +13,11 @@ from hdl.pipeline import delay
 from hdl.ports import DrainPort
 from hdl.walker import Walker
 
-FIFO_DEPTH = ACC_LATENCY + 3
+FIFO_DEPTH = ACC_LATENCY + 1
+"""Rows that may be under way or waiting: enough for one a cycle."""
+
+DRAIN_LATENCY = ACC_LATENCY + 1
+"""Cycles from the start of a drain to its first beat."""
 
 
 class DrainReader(wiring.Component):
@@ -21,8 +25,9 @@ class DrainReader(wiring.Component):
 
     Tile column nt is in accumulator rows ``acc_addr + nt * acc_stride`` and on. A row of a tile
     column becomes ``ceil(columns / lanes)`` beats, one a cycle, lowest column first; columns past
-    the row's end are undefined. A drain starts in the cycle after ``start``. With ``by_row``, which
-    a configuration has with ``fused``, all tile columns of a row come before the next row.
+    the row's end are undefined. The first comes ``DRAIN_LATENCY`` cycles after ``start`` if no row
+    that accumulates is in the way. With ``by_row``, which a configuration has with ``fused``, all
+    tile columns of a row come before the next row.
     """
 
     def __init__(self, config: Config):
@@ -63,7 +68,7 @@ class DrainReader(wiring.Component):
         # A request goes out only if the queue will have room for its answer.
         groups = Signal(range(config.lane_groups))
         row_width = len(self.port.data.as_value())
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=row_width + len(groups), depth=FIFO_DEPTH)
+        m.submodules.fifo = fifo = SyncFIFO(width=row_width + len(groups), depth=FIFO_DEPTH)
         pending = Signal(range(FIFO_DEPTH + 1))
         taken, finished = Signal(), Signal()
         m.d.comb += [
@@ -76,23 +81,27 @@ class DrainReader(wiring.Component):
         for group in range(config.lane_groups):
             with m.If(walker.o.p.count > group * config.lanes):
                 m.d.comb += groups.eq(group)
+
+        # A row waits only if it does not leave at once, and none waits before it.
+        head = Signal.like(fifo.r_data)
         m.d.comb += [
             fifo.w_data.eq(Cat(self.port.data, delay(m, groups, ACC_LATENCY))),
-            fifo.w_en.eq(self.port.valid),
+            fifo.w_en.eq(self.port.valid & (fifo.r_rdy | ~finished)),
+            fifo.r_en.eq(finished),
+            head.eq(Mux(fifo.r_rdy, fifo.r_data, fifo.w_data)),
         ]
 
-        # The row at the head of the queue leaves group by group.
+        # The row at the head leaves group by group.
         group = Signal.like(groups)
         step = Signal()
         m.d.comb += [
             self.o.p.keep.eq(-1),
-            self.o.valid.eq(fifo.r_rdy),
+            self.o.valid.eq(fifo.r_rdy | self.port.valid),
             step.eq(self.o.valid & self.o.ready),
-            finished.eq(step & (group == fifo.r_data[row_width:])),
-            fifo.r_en.eq(finished),
+            finished.eq(step & (group == head[row_width:])),
         ]
         m.d.sync += group.eq(Mux(finished, 0, group + step))
-        row = data.View(self.port.data.shape(), fifo.r_data[:row_width])
+        row = data.View(self.port.data.shape(), head[:row_width])
         for index in range(config.lane_groups):
             with m.If(group == index):
                 for lane in range(min(config.lanes, config.cols - index * config.lanes)):

@@ -29,8 +29,8 @@ class RunningScale(wiring.Component):
     After ``start``, the k-th payload of ``o`` is of the k-th beat of m rows of n columns as
     :class:`hdl.drain.DrainReader` brings them, the first row's running row being ``row``. ``scale``
     holds the multiplier and the shift that are to be divided from the second cycle after
-    ``start`` to the last payload. The first payload comes ``latency`` cycles after ``start``, as
-    the first accumulators do, then one per cycle. Integers are
+    ``start`` to the last payload. The first payload comes ``latency`` cycles after ``start``, for
+    which the first accumulators wait, then one per cycle. Integers are
     :meth:`sim.running.RunningRows.scale`'s. Two 17x17-bit multiplications.
     """
 

@@ -46,8 +46,8 @@ class VectorEngine(wiring.Component):
     which is 16 with activation tables and 15 without:
 
     ========= =====================================================================
-    DRAIN     beats + overhead
-    MAP       beats + overhead; both RotaryUnit.latency more with rotate or times
+    DRAIN     beats + DRAIN_LATENCY + Epilogue.latency, with running beats + overhead
+    MAP       beats + overhead
     MUL       beats + overhead + ElementwiseLane.latency
     ADD       beats + overhead + ElementwiseLane.latency + 2
     SOFTMAX   beats + overhead + SoftmaxUnit.latency + 2 * (ceil(n / lanes) - 1)
@@ -58,8 +58,9 @@ class VectorEngine(wiring.Component):
     MASK      n + READER_LATENCY
     ========= =====================================================================
 
-    SOFTMAX and NORM of accumulators take ``Intake.latency`` more. ``largest`` is what argmax found
-    last, ``ArgmaxUnit.latency`` cycles after its command is done.
+    With rotate or times it is ``RotaryUnit.latency`` more. SOFTMAX and NORM of accumulators take
+    ``DRAIN_LATENCY + Intake.latency`` in place of ``READER_LATENCY``. ``largest`` is what argmax
+    found last, ``ArgmaxUnit.latency`` cycles after its command is done.
     """
 
     def __init__(self, config: Config):

@@ -22,6 +22,7 @@ from arch.isa import DEFINITIONS, Engine, Opcode
 from hdl.accumulator import ACC_LATENCY
 from hdl.addnorm import AddNormUnit
 from hdl.argmax import ArgmaxUnit, largest_layout
+from hdl.drain import DRAIN_LATENCY
 from hdl.elementwise import ElementwiseLane
 from hdl.epilogue import Epilogue
 from hdl.intake import Intake
@@ -276,6 +277,8 @@ def _stated(config: Config, step: Step) -> int:
         overhead += RotaryUnit.latency
     if opcode == Opcode.DRAIN:
         tiles, rest = divmod(n, config.cols)
+        if "running" not in step.flags:
+            overhead += DRAIN_LATENCY - READER_LATENCY
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
     if opcode == Opcode.SOFTMAX:
         running_rows = config.running_rows if config.attention else 0
@@ -286,7 +289,7 @@ def _stated(config: Config, step: Step) -> int:
     if opcode in (Opcode.ADD, Opcode.MUL):
         overhead += ElementwiseLane.latency + 2 * (opcode == Opcode.ADD)
     if "drain" in step.flags:
-        overhead += Intake.latency
+        overhead += DRAIN_LATENCY + Intake.latency - READER_LATENCY
     fills = {
         Opcode.SCAN: m * ceil_div(n, config.rows),
         Opcode.PARAMS: n * config.param_lines,

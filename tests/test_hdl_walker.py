@@ -6,7 +6,7 @@ from amaranth.sim import Simulator
 
 from arch.config import PRESETS, SRAM_LATENCY
 from hdl.accumulator import ACC_LATENCY
-from hdl.drain import DrainReader
+from hdl.drain import DRAIN_LATENCY, DrainReader
 from hdl.reader import READER_LATENCY, RowReader
 from hdl.walker import Walker
 
@@ -162,26 +162,35 @@ def test_drain_reader_takes_rows_apart(cols, lanes, acc_width, stall):
             await ctx.tick()
 
     async def bench(ctx):
+        async def tick():
+            # What arrives in a cycle is there before this side looks.
+            await ctx.tick()
+            await ctx.delay(1e-7)
+
         for _ in range(12):
             m, n = int(rng.integers(1, 6)), int(rng.integers(1, 3 * cols + 1))
             addr, stride = int(rng.integers(20)), int(rng.integers(15))
             for name, value in {"acc_addr": addr, "acc_stride": stride, "m": m, "n": n}.items():
                 ctx.set(getattr(unit, name), value)
             ctx.set(unit.start, 1)
-            await ctx.tick()
+            await tick()
             ctx.set(unit.start, 0)
+            cycles, beats = 1, 0
             for tile, first in enumerate(range(0, n, cols)):
                 for row in range(m):
                     values = memory[addr + tile * stride + row, : n - first].tolist()
                     for group in range(0, len(values), lanes):
                         while not ctx.get(unit.o.valid) or rng.random() < stall:
-                            await ctx.tick()
+                            await tick()
+                            cycles += 1
+                        assert stall or cycles == DRAIN_LATENCY + beats
                         part = values[group : group + lanes]
                         assert list(ctx.get(unit.o.p).value)[: len(part)] == part
                         assert ctx.get(unit.o.p).keep == (1 << lanes) - 1
                         ctx.set(unit.o.ready, 1)
-                        await ctx.tick()
+                        await tick()
                         ctx.set(unit.o.ready, 0)
+                        cycles, beats = cycles + 1, beats + 1
             assert not ctx.get(unit.o.valid)
 
     simulate(unit, bench, accumulators)
