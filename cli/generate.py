@@ -7,7 +7,7 @@ import click
 from cli.options import config_options, resolve
 from cli.output import check_folder, write_files
 from generators.manifest import manifest
-from generators.units import BUSES, UNITS, make_accelerator, make_unit
+from generators.units import BUSES, CONTROL_BUSES, UNITS, make_accelerator, make_unit
 from generators.verilog import to_verilog
 
 
@@ -44,6 +44,13 @@ from generators.verilog import to_verilog
     help="Bus address of the first byte of external memory, as 0x80000000.",
 )
 @click.option(
+    "--control",
+    default="native",
+    show_default=True,
+    metavar="BUS",
+    help=f"What the accelerator's host port is behind: {', '.join(CONTROL_BUSES)}.",
+)
+@click.option(
     "--out", "folder", type=click.Path(path_type=Path), required=True, help="Folder to write to."
 )
 def generate(
@@ -53,6 +60,7 @@ def generate(
     bus: str,
     addr_width: int,
     base: str,
+    control: str,
     folder: Path,
 ) -> None:
     """Write a unit's Verilog, its configuration, and a JSON description.
@@ -62,9 +70,11 @@ def generate(
     config = resolve(source, overrides)
     check_folder(folder)
     if unit == "accelerator":
-        component = make_accelerator(config, bus, addr_width, _number(base))
+        component = make_accelerator(config, bus, addr_width, _number(base), control)
     elif bus != "native":
         raise ValueError(f"Only the accelerator can have its memory behind a bus, not {unit}")
+    elif control != "native":
+        raise ValueError(f"Only the accelerator can have its host port behind a bus, not {unit}")
     else:
         component = make_unit(unit, config)
     name = f"celosia_{unit}"

@@ -11,14 +11,16 @@ from arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
 from arch.registers import REGISTER_MAP
 from generators.describe import ports, summary
 from hdl.accelerator import Accelerator
+from hdl.axi4_lite import ADDR_WIDTH
 from hdl.bus_accelerator import PREFIXES, BusAccelerator
+from hdl.control import CONTROL_PREFIXES, ControlledAccelerator
 
 
 def manifest(component: Component, name: str, config: Config) -> str:
     """Return a JSON object: the module's name and meaning, its configuration and its ports.
 
-    For the accelerator also its ``registers`` and its ``instructions``, and its ``bus`` where its
-    external memory is behind one.
+    For the accelerator also its ``registers`` and its ``instructions``, its ``bus`` where its
+    external memory is behind one, and its ``control`` where its host port is.
     """
     result: dict[str, Any] = {
         "module": name,
@@ -26,6 +28,14 @@ def manifest(component: Component, name: str, config: Config) -> str:
         "configuration": asdict(config),
         "ports": ports(component),
     }
+    if isinstance(component, ControlledAccelerator):
+        result["control"] = {
+            "protocol": component.control,
+            "prefix": CONTROL_PREFIXES[component.control],
+            "data_width": 32,
+            "addr_width": ADDR_WIDTH,
+        }
+        component = component.accelerator
     if isinstance(component, BusAccelerator):
         result["bus"] = {
             "protocol": component.bus,

@@ -14,6 +14,7 @@ from hdl.attention import AttentionExpander
 from hdl.axi4 import Axi4Bridge
 from hdl.bus import BusAddress
 from hdl.bus_accelerator import BRIDGES, BusAccelerator
+from hdl.control import CONTROLS, ControlledAccelerator
 from hdl.dispatch import Dispatch
 from hdl.elementwise import ElementwiseUnit
 from hdl.load import LoadEngine
@@ -87,16 +88,26 @@ BUSES = ("native", *BRIDGES)
 """What the accelerator's external memory may be behind; native is the port as it is."""
 
 
-def make_accelerator(config: Config, bus: str, addr_width: int, base: int) -> Component:
-    """Return the accelerator with its external memory behind a bus.
+CONTROL_BUSES = ("native", *CONTROLS)
+"""What the accelerator's host port may be behind; native is the port as it is."""
 
-    ``addr_width`` is the width of the bus's byte address (bits), ``base`` the memory's first byte;
-    neither means anything to the native port.
+
+def make_accelerator(
+    config: Config, bus: str, addr_width: int, base: int, control: str = "native"
+) -> Component:
+    """Return the accelerator with its external memory and its host port behind buses.
+
+    ``addr_width`` is the width of the memory bus's byte address (bits), ``base`` the memory's first
+    byte; neither means anything to the native port.
 
     Raises :class:`ValueError` where there is no such bus, or the memory has no place on it.
     """
-    if bus == "native":
-        return Accelerator(config)
     if bus not in BUSES:
         raise ValueError(f"Unknown bus {bus!r}; known are {', '.join(BUSES)}")
-    return BusAccelerator(config, bus, BusAddress.for_config(config, addr_width, base))
+    if control not in CONTROL_BUSES:
+        raise ValueError(f"Unknown control {control!r}; known are {', '.join(CONTROL_BUSES)}")
+    if bus == "native":
+        accelerator: Component = Accelerator(config)
+    else:
+        accelerator = BusAccelerator(config, bus, BusAddress.for_config(config, addr_width, base))
+    return accelerator if control == "native" else ControlledAccelerator(accelerator, control)

@@ -94,6 +94,11 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
         (("generate",), "--out"),
         (("generate", "--frobnicate"), "No such option"),
         (("generate", "--set", "rows", "--out", "{out}"), "must look like FIELD=VALUE"),
+        (("generate", "--control", "apb", "--out", "{out}"), "Unknown control 'apb'"),
+        (
+            ("generate", "--unit", "table", "--control", "wishbone", "--out", "{out}"),
+            "Only the accelerator can have its host port behind a bus, not table",
+        ),
         (("generate", "--set", "rows=true", "--out", "{out}"), "Field rows must be an integer"),
         (("generate", "--set", "norm=1", "--out", "{out}"), "Field norm must be true or false"),
         (("generate", "--set", "acc_width=20", "--out", "{out}"), "Field acc_width"),

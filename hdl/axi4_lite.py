@@ -1,0 +1,123 @@
+"""The host port as an AXI4-Lite subordinate."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.ports import HostPort
+
+ADDR_WIDTH = 10
+"""Width of a register's byte address (bits)."""
+
+PORT_MEANINGS = {
+    "s_axil_awaddr": "write address: four times the register's, its two lowest bits do nothing",
+    "s_axil_awprot": "write protection; not looked at",
+    "s_axil_awvalid": "a write address is offered",
+    "s_axil_awready": "the write address is taken at the next clock edge, and its data with it",
+    "s_axil_wdata": "write data",
+    "s_axil_wstrb": "bytes of the write data that are to be written: all four, or it is an error",
+    "s_axil_wvalid": "write data is offered",
+    "s_axil_wready": "the write data is taken at the next clock edge",
+    "s_axil_bresp": "response to a write: 00 written, 10 not, as not all four bytes were",
+    "s_axil_bvalid": "a response is offered",
+    "s_axil_bready": "the response is taken at the next clock edge",
+    "s_axil_araddr": "read address: four times the register's, its two lowest bits do nothing",
+    "s_axil_arprot": "read protection; not looked at",
+    "s_axil_arvalid": "a read address is offered",
+    "s_axil_arready": "the read address is taken at the next clock edge",
+    "s_axil_rdata": "read data",
+    "s_axil_rresp": "response to a read, always 00",
+    "s_axil_rvalid": "read data is offered",
+    "s_axil_rready": "the read data is taken at the next clock edge",
+}
+"""What each AXI4-Lite signal means."""
+
+
+class Response(enum.Enum, shape=2):
+    """The responses in use."""
+
+    OKAY = 0b00
+    SLVERR = 0b10
+
+
+class Axi4LiteControl(wiring.Component):
+    """Makes an AXI4-Lite subordinate (AMBA AXI, IHI 0022) of the register bus ``host``.
+
+    Register n is the word at byte 4n. One access at a time: a write takes three cycles, a read
+    four, and where both wait they take turns. Every output is a register. A write of fewer than
+    four bytes is answered SLVERR, and not done.
+    """
+
+    port_meanings = PORT_MEANINGS
+
+    host: Out(HostPort())
+    s_axil_awaddr: In(ADDR_WIDTH)
+    s_axil_awprot: In(3)
+    s_axil_awvalid: In(1)
+    s_axil_awready: Out(1)
+    s_axil_wdata: In(32)
+    s_axil_wstrb: In(4)
+    s_axil_wvalid: In(1)
+    s_axil_wready: Out(1)
+    s_axil_bresp: Out(Response)
+    s_axil_bvalid: Out(1)
+    s_axil_bready: In(1)
+    s_axil_araddr: In(ADDR_WIDTH)
+    s_axil_arprot: In(3)
+    s_axil_arvalid: In(1)
+    s_axil_arready: Out(1)
+    s_axil_rdata: Out(32)
+    s_axil_rresp: Out(Response)
+    s_axil_rvalid: Out(1)
+    s_axil_rready: In(1)
+
+    def elaborate(self, _platform):
+        m = Module()
+        host = self.host
+        whole, wrote, writes = Signal(), Signal(), Signal()
+        m.d.comb += [
+            writes.eq(self.s_axil_awvalid & self.s_axil_wvalid),
+            whole.eq(self.s_axil_wstrb.all()),
+        ]
+        m.d.sync += [
+            host.write_en.eq(0),
+            self.s_axil_awready.eq(0),
+            self.s_axil_wready.eq(0),
+            self.s_axil_arready.eq(0),
+        ]
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(writes & ~(wrote & self.s_axil_arvalid)):
+                    m.d.sync += [
+                        host.addr.eq(self.s_axil_awaddr >> 2),
+                        host.write_data.eq(self.s_axil_wdata),
+                        host.write_en.eq(whole),
+                        self.s_axil_awready.eq(1),
+                        self.s_axil_wready.eq(1),
+                        wrote.eq(1),
+                    ]
+                    m.next = "WRITE"
+                with m.Elif(self.s_axil_arvalid):
+                    m.d.sync += [
+                        host.addr.eq(self.s_axil_araddr >> 2),
+                        self.s_axil_arready.eq(1),
+                        wrote.eq(0),
+                    ]
+                    m.next = "READ"
+            with m.State("WRITE"):
+                m.d.sync += [self.s_axil_bvalid.eq(1), self.s_axil_bresp.eq(Response.OKAY)]
+                with m.If(~whole):
+                    m.d.sync += self.s_axil_bresp.eq(Response.SLVERR)
+                m.next = "WRITTEN"
+            with m.State("WRITTEN"), m.If(self.s_axil_bready):
+                m.d.sync += self.s_axil_bvalid.eq(0)
+                m.next = "IDLE"
+            with m.State("READ"):
+                m.next = "COMING"
+            with m.State("COMING"):
+                m.d.sync += [self.s_axil_rvalid.eq(1), self.s_axil_rdata.eq(host.read_data)]
+                m.next = "OFFER"
+            with m.State("OFFER"), m.If(self.s_axil_rready):
+                m.d.sync += self.s_axil_rvalid.eq(0)
+                m.next = "IDLE"
+        return m

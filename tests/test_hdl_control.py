@@ -1,0 +1,71 @@
+"""The host port behind AXI4-Lite and Wishbone, against packages that are not ours."""
+
+import re
+
+import pytest
+
+from arch.config import PRESETS
+from generators.units import make_accelerator
+from generators.verilog import to_verilog
+from hdl.accelerator import Accelerator
+from hdl.axi4_lite import PORT_MEANINGS as AXI4_LITE_MEANINGS
+from hdl.axi4_lite import Axi4LiteControl
+from hdl.control import ControlledAccelerator
+from hdl.wishbone_control import PORT_MEANINGS as WISHBONE_MEANINGS
+from hdl.wishbone_control import WishboneControl
+from tb.simulate import simulate
+
+TINY = PRESETS["tiny"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "case"),
+    [
+        (Axi4LiteControl, "axi4_lite_reaches_the_registers"),
+        (WishboneControl, "wishbone_reaches_the_registers"),
+    ],
+)
+def test_accesses(unit, case):
+    simulate(
+        unit(),
+        bench="tb.bench_control",
+        testcase=case,
+        simulator="icarus",
+        seed=4,
+        parameters={"accesses": 150},
+    )
+
+
+@pytest.mark.parametrize(
+    ("unit", "meanings"),
+    [(Axi4LiteControl, AXI4_LITE_MEANINGS), (WishboneControl, WISHBONE_MEANINGS)],
+)
+def test_every_signal_has_a_meaning(unit, meanings):
+    assert {name for name in unit().signature.members if name != "host"} == set(meanings)
+
+
+@pytest.mark.parametrize("control", ["axi4-lite", "wishbone"])
+@pytest.mark.parametrize("bus", ["native", "axi4", "wishbone"])
+def test_everything_but_the_host_port_is_outside(control, bus):
+    inner = make_accelerator(TINY, bus, 32, 0)
+    unit = make_accelerator(TINY, bus, 32, 0, control)
+    assert isinstance(unit, ControlledAccelerator)
+    others = set(inner.signature.members) - {"host"}
+    assert others < set(unit.signature.members)
+    assert "host" not in unit.signature.members
+
+
+def test_the_comment_of_a_port_is_kept():
+    text = to_verilog(make_accelerator(TINY, "axi4", 32, 0, "axi4-lite"), "top")
+    header = text.partition("module top (")[2].partition(");")[0]
+    for meaning in ("write address: four times the register's", "a read address is offered"):
+        assert meaning in header
+
+
+def test_an_unknown_control_is_refused():
+    message = "Unknown control 'apb'; known are axi4-lite, wishbone"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        ControlledAccelerator(Accelerator(TINY), "apb")
+    message = "Unknown control 'apb'; known are native, axi4-lite, wishbone"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        make_accelerator(TINY, "native", 32, 0, "apb")
