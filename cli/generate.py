@@ -4,11 +4,15 @@ from pathlib import Path
 
 import click
 
-from cli.options import config_options, resolve
+from arch.config import Config
+from cli.options import config_options, resolve, seed_option
 from cli.output import check_folder, write_files
+from generators.describe import summary
+from generators.fusesoc import core_file
 from generators.manifest import manifest
 from generators.units import BUSES, CONTROL_BUSES, UNITS, make_accelerator, make_unit
 from generators.verilog import to_verilog
+from tb.plain_testbench import testbench
 
 
 @click.command()
@@ -51,6 +55,14 @@ from generators.verilog import to_verilog
     help=f"What the accelerator's host port is behind: {', '.join(CONTROL_BUSES)}.",
 )
 @click.option(
+    "--testbench",
+    "with_testbench",
+    is_flag=True,
+    help="Add a testbench of the accelerator in plain Verilog, with a program and its results.",
+)
+@click.option("--fusesoc", "with_core", is_flag=True, help="Add a core file for FuseSoC.")
+@seed_option
+@click.option(
     "--out", "folder", type=click.Path(path_type=Path), required=True, help="Folder to write to."
 )
 def generate(
@@ -61,11 +73,15 @@ def generate(
     addr_width: int,
     base: str,
     control: str,
+    with_testbench: bool,
+    with_core: bool,
+    seed: int,
     folder: Path,
 ) -> None:
     """Write a unit's Verilog, its configuration, and a JSON description.
 
-    The description holds the ports and, for the accelerator, registers, instruction set and bus.
+    The description holds the ports and, for the accelerator, registers, instruction set and buses.
+    With --seed the testbench has another random program.
     """
     config = resolve(source, overrides)
     check_folder(folder)
@@ -83,9 +99,23 @@ def generate(
         "config.toml": config.to_toml(),
         f"{name}.json": manifest(component, name, config),
     }
+    added = _testbench(config, unit, bus, control, seed) if with_testbench else {}
+    files |= added
+    if with_core:
+        files[f"{name}.core"] = core_file(config, name, summary(type(component)), list(added))
     write_files(folder, files)
     for file, content in files.items():
         click.echo(f"{folder / file}: {len(content.splitlines()):,} lines")
+
+
+def _testbench(config: Config, unit: str, bus: str, control: str, seed: int) -> dict[str, str]:
+    """Return the files of the accelerator's testbench."""
+    if unit != "accelerator" or bus != "native":
+        raise ValueError(
+            "Only the accelerator with the native memory port has a testbench, not "
+            + (unit if unit != "accelerator" else f"one with its memory behind {bus}")
+        )
+    return testbench(config, control, seed)
 
 
 def _number(text: str) -> int:

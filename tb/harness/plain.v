@@ -1,0 +1,231 @@
+// Runs one program on the accelerator and compares external memory with the golden model's.
+//
+// Needs the accelerator's Verilog and the files program.hex, memory.hex and expected.hex beside it:
+//   iverilog -g2005 -o test.vvp celosia_accelerator_tb.v celosia_accelerator.v && vvp -n test.vvp
+
+`timescale 1ns / 1ps
+
+module celosia_accelerator_tb;
+  localparam MEM_BYTES = `MEM_WIDTH / 8;
+
+  reg clk = 0;
+  reg rst = 1;
+  always #5 clk = ~clk;
+
+  // External memory: a burst at a time in each direction, its first word LATENCY cycles later.
+  reg [`MEM_WIDTH-1:0] memory [0:`MEMORY_WORDS-1];
+  reg [`MEM_WIDTH-1:0] expected [0:`MEMORY_WORDS-1];
+  reg [31:0] program [0:`PROGRAM_WORDS-1];
+
+  wire [`BURST_WIDTH-1:0] read_request;
+  wire read_request_valid;
+  wire read_data_ready;
+  wire [`BURST_WIDTH-1:0] write_request;
+  wire write_request_valid;
+  wire [`WRITE_WIDTH-1:0] write_data;
+  wire write_data_valid;
+
+  reg [31:0] read_addr = 0;
+  reg [31:0] write_addr = 0;
+  reg [8:0] read_left = 0;
+  reg [8:0] write_left = 0;
+  reg [7:0] waiting = 0;
+  reg written = 0;
+  wire read_request_ready = read_left == 0;
+  wire read_data_valid = read_left != 0 && waiting == 0;
+  wire [`MEM_WIDTH-1:0] read_data = memory[read_addr];
+  wire write_request_ready = write_left == 0;
+  wire write_data_ready = write_left != 0;
+
+  always @(posedge clk) begin
+    if (read_request_valid && read_request_ready) begin
+      read_addr <= read_request[`BURST_ADDR_LSB +: `BURST_ADDR_WIDTH] / MEM_BYTES;
+      read_left <= read_request[`BURST_LAST_LSB +: `BURST_LAST_WIDTH] + 1;
+      waiting <= `LATENCY;
+    end else if (waiting != 0) begin
+      waiting <= waiting - 1;
+    end else if (read_data_valid && read_data_ready) begin
+      read_addr <= read_addr + 1;
+      read_left <= read_left - 1;
+    end
+  end
+
+  integer index;
+  always @(posedge clk) begin
+    written <= 0;
+    if (write_request_valid && write_request_ready) begin
+      write_addr <= write_request[`BURST_ADDR_LSB +: `BURST_ADDR_WIDTH] / MEM_BYTES;
+      write_left <= write_request[`BURST_LAST_LSB +: `BURST_LAST_WIDTH] + 1;
+    end else if (write_data_valid && write_data_ready) begin
+      for (index = 0; index < MEM_BYTES; index = index + 1)
+        if (write_data[`WRITE_MASK_LSB + index])
+          memory[write_addr][8 * index +: 8] <= write_data[`WRITE_DATA_LSB + 8 * index +: 8];
+      write_addr <= write_addr + 1;
+      write_left <= write_left - 1;
+      written <= write_left == 1;
+    end
+  end
+
+  // The host: everything changes at falling edges.
+  reg [31:0] value;
+`ifdef CONTROL_NATIVE
+  reg [7:0] host_addr = 0;
+  reg host_write_en = 0;
+  reg [31:0] host_write_data = 0;
+  wire [31:0] host_read_data;
+
+  task write_register(input [7:0] register, input [31:0] data);
+    begin
+      host_addr = register;
+      host_write_data = data;
+      host_write_en = 1;
+      @(negedge clk) host_write_en = 0;
+    end
+  endtask
+
+  task read_register(input [7:0] register);
+    begin
+      host_addr = register;
+      @(negedge clk) value = host_read_data;
+    end
+  endtask
+`endif
+`ifdef CONTROL_AXI4_LITE
+  reg [9:0] addr = 0;
+  reg [31:0] wdata = 0;
+  reg awvalid = 0, wvalid = 0, bready = 0, arvalid = 0, rready = 0;
+  wire awready, wready, bvalid, arready, rvalid;
+  wire [31:0] rdata;
+  wire [1:0] bresp, rresp;
+
+  task write_register(input [7:0] register, input [31:0] data);
+    begin
+      addr = {register, 2'b00};
+      wdata = data;
+      {awvalid, wvalid, bready} = 3'b111;
+      @(negedge clk);
+      while (!awready) @(negedge clk);
+      @(negedge clk) {awvalid, wvalid} = 2'b00;
+      while (!bvalid) @(negedge clk);
+      @(negedge clk) bready = 0;
+    end
+  endtask
+
+  task read_register(input [7:0] register);
+    begin
+      addr = {register, 2'b00};
+      {arvalid, rready} = 2'b11;
+      @(negedge clk);
+      while (!arready) @(negedge clk);
+      @(negedge clk) arvalid = 0;
+      while (!rvalid) @(negedge clk);
+      value = rdata;
+      @(negedge clk) rready = 0;
+    end
+  endtask
+`endif
+`ifdef CONTROL_WISHBONE
+  reg [9:0] addr = 0;
+  reg [31:0] wdata = 0;
+  reg cyc = 0, we = 0;
+  wire ack, err;
+  wire [31:0] rdata;
+
+  task access(input [7:0] register, input write, input [31:0] data);
+    begin
+      addr = {register, 2'b00};
+      wdata = data;
+      we = write;
+      cyc = 1;
+      @(negedge clk);
+      while (!ack && !err) @(negedge clk);
+      value = rdata;
+      @(negedge clk) cyc = 0;
+    end
+  endtask
+
+  task write_register(input [7:0] register, input [31:0] data);
+    access(register, 1'b1, data);
+  endtask
+
+  task read_register(input [7:0] register);
+    access(register, 1'b0, 32'd0);
+  endtask
+`endif
+
+  celosia_accelerator accelerator (
+`ifdef CONTROL_NATIVE
+    .host__addr(host_addr),
+    .host__write_en(host_write_en),
+    .host__write_data(host_write_data),
+    .host__read_data(host_read_data),
+`endif
+`ifdef CONTROL_AXI4_LITE
+    .s_axil_awaddr(addr), .s_axil_awprot(3'b0), .s_axil_awvalid(awvalid), .s_axil_awready(awready),
+    .s_axil_wdata(wdata), .s_axil_wstrb(4'b1111), .s_axil_wvalid(wvalid), .s_axil_wready(wready),
+    .s_axil_bresp(bresp), .s_axil_bvalid(bvalid), .s_axil_bready(bready),
+    .s_axil_araddr(addr), .s_axil_arprot(3'b0), .s_axil_arvalid(arvalid), .s_axil_arready(arready),
+    .s_axil_rdata(rdata), .s_axil_rresp(rresp), .s_axil_rvalid(rvalid), .s_axil_rready(rready),
+`endif
+`ifdef CONTROL_WISHBONE
+    .wbs_cyc_i(cyc), .wbs_stb_i(cyc), .wbs_we_i(we), .wbs_adr_i(addr), .wbs_dat_i(wdata),
+    .wbs_sel_i(4'b1111), .wbs_dat_o(rdata), .wbs_ack_o(ack), .wbs_err_o(err),
+`endif
+    .mem_read__request__payload(read_request),
+    .mem_read__request__valid(read_request_valid),
+    .mem_read__request__ready(read_request_ready),
+    .mem_read__data__payload(read_data),
+    .mem_read__data__valid(read_data_valid),
+    .mem_read__data__ready(read_data_ready),
+    .mem_write__request__payload(write_request),
+    .mem_write__request__valid(write_request_valid),
+    .mem_write__request__ready(write_request_ready),
+    .mem_write__data__payload(write_data),
+    .mem_write__data__valid(write_data_valid),
+    .mem_write__data__ready(write_data_ready),
+    .mem_write__written(written),
+    .mem_error(1'b0),
+    .clk(clk),
+    .rst(rst)
+  );
+
+  integer word, wrong;
+  initial begin
+    $readmemh("program.hex", program);
+    $readmemh("memory.hex", memory);
+    $readmemh("expected.hex", expected);
+    repeat (4) @(negedge clk);
+    rst = 0;
+    @(negedge clk);
+    write_register(`PROGRAM_ADDR, 0);
+    for (word = 0; word < `PROGRAM_WORDS; word = word + 1)
+      write_register(`PROGRAM_DATA, program[word]);
+    write_register(`PC, 0);
+    write_register(`CONTROL, 1);
+    read_register(`STATUS);
+    while (value[0]) read_register(`STATUS);
+    wrong = value != 0;
+    if (wrong) $display("STATUS is %b", value);
+    for (word = 0; word < `MEMORY_WORDS; word = word + 1)
+      if (memory[word] !== expected[word]) begin
+        if (wrong < 10)
+          $display("word %0d is %h, expected %h", word, memory[word], expected[word]);
+        wrong = wrong + 1;
+      end
+    read_register(`MACS_LOW);
+    if (value != `EXPECTED_MACS) begin
+      $display("%0d products, expected %0d", value, `EXPECTED_MACS);
+      wrong = wrong + 1;
+    end
+    read_register(`CYCLES_LOW);
+    if (wrong) $display("FAIL");
+    else $display("PASS: %0d cycles, memory and %0d products as expected", value, `EXPECTED_MACS);
+    $finish;
+  end
+
+  initial begin
+    repeat (`LIMIT) @(negedge clk);
+    $display("FAIL: still busy after %0d cycles", `LIMIT);
+    $finish;
+  end
+endmodule

@@ -1,0 +1,137 @@
+"""What others build a generated accelerator into: plain Verilog benches, FuseSoC, LiteX."""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from arch.config import PRESETS
+from cli.main import main
+from generators.fusesoc import core_file
+from tb.plain_testbench import testbench as plain_testbench
+from tb.toolchain import ROOT, missing_tools
+
+needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+
+
+@pytest.fixture
+def celosia(monkeypatch, capsys):
+    """Return a function that runs the command and returns exit code and errors."""
+
+    def call(*words: str | Path) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["celosia", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, capsys.readouterr().err
+
+    return call
+
+
+def run(folder: Path) -> str:
+    """Compile and run the testbench as its first lines say, and return what it prints."""
+    sources = ["celosia_accelerator_tb.v", "celosia_accelerator.v"]
+    compiled = ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-o", "test.vvp", *sources]
+    done = subprocess.run(compiled, cwd=folder, capture_output=True, encoding="utf-8")
+    assert (done.returncode, done.stderr) == (0, "")
+    vvp = ["vvp", "-n", "test.vvp"]
+    done = subprocess.run(vvp, cwd=folder, capture_output=True, encoding="utf-8", check=True)
+    return done.stdout
+
+
+@needs_icarus
+@pytest.mark.parametrize(
+    ("config", "control"), [("tiny", "native"), ("odd", "axi4-lite"), ("tiny", "wishbone")]
+)
+def test_the_testbench_needs_nothing_but_the_generated_files(
+    celosia, tmp_path: Path, config: str, control: str
+) -> None:
+    words = ("generate", "--config", config, "--control", control, "--testbench", "--seed", "3")
+    assert celosia(*words, "--out", tmp_path) == (0, "")
+    assert run(tmp_path).startswith("PASS: ")
+    expected = tmp_path / "expected.hex"
+    lines = expected.read_text().splitlines()
+    lines[-1] = f"{int(lines[-1], 16) ^ 1:0{len(lines[-1])}x}"
+    expected.write_text("\n".join(lines) + "\n")
+    output = run(tmp_path)
+    assert output.splitlines()[-1] == "FAIL"
+    assert output.startswith(f"word {len(lines) - 1} is ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--bus", "axi4"),
+            "Only the accelerator with the native memory port has a testbench, not one with its "
+            "memory behind axi4",
+        ),
+        (
+            ("--unit", "table"),
+            "Only the accelerator with the native memory port has a testbench, not table",
+        ),
+    ],
+)
+def test_what_has_no_testbench_is_refused(celosia, tmp_path: Path, words, message) -> None:
+    code, errors = celosia("generate", "--config", "tiny", *words, "--testbench", "--out", tmp_path)
+    assert (code, errors) == (2, f"celosia: {message}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_testbench_needs_room_for_its_program() -> None:
+    message = r"^A testbench needs \d+ words of program, but program_depth is 16$"
+    with pytest.raises(ValueError, match=message):
+        plain_testbench(PRESETS["tiny"].replace(program_depth=16), "native", 1)
+
+
+@needs_icarus
+@pytest.mark.skipif(shutil.which("fusesoc") is None, reason="FuseSoC is not installed")
+def test_fusesoc_simulates_the_core(celosia, tmp_path: Path) -> None:
+    words = ("generate", "--config", "tiny", "--testbench", "--fusesoc")
+    assert celosia(*words, "--out", tmp_path / "core") == (0, "")
+    name = "celosia:accelerators:celosia_accelerator_tiny"
+    done = subprocess.run(
+        ["fusesoc", "--cores-root", tmp_path / "core", "run", "--target=sim", name],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        env=os.environ | {"HOME": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS: " in done.stdout + done.stderr
+
+
+def test_a_core_without_a_testbench_has_no_simulation() -> None:
+    text = core_file(PRESETS["tiny"].replace(name="my own"), "celosia_table", "Tables")
+    assert "name: celosia:accelerators:celosia_table_my_own:0.1.0\n" in text
+    assert "  sim:" not in text
+    assert "filesets: [rtl]\n    toplevel: celosia_table\n" in text
+
+
+@needs_icarus
+@pytest.mark.skipif(importlib.util.find_spec("litex") is None, reason="LiteX is not installed")
+def test_the_litex_example_elaborates(tmp_path: Path) -> None:
+    command = tmp_path / "celosia"
+    command.write_text(f"#!{sys.executable}\nfrom cli.main import main\nmain()\n")
+    command.chmod(0o755)
+    paths = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    example = ROOT / "examples" / "litex_soc.py"
+    done = subprocess.run(
+        [sys.executable, example, tmp_path / "soc"],
+        cwd=tmp_path,
+        env=os.environ | paths,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr
+    sources = ["celosia_soc.v", "celosia_accelerator.v"]
+    done = subprocess.run(
+        ["iverilog", "-g2005", "-s", "celosia_soc", "-o", "soc.vvp", *sources],
+        cwd=tmp_path / "soc",
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
