@@ -2,12 +2,10 @@
 
 import click
 
-from cli.options import config_options, resolve
+from arch.config import PRESETS, Config, load
+from fpga.boards import BOARDS, get_board
 from fpga.top import BoardTop
 from tb.board import SimulatedBoard
-
-CLOCK = 25_000_000
-"""What the simulated board says that its clock is (Hz)."""
 
 DIVISOR = 4
 """Cycles of a bit: as few as a receiver can do with, so that little time is simulated."""
@@ -16,29 +14,48 @@ TIMEOUT = 1 << 15
 """Cycles after which a request that stopped is given up: some hundredths of a second here."""
 
 
-def board_top(config, memory_bytes: int) -> BoardTop:
+def board_top(config: Config, clock: int, memory_bytes: int) -> BoardTop:
     """Return a top level whose serial line is as fast as can be simulated."""
     return BoardTop(
-        config, clock=CLOCK, memory_bytes=memory_bytes, divisor=DIVISOR, timeout=TIMEOUT
+        config, clock=clock, memory_bytes=memory_bytes, divisor=DIVISOR, timeout=TIMEOUT
     )
 
 
 @click.command()
-@config_options("tiny")
+@click.option(
+    "--board",
+    "name",
+    required=True,
+    metavar="BOARD",
+    help=f"One of {', '.join(BOARDS)}.",
+)
+@click.option(
+    "--config",
+    "source",
+    metavar="NAME_OR_TOML",
+    help=f"A TOML file or one of {', '.join(PRESETS)}; without it the board's own machine.",
+)
+@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field.")
 @click.option(
     "--memory",
     "memory_bytes",
     type=int,
-    default=1 << 16,
-    show_default=True,
-    help="External memory on the chip, in bytes.",
+    help="External memory on the chip, in bytes; without it the board's.",
 )
-def board(source: str, overrides: tuple[str, ...], memory_bytes: int) -> None:
+def board(
+    name: str, source: str | None, overrides: tuple[str, ...], memory_bytes: int | None
+) -> None:
     """Simulate a board, serial line and all, until it is interrupted.
 
     The first line of output is the path of its serial port, for celosia host --port.
     """
-    top = board_top(resolve(source, overrides), memory_bytes)
+    found = get_board(name)
+    if source is None:
+        config = found.config.override(list(overrides))
+    else:
+        config = load(source, list(overrides))
+    memory = found.memory_bytes if memory_bytes is None else memory_bytes
+    top = board_top(config, round(found.target_mhz * 1e6), memory)
     with SimulatedBoard(top, divisor=DIVISOR, timeout=TIMEOUT) as simulated:
         click.echo(simulated.port)
         simulated.wait()

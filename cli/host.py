@@ -20,7 +20,7 @@ from tb.selftest import selftest as run_selftest
     "--config",
     "source",
     metavar="NAME_OR_TOML",
-    help="The bitstream's configuration; without it, the preset that the board names.",
+    help="The bitstream's configuration; without it, the preset or board's that it names.",
 )
 @click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field.")
 @click.pass_context

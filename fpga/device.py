@@ -28,6 +28,7 @@ from arch.link import (
     request,
 )
 from arch.registers import COUNTERS, REGISTER_MAP
+from fpga.boards import BOARDS, get_board
 from fpga.top import BAUD
 from sim.report import Report
 
@@ -69,7 +70,8 @@ class Port(Protocol):
 class Device:
     """A board's machine, whose requests are sent again until they are answered.
 
-    ``config`` is the machine's configuration; without it, it is the preset that the board names.
+    ``config`` is the machine's configuration; without it, it is the preset or the board's own one
+    that the bitstream names.
     ``identity`` is what the board says of itself, ``repeated`` how often a request was sent again.
     An answer may take ``answer_seconds``, a run ``run_seconds``.
 
@@ -212,13 +214,14 @@ class Device:
     def _identify(self, config: Config | None) -> Config:
         found = self.identity.configuration
         if config is None:
-            known = [preset for preset in PRESETS.values() if fingerprint(preset) == found]
-            if not known:
-                raise RuntimeError(
-                    f"The bitstream on {self.name} has a configuration ({found:08x}) that is no "
-                    "preset; name its TOML file with --config"
-                )
-            return known[0]
+            boards = (get_board(name).config for name in BOARDS)
+            for known in (*PRESETS.values(), *boards):
+                if fingerprint(known) == found:
+                    return known
+            raise RuntimeError(
+                f"The bitstream on {self.name} has a configuration ({found:08x}) that is neither "
+                "a preset nor a board's; name its TOML file with --config"
+            )
         config = config.replace(trace=False)
         if fingerprint(config) != found:
             raise RuntimeError(

@@ -39,7 +39,7 @@ CELOSIA = [sys.executable, "-c", "from cli.main import main; main()"]
 @pytest.fixture(scope="module")
 def port() -> Iterator[str]:
     """Return the serial port of a board that the command simulates."""
-    command = [*CELOSIA, "board", "--config", "tiny", "--memory", str(MEMORY)]
+    command = [*CELOSIA, "board", "--board", "icebreaker", "--memory", str(MEMORY)]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8", env=os.environ
     )

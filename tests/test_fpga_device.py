@@ -13,6 +13,7 @@ from arch.config import PRESETS, Config
 from arch.isa import Instruction, Opcode, pack
 from arch.link import VERSION, Identity, fingerprint
 from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
+from fpga.boards import get_board
 from fpga.device import RETRIES, Device, open_port
 from fpga.top import BoardTop, baud_divisor
 from sim.interpreter import Interpreter
@@ -184,8 +185,8 @@ def test_what_answers_must_be_this_version_and_configuration() -> None:
     )
     check_refusal(
         RuntimeError,
-        "The bitstream on PORT has a configuration (0000004d) that is no preset; name its TOML "
-        "file with --config",
+        "The bitstream on PORT has a configuration (0000004d) that is neither a preset nor a "
+        "board's; name its TOML file with --config",
         lambda: connected(configuration=77),
     )
     port = FakePort(GoldenBoard(TINY, ME))
@@ -198,6 +199,9 @@ def test_what_answers_must_be_this_version_and_configuration() -> None:
     )
     assert port.closed
     Device(FakePort(GoldenBoard(TINY, ME)), "PORT", TINY.replace(trace=True, name="mine"))
+    config = get_board("ulx3s_85f").config
+    device, _ = connected(config, configuration=fingerprint(config))
+    assert device.config == config
 
 
 def test_a_line_that_carries_nothing_is_told() -> None:
