@@ -32,11 +32,14 @@ from fpga.boards import BOARDS, get_board
 from fpga.top import BAUD
 from sim.report import Report
 
-RETRIES = 8
+RETRIES = 6
 """How often a request is sent again before the connection is given up."""
 
 ANSWER_SECONDS = 1.0
 """How long an answer may take; the machine gives up a cut request much earlier."""
+
+PATIENCE = 8
+"""How many times as long a machine that has answered before may take in the end."""
 
 BUSY = 1
 """Bit of STATUS: a run is under way."""
@@ -73,7 +76,8 @@ class Device:
     ``config`` is the machine's configuration; without it, it is the preset or the board's own one
     that the bitstream names.
     ``identity`` is what the board says of itself, ``repeated`` how often a request was sent again.
-    An answer may take ``answer_seconds``, a run ``run_seconds``.
+    An answer may take ``answer_seconds``, from a machine that has answered before twice as long
+    each time that it is silent; a run may take ``run_seconds``.
 
     Raises :class:`RuntimeError` where nothing answers, or what answers is another version or
     configuration.
@@ -95,10 +99,12 @@ class Device:
         self._port = port
         self._run_seconds = run_seconds
         self._tag = secrets.randbelow(256)
-        port.timeout = answer_seconds
+        self._answer_seconds = answer_seconds
+        self._patience = 1
         try:
             port.reset_input_buffer()
             self.identity = self._hello()
+            self._patience = PATIENCE
             self.config = self._identify(config)
         except BaseException:
             port.close()
@@ -238,9 +244,10 @@ class Device:
         """Return the payload of a request's answer, which is asked for until it comes."""
         self._tag = (self._tag + 1) % 256
         frame = request(command, self._tag, length, addr, payload)
-        answered = False
+        answered, silent = False, 0
         for attempt in range(RETRIES + 1):
             self.repeated += attempt > 0
+            self._port.timeout = self._answer_seconds * min(1 << silent, self._patience)
             try:
                 self._port.write(frame)
                 found = self._receive()
@@ -250,6 +257,7 @@ class Device:
                     "again"
                 ) from error
             if found is None:
+                silent += 1
                 continue
             answered = True
             status, data = found

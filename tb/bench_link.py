@@ -91,27 +91,26 @@ class Line:
 def random_request(random: np.random.Generator, config: Config, identity: Identity) -> bytes:
     """Return a request, most of which can be carried out."""
     command = int(random.choice([*Command, *Command, 0, 8, 255]))
-    words = int(random.integers(0, 9))
-    length, addr = 4 * words, 0
-    spaces = {
-        Command.HELLO: 6,
-        Command.READ_REGISTERS: 257,
-        Command.WRITE_REGISTERS: 257,
-        Command.LOAD_PROGRAM: config.program_depth + 1,
-        Command.START: config.program_depth + 1,
-    }
+    places = {
+        Command.HELLO: 5,
+        Command.READ_REGISTERS: 256,
+        Command.WRITE_REGISTERS: 256,
+        Command.LOAD_PROGRAM: config.program_depth,
+        Command.START: config.program_depth,
+    }.get(command, identity.memory)
     if command in (Command.READ_MEMORY, Command.WRITE_MEMORY):
-        length = int(random.choice([0, 1, *random.integers(0, 40, 4), identity.payload]))
-        addr = int(random.integers(max(1, identity.memory - length + 1)))
-    elif command == Command.START:
-        length = 0
-        addr = int(random.integers(config.program_depth))
-    elif command in spaces:
-        words = min(words, spaces[Command(command)] - 1)
-        length = 4 * words
-        addr = int(random.integers(spaces[Command(command)] - words))
-    if random.random() < 0.15:
-        addr += int(random.choice([1, 4, identity.memory, 1 << 31]))
+        amount = int(random.choice([0, 1, *random.integers(0, 40, 4), identity.payload]))
+        length = amount
+    else:
+        amount = int(random.integers(0, min(9, places)))
+        length = 4 * amount
+    if command == Command.START:
+        amount, length = 1, 0
+    # Up to the end, one place past it, or anywhere.
+    addr = int(random.choice([0, 1, *-random.integers(0, places - amount + 1, 4)]))
+    addr += places - amount
+    if random.random() < 0.1:
+        addr += int(random.choice([4, identity.memory, 1 << 31]))
     if random.random() < 0.1:
         length += int(random.integers(1, 4))
     payload = b"" if command in READS else random.bytes(length)

@@ -206,13 +206,20 @@ def test_what_answers_must_be_this_version_and_configuration() -> None:
 
 def test_a_line_that_carries_nothing_is_told() -> None:
     device, port = connected()
-    port.to_board = lambda _data: b""
+    waited = []
+
+    def lose(_data: bytes) -> bytes:
+        waited.append(port.timeout)
+        return b""
+
+    port.to_board = lose
     check_refusal(
         RuntimeError,
         "Nothing on PORT answers READ_MEMORY; check that the board is powered and flashed, and "
         "that --baud is the bitstream's",
         lambda: device.read_memory(0, 5),
     )
+    assert waited == [1, 2, 4, 8, 8, 8, 8]
     port.to_board = lambda data: data[:-1] + b"\0"
     check_refusal(
         RuntimeError,
