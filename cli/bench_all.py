@@ -61,6 +61,7 @@ FULL = {
     ),
     "Whole models": (
         Case("run digits --config small --count 20"),
+        Case("run digits --config small --set fused=true --count 4"),
         Case("run minilm --config medium --sentences examples/sentences.txt --count 2"),
     ),
     "External memory": (
