@@ -42,6 +42,7 @@ def run_case(config, simulator, seed, *, steps=30):
         ("tiny", {"trace": True, "weight_depth": 7, "attention": True}, "verilator"),
         ("tiny", {"trace": True, "lanes": 2, "rotary": True, "argmax": True}, "icarus"),
         ("odd", {"trace": True} | BARE, "icarus"),
+        ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
     ],
 )
 def test_presets_with_changes(preset, changes, simulator):
