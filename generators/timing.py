@@ -174,20 +174,23 @@ class MatrixTiming:
         end, before, loaded = self._end, self._before, self._loaded
         tiles = self._tiles(step)
         first, previous = -1, taken
-        loaded = max(loaded, taken + 2 + bool({"a_masked", "b_masked"} & step.flags))
+        masked = bool({"a_masked", "b_masked"} & step.flags)
+        loaded = max(loaded, taken + 1 + config.tile_skip + masked)
         for tile, (lines, inner) in enumerate(tiles):
             cycles = max(m, -(-m // config.rows) * inner) if "a_transpose" in step.flags else m
             line = max(loaded, before)
             previous, loaded = loaded, line + max(lines, 1)
             late = shared or config.array == "tree"
-            begin = max(end, loaded if late else line + 1)
+            begin = max(end, loaded if late and lines else line + (lines > 0))
             before, end = end, begin + cycles
             if shared and tile < len(tiles) - 1:
                 end += lines
             if first < 0:
                 first = begin
         self._end, self._before, self._loaded = end, before, loaded
-        self._accept = max(self._accept_next, taken + len(tiles), previous)
+        # Without masks, a command's last tile leaves the walker as its lines are asked for.
+        left = previous if config.tile_skip else loaded - 1
+        self._accept = max(self._accept_next, taken + len(tiles), left)
         self._accept_next = loaded
         lines = max(lines for lines, _ in tiles)
         self.reads.append(Reads(first, end, (a_bank, b_bank), lines, max(m, lines)))

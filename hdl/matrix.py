@@ -1,6 +1,6 @@
 """The matrix engine: products of scratchpad matrices, added to the accumulators."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -34,9 +34,9 @@ class MatrixEngine(wiring.Component):
 
     From its first request to its last sum in the accumulators, a product of T tiles whose lines
     are L takes ``(T - 1) * max(m, L) + m + array.latency + 6`` cycles, with ``a_transpose``
-    ``min(k, rows)`` more, and with a tree L - 1 more; resident weights count as one line,
-    which nobody asks for. ``working`` is 1 in these. The first request comes two cycles after a
-    command is taken, three where it is masked.
+    ``min(k, rows)`` more, and with a tree L - 1 more. Of resident weights L is 1, and
+    it is a cycle less. ``working`` is 1 in these. The first request comes a cycle after a command
+    is taken, with ``tile_skip`` two, three where it is masked.
 
     ``status.done`` comes when a drain that is asked for ``DISPATCH`` cycles later (a constant of
     ``hdl.retirement``), as one that waits for the token is, sees every sum of the command.
@@ -82,6 +82,7 @@ class MatrixEngine(wiring.Component):
         m.submodules.array = array = kinds[config.array](config)
         # The entry takes a cycle.
         m.submodules.retirement = retirement = Retirement(config, array.latency + 1)
+        direct = Signal()
         connect(m, flipped(self.i), weights.i)
         connect(m, weights.b, flipped(self.b))
         connect(m, streamer.a, flipped(self.a))
@@ -90,11 +91,13 @@ class MatrixEngine(wiring.Component):
         connect(m, retirement.status, flipped(self.status))
         m.d.comb += [
             jobs.w_data.eq(weights.o.p),
-            jobs.w_en.eq(weights.o.valid),
+            # Where no tile waits and no lines are on their way, one is taken past the queue.
+            direct.eq(weights.o.valid & weights.placed & ~jobs.r_rdy),
+            jobs.w_en.eq(weights.o.valid & ~(direct & streamer.i.ready)),
             weights.o.ready.eq(jobs.w_rdy),
-            streamer.i.p.eq(jobs.r_data),
-            streamer.i.valid.eq(jobs.r_rdy),
-            jobs.r_en.eq(streamer.i.ready),
+            streamer.i.p.eq(Mux(jobs.r_rdy, jobs.r_data, weights.o.p)),
+            streamer.i.valid.eq(jobs.r_rdy | direct),
+            jobs.r_en.eq(jobs.r_rdy & streamer.i.ready),
             weights.freed.eq(streamer.freed),
             entry.elements.eq(streamer.elements),
             entry.note.eq(streamer.note),
@@ -126,7 +129,7 @@ class MatrixEngine(wiring.Component):
     def _account(self, m, weights, jobs, streamer):
         """Tell what keeps vectors from setting out."""
         walked = Signal(range(8))
-        handed = jobs.w_en & jobs.w_rdy & weights.o.p.tile.last
+        handed = weights.o.valid & weights.o.ready & weights.o.p.tile.last
         m.d.sync += walked.eq(walked + (self.i.valid & self.i.ready) - handed)
         a, b = self.a.request, self.b.request
         m.d.comb += [

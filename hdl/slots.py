@@ -1,6 +1,6 @@
 """Which weight slots the products under way still need."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,8 +17,9 @@ class SlotGuard(wiring.Component):
     """Tells whether the first line of a tile, ``line`` of ``slot``, may be asked for.
 
     ``hold`` says that products will use ``slot``, in the order of the tiles; ``freed`` that the
-    oldest of these has asked for the last of its vectors. ``free`` where no product needs what is
-    in ``slot``, from the cycle after ``freed`` on. With a systolic array two things more:
+    oldest of these, or the only one as it is held, has asked for the last of its vectors. ``free``
+    where no product needs what is in ``slot``, from the cycle after ``freed`` on. With a systolic
+    array two things more:
 
     As row r of the array sees vectors r cycles later than row 0, line r must come r cycles later.
 
@@ -57,7 +58,7 @@ class SlotGuard(wiring.Component):
         needed = [(level > place) & (slot == self.slot) for place, slot in enumerate(held)]
         m.d.comb += self.free.eq(~Cat(needed).any())
         if self.config.array == "systolic":
-            self._skew(m, held[0])
+            self._skew(m, Mux(level == 0, self.slot, held[0]))
         return m
 
     def _skew(self, m, oldest):

@@ -48,8 +48,9 @@ def tile_layout(config: Config) -> data.StructLayout:
 class TileWalker(wiring.Component):
     """Names the tiles of MATMUL and PRELOAD commands, without those that are masked.
 
-    Tile column by tile column, in each from the first K tile on, one tile a cycle from two cycles
-    after a command was taken on (three where it is masked), and without a pause between commands:
+    Tile column by tile column, in each from the first K tile on, one tile a cycle from the cycle
+    after a command was taken on, with ``tile_skip`` from the second (from the third where it is
+    masked), and without a pause between commands:
     the next one is taken while the last tiles of this one wait. ``command`` is that of the tile on
     ``o``. A tile that a mask leaves out costs one cycle, ``skipped``; where the last tiles are left
     out, the last that is not becomes ``last``, and where all are, one that is ``empty`` comes in
@@ -110,10 +111,9 @@ class TileWalker(wiring.Component):
         column = b_transposed(config, cmd)
         append = appends(cmd)
         k_last = Signal()
+        k_single = Signal()
         n_last = Signal()
         m.d.comb += [
-            k_last.eq(k_left <= config.rows),
-            n_last.eq(n_left <= config.cols),
             place.a_addr.eq(a_addr),
             place.b_addr.eq(b_addr),
             place.acc_addr.eq(acc_addr),
@@ -133,6 +133,12 @@ class TileWalker(wiring.Component):
         before = Signal.like(line)
         m.d.comb += before.eq(Mux(appends(self.i.p), self.i.p.line, 0))
         to_column = b_transposed(config, self.i.p)
+        first_k = Signal.like(k_left)
+        first_n = Signal.like(n_left)
+        m.d.comb += [
+            first_k.eq(self.i.p.k + Mux(to_column, 0, before)),
+            first_n.eq(self.i.p.n + Mux(to_column, before, 0)),
+        ]
         with m.If(take):
             m.d.sync += [
                 a_addr.eq(self.i.p.a_addr),
@@ -140,8 +146,11 @@ class TileWalker(wiring.Component):
                 b_column.eq(self.i.p.b_addr),
                 acc_addr.eq(self.i.p.acc_addr),
                 slot.eq(self.i.p.slot),
-                k_left.eq(self.i.p.k + Mux(to_column, 0, before)),
-                n_left.eq(self.i.p.n + Mux(to_column, before, 0)),
+                k_left.eq(first_k),
+                n_left.eq(first_n),
+                k_last.eq(first_k <= config.rows),
+                k_single.eq(first_k <= config.rows),
+                n_last.eq(first_n <= config.cols),
                 line.eq(before),
                 a_step.eq(steps[0]),
                 b_k_step.eq(steps[1]),
@@ -153,6 +162,7 @@ class TileWalker(wiring.Component):
                 b_addr.eq(b_addr + b_k_step),
                 slot.eq(slot + 1),
                 k_left.eq(k_left - config.rows),
+                k_last.eq(k_left <= 2 * config.rows),
             ]
         with m.Elif(advance):
             m.d.sync += [
@@ -163,6 +173,8 @@ class TileWalker(wiring.Component):
                 slot.eq(slot + 1),
                 k_left.eq(cmd.k),
                 n_left.eq(n_left - config.cols),
+                k_last.eq(k_single),
+                n_last.eq(n_left <= 2 * config.cols),
             ]
         with m.If(~take & advance & (k_last | ~column)):
             m.d.sync += line.eq(0)
@@ -185,6 +197,13 @@ class TileWalker(wiring.Component):
 
     def _keep(self, m, cmd, place, take, walking, advance, k_last):
         """Hold each place until it is known whether it is kept, and whether it is the last."""
+        if not self.config.tile_skip:
+            m.d.comb += [
+                self.o.p.eq(place),
+                self.o.valid.eq(walking),
+                advance.eq(walking & self.o.ready),
+            ]
+            return
         tile = Signal.like(place)
         full = Signal()
         leaves = Signal()
@@ -193,13 +212,6 @@ class TileWalker(wiring.Component):
             m.d.sync += [tile.eq(place), full.eq(1)]
         with m.Elif(leaves):
             m.d.sync += full.eq(0)
-        if not self.config.tile_skip:
-            m.d.comb += [
-                self.o.p.eq(tile),
-                self.o.valid.eq(full),
-                leaves.eq(self.o.ready),
-            ]
-            return
         keep = self._masks(m, cmd, take, advance, k_last)
         kept = Signal()
         fresh = Signal()

@@ -45,7 +45,8 @@ class WeightFetcher(wiring.Component):
     later than row 0, and line r comes r cycles after line 0. This rests on ``b``: **once it has
     taken the first line of a tile it must take the others without a wait.** Before a tile it may
     make the engine wait as long as it likes. A tree has no such skew: with it, ``o`` brings a tile
-    when the last of its lines has been asked for.
+    when the last of its lines has been asked for. ``placed`` says that a tile has no lines to wait
+    for, so that its activations may be asked for at once.
     """
 
     def __init__(self, config: Config):
@@ -56,6 +57,7 @@ class WeightFetcher(wiring.Component):
             "o": Out(stream.Signature(job_layout(config))),
             "freed": In(1),
             "named": Out(1),
+            "placed": Out(1),
             "o_weights": Out(Flow(weight_layout(config))),
         }
         if config.tile_skip:
@@ -80,7 +82,11 @@ class WeightFetcher(wiring.Component):
         ring = Signal()
         m.d.comb += ring.eq(product & ~cmd.flags[bits.flag_bit("resident")])
         loads = Signal()
-        m.d.comb += [loads.eq((ring | ~product) & ~tiles.o.p.empty), self.named.eq(tiles.o.valid)]
+        m.d.comb += [
+            loads.eq((ring | ~product) & ~tiles.o.p.empty),
+            self.named.eq(tiles.o.valid),
+            self.placed.eq(~loads),
+        ]
 
         job = self.o.p
         turn = Signal()

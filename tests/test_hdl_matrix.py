@@ -61,11 +61,12 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     rows, cols = config.rows, config.cols
     tiles = -(-k // rows) * -(-n // cols)
     load = cols if "b_transpose" in flags else min(k, rows)
-    load = 1 if "resident" in flags else load
+    resident = "resident" in flags
+    load = 1 if resident else load
     fill = min(k, rows) if "a_transpose" in flags else 0
     # A tree's vectors wait for the last line of the first tile, an array's for the first.
     wait = load - 1 if config.array == "tree" else 0
-    return max(m, load) * (tiles - 1) + m + fill + wait + array_latency(config) + 6
+    return max(m, load) * (tiles - 1) + m + fill + wait + array_latency(config) + 6 - resident
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -128,8 +129,9 @@ def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
         products += [["MATMUL", m, 2 * rows, 2 * cols - 1, ["resident"]] for m in (1, 2, 7)]
     found = measure(tmp_path, changes, products, alone=True)
     expected = [window(config, m, k, n, *flags) for _, m, k, n, flags in products]
-    assert found["working"] == expected
-    assert found["cycles"] == [cycles + 1 for cycles in expected]
+    # Where a tile is named at once, a command is at work as the last sum of the one before comes.
+    assert found["working"] == (expected if config.tile_skip else [sum(expected)])
+    assert found["cycles"] == [cycles + config.tile_skip for cycles in expected]
 
 
 def test_a_large_array_streams_without_a_gap(tmp_path: Path) -> None:
@@ -179,7 +181,7 @@ def test_a_vector_times_resident_weights_of_a_whole_model(tmp_path: Path, kind: 
     found = measure(tmp_path, changes, products, alone=True)
     latency = {"systolic": 13 + 12 + 3, "tree": 3 + 4}[kind]
     tiles = [5 * 29, 11, 10]
-    expected = [m * t + latency + 6 for (m, _, _), t in zip(shapes, tiles, strict=True)]
+    expected = [m * t + latency + 5 for (m, _, _), t in zip(shapes, tiles, strict=True)]
     assert found["working"][1:] == expected
 
 
