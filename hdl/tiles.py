@@ -112,17 +112,21 @@ class TileWalker(wiring.Component):
         append = appends(cmd)
         k_last = Signal()
         k_single = Signal()
+        k = Signal.like(place.k)
+        n = Signal.like(place.n)
         n_last = Signal()
         m.d.comb += [
             place.a_addr.eq(a_addr),
             place.b_addr.eq(b_addr),
             place.acc_addr.eq(acc_addr),
             place.slot.eq(slot),
-            place.k.eq(Mux(k_last, k_left, config.rows)),
-            place.n.eq(Mux(n_last, n_left, config.cols)),
+            k.eq(Mux(k_last, k_left, config.rows)),
+            n.eq(Mux(n_last, n_left, config.cols)),
+            place.k.eq(k),
+            place.n.eq(n),
             place.line.eq(line),
             # Where lines go on from tile to tile, the sizes left count those before the first.
-            place.end.eq(Mux(column, Mux(append, place.n, config.cols), place.k)),
+            place.end.eq(Mux(column, Mux(append, n, config.cols), k)),
             place.onward.eq(append & (~column | k_last)),
             place.last.eq(k_last & n_last),
         ]
