@@ -19,7 +19,7 @@ rtlil
 proc -nomux -norom
 memory_collect
 attrmap -remove src -remove amaranth.hierarchy -remove amaranth.decoding
-write_verilog -norename -noattr
+write_verilog -norename
 """
 
 _HEADER = """\
@@ -50,6 +50,9 @@ _START = """\
   initial _start <= 1'b0;
 """
 
+# Of all attributes only the one that says something of the circuit is left.
+_ATTRIBUTE = re.compile(r"^ *\(\* (?!no_rw_check\b).*? \*\)\n", re.MULTILINE)
+_UNORDERED = "(* no_rw_check = 32'd1 *)"
 _MODULE = re.compile(r"^module (\S+) ?\(([^;]*)\);\n(.*?)^endmodule\n", re.MULTILINE | re.DOTALL)
 _STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+)  = 0;\n", re.MULTILINE)
 _ESCAPED = re.compile(r"\\(\S+) ")
@@ -100,7 +103,8 @@ def _through_yosys(sources: list[ModuleSource]) -> list["_Module"]:
     def convert(half: list[ModuleSource]) -> str:
         rtlil = "".join(source.text for source in half)
         script = _SCRIPT.format(rtlil=rtlil)
-        return str(yosys.run(["-q", "-"], script, ignore_warnings=True))
+        text = str(yosys.run(["-q", "-"], script, ignore_warnings=True))
+        return _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
 
     halves = [half for half in _halves(sources) if half]
     with ThreadPoolExecutor(2) as pool:

@@ -22,7 +22,8 @@ class AccumulatorBank(wiring.Component):
 
     ``row`` and ``filled`` are what ``read_addr`` of the cycle before held at that time. ``filled``
     is 0 at first, and a row is as it was left; a clear writes ``filled`` only, so that no gate
-    stands between an adder and the memory.
+    stands between an adder and the memory. Both are undefined for a row that was written in the
+    cycle of its ``read_addr``.
     """
 
     read_addr: Signal
@@ -51,8 +52,8 @@ class AccumulatorBank(wiring.Component):
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.rows = rows = Ram(self._layout.size, self._depth)
-        m.submodules.marks = marks = Ram(1, self._depth)
+        m.submodules.rows = rows = Ram(self._layout.size, self._depth, ordered=False)
+        m.submodules.marks = marks = Ram(1, self._depth, ordered=False)
         m.d.comb += [
             rows.read_en.eq(1),
             rows.read_addr.eq(self.read_addr),
@@ -139,7 +140,8 @@ class AccumulatorMemory(wiring.Component):
             clear_addr_2.eq(clear_addr_1),
         ]
 
-        # What the two rows before leave is not in the memory yet when this row is read.
+        # What the two rows before leave is not in the memory yet when this row is read: one is
+        # being added, the other is written in that cycle.
         after_1 = Signal()
         after_2 = Signal()
         m.d.sync += [

@@ -63,10 +63,12 @@ class Counters(wiring.Component):
             with m.If(place == index):
                 m.d.comb += collected.eq(recent)
 
-        # Two copies of one memory: one to add to, one for the host to read.
+        # Two copies of one memory, one for the host to read. Turn and place of the other differ,
+        # except just after a clear, when what it holds does not count.
         total = Signal(COUNTER_WIDTH)
-        m.submodules.totals = totals = Ram(COUNTER_WIDTH, 1 << self.index_width)
-        m.submodules.shown = shown = Ram(COUNTER_WIDTH, 1 << self.index_width)
+        words = 1 << self.index_width
+        m.submodules.totals = totals = Ram(COUNTER_WIDTH, words, ordered=False)
+        m.submodules.shown = shown = Ram(COUNTER_WIDTH, words)
         m.d.comb += [
             total.eq(Mux(fresh, 0, totals.read_data) + collected),
             totals.read_addr.eq(turn),

@@ -15,6 +15,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import PRESETS, Config
 from generators.verilog import WAIVERS, to_verilog
 from hdl.accelerator import Accelerator
+from hdl.ram import Ram
 from hdl.systolic import SystolicArray
 from tb.toolchain import ROOT, environment, missing_tools
 
@@ -215,3 +216,11 @@ def test_every_process_runs_at_time_0() -> None:
     processes = text.split("\n  always @*")[1:]
     assert len(processes) > 2
     assert all(process.startswith(" begin\n    if (_start)") for process in processes)
+
+
+def test_memories_without_an_order_say_so():
+    ordered = to_verilog(Ram(8, 16), "top")
+    unordered = to_verilog(Ram(8, 16, ordered=False), "top")
+    assert "(*" not in ordered
+    assert unordered.replace("  (* no_rw_check *)\n", "", 1).count("no_rw_check") == 0
+    assert "  (* no_rw_check *)\n  reg [7:0] memory [15:0];\n" in unordered
