@@ -27,6 +27,14 @@ from generators.decoder import (
 from generators.decoder_calibrate import Progress, SampledTexts, sample_texts
 from generators.float_model import FUNCTION_NAMES
 from generators.graph import Ints, Rescale, rescale_of
+from generators.steps import (
+    NARROW_BITS,
+    attention_range,
+    best_range,
+    best_step,
+    best_steps,
+    copied_middle,
+)
 from generators.text_description import TextDescription
 from generators.weights import Floats, Weights
 from sim.norm import norm_parameters, quantize_eps
@@ -39,14 +47,6 @@ HEADROOM = 2.0
 """How much larger than in the samples an INT16 value may become before it saturates."""
 KV_BITS = (8, 4)
 """Widths that keys and values may be kept in (bits)."""
-NARROW_BITS = 8
-"""Width below which ranges leave out rare values (bits)."""
-_CLIPS = np.geomspace(1.0, 0.5, 9)
-"""Shares of the largest magnitude that a range may cover."""
-_SHARES = np.linspace(1.0, 0.6, 9)
-"""Shares of the distance from the smallest to the largest value that a range may cover."""
-_PLACES = np.linspace(0.0, 1.0, 9)
-"""Where in that distance it may lie, from one end to the other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class DecoderOptions:
     doubled: int | None = None
     """Of the pairs of a rotated head those that turn slowest and are kept twice, half a step apart;
     None for half of the pairs in 4 bits, and none in 8."""
-    texts: int = 8
+    texts: int = 16
     """Texts that are sampled to calibrate on."""
     length: int = 512
     """Their length, at most the positions of the model (tokens). Keys drift as they are rotated, so
@@ -118,54 +118,6 @@ def quantize_calibrated(
     Raises :class:`ValueError` where a number of the model cannot be represented.
     """
     return _Quantizer(model, weights, samples, options or DecoderOptions()).run()
-
-
-def best_step(values: Floats, most: int) -> float:
-    """Return the step of the least squared error for values clamped to ``most`` steps.
-
-    A tensor of zeros has the step ``1 / most``.
-    """
-    return float(best_steps(values.reshape(-1, 1), most)[0])
-
-
-def best_steps(values: Floats, most: int) -> Floats:
-    """Return the step of each column [n] of some values [m, n], as :func:`best_step`."""
-    largest = np.abs(values).max(axis=0)
-    largest[largest == 0] = 1.0
-    steps, least = largest / most, np.full(len(largest), np.inf)
-    for clip in _CLIPS:
-        step = clip * largest / most
-        error = np.clip(np.rint(values / step), -most, most) * step - values
-        loss = np.sum(error * error, axis=0)
-        steps = np.where(loss < least, step, steps)
-        least = np.minimum(loss, least)
-    return np.asarray(steps)
-
-
-def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return middle and step of each column [n] with the least squared error in so many bits.
-
-    Values [m, n] become ``round((value - middle) / step)``, clamped to signed ``bits`` bits. Each
-    ``together`` neighbours have one step.
-    """
-    low, high = values.min(axis=0), values.max(axis=0)
-    half = 1 << (bits - 1)
-    widest = (high - low).reshape(-1, together).max(axis=1)
-    width = np.repeat(np.where(widest > 0, widest, 1.0), together)
-    least = np.full(len(low), np.inf)
-    middle, steps = np.zeros(len(low)), np.ones(len(low))
-    for share in _SHARES if bits < NARROW_BITS else _SHARES[:1]:
-        step = share * width / (2 * half - 1)
-        loss, start = np.full(len(low), np.inf), np.zeros(len(low))
-        for place in _PLACES:
-            tried = low + place * (high - low - share * width) + half * step
-            error = np.clip(np.rint((values - tried) / step), -half, half - 1) * step
-            found = np.sum((error + tried - values) ** 2, axis=0)
-            start, loss = np.where(found < loss, (tried, found), (start, loss))
-        loss = np.repeat(loss.reshape(-1, together).sum(axis=1), together)
-        middle, steps = np.where(loss < least, (start, step), (middle, steps))
-        least = np.minimum(loss, least)
-    return middle, steps
 
 
 class _Quantizer:
@@ -308,15 +260,12 @@ class _Quantizer:
         queries = self.tensors[f"{prefix}.query"].reshape(-1, model.heads, model.head_dim)
         middle, steps = np.zeros(keys.shape[1:]), self._balanced_keys(keys, queries)
         if self.narrow or not self.rotary:
-            # Queries are rotated in their steps, so a pair of theirs has one, as that of the keys.
-            together = 2 if self.rotary else 1
-            found = best_range(keys.reshape(len(keys), -1), self.options.kv_bits, together)
-            middle, steps = (part.reshape(keys.shape[1:]) for part in found)
+            middle, steps = self._narrow_keys(keys, queries)
         raised = self._raised(queries, keys - middle)
-        # A pair that is kept twice has half the weight each time, and half a step in between.
+        # A pair that is kept twice has half the weight each time.
         copies = np.bincount(columns)[columns]  # [key_dim]
-        behind = np.arange(len(columns)) >= model.head_dim
-        middle = middle[:, columns] + steps[:, columns] * (copies - 1) * (0.5 * behind - 0.25)
+        copy = np.arange(len(columns)) // model.head_dim
+        middle = copied_middle(middle[:, columns], steps[:, columns], copies, copy)
         steps = steps[:, columns]  # [kv_heads, key_dim]
         weight = np.repeat(steps, model.group, axis=0) / copies  # [heads, key_dim]
         weighed = queries[:, :, columns] * weight
@@ -356,6 +305,31 @@ class _Quantizer:
             if high > room / 2 or low < LOST - room / 2:
                 raised[head] = (LOST - low - high) / 2 * math.sqrt(model.head_dim)
         return raised
+
+    def _narrow_keys(self, keys: Floats, queries: Floats) -> tuple[Floats, Floats]:
+        """Return middles and steps of keys [kv_heads, head_dim].
+
+        Queries are rotated in their steps, so a pair of theirs has one, as that of the keys.
+        """
+        model, bits = self.model, self.options.kv_bits
+        together = 2 if self.rotary else 1
+        if not self.narrow:
+            middle, steps = best_range(keys.reshape(len(keys), -1), bits, together)
+            return middle.reshape(keys.shape[1:]), steps.reshape(keys.shape[1:])
+        copies = np.bincount(self.columns).tolist()
+        by_text = keys.reshape(-1, self.length, model.kv_heads, model.head_dim)
+        asked = queries.reshape(*by_text.shape[:3], model.group, model.head_dim)
+        found = [
+            attention_range(
+                by_text[:, :, head],
+                asked[:, :, head].swapaxes(1, 2),
+                bits,
+                together,
+                copies,
+            )
+            for head in range(model.kv_heads)
+        ]
+        return np.stack([one for one, _ in found]), np.stack([one for _, one in found])
 
     def _balanced_keys(self, keys: Floats, queries: Floats) -> Floats:
         """Return steps of INT8 keys [kv_heads, head_dim], alike in the columns of a pair.

@@ -9,10 +9,9 @@ from generators.decoder import Decoder, DecoderCache, decode
 from generators.decoder_calibrate import sample_texts
 from generators.decoder_quantize import (
     DecoderOptions,
-    best_range,
-    best_step,
     quantize_decoder,
 )
+from generators.steps import attention_range, best_range, best_step
 from generators.text_description import TextDescription
 from generators.text_model import text_forward
 from generators.weights import check_weights
@@ -137,6 +136,32 @@ def test_steps_lose_least() -> None:
     assert one == other == pytest.approx(steps[1], rel=0.2)
     assert best_step(np.zeros(3), 127) == 1 / 127
     assert best_step(np.array([1.0, -2.54]), 127) == pytest.approx(0.02)
+
+
+def test_keys_lose_what_attention_does_not_see() -> None:
+    rng = np.random.default_rng(0)
+    keys = rng.normal(0, 1, (2, 64, 4)) * [1, 1, 2, 2]
+    keys[:, ::16] *= 4  # rare ones that all queries look for
+    queries = 3 * np.sign(keys[:, None, :1]) * np.ones((1, 2, 64, 4))
+
+    def divergence(middle, steps) -> float:
+        kept = np.clip(np.rint((keys - middle) / steps), -8, 7) * steps + middle
+        total = 0.0
+        for text in range(2):
+            for row in queries[text].reshape(-1, 64, 4):
+                for place in range(7, 64, 8):
+                    p, q = (
+                        np.exp(one[: place + 1] @ row[place] / 2)
+                        for one in (keys[text], kept[text])
+                    )
+                    p, q = p / p.sum(), q / q.sum()
+                    total += np.sum(p * np.log(p / q))
+        return total
+
+    found = attention_range(keys, queries, 4, 2, [1, 1, 1, 1])
+    assert found[1][0] == found[1][1]
+    plain = best_range(keys.reshape(-1, 4), 4, 2)
+    assert divergence(*found) < 0.8 * divergence(*plain)
 
 
 def refused(message, call, *arguments, **fields) -> None:
