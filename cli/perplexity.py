@@ -24,7 +24,12 @@ _FILE = click.Path(path_type=Path)
 @click.option("--verbatim", is_flag=True, help="Leave typographers' quotes and dashes.")
 @click.option("--slots", default=0, help="Tokens that the KV cache has room for; 0 for all.")
 @click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it.")
-@click.option("--samples", default=DecoderOptions.texts, show_default=True, help="Texts to make up and calibrate on.")
+@click.option(
+    "--samples",
+    default=DecoderOptions.texts,
+    show_default=True,
+    help="Texts to make up and calibrate on.",
+)
 @seed_option
 @json_option
 def perplexity(
