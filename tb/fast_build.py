@@ -17,7 +17,8 @@ from tb.toolchain import ROOT, Runtime, cached, check_simulator, digest, run
 
 _HARNESS = Path(__file__).parent / "harness"
 _TIMEOUT = 900.0  # seconds
-_GENERATORS = ("describe", "hierarchy", "modules", "prune", "verilog")  # what Verilog is written by
+_GENERATORS = ("describe", "hierarchy", "modules", "prune", "shortcuts", "verilog")
+"""The modules that Verilog is written by."""
 
 
 def interface(config: Config) -> dict[str, int]:
