@@ -8,13 +8,26 @@ import sys
 from pathlib import Path
 
 from cocotb_tools.check_results import get_results
-from cocotb_tools.runner import get_runner
+from cocotb_tools.runner import Verilator, get_runner
+
+
+class PortsOnly(Verilator):
+    """cocotb's runner for Verilator, but what a control file does not name is not kept public.
+
+    All else Verilator may optimize away, and writes no description of: a build takes half the
+    time.
+    """
+
+    def _build_command(self):
+        commands = super()._build_command()
+        return [[word for word in words if word != "--public-flat-rw"] for words in commands]
 
 
 def main(path: Path) -> int:
     """Do a job and return the process's exit code: 0 where it went well."""
     job = json.loads(path.read_text(encoding="utf-8"))
-    runner = get_runner(job["simulator"])
+    simulator = job["simulator"]
+    runner = PortsOnly() if simulator == "verilator" else get_runner(simulator)
     if job["action"] == "build":
         runner.build(**job["arguments"])
         return 0

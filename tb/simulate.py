@@ -1,6 +1,7 @@
 """Runs a cocotb bench on a component's Verilog under Verilator or Icarus."""
 
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -99,10 +100,14 @@ def _build(verilog: str, simulator: str, waves: bool, timeout: float) -> Path:
         "always": True,
     }
 
+    sources = {"top.v": verilog}
+    if simulator == "verilator":
+        sources["ports.vlt"] = _ports(verilog)
+
     def build(folder: Path) -> None:
-        source = folder / "top.v"
-        source.write_text(verilog, encoding="utf-8")
-        places = {"sources": [str(source)], "build_dir": str(folder)}
+        for name, text in sources.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        places = {"sources": [str(folder / name) for name in sources], "build_dir": str(folder)}
         what = f"Build for {simulator}"
         runtime.lend(folder)
         _run_job(folder, simulator, "build", arguments | places, what, timeout, {})
@@ -110,7 +115,15 @@ def _build(verilog: str, simulator: str, waves: bool, timeout: float) -> Path:
 
     options = (simulator, json.dumps(arguments), environment().get("MAKEFLAGS", ""))
     runtime = Runtime("cocotb", *options)
-    return cached("cocotb", digest(verilog, *options), build)
+    return cached("cocotb", digest(*sources.values(), *options), build)
+
+
+def _ports(verilog: str) -> str:
+    """Return the control file by which Verilator lets a bench at the top's ports."""
+    header = verilog.partition("module top (")[2].partition(");")[0]
+    ports = re.findall(r"^  (?:input|output) .*?(\w+),?$", header, re.MULTILINE)
+    lines = [f'public_flat_rw -module "top" -var "{port}"\n' for port in ports]
+    return "`verilator_config\n" + "".join(lines)
 
 
 def _run_job(
