@@ -1,6 +1,7 @@
 """Decoders in integers: at once and token by token, through a ring, and against float."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,6 +102,26 @@ def test_more_places_and_doubled_pairs() -> None:
     assert decode(decoder, long).shape == (40, 23)
     assert quantized(LLAMA).key_dim == 4
     assert quantized(LLAMA, doubled=2).key_dim == 8
+
+
+def test_large_scores_keep_off_the_upper_end() -> None:
+    weights = {
+        name: tensor * (8 if name.endswith(("query.weight", "key.weight")) else 1)
+        for name, tensor in random_weights(LLAMA).items()
+    }
+    decoder = quantize_decoder(LLAMA, weights, 1, DecoderOptions(**FEW, kv_bits=4))
+    lowered = [
+        replace(layer, scores=replace(layer.scores, bias=np.zeros(4, np.int64)))
+        for layer in decoder.layers
+    ]
+
+    def saturated(one: Decoder) -> int:
+        found = {}
+        decode(one, TEXT, found=found)
+        scores = np.stack([found[f"layers.{layer}.scores"] for layer in range(2)])
+        return int(np.sum(np.any((scores == 32767) & np.tri(24, dtype=bool), axis=3)))
+
+    assert 3 * saturated(decoder) < saturated(replace(decoder, layers=tuple(lowered)))
 
 
 def test_texts_are_drawn_from_the_model() -> None:
