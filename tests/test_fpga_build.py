@@ -283,5 +283,6 @@ def test_a_bitstream_is_made_for_each_board(
     bitstream = done.files[f"{name}.{board.device.family.bitstream}"]
     assert len(bitstream) > 10_000
     assert 0.9 * board.target_mhz < done.report["clock_mhz"] <= done.report["fmax_mhz"]
-    assert 24 <= done.report["ffs"] < 80
-    assert 24 <= done.report["luts"] < 150
+    # The reset's counter at least: a board without LEDs needs no other.
+    assert 8 <= done.report["ffs"] < 80
+    assert 8 <= done.report["luts"] < 150
