@@ -305,12 +305,22 @@ DEFINITIONS = {
                 "diagonal_value",
                 "row",
             ),
-            ("wide_out", "per_tensor", "diagonal", "online", "first", "drain", "per_row"),
+            (
+                "wide_out",
+                "per_tensor",
+                "diagonal",
+                "online",
+                "first",
+                "drain",
+                "per_row",
+                "followed",
+            ),
             "softmax of m rows of n 16-bit scores, in units of 2**-8 octaves; online: weights "
             "before the division, of rows that go on from the running rows, or begin with first; "
             "drain: of accumulators, which are cleared, requantized to 16 bits by word params, the "
             "output's parameters follow; per_row: each row has its own words behind those of the "
-            "row before",
+            "row before; followed: the engine's next command is the same but for addresses, m, n "
+            "and limit, and may begin before this one ends",
             unit="softmax",
         ),
         Definition(

@@ -4,8 +4,6 @@ The query heads of one token that share keys are rows of one product, and the sc
 lie below each other, so that few instructions do. Of a chunk each head has products of its own.
 """
 
-from collections.abc import Iterator, Sequence
-
 from arch.isa import Opcode
 from generators.decoder import DecoderLayer
 from generators.draft import Draft, Given, Ref
@@ -136,17 +134,22 @@ class AttentionInstructions(Instructions):
         model, prefix = self.model, f"layers.{index}"
         group, tiles = model.group, -(-self.capacity // self.config.cols)
         acc = self.acc("scores", tiles * model.heads)
-        for head in range(model.kv_heads):
-            operands: Operands = {
-                "a_addr": Ref("query", head * group * self.decoder.key_dim),
-                "a_stride": self.decoder.key_dim,
-                "acc_addr": acc + head * group,
-                "acc_stride": model.heads,
-                "m": group,
-            }
-            self._scores(index, head, operands)
-        self._append_values(index)
-        self._shares(prefix, layer)
+        parts = self._share_parts(layer)
+        for place, (begin, count, followed) in enumerate(parts):
+            # Of one head at a time the sums go to one bank, and those before leave the other one.
+            alone = place > 0
+            for head in range(begin, begin + count, 1 if alone else group):
+                operands: Operands = {
+                    "a_addr": Ref("query", head * self.decoder.key_dim),
+                    "a_stride": self.decoder.key_dim,
+                    "acc_addr": acc + head,
+                    "acc_stride": model.heads,
+                    "m": 1 if alone else group,
+                }
+                self._scores(index, head // group, operands)
+            if place == len(parts) - 1:
+                self._append_values(index)
+            self._shares(prefix, layer, begin, count, followed)
         width = -(-model.head_dim // self.config.cols)
         for place, (first, end) in enumerate(self.plan.key_parts):
             stride = (end - first) * group
@@ -199,18 +202,36 @@ class AttentionInstructions(Instructions):
             self._context_rows(prefix, layer, head, acc)
         self.shared(f"{prefix}.output", "context", model.query_width)
 
-    def _shares(self, prefix: str, layer: DecoderLayer) -> None:
-        """Add the softmax of one token's scores of all heads."""
-        for head, same in runs(layer.scores, 1, self.model.heads):
+    def _share_parts(self, layer: DecoderLayer) -> list[tuple[int, int, bool]]:
+        """Return the query heads (first, count) of each softmax of a token, and what is followed.
+
+        Where a softmax takes sums there are two, the first followed: it begins while scores are
+        still multiplied, and values are multiplied while the second one ends.
+        """
+        heads = self.model.heads
+        half = -(-self.model.kv_heads // 2) * self.model.group
+        alike = len(runs(layer.scores, 1, heads)) == 1
+        if not self.config.fused or not alike or half == heads:
+            return [(0, heads, False)]
+        return [(0, half, True), (half, heads - half, False)]
+
+    def _shares(
+        self, prefix: str, layer: DecoderLayer, begin: int, count: int, followed: bool
+    ) -> None:
+        """Add the softmax of one token's scores of some heads, as many as are alike at once."""
+        model = self.model
+        for first, many in runs(layer.scores, 1, model.heads):
+            head, end = max(first, begin), min(first + many, begin + count)
             self._softmax(
                 f"{prefix}.shares",
-                self._words(prefix, "scores", layer, head),
+                self._words(prefix, layer, head),
                 self.acc("scores", 0) + head,
-                self.model.heads,
+                model.heads,
                 Ref("scores", 2 * head * self.capacity),
                 Ref("shares", head * self.capacity),
-                same,
+                end - head,
                 0,
+                ("followed",) if followed else (),
             )
 
     def _shares_rows(self, prefix: str, layer: DecoderLayer, head: int) -> None:
@@ -218,7 +239,7 @@ class AttentionInstructions(Instructions):
         first = head % 2 * self.rows * self.capacity
         self._softmax(
             f"{prefix}.shares",
-            self._words(prefix, "scores", layer, head),
+            self._words(prefix, layer, head),
             self.acc(f"scores{head % 2}", 0),
             self.rows,
             Ref("scores", 2 * first),
@@ -227,17 +248,11 @@ class AttentionInstructions(Instructions):
             1,
         )
 
-    def _words(self, prefix: str, kind: str, layer: DecoderLayer, head: int) -> int:
-        """Return the parameter word of a head's scores or context."""
-        model = self.model
-        if kind == "scores":
-            found = runs(layer.scores, 1, model.heads)
-        else:
-            width = model.head_dim
-            wide = runs(layer.context, width, model.query_width)
-            found = [(first // width, count // width) for first, count in wide]
+    def _words(self, prefix: str, layer: DecoderLayer, head: int) -> int:
+        """Return the parameter word of a head's scores."""
+        found = runs(layer.scores, 1, self.model.heads)
         (first,) = (first for first, count in found if first <= head < first + count)
-        return self.plan.words[f"{prefix}.{kind}.{first}"]
+        return self.plan.words[f"{prefix}.scores.{first}"]
 
     def _softmax(
         self,
@@ -249,6 +264,7 @@ class AttentionInstructions(Instructions):
         target: Ref,
         m: int | Given,
         limit_step: int,
+        flags: tuple[str, ...] = (),
     ) -> None:
         """Add the softmax of rows of sums, by way of the scratchpad where it must be."""
         limit = given(Register.LIMIT, self.capacity) if limit_step else self.count
@@ -262,7 +278,7 @@ class AttentionInstructions(Instructions):
         }
         if self.config.fused:
             operands |= {"i_addr": acc, "i_stride": stride, "params": words}
-            self.vector(Opcode.SOFTMAX, name, operands, ("per_tensor", "drain"))
+            self.vector(Opcode.SOFTMAX, name, operands, ("per_tensor", "drain", *flags))
             return
         drained: Operands = {
             "acc_addr": acc,
@@ -278,11 +294,10 @@ class AttentionInstructions(Instructions):
         self.vector(Opcode.SOFTMAX, name, operands, ("per_tensor",))
 
     def _context(self, prefix: str, layer: DecoderLayer, name: str, heads: Heads) -> None:
-        """Add the requantization of one token's context of some heads."""
+        """Add the requantization of one token's context of some heads, which are rows."""
         width, (first, count) = self.model.head_dim, heads
-        wide = runs(layer.context, width, self.model.query_width)
-        same = [(begin // width, many // width) for begin, many in wide]
-        for head, many in _inside(same, heads):
+        by_row = self.plan.by_row
+        for head, many in [heads] if by_row else [(first + row, 1) for row in range(count)]:
             operands: Operands = {
                 "acc_addr": self.acc(name, 0) + head - first,
                 "acc_stride": count,
@@ -290,9 +305,10 @@ class AttentionInstructions(Instructions):
                 "o_stride": width,
                 "m": many,
                 "n": width,
-                "params": self._words(prefix, "context", layer, head),
+                "params": self.plan.words[f"{prefix}.context.{head}"],
             }
-            self.vector(Opcode.DRAIN, f"{prefix}.context", operands, self._alike(layer, head))
+            flags = ("per_row",) if by_row else self._alike(layer, head)
+            self.vector(Opcode.DRAIN, f"{prefix}.context", operands, flags)
 
     def _context_rows(self, prefix: str, layer: DecoderLayer, head: int, acc: int) -> None:
         """Add the requantization of a chunk's context of one head."""
@@ -303,7 +319,7 @@ class AttentionInstructions(Instructions):
             "o_stride": self.model.query_width,
             "m": self.m,
             "n": self.model.head_dim,
-            "params": self._words(prefix, "context", layer, head),
+            "params": self.plan.words[f"{prefix}.context.{head}"],
         }
         self.vector(Opcode.DRAIN, f"{prefix}.context", operands, self._alike(layer, head))
 
@@ -312,12 +328,3 @@ class AttentionInstructions(Instructions):
         width = self.model.head_dim
         found = part(layer.context, head * width, width)
         return ("per_tensor",) if found.per_tensor else ()
-
-
-def _inside(found: Sequence[Heads], heads: Heads) -> Iterator[Heads]:
-    """Yield the parts of runs of heads that are among some heads."""
-    first, count = heads
-    for begin, many in found:
-        low, high = max(begin, first), min(begin + many, first + count)
-        if low < high:
-            yield low, high - low

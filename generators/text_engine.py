@@ -38,20 +38,22 @@ class Instructions:
         self.count = given(Register.COUNT, self.capacity)
         self._acc: dict[str, tuple[int, int]] = {}
 
-    @property
-    def stride(self) -> int:
-        """Accumulator rows from one tile column of a projection to the next.
+    def stride(self, name: str) -> int:
+        """Return the accumulator rows from one tile column of a projection to the next.
 
         Rows alternate between two banks. A projection of one token takes those of one bank, so that
-        it can be drained while a product goes to the other bank.
+        it can be drained while a product goes to the other bank; but what attention mixes is
+        drained from both banks beside the product of its output, which takes both in turn.
         """
-        return BANKS if self.rows == 1 else self.rows
+        if self.rows > 1:
+            return self.rows
+        return 1 if name.endswith(".output") else BANKS
 
     def sums(self, name: str) -> int:
         """Return the first accumulator row of a projection, in the bank that is its own."""
         kind = name.rpartition(".")[2]
         tiles = -(-self.plan.matrices[name].n // self.config.cols)
-        return self.acc(kind, tiles * self.stride) + (self.rows == 1 and kind in ODD)
+        return self.acc(kind, tiles * self.stride(name)) + (self.rows == 1 and kind in ODD)
 
     def acc(self, name: str, rows: int) -> int:
         """Return the first of so many accumulator rows, an even one, that only this name has."""
@@ -91,7 +93,7 @@ class Instructions:
         total = -(-matrix.n // cols)
         first, count = tiles or (0, total)
         end = min(matrix.n, (first + count) * cols)
-        stride = BANKS if one else self.stride
+        stride = BANKS if one else self.stride(name)
         common: Operands = {
             "a_stride": matrix.k,
             "acc_stride": stride,
@@ -137,7 +139,7 @@ class Instructions:
         wide = 2 if "wide_out" in flags else 1
         operands: Operands = {
             "acc_addr": acc,
-            "acc_stride": self.stride,
+            "acc_stride": self.stride(name),
             "o_addr": target,
             "o_stride": wide * matrix.n,
             "m": self.m,
@@ -199,7 +201,7 @@ class Instructions:
         if step is not None and self.config.fused:
             operands: Operands = {
                 "i_addr": acc,
-                "i_stride": self.stride,
+                "i_stride": self.stride(name),
                 "r_addr": Ref("x"),
                 "r_stride": 2 * dim,
                 "s_addr": Ref("x"),

@@ -96,7 +96,7 @@ class Layers(AttentionInstructions):
         for place, (first, end) in enumerate(parts):
             for name in names:
                 whole = f"{prefix}.{name}"
-                acc = self.sums(whole) + first * self.stride
+                acc = self.sums(whole) + first * self.stride(whole)
                 self.product(whole, "h", acc, tiles=(first, end - first))
             self._hidden(prefix, layer, table, first, end - first)
             # The hidden layer's part before is there by now, and so is a share of the last product.
@@ -109,12 +109,12 @@ class Layers(AttentionInstructions):
         """Add what makes the hidden layer of sums, in some tile columns."""
         column = first * self.config.cols
         part = {"first": first, "count": count}
-        up = self.sums(f"{prefix}.up") + first * self.stride
+        up = self.sums(f"{prefix}.up") + first * self.stride(f"{prefix}.up")
         hidden = Ref("hidden", column)
         if layer.gate is None:
             self.drain(f"{prefix}.up", up, hidden, "table", table=table, **part)
             return
-        gate = self.sums(f"{prefix}.gate") + first * self.stride
+        gate = self.sums(f"{prefix}.gate") + first * self.stride(f"{prefix}.gate")
         self.drain(f"{prefix}.gate", gate, Ref("gate", column), "table", table=table, **part)
         self.drain(
             f"{prefix}.up",

@@ -27,8 +27,8 @@ from sim.rotary import rotary_places
 
 WORDS_PLACE = REGISTERS - 1
 """The register of the first token's place where several are looked up."""
-KEY_PARTS, FFN_PARTS = 4, 2
-"""Parts that attention's context and the MLP are cut into where weights stay on the chip."""
+FFN_PARTS = 2
+"""Parts that the MLP is cut into where weights stay on the chip."""
 MOST_ROWS = WORDS_PLACE - 1
 """Tokens of a chunk at most: each has a register when it is looked up, from 1 on."""
 
@@ -102,8 +102,19 @@ class Plan:
 
     @property
     def key_parts(self) -> list[tuple[int, int]]:
-        """Key heads (first, end) whose context is requantized while the next one is multiplied."""
-        return _even(self.decoder.description.kv_heads, KEY_PARTS)
+        """Key heads (first, end) whose values are multiplied while the next ones are divided.
+
+        The first half is that of the first softmax, and the last one is alone, as nothing is left
+        to do beside it.
+        """
+        heads = self.decoder.description.kv_heads
+        bounds = sorted({0, -(-heads // 2), heads - 1, heads})
+        return list(pairwise(bounds))
+
+    @property
+    def by_row(self) -> bool:
+        """Whether the context of a token's heads is drained with parameters for each head."""
+        return self.decoder.description.head_dim <= min(self.config.lanes, self.config.cols)
 
     @property
     def ffn_parts(self) -> list[tuple[int, int]]:
@@ -302,11 +313,9 @@ def _keep_words(found: Plan) -> None:
             words[f"{name}.scores.{head}"] = memory.take_words(part(layer.scores, head, 1))
             # Behind it, as a softmax that takes sums expects it.
             memory.take_words(decoder.probabilities)
-        for first, _ in runs(layer.context, model.head_dim, model.query_width):
-            columns = part(layer.context, first, model.head_dim)
-            words[f"{name}.context.{first // model.head_dim}"] = memory.take_words(
-                columns, by_tile=True
-            )
+        for head in range(model.heads):
+            columns = part(layer.context, head * model.head_dim, model.head_dim)
+            words[f"{name}.context.{head}"] = memory.take_words(columns, by_tile=True)
         found.tables.append(memory.take_table(layer.table))
     words["final_norm"] = memory.take_words(decoder.final_norm.rescale)
 

@@ -93,7 +93,8 @@ class Epilogue(wiring.Component):
             params.walk.eq(self.param_walk),
             places.start.eq(self.start),
             places.walk.eq(self.o_walk),
-            self.i.ready.eq(en & scaled),
+            # What belongs to the next command waits for its walk.
+            self.i.ready.eq(en & scaled & params.o.valid),
             taken.eq(self.i.valid & self.i.ready),
             params.o.ready.eq(taken),
             self.param_addr.eq(params.o.p.addr),

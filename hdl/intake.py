@@ -17,7 +17,7 @@ class Intake(wiring.Component):
 
     The k-th beat of ``i`` takes the k-th parameter word of ``walk``, which goes row by row, and
     becomes a beat of as many 16-bit elements as the walk says, low byte first, with its
-    ``row_last``; ``tile_last`` and ``last`` are 0. A walk starts in the cycle after ``start``. One
+    ``row_last`` and ``last``; ``tile_last`` is 0. A walk starts in the cycle after ``start``. One
     beat a cycle; a result comes ``latency`` cycles after its beat was taken at the earliest.
     """
 
@@ -74,5 +74,6 @@ class Intake(wiring.Component):
             self.o.p.data.eq(Cat(elements)),
             self.o.p.count.eq(delay(m, count, self.latency, en=en)),
             self.o.p.row_last.eq(delay(m, places.o.p.row_last, self.latency, en=en)),
+            self.o.p.last.eq(delay(m, places.o.p.last, self.latency, en=en)),
         ]
         return m

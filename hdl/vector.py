@@ -13,6 +13,7 @@ from hdl.epilogue import Epilogue
 from hdl.fill import Fill
 from hdl.front_ends import FrontEnds
 from hdl.intake import Intake
+from hdl.overlap import Overlap
 from hdl.params import InputScales, ParamMemory
 from hdl.ports import (
     DrainPort,
@@ -38,7 +39,8 @@ class VectorEngine(wiring.Component):
     (the output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can be the
     input of SOFTMAX and NORM, too. The command is taken when its last write was, together with
     ``status.done``; running rows are then what it leaves. An output may lie where an input lies,
-    row on row, if its elements are no wider.
+    row on row, if its elements are no wider. A SOFTMAX that is ``followed`` by another is taken as
+    soon as its input was, and the other one begins while its output is still on its way.
 
     Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
     columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
@@ -95,7 +97,9 @@ class VectorEngine(wiring.Component):
         m.submodules.params = params = ParamMemory(config)
         m.submodules.fill = fill = Fill(config)
         m.submodules.epilogue = epilogue = Epilogue(config)
+        m.submodules.overlap = overlap = Overlap(config)
         command, opcode, flag = self.i.p, decoder.opcode, decoder.flag
+        last = overlap.o  # what is about to be written belongs to it
         start, written = Signal(), Signal()
         turns = flag.rotate | flag.times if config.rotary else 0
         fills = opcode.params | opcode.table | opcode.mask | opcode.scan
@@ -103,7 +107,7 @@ class VectorEngine(wiring.Component):
 
         # What the command is, and who takes part in it.
         m.d.comb += [
-            decoder.command.eq(command),
+            decoder.command.eq(last),
             walks.command.eq(command),
             walks.opcode.eq(opcode),
             walks.flag.eq(flag),
@@ -139,25 +143,33 @@ class VectorEngine(wiring.Component):
         if config.fused:
             self._intake(m, accumulators, walks, params, fronts, flag, start)
         self._fill(m, fill, params, reader, opcode, start)
-        self._epilogue(m, epilogue, walks, opcode, flag, start & ~fills)
+        self._epilogue(m, epilogue, walks, opcode, flag, overlap)
         if config.norm:
             self._sums(m, fronts, walks, flag, start, epilogue.done, written)
         else:
             m.d.comb += written.eq(epilogue.done)
 
-        self._start(m, params, epilogue, fronts, opcode, start)
-        m.d.comb += self.status.done.eq(self.i.valid & Mux(fills, fill.done, written))
-        self._status(m)
+        self._start(m, params, epilogue, fronts, opcode, start, overlap)
+        begun = start & ~fills
+        beat = fronts.i
+        m.d.comb += [
+            overlap.i.eq(command),
+            overlap.begun.eq(begun),
+            overlap.read.eq(beat.valid & beat.ready & beat.p.last & opcode.softmax),
+            overlap.written.eq(written),
+            self.status.done.eq((self.i.valid | overlap.behind) & Mux(fills, fill.done, written)),
+        ]
+        self._status(m, overlap)
         if config.trace:
             self._trace(m)
         return m
 
-    def _start(self, m, params, epilogue, fronts, opcode, start):
+    def _start(self, m, params, epilogue, fronts, opcode, start, overlap):
         """Start a command at once, an addition after reading the scales of its inputs."""
         begun, waiting = Signal(), Signal()
-        m.d.sync += begun.eq((start | begun) & ~self.status.done)
+        m.d.sync += begun.eq((start | begun) & ~self.i.ready)
         m.d.comb += [
-            waiting.eq(self.i.valid & ~begun),
+            waiting.eq(self.i.valid & ~begun & (~overlap.behind | overlap.follows)),
             start.eq(waiting),
             params.read_addr.eq(epilogue.param_addr),
             params.read_en.eq(epilogue.param_en),
@@ -227,30 +239,30 @@ class VectorEngine(wiring.Component):
         if self.config.tile_skip:
             connect(m, fill.mask_write, flipped(self.mask))
 
-    def _epilogue(self, m, epilogue, walks, opcode, flag, start):
+    def _epilogue(self, m, epilogue, walks, opcode, flag, overlap):
         """Tell the back end what the command wants."""
         m.d.comb += [
-            epilogue.start.eq(start),
+            epilogue.start.eq(overlap.start),
             epilogue.param_walk.eq(walks.params),
             epilogue.o_walk.eq(walks.o),
-            epilogue.zero.eq(self.i.p.o_zero),
+            epilogue.zero.eq(overlap.o.o_zero),
             epilogue.wide.eq(flag.wide_out),
             epilogue.relu.eq(flag.relu),
             # A normalization adds before, not behind.
             epilogue.add.eq(flag.add & ~opcode.norm),
             epilogue.look_up.eq(flag.table),
-            epilogue.slot.eq(self.i.p.table),
+            epilogue.slot.eq(overlap.o.table),
         ]
         if self.config.rotary:
             m.d.comb += [
                 epilogue.rotate.eq(flag.rotate),
                 epilogue.times.eq(flag.times),
-                epilogue.r_zero.eq(self.i.p.table),
+                epilogue.r_zero.eq(overlap.o.table),
             ]
         if self.config.argmax:
             m.d.comb += [
                 epilogue.argmax.eq(flag.argmax),
-                epilogue.column.eq(self.i.p.table),
+                epilogue.column.eq(overlap.o.table),
                 self.largest.eq(epilogue.largest),
             ]
 
@@ -290,15 +302,15 @@ class VectorEngine(wiring.Component):
         ]
         m.d.sync += ended.eq((done | ended) & ~written)
 
-    def _status(self, m):
-        """Tell what the engine is doing; the command is taken when it is done."""
+    def _status(self, m, overlap):
+        """Tell what the engine is doing; a command is taken when it is done, or has been read."""
         requests = [port.request for port in (self.v, self.r, self.drain, self.o)]
         if self.config.norm:
             requests.append(self.s.request)
         m.d.comb += [
-            self.i.ready.eq(self.status.done),
-            self.status.push.eq(self.i.p.push),
-            self.status.busy.eq(self.i.valid),
+            self.i.ready.eq((self.status.done & ~overlap.behind) | overlap.early),
+            self.status.push.eq(overlap.o.push),
+            self.status.busy.eq(self.i.valid | overlap.behind),
             self.status.stall.eq(Cat(request.valid & ~request.ready for request in requests).any()),
         ]
 

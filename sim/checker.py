@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.isa import Engine
 from sim.flow import Step, run
-from sim.regions import Memory, Region, check_step, regions, sizes
+from sim.regions import Memory, Region, check_followed, check_step, regions, sizes
 
 Clock = NDArray[np.int64]
 _ENGINES = len(Engine)
@@ -104,9 +104,13 @@ def check(
     }
     clocks: dict[Engine, Clock] = {engine: np.zeros(_ENGINES, np.int64) for engine in Engine}
     seen: dict[tuple[Engine, int], Step] = {}
+    before: Step | None = None
     steps = 0
     for step in run(words, start, None if registers is None else list(registers)):
         check_step(step, config)
+        if step.engine == Engine.VECTOR:
+            check_followed(before, step)
+            before = step
         clock = clocks[step.engine].copy()
         for source in sorted(step.pop):
             if not tokens[source, step.engine]:
@@ -122,6 +126,7 @@ def check(
         for sink in step.push:
             tokens[step.engine, sink].append(clock)
         steps += 1
+    check_followed(before, None)
     for (source, sink), left in tokens.items():
         if left:
             raise ValueError(

@@ -6,13 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.isa import REGISTERS, Opcode
+from arch.isa import REGISTERS, Engine, Opcode
 from arch.isa import wrap as wrap_immediate
 from sim.elementwise import add_sum, mul_product
 from sim.flow import Step, run
 from sim.matmul import append, place
 from sim.norm import normalize
-from sim.regions import Region, ceil_div, check_step, pair_places, regions, row_words
+from sim.regions import (
+    Region,
+    ceil_div,
+    check_followed,
+    check_step,
+    pair_places,
+    regions,
+    row_words,
+)
 from sim.report import Report, signature
 from sim.requantize import requantize, saturate16
 from sim.rotary import rotate, times
@@ -92,11 +100,16 @@ class Interpreter:
         """
         self._signatures = []
         self._macs = 0
+        before: Step | None = None
         for step in run(self.words, pc, self.registers):
             check_step(step, self.config)
+            if step.engine == Engine.VECTOR:
+                check_followed(before, step)
+                before = step
             _RUN[step.opcode](self, step)
             if self.on_step is not None:
                 self.on_step(step, self)
+        check_followed(before, None)
         return Report(counters={"macs": self._macs}, signatures=self._signatures)
 
     def read_rows(self, step: Step, name: str, *, wide: bool) -> Ints:

@@ -248,6 +248,10 @@ def _check_flags(step: Step, config: Config) -> None:
         raise ValueError(f"{step} needs per_tensor, as a running row scales all its columns alike")
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ValueError(f"{step} can add a residual only with a 16-bit output")
+    if "followed" in step.flags and (
+        "drain" not in step.flags or step.flags & {"online", "diagonal"}
+    ):
+        raise ValueError(f"{step} is followed, which needs drain and excludes online and diagonal")
     if "per_row" in step.flags:
         _check_per_row(step, config)
     if "rotate" in step.flags:
@@ -346,6 +350,23 @@ def _check_argmax(step: Step) -> None:
             f"{step} numbers its columns from table on, which must be from 0 to {last}, "
             f"not {step['table']}"
         )
+
+
+def check_followed(before: Step | None, step: Step | None) -> None:
+    """Refuse a step of the vector engine that cannot begin before the one in front of it ends.
+
+    ``None`` stands for a program's beginning or end. Raises :class:`ValueError` where ``before``
+    is followed, and ``step`` is not the same but for addresses, m, n and where its mask begins.
+    """
+    if before is None or "followed" not in before.flags:
+        return
+    alike = step is not None and (
+        step.opcode == before.opcode
+        and step.flags | {"followed"} == before.flags
+        and all(step[name] == before[name] for name in ("o_zero", "start_step", "limit_step"))
+    )
+    if not alike:
+        raise ValueError(f"{before} is followed by {step or 'nothing'}, which is another command")
 
 
 def _check_window(step: Step) -> None:

@@ -105,7 +105,7 @@ class _Maker:
         ):
             if not getattr(config, unit):
                 absent |= names
-        return absent
+        return absent | {"followed"}  # see _split
 
     def matmul(self) -> Instruction:
         config = self.config
@@ -438,6 +438,31 @@ def _head(config: Config, rng: np.random.Generator, addr: int) -> tuple[list[Ins
     ], data
 
 
+def _split(instruction: Instruction, rng: np.random.Generator) -> list[Instruction]:
+    """Return an instruction, or sometimes a SOFTMAX of sums as two, the second begun early."""
+    rows = instruction.operand("m").immediate if "m" in instruction.operands else 1
+    splits = instruction.opcode == Opcode.SOFTMAX and "drain" in instruction.flags
+    if not splits or instruction.flags & {"online", "diagonal"} or rows < 2 or rng.random() < 0.3:
+        return [instruction]
+    first = int(rng.integers(1, rows))
+    behind = {name: instruction.operand(name).immediate for name in instruction.operands}
+    words = 2 if "per_row" in instruction.flags else 0
+    for name, step in (
+        ("i_addr", 1),
+        ("o_addr", behind["o_stride"]),
+        ("params", words),
+        ("start", behind["start_step"]),
+        ("limit", behind["limit_step"]),
+        ("m", -1),
+    ):
+        behind[name] += first * step
+    operands = {**instruction.operands, "m": first}
+    return [
+        replace(instruction, operands=operands, flags=instruction.flags | {"followed"}),
+        replace(instruction, operands=behind),
+    ]
+
+
 def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[Instruction]:
     """Let registers bring parts of operands, and run instructions without tokens several times."""
     values = [0, *(int(rng.integers(-(1 << 20), 1 << 20)) for _ in range(1, REGISTERS))]
@@ -479,7 +504,7 @@ def random_program(config: Config, rng: np.random.Generator, steps: int) -> Rand
         filled = dict(maker.filled)
         instruction = maker.mover(Opcode.LOAD) if len(program) < 14 else maker.any()
         if maker.fits(instruction):
-            program.append(instruction)
+            program += _split(instruction, rng)
         else:
             maker.filled = filled
     while maker.filled:

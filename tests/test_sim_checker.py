@@ -222,6 +222,10 @@ def test_tokens_without_a_partner_are_refused():
             "MAP at word 0 reads sp from 65522 to 65545, but it has 65536",
         ),
         (
+            "SOFTMAX m=1 n=1 followed",
+            "SOFTMAX at word 0 is followed, which needs drain and excludes online and diagonal",
+        ),
+        (
             "DRAIN m=2 n=1 running per_tensor per_row",
             "DRAIN at word 0 has parameters for each row, which excludes running",
         ),
@@ -310,3 +314,22 @@ def test_zero_points_need_their_field():
     assert errors("MATMUL m=1 k=1 n=1 a_zero=3", config) == (
         "MATMUL at word 0 has a_zero 3, but zero_points is false"
     )
+
+
+@pytest.mark.parametrize(
+    ("behind", "what"),
+    [
+        ("", "nothing"),
+        ("MAP m=1 n=1\n", "MAP at word 16"),
+        ("SOFTMAX m=1 n=4 i_addr=1 i_stride=8 per_tensor drain o_zero=1\n", "SOFTMAX at word 16"),
+        ("SOFTMAX m=1 n=4 i_addr=1 i_stride=8 drain\n", "SOFTMAX at word 16"),
+        ("SOFTMAX m=1 n=4 i_addr=1 limit_step=1 per_tensor drain\n", "SOFTMAX at word 16"),
+    ],
+)
+def test_what_follows_a_softmax_is_like_it(behind, what):
+    config = CONFIG.replace(fused=True)
+    first = "SOFTMAX m=1 n=4 i_stride=8 limit=4 per_tensor drain followed\n"
+    wanted = f"SOFTMAX at word 0 is followed by {what}, which is another command"
+    assert errors(f"{first}{behind}HALT", config) == wanted
+    alike = "SOFTMAX m=3 n=3 i_addr=1 i_stride=4 o_addr=9 limit=2 start=1 per_tensor drain\n"
+    assert check(pack(assemble(f"{first}{alike}HALT")), config) == 2
