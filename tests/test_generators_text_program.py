@@ -204,7 +204,7 @@ def test_refusals():
         config=small.replace(acc_depth=26),
     )
     refuses(
-        "Model llama needs 2720 program words for its step, but program_depth is 1000",
+        "Model llama needs 2696 program words for its step, but program_depth is 1000",
         config=small.replace(program_depth=1000),
     )
     refuses(
