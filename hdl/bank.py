@@ -87,11 +87,10 @@ class Bank(wiring.Component):
     @staticmethod
     def _rotate(m: Module, name: str, lanes: list[Value], amount: Value) -> list[Value]:
         """Return the lanes rotated down: result i is lane (i + amount) modulo their number."""
+        width = len(lanes[0])
+        value = Cat(lanes)
         for bit in range(len(amount)):
-            rotated = []
-            for lane, value in enumerate(lanes):
-                other = lanes[(lane + (1 << bit)) % len(lanes)]
-                rotated.append(Signal(len(value), name=f"{name}_rotated_{bit}_{lane}"))
-                m.d.comb += rotated[-1].eq(Mux(amount[bit], other, value))
-            lanes = rotated
-        return lanes
+            rotated = Signal(len(value), name=f"{name}_rotated_{bit}")
+            m.d.comb += rotated.eq(Mux(amount[bit], value.rotate_right(width << bit), value))
+            value = rotated
+        return [value[lane * width : (lane + 1) * width] for lane in range(len(lanes))]
