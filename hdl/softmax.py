@@ -9,7 +9,6 @@ from amaranth.utils import ceil_log2
 
 from arch.functions import (
     OCTAVE_MANTISSA,
-    PROBABILITY_FRACTION,
     RUNNING_WIDTH,
     WEIGHT_FRACTION,
 )
@@ -17,6 +16,7 @@ from arch.polynomial import MANTISSA_WIDTH
 from hdl.exponential import EXPONENTIAL_LATENCY, SHIFT_WIDTH, OctaveExponential
 from hdl.pipeline import delay
 from hdl.reciprocal import Reciprocal
+from hdl.row_divide import RowDivide, probability_layout
 from hdl.row_queue import FIFO_LATENCY, RowQueue
 from hdl.running import (
     CARRY_LATENCY,
@@ -28,14 +28,8 @@ from hdl.running import (
     running_layout,
 )
 
-PROBABILITY_WIDTH = PROBABILITY_FRACTION + 1
-"""Width of a probability, which may be 1 (bits)."""
-DIVIDE_LATENCY = 4
-"""Enabled cycles from a weight to its probability."""
 ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
 """Exponent of the reciprocal of a sum of 1."""
-ONE_SHIFT = 2 * OCTAVE_MANTISSA - PROBABILITY_FRACTION
-"""Bits that a probability of 1 is shifted right."""
 
 
 def score_layout(lanes: int) -> data.StructLayout:
@@ -58,12 +52,6 @@ def maximum_layout(running_rows: int) -> data.StructLayout:
     if running_rows:
         fields |= {"before": signed(SCORE_WIDTH), "running": running_layout(running_rows)}
     return data.StructLayout(fields)
-
-
-def probability_layout(lanes: int) -> data.StructLayout:
-    """Return the payload of probabilities in unsigned Q0.24, of which 1 is ``2**24``."""
-    probabilities = data.ArrayLayout(unsigned(PROBABILITY_WIDTH), lanes)
-    return data.StructLayout({"p": probabilities, "mask": unsigned(lanes), "last": 1})
 
 
 def _reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
@@ -285,53 +273,6 @@ class RowWeights(wiring.Component):
         ]
         wiring.connect(m, share.write, wiring.flipped(self.running))
         return carried, share.online
-
-
-class RowDivide(wiring.Component):
-    """Multiplies a row's weights by the reciprocal of their sum, rounded to nearest in Q0.24.
-
-    Latency is ``DIVIDE_LATENCY`` cycles, throughput one beat per cycle.
-    """
-
-    i: stream.Interface
-    o: stream.Interface
-
-    def __init__(self, lanes: int, weighted: stream.Signature):
-        self.lanes = lanes
-        self.latency = DIVIDE_LATENCY
-        super().__init__({"i": In(weighted), "o": Out(stream.Signature(probability_layout(lanes)))})
-
-    def elaborate(self, platform):
-        """Multiply, shift and round; all lanes hold still while a result waits."""
-        m = Module()
-        en = Signal()
-        valid = Signal(DIVIDE_LATENCY)
-        beat, row = self.i.payload.beat, self.i.payload.row
-        with m.If(en):
-            m.d.sync += valid.eq(Cat(self.i.valid, valid))
-        m.d.comb += [
-            en.eq(~self.o.valid | self.o.ready),
-            self.i.ready.eq(en),
-            self.o.valid.eq(valid[-1]),
-            self.o.payload.mask.eq(delay(m, beat.mask, DIVIDE_LATENCY, en=en)),
-            self.o.payload.last.eq(delay(m, beat.last, DIVIDE_LATENCY, en=en)),
-        ]
-        inverse = delay(m, row.inverse, 1, en=en)
-        for lane in range(self.lanes):
-            weight = beat.weight[lane]
-            mantissa = delay(m, weight.mantissa, 1, en=en)
-            product = delay(m, mantissa * inverse, 1, en=en)
-            right = delay(m, weight.shift + row.scale, 2, en=en)
-            # One more bit than the result has, to round to nearest.
-            twice = Signal(PROBABILITY_WIDTH + 1, name=f"twice_{lane}")
-            probability = Signal(PROBABILITY_WIDTH, name=f"probability_{lane}")
-            with m.If(en):
-                m.d.sync += [
-                    twice.eq(product[ONE_SHIFT - 1 :] >> right),
-                    probability.eq((twice + 1) >> 1),
-                ]
-            m.d.comb += self.o.payload.p[lane].eq(probability)
-        return m
 
 
 class SoftmaxUnit(wiring.Component):
