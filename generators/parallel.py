@@ -18,7 +18,7 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> l
     thread; items are begun in their order. The function may change its item in one of the two
     processes only; its results are pickled. What it raises is raised.
     """
-    if len(items) < 2 or not _can_fork():
+    if processes(len(items)) < 2:
         return [function(item) for item in items]
     tickets = os.pipe()
     os.write(tickets[1], bytes(range(len(items))))
@@ -44,6 +44,11 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> l
         raise others
     found |= others
     return [found[index] for index in range(len(items))]
+
+
+def processes(shares: int) -> int:
+    """Return how many processes :func:`parallel_map` has for so many shares of work, 1 or 2."""
+    return 2 if shares > 1 and _can_fork() else 1
 
 
 def _can_fork() -> bool:

@@ -3,7 +3,6 @@
 import itertools
 import re
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
 
 # The Yosys in Amaranth's own wheel; Amaranth has no public name for it.
 from amaranth._toolchain.yosys import find_yosys
@@ -11,6 +10,7 @@ from amaranth.lib.wiring import Component
 
 from generators.describe import configuration, groups, meanings
 from generators.modules import ModuleSource, distinct_modules
+from generators.parallel import parallel_map, processes
 
 _SCRIPT = """\
 read_rtlil <<rtlil
@@ -28,6 +28,9 @@ _HEADER = """\
 // Off in Verilator's lint, because they are about this way of writing, not about the circuit:
 {waivers}\
 """
+
+_SHARE = 300_000
+"""What a process of Yosys is started for, at least; to start it takes as long (characters)."""
 
 WAIVERS = {
     "CASEINCOMPLETE": "a value without a case leaves what was assigned before",
@@ -97,31 +100,28 @@ def to_verilog(component: Component, name: str | None = None) -> str:
 
 
 def _through_yosys(sources: list[ModuleSource]) -> list["_Module"]:
-    """Return the modules as Verilog, made in two halves at once."""
+    """Return the modules as Verilog, those of a long text made in two halves at once."""
     yosys = find_yosys(lambda version: version >= (0, 40))
 
-    def convert(half: list[ModuleSource]) -> str:
-        rtlil = "".join(source.text for source in half)
-        script = _SCRIPT.format(rtlil=rtlil)
-        text = str(yosys.run(["-q", "-"], script, ignore_warnings=True))
-        return _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
+    def convert(share: list[ModuleSource]) -> list[_Module]:
+        rtlil = "".join(source.text for source in share)
+        text = str(yosys.run(["-q", "-"], _SCRIPT.format(rtlil=rtlil), ignore_warnings=True))
+        text = _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
+        return [_Module(match[1], match[2], match[3]) for match in _MODULE.finditer(text)]
 
-    halves = [half for half in _halves(sources) if half]
-    with ThreadPoolExecutor(2) as pool:
-        texts = list(pool.map(convert, halves))
-    found = [match for text in texts for match in _MODULE.finditer(text)]
-    return [_Module(match[1], match[2], match[3]) for match in found]
+    return [module for share in parallel_map(convert, _shares(sources)) for module in share]
 
 
-def _halves(sources: list[ModuleSource]) -> list[list[ModuleSource]]:
-    """Divide modules into two lists of about the same length of text."""
-    halves: list[list[ModuleSource]] = [[], []]
-    lengths = [0, 0]
+def _shares(sources: list[ModuleSource]) -> list[list[ModuleSource]]:
+    """Divide modules into lists of about the same length of text, two where it pays."""
+    length = sum(len(source.text) for source in sources)
+    shares: list[list[ModuleSource]] = [[] for _ in range(processes(length // _SHARE))]
+    lengths = [0] * len(shares)
     for source in sources:
-        shorter = lengths.index(min(lengths))
-        halves[shorter].append(source)
-        lengths[shorter] += len(source.text)
-    return halves
+        shortest = lengths.index(min(lengths))
+        shares[shortest].append(source)
+        lengths[shortest] += len(source.text)
+    return shares
 
 
 def _configured(component: Component) -> list[str]:

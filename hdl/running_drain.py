@@ -98,6 +98,32 @@ class RunningScale(wiring.Component):
         return m
 
 
+class ResidualLane(wiring.Component):
+    """One lane of :class:`ResidualScale`: ``o`` is ``element`` times ``keep`` of two cycles later.
+
+    Latency is ``latency`` cycles with ``en`` at 1; everything holds still while ``en`` is 0.
+    """
+
+    latency = 4
+
+    en: In(1)
+    element: In(signed(16))
+    keep: In(KEEP_WIDTH)
+    o: Out(signed(16))
+
+    def elaborate(self, _platform):
+        """Wait, multiply, round."""
+        m = Module()
+        product = Signal(signed(16 + KEEP_WIDTH + 1))
+        element = delay(m, self.element, 2, en=self.en)
+        with m.If(self.en):
+            m.d.sync += [
+                product.eq(element * self.keep),
+                self.o.eq((product + (1 << (KEEP_FRACTION - 1))) >> KEEP_FRACTION),
+            ]
+        return m
+
+
 class ResidualScale(wiring.Component):
     """The share of residuals that their running rows keep; with ``running`` at 0, all of it.
 
@@ -106,7 +132,7 @@ class ResidualScale(wiring.Component):
     ``latency`` cycles, throughput one beat per cycle. A 17x17-bit multiplication for each lane.
     """
 
-    latency = 4
+    latency = ResidualLane.latency
 
     def __init__(self, config: Config):
         self.config = config
@@ -123,7 +149,7 @@ class ResidualScale(wiring.Component):
         )
 
     def elaborate(self, _platform):
-        """Read the row's share, multiply, round; all hold still with the last."""
+        """Read the row's share for the lanes; all hold still with the last."""
         m = Module()
         m.submodules.shares = shares = Ram(KEEP_WIDTH, self.config.running_rows)
         moves, taken = Signal(), Signal()
@@ -147,14 +173,9 @@ class ResidualScale(wiring.Component):
         ]
         keep = delay(m, Mux(self.running, shares.read_data, 1 << KEEP_FRACTION), 1, en=moves)
         scaled = []
-        for lane, element in enumerate(elements(self.i.p, self.config.lanes, 2)):
-            product = Signal(signed(16 + KEEP_WIDTH + 1), name=f"product_{lane}")
-            result = Signal(signed(16), name=f"result_{lane}")
-            with m.If(moves):
-                m.d.sync += [
-                    product.eq(delay(m, element, 2, en=moves) * keep),
-                    result.eq((product + (1 << (KEEP_FRACTION - 1))) >> KEEP_FRACTION),
-                ]
-            scaled.append(result)
+        for index, element in enumerate(elements(self.i.p, self.config.lanes, 2)):
+            m.submodules[f"lane_{index}"] = lane = ResidualLane()
+            m.d.comb += [lane.en.eq(moves), lane.element.eq(element), lane.keep.eq(keep)]
+            scaled.append(lane.o)
         m.d.comb += self.o.p.data.as_value().eq(Cat(scaled))
         return m

@@ -86,7 +86,7 @@ def register_bits(verilog: str) -> int:
 UNIT_NAMES = {
     "softmax": r"Softmax\w*|RowMaximum|RowWeights|RowDivide|DivideLane|OctaveExponential"
     r"|ColumnOffset",
-    "attention": r"Running\w*|CarriedSum|RowShare|ResidualScale|running_\w+|scale__\w+"
+    "attention": r"Running\w*|CarriedSum|RowShare|Residual(?:Scale|Lane)|running_\w+|scale__\w+"
     r"|AttentionExpander",
     "norm": r"AddNorm\w*|NormFront|NormalizeLane|RowStatistics|SumWriter|s__request__\w+",
     "elementwise": r"Elementwise\w*|InputScales|scales\w*",
