@@ -270,8 +270,8 @@ class Device:
                 )
         if answered:
             raise RuntimeError(
-                f"The connection to {self.name} is too noisy: {command.name} arrived damaged "
-                f"{RETRIES + 1} times; try another cable or a lower --baud"
+                f"The connection to {self.name} is too noisy: {command.name} or its answer "
+                f"arrived damaged {RETRIES + 1} times; try another cable or a lower --baud"
             )
         raise RuntimeError(
             f"Nothing on {self.name} answers {command.name}; check that the board is powered and "
@@ -279,7 +279,10 @@ class Device:
         )
 
     def _receive(self) -> tuple[int, bytes] | None:
-        """Return the status and payload of the answer to the latest request, None without one."""
+        """Return the status and payload of the answer to the latest request, None without one.
+
+        An answer that arrived damaged is CORRUPT as well.
+        """
         while True:
             byte = self._port.read(1)
             if not byte:
@@ -288,14 +291,14 @@ class Device:
                 continue
             header = self._port.read(ANSWER_HEADER)
             if len(header) < ANSWER_HEADER:
-                return None
+                return Status.CORRUPT, b""
             length = int.from_bytes(header[2:], "little")
             rest = self._port.read(length + CRC_BYTES)
             body = header + rest[:-CRC_BYTES]
             wrong = len(rest) < length + CRC_BYTES
             if wrong or crc16(body) != int.from_bytes(rest[-CRC_BYTES:], "big"):
                 self._forget()
-                return None
+                return Status.CORRUPT, b""
             if header[0] == Status.CORRUPT:
                 return Status.CORRUPT, b""
             if header[1] == self._tag:

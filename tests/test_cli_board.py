@@ -138,17 +138,25 @@ def test_info_and_selftest(celosia, port: str) -> None:
 
 
 def test_damaged_bytes_are_sent_again(port: str) -> None:
-    rng = np.random.default_rng(1)
+    def damaging(seed: int, least: int, most: int) -> Callable[[bytes], bytes]:
+        rng = np.random.default_rng(seed)
+        left = int(rng.integers(least, most))
 
-    def damage(data: bytes) -> bytes:
-        if not data or rng.random() < 0.9:
-            return data
-        at = int(rng.integers(len(data)))
-        return data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :]
+        def damage(data: bytes) -> bytes:
+            nonlocal left
+            found = bytearray(data)
+            for place in range(len(found)):
+                left -= 1
+                if not left:
+                    found[place] ^= 0x10
+                    left = int(rng.integers(least, most))
+            return bytes(found)
+
+        return damage
 
     with Wire(port) as wire:
         device = Device.open(wire.port)
-        wire.to_board = wire.to_host = damage
+        wire.to_board, wire.to_host = damaging(1, 2000, 8000), damaging(2, 200, 600)
         found = run_hosted("digits", PRESETS["tiny"], device, MEMORY, 1)
         assert found["mismatches"] == 0
         assert device.repeated > 0, "nothing was damaged"

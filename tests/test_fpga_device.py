@@ -223,8 +223,8 @@ def test_a_line_that_carries_nothing_is_told() -> None:
     port.to_board = lambda data: data[:-1] + b"\0"
     check_refusal(
         RuntimeError,
-        f"The connection to PORT is too noisy: WRITE_MEMORY arrived damaged {RETRIES + 1} times; "
-        "try another cable or a lower --baud",
+        "The connection to PORT is too noisy: WRITE_MEMORY or its answer arrived damaged "
+        f"{RETRIES + 1} times; try another cable or a lower --baud",
         lambda: device.write_memory(0, b"abc"),
     )
 
