@@ -247,8 +247,8 @@ class Device:
         answered, silent = False, 0
         for attempt in range(RETRIES + 1):
             self.repeated += attempt > 0
-            self._port.timeout = self._answer_seconds * min(1 << silent, self._patience)
             try:
+                self._port.timeout = self._answer_seconds * min(1 << silent, self._patience)
                 self._port.write(frame)
                 found = self._receive()
             except (serial.SerialException, OSError) as error:
