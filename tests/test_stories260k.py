@@ -1,0 +1,69 @@
+"""stories260K, a language model trained by others, on the machine `story`.
+
+Reads ../shared; skipped, with the reason, where that is absent.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from generators.decoder import decode
+from generators.decoder_quantize import DecoderOptions
+from generators.text_program import compile_text
+from generators.text_sources import load_text
+from tb.text_session import TextSession
+
+STORIES = Path(__file__).parents[2] / "shared" / "models" / "stories260k"
+COUNT = 200
+"""Tokens of a true text."""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not STORIES.is_dir(), reason=f"the weights of stories260K are not in {STORIES}"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def story():
+    source = load_text(str(STORIES / "stories260K.bin"), STORIES / "tok512.bin")
+    decoder = source.quantize(DecoderOptions(texts=4))
+    text = (STORIES / "evaluation.txt").read_text(encoding="utf-8").split("<|endoftext|>")[0]
+    config = PRESETS["story"].replace(trace=True)
+    return compile_text(decoder, config, context=512), source.tokenizer.encode(text.strip())[:COUNT]
+
+
+def test_token_by_token_is_each_prompt_at_once(story) -> None:
+    program, tokens = story
+    wanted = decode(program.decoder, tokens)  # [tokens, vocabulary], computed from scratch
+    session = TextSession(program, "golden")
+    spent = []
+    for token, logits in zip(tokens, wanted, strict=True):
+        spent.append(session.step(token).counters["macs"])
+        assert np.array_equal(session.logits(), logits)
+        assert session.choose() == np.argmax(logits)
+    for count in (1, 2, 13, 14, 64, 129, COUNT):
+        session.begin()
+        again = session.take(tokens[:count])
+        assert np.array_equal(session.logits(), wanted[count - 1])
+        # A step has the products of its own token, a prompt those of all but their logits.
+        scores = (count - 1) * program.decoder.description.dim * len(wanted[0])
+        assert again.counters["macs"] >= sum(spent[:count]) - scores
+        assert again.counters["macs"] > 0.7 * count * spent[0] or count < 3
+
+
+def test_a_token_in_4500_cycles_on_156_multipliers(story) -> None:
+    program, tokens = story
+    assert program.config.elements <= 156
+    session = TextSession(program, "verilator")
+    prompt = session.take(tokens[:128])
+    turn = session.step(tokens[128])
+    session.choose()
+    assert session.setup.mismatches == prompt.mismatches == turn.mismatches == 0
+    assert turn.tensors > 50
+    assert turn.counters["loaded"] == turn.counters["stored"] == 0
+    assert turn.counters["macs"] == program.macs(128)
+    assert turn.cycles <= 4500
