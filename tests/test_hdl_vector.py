@@ -44,6 +44,15 @@ def test_accumulators_as_input(preset, changes):
     run_case(PRESETS[preset].replace(fused=True, **changes), "icarus", seed=4, steps=30)
 
 
+def test_softmaxes_that_are_followed():
+    # Without most units a program has about ten of them.
+    absent = dict.fromkeys(
+        ("norm", "elementwise", "activation", "tile_skip", "attention", "a_transpose"), False
+    )
+    config = PRESETS["odd"].replace(cols=6, fused=True, program_depth=8192, **absent)
+    run_case(config, "icarus", seed=5, steps=100)
+
+
 def test_smallest_configuration():
     run_case(SMALLEST, "icarus", seed=2, steps=60)
 
