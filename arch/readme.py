@@ -34,7 +34,7 @@ def parameters() -> str:
     for name, meaning in meanings().items():
         low, high = RANGES.get(name, (None, None))
         admitted = "" if low is None else f"{low}, {high}"
-        text = meaning.replace("``", "`").rstrip(".")
+        text = " ".join(meaning.split()).replace("``", "`").rstrip(".")
         lines.append(f"| `{name}` | {_value(defaults[name])} | {admitted} | {text} |")
     return "\n".join(lines)
 
