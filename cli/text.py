@@ -13,6 +13,7 @@ from cli.options import (
     simulator_option,
 )
 from cli.output import cycles_table, report
+from generators.decoder_quantize import DecoderOptions
 from generators.sampling import Sampling
 from generators.text_program import compile_text
 from generators.text_sources import load_text
@@ -33,6 +34,7 @@ from tb.run_text import run_text
 @click.option("--top-p", default=1.0, show_default=True, help="Share of probability drawn from.")
 @click.option("--context", default=0, help="Tokens that the cache has room for; 0 for all.")
 @click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it.")
+@click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4.")
 @config_options("story")
 @simulator_option
 @seed_option
@@ -47,6 +49,7 @@ def text(
     top_p: float,
     context: int,
     sinks: int,
+    kv_bits: int,
     source: str,
     overrides: tuple[str, ...],
     simulator: str,
@@ -60,8 +63,9 @@ def text(
     """
     config = resolve(source, overrides).replace(trace=True)
     sampling = Sampling(temperature, top_p)
+    options = DecoderOptions(kv_bits=kv_bits)
     found = load_text(checkpoint, tokenizer)
-    decoder = found.quantize()
+    decoder = found.quantize(options)
     capacity = context or min(decoder.places, config.max_row)
     program = compile_text(decoder, config, context=capacity, sinks=min(sinks, capacity - 1))
     result = run_text(

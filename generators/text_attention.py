@@ -24,17 +24,49 @@ class AttentionInstructions(Instructions):
         prefix = f"layers.{index}"
         for name in ("key", "query", "value"):
             self.product(f"{prefix}.{name}", "h", self.sums(f"{prefix}.{name}"))
-        self._turned(prefix, "key", self._cached("keys", index, Ref("key")))
+        self._keys(index, layer)
         self._append_keys(index)
         self._turned(prefix, "query", Ref("query"))
-        value = self.sums(f"{prefix}.value")
-        self.drain(f"{prefix}.value", value, self._cached("values", index, Ref("value")))
+        value, target = f"{prefix}.value", self._cached("values", index, Ref("value"))
+        self.drain(value, self.sums(value), target, *self._kept, **self._kept)
         if self.rows == 1:
             self._attend_step(index, layer)
         else:
             self._attend_rows(index, layer)
 
-    def _turned(self, prefix: str, name: str, target: Ref | Given) -> None:
+    @property
+    def _kept(self) -> dict[str, int]:
+        """The flag, and its operand of the same name, that clamps to the bits of keys and values.
+
+        There is none for INT8, as requantization clamps to that.
+        """
+        return {} if self.plan.kept_table is None else {"table": self.plan.kept_table}
+
+    def _keys(self, index: int, layer: DecoderLayer) -> None:
+        """Drain keys to where they stay, or are appended from, in the bits that are kept."""
+        prefix, target = f"layers.{index}", self._cached("keys", index, Ref("key"))
+        if self.decoder.rotary is None:
+            self.drain(
+                f"{prefix}.key", self.sums(f"{prefix}.key"), target, *self._kept, **self._kept
+            )
+            return
+        if layer.kept_key is None:
+            self._turned(prefix, "key", target)
+            return
+        self._turned(prefix, "key", Ref("turned"), "wide_out")
+        width = self.model.kv_heads * self.decoder.key_dim
+        operands: Operands = {
+            "i_addr": Ref("turned"),
+            "i_stride": 2 * width,
+            "o_addr": target,
+            "o_stride": width,
+            "m": self.m,
+            "n": width,
+            "params": self.plan.words[f"{prefix}.kept_key"],
+        }
+        self.vector(Opcode.MAP, f"{prefix}.key", operands | self._kept, ("wide_in", *self._kept))
+
+    def _turned(self, prefix: str, name: str, target: Ref | Given, *flags: str) -> None:
         """Drain queries or keys, rotated where positions are."""
         acc = self.sums(f"{prefix}.{name}")
         if self.decoder.rotary is None:
@@ -48,6 +80,7 @@ class AttentionInstructions(Instructions):
             acc,
             target,
             "rotate",
+            *flags,
             r_addr=pairs,
             r_stride=table.stride,
             table=self.decoder.key_dim,

@@ -8,7 +8,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import REGISTERS, RING_SLOTS
-from generators.decoder import Decoder, Projection
+from generators.decoder import INT8_MAX, INT8_MIN, Decoder, Projection
 from generators.draft import Node, Ref
 from generators.graph import Rescale
 from generators.image import Bytes, ImageBuilder
@@ -88,6 +88,8 @@ class Plan:
     matrices: dict[str, Matrix] = field(default_factory=dict)
     words: dict[str, int] = field(default_factory=dict)
     tables: list[int] = field(default_factory=list)
+    kept_table: int | None = None
+    """Slot of the table that clamps to the bits of keys and values; None where these are INT8."""
     keys: list[list[Slots]] = field(default_factory=list)
     """Of each layer, of each key head: slots of its keys [key_dim, capacity]."""
     values: list[list[list[Slots]]] = field(default_factory=list)
@@ -160,11 +162,6 @@ def _check(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
     for name, needed in needs.items():
         if needed and not getattr(config, name):
             raise ValueError(f"Model {model.name} needs the unit {name}, but {name} is false")
-    if decoder.kv_bits != 8:
-        raise ValueError(
-            f"Keys and values on the machine have 8 bits, but those of model {model.name} have "
-            f"{decoder.kv_bits}"
-        )
     if config.operand_width != 8:
         raise ValueError(
             f"Model {model.name} has operands of 8 bits, but operand_width is "
@@ -206,6 +203,8 @@ def _stream_buffers(
         "hidden": rows * model.ffn,
         "logits": -(-2 * model.vocabulary // config.mem_bytes) * config.mem_bytes,
     }
+    if any(layer.kept_key is not None for layer in decoder.layers):
+        sizes["turned"] = 2 * sizes["key"]
     if model.gated:
         sizes["gate"] = rows * model.ffn
     if not config.fused:
@@ -309,6 +308,8 @@ def _keep_words(found: Plan) -> None:
         name = f"layers.{index}"
         words[f"{name}.attention_norm"] = memory.take_words(layer.attention_norm.rescale)
         words[f"{name}.mlp_norm"] = memory.take_words(layer.mlp_norm.rescale)
+        if layer.kept_key is not None:
+            words[f"{name}.kept_key"] = memory.take_words(layer.kept_key)
         for head, _ in runs(layer.scores, 1, model.heads):
             words[f"{name}.scores.{head}"] = memory.take_words(part(layer.scores, head, 1))
             # Behind it, as a softmax that takes sums expects it.
@@ -318,6 +319,11 @@ def _keep_words(found: Plan) -> None:
             words[f"{name}.context.{head}"] = memory.take_words(columns, by_tile=True)
         found.tables.append(memory.take_table(layer.table))
     words["final_norm"] = memory.take_words(decoder.final_norm.rescale)
+    if decoder.kv_bits < found.config.operand_width:
+        half = 1 << (decoder.kv_bits - 1)
+        found.kept_table = memory.take_table(
+            np.arange(INT8_MIN, INT8_MAX + 1).clip(-half, half - 1)
+        )
 
 
 def _keep_cache(found: Plan) -> None:

@@ -18,10 +18,17 @@ from generators.loops import lines, words
 from generators.lowering import Operands
 from generators.text_layers import Layers
 from generators.text_memory import Cache, Register
-from generators.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan
+from generators.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan, projections
 from generators.text_stage import Stage
 
-APART = (("h", "places"), ("h", "gate"), ("hidden", "gate"), ("h", "x"), ("query", "places"))
+APART = (
+    ("h", "places"),
+    ("h", "turned"),
+    ("h", "gate"),
+    ("hidden", "gate"),
+    ("h", "x"),
+    ("query", "places"),
+)
 """Buffers that the array and the vector engine read at the same time; a bank has one port."""
 MOST_BESIDE = 1 << 20
 """How often two buffers are used together that must not share a bank if there is another."""
@@ -72,9 +79,7 @@ class TextProgram:
     @property
     def macs_resident(self) -> int:
         """Products of one token's linear layers, its attention apart."""
-        model = self.decoder.description
-        block = sum(k * n for k, n in model.projections.values())
-        return model.layers * block + model.vocabulary * model.dim
+        return sum(one.weight.size for one in projections(self.decoder).values())
 
     def written(self, name: str) -> list[Written]:
         """Return what each vector instruction of a program writes; ``setup`` is one too."""
@@ -84,7 +89,8 @@ class TextProgram:
         """Return the useful products of a step for the token at a position."""
         model = self.decoder.description
         seen = self.cache.count(position)
-        return self.macs_resident + model.layers * model.heads * 2 * seen * model.head_dim
+        columns = self.decoder.key_dim + model.head_dim
+        return self.macs_resident + model.layers * model.heads * seen * columns
 
     def registers(self, position: int, rows: int) -> dict[int, int]:
         """Return the registers of ``rows`` tokens of which the first has a position."""

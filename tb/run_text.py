@@ -132,6 +132,7 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
     return {
         "model": program.decoder.description.name,
         "config": config.name,
+        "kv_bits": program.decoder.kv_bits,
         "resident": program.resident,
         "multipliers": config.elements,
         "mismatches": sum(turn.mismatches for turn in all_turns),

@@ -167,6 +167,11 @@ def test_the_command_prints_one_object_or_the_text(monkeypatch, capsys):
     code, output, _ = run_command(monkeypatch, capsys, *words)
     assert code == 0
     assert output.startswith(found["text"] + "\n")
+    code, output, _ = run_command(monkeypatch, capsys, *words, "--kv-bits", "4", "--json")
+    narrow = json.loads(output)
+    assert (code, narrow["mismatches"]) == (0, 0)
+    assert (found["kv_bits"], narrow["kv_bits"]) == (8, 4)
+    assert narrow["slots"] == found["slots"]
 
 
 @pytest.mark.parametrize(
@@ -175,6 +180,7 @@ def test_the_command_prints_one_object_or_the_text(monkeypatch, capsys):
         (("none.bin",), "Cannot read checkpoint none.bin: No such file or directory"),
         (("tales", "--top-p", "2"), "Top-p must be more than 0 and at most 1, not 2.0"),
         (("tales", "--sim", "none"), "Unknown simulator 'none'"),
+        (("tales", "--kv-bits", "5"), "Bits of keys and values must be 8 or 4, not 5"),
         (("tales", "--context", "999"), "Context must be at most the 256 tokens"),
         (("tales", "--set", "weight_depth=99"), "weight slots of 13 x 12, but weight_depth is 99"),
     ],
