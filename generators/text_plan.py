@@ -303,6 +303,7 @@ def _share_rows(found: Plan, name: str) -> list[int]:
 def _keep_words(found: Plan) -> None:
     decoder, memory, words = found.decoder, found.memory, found.words
     model = decoder.description
+    shared: dict[tuple[int, int, int], int] = {}
     words["embedding"] = memory.take_words(decoder.embedding_rescale)
     for index, layer in enumerate(decoder.layers):
         name = f"layers.{index}"
@@ -311,9 +312,13 @@ def _keep_words(found: Plan) -> None:
         if layer.kept_key is not None:
             words[f"{name}.kept_key"] = memory.take_words(layer.kept_key)
         for head, _ in runs(layer.scores, 1, model.heads):
-            words[f"{name}.scores.{head}"] = memory.take_words(part(layer.scores, head, 1))
-            # Behind it, as a softmax that takes sums expects it.
-            memory.take_words(decoder.probabilities)
+            one = part(layer.scores, head, 1)
+            values = int(one.bias[0]), int(one.multiplier[0]), int(one.shift[0])
+            if values not in shared:
+                shared[values] = memory.take_words(one)
+                # Behind it, as a softmax that takes sums expects it.
+                memory.take_words(decoder.probabilities)
+            words[f"{name}.scores.{head}"] = shared[values]
         for head in range(model.heads):
             columns = part(layer.context, head * model.head_dim, model.head_dim)
             words[f"{name}.context.{head}"] = memory.take_words(columns, by_tile=True)
