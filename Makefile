@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: setup demo test lint train clean
+.PHONY: setup demo test test-long lint train clean
 
 setup: $(VENV)/ready
 
@@ -23,7 +23,11 @@ demo: setup
 # Fast tests first, then those that build simulations of whole machines.
 test: setup
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not slow"
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m slow
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "slow and not long"
+
+# What takes longer, most of all bitstreams for every board; `make test` has a part of each.
+test-long: setup
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m long
 
 lint: setup
 	$(BIN)/ruff format --check .

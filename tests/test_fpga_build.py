@@ -197,8 +197,11 @@ def netlist_with_models(unit: wiring.Component, device: Device, folder: Path) ->
 DEVICE_OF = {"ecp5": DEVICES["LFE5U-25F"], "ice40": DEVICES["iCE40UP5K"]}
 
 
+FAMILIES = ["ecp5", pytest.param("ice40", marks=pytest.mark.long)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", DEVICE_OF)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_the_netlist_of_the_array_does_the_same(family: str, tmp_path: Path) -> None:
     changes = {"rows": 3, "cols": 2}
     array = SystolicArray(PRESETS["small"].replace(lanes=1, **changes))
@@ -213,6 +216,7 @@ def test_the_netlist_of_the_array_does_the_same(family: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("family", DEVICE_OF)
 @pytest.mark.parametrize("multipliers", [0, 2, 4])
 def test_the_netlist_of_the_requantizer_does_the_same(
@@ -273,7 +277,13 @@ class Echo(wiring.Component):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", BOARDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "icebreaker" else pytest.param(name, marks=pytest.mark.long)
+        for name in BOARDS
+    ],
+)
 def test_a_bitstream_is_made_for_each_board(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
