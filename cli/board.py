@@ -1,5 +1,7 @@
 """celosia board: a board's complete top level in a simulation, behind a serial port."""
 
+import signal
+
 import click
 
 from arch.config import PRESETS, Config, load
@@ -49,6 +51,8 @@ def board(
 
     The first line of output is the path of its serial port, for celosia host --port.
     """
+    # Shells let what they run in the background ignore interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     found = get_board(name)
     if source is None:
         config = found.config.override(list(overrides))
