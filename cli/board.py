@@ -4,8 +4,8 @@ import signal
 
 import click
 
-from arch.config import PRESETS, Config, load
-from fpga.boards import BOARDS, get_board
+from arch.config import Config
+from cli.board_options import board_options, resolve_board
 from fpga.top import BoardTop
 from tb.board import SimulatedBoard
 
@@ -24,20 +24,7 @@ def board_top(config: Config, clock: int, memory_bytes: int) -> BoardTop:
 
 
 @click.command()
-@click.option(
-    "--board",
-    "name",
-    required=True,
-    metavar="BOARD",
-    help=f"One of {', '.join(BOARDS)}.",
-)
-@click.option(
-    "--config",
-    "source",
-    metavar="NAME_OR_TOML",
-    help=f"A TOML file or one of {', '.join(PRESETS)}; without it the board's own machine.",
-)
-@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field.")
+@board_options
 @click.option(
     "--memory",
     "memory_bytes",
@@ -53,11 +40,7 @@ def board(
     """
     # Shells let what they run in the background ignore interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    found = get_board(name)
-    if source is None:
-        config = found.config.override(list(overrides))
-    else:
-        config = load(source, list(overrides))
+    found, config = resolve_board(name, source, overrides)
     memory = found.memory_bytes if memory_bytes is None else memory_bytes
     top = board_top(config, round(found.target_mhz * 1e6), memory)
     with SimulatedBoard(top, divisor=DIVISOR, timeout=TIMEOUT) as simulated:

@@ -5,31 +5,16 @@ from pathlib import Path
 
 import click
 
-from arch.config import load
+from cli.board_options import board_options, resolve_board
 from cli.options import json_option
 from cli.output import check_folder, report, write_files
-from fpga.boards import BOARDS, get_board
 from fpga.build import Build, build_board, build_unit
 from fpga.devices import RESOURCES
 from generators.units import UNITS, make_unit
 
 
 @click.command()
-@click.option(
-    "--board",
-    "--device",
-    "name",
-    required=True,
-    metavar="BOARD",
-    help=f"One of {', '.join(BOARDS)}.",
-)
-@click.option(
-    "--config",
-    "source",
-    metavar="NAME_OR_TOML",
-    help="A TOML file or a preset; without it the machine that the board was sized for.",
-)
-@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field.")
+@board_options
 @click.option(
     "--unit",
     metavar="UNIT",
@@ -67,11 +52,7 @@ def build(
     The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
     tools' logs.
     """
-    board = get_board(name)
-    if source is None:
-        config = board.config.override(list(overrides))
-    else:
-        config = load(source, list(overrides))
+    board, config = resolve_board(name, source, overrides)
     if mhz is not None and mhz <= 0:
         raise ValueError(f"The clock must be above 0 MHz, not {mhz:g}")
     made = None if unit is None else make_unit(unit, config)

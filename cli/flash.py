@@ -4,15 +4,14 @@ from pathlib import Path
 
 import click
 
-from fpga.boards import BOARDS, get_board
+from cli.board_options import board_option
+from fpga.boards import get_board
 from fpga.flash import find_bitstream, load_command
 from fpga.flash import flash as load
 
 
 @click.command()
-@click.option(
-    "--board", "name", required=True, metavar="BOARD", help=f"One of {', '.join(BOARDS)}."
-)
+@board_option
 @click.option(
     "--from",
     "folder",

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from arch.config import Config, load
-from cli.options import json_option, seed_option
+from cli.options import json_option, override_option, seed_option
 from cli.output import cycles_table, progress, report
 from fpga.device import Device
 from fpga.top import BAUD
@@ -22,7 +22,7 @@ from tb.selftest import selftest as run_selftest
     metavar="NAME_OR_TOML",
     help="The bitstream's configuration; without it, the preset or board's that it names.",
 )
-@click.option("--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field.")
+@override_option
 @click.pass_context
 def host(
     context: click.Context,

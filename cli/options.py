@@ -32,6 +32,11 @@ seed_option = click.option(
 )
 
 
+override_option = click.option(
+    "--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field."
+)
+
+
 def config_options(default: str) -> Callable[[Command], Command]:
     """Add ``--config`` and ``--set``; :func:`resolve` makes a configuration of their values."""
     config = click.option(
@@ -42,10 +47,7 @@ def config_options(default: str) -> Callable[[Command], Command]:
         metavar="NAME_OR_TOML",
         help=f"A TOML file or one of {', '.join(PRESETS)}.",
     )
-    override = click.option(
-        "--set", "overrides", multiple=True, metavar="FIELD=VALUE", help="Change one field."
-    )
-    return lambda command: config(override(command))
+    return lambda command: config(override_option(command))
 
 
 _MEMORY_HELP = {
