@@ -13,7 +13,8 @@ that are 0 may be left out; a ``#`` starts a comment::
 
 import re
 
-from arch.isa import DEFINITIONS, Engine, Instruction, Opcode, Operand
+from arch.instruction import Instruction, Operand
+from arch.isa import DEFINITIONS, Engine, Opcode
 
 _VALUE = re.compile(r"(?:(?P<immediate>-?(?:0x[0-9a-fA-F]+|\d+))(?:\+|$))?(?:r(?P<register>\d+))?")
 

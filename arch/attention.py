@@ -24,7 +24,8 @@ VECTOR one with weights for values. All else follows, as each engine runs its co
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from arch.isa import COUNT_WIDTH, Engine, Instruction, Opcode, wrap
+from arch.instruction import Instruction, wrap
+from arch.isa import COUNT_WIDTH, Engine, Opcode
 
 _MATRIX = frozenset({Engine.MATRIX})
 _VECTOR = frozenset({Engine.VECTOR})

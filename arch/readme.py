@@ -6,7 +6,8 @@ import inspect
 import itertools
 from pathlib import Path
 
-from arch.config import PRESETS, RANGES, Config
+from arch.config import RANGES, Config
+from arch.presets import PRESETS
 from arch.registers import COUNTERS, REGISTER_MAP
 
 README = Path(__file__).parents[1] / "README.md"

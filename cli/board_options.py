@@ -2,7 +2,8 @@
 
 import click
 
-from arch.config import PRESETS, Config, load
+from arch.config import Config
+from arch.presets import PRESETS, load
 from cli.options import Command, override_option
 from fpga.boards import BOARDS, Board, get_board
 

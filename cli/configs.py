@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from cli.options import json_option
 from cli.output import report
 

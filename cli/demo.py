@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from cli.output import check_folder, progress, report
 from tb.picture import draw
 from tb.run_model import run_model

@@ -4,7 +4,8 @@ from dataclasses import asdict
 
 import click
 
-from arch.config import Config, load
+from arch.config import Config
+from arch.presets import load
 from cli.options import json_option, override_option, seed_option
 from cli.output import cycles_table, progress, report
 from fpga.device import Device

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from arch.config import PRESETS, Config, load
+from arch.config import Config
+from arch.presets import PRESETS, load
 from tb.memory_timing import MemoryTiming
 from tb.toolchain import MACHINES
 

@@ -15,7 +15,8 @@ from amaranth_boards.tang_nano_9k import TangNano9kPlatform
 from amaranth_boards.tang_primer_20k import TangPrimer20kDockPlatform
 from amaranth_boards.ulx3s import ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_85F_Platform
 
-from arch.config import PRESETS, Config
+from arch.config import Config
+from arch.presets import PRESETS
 from fpga.devices import DEVICES, Device
 
 LEDS = ("heartbeat", "busy", "error")

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 
 import serial
 
-from arch.config import PRESETS, Config
+from arch.config import Config
 from arch.link import (
     ANSWER_HEADER,
     ANSWER_SYNC,
@@ -27,6 +27,7 @@ from arch.link import (
     fingerprint,
     request,
 )
+from arch.presets import PRESETS
 from arch.registers import COUNTERS, REGISTER_MAP
 from fpga.boards import BOARDS, get_board
 from fpga.top import BAUD

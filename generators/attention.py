@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from arch.attention import cut
 from arch.config import Config
-from arch.isa import Engine, Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import Engine, Opcode
 from generators.layout import param_words, rows_image
 from sim.requantize import quantize_multiplier
 

@@ -13,7 +13,8 @@ from itertools import pairwise
 import numpy as np
 
 from arch.config import Config
-from arch.isa import Engine, Instruction, Opcode, Operand, pack
+from arch.instruction import Instruction, Operand, pack
+from arch.isa import Engine, Opcode
 from generators.attention import (
     PARAMS,
     AttentionProblem,

@@ -1,7 +1,7 @@
 """How a tensor is cut into blocks, each a buffer of its own, so that each fits one bank.
 
-An access of the scratchpad stays inside a bank, and so does a row (``sim.regions``). A tensor that
-is normalized, or that comes from or goes to external memory as a whole, is cut into blocks of
+An access of the scratchpad stays inside a bank, and so does a row (``sim.admission``). A tensor
+that is normalized, or that comes from or goes to external memory as a whole, is cut into blocks of
 rows; any other one into blocks of columns, at multiples of what reads them.
 """
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.isa import Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import Opcode
 from generators.decode_layer import PROJECTIONS, Layer
 from generators.layout import param_words
 from generators.tokens import insert_tokens

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.isa import Engine, Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import Engine, Opcode
 from generators.layout import param_words, rows_image
 
 Ints = NDArray[np.int64]

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, Engine, Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import DEFINITIONS, Engine, Opcode
 from generators.gemm import Gemm, GemmProgram
 from generators.layout import Bytes, param_words, rows_image
 from generators.roll import roll

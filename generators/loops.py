@@ -10,20 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from arch.config import Config
-from arch.isa import (
-    DEFINITIONS,
-    LOOP_LEVELS,
-    REGISTERS,
-    Engine,
-    Instruction,
-    Opcode,
-    Operand,
-    pack,
-)
+from arch.instruction import Instruction, Operand, pack
+from arch.isa import DEFINITIONS, LOOP_LEVELS, REGISTERS, Engine, Opcode
 from generators.draft import Draft, Given, Node, Ref, Repeat, Written
 from generators.tokens import Access, Part, Tokens, order
+from sim.admission import check_step
 from sim.flow import Step
-from sim.regions import Region, check_step, regions
+from sim.regions import Region, regions
 
 Steps = tuple[tuple[int, int], ...]
 """By how much a value grows from iteration to iteration of the loop at each depth.

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arch.config import Config
-from arch.isa import Opcode, wrap
+from arch.instruction import wrap
+from arch.isa import Opcode
 from generators.blocks import Part, cut, even
 from generators.draft import Draft, Item, Node, Ref, Written
 from generators.graph import Convert, Norm, Pool

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, REGISTERS, Engine, Instruction, Opcode, unpack_one
+from arch.instruction import Instruction, unpack_one
+from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
 from generators.timing import MatrixTiming, VectorTiming
 from sim.flow import Step, run
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from arch.isa import REGISTERS, Instruction, Opcode, Operand
+from arch.instruction import Instruction, Operand
+from arch.isa import REGISTERS, Opcode
 
 Body = list[Instruction]
 

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.isa import Engine, Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import Engine, Opcode
+from sim.admission import check_step
 from sim.checker import Memories
 from sim.flow import Step, expanded, resolve
-from sim.regions import Region, check_step, regions
+from sim.regions import Region, regions
 
 
 @dataclass

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.isa import Engine
+from sim.admission import check_followed, check_step
 from sim.flow import Step, run
-from sim.regions import Memory, Region, check_followed, check_step, regions, sizes
+from sim.regions import Memory, Region, regions, sizes
 
 Clock = NDArray[np.int64]
 _ENGINES = len(Engine)

@@ -4,17 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from arch.attention import Attention, expand
-from arch.isa import (
-    COUNT_WIDTH,
-    DEFINITIONS,
-    LOOP_LEVELS,
-    REGISTERS,
-    Engine,
-    Instruction,
-    Opcode,
-    unpack_one,
-    wrap,
-)
+from arch.instruction import Instruction, unpack_one, wrap
+from arch.isa import COUNT_WIDTH, DEFINITIONS, LOOP_LEVELS, REGISTERS, Engine, Opcode
 
 
 @dataclass(frozen=True)

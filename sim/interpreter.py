@@ -6,21 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.instruction import wrap as wrap_immediate
 from arch.isa import REGISTERS, Engine, Opcode
-from arch.isa import wrap as wrap_immediate
+from sim.admission import check_followed, check_step
 from sim.elementwise import add_sum, mul_product
 from sim.flow import Step, run
 from sim.matmul import append, place
 from sim.norm import normalize
-from sim.regions import (
-    Region,
-    ceil_div,
-    check_followed,
-    check_step,
-    pair_places,
-    regions,
-    row_words,
-)
+from sim.regions import Region, ceil_div, pair_places, regions, row_words
 from sim.report import Report, signature
 from sim.requantize import requantize, saturate16
 from sim.rotary import rotate, times

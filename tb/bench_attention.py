@@ -10,7 +10,8 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from arch.attention import Attention, expand
-from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, Engine, Instruction, Opcode
+from arch.instruction import Instruction
+from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, Engine, Opcode
 from hdl.ports import WORD
 from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock
 

@@ -13,8 +13,9 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from arch.config import PRESETS, SRAM_LATENCY, Config
+from arch.config import SRAM_LATENCY, Config
 from arch.isa import DEFINITIONS, Engine, Opcode
+from arch.presets import PRESETS
 from hdl.address import BURST_BOUNDARY
 from hdl.ports import burst_layout, command_layout, write_layout
 from tb.bench import pack, parameters, rng, start_clock, unpack

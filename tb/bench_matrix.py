@@ -21,8 +21,9 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
-from arch.config import PRESETS, SRAM_LATENCY, Config
+from arch.config import SRAM_LATENCY, Config
 from arch.isa import DEFINITIONS, RING_SLOTS, Engine, Opcode
+from arch.presets import PRESETS
 from hdl.accumulator import ACC_SETTLE
 from hdl.array import sum_layout
 from hdl.ports import command_layout

@@ -12,7 +12,8 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from arch.config import PRESETS, SRAM_LATENCY, Config
+from arch.config import SRAM_LATENCY, Config
+from arch.presets import PRESETS
 from hdl.ports import write_layout
 from tb.bench import pack, parameters, rng, start_clock
 

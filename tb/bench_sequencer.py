@@ -11,18 +11,10 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from arch.config import PRESETS, Config
-from arch.isa import (
-    DEFINITIONS,
-    IMMEDIATE_WIDTH,
-    LOOP_LEVELS,
-    REGISTERS,
-    Engine,
-    Instruction,
-    Opcode,
-    Operand,
-    pack,
-)
+from arch.config import Config
+from arch.instruction import Instruction, Operand, pack
+from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, LOOP_LEVELS, REGISTERS, Engine, Opcode
+from arch.presets import PRESETS
 from hdl.ports import WORD
 from sim.flow import resolve
 from tb.bench import parameters, rng, start_clock, unpack

@@ -13,7 +13,8 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
-from arch.config import PRESETS, Config
+from arch.config import Config
+from arch.presets import PRESETS
 from hdl.array import activation_layout, sum_layout, weight_layout
 from sim.matmul import multiply
 from tb.bench import pack, parameters, rng, start_clock, unpack

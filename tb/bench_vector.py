@@ -30,9 +30,10 @@ from hdl.ports import DrainPort, command_layout, write_layout
 from hdl.reader import READER_LATENCY
 from hdl.rotary import RotaryUnit
 from hdl.softmax import SoftmaxUnit
+from sim.admission import check_step
 from sim.flow import Step
 from sim.interpreter import Interpreter
-from sim.regions import ceil_div, check_step
+from sim.regions import ceil_div
 from sim.report import signature
 from tb.bench import pack, parameters, rng, start_clock, unpack
 from tb.programs import RandomProgram, random_program

@@ -5,21 +5,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from arch.config import Config
-from arch.isa import (
-    DEFINITIONS,
-    LOOP_LEVELS,
-    REGISTERS,
-    Instruction,
-    Opcode,
-    Operand,
-    pack,
-    wrap,
-)
+from arch.instruction import Instruction, Operand, pack, wrap
+from arch.isa import DEFINITIONS, LOOP_LEVELS, REGISTERS, Opcode
 from generators.layout import param_words, rows_image
 from generators.tokens import insert_tokens
+from sim.admission import check_step
 from sim.checker import check
 from sim.flow import run
-from sim.regions import Region, check_step, regions
+from sim.regions import Region, regions
 
 IMAGE_ROWS = 96
 MAX_M = 10

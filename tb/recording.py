@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from arch.isa import Engine, Opcode, unpack_one, wrap
+from arch.instruction import unpack_one, wrap
+from arch.isa import Engine, Opcode
 from arch.registers import ARRAY_CAUSES
 from hdl.ports import WORD
 from tb.bench import unpack

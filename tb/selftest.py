@@ -7,7 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import DEFINITIONS, Opcode
 from arch.registers import IDENTITY
 from generators.gemm_bench import Machine
 from generators.tokens import insert_tokens

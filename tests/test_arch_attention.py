@@ -4,8 +4,9 @@ import pytest
 
 from arch.assembler import assemble
 from arch.attention import Attention, cut, expand
-from arch.config import PRESETS
-from arch.isa import DEFINITIONS, Engine, Opcode, pack
+from arch.instruction import pack
+from arch.isa import DEFINITIONS, Engine, Opcode
+from arch.presets import PRESETS
 from generators.tokens import insert_tokens
 from sim.checker import check
 from sim.flow import resolve, run

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from arch.config import PRESETS, Config, load
+from arch.config import Config
+from arch.presets import PRESETS, load
 
 
 def test_presets_are_what_their_names_say():

@@ -4,18 +4,10 @@ import numpy as np
 import pytest
 
 from arch.assembler import assemble, disassemble
-from arch.isa import (
-    DEFINITIONS,
-    OPERAND_MEANINGS,
-    REGISTERS,
-    Engine,
-    Instruction,
-    Opcode,
-    Operand,
-    pack,
-    unpack,
-)
+from arch.instruction import Instruction, Operand, pack, unpack
+from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
 from arch.manual import manual
+from arch.operands import OPERAND_MEANINGS
 
 
 def random_instruction(rng: np.random.Generator) -> Instruction:

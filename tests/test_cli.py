@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from arch.config import PRESETS, load
+from arch.presets import PRESETS, load
 from generators.units import UNITS
 from tb.toolchain import ROOT, missing_tools
 

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 import serial
 
-from arch.config import PRESETS
 from arch.link import Command, request
+from arch.presets import PRESETS
 from arch.registers import IDENTITY
 from cli.main import main
 from fpga.device import Device

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from cli.main import main
 from generators.units import UNITS
 from tb.toolchain import ROOT, environment, missing_tools

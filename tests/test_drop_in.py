@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from cli.main import main
 from generators.fusesoc import core_file
 from tb.plain_testbench import testbench as plain_testbench

@@ -9,7 +9,7 @@ import pytest
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from fpga import build as flow
 from fpga import tools
 from fpga.attribution import Units, critical_path, groups

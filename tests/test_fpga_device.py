@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import serial
 
-from arch.config import PRESETS, Config
-from arch.isa import Instruction, Opcode, pack
+from arch.config import Config
+from arch.instruction import Instruction, pack
+from arch.isa import Opcode
 from arch.link import VERSION, Identity, fingerprint
+from arch.presets import PRESETS
 from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
 from fpga.boards import get_board
 from fpga.device import RETRIES, Device, open_port

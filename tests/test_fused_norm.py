@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
-from arch.isa import Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import Opcode
+from arch.presets import PRESETS
 from generators.layout import param_words, rows_image
 from generators.tokens import insert_tokens
 from sim.interpreter import Interpreter

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from arch.config import PRESETS, Config
+from arch.config import Config
+from arch.presets import PRESETS
 from generators.attention import step_height, windows
 from generators.attention_bench import (
     bench_attention,

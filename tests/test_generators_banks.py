@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
 from arch.isa import Opcode
+from arch.presets import PRESETS
 from generators.allocate import Use
 from generators.banks import conflicts, rebank
 from generators.draft import Draft, Ref

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.config import PRESETS, Config
-from arch.isa import Opcode, unpack
+from arch.config import Config
+from arch.instruction import unpack
+from arch.isa import Opcode
+from arch.presets import PRESETS
 from generators import digits
 from generators.blocks import blocks_of
 from generators.compiler import Options, compile_model

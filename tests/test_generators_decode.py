@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.decode import compile_decode
 from generators.decode_bench import bench_decode
 from generators.decode_layer import expected, random_layer

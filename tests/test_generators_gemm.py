@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.gemm import Gemm, compile_gemm, parts_of
 from generators.gemm_bench import bench_shapes
 from generators.gemm_bench import random_gemm as drawn

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
-from arch.isa import Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import Opcode
+from arch.presets import PRESETS
 from generators.gemm import TooLargeError, compile_gemm
 from generators.gemm_bench import compile_product, expected_result, random_gemm, run_program
 from generators.gemm_stream import compile_stream, plans

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
-from arch.isa import Opcode, unpack
+from arch.instruction import unpack
+from arch.isa import Opcode
+from arch.presets import PRESETS
 from generators.allocate import Use, allocate, live_bytes, uses
 from generators.draft import Draft, Item, Ref, Repeat, arrange, flatten
 from generators.image import ImageBuilder

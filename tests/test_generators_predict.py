@@ -2,8 +2,9 @@
 
 import pytest
 
-from arch.config import PRESETS
-from arch.isa import Engine, Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import Engine, Opcode
+from arch.presets import PRESETS
 from generators.predict import predict
 from generators.timing import VectorTiming
 from hdl.rotary import RotaryUnit

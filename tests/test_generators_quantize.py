@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
 from arch.functions import gelu_erf, relu
+from arch.presets import PRESETS
 from generators.balance import column_gains, useful_range
 from generators.calibrate import Range, calibrate
 from generators.description import ModelDescription

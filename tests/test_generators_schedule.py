@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.compiler import Options, compile_quantized
 from generators.description import ModelDescription
 from generators.golden import GoldenModel

@@ -8,7 +8,7 @@ from amaranth.hdl import ClockSignal, Module, Mux, ResetSignal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.modules import distinct_modules
 from generators.shortcuts import shortcuts
 from generators.verilog import to_verilog

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.decoder import DecoderCache, decode
 from generators.decoder_quantize import DecoderOptions, quantize_decoder
 from generators.text_description import TextDescription

@@ -12,7 +12,8 @@ from amaranth.hdl import Module, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from arch.config import PRESETS, Config
+from arch.config import Config
+from arch.presets import PRESETS
 from generators.verilog import WAIVERS, to_verilog
 from hdl.accelerator import Accelerator
 from hdl.ram import Ram
@@ -155,7 +156,7 @@ def test_each_waiver_has_a_reason_in_the_text() -> None:
 def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
     program = (
         "import sys\n"
-        "from arch.config import PRESETS\n"
+        "from arch.presets import PRESETS\n"
         "from generators.verilog import to_verilog\n"
         "from hdl.accelerator import Accelerator\n"
         "sys.stdout.write(to_verilog(Accelerator(PRESETS['tiny']), 'top'))\n"

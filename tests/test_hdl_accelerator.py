@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from amaranth.lib.wiring import Component
 
-from arch.config import PRESETS, Config
+from arch.config import Config
+from arch.presets import PRESETS
 from generators.verilog import to_verilog
 from hdl.accelerator import Accelerator
 from hdl.matrix import MatrixEngine

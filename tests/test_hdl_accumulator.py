@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.config import PRESETS, Config
+from arch.config import Config
+from arch.presets import PRESETS
 from hdl.accumulator import ACC_LATENCY, ACC_SETTLE, AccumulatorMemory
 
 

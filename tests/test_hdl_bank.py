@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from hdl.bank import Bank
 from hdl.mask import MaskMemory
 

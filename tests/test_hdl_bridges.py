@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.verilog import to_verilog
 from hdl.axi4 import PORT_MEANINGS as AXI4_MEANINGS
 from hdl.axi4 import Axi4Bridge

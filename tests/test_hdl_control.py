@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.units import make_accelerator
 from generators.verilog import to_verilog
 from hdl.accelerator import Accelerator

@@ -2,7 +2,7 @@
 
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from hdl.dispatch import Dispatch
 from tb.simulate import simulate
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.config import PRESETS
 from arch.isa import IMMEDIATE_WIDTH
+from arch.presets import PRESETS
 from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
 from generators.verilog import to_verilog
 from hdl.counters import Counters

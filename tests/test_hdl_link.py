@@ -7,7 +7,6 @@ import re
 import pytest
 from amaranth.lib.crc.catalog import CRC16_IBM_3740
 
-from arch.config import PRESETS
 from arch.link import (
     HELLO_FIELDS,
     STATUS_MEANINGS,
@@ -20,6 +19,7 @@ from arch.link import (
     fingerprint,
     request,
 )
+from arch.presets import PRESETS
 from hdl.link import Link
 from hdl.request import RequestReceiver
 from sim.link import LinkModel, answers

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.verilog import to_verilog
 from hdl.load import LoadEngine
 from hdl.store import StoreEngine

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from arch.config import PRESETS, Config
+from arch.config import Config
+from arch.presets import PRESETS
 from generators.verilog import to_verilog
 from hdl.array import array_latency
 from hdl.matrix import MatrixEngine

@@ -8,7 +8,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from hdl.memory_switch import MemorySwitch
 from hdl.onchip import OnchipMemory
 from tb.memory_timing import ONCHIP

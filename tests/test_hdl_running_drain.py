@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from hdl.running_drain import ResidualScale, RunningScale
 from sim.running import RunningRows
 

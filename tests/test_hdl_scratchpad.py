@@ -2,7 +2,7 @@
 
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.verilog import to_verilog
 from hdl.scratchpad import READERS, WRITERS, Scratchpad
 from tb.simulate import simulate

@@ -2,7 +2,7 @@
 
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from hdl.sequencer import Sequencer
 from tb.simulate import simulate
 

@@ -8,7 +8,7 @@ import pytest
 from amaranth.hdl import signed
 from amaranth.sim import Simulator
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from hdl.sparse import SparseMac
 from hdl.sparse_lane import SparseShape
 from sim.sparse import compress, count_cycles, multiply

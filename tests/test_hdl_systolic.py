@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from hdl.element import ProcessingElement
 from hdl.systolic import SystolicArray
 from tb.simulate import simulate

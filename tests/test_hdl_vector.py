@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from hdl.vector import VectorEngine
 from tb.configurations import SMALLEST, UNITS, random_config
 from tb.simulate import simulate

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.config import PRESETS, SRAM_LATENCY
+from arch.config import SRAM_LATENCY
+from arch.presets import PRESETS
 from hdl.accumulator import ACC_LATENCY
 from hdl.drain import DRAIN_LATENCY, DrainReader
 from hdl.reader import READER_LATENCY, RowReader

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.embedding import lookup
 from generators.float_model import forward

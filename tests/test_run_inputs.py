@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.compiler import Options
 from tb.run_inputs import run_inputs
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from arch.config import PRESETS, Config
+from arch.config import Config
+from arch.presets import PRESETS
 from tb.run_model import run_model
 
 MODELS = ("digits", "digits-simplified")

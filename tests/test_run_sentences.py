@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from tb.memory_timing import FAR
 from tb.run_inputs import cosine
 from tb.run_sentences import run_sentences

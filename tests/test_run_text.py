@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from cli.main import main
 from generators.characters import CharacterTokenizer
 from generators.decoder import decode

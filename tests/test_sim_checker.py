@@ -3,8 +3,8 @@
 import pytest
 
 from arch.assembler import assemble
-from arch.config import PRESETS
-from arch.isa import pack
+from arch.instruction import pack
+from arch.presets import PRESETS
 from sim.checker import check
 
 CONFIG = PRESETS["small"]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from arch.assembler import assemble
-from arch.config import PRESETS
-from arch.isa import pack
+from arch.instruction import pack
+from arch.presets import PRESETS
 from sim.interpreter import Interpreter
 
 CONFIG = PRESETS["small"].replace(fused=True)

@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
-from arch.isa import Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import Opcode
+from arch.presets import PRESETS
 from sim.interpreter import Interpreter
 
 CONFIG = PRESETS["odd"].replace(weight_depth=20)

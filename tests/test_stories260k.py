@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
+from arch.presets import PRESETS
 from generators.decoder import decode
 from generators.decoder_quantize import DecoderOptions
 from generators.text_program import compile_text

@@ -5,8 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
-from arch.isa import Engine, Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import Engine, Opcode
+from arch.presets import PRESETS
 from arch.registers import IDENTITY, REGISTER_MAP
 from sim.interpreter import Interpreter
 from tb.fast_build import interface

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
 from arch.isa import Engine
+from arch.presets import PRESETS
 from arch.registers import ARRAY_CAUSES
 from sim import flow
 from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine

@@ -8,8 +8,9 @@ from functools import cache
 import pytest
 from matplotlib.image import imread
 
-from arch.config import PRESETS, Config
+from arch.config import Config
 from arch.isa import Engine, Opcode
+from arch.presets import PRESETS
 from generators.compiler import CompiledModel
 from sim import flow
 from tb.operations import Operation, operations

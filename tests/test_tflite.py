@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
-from arch.isa import Instruction, Opcode, pack
+from arch.instruction import Instruction, pack
+from arch.isa import Opcode
+from arch.presets import PRESETS
 from generators.gemm import Gemm
 from generators.gemm_bench import run_gemm
 from generators.layout import param_words

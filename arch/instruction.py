@@ -1,0 +1,141 @@
+"""Instructions and their words."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from arch.isa import (
+    DEFINITIONS,
+    FLAG_SHIFT,
+    IMMEDIATE_WIDTH,
+    REGISTERS,
+    Definition,
+    Engine,
+    Opcode,
+)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An operand word: ``immediate`` plus the value of ``register``."""
+
+    immediate: int
+    register: int = 0
+
+    def __post_init__(self) -> None:
+        """Check both parts."""
+        bound = 1 << (IMMEDIATE_WIDTH - 1)
+        if not -bound <= self.immediate < bound:
+            raise ValueError(f"Immediate must fit in {IMMEDIATE_WIDTH} bits, not {self.immediate}")
+        if not 0 <= self.register < REGISTERS:
+            raise ValueError(f"Register must be from 0 to {REGISTERS - 1}, not {self.register}")
+
+    def pack(self) -> int:
+        """Return the operand as a word."""
+        return self.immediate % (1 << IMMEDIATE_WIDTH) | self.register << IMMEDIATE_WIDTH
+
+    @classmethod
+    def unpack(cls, word: int) -> "Operand":
+        """Return the operand of a word."""
+        return cls(wrap(word), word >> IMMEDIATE_WIDTH)
+
+
+def wrap(value: int) -> int:
+    """Return a value modulo 2**28, taken as signed."""
+    half = 1 << (IMMEDIATE_WIDTH - 1)
+    return (value + half) % (1 << IMMEDIATE_WIDTH) - half
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction with its operands, flags and tokens.
+
+    An operand that is not given is 0; an integer stands for an immediate.
+    """
+
+    opcode: Opcode
+    operands: Mapping[str, int | Operand] = field(default_factory=dict)
+    flags: frozenset[str] = frozenset()
+    pop: frozenset[Engine] = frozenset()
+    push: frozenset[Engine] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Check that the instruction has every operand, flag and token named."""
+        definition = self.definition
+        name = self.opcode.name
+        for operand in self.operands:
+            if operand not in definition.operands:
+                raise ValueError(f"{name} has no operand {operand!r}")
+        for flag in self.flags:
+            if flag not in definition.flags:
+                raise ValueError(f"{name} has no flag {flag!r}")
+        if definition.taker is None and (self.pop or self.push):
+            raise ValueError(f"{name} runs on no engine and takes no tokens")
+        if definition.taker in self.pop or definition.giver in self.push:
+            raise ValueError(f"{name} cannot exchange tokens with its own engine")
+
+    @property
+    def definition(self) -> Definition:
+        """The definition of the instruction."""
+        return DEFINITIONS[self.opcode]
+
+    def operand(self, name: str) -> Operand:
+        """Return the operand of a name."""
+        value = self.operands.get(name, 0)
+        return value if isinstance(value, Operand) else Operand(value)
+
+    def pack(self) -> list[int]:
+        """Return the words of the instruction."""
+        flags = sum(1 << self.definition.flag_bit(flag) for flag in self.flags)
+        pop = sum(1 << engine for engine in self.pop)
+        push = sum(1 << engine for engine in self.push)
+        header = self.opcode | pop << 5 | push << 9 | flags << FLAG_SHIFT
+        return [header, *(self.operand(name).pack() for name in self.definition.operands)]
+
+
+def _engines(mask: int) -> frozenset[Engine]:
+    return frozenset(engine for engine in Engine if mask >> engine & 1)
+
+
+def unpack_one(words: list[int], address: int) -> Instruction:
+    """Return the instruction that starts at a word address.
+
+    Raises :class:`ValueError` where the words are not an instruction.
+    """
+    header = words[address]
+    try:
+        definition = DEFINITIONS[Opcode(header & 0x1F)]
+    except ValueError:
+        raise ValueError(f"Word {address} has the unknown opcode {header & 0x1F}") from None
+    if address + definition.words > len(words):
+        raise ValueError(f"Program ends within the instruction at word {address}")
+    flags = header >> FLAG_SHIFT
+    if flags >> len(definition.flags) or header >> 13 & 7:
+        raise ValueError(f"Word {address} sets bits that {definition.opcode.name} does not know")
+    return Instruction(
+        definition.opcode,
+        {
+            name: Operand.unpack(word)
+            for name, word in zip(
+                definition.operands,
+                words[address + 1 : address + definition.words],
+                strict=True,
+            )
+        },
+        frozenset(name for bit, name in enumerate(definition.flags) if flags >> bit & 1),
+        _engines(header >> 5 & 0xF),
+        _engines(header >> 9 & 0xF),
+    )
+
+
+def pack(program: list[Instruction]) -> list[int]:
+    """Return the words of a program."""
+    return [word for instruction in program for word in instruction.pack()]
+
+
+def unpack(words: list[int]) -> Iterator[Instruction]:
+    """Yield the instructions of a program's words."""
+    address = 0
+    while address < len(words):
+        instruction = unpack_one(words, address)
+        yield instruction
+        address += instruction.definition.words

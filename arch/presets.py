@@ -1,0 +1,119 @@
+"""Configurations by name or from a file."""
+
+import tomllib
+from pathlib import Path
+
+from arch.config import Config
+
+_SMALL = Config(name="small", lanes=8, scratchpad_banks=4)
+
+PRESETS = {
+    preset.name: preset
+    for preset in (
+        _SMALL.replace(
+            name="tiny",
+            rows=4,
+            cols=4,
+            lanes=1,
+            scratchpad_bytes=16384,
+            scratchpad_banks=2,
+            acc_depth=256,
+            mem_width=32,
+            program_depth=1024,
+            param_depth=512,
+            max_row=128,
+            attention=False,
+        ),
+        _SMALL,
+        _SMALL.replace(
+            name="medium",
+            rows=16,
+            cols=16,
+            lanes=16,
+            scratchpad_bytes=1 << 19,
+            scratchpad_banks=8,
+            acc_depth=4096,
+            mem_width=128,
+            program_depth=4096,
+            param_depth=512,
+            max_row=1024,
+            max_k=8192,
+        ),
+        _SMALL.replace(
+            name="wide",
+            rows=8,
+            cols=16,
+            lanes=8,
+            scratchpad_bytes=1 << 17,
+            mem_width=128,
+        ),
+        _SMALL.replace(
+            name="odd",
+            rows=5,
+            cols=3,
+            lanes=2,
+            scratchpad_bytes=32768,
+            scratchpad_banks=2,
+            acc_depth=2048,
+            mem_width=32,
+        ),
+        _SMALL.replace(
+            name="story",
+            array="tree",
+            rows=13,
+            cols=12,
+            weight_depth=4096,
+            max_k=512,
+            acc_width=25,
+            lanes=12,
+            scratchpad_bytes=1 << 17,
+            acc_depth=2048,
+            mem_width=32,
+            program_depth=8192,
+            param_depth=512,
+            table_slots=8,
+            max_row=512,
+            queue_depth=8,
+            zero_points=False,
+            a_transpose=False,
+            operand_gating=False,
+            tile_skip=False,
+            attention=False,
+            elementwise=False,
+            rotary=True,
+            argmax=True,
+            fused=True,
+        ),
+    )
+}
+"""Named configurations: from the smallest to the largest array, and for one model on the chip."""
+
+
+def load(source: str, overrides: list[str] | None = None) -> Config:
+    """Return the configuration named by a preset's name or a TOML file's path.
+
+    A TOML file gives any fields by name and may start from a preset with ``preset = "NAME"``.
+    Raises :class:`ValueError` where the source is neither, or its content cannot work.
+    """
+    if source in PRESETS:
+        config = PRESETS[source]
+    elif Path(source).suffix == ".toml":
+        config = _load_toml(Path(source))
+    else:
+        raise ValueError(
+            f"Unknown configuration {source!r}; use a TOML file or one of {', '.join(PRESETS)}"
+        )
+    return config.override(overrides or [])
+
+
+def _load_toml(path: Path) -> Config:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"Cannot read configuration {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"Configuration {path} is not TOML: {error}") from error
+    preset = values.pop("preset", "small")
+    if preset not in PRESETS:
+        raise ValueError(f"Unknown preset {preset!r} in {path}; known are {', '.join(PRESETS)}")
+    return PRESETS[preset].replace(**{"name": path.stem, **values})
