@@ -11,8 +11,9 @@ ROOT = Path(__file__).parents[1]
 
 ALLOWED = {
     "arch": {"arch"},
-    "hdl": {"arch", "hdl"},
-    "sim": {"arch", "sim"},
+    "micro": {"arch", "micro"},
+    "hdl": {"arch", "micro", "hdl"},
+    "sim": {"arch", "micro", "sim"},
     "generators": {"arch", "hdl", "sim", "generators"},
     "tb": {"arch", "hdl", "sim", "generators", "tb"},
     "fpga": {"arch", "hdl", "sim", "generators", "fpga"},

@@ -1,0 +1,101 @@
+"""The data memory's map, and who has which register of the core.
+
+Word addresses of the data memory, one region behind the other:
+
+=========== ==============================================================================
+program     the host's program, ``program_depth`` words
+registers   the instruction set's registers 0 to 15, 0 being 0
+loops       the open loops, from the outermost on: address of the body, rounds left
+scratch     32 words that an instruction may use as it likes
+row         a row of a softmax or a normalization, ``max_row`` words
+tables      activation tables, 64 words each: entry e is byte e % 4, from the least
+            significant one, of word e // 4
+parameters  words of requantization parameters, 3 words for each: bias, multiplier, shift
+accumulator row a and column c at ``a * cols + c``
+=========== ==============================================================================
+"""
+
+from dataclasses import dataclass
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, LOOP_LEVELS, Engine, Opcode
+from arch.isa import REGISTERS as ISA_REGISTERS
+
+LOOP_WORDS = 2
+"""Words of an open loop: address of the body, rounds left."""
+SCRATCH_WORDS = 32
+"""Words that an instruction may use as it likes."""
+TABLE_WORDS = 64
+"""Words of an activation table."""
+PARAM_WORDS = 3
+"""Words of one requantization: bias, multiplier, shift."""
+
+
+@dataclass(frozen=True)
+class Map:
+    """Where the regions of a configuration's data memory begin (word addresses)."""
+
+    program: int
+    registers: int
+    loops: int
+    scratch: int
+    row: int
+    tables: int
+    params: int
+    acc: int
+    end: int
+    """Words in all."""
+
+
+def memory_map(config: Config) -> Map:
+    """Return the map of a configuration's data memory."""
+    registers = -(-config.program_depth // ISA_REGISTERS) * ISA_REGISTERS
+    loops = registers + ISA_REGISTERS
+    scratch = loops + LOOP_WORDS * LOOP_LEVELS
+    row = scratch + SCRATCH_WORDS
+    tables = row + (config.max_row if config.softmax or config.norm else 0)
+    params = tables + (TABLE_WORDS * config.table_slots if config.activation else 0)
+    acc = params + PARAM_WORDS * config.param_depth
+    end = acc + config.acc_depth * config.cols
+    return Map(0, registers, loops, scratch, row, tables, params, acc, end)
+
+
+ZERO = 0
+"""The register that is 0."""
+LINK = 1
+"""Where a routine that an instruction's handler calls finds its return address."""
+LINK2 = 2
+"""The same for a routine that such a routine calls."""
+LINK3 = 3
+"""The same one level deeper."""
+FLAGS = 4
+"""The current instruction's flags, from bit 0 on."""
+PC = 5
+"""Word address of the instruction behind the current one; control's own."""
+DEPTH = 6
+"""Words of the open loops; control's own."""
+FREE = tuple(range(7, 32))
+"""Registers that an instruction may use as it likes; their values mean nothing to the next."""
+
+
+def _operands() -> dict[str, int]:
+    """Return the register of every operand, those of the vector engine's all different."""
+    names: dict[str, int] = {}
+    for definition in DEFINITIONS.values():
+        if definition.engine == Engine.VECTOR:
+            for name in definition.operands:
+                names.setdefault(name, 32 + len(names))
+    for others in (Opcode.MATMUL, Opcode.LOAD, Opcode.LOOP, Opcode.SET):
+        taken = {names[name] for name in DEFINITIONS[others].operands if name in names}
+        room = (number for number in range(32, 64) if number not in taken)
+        for name in DEFINITIONS[others].operands:
+            if name not in names:
+                names[name] = next(room)
+    return names
+
+
+OPERANDS = _operands()
+"""The register in which an instruction finds an operand of a name, resolved and signed.
+
+An instruction may change those of its own operands.
+"""

@@ -1,0 +1,39 @@
+"""The whole microcode of a configuration."""
+
+from collections.abc import Callable
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, Engine, Opcode
+from micro.assembler import Assembler
+from micro.control import control
+from micro.isa import Signal
+
+Handler = Callable[[Assembler, Config], None]
+
+HANDLERS: dict[Opcode, Handler] = {}
+"""What appends an instruction's microcode: it begins with the operands in the registers of
+``micro.memory.OPERANDS`` and the flags in ``FLAGS``, and ends where it falls through."""
+
+ROUTINES: tuple[Handler, ...] = ()
+"""What appends routines that several instructions call."""
+
+
+def assemble(config: Config) -> Assembler:
+    """Return the microcode of a configuration, with its labels."""
+    a = Assembler()
+    handlers = {
+        opcode: handler
+        for opcode, handler in HANDLERS.items()
+        if (unit := DEFINITIONS[opcode].unit) is None or getattr(config, unit)
+    }
+    control(a, config, list(handlers))
+    for opcode, handler in handlers.items():
+        vector = DEFINITIONS[opcode].engine == Engine.VECTOR
+        a.label(f"op {opcode.name}")
+        if vector:
+            a.signal(Signal.VECTOR)
+        handler(a, config)
+        a.jump("retire" if vector else "next")
+    for routine in ROUTINES:
+        routine(a, config)
+    return a

@@ -1,0 +1,332 @@
+"""The microcoded machine's core, instruction by instruction, with its memories and its array."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.config import Config
+from micro.isa import (
+    IMMEDIATE_WIDTH,
+    MULTIPLY_CYCLES,
+    OPERATIONS,
+    REGISTERS,
+    SUM_CYCLES,
+    Form,
+    Signal,
+)
+from micro.memory import memory_map
+
+_WORD = (1 << 32) - 1
+
+
+def signed(value: int, width: int = 32) -> int:
+    """Return the low bits of a value, taken as signed."""
+    half = 1 << (width - 1)
+    return (value + half) % (1 << width) - half
+
+
+@dataclass(frozen=True)
+class Micro:
+    """A micro-instruction, decoded."""
+
+    name: str
+    ra: int
+    rb: int
+    rd: int
+    value: int
+
+
+def decode(word: int) -> Micro:
+    """Return the micro-instruction of a word; raise :class:`ValueError` where it is none."""
+    number = word & 63
+    if number >= len(OPERATIONS):
+        raise ValueError(f"There is no micro-instruction {number}")
+    name = list(OPERATIONS)[number]
+    form = OPERATIONS[name].form
+    ra, rb, rd, high = word >> 6 & 63, word >> 12 & 63, word >> 18 & 63, word >> 24
+    value = 0
+    if form == Form.IMMEDIATE:
+        value = signed(high << 6 | rb, IMMEDIATE_WIDTH)
+    elif form == Form.STORE:
+        value = signed(high << 6 | rd, IMMEDIATE_WIDTH)
+    elif form == Form.BRANCH:
+        value = high << 6 | rd
+    return Micro(name, ra, rb, rd, value)
+
+
+class MicroCore:
+    """Runs microcode.
+
+    ``registers`` (64, unsigned), ``sp`` (bytes), ``data`` (words, unsigned) and ``dram`` (bytes)
+    are its memories, all 0 at first; ``address`` is the next micro-instruction's, ``cycles`` counts
+    the circuit's cycles but for waits on external memory. ``on_write`` is called with the address
+    and the value of each scratchpad byte that is written, ``on_signal`` with each
+    :class:`micro.isa.Signal`.
+    """
+
+    def __init__(self, config: Config, microcode: Sequence[int]):
+        self.config = config
+        self.microcode = list(microcode)
+        self._decoded: dict[int, Micro] = {}
+        self.registers = [0] * REGISTERS
+        self.sp = bytearray(config.scratchpad_bytes)
+        self.data = [0] * memory_map(config).end
+        self.dram: NDArray[np.uint8] = np.zeros(1 << config.mem_addr_width, np.uint8)
+        self.address = 0
+        self.cycles = 0
+        self.running = False
+        self.pc = 0
+        """The host's PC, which START takes."""
+        self.on_write: Callable[[int, int], None] | None = None
+        self.on_signal: Callable[[Signal], None] | None = None
+        self._product = 0
+        self._product_at = 0
+        self._lines = config.rows + config.rows % 2
+        self._weights = [[0] * self._lines for _ in range(config.cols)]
+        self._activations = [0] * self._lines
+        self._weight_at = self._activation_at = self._column_at = 0
+        self._entered_at = -SUM_CYCLES - 1
+        self._asked: list[int] = []
+        self._offered: list[int] = []
+        self._run: dict[str, Callable[[Micro, int, int], None]] = {
+            name: getattr(self, f"_{name.lower()}") for name in OPERATIONS if name not in _ALU
+        }
+
+    def step(self) -> None:
+        """Run one micro-instruction."""
+        if self.address not in self._decoded:
+            self._decoded[self.address] = decode(self.microcode[self.address])
+        micro = self._decoded[self.address]
+        a, b = self.registers[micro.ra], self.registers[micro.rb]
+        self.address += 1
+        name = micro.name
+        function = _ALU.get(name)
+        if function is None:
+            self._run[name](micro, a, b)
+        else:
+            if OPERATIONS[name].form == Form.IMMEDIATE:
+                b = micro.value & _WORD
+            self._set(micro.rd, function(a, b))
+        self.cycles += 1 + OPERATIONS[name].more
+
+    def run(self, until: int, limit: int = 10_000_000) -> None:
+        """Run until the next micro-instruction is the one at an address.
+
+        Raises :class:`RuntimeError` where it has not come after ``limit`` of them.
+        """
+        for _ in range(limit):
+            if self.address == until:
+                return
+            self.step()
+        raise RuntimeError(f"Microcode did not come to {until} within {limit} steps")
+
+    def call(self, address: int, link: int) -> None:
+        """Run a routine that returns to the address in a register."""
+        until = len(self.microcode)
+        self.registers[link], self.address = until, address
+        self.run(until)
+
+    def start(self, pc: int) -> None:
+        """Let START, at which the core waits, go on with the host's PC."""
+        self.running, self.pc = True, pc
+
+    def _set(self, number: int, value: int) -> None:
+        if number:
+            self.registers[number] = value & _WORD
+
+    def _byte(self, address: int) -> int:
+        return self.sp[address % len(self.sp)]
+
+    def _write(self, address: int, value: int) -> None:
+        self.sp[address % len(self.sp)] = value & 0xFF
+        if self.on_write is not None:
+            self.on_write(address % len(self.sp), value & 0xFF)
+
+    # Loads and stores.
+
+    def _load(self, micro: Micro, address: int) -> None:
+        kind = micro.name.removesuffix("P")
+        if kind == "LD":
+            value = self.data[address]
+        elif kind in ("LB", "LBU"):
+            value = self._byte(address)
+        else:
+            value = self._byte(address) | self._byte(address + 1) << 8
+        if kind in ("LB", "LH"):
+            value = signed(value, 8 if kind == "LB" else 16)
+        self._set(micro.rd, value)
+
+    def _lb(self, micro: Micro, a: int, _b: int) -> None:
+        self._load(micro, signed(a + micro.value))
+
+    def _lbp(self, micro: Micro, a: int, _b: int) -> None:
+        self._set(micro.ra, a + micro.value)
+        self._load(micro, signed(a))
+
+    _lbu = _lh = _lhu = _ld = _lb
+    _lbup = _lhp = _lhup = _ldp = _lbp
+
+    def _store(self, micro: Micro, address: int, b: int) -> None:
+        kind = micro.name.removesuffix("P")
+        if kind == "ST":
+            self.data[address] = b
+        else:
+            self._write(address, b)
+        if kind == "SH":
+            self._write(address + 1, b >> 8)
+
+    def _sb(self, micro: Micro, a: int, b: int) -> None:
+        self._store(micro, signed(a + micro.value), b)
+
+    def _sbp(self, micro: Micro, a: int, b: int) -> None:
+        self._store(micro, signed(a), b)
+        self._set(micro.ra, a + micro.value)
+
+    _sh = _st = _sb
+    _shp = _stp = _sbp
+
+    def _lc(self, micro: Micro, a: int, _b: int) -> None:
+        self._set(micro.rd, self.microcode[(a + micro.value) % (1 << IMMEDIATE_WIDTH)])
+
+    # Products.
+
+    def _mul(self, _micro: Micro, a: int, b: int) -> None:
+        self._product = signed(a) * signed(b)
+        self._product_at = self.cycles + MULTIPLY_CYCLES
+
+    def _mulu(self, _micro: Micro, a: int, b: int) -> None:
+        self._product = a * b
+        self._product_at = self.cycles + MULTIPLY_CYCLES
+
+    def _low(self, micro: Micro, _a: int, _b: int) -> None:
+        self.cycles = max(self.cycles, self._product_at)
+        self._set(micro.rd, self._product)
+
+    def _high(self, micro: Micro, _a: int, _b: int) -> None:
+        self.cycles = max(self.cycles, self._product_at)
+        self._set(micro.rd, self._product >> 32)
+
+    # Control.
+
+    def _to(self, micro: Micro, taken: bool) -> None:
+        if taken:
+            self.address = micro.value
+            self.cycles += 1
+
+    def _beq(self, micro: Micro, a: int, b: int) -> None:
+        self._to(micro, a == b)
+
+    def _bne(self, micro: Micro, a: int, b: int) -> None:
+        self._to(micro, a != b)
+
+    def _blt(self, micro: Micro, a: int, b: int) -> None:
+        self._to(micro, signed(a) < signed(b))
+
+    def _bge(self, micro: Micro, a: int, b: int) -> None:
+        self._to(micro, signed(a) >= signed(b))
+
+    def _bltu(self, micro: Micro, a: int, b: int) -> None:
+        self._to(micro, a < b)
+
+    def _bgeu(self, micro: Micro, a: int, b: int) -> None:
+        self._to(micro, a >= b)
+
+    def _loop(self, micro: Micro, a: int, _b: int) -> None:
+        self._set(micro.ra, a - 1)
+        self._to(micro, (a - 1) & _WORD != 0)
+
+    def _jump(self, micro: Micro, a: int, _b: int) -> None:
+        self._set(micro.rd, self.address)
+        self.address = (a + micro.value) % (1 << IMMEDIATE_WIDTH)
+
+    def _put(self, _micro: Micro, a: int, b: int) -> None:
+        self._set(a % REGISTERS, b)
+
+    def _signal(self, micro: Micro, _a: int, _b: int) -> None:
+        if self.on_signal is not None:
+            self.on_signal(Signal(micro.value))
+
+    def _start(self, micro: Micro, _a: int, _b: int) -> None:
+        if self.running:
+            self.running = False
+            self._set(micro.rd, self.pc)
+        else:
+            self.address -= 1
+
+    # The array.
+
+    def _next_weight(self, value: int) -> None:
+        column, row = divmod(self._weight_at, self._lines)
+        self._weights[column][row] = value
+        self._weight_at = (self._weight_at + 1) % (self._lines * self.config.cols)
+        self._entered_at = self.cycles
+
+    def _operand(self, address: int) -> int:
+        return signed(self._byte(signed(address)), self.config.operand_width)
+
+    def _weight(self, micro: Micro, a: int, b: int) -> None:
+        self._next_weight(self._operand(a))
+        self._set(micro.ra, a + b)
+
+    def _blank(self, _micro: Micro, _a: int, _b: int) -> None:
+        self._next_weight(0)
+
+    def _enter(self, micro: Micro, a: int, b: int) -> None:
+        self._activations[self._activation_at] = self._operand(a)
+        self._activation_at = (self._activation_at + 1) % self._lines
+        self._entered_at = self.cycles
+        self._set(micro.ra, a + b)
+
+    def _sum(self, micro: Micro, a: int, b: int) -> None:
+        assert self.cycles - self._entered_at > SUM_CYCLES, "a sum was taken too early"
+        assert not self._weight_at, "weights are not complete"
+        assert not self._activation_at, "activations are not complete"
+        weights = self._weights[self._column_at]
+        total = sum(w * x for w, x in zip(weights, self._activations, strict=True))
+        address = signed(a)
+        wrapped = signed(self.data[address] + total, self.config.acc_width)
+        self.data[address] = wrapped & _WORD
+        self._column_at = (self._column_at + 1) % self.config.cols
+        self._set(micro.ra, a + b)
+
+    # External memory.
+
+    def _ask(self, _micro: Micro, a: int, b: int) -> None:
+        step = self.config.mem_bytes
+        self._asked += [a + step * word for word in range(b % 256 + 1)]
+
+    def _take(self, micro: Micro, _a: int, _b: int) -> None:
+        address = self._asked.pop(0)
+        data = self.dram[address : address + self.config.mem_bytes].tobytes()
+        self._set(micro.rd, int.from_bytes(data, "little"))
+
+    def _offer(self, _micro: Micro, a: int, b: int) -> None:
+        step = self.config.mem_bytes
+        self._offered += [a + step * word for word in range(b % 256 + 1)]
+
+    def _give(self, _micro: Micro, a: int, b: int) -> None:
+        address = self._offered.pop(0)
+        for byte in range(self.config.mem_bytes):
+            if b >> byte & 1:
+                self.dram[address + byte] = a >> 8 * byte & 0xFF
+
+    def _await(self, _micro: Micro, _a: int, _b: int) -> None:
+        assert not self._offered, "words that were offered have not been given"
+
+
+_ALU: dict[str, Callable[[int, int], int]] = {
+    "ADD": lambda a, b: a + b,
+    "SUB": lambda a, b: a - b,
+    "AND": lambda a, b: a & b,
+    "OR": lambda a, b: a | b,
+    "MIN": lambda a, b: min(signed(a), signed(b)),
+    "MAX": lambda a, b: max(signed(a), signed(b)),
+    "SLT": lambda a, b: int(signed(a) < signed(b)),
+    "SLTU": lambda a, b: int(a < b),
+    "SLL": lambda a, b: a << b % 32,
+    "SRL": lambda a, b: a >> b % 32,
+    "SRA": lambda a, b: signed(a) >> b % 32,
+}
+_ALU |= {f"{name}I": function for name, function in _ALU.items()}

@@ -1,0 +1,76 @@
+"""The microcoded machine as a machine that runs programs, micro-instruction by micro-instruction.
+
+The methods are those of ``sim.interpreter.Interpreter``, so that the two can be compared.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from arch.config import Config
+from arch.isa import wrap
+from micro.isa import Signal
+from micro.memory import memory_map
+from micro.microcode import assemble
+from sim.micro_core import MicroCore
+from sim.report import Report, signature
+
+
+class MicroMachine:
+    """A core with the microcode of a configuration."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        microcode = assemble(config)
+        self.labels = microcode.labels()
+        self.core = MicroCore(config, microcode.words())
+        self.core.on_write = self._write
+        self.core.on_signal = self._signal
+        self._map = memory_map(config)
+        self._vector = self._failed = False
+        self._written: list[tuple[int, int]] = []
+        self._signatures: list[int] = []
+        self.core.run(self.labels["idle"])
+
+    def write_memory(self, addr: int, data: bytes) -> None:
+        """Write bytes to external memory."""
+        self.core.dram[addr : addr + len(data)] = np.frombuffer(data, np.uint8)
+
+    def read_memory(self, addr: int, count: int) -> bytes:
+        """Return bytes of external memory."""
+        return self.core.dram[addr : addr + count].tobytes()
+
+    def load_program(self, words: Sequence[int]) -> None:
+        """Load a program's words."""
+        self.core.data[self._map.program : self._map.program + len(words)] = words
+
+    def set_register(self, number: int, value: int) -> None:
+        """Set a register; runs leave their registers to the runs that follow."""
+        self.core.data[self._map.registers + number] = wrap(value) % (1 << 32)
+
+    def start(self, pc: int = 0) -> Report:
+        """Run from a word address to HALT.
+
+        Raises :class:`RuntimeError` where the microcode fails, or does not come to an end.
+        """
+        self._signatures, self._written, self._failed = [], [], False
+        before = self.core.cycles
+        self.core.start(pc)
+        self.core.step()
+        self.core.run(self.labels["idle"], limit=1_000_000_000)
+        if self._failed:
+            raise RuntimeError("The program has an unknown instruction, or loops too deep")
+        return Report(cycles=self.core.cycles - before, signatures=self._signatures)
+
+    def _write(self, address: int, value: int) -> None:
+        if self._vector:
+            self._written.append((address, value))
+
+    def _signal(self, which: Signal) -> None:
+        if which == Signal.FAIL:
+            self._failed = True
+        self._vector = which == Signal.VECTOR
+        if which == Signal.RETIRE:
+            written = np.array(self._written, np.int64).reshape(-1, 2)
+            self._signatures.append(signature(written[:, 0], written[:, 1].astype(np.uint8)))
+            self._written = []

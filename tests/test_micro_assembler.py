@@ -1,0 +1,79 @@
+"""The micro-instruction set and its assembler."""
+
+import numpy as np
+import pytest
+
+from arch.config import PRESETS
+from arch.isa import DEFINITIONS, Engine, Opcode
+from micro.assembler import Assembler
+from micro.isa import IMMEDIATE_WIDTH, OPERATIONS, Form, encode
+from micro.memory import OPERANDS, memory_map
+from sim.micro_core import Micro, decode
+
+
+def test_every_word_decodes_to_what_was_encoded() -> None:
+    rng = np.random.default_rng(1)
+    assert len(OPERATIONS) <= 64
+    half = 1 << (IMMEDIATE_WIDTH - 1)
+    for name, operation in OPERATIONS.items():
+        for _ in range(20):
+            ra, rb, rd = (int(number) for number in rng.integers(64, size=3))
+            value = int(rng.integers(-half, half))
+            if operation.form == Form.REGISTER:
+                word = encode(name, ra=ra, rb=rb, rd=rd)
+                assert decode(word) == Micro(name, ra, rb, rd, 0)
+            elif operation.form == Form.IMMEDIATE:
+                found = decode(encode(name, ra=ra, rd=rd, value=value))
+                assert (found.ra, found.rd, found.value) == (ra, rd, value)
+            elif operation.form == Form.STORE:
+                found = decode(encode(name, ra=ra, rb=rb, value=value))
+                assert (found.ra, found.rb, found.value) == (ra, rb, value)
+            else:
+                found = decode(encode(name, ra=ra, rb=rb, value=value + half))
+                assert (found.ra, found.rb, found.value) == (ra, rb, value + half)
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match=r"^ADD needs rd from 0 to 63, not 64$"):
+        encode("ADD", rd=64)
+    with pytest.raises(ValueError, match=r"^ADDI has no room for 8192 in 14 bits$"):
+        encode("ADDI", value=8192)
+    with pytest.raises(ValueError, match=r"^BEQ has no room for -1 in 14 bits$"):
+        encode("BEQ", value=-1)
+    with pytest.raises(ValueError, match=r"^There is no micro-instruction 63$"):
+        decode(63)
+    a = Assembler()
+    a.label("here")
+    with pytest.raises(ValueError, match=r"^Label here stands twice$"):
+        a.label("here")
+    with pytest.raises(ValueError, match=r"^Label here stands twice$"):
+        a.table("here", [1])
+    a.jump("nowhere")
+    with pytest.raises(ValueError, match=r"^There is no label nowhere$"):
+        a.words()
+
+
+def test_operands_of_an_instruction_have_registers_of_their_own() -> None:
+    for opcode, definition in DEFINITIONS.items():
+        if opcode in (Opcode.PRELOAD, Opcode.ATTENTION):
+            continue
+        numbers = [OPERANDS[name] for name in definition.operands]
+        assert len(set(numbers)) == len(numbers)
+        assert all(32 <= number < 64 for number in numbers)
+    vector = {
+        name
+        for definition in DEFINITIONS.values()
+        if definition.engine == Engine.VECTOR
+        for name in definition.operands
+    }
+    assert len({OPERANDS[name] for name in vector}) == len(vector)
+
+
+def test_regions_of_the_data_memory_lie_one_behind_the_other() -> None:
+    where = memory_map(PRESETS["tiny"])
+    assert where.program == 0
+    assert where.registers % 16 == 0
+    assert where.end - where.acc == 256 * 4
+    assert where.acc - where.params == 3 * 512
+    assert where.params - where.tables == 64 * 2
+    assert where.tables - where.row == 128

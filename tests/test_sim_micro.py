@@ -1,0 +1,90 @@
+"""The microcoded machine's core and its microcode, without a circuit."""
+
+import numpy as np
+import pytest
+
+from arch.assembler import assemble
+from arch.config import PRESETS
+from arch.isa import pack
+from micro.assembler import Assembler
+from micro.isa import MULTIPLY_CYCLES
+from sim.micro_core import MicroCore, signed
+from sim.micro_machine import MicroMachine
+
+CONFIG = PRESETS["tiny"].replace(
+    zero_points=False, tile_skip=False, operand_gating=False, mem_width=16
+)
+CORNERS = (0, 1, 2, 31, 32, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
+
+
+def pairs() -> list[tuple[int, int]]:
+    rng = np.random.default_rng(2)
+    random = [(int(a), int(b)) for a, b in rng.integers(0, 1 << 32, (50, 2))]
+    return random + [(a, b) for a in CORNERS for b in CORNERS]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("ADD", lambda a, b: a + b),
+        ("SUB", lambda a, b: a - b),
+        ("AND", lambda a, b: a & b),
+        ("OR", lambda a, b: a | b),
+        ("MIN", lambda a, b: a if signed(a) < signed(b) else b),
+        ("MAX", lambda a, b: b if signed(a) < signed(b) else a),
+        ("SLT", lambda a, b: signed(a) < signed(b)),
+        ("SLTU", lambda a, b: a < b),
+        ("SLL", lambda a, b: a << (b & 31)),
+        ("SRL", lambda a, b: a >> (b & 31)),
+        ("SRA", lambda a, b: signed(a) >> (b & 31)),
+    ],
+)
+def test_operations_on_two_values(name, expected) -> None:
+    a = Assembler()
+    a.alu(name, 10, 8, 9)
+    core = MicroCore(CONFIG, a.words())
+    for left, right in pairs():
+        core.registers[8], core.registers[9], core.address = left, right, 0
+        core.step()
+        assert core.registers[10] == int(expected(left, right)) % (1 << 32), (left, right)
+
+
+def test_products() -> None:
+    a = Assembler()
+    for unsigned in (False, True):
+        a.multiply(8, 9, unsigned=unsigned)
+        a.low(10 + 2 * unsigned)
+        a.high(11 + 2 * unsigned)
+    core = MicroCore(CONFIG, a.words())
+    for left, right in pairs():
+        core.registers[8], core.registers[9], core.address = left, right, 0
+        before = core.cycles
+        core.run(a.length)
+        assert core.cycles - before == 2 * (MULTIPLY_CYCLES + 2)
+        low, high, unsigned_low, unsigned_high = core.registers[10:14]
+        assert low | high << 32 == signed(left) * signed(right) % (1 << 64)
+        assert unsigned_low | unsigned_high << 32 == left * right
+
+
+def test_loops_and_registers() -> None:
+    machine = MicroMachine(CONFIG)
+    machine.set_register(2, -70)
+    machine.load_program(
+        pack(
+            assemble(
+                "HALT\nSET register=1 value=64+r2\nLOOP count=3\nLOOP count=2\n"
+                "SET register=1 value=-5+r1\nENDLOOP\nENDLOOP\nSET register=15 value=7+r1\nHALT\n"
+            )
+        )
+    )
+    machine.start(1)
+    registers = machine.core.data[machine._map.registers :][:16]
+    assert [signed(value) for value in registers] == [0, -36, -70, *[0] * 12, -29]
+
+
+@pytest.mark.parametrize("text", ["LOOP count=2\n" * 5, "ENDLOOP\n", "ATTENTION\n"])
+def test_what_cannot_run_fails(text: str) -> None:
+    machine = MicroMachine(CONFIG)
+    machine.load_program(pack(assemble(text)))
+    with pytest.raises(RuntimeError, match=r"^The program has an unknown instruction, or loops"):
+        machine.start()
