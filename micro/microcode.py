@@ -6,11 +6,20 @@ from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
 from micro.assembler import Assembler
 from micro.control import control
+from micro.fill import params, table
 from micro.isa import Signal
+from micro.matmul import matmul
+from micro.move import load, store
 
 Handler = Callable[[Assembler, Config], None]
 
-HANDLERS: dict[Opcode, Handler] = {}
+HANDLERS: dict[Opcode, Handler] = {
+    Opcode.LOAD: load,
+    Opcode.STORE: store,
+    Opcode.MATMUL: matmul,
+    Opcode.PARAMS: params,
+    Opcode.TABLE: table,
+}
 """What appends an instruction's microcode: it begins with the operands in the registers of
 ``micro.memory.OPERANDS`` and the flags in ``FLAGS``, and ends where it falls through."""
 

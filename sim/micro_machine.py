@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from arch.config import Config
-from arch.isa import wrap
+from arch.instruction import wrap
 from micro.isa import Signal
 from micro.memory import memory_map
 from micro.microcode import assemble

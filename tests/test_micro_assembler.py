@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from arch.config import PRESETS
 from arch.isa import DEFINITIONS, Engine, Opcode
+from arch.presets import PRESETS
 from micro.assembler import Assembler
 from micro.isa import IMMEDIATE_WIDTH, OPERATIONS, Form, encode
 from micro.memory import OPERANDS, memory_map

@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 
 from arch.assembler import assemble
-from arch.config import PRESETS
-from arch.isa import pack
+from arch.instruction import pack, unpack
+from arch.isa import Opcode
+from arch.presets import PRESETS
 from micro.assembler import Assembler
 from micro.isa import MULTIPLY_CYCLES
+from micro.memory import memory_map
+from sim.interpreter import Interpreter
 from sim.micro_core import MicroCore, signed
 from sim.micro_machine import MicroMachine
+from tb.programs import random_program
 
 CONFIG = PRESETS["tiny"].replace(
     zero_points=False, tile_skip=False, operand_gating=False, mem_width=16
@@ -88,3 +92,24 @@ def test_what_cannot_run_fails(text: str) -> None:
     machine.load_program(pack(assemble(text)))
     with pytest.raises(RuntimeError, match=r"^The program has an unknown instruction, or loops"):
         machine.start()
+
+
+@pytest.mark.parametrize("mem_width", [8, 16, 32])
+@pytest.mark.parametrize(("rows", "cols"), [(4, 4), (5, 3), (1, 2)])
+def test_movers_and_products_do_what_the_golden_machine_does(mem_width, rows, cols) -> None:
+    config = CONFIG.replace(mem_width=mem_width, rows=rows, cols=cols, mem_addr_width=17)
+    others = {Opcode.DRAIN, Opcode.MAP, Opcode.SOFTMAX, Opcode.NORM, Opcode.ADD, Opcode.MUL}
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        program = random_program(config, rng, steps=60)
+        words = pack([one for one in unpack(program.words) if one.opcode not in others])
+        golden, machine = Interpreter(config), MicroMachine(config)
+        for each in (golden, machine):
+            each.write_memory(0, program.image)
+            each.load_program(words)
+            each.start()
+        where = memory_map(config)
+        assert machine.core.dram.tobytes() == golden.dram.tobytes(), seed
+        assert bytes(machine.core.sp) == golden.sp.tobytes(), seed
+        acc = np.array(machine.core.data[where.acc : where.end], np.uint32).view(np.int32)
+        assert np.array_equal(acc.reshape(golden.acc.shape), golden.acc), seed
