@@ -1,0 +1,106 @@
+"""Bench of SPI's peripheral: a host with a clock of its own, transfers of any length, some cut.
+
+Parameters: ``transfers``, how many; ``stall`` of what is to be sent; ``half_ns``, the least half
+period of the host's clock.
+"""
+
+from typing import Any
+
+import cocotb
+import numpy as np
+from cocotb.triggers import FallingEdge, RisingEdge, Timer
+
+from tb.bench import PERIOD_NS, StreamDriver, parameters, rng, start_clock
+
+
+class Host:
+    """A host in mode 0 whose edges come at any time, each half period as long as it likes."""
+
+    def __init__(self, dut: Any, random: np.random.Generator, half_ns: int):
+        self._dut, self._random, self._half = dut, random, half_ns
+        dut.cs_n.value, dut.sck.value, dut.copi.value = 1, 0, 0
+
+    async def _pause(self) -> None:
+        longer = int(self._random.integers(self._half)) if self._random.random() < 0.2 else 0
+        await Timer(self._half + longer, "ns")
+
+    async def transfer(self, bits: list[int]) -> list[int]:
+        """Select the peripheral, send bits, and return the ones that came meanwhile."""
+        dut = self._dut
+        dut.cs_n.value = 0
+        found = []
+        for bit in bits:
+            dut.sck.value = 0
+            dut.copi.value = bit
+            await self._pause()
+            dut.sck.value = 1
+            found.append(int(dut.cipo.value))
+            await self._pause()
+        if self._random.random() < 0.7:
+            dut.sck.value = 0
+            await self._pause()
+        dut.cs_n.value = 1
+        await self._pause()
+        dut.sck.value = 0
+        # On a line that others use, too, the clock goes on.
+        for level in (1, 0) * int(self._random.integers(3)):
+            await self._pause()
+            dut.sck.value = level
+        await self._pause()
+        return found
+
+
+class Received:
+    """Notes what the peripheral brings: bytes, and None where one was cut."""
+
+    def __init__(self, dut: Any):
+        self.bytes: list[int | None] = []
+        self._dut = dut
+        cocotb.start_soon(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await FallingEdge(self._dut.clk)
+            if int(self._dut.o__valid.value):
+                payload = int(self._dut.o__payload.value)
+                self.bytes.append(None if payload >> 8 else payload)
+
+
+@cocotb.test()
+async def bytes_pass_both_ways(dut: Any) -> None:
+    """Every whole byte is brought, and what is sent is each byte of the stream, or filling."""
+    given, random = parameters(), rng()
+    await start_clock(dut)
+    host = Host(dut, random, given["half_ns"])
+    await Timer(int(random.integers(4 * PERIOD_NS)) + 10 * PERIOD_NS, "ns")
+    await RisingEdge(dut.clk)
+    # The upper bit tells a byte from filling.
+    data = (0x80 | random.integers(0, 128, 8 * given["transfers"])).tolist()
+    cocotb.start_soon(StreamDriver(dut, "i", random, given["stall"]).send(data))
+    received = Received(dut)
+    wanted: list[int | None] = []
+    sent: list[int] = []
+    fillings = lost = 0
+    for _ in range(given["transfers"]):
+        bytes_in = random.integers(0, 256, int(random.integers(1, 5))).tolist()
+        bits = [byte >> place & 1 for byte in bytes_in for place in reversed(range(8))]
+        cut = int(random.integers(1, 8)) if random.random() < 0.3 else 0
+        bits = bits[: len(bits) - cut]
+        found = await host.transfer(bits)
+        wanted += bytes_in[: len(bits) // 8] + [None] * bool(cut)
+        for place in range(0, len(found), 8):
+            part = found[place : place + 8]
+            if not part[0]:
+                assert not any(part)
+                fillings += 1
+                continue
+            expected = data[len(sent)]
+            assert part == [expected >> bit & 1 for bit in range(7, -1, -1)][: len(part)]
+            lost += len(part) < 8
+            sent.append(expected)
+    await Timer(10 * PERIOD_NS, "ns")
+    assert received.bytes == wanted
+    assert None in wanted
+    assert len(sent) > given["transfers"] // 2
+    assert lost > 0
+    assert given["stall"] == 0 or fillings > 0
