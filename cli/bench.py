@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from cli.bench_all import bench_all
+from cli.bench_boards import bench_boards
 from cli.options import (
     config_options,
     json_option,
@@ -35,6 +36,7 @@ def bench() -> None:
 
 
 bench.add_command(bench_all)
+bench.add_command(bench_boards)
 
 
 @bench.command()

@@ -1,14 +1,17 @@
 """celosia build: a bitstream for a board, or a unit alone on its device."""
 
+import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
 from cli.board_options import board_options, resolve_board
 from cli.options import json_option
 from cli.output import check_folder, report, write_files
-from fpga.build import Build, build_board, build_unit
+from cli.rates import MODEL, RATES, inference_rates
+from fpga.build import build_board, build_unit
 from fpga.devices import RESOURCES
 from generators.units import UNITS, make_unit
 
@@ -62,18 +65,21 @@ def build(
         place = Path(work)
         if made is not None:
             done = build_unit(made, config, board, place, seeds, _tell, mhz=mhz)
+            found = done.report
         else:
             done = build_board(config, board, place, seeds, _tell, mhz=mhz)
-    write_files(folder, done.files)
-    _show(done, as_json)
+            _tell(f"Inferences of {MODEL}", 0, 1)
+            found = done.report
+            found |= inference_rates(config, board.memory_bytes, found["clock_mhz"])
+    write_files(folder, done.files | {"report.json": json.dumps(found, indent=2)})
+    _show(found, as_json)
 
 
 def _tell(what: str, done: int, total: int) -> None:
     click.echo(f"{what}: {done} of {total}" if total > 1 else what, err=True)
 
 
-def _show(done: Build, as_json: bool) -> None:
-    found = done.report
+def _show(found: dict[str, Any], as_json: bool) -> None:
     rows = [
         {
             "board": found["board"],
@@ -81,6 +87,7 @@ def _show(done: Build, as_json: bool) -> None:
             **{title: found[key] for key, title in RESOURCES.items()},
             "MHz": found["fmax_mhz"],
             "seed": found["seed"],
+            **{key.replace("_", " "): found[key] for key in RATES if key in found},
         }
     ]
     report("Build", rows, as_json, found)

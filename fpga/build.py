@@ -1,5 +1,6 @@
 """From a configuration to a bitstream and a report of it."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from amaranth.lib.wiring import Component
 from arch.config import Config
 from fpga.attribution import Units, count_units, critical_path
 from fpga.boards import Board
-from fpga.devices import RESOURCES
+from fpga.devices import RESOURCES, Family
 from fpga.floorplan import draw
 from fpga.harness import Harness
 from fpga.pins import CORE, TOP, constraints, top_verilog
@@ -33,7 +34,10 @@ _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 
 @dataclass(frozen=True)
 class Build:
-    """What was built: the report, and the files to keep by their names."""
+    """What was built: the report, and the files to keep by their names.
+
+    ``design`` of the report changes with whatever goes into the build.
+    """
 
     report: dict[str, Any]
     files: dict[str, bytes]
@@ -55,11 +59,52 @@ def build_unit(
     """
     began = time.monotonic()
     tell("Verilog", 0, 1)
+    wanted = board.target_mhz if mhz is None else mhz
     verilog = to_verilog(Harness(unit), HARNESS)
-    needed, placements = _route(
-        verilog, HARNESS, board, folder, seeds, mhz or board.target_mhz, "", tell
-    )
-    return _finish(board, config, folder, HARNESS, needed, placements, began, {}, {})
+    needed, placements = _route(verilog, HARNESS, board, folder, seeds, wanted, "", tell)
+    more = {"design": _digest(verilog, board, seeds, wanted)}
+    return _finish(board, config, folder, HARNESS, needed, placements, began, {}, more)
+
+
+def unit_design(
+    unit: Component, board: Board, seeds: Sequence[int], *, mhz: float | None = None
+) -> str:
+    """Return what :func:`build_unit` would report as ``design``."""
+    wanted = board.target_mhz if mhz is None else mhz
+    return _digest(to_verilog(Harness(unit), HARNESS), board, seeds, wanted)
+
+
+def board_design(
+    config: Config, board: Board, seeds: Sequence[int], *, mhz: float | None = None
+) -> str:
+    """Return what :func:`build_board` would report as ``design``."""
+    wanted = board.target_mhz if mhz is None else mhz
+    return _digest(_machine(config, board, _pll(board, wanted)), board, seeds, wanted)
+
+
+def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str:
+    """Return a text that is another one where anything that goes into a build is.
+
+    It is of the design, the device, the pins, the tools' versions, the seeds and the frequency.
+    """
+    family = board.device.family
+    what = [verilog, board.device.name, board.package, board.speed, *constraints(board)]
+    what += [family.synthesis, _tools(family), list(seeds), mhz]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+
+
+def _tools(family: Family) -> dict[str, str]:
+    return {name: find_tool(name).version for name in ("yosys", family.router)}
+
+
+def _pll(board: Board, mhz: float) -> Pll:
+    return find_pll(board.device.family.name, board.device.name, board.clock_mhz, mhz)
+
+
+def _machine(config: Config, board: Board, pll: Pll) -> str:
+    """Return the Verilog of a board's machine at a clock, with its uppermost module."""
+    machine = BoardTop(config, clock=round(pll.mhz * 1e6), memory_bytes=board.memory_bytes)
+    return to_verilog(machine, CORE) + top_verilog(board, pll)
 
 
 def build_board(
@@ -83,11 +128,11 @@ def build_board(
     for attempt in range(3):
         place = folder / f"attempt_{attempt}"
         place.mkdir()
-        device = board.device
-        pll = find_pll(device.family.name, device.name, board.clock_mhz, wanted)
+        pll = _pll(board, wanted)
         tell("Verilog", 0, 1)
-        machine = BoardTop(config, clock=round(pll.mhz * 1e6), memory_bytes=board.memory_bytes)
-        verilog = to_verilog(machine, CORE) + top_verilog(board, pll)
+        verilog = _machine(config, board, pll)
+        if attempt == 0:
+            design = _digest(verilog, board, seeds, wanted)
         (place / f"board.{ending}").write_text(pins, encoding="utf-8")
         needed, placements = _route(
             verilog, TOP, board, place, seeds, pll.mhz, f"board.{ending}", tell
@@ -103,7 +148,8 @@ def build_board(
     tell("Bitstream", 0, 1)
     bitstream = pack(board, placements[0])
     files = {bitstream.name: bitstream.read_bytes(), f"board.{ending}": pins.encode()}
-    return _finish(board, config, place, TOP, needed, placements, began, files, _clock(pll))
+    more = {"design": design, **_clock(pll)}
+    return _finish(board, config, place, TOP, needed, placements, began, files, more)
 
 
 def _clock(pll: Pll) -> dict[str, Any]:
@@ -171,7 +217,7 @@ def _finish(
         "available": dict(board.device.capacity),
         "critical_path": critical_path(best.report, tell_apart),
         "units": by_unit,
-        "tools": {name: find_tool(name).version for name in ("yosys", family.router)},
+        "tools": _tools(family),
         "seconds": round(time.monotonic() - began, 1),
     }
     title = f"{board.title}: {config.name}, {best.mhz:.1f} MHz"
@@ -183,7 +229,6 @@ def _finish(
         "synthesis.log": (folder / "synthesis.log").read_bytes(),
         "place.log": (best.folder / "place.log").read_bytes(),
         "floorplan.png": (folder / "floorplan.png").read_bytes(),
-        "report.json": json.dumps(report, indent=2).encode(),
     }
     assert set(RESOURCES) <= set(report)
     return Build(report, kept)

@@ -11,6 +11,7 @@ from fpga import build as flow
 from fpga.boards import BOARDS
 from fpga.build import Build
 
+RATE = {"cycles_per_inference": 8765.0, "inferences_per_second": 9127.2}
 FOUND = {
     "board": "ulx3s_85f",
     "config": "small",
@@ -20,6 +21,7 @@ FOUND = {
     "block_rams": 0,
     "fmax_mhz": 131.08,
     "seed": 2,
+    "clock_mhz": 80.0,
 }
 
 
@@ -37,10 +39,11 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
     def fake(*what: object, mhz: float | None) -> Build:
         asked.append({"what": what, "mhz": mhz})
-        return Build(FOUND, {"report.json": b"{}", "x.bit": b"\x00"})
+        return Build(dict(FOUND), {"x.bit": b"\x00"})
 
     monkeypatch.setattr("cli.build.build_unit", fake)
     monkeypatch.setattr("cli.build.build_board", fake)
+    monkeypatch.setattr("cli.build.inference_rates", lambda *_: RATE)
     return asked
 
 
@@ -49,6 +52,7 @@ def test_json_is_one_object(built: list[dict[str, object]], tmp_path: Path) -> N
     out = invoke(*words, "--seed", "2", "--seeds", "3", "--out", str(tmp_path), "--json")
     assert json.loads(out) == FOUND
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "x.bit"]
+    assert json.loads((tmp_path / "report.json").read_text()) == FOUND
     unit, config, board, _, seeds, _ = built[0]["what"]
     assert (type(unit).__name__, config.name, board.name) == (
         "SystolicArray",
@@ -65,6 +69,8 @@ def test_a_board_has_its_machine(built: list[dict[str, object]], tmp_path: Path)
     config = built[0]["what"][0]
     assert (config.rows, config.cols, config.lanes, built[0]["mhz"]) == (12, 12, 2, 70.0)
     assert "131.1" in out
+    assert "8,765" in out
+    assert json.loads((tmp_path / "report.json").read_text()) == FOUND | RATE
 
 
 def test_an_unknown_board_is_refused(tmp_path: Path) -> None:

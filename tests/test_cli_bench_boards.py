@@ -1,0 +1,144 @@
+"""Every board's build by one command: kept reports, and the tables that are made of them."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import cli.bench_boards
+from cli.bench_boards import CASES, PAGES, ROOT, Case, bench_boards, measure, read, refresh
+from fpga.boards import BOARDS
+
+CASE = Case("ulx3s_25f", "table", "tiny")
+BUILT = {
+    "board": "ulx3s_25f",
+    "device": "LFE5U-25F",
+    "config": "tiny",
+    "luts": 20100,
+    "ffs": 12000,
+    "multipliers": 28,
+    "block_rams": 50,
+    "available": {"luts": 24288, "ffs": 24288, "multipliers": 28, "block_rams": 56},
+    "fmax_mhz": 76.54,
+    "clock_mhz": 75.0,
+    "cycles_per_inference": 31977.0,
+    "inferences_per_second": 2345.4,
+}
+PAGE = "a\n<!-- boards: begin -->\nold\n<!-- boards: end -->\nz\n"
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Let a build take no time, and return the commands that were run."""
+    called: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        called.append(command[3:-3])
+        found = BUILT | {"design": CASE.design()}
+        return subprocess.CompletedProcess(command, 0, json.dumps(found), "")
+
+    monkeypatch.setattr(cli.bench_boards.subprocess, "run", run)
+    return called
+
+
+def test_a_build_is_made_once_and_again_where_the_design_changes(
+    runs: list[list[str]], tmp_path: Path
+) -> None:
+    words = ["--board", "ulx3s_25f", "--unit", "table", "--config", "tiny", "--seed", "1"]
+    measure(CASE, tmp_path)
+    measure(CASE, tmp_path)
+    assert runs == [["build", *words]]
+    (file,) = tmp_path.iterdir()
+    assert file.name == "ulx3s_25f-table-tiny.json"
+    found = json.loads(file.read_text())
+    assert found == BUILT | {
+        "command": f"celosia build {' '.join(words)}",
+        "design": CASE.design(),
+    }
+    file.write_text(json.dumps(found | {"design": "another"}))
+    measure(CASE, tmp_path)
+    assert len(runs) == 2
+
+
+def test_a_design_changes_with_all_that_goes_into_it() -> None:
+    cases = [
+        CASE,
+        Case("ulx3s_45f", "table", "tiny"),
+        Case("ulx3s_25f", "argmax", "tiny"),
+        Case("ulx3s_25f", "table", "small"),
+        Case("ulx3s_25f", "table", "tiny", 99.0),
+    ]
+    assert len({case.design() for case in cases}) == len(cases)
+
+
+def test_a_report_that_celosia_build_wrote_is_taken(runs: list[list[str]], tmp_path: Path) -> None:
+    other = tmp_path / "report.json"
+    other.write_text(json.dumps(BUILT | {"design": CASE.design()}))
+    measure(CASE, tmp_path / "kept", [tmp_path / "absent.json", other])
+    assert runs == []
+    assert (tmp_path / "kept" / CASE.file).is_file()
+
+
+def test_what_does_not_fit_is_told_in_its_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said = "Synthesis\ncelosia: Board ulx3s_25f has 56 block RAMs, but the design needs 57\n"
+    done = subprocess.CompletedProcess([], 2, "", said)
+    monkeypatch.setattr(cli.bench_boards.subprocess, "run", lambda *_, **__: done)
+    measure(Case("ulx3s_25f"), tmp_path)
+    found = read(tmp_path)
+    page = refresh(PAGE, found, "page")
+    assert "| ulx3s_25f | LFE5U-25F | - | - | - | - | - | - | - | - |\n" in page
+    assert "\n`ulx3s_25f`: Board ulx3s_25f has 56 block RAMs, but the design needs 57.\n" in page
+
+
+def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done = subprocess.CompletedProcess([], 1, "", "celosia: Synthesis failed\n")
+    monkeypatch.setattr(cli.bench_boards.subprocess, "run", lambda *_, **__: done)
+    with pytest.raises(RuntimeError, match=r"^celosia build --board .* failed: celosia: Synthesis"):
+        measure(CASE, tmp_path)
+
+
+def test_pages_get_the_tables(
+    runs: list[list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, reports = tmp_path / "page.md", tmp_path / "reports"
+    page.write_text(PAGE)
+    words = ["--out", str(reports), "--page", str(page), "--only", "ulx3s_25f", "--json"]
+    bench_boards.main(words, standalone_mode=False)
+    assert [command[2] for command in runs] == ["ulx3s_25f"]
+    line = (
+        "| ulx3s_25f | LFE5U-25F | 20,100 of 24,288 | 12,000 of 24,288 | 28 of 28 | 50 of 56 "
+        "| 76.54 | 75 | 31,977 | 2,345 |\n"
+    )
+    text = page.read_text()
+    assert text.startswith("a\n<!-- boards: begin -->\n\n| board | device | four-input tables |")
+    assert text.endswith(f"{line}\n<!-- boards: end -->\nz\n")
+    assert list(json.loads(capsys.readouterr().out)["reports"]) == ["ulx3s_25f.json"]
+    bench_boards.main([*words, "--kept"], standalone_mode=False)
+    assert (len(runs), page.read_text()) == (1, text)
+
+
+def test_no_work_where_there_is_no_place(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("nothing")
+    message = (
+        f"^Page {page} has no place for a table, which begins with <!-- boards: begin --> or "
+        "<!-- units: begin -->$"
+    )
+    with pytest.raises(ValueError, match=message):
+        bench_boards.main(["--page", str(page)], standalone_mode=False)
+    with pytest.raises(ValueError, match=r"^No build has 'ulx4' in its name$"):
+        bench_boards.main(["--only", "ulx4"], standalone_mode=False)
+
+
+def test_the_pages_say_what_the_kept_reports_say() -> None:
+    found = read(ROOT / "docs" / "reports")
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert refresh(text, found, page.name) == text, "celosia bench boards --kept"
+
+
+def test_every_board_is_built() -> None:
+    assert [case.board for case in CASES if case.unit is None] == list(BOARDS)
