@@ -108,17 +108,18 @@ def bench_boards(
     cases = [case for case in CASES if only in case.file]
     if not cases:
         raise ValueError(f"No build has {only!r} in its name")
-    texts = {page: page.read_text(encoding="utf-8") for page in pages or PAGES}
-    for page, content in texts.items():
-        refresh(content, {}, str(page))
+    pages = pages or PAGES
+    for page in pages:
+        refresh(page.read_text(encoding="utf-8"), {}, str(page))
     if not kept:
         with progress("Builds") as update:
             for done, case in enumerate(cases):
                 update(done, len(cases))
                 measure(case, folder, [place / "report.json" for place in built])
     found = read(folder)
-    for page, content in texts.items():
-        write_files(page.parent, {page.name: refresh(content, found, str(page))})
+    for page in pages:
+        content = refresh(page.read_text(encoding="utf-8"), found, str(page))
+        write_files(page.parent, {page.name: content})
     rows = [row(found[case.file]) for case in cases if case.file in found]
     report("Builds", rows, as_json, {"reports": found})
 
