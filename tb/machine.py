@@ -18,11 +18,12 @@ import numpy as np
 
 from arch.config import Config
 from arch.registers import COUNTERS, REGISTER_MAP
+from generators.process import tail
 from sim.report import Report
 from tb.fast_build import build_icarus, build_verilator
 from tb.memory_timing import MemoryTiming
 from tb.recording import Recording, recording
-from tb.toolchain import BUILD, environment, tail
+from tb.toolchain import BUILD, environment
 
 BUSY = 1
 """Bit of STATUS: a run is under way."""

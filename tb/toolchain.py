@@ -6,13 +6,13 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+from generators.process import run_process
 
 ROOT = Path(__file__).resolve().parents[1]
 """The folder that holds the packages."""
@@ -81,38 +81,9 @@ def run(
     timeout: float,
     extra: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a command with its output in a log file.
-
-    ``what`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RuntimeError`
-    with the log's tail where the command fails or does not end in time; no process is left.
-    """
-    with log.open("w", encoding="utf-8") as stream:
-        process = subprocess.Popen(
-            [str(word) for word in command],
-            cwd=cwd,
-            env=environment() | dict(extra or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            code = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"{what} took longer than {timeout} s:\n{tail(log)}") from None
-        finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-    if code != 0:
-        raise RuntimeError(f"{what} failed with exit code {code}:\n{tail(log)}")
-
-
-def tail(log: Path, lines: int = 60) -> str:
-    """Return the last lines of a log file."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    return "\n".join(text.splitlines()[-lines:])
+    """Run a command as :func:`generators.process.run_process` does, in Verilator's environment."""
+    env = environment() | dict(extra or {})
+    run_process(command, what=what, cwd=cwd, log=log, env=env, timeout=timeout)
 
 
 def digest(*parts: str) -> str:

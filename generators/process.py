@@ -1,0 +1,51 @@
+"""Other programs: run with their output in a file, and not left running."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def run_process(
+    command: Sequence[str | Path],
+    *,
+    what: str,
+    cwd: Path,
+    log: Path,
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = None,
+) -> None:
+    """Run a command with its output in a log file.
+
+    ``what`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RuntimeError`
+    with the log's tail where the command fails or does not end in time; no process is left.
+    """
+    with log.open("w", encoding="utf-8") as stream:
+        process = subprocess.Popen(
+            [str(word) for word in command],
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{what} took longer than {timeout} s:\n{tail(log)}") from None
+        finally:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    if code != 0:
+        raise RuntimeError(f"{what} failed with exit code {code}:\n{tail(log)}")
+
+
+def tail(log: Path, lines: int = 60) -> str:
+    """Return the last lines of a log file."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return "\n".join(text.splitlines()[-lines:])
