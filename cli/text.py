@@ -12,11 +12,12 @@ from cli.options import (
     seed_option,
     simulator_option,
 )
-from cli.output import cycles_table, report
+from cli.output import cycles_table, progress, report
 from generators.decoder_quantize import DecoderOptions
 from generators.sampling import Sampling
 from generators.text_program import compile_text
 from generators.text_sources import load_text
+from tb.machines import check_simulator
 from tb.memory_timing import FAR, MemoryTiming
 from tb.run_text import run_text
 
@@ -61,11 +62,13 @@ def text(
 
     Every tensor that the machine writes is compared with the golden machine's.
     """
+    check_simulator(simulator)
     config = resolve(source, overrides).replace(trace=True)
     sampling = Sampling(temperature, top_p)
     options = DecoderOptions(kv_bits=kv_bits)
     found = load_text(checkpoint, tokenizer)
-    decoder = found.quantize(options)
+    with progress("Calibration") as update:
+        decoder = found.quantize(options, update)
     capacity = context or min(decoder.places, config.max_row)
     program = compile_text(decoder, config, context=capacity, sinks=min(sinks, capacity - 1))
     result = run_text(
