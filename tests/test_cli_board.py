@@ -13,7 +13,6 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ import serial
 from arch.link import Command, request
 from arch.presets import PRESETS
 from arch.registers import IDENTITY
-from cli.main import main
 from fpga.device import Device
 from tb.run_model import run_hosted
 from tb.toolchain import ROOT, missing_tools
@@ -50,19 +48,6 @@ def port() -> Iterator[str]:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         process.stdout.close()
-
-
-@pytest.fixture
-def celosia(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs the command and returns exit code, output and errors."""
-
-    def call(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["celosia", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
 
 
 class Wire:

@@ -13,7 +13,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from arch.presets import PRESETS
-from cli.main import main
 from generators.units import UNITS
 from tb.toolchain import ROOT, environment, missing_tools
 
@@ -25,19 +24,6 @@ SHAPES = ("bench", "shapes", "--sim", "golden", "--config", "small", "--only", "
 SPARSE = ("bench", "sparse", "--sim", "icarus", "--config", "tiny", "--k", "12", "--n", "3")
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
-
-
-@pytest.fixture
-def celosia(monkeypatch, capsys):
-    """Return a function that runs the command and returns exit code, output and errors."""
-
-    def call(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["celosia", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
 
 
 def check_refusal(result: tuple[int, str, str], part: str) -> None:

@@ -10,25 +10,11 @@ from pathlib import Path
 import pytest
 
 from arch.presets import PRESETS
-from cli.main import main
 from generators.fusesoc import core_file
 from tb.plain_testbench import testbench as plain_testbench
 from tb.toolchain import ROOT, missing_tools
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
-
-
-@pytest.fixture
-def celosia(monkeypatch, capsys):
-    """Return a function that runs the command and returns exit code and errors."""
-
-    def call(*words: str | Path) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["celosia", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, capsys.readouterr().err
-
-    return call
 
 
 def run(folder: Path) -> str:
@@ -50,7 +36,8 @@ def test_the_testbench_needs_nothing_but_the_generated_files(
     celosia, tmp_path: Path, config: str, control: str
 ) -> None:
     words = ("generate", "--config", config, "--control", control, "--testbench", "--seed", "3")
-    assert celosia(*words, "--out", tmp_path) == (0, "")
+    code, _, errors = celosia(*words, "--out", tmp_path)
+    assert (code, errors) == (0, "")
     assert run(tmp_path).startswith("PASS: ")
     expected = tmp_path / "expected.hex"
     lines = expected.read_text().splitlines()
@@ -76,7 +63,9 @@ def test_the_testbench_needs_nothing_but_the_generated_files(
     ],
 )
 def test_what_has_no_testbench_is_refused(celosia, tmp_path: Path, words, message) -> None:
-    code, errors = celosia("generate", "--config", "tiny", *words, "--testbench", "--out", tmp_path)
+    code, _, errors = celosia(
+        "generate", "--config", "tiny", *words, "--testbench", "--out", tmp_path
+    )
     assert (code, errors) == (2, f"celosia: {message}\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -91,7 +80,8 @@ def test_a_testbench_needs_room_for_its_program() -> None:
 @pytest.mark.skipif(shutil.which("fusesoc") is None, reason="FuseSoC is not installed")
 def test_fusesoc_simulates_the_core(celosia, tmp_path: Path) -> None:
     words = ("generate", "--config", "tiny", "--testbench", "--fusesoc")
-    assert celosia(*words, "--out", tmp_path / "core") == (0, "")
+    code, _, errors = celosia(*words, "--out", tmp_path / "core")
+    assert (code, errors) == (0, "")
     name = "celosia:accelerators:celosia_accelerator_tiny"
     done = subprocess.run(
         ["fusesoc", "--cores-root", tmp_path / "core", "run", "--target=sim", name],

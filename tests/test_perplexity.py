@@ -3,13 +3,11 @@
 import json
 import math
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cli.main import main
 from generators.decoder import decode
 from generators.decoder_quantize import DecoderOptions
 from generators.perplexity import measure, read_texts
@@ -50,19 +48,6 @@ def source() -> TextSource:
     rng = np.random.default_rng(0)
     tensors = {name: rng.normal(0, 0.5, shape) for name, shape in model.shapes().items()}
     return TextSource(model, check_weights(tensors, model), Letters())
-
-
-@pytest.fixture
-def celosia(monkeypatch, capsys):
-    """Return a function that runs the command and returns exit code, output and errors."""
-
-    def call(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["celosia", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
 
 
 def test_the_measure_is_the_mean_over_all_tokens() -> None:

@@ -2,13 +2,11 @@
 
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from cli.main import main
 from generators.characters import CharacterTokenizer
 from generators.decoder import decode
 from generators.decoder_quantize import DecoderOptions
@@ -151,23 +149,16 @@ def test_characters(tmp_path):
         CharacterTokenizer(tmp_path / "none.json", 3)
 
 
-def run_command(monkeypatch, capsys, *words):
-    monkeypatch.setattr(sys, "argv", ["celosia", "text", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return ended.value.code, *capsys.readouterr()
-
-
-def test_the_command_prints_one_object_or_the_text(monkeypatch, capsys):
+def test_the_command_prints_one_object_or_the_text(celosia):
     words = ("tales", "--prompt", "the fox", "--steps", "3", "--sim", "golden")
-    code, output, _ = run_command(monkeypatch, capsys, *words, "--json")
+    code, output, _ = celosia("text", *words, "--json")
     found = json.loads(output)
     assert (code, output.count("\n"), found["mismatches"]) == (0, 1, 0)
     assert found["multipliers"] == PRESETS["story"].elements <= 156
-    code, output, _ = run_command(monkeypatch, capsys, *words)
+    code, output, _ = celosia("text", *words)
     assert code == 0
     assert output.startswith(found["text"] + "\n")
-    code, output, _ = run_command(monkeypatch, capsys, *words, "--kv-bits", "4", "--json")
+    code, output, _ = celosia("text", *words, "--kv-bits", "4", "--json")
     narrow = json.loads(output)
     assert (code, narrow["mismatches"]) == (0, 0)
     assert (found["kv_bits"], narrow["kv_bits"]) == (8, 4)
@@ -179,13 +170,13 @@ def test_the_command_prints_one_object_or_the_text(monkeypatch, capsys):
     [
         (("none.bin",), "Cannot read checkpoint none.bin: No such file or directory"),
         (("tales", "--top-p", "2"), "Top-p must be more than 0 and at most 1, not 2.0"),
-        (("tales", "--sim", "none"), "Unknown simulator 'none'"),
+        (("none.bin", "--sim", "none"), "Unknown simulator 'none'"),
         (("tales", "--kv-bits", "5"), "Bits of keys and values must be 8 or 4, not 5"),
         (("tales", "--context", "999"), "Context must be at most the 256 tokens"),
         (("tales", "--set", "weight_depth=99"), "weight slots of 13 x 12, but weight_depth is 99"),
     ],
 )
-def test_the_command_refuses_in_one_sentence(monkeypatch, capsys, words, part):
-    code, output, errors = run_command(monkeypatch, capsys, *words)
+def test_the_command_refuses_in_one_sentence(celosia, words, part):
+    code, output, errors = celosia("text", *words)
     assert (code, output, errors.count("\n")) == (2, "", 1)
     assert part in errors
