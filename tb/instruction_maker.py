@@ -1,0 +1,366 @@
+"""Random instructions, with random shapes and places, that fit a configuration."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arch.config import Config
+from arch.instruction import Instruction
+from arch.isa import DEFINITIONS, Opcode
+
+IMAGE_ROWS = 96
+"""Rows of external memory that LOAD reads, and that STORE writes."""
+MAX_M = 10
+MAX_K = 40
+_TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
+"""What can take accumulators, by its unit."""
+
+
+@dataclass
+class InstructionMaker:
+    """Makes instructions of all kinds that the configuration has.
+
+    ``row_bytes`` are those of a row of external memory, which holds ``IMAGE_ROWS`` of them for LOAD
+    from address 0 on and as many for STORE from ``result_addr`` on. ``filled`` tells m and n of the
+    sums that wait in the accumulators, by address.
+    """
+
+    config: Config
+    rng: np.random.Generator
+    row_bytes: int
+    result_addr: int
+    filled: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def _below(self, high: int) -> int:
+        return int(self.rng.integers(high))
+
+    def _size(self, high: int) -> int:
+        return 1 + self._below(max(1, high))
+
+    def _zero(self, allowed: bool = True) -> int:
+        bound = self.config.operand_max
+        return int(self.rng.integers(-bound - 1, bound + 1)) if allowed else 0
+
+    def _matrix(self, name: str, m: int, row: int) -> dict[str, int]:
+        """Place m rows of ``row`` bytes in a bank, upwards or downwards; not all have room."""
+        config = self.config
+        stride = row + self._below(8)
+        span = stride * (m - 1) + row
+        bank = self._below(config.scratchpad_banks) * config.bank_bytes
+        addr = bank + self._below(max(1, config.bank_bytes - span + 1))
+        if self.rng.random() < 0.1:
+            addr, stride = addr + stride * (m - 1), -stride
+        return {f"{name}_addr": addr, f"{name}_stride": stride}
+
+    def _shape(self, wide: bool) -> tuple[int, int]:
+        """Return m and n such that a matrix takes at most a quarter of a bank."""
+        quarter = self.config.bank_bytes // 4 // (2 if wide else 1)
+        n = self._size(min(MAX_K, self.config.max_row, quarter // 2))
+        m = self._size(min(MAX_M, quarter // (n + 8)))
+        return m, n
+
+    def _flags(self, opcode: Opcode, likely: float = 0.4) -> set[str]:
+        return {
+            flag for flag in DEFINITIONS[opcode].flags if self.rng.random() < likely
+        } - self._absent()
+
+    def _absent(self) -> set[str]:
+        config = self.config
+        absent = {"resident"} if config.weight_depth < 3 else set()
+        for unit, names in (
+            ("a_transpose", {"a_transpose"}),
+            ("b_transpose", {"b_transpose"}),
+            ("tile_skip", {"masked", "a_masked", "b_masked"}),
+            ("activation", {"table"}),
+            ("attention", {"online", "first", "running"}),
+            ("rotary", {"rotate", "times"}),
+            ("argmax", {"argmax"}),
+            ("fused", {"drain"}),
+        ):
+            if not getattr(config, unit):
+                absent |= names
+        return absent | {"followed"}
+
+    def _matmul(self) -> Instruction:
+        config = self.config
+        k = self._size(min(MAX_K, config.max_k))
+        m = self._size(min(MAX_M, config.acc_depth // 4))
+        n = self._size(min(4, config.acc_depth // 4 // m) * config.cols)
+        acc_addr = self._below(4) * (config.acc_depth // 4)
+        m, n = self.filled.get(acc_addr, (m, n))
+        flags = self._flags(Opcode.MATMUL)
+        kt, nt = -(-k // config.rows), -(-n // config.cols)
+        if kt * nt + 2 > config.weight_depth:
+            flags -= {"resident"}
+        operands = {
+            **self._matrix("a", *((k, m) if "a_transpose" in flags else (m, k))),
+            **self._matrix("b", *((n, k) if "b_transpose" in flags else (k, n))),
+            "acc_addr": acc_addr,
+            "acc_stride": m,
+            "m": m,
+            "k": k,
+            "n": n,
+            "a_zero": self._zero(config.zero_points),
+            "b_zero": self._zero(config.zero_points),
+            "slot": 2,
+        }
+        if kt * nt <= config.mask_depth:
+            operands["a_mask"] = self._below(config.mask_depth - kt + 1)
+            operands["b_mask"] = self._below(config.mask_depth - kt * nt + 1)
+        else:
+            flags -= {"a_masked", "b_masked"}
+        self.filled[acc_addr] = (m, n)
+        return Instruction(Opcode.MATMUL, operands, frozenset(flags))
+
+    def _preload(self) -> Instruction:
+        config = self.config
+        room = config.weight_depth - 2
+        k = self._size(min(MAX_K, room * config.rows))
+        n = self._size(min(MAX_K, room // -(-k // config.rows) * config.cols))
+        flags = self._flags(Opcode.PRELOAD)
+        if "append" in flags and "b_transpose" not in flags:
+            n = min(n, config.cols)
+        operands = {
+            **self._matrix("b", *((n, k) if "b_transpose" in flags else (k, n))),
+            "k": k,
+            "n": n,
+            "b_zero": self._zero(config.zero_points),
+            "slot": 2,
+            "line": self._below(config.cols if "b_transpose" in flags else config.rows),
+        }
+        return Instruction(Opcode.PRELOAD, operands, frozenset(flags))
+
+    def drain(self) -> Instruction:
+        """Make a DRAIN of sums that wait."""
+        acc_addr = int(self.rng.choice([*self.filled]))
+        m, n = self.filled.pop(acc_addr)
+        flags = self._flags(Opcode.DRAIN)
+        if "running" in flags:
+            flags |= {"per_tensor"}
+            if self.rng.random() < 0.7:
+                flags |= {"add", "wide_out"}
+        flags = self._output_flags(flags)
+        if "running" in flags:
+            flags -= {"per_row"}
+        if "per_row" in flags and n > self.config.lanes:
+            flags |= {"per_tensor"}
+        operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
+        operands["row"] = self._running_row(m)
+        self._in_place(operands, {"r"} if flags & {"add", "times"} else set())
+        return Instruction(Opcode.DRAIN, operands, frozenset(flags))
+
+    def _in_place(self, operands: dict[str, int], inputs: set[str]) -> None:
+        """Sometimes write over an input, or read the same row over and over."""
+        for name in sorted(inputs):
+            if self.rng.random() < 0.1:
+                operands[f"{name}_stride"] = 0
+        for output in ("o", "s"):
+            if inputs and f"{output}_addr" in operands and self.rng.random() < 0.3:
+                source = str(self.rng.choice(sorted(inputs)))
+                for part in ("addr", "stride"):
+                    operands[f"{output}_{part}"] = operands[f"{source}_{part}"]
+
+    def _running_row(self, m: int) -> int:
+        """Return where m running rows begin; few places, so that rows go on and are drained."""
+        room = self.config.running_rows - m
+        return min(2 * self._below(3), room) if room > 0 else 0
+
+    def _output_flags(self, flags: set[str]) -> set[str]:
+        flags = flags - ({"table"} if "wide_out" in flags else {"add"})
+        if "argmax" in flags and self.rng.random() < 0.7:
+            return flags - {"table", "rotate", "times"}
+        turning = flags & {"rotate", "times"}
+        if turning:
+            flags -= {"relu", "table", "add", "running", *turning}
+            flags |= {str(self.rng.choice(sorted(turning)))}
+        return flags - {"argmax"}
+
+    def _output(self, m: int, n: int, flags: set[str]) -> dict[str, int]:
+        table, pairs = self._below(self.config.table_slots), n
+        if "rotate" in flags:
+            table = 2 * self._size(n)
+            pairs = min(n, table + self.config.lanes)
+        elif "times" in flags:
+            table = self._zero()
+        elif "argmax" in flags:
+            # Begin anew, or go on.
+            table = self._below(2) * self._size(1 << 20)
+        return {
+            **self._matrix("o", m, 2 * n if "wide_out" in flags else n),
+            **self._matrix("r", m, 2 * pairs),
+            "o_zero": 0 if flags & {"rotate", "times"} else self._zero(),
+            "m": m,
+            "n": n,
+            "params": self._below(2),
+            "table": table,
+        }
+
+    def _row_step(self, opcode: Opcode) -> Instruction:
+        """Make MAP, SOFTMAX, NORM, ADD or MUL."""
+        flags = self._output_flags(self._flags(opcode))
+        if opcode == Opcode.NORM and self.rng.random() < 0.5:
+            flags |= {"add"}
+        if not self.filled:
+            flags -= {"drain"}
+        elif self.config.fused and opcode in _TAKERS.values() and self.rng.random() < 0.8:
+            flags |= {"drain"}
+        m, n = self._shape(wide=True)
+        if "argmax" in flags:
+            m = 1
+        if "rotate" in flags:
+            n += n % 2
+        taken: dict[str, int] = {}
+        if "drain" in flags:
+            acc_addr = int(self.rng.choice([*self.filled]))
+            m, n = self.filled.pop(acc_addr)
+            taken = {"i_addr": acc_addr, "i_stride": m}
+        if "per_row" in flags and n > self.config.lanes:
+            flags |= {"per_tensor"}
+        if "online" in flags:
+            flags -= {"diagonal"}
+        else:
+            flags -= {"first"}
+        operands = self._output(m, n, flags)
+        operands["row"] = self._running_row(m)
+        wide = opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
+        operands |= taken or self._matrix("i", m, 2 * n if wide else n)
+        operands |= self._matrix("s", m, 2 * n)
+        if opcode == Opcode.SOFTMAX:
+            operands |= {
+                "start": int(self.rng.integers(-3, 4)),
+                "start_step": int(self.rng.integers(-1, 2)),
+                "limit": self._size(n + 3),
+                "limit_step": int(self.rng.integers(-1, 2)),
+                "diagonal": int(self.rng.integers(-2, n)),
+                "diagonal_value": int(self.rng.integers(-(1 << 24), 1 << 24)),
+            }
+        if opcode == Opcode.NORM:
+            operands |= {"eps_low": self._below(1 << 27), "eps_high": self._below(4)}
+            operands["pre"] = self._below(2)
+        operands |= {"i_zero": self._zero(), "r_zero": self._zero()}
+        known = DEFINITIONS[opcode].operands
+        operands = {name: value for name, value in operands.items() if name in known}
+        inputs = set() if taken else {"i"}
+        if flags & {"add", "times"} or opcode in (Opcode.ADD, Opcode.MUL):
+            inputs |= {"r"}
+        self._in_place(operands, inputs)
+        return Instruction(opcode, operands, frozenset(flags))
+
+    def _attention(self) -> Instruction:
+        """Make an ATTENTION of a few steps; accumulators must be clear."""
+        config = self.config
+        k, n = self._size(24), self._size(min(48, config.max_row))
+        height, group = self._size(6), self._size(2)
+        m, heads = self._size(3 * height), self._size(3)
+        key_heads = -(-heads // group)
+        flags = self._flags(Opcode.ATTENTION, 0.6)
+        flags |= set() if "first" in flags else {"wide_out"}
+        width = 2 if "wide_out" in flags else 1
+        operands = {"heads": heads, "group": group, "height": height, "m": m, "n": n, "k": k}
+        for name, count, rows, size in (
+            ("q", heads, m, 1),
+            ("k", key_heads, n, 1),
+            ("v", key_heads, n, 1),
+            ("o", heads, m, width),
+        ):
+            # Heads one after the other, or side by side in the same rows.
+            beside = count * k * size
+            if self.rng.random() < 0.5:
+                operands |= self._matrix(name, rows, beside) | {f"{name}_head": k * size}
+            else:
+                operands |= self._matrix(name, count * rows, k * size)
+                operands[f"{name}_head"] = rows * operands[f"{name}_stride"]
+            operands[f"{name}_zero"] = self._zero(config.zero_points)
+        operands |= self._matrix("p", 2 * height, 2 * n)
+        operands |= {
+            "p_buffer": height * operands["p_stride"],
+            "p_zero": self._zero(config.zero_points),
+            "v_acc_addr": config.acc_depth // 2,
+            "acc_buffer": config.acc_depth // 4,
+            "row": self._below(max(1, config.running_rows - heads * m)),
+            "row_head": m,
+            "params": self._below(2),
+            "start": int(self.rng.integers(-6, 6)),
+            "start_step": int(self.rng.integers(-1, 2)),
+            "limit": self._size(n + 3),
+            "limit_step": int(self.rng.integers(-1, 2)),
+        }
+        return Instruction(Opcode.ATTENTION, operands, frozenset(flags))
+
+    def mover(self, opcode: Opcode) -> Instruction:
+        """Make LOAD or STORE."""
+        config = self.config
+        flags = self._flags(opcode)
+        m = self._size(MAX_M)
+        row = self._size(min(self.row_bytes, config.bank_bytes // 4 // m))
+        first = self._below(IMAGE_ROWS - m + 1) * self.row_bytes
+        if opcode == Opcode.STORE:
+            first += self.result_addr
+        operands = {
+            "dram_addr": first,
+            "dram_stride": self.row_bytes,
+            **self._matrix("sp", m, row),
+            "m": m,
+            "row_bytes": row,
+            "mask": self._below(config.mask_depth - min(m, config.mask_depth) + 1),
+        }
+        if m > config.mask_depth:
+            flags -= {"masked"}
+        return Instruction(opcode, operands, frozenset(flags))
+
+    def _fill(self, opcode: Opcode) -> Instruction:
+        config = self.config
+        if opcode == Opcode.TABLE:
+            addr = self._below(max(1, config.scratchpad_bytes - 255))
+            operands = {"i_addr": addr, "table": self._below(config.table_slots)}
+        elif opcode == Opcode.MASK:
+            n = self._size(min(40, config.mask_depth))
+            operands = {
+                "i_addr": self._below(config.scratchpad_bytes - n + 1),
+                "n": n,
+                "mask": self._below(config.mask_depth - n + 1),
+            }
+        else:
+            m, n = self._shape(wide=False)
+            tiles = -(-n // config.rows)
+            operands = {
+                **self._matrix("i", m, n),
+                "i_zero": self._zero(),
+                "m": m,
+                "n": n,
+                "mask": self._below(max(1, config.mask_depth - tiles + 1)),
+            }
+        return Instruction(opcode, operands)
+
+    def any(self) -> Instruction:
+        """Make one instruction of a kind that the configuration has."""
+        config = self.config
+        makers = [
+            self._matmul,
+            lambda: self._row_step(Opcode.MAP),
+            lambda: self.mover(Opcode.LOAD),
+            lambda: self.mover(Opcode.STORE),
+        ]
+        makers += [self.drain] * 2 if self.filled else []
+        if self.filled and config.fused:
+            units = [opcode for unit, opcode in _TAKERS.items() if getattr(config, unit)]
+            makers += [lambda opcode=opcode: self._row_step(opcode) for opcode in 3 * units]
+        makers += [self._preload] if config.weight_depth > 2 else []
+        online = config.attention and "online" not in self._absent()
+        if online and config.b_transpose and not self.filled:
+            makers += [self._attention] * 2
+        for unit, opcodes in (
+            ("softmax", (Opcode.SOFTMAX,)),
+            ("attention", (Opcode.SOFTMAX,)),
+            ("norm", (Opcode.NORM,)),
+            ("elementwise", (Opcode.ADD, Opcode.MUL)),
+        ):
+            if getattr(config, unit):
+                makers += [lambda opcode=opcode: self._row_step(opcode) for opcode in opcodes]
+        for unit, opcodes in (
+            ("activation", (Opcode.TABLE,)),
+            ("tile_skip", (Opcode.MASK, Opcode.SCAN)),
+        ):
+            if getattr(config, unit):
+                makers += [lambda opcode=opcode: self._fill(opcode) for opcode in opcodes]
+        return makers[self._below(len(makers))]()
