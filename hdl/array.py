@@ -1,9 +1,29 @@
 """What goes into the array of multipliers and comes out of it, whichever kind it is."""
 
+from typing import Any
+
 from amaranth.hdl import signed
 from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.flow import Flow
+
+
+def array_members(config: Config) -> dict[str, Any]:
+    """Return the ports of an array: activations, lines of weights, and the sums that come of them.
+
+    With ``operand_gating``, ``zeros`` tells how many of the activations of two cycles before were
+    zero.
+    """
+    members = {
+        "i": In(Flow(activation_layout(config))),
+        "i_weights": In(Flow(weight_layout(config))),
+        "o": Out(Flow(sum_layout(config))),
+    }
+    if config.operand_gating:
+        members["zeros"] = Out(range(config.rows + 1))
+    return members
 
 
 def activation_layout(config: Config) -> data.StructLayout:

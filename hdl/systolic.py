@@ -4,13 +4,11 @@ import itertools
 
 from amaranth.hdl import Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from hdl.array import activation_layout, array_latency, sum_layout, sum_width, weight_layout
+from hdl.array import array_latency, array_members, sum_width
 from hdl.column import ElementColumn
 from hdl.edges import ActivationEdge, SumEdge, WeightEdge
-from hdl.flow import Flow
 
 
 class SystolicArray(wiring.Component):
@@ -28,20 +26,12 @@ class SystolicArray(wiring.Component):
     weights, and activations may use the slot once line r has come r - 1 cycles later than they or
     sooner, for every r: from the cycle after its first line where lines come in consecutive cycles.
 
-    With ``operand_gating``, zero operands leave the multipliers' inputs at rest, and ``zeros``
-    tells how many of the activations of two cycles before were zero.
+    With ``operand_gating``, zero operands leave the multipliers' inputs at rest.
     """
 
     def __init__(self, config: Config):
         self.config = config
-        members = {
-            "i": In(Flow(activation_layout(config))),
-            "i_weights": In(Flow(weight_layout(config))),
-            "o": Out(Flow(sum_layout(config))),
-        }
-        if config.operand_gating:
-            members["zeros"] = Out(range(config.rows + 1))
-        super().__init__(members)
+        super().__init__(array_members(config))
 
     @property
     def latency(self) -> int:

@@ -5,9 +5,8 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from hdl.array import activation_layout, array_latency, sum_layout, sum_width, weight_layout
+from hdl.array import array_latency, array_members, sum_width
 from hdl.element import held_weight
-from hdl.flow import Flow
 from hdl.multiplier import Multiplier
 from hdl.pipeline import delay
 
@@ -100,20 +99,12 @@ class TreeArray(wiring.Component):
     ``column``, a column (an element per row), in any order. A vector sees the lines of
     earlier cycles and no later ones; none may use a slot in the cycle in which a line of it comes.
 
-    With ``operand_gating``, zero operands leave the multipliers' inputs at rest, and ``zeros``
-    tells how many of the activations of two cycles before were zero.
+    With ``operand_gating``, zero operands leave the multipliers' inputs at rest.
     """
 
     def __init__(self, config: Config):
         self.config = config
-        members = {
-            "i": In(Flow(activation_layout(config))),
-            "i_weights": In(Flow(weight_layout(config))),
-            "o": Out(Flow(sum_layout(config))),
-        }
-        if config.operand_gating:
-            members["zeros"] = Out(range(config.rows + 1))
-        super().__init__(members)
+        super().__init__(array_members(config))
 
     @property
     def latency(self) -> int:
