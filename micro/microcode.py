@@ -6,6 +6,8 @@ from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
 from micro.assembler import Assembler
 from micro.control import control
+from micro.drain import drain, fronts, map_rows
+from micro.epilogue import epilogue
 from micro.fill import params, table
 from micro.isa import Signal
 from micro.matmul import matmul
@@ -19,11 +21,13 @@ HANDLERS: dict[Opcode, Handler] = {
     Opcode.MATMUL: matmul,
     Opcode.PARAMS: params,
     Opcode.TABLE: table,
+    Opcode.DRAIN: drain,
+    Opcode.MAP: map_rows,
 }
 """What appends an instruction's microcode: it begins with the operands in the registers of
 ``micro.memory.OPERANDS`` and the flags in ``FLAGS``, and ends where it falls through."""
 
-ROUTINES: tuple[Handler, ...] = ()
+ROUTINES: tuple[Handler, ...] = (epilogue, fronts)
 """What appends routines that several instructions call."""
 
 

@@ -1,0 +1,192 @@
+"""The end of every vector instruction in microcode: equations (1) and (2) over a row of values.
+
+A row's values come one by one from a *front*, a routine whose address is in ``FRONT``: it puts the
+next value into ``X`` and returns to ``LINK``. While a value's product is under way, the next value
+and its parameters are fetched. The *tail*, whose address is in ``TAIL``, writes what has become of
+the value.
+
+``begin`` makes everything ready for an instruction whose flags are in ``FLAGS``: ``params`` becomes
+a data address, ``o_stride`` the way from behind a row to the next one, ``r_stride`` likewise where
+``add`` makes the tail read it. ``epilogue`` then takes ``COUNT`` values, at least one, whose first
+parameters are at ``PARAM``, and moves ``o_addr`` on.
+"""
+
+from arch.config import Config
+from arch.functions import TABLE_ENTRIES
+from arch.isa import DEFINITIONS, Opcode
+from micro.assembler import Assembler
+from micro.memory import (
+    FLAGS,
+    FREE,
+    LINK,
+    LINK2,
+    OPERANDS,
+    PARAM_WORDS,
+    TABLE_WORDS,
+    ZERO,
+    memory_map,
+)
+
+X, FACTOR, SHIFT, RIGHT, VALUE, REST, T, COUNT, PARAM = FREE[:9]
+"""What ``epilogue`` changes, otherwise free; the last two are where it begins."""
+PARAM_STEP, ROW_STEP, LOWEST, HIGHEST, FRONT, TAIL = FREE[9:15]
+"""Words from a column's, and a row's, parameters to the next; bounds less the zero point."""
+LARGEST, ONES, MOST, LEAST = FREE[15:19]
+"""Constants: the largest high half of a product that can be doubled; -1; the bounds of INT16."""
+OWN = FREE[19:]
+"""What an instruction and its front have for themselves."""
+
+INT16_MAX = (1 << 15) - 1
+O_ADDR, O_STRIDE, O_ZERO, M, N, PARAMS = (
+    OPERANDS[name] for name in ("o_addr", "o_stride", "o_zero", "m", "n", "params")
+)
+_R_ADDR, _R_STRIDE, _TABLE = (OPERANDS[name] for name in ("r_addr", "r_stride", "table"))
+
+
+def bit(opcode: Opcode, name: str) -> int:
+    """Return the position of an instruction's flag in ``FLAGS``."""
+    return DEFINITIONS[opcode].flag_bit(name)
+
+
+def begin_rows(a: Assembler, opcode: Opcode) -> None:
+    """Set ``ROW_STEP`` for an instruction that may have ``per_row``."""
+    a.alu("SLLI", ROW_STEP, FLAGS, 31 - bit(opcode, "per_row"))
+    a.alu("SRAI", ROW_STEP, ROW_STEP, 31)
+    a.alu("ANDI", ROW_STEP, ROW_STEP, PARAM_WORDS)
+
+
+def next_row(a: Assembler, label: str) -> None:
+    """Go on to the next row at a label, or past the last one."""
+    a.alu("ADD", O_ADDR, O_ADDR, O_STRIDE)
+    a.loop(M, label)
+
+
+def round_product(a: Assembler, label: str) -> None:
+    """Make ``VALUE`` of the product under way: equation (1) from its second line on.
+
+    ``RIGHT`` is the right shift less 1, or negative where there is none. ``VALUE`` is exact but
+    for ``2**31``, which becomes ``2**31 - 2``: neither a clamp to 16 bits nor any shift tells the
+    difference.
+    """
+    a.high(VALUE)
+    a.low(REST)
+    a.alu("MIN", VALUE, VALUE, LARGEST)
+    a.alu("SLLI", VALUE, VALUE, 1)
+    a.alu("SRLI", REST, REST, 30)
+    a.alu("ADDI", REST, REST, 1)
+    a.alu("SRLI", REST, REST, 1)
+    a.alu("ADD", VALUE, VALUE, REST)
+    a.branch("BLT", RIGHT, ZERO, label)
+    a.alu("SRAI", T, VALUE, 31)
+    a.alu("ADD", VALUE, VALUE, T)
+    a.alu("SRA", VALUE, VALUE, RIGHT)
+    a.alu("ADDI", VALUE, VALUE, 1)
+    a.alu("SRAI", VALUE, VALUE, 1)
+    a.label(label)
+
+
+def epilogue(a: Assembler, config: Config) -> None:
+    """Append the routines ``begin`` and ``epilogue``, called with ``LINK`` and ``LINK2``."""
+    _begin(a, config)
+    a.label("epilogue")
+    _fetch(a)
+    a.label("value")
+    a.branch("BGE", SHIFT, ZERO, "left")
+    a.label("multiply")
+    a.multiply(X, FACTOR)
+    a.alu("SUB", RIGHT, ONES, SHIFT)
+    a.loop(COUNT, "another")
+    a.jump("round")
+    a.label("another")
+    _fetch(a)
+    a.label("round")
+    round_product(a, "rounded")
+    a.alu("MAX", VALUE, VALUE, LOWEST)
+    a.alu("MIN", VALUE, VALUE, HIGHEST)
+    a.alu("ADD", VALUE, VALUE, O_ZERO)
+    a.back(TAIL)
+    a.label("left")
+    a.alu("SLL", X, X, SHIFT)
+    a.jump("multiply")
+    _tails(a, config)
+
+
+def _fetch(a: Assembler) -> None:
+    """Get the next value with its bias into ``X``, and its factor."""
+    a.emit("JUMP", LINK, FRONT)
+    a.load("LD", SHIFT, PARAM, 2)
+    a.load("LD", T, PARAM, 0)
+    a.load("LD", FACTOR, PARAM, 1)
+    a.alu("ADD", PARAM, PARAM, PARAM_STEP)
+    a.alu("ADD", X, X, T)
+
+
+def _begin(a: Assembler, config: Config) -> None:
+    where = memory_map(config)
+    a.label("begin")
+    a.constant(LARGEST, (1 << 30) - 1)
+    a.constant(ONES, -1)
+    a.constant(MOST, INT16_MAX)
+    a.alu("SUB", LEAST, ONES, MOST)
+    a.constant(T, where.params)
+    a.alu("ADD", T, T, PARAMS)
+    a.alu("SLLI", PARAMS, PARAMS, 1)
+    a.alu("ADD", PARAMS, PARAMS, T)
+    a.move(ROW_STEP, ZERO)
+    a.constant(PARAM_STEP, PARAM_WORDS)
+    a.if_flag(FLAGS, bit(Opcode.MAP, "per_tensor"), "each column", T, clear=True)
+    a.move(PARAM_STEP, ZERO)
+    a.label("each column")
+    a.if_flag(FLAGS, bit(Opcode.MAP, "wide_out"), "wide", T)
+    a.alu("SUB", O_STRIDE, O_STRIDE, N)
+    a.constant(LOWEST, config.operand_min)
+    a.constant(HIGHEST, config.operand_max)
+    a.emit("ADDI", TAIL, value="byte out")
+    if config.activation:
+        a.if_flag(FLAGS, bit(Opcode.MAP, "table"), "bounds", T, clear=True)
+        a.alu("SLLI", _TABLE, _TABLE, TABLE_WORDS.bit_length() - 1)
+        a.constant(T, where.tables)
+        a.alu("ADD", _TABLE, _TABLE, T)
+        a.emit("ADDI", TAIL, value="table out")
+    a.jump("bounds")
+    a.label("wide")
+    a.alu("SLLI", T, N, 1)
+    a.alu("SUB", O_STRIDE, O_STRIDE, T)
+    a.move(LOWEST, LEAST)
+    a.move(HIGHEST, MOST)
+    a.emit("ADDI", TAIL, value="wide out")
+    a.if_flag(FLAGS, bit(Opcode.MAP, "add"), "bounds", REST, clear=True)
+    a.alu("SUB", _R_STRIDE, _R_STRIDE, T)
+    a.emit("ADDI", TAIL, value="sum out")
+    a.label("bounds")
+    a.alu("SUB", LOWEST, LOWEST, O_ZERO)
+    a.alu("SUB", HIGHEST, HIGHEST, O_ZERO)
+    a.if_flag(FLAGS, bit(Opcode.MAP, "relu"), "begun", T, clear=True)
+    a.alu("MAX", LOWEST, LOWEST, ZERO)
+    a.label("begun")
+    a.back(LINK)
+
+
+def _tails(a: Assembler, config: Config) -> None:
+    a.label("byte out")
+    a.store("SBP", O_ADDR, VALUE, 1)
+    a.branch("BNE", COUNT, ZERO, "value")
+    a.back(LINK2)
+    a.label("sum out")
+    a.load("LHP", T, _R_ADDR, 2)
+    a.alu("ADD", VALUE, VALUE, T)
+    a.alu("MIN", VALUE, VALUE, MOST)
+    a.alu("MAX", VALUE, VALUE, LEAST)
+    a.label("wide out")
+    a.store("SHP", O_ADDR, VALUE, 2)
+    a.branch("BNE", COUNT, ZERO, "value")
+    a.back(LINK2)
+    if config.activation:
+        a.label("table out")
+        a.alu("ADDI", VALUE, VALUE, TABLE_ENTRIES // 2)
+        a.alu("SRLI", T, VALUE, 2)
+        a.alu("ADD", T, T, _TABLE)
+        a.load("LD", T, T)
+        a.alu("SLLI", VALUE, VALUE, 3)
+        a.alu("SRL", VALUE, T, VALUE)
+        a.jump("byte out")
