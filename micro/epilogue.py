@@ -35,6 +35,8 @@ LARGEST, ONES, MOST, LEAST = FREE[15:19]
 """Constants: the largest high half of a product that can be doubled; -1; the bounds of INT16."""
 OWN = FREE[19:]
 """What an instruction and its front have for themselves."""
+WORD_AT = OWN[0]
+"""Data address of the next word that the front ``word in`` takes."""
 
 INT16_MAX = (1 << 15) - 1
 O_ADDR, O_STRIDE, O_ZERO, M, N, PARAMS = (
@@ -80,8 +82,8 @@ def round_product(a: Assembler, label: str) -> None:
     a.alu("SRAI", T, VALUE, 31)
     a.alu("ADD", VALUE, VALUE, T)
     a.alu("SRA", VALUE, VALUE, RIGHT)
-    a.alu("ADDI", VALUE, VALUE, 1)
-    a.alu("SRAI", VALUE, VALUE, 1)
+    a.alu("SRAI", T, VALUE, 1)
+    a.alu("SUB", VALUE, VALUE, T)  # half of it, rounded up, without overflow
     a.label(label)
 
 
@@ -109,6 +111,10 @@ def epilogue(a: Assembler, config: Config) -> None:
     a.alu("SLL", X, X, SHIFT)
     a.jump("multiply")
     _tails(a, config)
+    if config.softmax or config.norm or config.elementwise:
+        a.label("word in")
+        a.load("LDP", X, WORD_AT, 1)
+        a.back(LINK)
 
 
 def _fetch(a: Assembler) -> None:

@@ -7,11 +7,15 @@ from arch.isa import DEFINITIONS, Engine, Opcode
 from micro.assembler import Assembler
 from micro.control import control
 from micro.drain import drain, fronts, map_rows
+from micro.elementwise import add, elementwise_parts, mul
 from micro.epilogue import epilogue
 from micro.fill import params, table
+from micro.inverse import inverse
 from micro.isa import Signal
 from micro.matmul import matmul
 from micro.move import load, store
+from micro.norm import norm, norm_parts
+from micro.softmax import softmax, softmax_parts
 
 Handler = Callable[[Assembler, Config], None]
 
@@ -23,11 +27,22 @@ HANDLERS: dict[Opcode, Handler] = {
     Opcode.TABLE: table,
     Opcode.DRAIN: drain,
     Opcode.MAP: map_rows,
+    Opcode.SOFTMAX: softmax,
+    Opcode.NORM: norm,
+    Opcode.ADD: add,
+    Opcode.MUL: mul,
 }
 """What appends an instruction's microcode: it begins with the operands in the registers of
 ``micro.memory.OPERANDS`` and the flags in ``FLAGS``, and ends where it falls through."""
 
-ROUTINES: tuple[Handler, ...] = (epilogue, fronts)
+ROUTINES: tuple[Handler, ...] = (
+    epilogue,
+    fronts,
+    inverse,
+    softmax_parts,
+    norm_parts,
+    elementwise_parts,
+)
 """What appends routines that several instructions call."""
 
 

@@ -26,8 +26,8 @@ def skewed(rng: np.random.Generator, shape: tuple[int, ...], width: int = 32) ->
     """Return signed integers of every magnitude, the extremes among them."""
     half = 1 << (width - 1)
     values = rng.integers(-half, half, shape) >> rng.integers(0, width, shape)
-    chance = rng.random(shape)
-    return np.where(chance < 0.04, -half, np.where(chance < 0.08, half - 1, values))
+    extremes = rng.choice([-half, 1 - half, half - 2, half - 1], shape)
+    return np.where(rng.random(shape) < 0.15, extremes, values)
 
 
 def fill(machine: Interpreter, rng: np.random.Generator) -> None:
@@ -37,7 +37,8 @@ def fill(machine: Interpreter, rng: np.random.Generator) -> None:
     machine.acc[:] = skewed(rng, machine.acc.shape, config.acc_width)
     machine.bias[:] = skewed(rng, shape) * (rng.random(shape) < 0.6)
     machine.multiplier[:] = skewed(rng, shape)
-    machine.shift[:] = rng.integers(-31, 31, shape)
+    near = rng.random(shape) < 0.2
+    machine.shift[:] = np.where(near, rng.integers(-2, 2, shape), rng.integers(-31, 31, shape))
     machine.tables[:] = rng.integers(-128, 128, machine.tables.shape)
 
 
@@ -149,21 +150,37 @@ def run_case(
     machine, rng = Interpreter(config), np.random.default_rng(seed)
     fill(machine, rng)
     instruction = Case(machine, opcode, rng, longest).instruction()
+    return instruction, compare(machine, instruction, f"seed {seed}: {instruction}")
+
+
+def compare(machine: Interpreter, instruction: Instruction, told: str = "") -> int:
+    """Run an instruction on the golden machine and its twin; return the twin's cycles."""
     micro = twin(machine)
     words = pack([instruction, Instruction(Opcode.HALT)])
     machine.load_program(words)
     micro.load_program(words)
     expected, report = machine.start(), micro.start()
-    told = f"seed {seed}: {instruction}"
     differ = np.nonzero(machine.sp != np.frombuffer(bytes(micro.core.sp), np.uint8))[0]
     assert not differ.size, f"{told}, bytes {differ}"
-    acc = micro.core.data[memory_map(config).acc :]
+    acc = micro.core.data[memory_map(machine.config).acc :]
     assert [int(value) % (1 << 32) for value in machine.acc.ravel()] == acc, told
     assert report.signatures == expected.signatures, told
-    return instruction, report.cycles
+    return report.cycles
 
 
-VECTOR = (Opcode.DRAIN, Opcode.MAP)
+VECTOR = (Opcode.DRAIN, Opcode.MAP, Opcode.SOFTMAX, Opcode.NORM, Opcode.ADD, Opcode.MUL)
+
+
+def test_corners_of_requantization() -> None:
+    low, high = -(1 << 31), (1 << 31) - 1
+    corners = [low, low + 1, low >> 1, -1, 0, 1, 1 << 30, high - 1, high]
+    factors = [(m, shift) for m in corners for shift in (-31, -30, -2, -1, 0, 1, 2, 30)]
+    machine = Interpreter(CONFIG)
+    machine.multiplier[: len(factors), 0], machine.shift[: len(factors), 0] = np.transpose(factors)
+    rows = len(corners)
+    machine.acc[:] = np.resize(corners, CONFIG.acc_depth)[:, None]
+    sizes = {"m": rows, "n": len(factors), "acc_stride": rows, "o_stride": 2 * len(factors)}
+    compare(machine, Instruction(Opcode.DRAIN, sizes, frozenset({"wide_out"})))
 
 
 @pytest.mark.parametrize("opcode", VECTOR, ids=lambda opcode: opcode.name)
