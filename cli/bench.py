@@ -18,8 +18,8 @@ from cli.options import (
 )
 from cli.output import cycles_table, progress, report
 from cli.tracing import RunTrace, trace_option
-from generators.attention import MASKS
 from generators.attention_bench import bench_attention
+from generators.attention_problem import MASKS
 from generators.decode_bench import bench_decode
 from generators.gemm_bench import bench_gemm, bench_shapes
 from generators.gemm_shapes import shapes_named

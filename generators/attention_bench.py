@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.isa import Opcode
 from generators.attention import (
-    MASKS,
-    AttentionProblem,
     AttentionProgram,
     compile_resident,
     steps_of,
     weight_steps,
     weight_zero,
 )
+from generators.attention_problem import MASKS, AttentionProblem
 from generators.attention_stream import compile_streamed
 from generators.gemm_bench import Machine
 from sim.flow import Step

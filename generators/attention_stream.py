@@ -17,7 +17,6 @@ from arch.instruction import Instruction, Operand, pack
 from arch.isa import Engine, Opcode
 from generators.attention import (
     PARAMS,
-    AttentionProblem,
     AttentionProgram,
     Banks,
     Bytes,
@@ -28,6 +27,7 @@ from generators.attention import (
     place_working,
     zeros,
 )
+from generators.attention_problem import AttentionProblem
 from generators.layout import rows_image
 
 CHUNK = 256
