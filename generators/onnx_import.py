@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from generators.description import ModelDescription
 from generators.float_model import FUNCTION_NAMES, forward
 from generators.onnx_match import Encoder, match
-from generators.onnx_nodes import Array, Node, evaluate
+from generators.onnx_node import Array, Node
+from generators.onnx_nodes import evaluate
 from generators.onnx_values import Input, Made, Mask, UnsupportedError, Value, View
 from generators.weights import Weights, check_weights
 

@@ -1,21 +1,20 @@
 """The meaning of each kind of ONNX node, on the values of generators.onnx_values."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from arch.functions import gelu_erf, gelu_tanh, relu, sigmoid
+from generators.onnx_attention import context, masked, scores, softmax
+from generators.onnx_node import Node, whole
 from generators.onnx_values import (
-    Context,
     Function,
     Index,
     Input,
     Linear,
     Lookup,
-    Made,
     Mask,
     Mean,
     Norm,
@@ -30,10 +29,6 @@ from generators.onnx_values import (
 )
 from generators.weights import Floats
 
-Array = NDArray[np.generic]
-Fold = Callable[[Sequence[Any]], list[Array]]
-"""Computes a node from the numbers of all of its inputs."""
-
 VIEWS = {
     "Expand",
     "Flatten",
@@ -47,8 +42,6 @@ VIEWS = {
     "Unsqueeze",
 }
 """Nodes that move elements and do not change them."""
-LEAST_MASKED = -1e4
-"""What is at most added to the scores of a key that a mask takes out."""
 
 
 def _erf(x: Floats) -> Floats:
@@ -73,37 +66,6 @@ BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "Pow": np.power,
     "Sub": np.subtract,
 }
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node with its inputs resolved."""
-
-    name: str
-    kind: str
-    inputs: Sequence[Value | None]
-    attributes: Mapping[str, Any]
-    fold: Fold
-    made: Made = field(repr=False)
-
-    def attribute(self, name: str, default: Any) -> Any:
-        """Return an attribute's value, strings as such."""
-        value = self.attributes.get(name, default)
-        return value.decode() if isinstance(value, bytes) else value
-
-    def view(self, place: int) -> View:
-        """Return an input that must be a view, its function settled."""
-        value = self.inputs[place]
-        if not isinstance(value, View):
-            raise UnsupportedError("it does not take the model's data where that is expected")
-        return self.made.settled(value)
-
-    def constant(self, place: int) -> Floats:
-        """Return an input that must be known, in float64."""
-        value = self.inputs[place]
-        if not isinstance(value, np.ndarray):
-            raise UnsupportedError("a weight is not constant")
-        return value.astype(np.float64)
 
 
 def evaluate(node: Node) -> list[Value]:
@@ -181,11 +143,7 @@ def _concat(node: Node) -> View:
         raise UnsupportedError("it joins something else than a constant row and the tokens")
     rows = source.rows + 1
     tensor = Prepend(node=node.name, rows=rows, columns=source.columns, source=source, row=token)
-    return _whole(tensor, (1, rows, source.columns))
-
-
-def _whole(tensor: Tensor, shape: Sequence[int]) -> View:
-    return View(tensor, np.arange(tensor.rows * tensor.columns).reshape(shape))
+    return whole(tensor, (1, rows, source.columns))
 
 
 def _full(view: View) -> Index:
@@ -227,8 +185,8 @@ def _matmul(node: Node) -> View:
     if not isinstance(left, View) or not isinstance(right, View):
         raise UnsupportedError("it does not multiply data by a constant or by data")
     if isinstance(left.tensor, Scores):
-        return _context(node, left, node.made.settled(right))
-    return _scores(node, left, right)
+        return context(node, left, node.made.settled(right))
+    return scores(node, left, right)
 
 
 def _gemm(node: Node) -> View:
@@ -239,77 +197,6 @@ def _gemm(node: Node) -> View:
     weight = weight.T if node.attribute("transB", 0) else weight
     alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
     return _linear(node, view, alpha * weight, beta * bias)
-
-
-def _head_columns(view: View, index: Index) -> Index:
-    """Return the columns [heads, head_dim] of an index [heads, rows, head_dim]."""
-    rows, columns = np.divmod(index, view.tensor.columns)
-    inside = rows == np.arange(view.tensor.rows)[:, None]
-    if index.shape[1] != view.tensor.rows or not inside.all() or np.any(columns != columns[:, :1]):
-        raise UnsupportedError("it does not multiply heads of all tokens")
-    return np.asarray(columns[:, 0])
-
-
-def _as_heads(index: Index) -> Index:
-    if index.ndim < 2:
-        raise UnsupportedError("it does not multiply heads of all tokens")
-    return index.reshape(-1, *index.shape[-2:])
-
-
-def _scores(node: Node, left: View, right: View) -> View:
-    factors = left.factor(), right.factor()
-    if factors[0] is None or factors[1] is None:
-        raise UnsupportedError("it multiplies data by data that are not queries and keys")
-    queries = _head_columns(left, _as_heads(left.index))
-    keys = _head_columns(right, _as_heads(right.index).swapaxes(1, 2))
-    rows = left.tensor.rows
-    tensor = Scores(
-        node=node.name,
-        rows=len(queries) * rows,
-        columns=rows,
-        query=left.tensor,
-        key=right.tensor,
-        query_columns=queries,
-        key_columns=np.broadcast_to(keys, queries.shape),
-        factor=factors[0] * factors[1],
-    )
-    return _whole(tensor, (*left.index.shape[:-1], rows))
-
-
-def _softmax(node: Node) -> View:
-    view = node.inputs[0]
-    axis = node.attribute("axis", -1)
-    if not isinstance(view, View) or not isinstance(view.tensor, Scores):
-        raise UnsupportedError("it is not taken of products of queries and keys")
-    factor = view.factor()
-    if axis not in (-1, view.index.ndim - 1) or factor is None or not _in_order(view):
-        raise UnsupportedError("it is not taken over the keys")
-    scores = replace(view.tensor, node=node.name, factor=view.tensor.factor * factor, softmax=True)
-    return View(scores, view.index)
-
-
-def _in_order(view: View) -> bool:
-    return np.array_equal(view.index.ravel(), np.arange(view.tensor.rows * view.tensor.columns))
-
-
-def _context(node: Node, left: View, right: View) -> View:
-    scores = left.tensor
-    assert isinstance(scores, Scores)
-    if not scores.softmax or left.factor() != 1.0 or not _in_order(left):
-        raise UnsupportedError("it multiplies scores that are no softmax")
-    columns = _head_columns(right, _as_heads(right.index))
-    heads, head_dim = len(scores.query_columns), columns.shape[1]
-    rows = right.tensor.rows
-    tensor = Context(
-        node=node.name,
-        rows=rows,
-        columns=heads * head_dim,
-        scores=scores,
-        value=right.tensor,
-        value_columns=np.broadcast_to(columns, (heads, head_dim)),
-    )
-    index = np.arange(rows * tensor.columns).reshape(rows, heads, head_dim).swapaxes(0, 1)
-    return View(tensor, index.reshape(*left.index.shape[:-1], head_dim))
 
 
 def _layer_norm(node: Node) -> View:
@@ -360,23 +247,8 @@ def _where(node: Node) -> View:
             np.where(mask.full, 0.0, other).astype(np.float64),
             np.where(mask.cut, 0.0, other).astype(np.float64),
         )
-        return _masked(kept, added)
+        return masked(kept, added)
     raise UnsupportedError("it does not take masked keys out of scores")
-
-
-def _masked(view: View, mask: Mask) -> View:
-    scores = view.tensor
-    if not isinstance(scores, Scores) or scores.softmax:
-        raise UnsupportedError("a mask is not applied to scores")
-    full, cut = (np.broadcast_to(v, view.index.shape) for v in (mask.full, mask.cut))
-    if np.any(full != 0) or np.any(cut[..., :-1] != 0) or np.any(cut[..., -1] > LEAST_MASKED):
-        raise UnsupportedError(
-            "its mask does not take out the keys of missing tokens, and only them"
-        )
-    factor = view.factor()
-    if factor is None:
-        raise UnsupportedError("a mask is applied to a function of scores")
-    return View(replace(scores, factor=scores.factor * factor, variable=True), view.index)
 
 
 def _binary(node: Node) -> View:
@@ -385,7 +257,7 @@ def _binary(node: Node) -> View:
     if isinstance(left, Mask) or isinstance(right, Mask):
         view, mask = (left, right) if isinstance(left, View) else (right, left)
         if node.kind == "Add" and isinstance(view, View) and isinstance(mask, Mask):
-            return _masked(view, mask)
+            return masked(view, mask)
         raise UnsupportedError("a mask is not added to scores")
     if isinstance(left, View) and isinstance(right, View):
         return _of_two(node, left, right, operation)
@@ -475,6 +347,6 @@ _KINDS: Mapping[str, Callable[[Node], View]] = {
     "MatMul": _matmul,
     "RMSNormalization": _layer_norm,
     "ReduceMean": _mean,
-    "Softmax": _softmax,
+    "Softmax": softmax,
     "Where": _where,
 }
