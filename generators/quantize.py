@@ -7,7 +7,6 @@ the configuration has zero points; the residual stream is INT16 with one scale f
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +24,6 @@ from generators.calibrate import Progress, Range, Ranges, Samples, calibrate
 from generators.description import ModelDescription
 from generators.float_model import FUNCTION_NAMES
 from generators.graph import (
-    WIDE,
     Attention,
     Convert,
     Head,
@@ -40,12 +38,10 @@ from generators.graph import (
     quantize,
     rescale_of,
 )
+from generators.quantize_tensors import Tensors
 from generators.weights import Weights
 from sim.norm import norm_parameters, quantize_eps
-from sim.requantize import INT16_MAX
 
-WIDE_HEADROOM = 2.0
-"""How much larger than in calibration an INT16 value may become before it saturates."""
 _LARGEST_BIAS = float(1 << 30)
 
 
@@ -110,97 +106,25 @@ class _Quantizer:
         options: Quantization,
     ):
         self.model, self.weights, self.config, self.options = model, weights, config, options
-        self.ranges, self.head_ranges = ranges.tensors, ranges.heads
-        self.column_ranges = ranges.columns
-        ends = ("_sum", "_norm", ".stream") + (() if model.embedding_norm else ("embedding",))
-        stream = [self.ranges[name].size for name in self.ranges if name.endswith(ends)]
-        self.stream_scale = WIDE_HEADROOM * max(stream) / INT16_MAX
-        hidden = self._layer_ranges("hidden")
-        self.hidden_zero = self._common_zero(hidden)
-        self.probability_zero = self._common_zero(
-            [size for sizes in self.head_ranges.values() for size in sizes]
-            if model.shaped
-            else [Range(0.0, 1.0)]
-        )
+        self.ranges = ranges
+        self.tensors = Tensors(model, weights, ranges, config)
 
     def run(self) -> QuantizedModel:
         model = self.model
         before, start = self._before()
         layers = tuple(tuple(self._block(f"layers.{layer}")) for layer in range(model.layers))
         after = self._after()
-        output = after[-1].target if after else self._stream("output", model.outputs[0])
+        output = after[-1].target if after else self.tensors.stream("output", model.outputs[0])
         return QuantizedModel(
             description=model,
-            input=self._input(),
+            input=self.tensors.input(),
             output=output,
-            stream=self._stream("stream"),
+            stream=self.tensors.stream("stream"),
             start=start,
             before=tuple(before),
             layers=layers,
             after=tuple(after),
         )
-
-    def _layer_ranges(self, name: str) -> list[Range]:
-        return [self.ranges[f"layers.{layer}.{name}"] for layer in range(self.model.layers)]
-
-    def _common_zero(self, ranges: Sequence[Range]) -> int:
-        """Return the zero point with which each range, scaled to fit, loses least at worst."""
-        if not self.config.zero_points:
-            return 0
-        low, high = self.config.operand_min, self.config.operand_max
-        share = max((-r.low / (r.high - r.low) for r in ranges if r.high > r.low), default=0.5)
-        return min(low + math.ceil(share * (high - low)), high - 1)
-
-    def _scale(self, found: Range, zero: int = 0) -> float:
-        """Return the least scale at which a range fits around a zero point."""
-        up, down = self.config.operand_max - zero, zero - self.config.operand_min
-        scale = max(found.high / up, -found.low / down if down else 0.0)
-        return scale or 1.0 / up
-
-    def _symmetric_scale(self, found: Range) -> float:
-        return found.size / self.config.operand_max
-
-    def _input(self) -> Tensor:
-        model, found = self.model, self.ranges["input"]
-        if model.embedding != "linear":
-            return replace(self._embedding(), name="input")
-        zero = self._common_zero([found])
-        scale = self._scale(found, zero)
-        width = self.config.operand_width
-        return Tensor("input", "input", model.tokens, model.features, scale, zero, width)
-
-    def _embedding(self) -> Tensor:
-        """Return the stream before the first block, or what its norm takes."""
-        model = self.model
-        if not model.embedding_norm:
-            return self._stream("embedding")
-        found = self._wide("embedding", model.sequence, model.dim)
-        if model.embedding == "tokens":
-            return replace(found, scale=self._largest_row() / INT16_MAX)
-        return found
-
-    def _largest_row(self) -> float:
-        """Return the largest magnitude that a sum of rows of the trained tables may have."""
-        names = ("words", "types", "positions", "class_token")
-        tables = [np.atleast_2d(self.weights[name]) for name in names if name in self.weights]
-        bound: float = np.sum([np.abs(table).max(axis=0) for table in tables], axis=0).max()
-        return bound or 1.0
-
-    def _narrow(self, name: str, columns: int, buffer: str = "", rows: int = 0) -> Tensor:
-        """Return an INT8 tensor, symmetric."""
-        scale = self._symmetric_scale(self.ranges[name])
-        buffer = buffer or name.rpartition(".")[2]
-        return Tensor(
-            name, buffer, rows or self.model.sequence, columns, scale, 0, self.config.operand_width
-        )
-
-    def _stream(self, name: str, rows: int = 0, buffer: str = "stream") -> Tensor:
-        rows = rows or self.model.sequence
-        return Tensor(name, buffer, rows, self.model.dim, self.stream_scale, width=WIDE)
-
-    def _wide(self, name: str, rows: int, columns: int) -> Tensor:
-        scale = WIDE_HEADROOM * self.ranges[name].size / INT16_MAX
-        return Tensor(name, name, rows, columns, scale, width=WIDE)
 
     def _linear(
         self,
@@ -264,7 +188,7 @@ class _Quantizer:
         model = self.model
         ops: list[Op] = []
         start = None
-        embedding = self._embedding()
+        embedding = self.tensors.embedding()
         if model.embedding == "linear":
             if model.class_token or model.positions == "learned":
                 values = np.zeros((model.sequence, model.dim))
@@ -274,9 +198,13 @@ class _Quantizer:
                     values += self.weights["positions"]
                 start = quantize(values, embedding)
             row, residual = int(model.class_token), start is not None
-            ops.append(self._linear("embed", self._input(), embedding, row=row, residual=residual))
+            ops.append(
+                self._linear("embed", self.tensors.input(), embedding, row=row, residual=residual)
+            )
         if model.embedding_norm:
-            ops.append(self._norm("embedding_norm", embedding, self._stream("embedding_norm")))
+            ops.append(
+                self._norm("embedding_norm", embedding, self.tensors.stream("embedding_norm"))
+            )
         return ops, start
 
     def _block(self, prefix: str) -> list[Op]:
@@ -287,10 +215,10 @@ class _Quantizer:
         ops: list[Op] = []
 
         def before(name: str, source: Tensor) -> Tensor:
-            target = self._narrow(f"{prefix}.{name}_input", model.dim)
+            target = self.tensors.narrow(f"{prefix}.{name}_input", model.dim)
             if model.values or name == "mlp":
                 # Without a projection values are this tensor itself, whose columns are summed.
-                gains = column_gains(self.column_ranges[target.name], self.options.balance)
+                gains = column_gains(self.ranges.columns[target.name], self.options.balance)
                 target = replace(target, gains=gains if self.options.balance else None)
             norm = "norm" if model.parallel else f"{name}_norm"
             if pre:
@@ -302,12 +230,12 @@ class _Quantizer:
         def after(name: str, source: Tensor, buffer: str) -> Tensor:
             if not post:
                 return source
-            target = self._stream(f"{prefix}.{name}_norm", buffer=buffer)
+            target = self.tensors.stream(f"{prefix}.{name}_norm", buffer=buffer)
             ops.append(self._norm(f"{prefix}.{name}_norm", source, target))
             return target
 
-        x = before("attention", self._stream(f"{prefix}.stream"))
-        total = self._stream(f"{prefix}.attention_sum")
+        x = before("attention", self.tensors.stream(f"{prefix}.stream"))
+        total = self.tensors.stream(f"{prefix}.attention_sum")
         ops += self._attention(prefix, x, total, model.skip)
         if model.parallel:
             residual = True
@@ -316,7 +244,7 @@ class _Quantizer:
             x = before("mlp", stream)
             residual = model.skip
         buffer = "stream_normed" if post else "stream"
-        total = self._stream(f"{prefix}.mlp_sum", buffer=buffer)
+        total = self.tensors.stream(f"{prefix}.mlp_sum", buffer=buffer)
         ops += self._mlp(prefix, x, total, residual)
         after("mlp", total, "stream")
         return ops
@@ -325,16 +253,16 @@ class _Quantizer:
         model = self.model
         gain = self._gain(f"{prefix}.attention_gain")
         width, kv_width = model.heads * model.head_dim, model.kv_heads * model.head_dim
-        query = self._narrow(f"{prefix}.query", width)
-        key = self._narrow(f"{prefix}.key", kv_width)
-        value = self._narrow(f"{prefix}.value", kv_width) if model.values else x
+        query = self.tensors.narrow(f"{prefix}.query", width)
+        key = self.tensors.narrow(f"{prefix}.key", kv_width)
+        value = self.tensors.narrow(f"{prefix}.value", kv_width) if model.values else x
         ops: list[Op] = [
             self._linear(f"{prefix}.query", x, query),
             self._linear(f"{prefix}.key", x, key),
         ]
         if model.values:
             ops.append(self._linear(f"{prefix}.value", x, value))
-        target = self._narrow(f"{prefix}.context", width) if model.output else total
+        target = self.tensors.narrow(f"{prefix}.context", width) if model.output else total
         octaves = math.log2(math.e) * 2.0**OCTAVE_FRACTION / math.sqrt(model.head_dim)
         head = self._shaped_head if model.shaped else self._plain_head
         ops.append(
@@ -345,7 +273,7 @@ class _Quantizer:
                 target=target,
                 head_dim=model.head_dim,
                 scores=rescale_of(0, query.scale * key.scale * octaves),
-                probability_zero=self.probability_zero,
+                probability_zero=self.tensors.probability_zero,
                 heads=tuple(
                     head(prefix, index, value.scale, target.scale, 1.0 if model.output else gain)
                     for index in range(model.heads)
@@ -366,7 +294,7 @@ class _Quantizer:
     def _plain_head(
         self, prefix: str, index: int, value_scale: float, target_scale: float, gain: float
     ) -> Head:
-        scale = self._scale(Range(0.0, 1.0), self.probability_zero)
+        scale = self.tensors.scale(Range(0.0, 1.0), self.tensors.probability_zero)
         if self.config.zero_points:
             # One step more than fits: p = 1 saturates, and every other p is exact to half a step.
             scale = 2.0**-self.config.operand_width
@@ -383,8 +311,8 @@ class _Quantizer:
         alpha, beta, gamma = (
             float(self.weights[f"{prefix}.{name}"][index]) for name in ("alpha", "beta", "gamma")
         )
-        scale = self._scale(
-            self.head_ranges[f"{prefix}.probabilities"][index], self.probability_zero
+        scale = self.tensors.scale(
+            self.ranges.heads[f"{prefix}.probabilities"][index], self.tensors.probability_zero
         )
         limit = 1 << (IMMEDIATE_WIDTH - 1)
         units = 2.0**PROBABILITY_FRACTION
@@ -403,19 +331,17 @@ class _Quantizer:
 
     def _mlp(self, prefix: str, x: Tensor, total: Tensor, residual: bool) -> list[Op]:
         model = self.model
-        scale = self._scale(self.ranges[f"{prefix}.hidden"], self.hidden_zero)
-        name = f"{prefix}.hidden"
-        hidden = replace(self._narrow(name, model.ffn), scale=scale, zero=self.hidden_zero)
+        hidden = self.tensors.hidden(f"{prefix}.hidden")
         if model.activation == "relu":
             up = self._linear(f"{prefix}.up", x, hidden, relu=True)
         else:
             function = FUNCTIONS[FUNCTION_NAMES[model.activation]]
-            found = useful_range(function, self.ranges[f"{prefix}.up"], scale)
+            found = useful_range(function, self.ranges.tensors[f"{prefix}.up"], hidden.scale)
             low, high = self.config.operand_min, self.config.operand_max
             up_scale = (found.high - found.low) / (high - low) or 1.0
             up_zero = round(low - found.low / up_scale)
             width = self.config.operand_width
-            table = int8_table(function, up_scale, up_zero, scale, self.hidden_zero, width)
+            table = int8_table(function, up_scale, up_zero, hidden.scale, hidden.zero, width)
             # The zero point of the table's inputs is a part of the bias: layers may differ in it.
             up = self._linear(
                 f"{prefix}.up", x, hidden, scale=up_scale, offset=up_scale * up_zero, table=table
@@ -427,13 +353,13 @@ class _Quantizer:
         """Return the operations from the last block's stream to the output."""
         model = self.model
         rows = 1 if model.pooling == "class" else model.sequence
-        stream = self._stream("stream", rows)
+        stream = self.tensors.stream("stream", rows)
         last = model.pooling != "mean" and not model.classes
         ops: list[Op] = []
-        narrow = self._narrow("final", model.dim, rows=rows)
+        narrow = self.tensors.narrow("final", model.dim, rows=rows)
         x = stream
         if model.final_norm:
-            target = self._wide("final", rows, model.dim) if last else narrow
+            target = self.tensors.wide("final", rows, model.dim) if last else narrow
             ops.append(self._norm("final_norm", stream, target))
             x = target
         elif not last:
@@ -441,12 +367,12 @@ class _Quantizer:
             ops.append(self._convert(stream, x))
         if model.pooling == "mean":
             if model.classes:
-                pooled = self._narrow("pooled", model.dim, rows=1)
+                pooled = self.tensors.narrow("pooled", model.dim, rows=1)
             else:
-                pooled = self._wide("pooled", 1, model.dim)
+                pooled = self.tensors.wide("pooled", 1, model.dim)
             ops.append(Pool(x, pooled, x.scale / pooled.scale, model.variable))
             x = pooled
         if model.classes:
-            output = self._wide("raw_output", x.rows, model.classes)
+            output = self.tensors.wide("raw_output", x.rows, model.classes)
             ops.append(self._linear("head", x, replace(output, name="output", buffer="output")))
         return ops
