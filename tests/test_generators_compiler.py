@@ -1,7 +1,6 @@
 """Compiled models on the golden machine: every tensor against a model that knows no tiles."""
 
 import doctest
-import itertools
 import re
 from pathlib import Path
 
@@ -15,160 +14,18 @@ from arch.presets import PRESETS
 from generators import digits
 from generators.blocks import blocks_of
 from generators.compiler import Options, compile_model
-from generators.description import CHOICES, ModelDescription
-from generators.embedding import lookup
+from generators.description import ModelDescription
 from generators.float_model import forward
 from generators.golden import GoldenModel
-from generators.graph import Attention, Convert, Linear, Norm, Pool
 from generators.quantize import quantize_model
 from generators.weights import load_model
 from sim.checker import check
-from sim.norm import normalize
-from sim.requantize import requantize, saturate16
-from sim.softmax import softmax
 from tb.configurations import random_config
-from tb.inference import run_inferences
-from tb.machines import PROMPT
-from tb.toolchain import missing_tools
+from tb.random_models import random_inputs, random_model, random_weights
+from tb.whole_model import evaluate, given, taken_in
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)
-
-
-def random_weights(rng, model: ModelDescription) -> dict[str, np.ndarray]:
-    weights = {}
-    for name, shape in model.shapes().items():
-        if len(shape) == 2:
-            weights[name] = rng.normal(0, shape[1] ** -0.5, shape)
-        elif name.endswith("norm.weight") or name.rpartition(".")[2] in ("alpha", "beta", "gamma"):
-            weights[name] = rng.uniform(0.5, 1.5, shape)
-        else:
-            weights[name] = rng.normal(0, 0.3, shape)
-    return weights
-
-
-def random_model(rng) -> ModelDescription:
-    while True:
-        kv_heads, head_dim = int(rng.integers(1, 4)), int(rng.integers(1, 9))
-        heads = kv_heads * int(rng.integers(1, 4))
-        width = heads * head_dim
-        fields = {name: str(rng.choice(choices)) for name, choices in CHOICES.items()}
-        flags = ("class_token", "final_norm", "bias", "skip", "parallel", "shaped")
-        flags = (*flags, "embedding_norm", "variable", "unit")
-        linear, words = (fields["embedding"] == name for name in ("linear", "tokens"))
-        fields |= {name: bool(rng.integers(2)) for name in (*flags, "values", "output")}
-        try:
-            return ModelDescription(
-                name="random",
-                tokens=int(rng.integers(1, 20)),
-                features=int(rng.integers(1, 9)) * linear,
-                vocabulary=int(rng.integers(1, 30)) * words,
-                types=int(rng.integers(0, 3)) * words,
-                dim=width if rng.random() < 0.5 else int(rng.integers(1, 40)),
-                layers=int(rng.integers(1, 4)),
-                heads=heads,
-                kv_heads=kv_heads,
-                head_dim=head_dim,
-                ffn=int(rng.integers(1, 50)),
-                classes=int(rng.integers(0, 12)),
-                **fields,
-            )
-        except ValueError:
-            continue
-
-
-def random_inputs(rng, model: ModelDescription, count: int = 4) -> list[np.ndarray]:
-    """Return inputs, of any lengths where the model takes them."""
-    least = 1 if model.variable else model.tokens
-    rows = [int(rng.integers(least, model.tokens + 1)) for _ in range(count)]
-    if model.embedding == "tokens":
-        return [rng.integers(0, model.vocabulary, n) for n in rows]
-    return [rng.normal(0, 1, (n, model.features)) for n in rows]
-
-
-def given(model: ModelDescription, weights, sample) -> np.ndarray:
-    """Return what the host gives the machine for an input."""
-    return sample if model.embedding == "linear" else lookup(model, weights, sample[None])[0]
-
-
-def evaluate(model, config: Config, values) -> dict[str, np.ndarray]:
-    """Return every tensor of a quantized model by name, whole operations at a time."""
-    low, high = config.operand_min, config.operand_max
-    length = len(values) + model.description.sequence - model.input.rows
-    given = np.zeros((model.input.rows, model.input.columns))
-    given[: len(values)] = values
-    held = {model.input.buffer: model.quantize_input(given).astype(np.int64)}
-    found = {}
-    if model.start is not None:
-        held[model.before[0].target.buffer] = model.start
-
-    def rescaled(x, r, target, zero, floor=None):
-        bounds = (-32768, 32767) if target.wide else (low, high)
-        bounds = (bounds[0] if floor is None else floor, bounds[1])
-        return requantize(x, r.bias, r.multiplier, r.shift, zero, *bounds).astype(np.int64)
-
-    def keep(target, y, residual=False, row=0):
-        if residual:
-            old = held[target.buffer][row : row + len(y)]
-            y = saturate16(old + y).astype(np.int64)
-        whole = np.zeros((target.rows, target.columns), np.int64)
-        if row:
-            whole[:] = held[target.buffer]
-        whole[row : row + len(y)] = y
-        held[target.buffer] = whole
-        # Rows before the first are loaded, and no instruction computes them.
-        found[target.name] = np.concatenate([np.zeros_like(whole[:row]), whole[row:]])
-
-    for op in [*model.before, *(op for layer in model.layers for op in layer), *model.after]:
-        target = op.target
-        if isinstance(op, Linear):
-            sums = (held[op.source.buffer] - op.source.zero)[: op.source.rows] @ op.weight
-            zero = 0 if op.table is not None else target.zero
-            y = rescaled(sums, op.rescale, target, zero, target.zero if op.relu else None)
-            if op.table is not None:
-                y = op.table[y + 128]
-            keep(target, y, op.residual, op.row)
-        elif isinstance(op, Norm):
-            x = held[op.source.buffer][: op.source.rows]
-            value, _ = normalize(x, rms=op.rms, eps=op.eps)
-            keep(target, rescaled(value, op.rescale, target, target.zero))
-        elif isinstance(op, Convert):
-            x = held[op.source.buffer][: op.source.rows]
-            keep(target, rescaled(x, op.rescale, target, target.zero))
-        elif isinstance(op, Pool):
-            total = held[op.source.buffer][:length].sum(axis=0, keepdims=True)
-            keep(target, rescaled(total, op.rescale(length), target, target.zero))
-        elif isinstance(op, Attention):
-            prefix = op.query.name.rpartition(".")[0]
-            group = len(op.heads) * op.head_dim // op.key.columns
-            scores, matrices, contexts = [], [], []
-            for index, head in enumerate(op.heads):
-                own = slice(index * op.head_dim, (index + 1) * op.head_dim)
-                shared = slice(index // group * op.head_dim, (index // group + 1) * op.head_dim)
-                query, key = held[op.query.buffer][:, own], held[op.key.buffer][:, shared]
-                wide = rescaled(query @ key.T, op.scores, model.stream, 0)
-                p = softmax(wide, np.broadcast_to(np.arange(len(wide)) < length, wide.shape))
-                if head.diagonal is not None:
-                    p = p + head.diagonal * np.eye(len(p), dtype=np.int64)
-                matrix = rescaled(p, head.probabilities, op.key, op.probability_zero)
-                sums = (matrix - op.probability_zero) @ held[op.value.buffer][:, shared]
-                contexts.append(rescaled(sums, head.context, target, 0))
-                scores.append(wide)
-                matrices.append(matrix)
-            found[f"{prefix}.scores"] = np.array(scores)
-            found[f"{prefix}.probabilities"] = np.array(matrices)
-            keep(target, np.concatenate(contexts, axis=1), op.residual)
-    return found
-
-
-def taken_in(quantized, config: Config) -> set[str]:
-    """Return tensors that may go straight into softmax and norm, in parts or as a whole."""
-    if not config.fused:
-        return set()
-    ops = [*quantized.before, *(op for layer in quantized.layers for op in layer), *quantized.after]
-    sums = {op.target.name for op, behind in itertools.pairwise(ops) if isinstance(behind, Norm)}
-    queries = [op.query.name for op in ops if isinstance(op, Attention)]
-    return sums | {f"{name.rpartition('.')[0]}.scores" for name in queries}
 
 
 def run_case(model, weights, inputs, config, options=None, count=1):
@@ -333,67 +190,6 @@ def test_loops_over_layers_heads_and_parts(kv_heads, levels) -> None:
     depth = np.cumsum([(op == Opcode.LOOP) - (op == Opcode.ENDLOOP) for op in opcodes]).max()
     assert len(straight.words) > 5 * len(compiled.words)
     assert depth == levels
-
-
-def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
-    """Compare a model in commands that take accumulators with itself; return what those are."""
-    rng = np.random.default_rng(seed)
-    inputs = random_inputs(rng, model)
-    weights = random_weights(rng, model)
-    apart, fused = (
-        compile_model(model, weights, inputs, one, Options(search=False))
-        for one in (config, config.replace(fused=True))
-    )
-    check(fused.words, fused.config)
-    values = given(model, weights, inputs[0])
-    expected, found = (GoldenModel(one).tensors(values) for one in (apart, fused))
-    inside = taken_in(fused.quantized, fused.config)
-    assert expected.keys() - found.keys() <= inside
-    assert found.keys() <= expected.keys()
-    for name in found.keys() - inside:
-        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
-    steps = [one for one in unpack(fused.words) if "drain" in one.flags]
-    return {"+".join((one.opcode.name, *sorted(one.flags))) for one in steps}
-
-
-@pytest.mark.parametrize(
-    ("placement", "kind"),
-    [("pre", "NORM+add+drain+write_sum"), ("post", "NORM+add+drain+wide_out")],
-)
-def test_products_go_straight_into_softmax_and_norm(placement, kind) -> None:
-    found = fused_case(0, MODEL.replace(placement=placement), SMALL)
-    assert kind in found
-    assert "SOFTMAX+drain+per_tensor" in found
-
-
-@pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
-def test_products_straight_into_softmax_and_norm_take_fewer_cycles() -> None:
-    config = PRESETS["odd"].replace(cols=6, attention=False, elementwise=False, trace=True)
-    model, cycles = MODEL.replace(placement="post"), []
-    for fused in (False, True):
-        rng = np.random.default_rng(0)
-        inputs = random_inputs(rng, model)
-        weights = random_weights(rng, model)
-        one = config.replace(fused=fused)
-        compiled = compile_model(model, weights, inputs, one, Options(search=False))
-        found = run_inferences(compiled, "icarus", inputs[:1], PROMPT).figures()
-        assert found["mismatches"] == 0
-        assert abs(found["predicted_cycles"] - found["cycles"]) <= 0.03 * found["cycles"]
-        cycles.append(found["cycles"])
-    assert cycles[1] < 0.95 * cycles[0]
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_random_models_of_fewer_commands(seed) -> None:
-    rng = np.random.default_rng(seed)
-    config = SMALL.replace(
-        lanes=int(rng.choice([1, 2, 4, 8])),
-        acc_depth=int(rng.integers(30, 200)),
-        param_depth=256,
-        b_transpose=bool(rng.integers(2)),
-        program_depth=int(rng.choice([2000, 1 << 16])),
-    )
-    fused_case(seed, random_model(rng), config)
 
 
 def test_heads_alone_become_a_loop() -> None:

@@ -15,7 +15,7 @@ from generators.decoder_quantize import (
 from generators.steps import attention_range, best_range, best_step
 from generators.text_description import TextDescription
 from generators.text_model import text_forward
-from generators.weights import check_weights
+from tb.random_models import random_text_weights
 
 FIELDS = {"name": "toy", "vocabulary": 23, "positions": 24, "dim": 16, "layers": 2, "ffn": 20}
 LLAMA = TextDescription(**FIELDS, heads=4, kv_heads=2, tied=False)
@@ -31,15 +31,8 @@ GPT2 = TextDescription(
 FEW = {"texts": 4, "length": 24}
 
 
-def random_weights(model, seed=3):
-    rng = np.random.default_rng(seed)
-    return check_weights(
-        {name: rng.normal(0, 0.4, shape) for name, shape in model.shapes().items()}, model
-    )
-
-
 def quantized(model, **options) -> Decoder:
-    return quantize_decoder(model, random_weights(model), 1, DecoderOptions(**FEW, **options))
+    return quantize_decoder(model, random_text_weights(model), 1, DecoderOptions(**FEW, **options))
 
 
 TEXT = np.random.default_rng(7).integers(0, 23, 24)
@@ -49,7 +42,7 @@ TEXT = np.random.default_rng(7).integers(0, 23, 24)
 @pytest.mark.parametrize("model", [LLAMA, GPT2], ids=["llama", "gpt2"])
 def test_integers_follow_the_float_model(model, kv_bits) -> None:
     decoder = quantized(model, kv_bits=kv_bits)
-    exact = text_forward(model, random_weights(model), TEXT[None])[0]
+    exact = text_forward(model, random_text_weights(model), TEXT[None])[0]
     found = {}
     logits = decode(decoder, TEXT, found=found)
     error = logits * decoder.logit_scale - exact
@@ -107,7 +100,7 @@ def test_more_places_and_doubled_pairs() -> None:
 def test_large_scores_keep_off_the_upper_end() -> None:
     weights = {
         name: tensor * (8 if name.endswith(("query.weight", "key.weight")) else 1)
-        for name, tensor in random_weights(LLAMA).items()
+        for name, tensor in random_text_weights(LLAMA).items()
     }
     decoder = quantize_decoder(LLAMA, weights, 1, DecoderOptions(**FEW, kv_bits=4))
     lowered = [
@@ -125,7 +118,7 @@ def test_large_scores_keep_off_the_upper_end() -> None:
 
 
 def test_texts_are_drawn_from_the_model() -> None:
-    weights = random_weights(GPT2)
+    weights = random_text_weights(GPT2)
     told = []
     samples = sample_texts(
         GPT2, weights, 5, count=400, length=3, seed=0, progress=lambda *done: told.append(done)
@@ -197,7 +190,8 @@ def test_what_is_refused() -> None:
     message = "Heads of 4 columns have no 3 pairs to double"
     refused(message, quantized, LLAMA, doubled=3)
     message = "Sampled texts' count must be positive, not 0"
-    refused(message, quantize_decoder, GPT2, random_weights(GPT2), 1, DecoderOptions(texts=0))
+    weights = random_text_weights(GPT2)
+    refused(message, quantize_decoder, GPT2, weights, 1, DecoderOptions(texts=0))
     decoder = quantized(GPT2)
     refused("Tokens of model toy must be from 0 to 22, not 23", decode, decoder, [23])
     for model in (LLAMA, GPT2):

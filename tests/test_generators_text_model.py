@@ -10,7 +10,7 @@ import pytest
 from generators.llama2c import Llama2cTokenizer, load_llama2c
 from generators.text_description import TextDescription, read_text_description
 from generators.text_model import FloatCache, text_forward
-from generators.weights import check_weights
+from tb.random_models import random_text_weights
 
 FIELDS = {
     "name": "toy",
@@ -34,12 +34,6 @@ STORIES = Path(__file__).parents[2] / "shared" / "models" / "stories260k"
 needs_stories = pytest.mark.skipif(
     not STORIES.is_dir(), reason=f"the weights of stories260K are not in {STORIES}"
 )
-
-
-def random_weights(model, seed=0):
-    rng = np.random.default_rng(seed)
-    tensors = {name: rng.normal(0, 0.5, shape) for name, shape in model.shapes().items()}
-    return check_weights(tensors, model)
 
 
 def slow_logits(model, weights, tokens):
@@ -97,7 +91,7 @@ def slow_logits(model, weights, tokens):
 
 @pytest.mark.parametrize("model", [LLAMA, GPT2], ids=["llama", "gpt2"])
 def test_it_is_the_plain_decoder_at_once_and_token_by_token(model) -> None:
-    weights = random_weights(model)
+    weights = random_text_weights(model)
     tokens = np.random.default_rng(1).integers(0, model.vocabulary, (2, 9))
     found = {}
     logits = text_forward(model, weights, tokens, found=found)
@@ -164,7 +158,7 @@ def test_descriptions_are_written_and_read(tmp_path) -> None:
 
 
 def test_tokens_that_are_refused() -> None:
-    weights = random_weights(GPT2)
+    weights = random_text_weights(GPT2)
     message = "Tokens of model toy must be from 0 to 10, not 11"
     refused(ValueError, message, text_forward, GPT2, weights, [[3, 11]])
     cache = FloatCache()

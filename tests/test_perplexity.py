@@ -14,7 +14,7 @@ from generators.perplexity import measure, read_texts
 from generators.text_description import TextDescription
 from generators.text_model import text_forward
 from generators.text_sources import TextSource
-from generators.weights import check_weights
+from tb.random_models import random_text_weights
 
 STORIES = Path(__file__).parents[2] / "shared" / "models" / "stories260k"
 needs_stories = pytest.mark.skipif(
@@ -45,9 +45,7 @@ def source() -> TextSource:
     model = TextDescription(
         name="toy", vocabulary=9, positions=80, dim=16, layers=1, heads=2, ffn=12
     )
-    rng = np.random.default_rng(0)
-    tensors = {name: rng.normal(0, 0.5, shape) for name, shape in model.shapes().items()}
-    return TextSource(model, check_weights(tensors, model), Letters())
+    return TextSource(model, random_text_weights(model), Letters())
 
 
 def test_the_measure_is_the_mean_over_all_tokens() -> None:

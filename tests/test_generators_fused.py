@@ -1,0 +1,81 @@
+"""Models in commands that take accumulators: the same integers in fewer cycles."""
+
+import numpy as np
+import pytest
+
+from arch.config import Config
+from arch.instruction import unpack
+from arch.presets import PRESETS
+from generators.compiler import Options, compile_model
+from generators.description import ModelDescription
+from generators.golden import GoldenModel
+from sim.checker import check
+from tb.inference import run_inferences
+from tb.machines import PROMPT
+from tb.random_models import random_inputs, random_model, random_weights
+from tb.toolchain import missing_tools
+from tb.whole_model import given, taken_in
+
+SMALL = PRESETS["small"]
+MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)
+
+
+def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
+    """Compare a model in commands that take accumulators with itself; return what those are."""
+    rng = np.random.default_rng(seed)
+    inputs = random_inputs(rng, model)
+    weights = random_weights(rng, model)
+    apart, fused = (
+        compile_model(model, weights, inputs, one, Options(search=False))
+        for one in (config, config.replace(fused=True))
+    )
+    check(fused.words, fused.config)
+    values = given(model, weights, inputs[0])
+    expected, found = (GoldenModel(one).tensors(values) for one in (apart, fused))
+    inside = taken_in(fused.quantized, fused.config)
+    assert expected.keys() - found.keys() <= inside
+    assert found.keys() <= expected.keys()
+    for name in found.keys() - inside:
+        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
+    steps = [one for one in unpack(fused.words) if "drain" in one.flags]
+    return {"+".join((one.opcode.name, *sorted(one.flags))) for one in steps}
+
+
+@pytest.mark.parametrize(
+    ("placement", "kind"),
+    [("pre", "NORM+add+drain+write_sum"), ("post", "NORM+add+drain+wide_out")],
+)
+def test_products_go_straight_into_softmax_and_norm(placement, kind) -> None:
+    found = fused_case(0, MODEL.replace(placement=placement), SMALL)
+    assert kind in found
+    assert "SOFTMAX+drain+per_tensor" in found
+
+
+@pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+def test_products_straight_into_softmax_and_norm_take_fewer_cycles() -> None:
+    config = PRESETS["odd"].replace(cols=6, attention=False, elementwise=False, trace=True)
+    model, cycles = MODEL.replace(placement="post"), []
+    for fused in (False, True):
+        rng = np.random.default_rng(0)
+        inputs = random_inputs(rng, model)
+        weights = random_weights(rng, model)
+        one = config.replace(fused=fused)
+        compiled = compile_model(model, weights, inputs, one, Options(search=False))
+        found = run_inferences(compiled, "icarus", inputs[:1], PROMPT).figures()
+        assert found["mismatches"] == 0
+        assert abs(found["predicted_cycles"] - found["cycles"]) <= 0.03 * found["cycles"]
+        cycles.append(found["cycles"])
+    assert cycles[1] < 0.95 * cycles[0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_models_of_fewer_commands(seed) -> None:
+    rng = np.random.default_rng(seed)
+    config = SMALL.replace(
+        lanes=int(rng.choice([1, 2, 4, 8])),
+        acc_depth=int(rng.integers(30, 200)),
+        param_depth=256,
+        b_transpose=bool(rng.integers(2)),
+        program_depth=int(rng.choice([2000, 1 << 16])),
+    )
+    fused_case(seed, random_model(rng), config)
