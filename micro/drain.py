@@ -20,6 +20,7 @@ from micro.epilogue import (
 from micro.memory import FLAGS, LINK, LINK2, OPERANDS, ZERO, memory_map
 
 _SUM, _LEFT, _TILE, _COLS = OWN[:4]
+_IN = OWN[0]
 _ACC_ADDR, _ACC_STRIDE, _R_ADDR, _R_STRIDE, _I_ADDR, _I_STRIDE, _I_ZERO = (
     OPERANDS[name]
     for name in ("acc_addr", "acc_stride", "r_addr", "r_stride", "i_addr", "i_stride", "i_zero")
@@ -30,7 +31,6 @@ def drain(a: Assembler, config: Config) -> None:
     """Append DRAIN."""
     a.call("begin", LINK)
     begin_rows(a, Opcode.DRAIN)
-    a.emit("ADDI", FRONT, value="sum in")
     # From accumulator rows to data addresses.
     a.constant(_COLS, config.cols)
     a.multiply(_ACC_ADDR, _COLS)
@@ -41,6 +41,7 @@ def drain(a: Assembler, config: Config) -> None:
     a.low(_TILE)
     a.alu("SUB", _TILE, _TILE, _COLS)
     a.label("drain row")
+    a.emit("ADDI", FRONT, value="sum in")
     a.move(_SUM, _ACC_ADDR)
     a.move(_LEFT, _COLS)
     a.move(COUNT, N)
@@ -60,12 +61,13 @@ def drain(a: Assembler, config: Config) -> None:
 def map_rows(a: Assembler, _config: Config) -> None:
     """Append MAP."""
     a.call("begin", LINK)
-    a.emit("ADDI", FRONT, value="byte in")
+    a.emit("ADDI", _IN, value="byte in")
     a.alu("SUB", _I_STRIDE, _I_STRIDE, N)
     a.if_flag(FLAGS, bit(Opcode.MAP, "wide_in"), "map row", T, clear=True)
-    a.emit("ADDI", FRONT, value="wide in")
+    a.emit("ADDI", _IN, value="wide in")
     a.alu("SUB", _I_STRIDE, _I_STRIDE, N)
     a.label("map row")
+    a.move(FRONT, _IN)
     a.move(COUNT, N)
     a.move(PARAM, PARAMS)
     a.call("epilogue", LINK2)

@@ -5,10 +5,10 @@ from micro.assembler import Assembler
 from micro.epilogue import (
     COUNT,
     FACTOR,
-    FRONT,
     ONES,
     OWN,
     PARAM,
+    PARAM_STEP,
     PARAMS,
     RIGHT,
     SHIFT,
@@ -18,6 +18,7 @@ from micro.epilogue import (
     T,
     X,
     next_row,
+    not_shifted,
     round_product,
 )
 from micro.memory import LINK, LINK2, OPERANDS, PARAM_WORDS, SCRATCH_WORDS, ZERO, memory_map
@@ -60,6 +61,7 @@ def elementwise_parts(a: Assembler, config: Config) -> None:
         a.alu("SUB", RIGHT, ONES, SHIFT)
         round_product(a, "scaled")
         a.back(LINK)
+        not_shifted(a, "scaled")
 
 
 def _scale(a: Assembler, params: int) -> None:
@@ -72,7 +74,6 @@ def _scale(a: Assembler, params: int) -> None:
 
 def _begin_rows(a: Assembler, config: Config, name: str) -> None:
     """Begin rows in pieces that fit the scratch words: an element in ``X``, the second in ``T``."""
-    a.emit("ADDI", FRONT, value="word in")
     a.alu("SUB", _I_STRIDE, _I_STRIDE, N)
     a.alu("SUB", _R_STRIDE, _R_STRIDE, N)
     a.label(f"{name} row")
@@ -97,7 +98,8 @@ def _end_rows(a: Assembler, config: Config, name: str) -> None:
     a.loop(COUNT, f"{name} element")
     a.constant(WORD_AT, memory_map(config).scratch)
     a.move(COUNT, _PIECE)
-    a.call("epilogue", LINK2)
+    a.call("words", LINK2)
+    a.alu("SUB", PARAM, PARAM, PARAM_STEP)
     a.branch("BNE", _LEFT, ZERO, f"{name} piece")
     a.alu("ADD", _I_ADDR, _I_ADDR, _I_STRIDE)
     a.alu("ADD", _R_ADDR, _R_ADDR, _R_STRIDE)

@@ -8,11 +8,11 @@ the value.
 ``begin`` makes everything ready for an instruction whose flags are in ``FLAGS``: ``params`` becomes
 a data address, ``o_stride`` the way from behind a row to the next one, ``r_stride`` likewise where
 ``add`` makes the tail read it. ``epilogue`` then takes ``COUNT`` values, at least one, whose first
-parameters are at ``PARAM``, and moves ``o_addr`` on.
+parameters are at ``PARAM``, and moves ``o_addr`` on. It does not leave ``FRONT`` as it was, and
+``PARAM`` one column too far. ``words`` is an epilogue of the data words from ``WORD_AT`` on.
 """
 
 from arch.config import Config
-from arch.functions import TABLE_ENTRIES
 from arch.isa import DEFINITIONS, Opcode
 from micro.assembler import Assembler
 from micro.memory import (
@@ -31,12 +31,12 @@ X, FACTOR, SHIFT, RIGHT, VALUE, REST, T, COUNT, PARAM = FREE[:9]
 """What ``epilogue`` changes, otherwise free; the last two are where it begins."""
 PARAM_STEP, ROW_STEP, LOWEST, HIGHEST, FRONT, TAIL = FREE[9:15]
 """Words from a column's, and a row's, parameters to the next; bounds less the zero point."""
-LARGEST, ONES, MOST, LEAST = FREE[15:19]
-"""Constants: the largest high half of a product that can be doubled; -1; the bounds of INT16."""
+ONES, MOST, LEAST, _END = FREE[15:19]
+"""Constants: -1 and the bounds of INT16; and where a tail goes on behind the last value but one."""
 OWN = FREE[19:]
 """What an instruction and its front have for themselves."""
 WORD_AT = OWN[0]
-"""Data address of the next word that the front ``word in`` takes."""
+"""Data address of the next value that ``words`` takes."""
 
 INT16_MAX = (1 << 15) - 1
 O_ADDR, O_STRIDE, O_ZERO, M, N, PARAMS = (
@@ -66,19 +66,18 @@ def next_row(a: Assembler, label: str) -> None:
 def round_product(a: Assembler, label: str) -> None:
     """Make ``VALUE`` of the product under way: equation (1) from its second line on.
 
-    ``RIGHT`` is the right shift less 1, or negative where there is none. ``VALUE`` is exact but
-    for ``2**31``, which becomes ``2**31 - 2``: neither a clamp to 16 bits nor any shift tells the
-    difference.
+    ``RIGHT`` is the right shift less 1, or negative where there is none. The label is where
+    rounding ends. Where the high half would be ``2**31``, it is taken as ``2**31 - 1``, which
+    neither a right shift nor a clamp to 16 bits can tell from it.
     """
     a.high(VALUE)
     a.low(REST)
-    a.alu("MIN", VALUE, VALUE, LARGEST)
     a.alu("SLLI", VALUE, VALUE, 1)
     a.alu("SRLI", REST, REST, 30)
     a.alu("ADDI", REST, REST, 1)
     a.alu("SRLI", REST, REST, 1)
     a.alu("ADD", VALUE, VALUE, REST)
-    a.branch("BLT", RIGHT, ZERO, label)
+    a.branch("BLT", RIGHT, ZERO, f"{label} alone")
     a.alu("SRAI", T, VALUE, 31)
     a.alu("ADD", VALUE, VALUE, T)
     a.alu("SRA", VALUE, VALUE, RIGHT)
@@ -87,21 +86,34 @@ def round_product(a: Assembler, label: str) -> None:
     a.label(label)
 
 
+def not_shifted(a: Assembler, label: str) -> None:
+    """Append what :func:`round_product` goes to, and comes back from, without a right shift."""
+    a.label(f"{label} alone")
+    a.alu("ADDI", T, VALUE, -1)  # only from 2**31, which has wrapped, to something larger
+    a.alu("MAX", VALUE, VALUE, T)
+    a.jump(label)
+
+
 def epilogue(a: Assembler, config: Config) -> None:
     """Append the routines ``begin`` and ``epilogue``, called with ``LINK`` and ``LINK2``."""
     _begin(a, config)
+    if config.softmax or config.norm or config.elementwise:
+        a.label("words")
+        a.emit("ADDI", FRONT, value="word in")
     a.label("epilogue")
     _fetch(a)
+    a.emit("ADDI", _END, value="last value")
+    a.loop(COUNT, "value")
+    a.label("last value")
+    a.constant(COUNT, 1)
+    a.move(_END, LINK2)
+    a.emit("ADDI", FRONT, value="nothing in")
     a.label("value")
     a.branch("BGE", SHIFT, ZERO, "left")
     a.label("multiply")
     a.multiply(X, FACTOR)
     a.alu("SUB", RIGHT, ONES, SHIFT)
-    a.loop(COUNT, "another")
-    a.jump("round")
-    a.label("another")
     _fetch(a)
-    a.label("round")
     round_product(a, "rounded")
     a.alu("MAX", VALUE, VALUE, LOWEST)
     a.alu("MIN", VALUE, VALUE, HIGHEST)
@@ -110,11 +122,13 @@ def epilogue(a: Assembler, config: Config) -> None:
     a.label("left")
     a.alu("SLL", X, X, SHIFT)
     a.jump("multiply")
+    not_shifted(a, "rounded")
     _tails(a, config)
     if config.softmax or config.norm or config.elementwise:
         a.label("word in")
         a.load("LDP", X, WORD_AT, 1)
-        a.back(LINK)
+    a.label("nothing in")
+    a.back(LINK)
 
 
 def _fetch(a: Assembler) -> None:
@@ -130,7 +144,6 @@ def _fetch(a: Assembler) -> None:
 def _begin(a: Assembler, config: Config) -> None:
     where = memory_map(config)
     a.label("begin")
-    a.constant(LARGEST, (1 << 30) - 1)
     a.constant(ONES, -1)
     a.constant(MOST, INT16_MAX)
     a.alu("SUB", LEAST, ONES, MOST)
@@ -176,8 +189,8 @@ def _begin(a: Assembler, config: Config) -> None:
 def _tails(a: Assembler, config: Config) -> None:
     a.label("byte out")
     a.store("SBP", O_ADDR, VALUE, 1)
-    a.branch("BNE", COUNT, ZERO, "value")
-    a.back(LINK2)
+    a.loop(COUNT, "value")
+    a.back(_END)
     a.label("sum out")
     a.load("LHP", T, _R_ADDR, 2)
     a.alu("ADD", VALUE, VALUE, T)
@@ -185,14 +198,15 @@ def _tails(a: Assembler, config: Config) -> None:
     a.alu("MAX", VALUE, VALUE, LEAST)
     a.label("wide out")
     a.store("SHP", O_ADDR, VALUE, 2)
-    a.branch("BNE", COUNT, ZERO, "value")
-    a.back(LINK2)
+    a.loop(COUNT, "value")
+    a.back(_END)
     if config.activation:
         a.label("table out")
-        a.alu("ADDI", VALUE, VALUE, TABLE_ENTRIES // 2)
-        a.alu("SRLI", T, VALUE, 2)
+        a.alu("SRAI", T, VALUE, 2)
         a.alu("ADD", T, T, _TABLE)
-        a.load("LD", T, T)
+        a.load("LD", T, T, TABLE_WORDS // 2)  # entry 0 is that of -128
         a.alu("SLLI", VALUE, VALUE, 3)
-        a.alu("SRL", VALUE, T, VALUE)
-        a.jump("byte out")
+        a.alu("SRL", T, T, VALUE)
+        a.store("SBP", O_ADDR, T, 1)
+        a.loop(COUNT, "value")
+        a.back(_END)

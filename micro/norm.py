@@ -8,7 +8,6 @@ from micro.assembler import Assembler
 from micro.epilogue import (
     COUNT,
     FACTOR,
-    FRONT,
     LEAST,
     MOST,
     OWN,
@@ -43,7 +42,6 @@ def norm(a: Assembler, config: Config) -> None:
     a.alu("ANDI", FLAGS, FLAGS, _OUTPUT_FLAGS)
     a.call("begin", LINK)
     a.move(FLAGS, _SUM)
-    a.emit("ADDI", FRONT, value="word in")
     a.alu("ADD", T, N, N)
     for stride in _STRIDES:
         a.alu("SUB", stride, stride, T)
@@ -62,7 +60,7 @@ def norm(a: Assembler, config: Config) -> None:
     a.constant(WORD_AT, row)
     a.move(COUNT, N)
     a.move(PARAM, PARAMS)
-    a.call("epilogue", LINK2)
+    a.call("words", LINK2)
     for addr, stride in zip(_ADDRS, _STRIDES, strict=True):
         a.alu("ADD", addr, addr, stride)
     next_row(a, "norm row")
@@ -164,14 +162,16 @@ def _values(a: Assembler, row: int) -> None:
     a.alu("SLL", X, X, T)
     a.constant(WORD_AT, row)
     a.move(COUNT, N)
-    a.label("norm value")
     a.load("LD", T, WORD_AT)
     a.multiply(T, scaled_n)
+    a.label("norm value")
     a.low(T)
     a.alu("SUB", T, T, _SUM)
     a.multiply(T, X)
-    a.high(T)
-    a.alu("ADDI", T, T, 1)
-    a.alu("SRAI", T, T, 1)
-    a.store("STP", WORD_AT, T, 1)
+    a.load("LD", T, WORD_AT, 1)
+    a.high(VALUE)
+    a.multiply(T, scaled_n)
+    a.alu("ADDI", VALUE, VALUE, 1)
+    a.alu("SRAI", VALUE, VALUE, 1)
+    a.store("STP", WORD_AT, VALUE, 1)
     a.loop(COUNT, "norm value")

@@ -8,7 +8,6 @@ from micro.assembler import Assembler
 from micro.epilogue import (
     COUNT,
     FACTOR,
-    FRONT,
     LEAST,
     O_ADDR,
     O_ZERO,
@@ -58,7 +57,6 @@ def softmax(a: Assembler, config: Config) -> None:
     a.call("begin", LINK)
     a.move(FLAGS, _WORD)
     begin_rows(a, Opcode.SOFTMAX)
-    a.emit("ADDI", FRONT, value="word in")
 
     a.label("softmax row")
     a.alu("MAX", _FIRST, _START, ZERO)
@@ -83,7 +81,7 @@ def softmax(a: Assembler, config: Config) -> None:
     a.label("divided")
     a.constant(WORD_AT, row)
     a.move(COUNT, _KEPT)
-    a.call("epilogue", LINK2)
+    a.call("words", LINK2)
     a.label("masked")
     a.alu("SUB", COUNT, N, _FIRST)
     a.alu("SUB", COUNT, COUNT, _KEPT)
@@ -141,18 +139,20 @@ def _divide(a: Assembler, row: int) -> None:
     a.constant(SHIFT, 30)
     a.constant(WORD_AT, row)
     a.move(COUNT, _KEPT)
-    a.label("probability")
     a.load("LD", T, WORD_AT)
     a.alu("ANDI", _WORD, T, -1 << _WEIGHT_SHIFT)
+    a.label("probability")
     a.multiply(_WORD, X)
-    a.alu("ANDI", T, T, (1 << _WEIGHT_SHIFT) - 1)
-    a.alu("SUB", T, T, RIGHT)
-    a.alu("MIN", T, T, SHIFT)
-    a.high(_WORD)
-    a.alu("SRA", _WORD, _WORD, T)
-    a.alu("ADDI", _WORD, _WORD, 1)
-    a.alu("SRAI", _WORD, _WORD, 1)
-    a.store("STP", WORD_AT, _WORD, 1)
+    a.alu("ANDI", REST, T, (1 << _WEIGHT_SHIFT) - 1)
+    a.alu("SUB", REST, REST, RIGHT)
+    a.alu("MIN", REST, REST, SHIFT)
+    a.load("LD", T, WORD_AT, 1)
+    a.alu("ANDI", _WORD, T, -1 << _WEIGHT_SHIFT)
+    a.high(VALUE)
+    a.alu("SRA", VALUE, VALUE, REST)
+    a.alu("ADDI", VALUE, VALUE, 1)
+    a.alu("SRAI", VALUE, VALUE, 1)
+    a.store("STP", WORD_AT, VALUE, 1)
     a.loop(COUNT, "probability")
 
 
