@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,39 +18,55 @@ from tb.toolchain import ROOT, missing_tools
 MODEL = ROOT / "generators" / "models" / "digits"
 
 
-def celosia(*words: str | Path, code: int = 0) -> tuple[str, str]:
-    """Run the command as a user does; return what it prints and its errors."""
+Command = Callable[..., tuple[int, str, str]]
+
+
+def as_a_user(*words: str) -> tuple[int, str, str]:
+    """Run the command as a user does; return its exit code, what it prints and its errors."""
     done = subprocess.run(
-        [sys.executable, "-c", "from cli.main import main; main()", *map(str, words)],
+        [sys.executable, "-c", "from cli.main import main; main()", *words],
         capture_output=True,
         cwd=ROOT,
         encoding="utf-8",
     )
-    assert done.returncode == code, done.stderr
-    return done.stdout, done.stderr
+    return done.returncode, done.stdout, done.stderr
 
 
-def numbers(*words: str | Path) -> dict:
+def printed(command: Command, *words: str | Path) -> str:
+    """Run a command that must not fail; return what it prints."""
+    code, output, errors = command(*words)
+    assert (code, errors) == (0, "")
+    return output
+
+
+def numbers(command: Command, *words: str | Path) -> dict:
     """Run a command with --json; return the one object that it prints."""
-    output, errors = celosia(*words, "--json")
-    assert errors == ""
+    output = printed(command, *words, "--json")
     assert output.count("\n") == 1
     return json.loads(output)
 
 
-def refused(*words: str | Path) -> str:
+def refused(command: Command, *words: str | Path) -> str:
     """Run a command that must refuse; return its one sentence."""
-    output, errors = celosia(*words, code=2)
-    assert output == ""
+    code, output, errors = command(*words)
+    assert (code, output) == (2, "")
     assert errors.startswith("celosia: ")
     assert errors.count("\n") == 1
     return errors.removeprefix("celosia: ").rstrip("\n")
 
 
-def test_generate_writes_verilog_configuration_and_description(tmp_path: Path) -> None:
+def test_as_a_user() -> None:
+    output = printed(as_a_user, "configs")
+    assert all(name in output for name in PRESETS)
+    sentence = "Field rows must be from 1 to 64, not 0"
+    assert refused(as_a_user, "generate", "--set", "rows=0", "--out", "nowhere") == sentence
+    assert refused(as_a_user, "fly") == "No such command 'fly'."
+
+
+def test_generate_writes_verilog_configuration_and_description(celosia, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     words = ("generate", "--config", "tiny", "--set", "rows=3", "--unit", "softmax")
-    celosia(*words, "--out", folder)
+    printed(celosia, *words, "--out", folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert sorted(before) == ["celosia_softmax.json", "celosia_softmax.v", "config.toml"]
     assert b"module celosia_softmax (" in before["celosia_softmax.v"]
@@ -57,13 +74,15 @@ def test_generate_writes_verilog_configuration_and_description(tmp_path: Path) -
     described = json.loads(before["celosia_softmax.json"])
     for port in described["ports"]:
         assert f" {port['name']}" in before["celosia_softmax.v"].decode(), port
-    celosia(*words, "--out", folder)
+    printed(celosia, *words, "--out", folder)
     assert before == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_the_accelerator_is_described_with_registers_and_instructions(tmp_path: Path) -> None:
+def test_the_accelerator_is_described_with_registers_and_instructions(
+    celosia, tmp_path: Path
+) -> None:
     words = ("generate", "--config", "tiny", "--set", "norm=false", "--out", tmp_path / "out")
-    celosia(*words)
+    printed(celosia, *words)
     described = json.loads((tmp_path / "out" / "celosia_accelerator.json").read_text("utf-8"))
     assert {"ID", "CONTROL", "STATUS"} <= {entry["name"] for entry in described["registers"]}
     names = {entry["name"] for entry in described["instructions"]}
@@ -73,9 +92,9 @@ def test_the_accelerator_is_described_with_registers_and_instructions(tmp_path: 
     assert [field["name"] for field in request["fields"]] == ["addr", "last"]
 
 
-def test_the_accelerator_behind_a_bus_is_described_with_it(tmp_path: Path) -> None:
+def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Path) -> None:
     words = ("generate", "--config", "tiny", "--bus", "axi4", "--bus-base", "0x80000000")
-    celosia(*words, "--out", tmp_path / "out")
+    printed(celosia, *words, "--out", tmp_path / "out")
     described = json.loads((tmp_path / "out" / "celosia_accelerator.json").read_text("utf-8"))
     assert described["bus"] == {
         "protocol": "axi4",
@@ -91,11 +110,6 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(tmp_path: Path) -> No
     assert ports["m_axi_araddr"]["width"] == 32
     assert all(port["meaning"] for name, port in ports.items() if name.startswith("m_axi_"))
     assert not [name for name in ports if name.startswith(("mem_read", "mem_write"))]
-
-
-def test_configs_lists_every_preset() -> None:
-    output, _ = celosia("configs")
-    assert all(name in output for name in PRESETS)
 
 
 @pytest.mark.parametrize(
@@ -185,60 +199,66 @@ def test_configs_lists_every_preset() -> None:
     ],
 )
 def test_what_is_wrong_is_one_sentence(
-    words: tuple[str, ...], sentence: str, tmp_path: Path
+    celosia, words: tuple[str, ...], sentence: str, tmp_path: Path
 ) -> None:
-    assert refused(*(word.format(out=tmp_path / "out") for word in words)) == sentence
+    assert refused(celosia, *(word.format(out=tmp_path / "out") for word in words)) == sentence
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_field_is_refused_with_those_that_exist(tmp_path: Path) -> None:
-    sentence = refused("generate", "--set", "rosw=4", "--out", tmp_path / "out")
+def test_an_unknown_field_is_refused_with_those_that_exist(celosia, tmp_path: Path) -> None:
+    sentence = refused(celosia, "generate", "--set", "rosw=4", "--out", tmp_path / "out")
     assert sentence.startswith("Unknown field 'rosw'; known are a_transpose, acc_depth, ")
 
 
-def test_a_folder_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_stays_as_it_was(celosia, tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("mine", encoding="utf-8")
     words = ("generate", "--config", "tiny", "--unit", "requantizer", "--out")
-    assert refused(*words, taken) == f"Cannot write to {taken}: it is not a folder"
-    assert refused(*words, taken / "below").startswith(f"Cannot write to {taken / 'below'}: ")
+    assert refused(celosia, *words, taken) == f"Cannot write to {taken}: it is not a folder"
+    assert refused(celosia, *words, taken / "below").startswith(
+        f"Cannot write to {taken / 'below'}: "
+    )
     assert taken.read_text(encoding="utf-8") == "mine"
     assert list(tmp_path.iterdir()) == [taken]
     if os.geteuid() != 0:
         tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-        assert refused(*words, tmp_path) == f"Cannot write to {tmp_path}: permission denied"
+        assert (
+            refused(celosia, *words, tmp_path) == f"Cannot write to {tmp_path}: permission denied"
+        )
         tmp_path.chmod(stat.S_IRWXU)
 
 
-def test_a_broken_model_is_refused(tmp_path: Path) -> None:
+def test_a_broken_model_is_refused(celosia, tmp_path: Path) -> None:
     (tmp_path / "model.toml").write_bytes((MODEL / "model.toml").read_bytes())
     weights = tmp_path / "weights.safetensors"
     whole = (MODEL / "weights.safetensors").read_bytes()
     weights.write_bytes(whole[: len(whole) // 2])
-    assert str(weights) in refused("run", tmp_path, "--sim", "golden", "--count", "1")
+    assert str(weights) in refused(celosia, "run", tmp_path, "--sim", "golden", "--count", "1")
     tensors = load_file(MODEL / "weights.safetensors")
     name = sorted(tensors)[0]
     save_file({key: value for key, value in tensors.items() if key != name}, weights)
-    assert name in refused("run", tmp_path, "--sim", "golden", "--count", "1")
+    assert name in refused(celosia, "run", tmp_path, "--sim", "golden", "--count", "1")
 
 
-def test_a_model_too_large_for_a_configuration_is_refused() -> None:
+def test_a_model_too_large_for_a_configuration_is_refused(celosia) -> None:
     words = ("run", "digits", "--config", "tiny", "--set", "program_depth=16", "--sim", "golden")
-    assert "program_depth is 16" in refused(*words)
+    assert "program_depth is 16" in refused(celosia, *words)
 
 
-def test_a_trained_model_runs_on_the_golden_machine() -> None:
-    found = numbers("run", "digits", "--config", "small", "--sim", "golden", "--count", "20")
+def test_a_trained_model_runs_on_the_golden_machine(celosia) -> None:
+    found = numbers(
+        celosia, "run", "digits", "--config", "small", "--sim", "golden", "--count", "20"
+    )
     assert found["mismatches"] == 0
     assert found["count"] == 20
     assert found["accuracy"] >= 0.9
 
 
 @pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
-def test_products_of_any_size_run_on_the_circuit() -> None:
+def test_products_of_any_size_run_on_the_circuit(celosia) -> None:
     for m, k, n in ((1, 1, 1), (17, 23, 5), (8, 84, 100)):
         size = ("--m", str(m), "--k", str(k), "--n", str(n))
-        found = numbers("bench", "gemm", "--config", "tiny", *size, "--sim", "icarus")
+        found = numbers(celosia, "bench", "gemm", "--config", "tiny", *size, "--sim", "icarus")
         assert found["mismatches"] == 0
         assert found["ideal_cycles"] == -(-m * k * n // 16)
         assert found["utilization"] == pytest.approx(m * k * n / 16 / found["cycles"])
@@ -246,32 +266,32 @@ def test_products_of_any_size_run_on_the_circuit() -> None:
         assert found["counters"]["array_product"] < found["cycles"] < found["total_cycles"]
 
 
-def test_attention_runs_on_the_golden_machine() -> None:
+def test_attention_runs_on_the_golden_machine(celosia) -> None:
     size = ("--config", "small", "--seq", "40", "--head-dim", "16", "--heads", "4")
     for options in (("--kv-heads", "2", "--mask", "causal"), ("--stream", "--mask", "window")):
-        found = numbers("bench", "attention", *size, *options, "--sim", "golden")
+        found = numbers(celosia, "bench", "attention", *size, *options, "--sim", "golden")
         assert found["mismatches"] == 0
         assert found["max_lsb"] <= 0.51
         assert found["streamed"] == ("--stream" in options)
 
 
-def test_a_bench_writes_a_timeline(tmp_path: Path) -> None:
+def test_a_bench_writes_a_timeline(celosia, tmp_path: Path) -> None:
     words = ("bench", "gemm", "--config", "tiny", "--m", "9", "--k", "9", "--n", "9")
     file = tmp_path / "gemm.json"
-    found = numbers(*words, "--sim", "icarus", "--trace", file)
+    found = numbers(celosia, *words, "--sim", "icarus", "--trace", file)
     shown = json.loads(file.read_text("utf-8"))
     total = found["total_cycles"]
     assert shown["otherData"]["cycles"] == total == sum(found["where"].values())
     names = [event["name"] for event in shown["traceEvents"]]
     assert "MATMUL drain" in names
-    sentence = refused(*words, "--sim", "golden", "--trace", file)
+    sentence = refused(celosia, *words, "--sim", "golden", "--trace", file)
     assert sentence == "The golden machine has no clock to trace"
 
 
 @pytest.mark.slow
-def test_trace_writes_a_timeline_and_pictures(tmp_path: Path) -> None:
+def test_trace_writes_a_timeline_and_pictures(celosia, tmp_path: Path) -> None:
     file = tmp_path / "new" / "run.json"
-    found = numbers("trace", "digits-simplified", "--config", "small", "--out", file)
+    found = numbers(celosia, "trace", "digits-simplified", "--config", "small", "--out", file)
     assert found["mismatches"] == 0
     assert sum(found["where"].values()) == found["cycles"]
     assert found["files"] == [
