@@ -1,17 +1,18 @@
-"""The multipliers of device families in the place of ``hdl.multiplier.Multiplier``."""
+"""The multipliers of device families beside ``hdl.multiplier.Multiplier``."""
 
 import re
 import textwrap
+from dataclasses import dataclass
 
 _MODULE = re.compile(
     r"^module (Multiplier(?:_\d+)?) \((.*?)^\);.*?^endmodule\n", re.MULTILINE | re.DOTALL
 )
-_OPERAND = re.compile(r"input +wire +(?:\[(\d+):0\] )?a\b")
+_OPERAND = re.compile(r"input +wire +(?:\[(\d+):0\] )?[ab]\b")
 
 _ECP5_WIDTH = 18
 
 _ECP5 = """\
-// The multiplier of an ECP5 with its own registers, in the place of the behavioural one.
+// The multiplier of an ECP5 with its own registers, which does what {behavioural} does.
 module {name} ({ports});
   wire [17:0] left = $signed(a);
   wire [17:0] right = $signed(b);
@@ -23,7 +24,7 @@ module {name} ({ports});
     .REG_OUTPUT_CLK("CLK0"), .REG_OUTPUT_CE("CE1"), .REG_OUTPUT_RST("RST0"),
     .RESETMODE("SYNC"), .GSR("DISABLED")
   ) multiplier (
-    .CLK0(clk), .CE0({en}), .CE1(1'b1), .RST0({clear}), .RST1(1'b0),
+    .CLK0(clk), .CE0({en}), .CE1({move}), .RST0({clear}), .RST1(1'b0),
     .SIGNEDA(1'b1), .SIGNEDB(1'b1), .SOURCEA(1'b0), .SOURCEB(1'b0),
 {connections}
   );
@@ -31,32 +32,55 @@ endmodule
 """
 
 
-def place_multipliers(verilog: str, family: str) -> str:
-    """Return a design's Verilog with the family's multipliers in it, where it has such.
+@dataclass(frozen=True)
+class OwnMultiplier:
+    """A module of :class:`hdl.multiplier.Multiplier` for which a family has a multiplier."""
 
-    For ``ecp5`` a multiplier is one MULT18X18D: ``en`` is the clock enable of its operands'
-    registers and ``clear`` the synchronous reset of its product's, as Lattice's sysDSP usage guide
-    for ECP5 (FPGA-TN-02205) has them. Operands wider than 18 bits keep the behavioural module.
+    widths: tuple[int, int]
+    """Widths of the operands (bits)."""
+    behavioural: str
+    """Verilog of the module itself."""
+    own: str
+    """Verilog of the module that holds the family's multiplier, named by :func:`own_name`."""
+
+
+def own_name(name: str) -> str:
+    """Return the name of the module that does with a family's multiplier what another does."""
+    return f"{name}_own"
+
+
+def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
+    """Return the modules of a design, by name, that multipliers of the family can replace.
+
+    For ``ecp5`` each becomes one MULT18X18D: ``en`` is the clock enable of its operands' registers
+    and, where there is no ``clear``, of its product's; ``clear`` the synchronous reset of its
+    product's, as Lattice's sysDSP usage guide for ECP5 (FPGA-TN-02205) has them. Modules with
+    operands wider than 18 bits are left out, and all of other families.
     """
-    return _MODULE.sub(_ecp5, verilog) if family == "ecp5" else verilog
+    found = {}
+    if family == "ecp5":
+        for module in _MODULE.finditer(verilog):
+            a, b = (int(width or 0) + 1 for width in _OPERAND.findall(module[2]))
+            if max(a, b) <= _ECP5_WIDTH:
+                found[module[1]] = OwnMultiplier((a, b), module[0], _ecp5(module[1], module[2]))
+    return found
 
 
-def _ecp5(module: re.Match[str]) -> str:
-    name, ports = module[1], module[2]
-    operand = _OPERAND.search(ports)
-    assert operand is not None, name
-    if int(operand[1] or 0) >= _ECP5_WIDTH:
-        return module[0]
+def _ecp5(name: str, ports: str) -> str:
     pins = [
         f".{port}{bit}({signal}[{bit}])"
         for port, signal, count in (("A", "left", 18), ("B", "right", 18), ("P", "product", 36))
         for bit in range(count)
     ]
-    gated = re.search(r"input +wire +clear\b", ports) is not None
+    en, clear = (
+        port if re.search(rf"input +wire +{port}\b", ports) else "" for port in ("en", "clear")
+    )
     return _ECP5.format(
-        name=name,
+        name=own_name(name),
+        behavioural=name,
         ports=re.sub(r"\breg\b", "wire", ports),
-        en="en" if gated else "1'b1",
-        clear="clear" if gated else "1'b0",
+        en=en or "1'b1",
+        move="1'b1" if clear else en or "1'b1",
+        clear=clear or "1'b0",
         connections=textwrap.indent("\n".join(textwrap.wrap(", ".join(pins), 92)), "    "),
     )

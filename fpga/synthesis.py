@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fpga.devices import RESOURCES, Device, Family
-from fpga.multipliers import place_multipliers
+from fpga.multipliers import OwnMultiplier, find_multipliers, own_name
 from fpga.tools import find_tool, run_tool
 
 NETLIST = "netlist.json"
 """Name of the file of the netlist."""
 
+_MULTIPLIERS = "multipliers.v"
+
 _COLLECT = """\
 read_verilog design.v
 {synthesis} -run begin:{middle} -top {top}
-proc
+{keep}proc
 flatten
 opt_clean
 wreduce t:$mul
@@ -26,9 +28,10 @@ write_rtlil -selected flat.il
 
 _SYNTHESIZE = """\
 read_rtlil flat.il
+read_verilog {multipliers}
 {synthesis} -run begin:{middle} -top {top}
 chtype -set $__soft_mul a:celosia_soft
-{synthesis} -run {middle}: -top {top} -json {netlist}
+{soften}{synthesis} -run {middle}: -top {top} -json {netlist}
 tee -q -o statistics.json stat -json
 {extra}"""
 
@@ -47,19 +50,27 @@ def synthesize(
     """
     family = device.family
     yosys = find_tool("yosys")
-    (folder / "design.v").write_text(place_multipliers(verilog, family.name), encoding="utf-8")
-    script = _COLLECT.format(synthesis=family.synthesis, middle=_MIDDLE[family.name], top=top)
+    own = find_multipliers(verilog, family.name)
+    (folder / "design.v").write_text(verilog, encoding="utf-8")
+    both = "".join(each.behavioural + each.own for each in own.values())
+    (folder / _MULTIPLIERS).write_text(both, encoding="utf-8")
+    keep = "".join(f"setattr -mod -set keep_hierarchy 1 {name}\n" for name in own)
+    script = _COLLECT.format(
+        synthesis=family.synthesis, middle=_MIDDLE[family.name], top=top, keep=keep
+    )
     (folder / "collect.ys").write_text(script, encoding="utf-8")
     run_tool(
         yosys, ["-q", "collect.ys"], folder=folder, log="collect.log", what="Reading the design"
     )
     flat = (folder / "flat.il").read_text(encoding="utf-8")
-    (folder / "flat.il").write_text(_soften(flat, device), encoding="utf-8")
+    (folder / "flat.il").write_text(_share(flat, device, own), encoding="utf-8")
     script = _SYNTHESIZE.format(
         synthesis=family.synthesis,
         middle=_MIDDLE[family.name],
         top=top,
         netlist=NETLIST,
+        multipliers=_MULTIPLIERS,
+        soften="".join(f"chtype -set $__soft_mul {name}/t:$mul\n" for name in own),
         extra="write_verilog -noattr netlist.v\n" if simulation else "",
     )
     (folder / "synthesize.ys").write_text(script, encoding="utf-8")
@@ -69,11 +80,12 @@ def synthesize(
     return cells
 
 
-def _soften(flat: str, device: Device) -> str:
-    """Mark the multiplications for which no hardware multiplier is left, the smallest first.
+def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
+    """Give a device's multipliers to the widest multiplications, and mark those that get none.
 
-    The mark is an attribute; the script gives such cells the type ``$__soft_mul``, which Yosys
-    turns into ``$mul`` again once it has made hardware multipliers of all ``$mul``.
+    A module of ``own`` gets its multiplier by becoming the other module. The mark on others is an
+    attribute; the script gives such cells the type ``$__soft_mul``, which Yosys turns into ``$mul``
+    again once it has made hardware multipliers of all ``$mul``.
     """
     width = device.family.multiplier_width
     left = device.capacity["multipliers"]
@@ -82,17 +94,21 @@ def _soften(flat: str, device: Device) -> str:
         if kind == "$mul":
             a, b = map(int, _WIDTH.findall(content))
             products.append((a * b, math.ceil(a / width) * math.ceil(b / width), name))
-        elif kind[1:] in device.family.cells["multipliers"]:
-            left -= 1
-    soft = set()
+        elif kind[1:] in own:
+            products.append((math.prod(own[kind[1:]].widths), 1, name))
+    hard = set()
     for _, needed, name in sorted(products, reverse=True):
         if needed <= left:
             left -= needed
-        else:
-            soft.add(name)
+            hard.add(name)
 
     def mark(cell: re.Match[str]) -> str:
-        return f"  attribute \\celosia_soft 1\n{cell[0]}" if cell[2] in soft else cell[0]
+        kind, name = cell[1], cell[2]
+        if kind == "$mul" and name not in hard:
+            return f"  attribute \\celosia_soft 1\n{cell[0]}"
+        if kind[1:] in own and name in hard:
+            return cell[0].replace(f"cell {kind} ", f"cell {own_name(kind)} ", 1)
+        return cell[0]
 
     return _CELL.sub(mark, flat)
 

@@ -8,8 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
 from arch.polynomial import MANTISSA_WIDTH
+from hdl.multiplier import multiply
 from hdl.pipeline import delay
-from hdl.row_queue import RowQueue
+from hdl.row_queue import ROW_LATENCY, RowQueue
 from hdl.row_statistics import RowStatistics
 
 
@@ -39,7 +40,7 @@ class NormalizeLane(wiring.Component):
     row's statistics are those of a row that holds the element.
     """
 
-    latency = 6
+    latency = 7
 
     def __init__(self, *, max_row: int):
         total_width = (max_row << 15).bit_length() + 1
@@ -62,21 +63,21 @@ class NormalizeLane(wiring.Component):
         """One stage per operation; signal names end in the stage that writes them."""
         m = Module()
         en = self.en
-        scaled_1 = delay(m, self.n * self.s, 1, en=en)
-        total_1 = delay(m, self.total, 1, en=en)
-        centered_2 = delay(m, (scaled_1 - total_1)[: self._centered_width].as_signed(), 1, en=en)
+        scaled_2 = multiply(m, "scaled", self.n, self.s, en=en)
+        total_2 = delay(m, self.total, 2, en=en)
+        centered_2 = (scaled_2 - total_2)[: self._centered_width]
 
         mantissa_2 = delay(m, self.mantissa, 2, en=en)
-        low_3 = delay(m, centered_2[:16] * mantissa_2, 1, en=en)
-        high_3 = delay(m, centered_2[16:].as_signed() * mantissa_2, 1, en=en)
-        product_4 = delay(m, low_3 + (high_3 << 16), 1, en=en)
+        low_4 = multiply(m, "low", centered_2[:16], mantissa_2, en=en)
+        high_4 = multiply(m, "high", centered_2[16:].as_signed(), mantissa_2, en=en)
+        product_5 = delay(m, low_4 + (high_4 << 16), 1, en=en)
 
         # The quotient's lowest bit is the first that is shifted out: it rounds.
-        right_4 = delay(m, self.right, 4, en=en)
-        quotient = ((product_4 << 1) >> right_4)[: self._value_width + 1]
-        quotient_5 = delay(m, quotient.as_signed(), 1, en=en)
+        right_5 = delay(m, self.right, 5, en=en)
+        quotient = ((product_5 << 1) >> right_5)[: self._value_width + 1]
+        quotient_6 = delay(m, quotient.as_signed(), 1, en=en)
         with m.If(en):
-            m.d.sync += self.value.eq((quotient_5 >> 1) + quotient_5[0])
+            m.d.sync += self.value.eq((quotient_6 >> 1) + quotient_6[0])
         return m
 
 
@@ -139,7 +140,7 @@ class AddNormUnit(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from a row's last beat to its first value."""
-        return 1 + self._statistics.latency + 2 + 1 + NormalizeLane.latency
+        return 1 + self._statistics.latency + ROW_LATENCY + NormalizeLane.latency
 
     def elaborate(self, _platform):
         """Place the statistics, the queue and the lanes; add before, and join after the queue."""
@@ -191,16 +192,15 @@ class AddNormUnit(wiring.Component):
 
     def _normalize(self, m, joined):
         """Let the beats of finished rows pass the lanes, which stand still while ``o`` waits."""
-        latency = 1 + NormalizeLane.latency
+        latency = NormalizeLane.latency
         en = Signal()
-        joined_1 = data.View(joined.p.shape(), delay(m, joined.p, 1, en=en))
-        beat, row = joined_1.beat, joined_1.row
+        beat, row = joined.p.beat, joined.p.row
         m.d.comb += [
             en.eq(~self.o.valid | self.o.ready),
             joined.ready.eq(en),
             self.o.valid.eq(delay(m, joined.valid, latency, en=en, reset=True)),
-            self.o.p.mask.eq(delay(m, beat.mask, latency - 1, en=en)),
-            self.o.p.last.eq(delay(m, beat.last, latency - 1, en=en)),
+            self.o.p.mask.eq(delay(m, beat.mask, latency, en=en)),
+            self.o.p.last.eq(delay(m, beat.last, latency, en=en)),
         ]
         for index in range(self.lanes):
             m.submodules[f"lane_{index}"] = lane = NormalizeLane(max_row=self.max_row)

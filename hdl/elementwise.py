@@ -4,6 +4,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.multiplier import multiply
 from hdl.pipeline import delay
 from hdl.requantize import RoundingShift
 
@@ -54,15 +55,12 @@ class ElementwiseLane(wiring.Component):
         """One stage per operation; signal names end in the stage that writes them."""
         m = Module()
 
-        i_1 = Signal(signed(9), reset_less=True)
-        r_1 = Signal(signed(9), reset_less=True)
+        i, r = self.i - self.i_zero, self.r - self.r_zero
         # The product of both inputs shares the multiplier of the lower product of a rescaling.
         factor = Signal(signed(17))
-        m.d.comb += factor.eq(Mux(self.multiply, r_1, self.i_multiplier[:16]))
-        with m.If(self.en):
-            m.d.sync += [i_1.eq(self.i - self.i_zero), r_1.eq(self.r - self.r_zero)]
-        i_3, i_product_2 = self._high(m, "i", i_1, factor, self.i_multiplier)
-        r_3, _ = self._high(m, "r", r_1, self.r_multiplier[:16], self.r_multiplier)
+        m.d.comb += factor.eq(Mux(self.multiply, r, self.i_multiplier[:16]))
+        i_3, i_product_2 = self._high(m, "i", i, factor, self.i_multiplier)
+        r_3, _ = self._high(m, "r", r, self.r_multiplier[:16], self.r_multiplier)
 
         i_5 = self._shift(m, "i", i_3, self.i_shift)
         r_5 = self._shift(m, "r", r_3, self.r_shift)
@@ -71,15 +69,13 @@ class ElementwiseLane(wiring.Component):
             m.d.sync += self.value.eq(Mux(self.multiply, product_5, i_5 + r_5))
         return m
 
-    def _high(self, m, name, x_1, factor, multiplier):
+    def _high(self, m, name, x, factor, multiplier):
         """Return ``(x * 2**20 * multiplier + 2**30) >> 31`` and the lower product."""
-        low_2 = Signal(signed(26), reset_less=True, name=f"{name}_low_2")
-        high_2 = Signal(signed(25), reset_less=True, name=f"{name}_high_2")
+        low_2 = multiply(m, f"{name}_low", x, factor, en=self.en)
+        high_2 = multiply(m, f"{name}_high", x, multiplier[16:].as_signed(), en=self.en)
         high_3 = Signal(signed(30), reset_less=True, name=f"{name}_high_3")
         with m.If(self.en):
             m.d.sync += [
-                low_2.eq(x_1 * factor),
-                high_2.eq(x_1 * multiplier[16:].as_signed()),
                 # The lower half of the upper product is free for the rounding constant.
                 high_3.eq((Cat(C(1 << 10, 16), high_2).as_signed() + low_2) >> 11),
             ]
@@ -90,7 +86,7 @@ class ElementwiseLane(wiring.Component):
         m.d.comb += [
             rounding.en.eq(self.en),
             rounding.x.eq(x),
-            rounding.amount.eq((-shift)[:5]),
+            rounding.amount.eq(delay(m, (-shift)[:5], 1)),
         ]
         return rounding.y
 

@@ -1,49 +1,92 @@
 """A multiplier with the registers that hardware multipliers have."""
 
-from amaranth.hdl import Module, Signal, signed
+from amaranth.hdl import Module, Signal, Value, ValueLike, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+
+HARDWARE_WIDTH = 18
+"""Width of the signed operands of a hardware multiplier (bits)."""
 
 
 class Multiplier(wiring.Component):
     """Signed product with a register at each operand and one at the product.
 
     ``p`` is ``a * b`` of two cycles before. With ``gating``, the operands' registers take ``a`` and
-    ``b`` in cycles with ``en`` only, and the product's becomes 0 in cycles with ``clear``. No
-    register follows the reset: what comes out within two cycles of it is stale.
+    ``b`` in cycles with ``en`` only, and the product's becomes 0 in cycles with ``clear``. With
+    ``stalling``, all registers move in cycles with ``en`` only. No register follows the reset: what
+    comes out within two cycles of it is stale.
 
     A module of its own, without parameters, so that a build for a device with multipliers that have
-    these registers can put one in its place (``fpga.multipliers``); this is its meaning. Raises
-    :class:`ValueError` where ``width`` (bits) is not a positive integer.
+    these registers can put one in its place (``fpga.multipliers``); this is its meaning. ``width``
+    is that of ``a`` and, without ``b_width``, of ``b`` (bits). Raises :class:`ValueError` where one
+    is not a positive integer, or where both ``gating`` and ``stalling`` are asked for.
     """
 
-    def __init__(self, width: int, *, gating: bool):
-        if width < 1:
-            raise ValueError(f"Multiplier width must be a positive integer, not {width!r}")
+    def __init__(
+        self,
+        width: int,
+        *,
+        b_width: int | None = None,
+        gating: bool = False,
+        stalling: bool = False,
+    ):
+        b_width = width if b_width is None else b_width
+        if width < 1 or b_width < 1:
+            wrong = b_width if width >= 1 else width
+            raise ValueError(f"Multiplier width must be a positive integer, not {wrong!r}")
+        if gating and stalling:
+            raise ValueError("A multiplier is either gating or stalling, not both")
         self.width = width
+        self.b_width = b_width
         self.gating = gating
+        self.stalling = stalling
         members = {
             "a": In(signed(width)),
-            "b": In(signed(width)),
-            "p": Out(signed(2 * width)),
+            "b": In(signed(b_width)),
+            "p": Out(signed(width + b_width)),
         }
+        if gating or stalling:
+            members["en"] = In(1)
         if gating:
-            members |= {"en": In(1), "clear": In(1)}
+            members["clear"] = In(1)
         super().__init__(members)
 
     def elaborate(self, _platform):
         m = Module()
         left = Signal(signed(self.width), reset_less=True)
-        right = Signal(signed(self.width), reset_less=True)
-        product = Signal(signed(2 * self.width), reset_less=True)
+        right = Signal(signed(self.b_width), reset_less=True)
+        product = Signal(signed(self.width + self.b_width), reset_less=True)
         operands = [left.eq(self.a), right.eq(self.b)]
+        multiply = product.eq(left * right)
         m.d.comb += self.p.eq(product)
-        m.d.sync += product.eq(left * right)
         if self.gating:
+            m.d.sync += multiply
             with m.If(self.en):
                 m.d.sync += operands
             with m.If(self.clear):
                 m.d.sync += product.eq(0)
+        elif self.stalling:
+            with m.If(self.en):
+                m.d.sync += [operands, multiply]
         else:
-            m.d.sync += operands
+            m.d.sync += [operands, multiply]
         return m
+
+
+def multiply(
+    m: Module, name: str, a: ValueLike, b: ValueLike, *, en: ValueLike | None = None
+) -> Value:
+    """Place a :class:`Multiplier` and return ``a * b`` of two cycles (with ``en`` at 1) before.
+
+    The operands may be unsigned; both fit a hardware multiplier.
+    """
+    a, b = Value.cast(a), Value.cast(b)
+    widths = [len(value) + (not value.shape().signed) for value in (a, b)]
+    assert max(widths) <= HARDWARE_WIDTH, (name, widths)
+    unit = Multiplier(widths[0], b_width=widths[1], stalling=en is not None)
+    m.submodules[name] = unit
+    m.d.comb += [unit.a.eq(a), unit.b.eq(b)]
+    if en is not None:
+        m.d.comb += unit.en.eq(en)
+    p = unit.p[: len(a) + len(b)]
+    return p.as_signed() if a.shape().signed or b.shape().signed else p

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.functions import WIDE_FUNCTIONS, WIDE_WIDTH
 from arch.polynomial import Polynomial, wide_polynomial
+from hdl.multiplier import multiply
 
 POLYNOMIAL_LATENCY = 6
 """Enabled cycles from an operand to its result."""
@@ -48,27 +49,23 @@ class PiecewisePolynomial(wiring.Component):
         read = coefficients.read_port()
         m.d.comb += [read.en.eq(self.en), read.addr.eq(self.x[t_width:])]
 
-        t = [Signal(t_width, name=f"t_{i}") for i in range(4)]
+        t = [Signal(t_width, name=f"t_{i}") for i in range(3)]
         c0 = [Signal(signed(c0_width), name=f"c0_{i}") for i in range(4)]
         c1 = [Signal(signed(c1_width), name=f"c1_{i}") for i in range(2)]
-        c2 = Signal(signed(c2_width))
-        bend = Signal(signed(c2_width + t_width))
         slope = Signal(signed(polynomial.slope_width))
-        rise = Signal(signed(polynomial.slope_width + t_width))
+        # The multipliers' registers stand behind the memory, which answers late, and the sum.
+        bend = multiply(m, "bend", read.data.c2, t[0], en=self.en)
+        rise = multiply(m, "rise", slope, t[2], en=self.en)
+        m.d.comb += slope.eq(c1[1] + (bend >> t_width))
         total = Signal(signed(polynomial.sum_width))
         with m.If(self.en):
             m.d.sync += [
-                # A register after the memory's own: block RAM answers late.
                 t[0].eq(self.x[:t_width]),
                 Cat(t[1:]).eq(Cat(t[:-1])),
                 c0[0].eq(read.data.c0),
                 Cat(c0[1:]).eq(Cat(c0[:-1])),
                 c1[0].eq(read.data.c1),
                 c1[1].eq(c1[0]),
-                c2.eq(read.data.c2),
-                bend.eq(c2 * t[1]),
-                slope.eq(c1[1] + (bend >> t_width)),
-                rise.eq(slope * t[3]),
                 total.eq(c0[3] + (rise >> t_width)),
             ]
         m.d.comb += self.y.eq(total >> polynomial.guard_width)

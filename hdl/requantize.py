@@ -1,10 +1,14 @@
 """Requantization of 32-bit sums, equation (1), one lane."""
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.multiplier import multiply
 from hdl.pipeline import delay
+
+LOST_BITS = 8
+"""Bits below a quotient that are looked at together (bits)."""
 
 
 class RoundingShift(wiring.Component):
@@ -48,23 +52,30 @@ class RoundingShift(wiring.Component):
         # The quotient's lowest bit here is the first bit that is shifted out. Where it is 1 the
         # quotient is rounded up, except at a tie of a negative number: nothing but zeros follows.
         quotient = Signal(signed(width + 1))
-        below = Signal(32)
-        m.d.comb += [
-            quotient.eq(Cat(C(0, 1), self.x).as_signed() >> self.amount),
-            below.eq(((C(1, 1) << self.amount) - 1) >> 1),
-        ]
+        m.d.comb += quotient.eq(Cat(C(0, 1), self.x).as_signed() >> self.amount)
+        below = Cat(self.amount > place + 1 for place in range(width))
+        lost = self.x & below
 
         shifted = Signal(signed(width))
-        up = Signal()
+        half, exact = Signal(), Signal(-(-width // LOST_BITS))
         offset = Signal.like(self.offset)
+        up = half & ~exact.all()
         with m.If(self.en):
             m.d.sync += [
                 shifted.eq(quotient >> 1),
-                up.eq(quotient[0] & (~self.x[-1] | (self.x & below).any())),
+                half.eq(quotient[0]),
+                exact.eq(self._exact(lost)),
                 offset.eq(self.offset),
                 self.y.eq(shifted + offset + up),
             ]
         return m
+
+    def _exact(self, lost: Value) -> Value:
+        """Return a bit each for some of the lost bits: none of them is 1 and ``x`` is negative."""
+        return Cat(
+            self.x[-1] & ~lost[low : low + LOST_BITS].any()
+            for low in range(0, len(lost), LOST_BITS)
+        )
 
 
 class Requantizer(wiring.Component):
@@ -102,28 +113,27 @@ class Requantizer(wiring.Component):
 
         left = Mux(self.shift < 0, 0, self.shift)[:5]
         right = Mux(self.shift < 0, -self.shift, 0)[:5]
-        multiplier = delay(m, self.multiplier, 2, en=self.en)
-        x_low, x_high = Signal(16), Signal(signed(16))
-        m_low, m_high = multiplier[:16], multiplier[16:].as_signed()
 
         biased_1 = Signal(32, reset_less=True)
-        shifted_2 = Signal(32, reset_less=True)
-        low_3 = Signal(32, reset_less=True)
-        cross_3 = [Signal(signed(33), reset_less=True, name=f"cross{i}_3") for i in range(2)]
-        high_3 = Signal(signed(32), reset_less=True)
+        shifted_1 = Signal(32)
         cross_4 = Signal(signed(34), reset_less=True)
         outer_4 = Signal(signed(65), reset_less=True)
         doubled_5 = Signal(signed(33), reset_less=True)
-        m.d.comb += Cat(x_low, x_high).eq(shifted_2)
+        m.d.comb += shifted_1.eq(biased_1 << delay(m, left, 1, en=self.en))
+
+        # Four products of halves, the lower half taken as unsigned.
+        x_low, x_high = shifted_1[:16], shifted_1[16:].as_signed()
+        multiplier_1 = delay(m, self.multiplier, 1, en=self.en)
+        m_low, m_high = multiplier_1[:16], multiplier_1[16:].as_signed()
+        low_3 = multiply(m, "low", x_low, m_low, en=self.en)
+        cross_3 = [
+            multiply(m, "cross_0", x_low, m_high, en=self.en),
+            multiply(m, "cross_1", x_high, m_low, en=self.en),
+        ]
+        high_3 = multiply(m, "high", x_high, m_high, en=self.en)
         with m.If(self.en):
             m.d.sync += [
                 biased_1.eq(self.x + self.bias),
-                shifted_2.eq(biased_1 << delay(m, left, 1, en=self.en)),
-                # Four products of halves, the lower half taken as unsigned.
-                low_3.eq(x_low * m_low),
-                cross_3[0].eq(x_low * m_high),
-                cross_3[1].eq(x_high * m_low),
-                high_3.eq(x_high * m_high),
                 # 2**30 rounds the product, of which bits 63 to 31 are wanted.
                 cross_4.eq(cross_3[0] + cross_3[1]),
                 outer_4.eq(Cat(low_3, high_3).as_signed() + (1 << 30)),

@@ -4,6 +4,8 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.multiplier import multiply
+
 ROTARY_FRACTION = 15
 """Fraction bits of a cosine or sine (bits)."""
 PRODUCT_FRACTION = 4
@@ -22,13 +24,13 @@ class RotaryUnit(wiring.Component):
     are on their way.
 
     Latency is ``latency`` cycles with ``en`` at 1, one beat a cycle; everything holds still while
-    ``en`` is 0. Three multiplications of 16x17 bits a pair, with registers before and behind:
+    ``en`` is 0. Three multiplications of at most 17x17 bits a pair:
     ``c * (y0 + y1)`` is part of both results (Gauss).
 
     Raises :class:`ValueError` where ``lanes`` is not positive and even.
     """
 
-    latency = 4
+    latency = 5
 
     def __init__(self, lanes: int, operand_width: int = 8):
         if lanes < 2 or lanes % 2:
@@ -63,35 +65,22 @@ class RotaryUnit(wiring.Component):
         cosine, sine = self.pairs[first], self.pairs[first + 1]
         r_0, r_1 = self.r[first] - self.r_zero, self.r[first + 1] - self.r_zero
 
-        def register(width, name):
-            return Signal(signed(width), reset_less=True, name=f"{name}_{first}")
-
         # u = c (y0 + y1) - y1 (c + s), v = c (y0 + y1) + y0 (s - c); a product needs no c.
-        both, shared = register(17, "both"), register(16, "shared")
-        left, left_factor = register(16, "left"), register(17, "left_factor")
-        right, right_factor = register(16, "right"), register(17, "right_factor")
-        middle, left_product, right_product = (
-            register(33, name) for name in ("middle", "left_product", "right_product")
+        factors = {
+            "middle": (y_0 + y_1, Mux(self.times, 0, cosine)),
+            "left": (Mux(self.times, y_0, y_1), Mux(self.times, -r_0, cosine + sine)),
+            "right": (Mux(self.times, y_1, y_0), Mux(self.times, r_1, sine - cosine)),
+        }
+        middle, left, right = (
+            multiply(m, f"{name}_{first}", a, b, en=self.en) for name, (a, b) in factors.items()
         )
-        u, v = register(33, "u"), register(33, "v")
+        u, v = (Signal(signed(33), reset_less=True, name=f"{name}_{first}") for name in ("u", "v"))
         with m.If(self.en):
-            m.d.sync += [
-                both.eq(y_0 + y_1),
-                shared.eq(Mux(self.times, 0, cosine)),
-                left.eq(Mux(self.times, y_0, y_1)),
-                left_factor.eq(Mux(self.times, -r_0, cosine + sine)),
-                right.eq(Mux(self.times, y_1, y_0)),
-                right_factor.eq(Mux(self.times, r_1, sine - cosine)),
-                middle.eq(both * shared),
-                left_product.eq(left * left_factor),
-                right_product.eq(right * right_factor),
-                u.eq(middle - left_product),
-                v.eq(middle + right_product),
-            ]
+            m.d.sync += [u.eq(middle - left), v.eq(middle + right)]
         return u, v
 
     def _round(self, m, lane, total):
-        """Return a result rounded and clamped."""
+        """Return a result rounded, a cycle later, and clamped."""
         # All but the last fraction bit go first, the last one rounds.
         wide = Mux(self.times, total >> (PRODUCT_FRACTION - 1), total >> (ROTARY_FRACTION - 1))
         half = Signal(signed(22), name=f"half_{lane}")
@@ -100,8 +89,9 @@ class RotaryUnit(wiring.Component):
         bound = Mux(self.wide, 1 << 15, 1 << (self.operand_width - 1))
         m.d.comb += [
             half.eq(Mux(self.wide, wide, wide >> NARROW_FRACTION)),
-            rounded.eq((half + 1) >> 1),
             low.eq(-bound),
             high.eq(bound - 1),
         ]
+        with m.If(self.en):
+            m.d.sync += rounded.eq((half + 1) >> 1)
         return Mux(rounded < low, low, Mux(rounded > high, high, rounded))

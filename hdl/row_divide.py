@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.exponential import SHIFT_WIDTH
+from hdl.multiplier import multiply
 from hdl.pipeline import delay
 
 PROBABILITY_WIDTH = PROBABILITY_FRACTION + 1
@@ -26,8 +27,8 @@ def probability_layout(lanes: int) -> data.StructLayout:
 class DivideLane(wiring.Component):
     """One lane of :class:`RowDivide`: ``p`` is ``mantissa * inverse``, shifted and rounded.
 
-    The weight is ``mantissa * 2**(-16 - shift)``, the reciprocal ``inverse * 2**(-16 - scale)``;
-    ``inverse`` comes a cycle after the others. Latency is ``DIVIDE_LATENCY`` cycles with ``en`` at
+    The weight is ``mantissa * 2**(-16 - shift)``, the reciprocal ``inverse * 2**(-16 - scale)``.
+    Latency is ``DIVIDE_LATENCY`` cycles with ``en`` at
     1, one result per cycle; everything holds still while ``en`` is 0.
     """
 
@@ -46,8 +47,7 @@ class DivideLane(wiring.Component):
     def elaborate(self, platform):
         """Multiply, shift, round."""
         m = Module()
-        mantissa = delay(m, self.mantissa, 1, en=self.en)
-        product = delay(m, mantissa * self.inverse, 1, en=self.en)
+        product = multiply(m, "product", self.mantissa, self.inverse, en=self.en)
         right = delay(m, self.shift + self.scale, 2, en=self.en)
         # One more bit than the result has, to round to nearest.
         twice = Signal(PROBABILITY_WIDTH + 1)
@@ -88,14 +88,13 @@ class RowDivide(wiring.Component):
             self.o.payload.mask.eq(delay(m, beat.mask, DIVIDE_LATENCY, en=en)),
             self.o.payload.last.eq(delay(m, beat.last, DIVIDE_LATENCY, en=en)),
         ]
-        inverse = delay(m, row.inverse, 1, en=en)
         for index in range(self.lanes):
             m.submodules[f"lane_{index}"] = lane = DivideLane(len(row.scale))
             m.d.comb += [
                 lane.en.eq(en),
                 lane.mantissa.eq(beat.weight[index].mantissa),
                 lane.shift.eq(beat.weight[index].shift),
-                lane.inverse.eq(inverse),
+                lane.inverse.eq(row.inverse),
                 lane.scale.eq(row.scale),
                 self.o.payload.p[index].eq(lane.p),
             ]

@@ -5,8 +5,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-FIFO_LATENCY = 2
-"""Cycles from a write to an empty queue to its first read."""
+from hdl.pipeline import delay
+
+ROW_LATENCY = 3
+"""Cycles from a row's value to its first beat."""
 
 
 class RowQueue(wiring.Component):
@@ -19,13 +21,15 @@ class RowQueue(wiring.Component):
 
     A row may have ``max_beats`` beats, and its value may take ``waiting`` cycles from the
     commitment of its last beat to ``row_en``; then no row, however short, ever waits for room:
-    throughput is one beat per cycle. Latency is 2 cycles from ``row_en`` to the row's first beat.
+    throughput is one beat per cycle. Latency is ``ROW_LATENCY`` cycles from ``row_en`` to the row's
+    first beat. What ``o`` brings comes from registers, as block RAM answers late.
     """
 
     def __init__(
         self, beat: data.StructLayout, row: data.StructLayout, *, max_beats: int, waiting: int
     ):
-        in_flight = waiting + FIFO_LATENCY + 1
+        # Room is known a cycle after a beat was taken.
+        in_flight = waiting + ROW_LATENCY + 2
         self.beats = SyncFIFOBuffered(width=beat.size, depth=max_beats + in_flight)
         self.rows = SyncFIFOBuffered(width=row.size, depth=in_flight)
         super().__init__(
@@ -42,28 +46,39 @@ class RowQueue(wiring.Component):
         )
 
     def elaborate(self, platform):
-        """Read both queues together; count what is committed, so that neither overflows."""
+        """Join what both queues hold; count what is committed, so that neither overflows."""
         m = Module()
         m.submodules.beats = beats = self.beats
         m.submodules.rows = rows = self.rows
-        taken = self.o.valid & self.o.ready
-        taken_last = taken & self.o.payload.beat.last
+        beat = Signal.like(self.o.payload.beat, reset_less=True)
+        row = Signal.like(self.o.payload.row, reset_less=True)
+        beat_held, row_held = Signal(), Signal()
+        taken, taken_last = Signal(), Signal()
         m.d.comb += [
             beats.w_en.eq(self.beat_en),
             beats.w_data.eq(self.beat),
             rows.w_en.eq(self.row_en),
             rows.w_data.eq(self.row),
-            self.o.valid.eq(beats.r_rdy & rows.r_rdy),
-            self.o.payload.beat.eq(beats.r_data),
-            self.o.payload.row.eq(rows.r_data),
-            beats.r_en.eq(taken),
-            rows.r_en.eq(taken_last),
+            self.o.valid.eq(beat_held & row_held),
+            self.o.payload.beat.eq(beat),
+            self.o.payload.row.eq(row),
+            taken.eq(self.o.valid & self.o.ready),
+            taken_last.eq(taken & beat.last),
+            beats.r_en.eq(~beat_held | taken),
+            rows.r_en.eq(~row_held | taken_last),
         ]
+        with m.If(beats.r_en):
+            m.d.sync += [beat_held.eq(beats.r_rdy), beat.eq(beats.r_data)]
+        with m.If(rows.r_en):
+            m.d.sync += [row_held.eq(rows.r_rdy), row.eq(rows.r_data)]
+
         beat_count = Signal(range(beats.depth + 1))
         row_count = Signal(range(rows.depth + 1))
         m.d.sync += [
-            beat_count.eq(beat_count + self.commit - taken),
-            row_count.eq(row_count + (self.commit & self.commit_last) - taken_last),
+            beat_count.eq(beat_count + self.commit - delay(m, taken, 1, reset=True)),
+            row_count.eq(
+                row_count + (self.commit & self.commit_last) - delay(m, taken_last, 1, reset=True)
+            ),
         ]
         m.d.comb += self.room.eq((beat_count != beats.depth) & (row_count != rows.depth))
         return m

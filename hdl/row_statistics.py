@@ -10,6 +10,7 @@ from amaranth.utils import ceil_log2
 
 from arch.norm import EPS_WIDTH, VALUE_FRACTION
 from arch.polynomial import MANTISSA_WIDTH
+from hdl.multiplier import multiply
 from hdl.pipeline import delay
 from hdl.reciprocal import ReciprocalSqrt
 
@@ -60,7 +61,7 @@ class RowStatistics(wiring.Component):
 
     @property
     def _sum_latency(self) -> int:
-        return 2 + ceil_log2(self.lanes)
+        return 3 + ceil_log2(self.lanes)
 
     def elaborate(self, _platform):
         """Sum the row; combine its sums; take the root, the sum waiting beside it."""
@@ -81,8 +82,10 @@ class RowStatistics(wiring.Component):
 
     def _sum(self, m):
         """Return a row's sum, its sum of squares, and whether they are complete."""
-        terms = [delay(m, s, 1) for s in self.s]
-        squares = [delay(m, (s * s).as_unsigned()[:31], 1) for s in self.s]
+        terms = [delay(m, s, 2) for s in self.s]
+        squares = [
+            multiply(m, f"square_{lane}", s, s).as_unsigned()[:31] for lane, s in enumerate(self.s)
+        ]
         while len(terms) > 1:
             terms, squares = self._pairs(m, terms), self._pairs(m, squares)
         valid = delay(m, self.valid_i, self._sum_latency - 1, reset=True)
@@ -109,17 +112,17 @@ class RowStatistics(wiring.Component):
     def _variance(self, m, total, squares):
         """Return ``n * squares - total**2 + eps``, four cycles later."""
         chunks = [
-            delay(m, self.n * squares[low : low + CHUNK_WIDTH], 1)
+            multiply(m, f"scaled_{low}", self.n, squares[low : low + CHUNK_WIDTH])
             for low in range(0, len(squares), CHUNK_WIDTH)
         ]
-        lower = delay(m, chunks[0] + (chunks[1] << CHUNK_WIDTH), 1)
-        upper = Cat(delay(m, Cat(chunks[2:]), 1)) << 2 * CHUNK_WIDTH
-        scaled = delay(m, lower + upper, 1)
+        # The first and the third do not touch each other.
+        assert len(chunks) <= 3 and len(chunks[0]) <= 2 * CHUNK_WIDTH
+        apart = chunks[0] | Cat(chunks[2:]) << 2 * CHUNK_WIDTH
+        scaled = delay(m, apart + (chunks[1] << CHUNK_WIDTH) + self.eps, 1)
 
         half = len(total) // 2
         low, high = total[:half], total[half:].as_signed()
-        outer = Cat(delay(m, low * low, 1), delay(m, (high * high).as_unsigned(), 1))
-        cross = delay(m, low * high, 1) << (half + 1)
+        outer = Cat(multiply(m, "low", low, low), multiply(m, "high", high, high))
+        cross = multiply(m, "cross", low, high) << (half + 1)
         square = delay(m, outer + cross, 1)
-        rest = delay(m, self.eps - square, 1)
-        return delay(m, scaled + rest, 1)
+        return delay(m, scaled - square, 1)

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from arch.functions import KEEP_FRACTION, OCTAVE_MANTISSA, RUNNING_WIDTH, WEIGHT_FRACTION
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.exponential import DISTANCE_WIDTH, EXPONENTIAL_LATENCY, OctaveExponential
+from hdl.multiplier import multiply
 from hdl.pipeline import delay
 from hdl.ram import Ram
 
@@ -17,7 +18,7 @@ HALVINGS_WIDTH = (RUNNING_WIDTH - WEIGHT_FRACTION).bit_length()
 """Width of how often a sum is to be halved to be from 1 to 2 (bits)."""
 KEEP_WIDTH = KEEP_FRACTION + 1
 """Width of the share that a row keeps, which may be 1 (bits)."""
-CARRY_LATENCY = 1 + EXPONENTIAL_LATENCY + 3
+CARRY_LATENCY = 1 + EXPONENTIAL_LATENCY + 4
 """Cycles from a row's two maxima to its sum so far relative to the new one."""
 SHARE_LATENCY = 3
 """Cycles from a sum's reciprocal to the share that its row keeps."""
@@ -124,11 +125,14 @@ class CarriedSum(wiring.Component):
         step = OCTAVE_MANTISSA
         total = delay(m, totals.read_data, 1)
         thirds = [total[at : at + step] for at in range(0, RUNNING_WIDTH, step)]
-        low, middle, high = (delay(m, third * exponential.mantissa, 1) for third in thirds)
+        low, middle, high = (
+            multiply(m, f"third_{index}", third, exponential.mantissa)
+            for index, third in enumerate(thirds)
+        )
         product = Signal(RUNNING_WIDTH)
         m.d.sync += [
             product.eq((low >> step) + middle + (high << step)),
-            self.carried.eq(product >> delay(m, exponential.shift, 2)),
+            self.carried.eq(product >> delay(m, exponential.shift, 3)),
         ]
         return m
 
@@ -140,7 +144,7 @@ class RowShare(wiring.Component):
     row, the part of its sum that was there before, and whether nothing was added. ``online`` tells
     what the row is whose reciprocal comes. Rows follow each other at one per cycle. Latency from
     the reciprocal to the write is ``SHARE_LATENCY`` cycles.
-    One 19x17-bit multiplication.
+    One 17x17-bit multiplication.
     """
 
     def __init__(self, rows: int, waiting: int):
@@ -174,19 +178,24 @@ class RowShare(wiring.Component):
             self.online.eq(row.running.online),
         ]
         top = Signal(TOP_WIDTH)
-        product = Signal(TOP_WIDTH + MANTISSA_WIDTH)
+        rest = Signal(TOP_WIDTH + MANTISSA_WIDTH)
+        lower = multiply(m, "lower", top[:MANTISSA_WIDTH], self.inverse)
         running = delay(m, row.running.as_value(), SHARE_LATENCY)
         running = data.View(row.running.shape(), running)
         ends = delay(m, self.inverse_en, SHARE_LATENCY, reset=True)
-        share = (product + (1 << MANTISSA_WIDTH)) >> (MANTISSA_WIDTH + 1)
+        share = (rest + lower) >> (MANTISSA_WIDTH + 1)
         one = delay(m, row.same, SHARE_LATENCY - 1)
         first = delay(m, row.running.first, SHARE_LATENCY - 1)
         m.d.sync += [
-            top.eq(row.carried[WEIGHT_FRACTION - MANTISSA_WIDTH - 1 :] >> self.halvings),
-            product.eq(top * delay(m, self.inverse, 1)),
+            # Half of the last bit, and what a multiplier has no bits for.
+            rest.eq(
+                (1 << MANTISSA_WIDTH)
+                + (delay(m, top[MANTISSA_WIDTH:], 1) * delay(m, self.inverse, 1) << MANTISSA_WIDTH)
+            ),
             self.write.keep.eq(Mux(first, 0, Mux(one, 1 << KEEP_FRACTION, share))),
         ]
         m.d.comb += [
+            top.eq(row.carried[WEIGHT_FRACTION - MANTISSA_WIDTH - 1 :] >> self.halvings),
             self.write.en.eq(ends & running.online),
             self.write.row.eq(running.row),
             self.write.inverse.eq(delay(m, self.inverse, SHARE_LATENCY)),

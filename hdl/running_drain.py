@@ -9,6 +9,7 @@ from arch.functions import KEEP_FRACTION
 from arch.isa import COUNT_WIDTH
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.beats import beat_layout, elements
+from hdl.multiplier import multiply
 from hdl.pipeline import delay
 from hdl.ram import Ram
 from hdl.running import HALVINGS_WIDTH, KEEP_WIDTH, RunningWritePort, row_shape
@@ -77,9 +78,11 @@ class RunningScale(wiring.Component):
         ]
         row = delay(m, sums.read_data, 1, en=moves)
         inverse, halvings = row[:MANTISSA_WIDTH], row[MANTISSA_WIDTH:]
-        multiplier = delay(m, self.scale.multiplier, 1, en=moves)
-        low = Signal(2 * MANTISSA_WIDTH)
-        high = Signal(signed(2 * MANTISSA_WIDTH))
+        multiplier = self.scale.multiplier
+        low, high = (
+            multiply(m, name, half, sums.read_data[:MANTISSA_WIDTH], en=moves)
+            for name, half in (("low", multiplier[:16]), ("high", multiplier[16:].as_signed()))
+        )
         product = Signal(signed(32 + MANTISSA_WIDTH + 1))
         shift = Signal(signed(len(self.scale.shift) + 2))
         none = Signal()
@@ -89,8 +92,6 @@ class RunningScale(wiring.Component):
         ]
         with m.If(moves):
             m.d.sync += [
-                low.eq(multiplier[:16] * inverse),
-                high.eq(multiplier[16:].as_signed() * inverse),
                 shift.eq(delay(m, self.scale.shift, 1, en=moves) + 1 - halvings),
                 self.o.p.multiplier.eq(Mux(none, 0, product >> MANTISSA_WIDTH)),
                 self.o.p.shift.eq(Mux(none, 0, shift)),
@@ -99,7 +100,7 @@ class RunningScale(wiring.Component):
 
 
 class ResidualLane(wiring.Component):
-    """One lane of :class:`ResidualScale`: ``o`` is ``element`` times ``keep`` of two cycles later.
+    """One lane of :class:`ResidualScale`: ``o`` is ``element`` times ``keep`` of a cycle later.
 
     Latency is ``latency`` cycles with ``en`` at 1; everything holds still while ``en`` is 0.
     """
@@ -115,12 +116,10 @@ class ResidualLane(wiring.Component):
         """Wait, multiply, round."""
         m = Module()
         product = Signal(signed(16 + KEEP_WIDTH + 1))
-        element = delay(m, self.element, 2, en=self.en)
+        element = delay(m, self.element, 1, en=self.en)
+        m.d.comb += product.eq(multiply(m, "product", element, self.keep, en=self.en))
         with m.If(self.en):
-            m.d.sync += [
-                product.eq(element * self.keep),
-                self.o.eq((product + (1 << (KEEP_FRACTION - 1))) >> KEEP_FRACTION),
-            ]
+            m.d.sync += self.o.eq((product + (1 << (KEEP_FRACTION - 1))) >> KEEP_FRACTION)
         return m
 
 
@@ -171,7 +170,7 @@ class ResidualScale(wiring.Component):
             taken.eq(self.i.valid & moves),
             self.o.valid.eq(delay(m, taken, self.latency, en=moves, reset=True)),
         ]
-        keep = delay(m, Mux(self.running, shares.read_data, 1 << KEEP_FRACTION), 1, en=moves)
+        keep = Mux(self.running, shares.read_data, 1 << KEEP_FRACTION)
         scaled = []
         for index, element in enumerate(elements(self.i.p, self.config.lanes, 2)):
             m.submodules[f"lane_{index}"] = lane = ResidualLane()

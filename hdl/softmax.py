@@ -17,7 +17,7 @@ from hdl.exponential import EXPONENTIAL_LATENCY, SHIFT_WIDTH, OctaveExponential
 from hdl.pipeline import delay
 from hdl.reciprocal import Reciprocal
 from hdl.row_divide import RowDivide, probability_layout
-from hdl.row_queue import FIFO_LATENCY, RowQueue
+from hdl.row_queue import ROW_LATENCY, RowQueue
 from hdl.running import (
     CARRY_LATENCY,
     SCORE_WIDTH,
@@ -78,7 +78,7 @@ class RowMaximum(wiring.Component):
 
     Of a row where none does, it is -32,768. An online row also counts those of its chunks before,
     the largest of which comes along as ``before``: -32,768 with ``first``. Latency from a row's
-    last beat to its first is ``ceil_log2(lanes) + 4`` cycles, throughput one beat per cycle.
+    last beat to its first is ``ceil_log2(lanes) + 5`` cycles, throughput one beat per cycle.
     """
 
     i: stream.Interface
@@ -94,7 +94,7 @@ class RowMaximum(wiring.Component):
             max_beats=max_beats,
             waiting=self.depth + 2,
         )
-        self.latency = self.depth + 2 + FIFO_LATENCY
+        self.latency = self.depth + 2 + ROW_LATENCY
         super().__init__(
             {
                 "i": In(stream.Signature(input_layout(lanes, running_rows))),
@@ -158,9 +158,9 @@ class RowWeights(wiring.Component):
     The sum of an online row goes on from those of its chunks before; its weights are not to be
     divided, so they come with the reciprocal of 1, and ``running`` tells that of the sum.
     Latency from a row's last beat to its first is
-    ``ceil_log2(lanes) + ceil_log2(sum_width) + 14`` cycles, throughput one beat per cycle. With
-    running rows ``sum_width`` is ``RUNNING_WIDTH``, and of fewer than 4 lanes ``ceil_log2`` counts
-    as 2: a sum so far is no faster.
+    ``ceil_log2(lanes) + ceil_log2(sum_width) + 15`` cycles, throughput one beat per cycle. With
+    running rows ``sum_width`` is ``RUNNING_WIDTH``, and of fewer than 8 lanes ``ceil_log2`` counts
+    as 3: a sum so far is no faster.
     """
 
     i: stream.Interface
@@ -186,7 +186,7 @@ class RowWeights(wiring.Component):
         self.queue = RowQueue(
             data.StructLayout(beat), data.StructLayout(row), max_beats=max_beats, waiting=waiting
         )
-        self.latency = waiting + FIFO_LATENCY
+        self.latency = waiting + ROW_LATENCY
         maximum = maximum_layout(running_rows)
         payload = data.StructLayout({"beat": score_layout(lanes), "row": maximum})
         members = {"i": In(stream.Signature(payload)), "o": Out(self.queue.o.signature)}
@@ -288,7 +288,7 @@ class SoftmaxUnit(wiring.Component):
     Rows follow each other without gaps through maximum, weights and division: throughput is one
     beat per cycle for rows of every length, those of one beat too. From the last beat of a row of
     n beats to its first result it takes ``latency + n - 1`` cycles, where ``latency`` is
-    ``2 * ceil_log2(lanes) + ceil_log2(sum_width) + 22`` and ``sum_width`` is 28 and the bits of
+    ``2 * ceil_log2(lanes) + ceil_log2(sum_width) + 24`` and ``sum_width`` is 28 and the bits of
     the longest row's columns.
 
     With ``running_rows``, ``i`` also says of each row, the same in all its beats, whether it is
@@ -296,7 +296,7 @@ class SoftmaxUnit(wiring.Component):
     running row ``row``, as :meth:`sim.running.RunningRows.weights`. A row goes on from what its
     running row was, if the last result of that was taken before its first beat. ``running`` writes
     what draining needs of it, before the row's first result. ``sum_width`` is then 48, and
-    ``latency`` more by ``max(0, 2 - ceil_log2(lanes))``, of all rows.
+    ``latency`` more by ``max(0, 3 - ceil_log2(lanes))``, of all rows.
     Raises :class:`ValueError` where ``lanes`` is not positive or ``max_row`` is not from 1 to
     65,536.
     """

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 
 from arch.presets import PRESETS
@@ -70,10 +70,33 @@ def test_multipliers_of_a_device_go_to_the_largest_products(
     assert few["luts"] > made["luts"] + 50
 
 
-def test_the_multipliers_registers_are_its_own(tmp_path: Path) -> None:
-    verilog = to_verilog(Multiplier(9, gating=True), "Multiplier")
-    cells = synthesize(verilog, "Multiplier", DEVICES["LFE5U-25F"], tmp_path)
-    assert count(ECP5, cells) == {"luts": 0, "ffs": 0, "multipliers": 1, "block_rams": 0}
+class TwoMultipliers(wiring.Component):
+    """A wide and a narrow multiplier side by side."""
+
+    a: wiring.In(signed(18))
+    wide: wiring.Out(signed(36))
+    narrow: wiring.Out(signed(16))
+
+    def elaborate(self, _platform):
+        m = Module()
+        for width, port in ((18, self.wide), (8, self.narrow)):
+            m.submodules[f"of_{width}"] = unit = Multiplier(width)
+            m.d.comb += [unit.a.eq(self.a[:width]), unit.b.eq(self.a[-width:]), port.eq(unit.p)]
+        return m
+
+
+def test_the_multipliers_registers_are_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = DEVICES["LFE5U-25F"]
+    verilog = to_verilog(TwoMultipliers(), "top")
+    made = count(ECP5, synthesize(verilog, "top", device, tmp_path))
+    assert made == {"luts": 0, "ffs": 0, "multipliers": 2, "block_rams": 0}
+    # The wide one gets the only one; the narrow one keeps its registers of 8 + 8 and 16 bits.
+    monkeypatch.setitem(device.capacity, "multipliers", 1)
+    few = count(ECP5, synthesize(verilog, "top", device, tmp_path))
+    assert (few["multipliers"], few["ffs"]) == (1, 32)
+    assert few["luts"] > 50
 
 
 def test_what_does_not_fit_is_refused_by_its_resource() -> None:

@@ -84,7 +84,7 @@ def test_one_beat_a_cycle(lanes, max_row, n):
     np.testing.assert_array_equal(values, normalize(x, rms=False, eps=9)[0])
     assert taken == list(range(m * beats))
     first = beats - 1 + unit.latency
-    assert unit.latency == 29 + lanes.bit_length() - 1
+    assert unit.latency == 31 + lanes.bit_length() - 1
     assert given == list(range(first, first + m * beats))
 
 

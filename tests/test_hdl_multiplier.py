@@ -1,51 +1,110 @@
 """The multiplier: exact products, and the same from each family's own."""
 
+import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+from amaranth.hdl import Module, Shape, Signal, signed, unsigned
+from amaranth.sim import Simulator
 
-from fpga.multipliers import place_multipliers
+from fpga.multipliers import find_multipliers, own_name
 from generators.verilog import to_verilog
-from hdl.multiplier import Multiplier
+from hdl.multiplier import Multiplier, multiply
 from tb.simulate import simulate
 
 CELLS = Path(__file__).parents[1] / "fpga" / "cells"
-CASES = [(9, True), (8, False), (18, True), (1, True)]
 
 
-@pytest.mark.parametrize(("width", "gating"), CASES)
-def test_products_are_exact(width: int, gating: bool) -> None:
-    given = {"width": width, "gating": gating}
+def case(width: int, b_width: int, *, gating: bool = False, stalling: bool = False):
+    return {"width": width, "b_width": b_width, "gating": gating, "stalling": stalling}
+
+
+CASES = [
+    case(9, 9, gating=True),
+    case(8, 8),
+    case(18, 18, gating=True),
+    case(1, 1, gating=True),
+    case(18, 17, stalling=True),
+    case(1, 18, stalling=True),
+    case(5, 18),
+]
+
+
+@pytest.mark.parametrize("given", CASES)
+def test_products_are_exact(given: dict[str, Any]) -> None:
     unit = Multiplier(**given)
     simulate(unit, bench="tb.bench_multiplier", simulator="icarus", seed=1, parameters=given)
 
 
-@pytest.mark.parametrize(("width", "gating"), CASES)
-def test_the_one_of_ecp5_does_the_same(width: int, gating: bool) -> None:
-    given = {"width": width, "gating": gating}
+@pytest.mark.parametrize("given", CASES)
+def test_the_one_of_ecp5_does_the_same(given: dict[str, Any]) -> None:
     unit = Multiplier(**given)
-    placed = place_multipliers(to_verilog(unit, "Multiplier"), "ecp5")
-    assert placed.count("MULT18X18D #(") == 1
+    found = find_multipliers(to_verilog(unit, "Multiplier"), "ecp5")
+    assert list(found) == ["Multiplier"]
+    own = found["Multiplier"].own
+    assert own.count("MULT18X18D #(") == 1
+    assert found["Multiplier"].widths == (given["width"], given["b_width"])
     simulate(
         unit,
         bench="tb.bench_multiplier",
         simulator="icarus",
         seed=2,
         parameters=given,
-        verilog=re.sub(r"\bmodule Multiplier\b", "module top", placed)
+        verilog=re.sub(rf"\bmodule {own_name('Multiplier')}\b", "module top", own)
         + (CELLS / "ecp5.v").read_text(encoding="utf-8"),
     )
 
 
+@pytest.mark.parametrize("a", [signed(18), unsigned(17), signed(4)])
+@pytest.mark.parametrize("b", [signed(18), unsigned(17), unsigned(1)])
+@pytest.mark.parametrize("stalls", [False, True])
+def test_products_of_either_sign_come_two_cycles_later(a: Shape, b: Shape, stalls: bool) -> None:
+    m = Module()
+    inputs = [Signal(shape) for shape in (a, b)]
+    en = Signal(init=1)
+    product = multiply(m, "product", *inputs, en=en if stalls else None)
+
+    async def bench(ctx: Any) -> None:
+        for values in itertools.product(*(bounds(shape) for shape in (a, b))):
+            for port, value in zip(inputs, values, strict=True):
+                ctx.set(port, value)
+            await ctx.tick().repeat(2)
+            ctx.set(en, 0)
+            for port in inputs:
+                ctx.set(port, 1)
+            await ctx.tick().repeat(2)
+            assert ctx.get(product) == (values[0] * values[1] if stalls else 1)
+            ctx.set(en, 1)
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def bounds(shape: Shape) -> tuple[int, int]:
+    low = -(1 << (shape.width - 1)) if shape.signed else 0
+    return low, low + (1 << shape.width) - 1
+
+
 def test_what_a_family_lacks_stays() -> None:
-    wide = to_verilog(Multiplier(19, gating=True), "Multiplier")
-    assert place_multipliers(wide, "ecp5") == wide
+    assert find_multipliers(to_verilog(Multiplier(19, gating=True), "Multiplier"), "ecp5") == {}
     narrow = to_verilog(Multiplier(8, gating=True), "Multiplier")
-    assert place_multipliers(narrow, "ice40") == narrow
+    assert find_multipliers(narrow, "ice40") == {}
 
 
-def test_width_is_checked() -> None:
+@pytest.mark.parametrize("given", [{"width": 0}, {"width": 0, "b_width": 3}])
+def test_width_is_checked(given: dict[str, int]) -> None:
     message = "^Multiplier width must be a positive integer, not 0$"
     with pytest.raises(ValueError, match=message):
-        Multiplier(0, gating=True)
+        Multiplier(**given, gating=True)
+    with pytest.raises(ValueError, match=message):
+        Multiplier(3, b_width=0)
+
+
+def test_it_is_gated_or_stalls() -> None:
+    message = "^A multiplier is either gating or stalling, not both$"
+    with pytest.raises(ValueError, match=message):
+        Multiplier(3, gating=True, stalling=True)

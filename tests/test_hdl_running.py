@@ -118,7 +118,7 @@ def test_latency_is_the_formula_and_no_cycle_is_lost(lanes, max_row):
         for online in (True, False)
     ]
     depth = (lanes - 1).bit_length()
-    assert unit.latency == 2 * depth + 6 + 22 + max(0, 2 - depth)
+    assert unit.latency == 2 * depth + 6 + 24 + max(0, 3 - depth)
     for taken, brought in run_case(unit, commands, rng):
         beats = len(taken) // 20
         assert taken == list(range(1, len(taken) + 1))
