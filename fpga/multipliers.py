@@ -4,10 +4,14 @@ import re
 import textwrap
 from dataclasses import dataclass
 
+from fpga.table_product import table_product
+
 _MODULE = re.compile(
     r"^module (Multiplier(?:_\d+)?) \((.*?)^\);.*?^endmodule\n", re.MULTILINE | re.DOTALL
 )
 _OPERAND = re.compile(r"input +wire +(?:\[(\d+):0\] )?[ab]\b")
+
+_TIMES = re.compile(r"assign (\w+) = \$signed\(left\) \* \$signed\(right\);")
 
 _ECP5_WIDTH = 18
 
@@ -38,8 +42,8 @@ class OwnMultiplier:
 
     widths: tuple[int, int]
     """Widths of the operands (bits)."""
-    behavioural: str
-    """Verilog of the module itself."""
+    tables: str
+    """Verilog of the module itself, made of tables."""
     own: str
     """Verilog of the module that holds the family's multiplier, named by :func:`own_name`."""
 
@@ -62,8 +66,20 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
         for module in _MODULE.finditer(verilog):
             a, b = (int(width or 0) + 1 for width in _OPERAND.findall(module[2]))
             if max(a, b) <= _ECP5_WIDTH:
-                found[module[1]] = OwnMultiplier((a, b), module[0], _ecp5(module[1], module[2]))
+                found[module[1]] = OwnMultiplier(
+                    (a, b), _tables(module[0], module[1], a, b), _ecp5(module[1], module[2])
+                )
     return found
+
+
+def _tables(text: str, name: str, a_width: int, b_width: int) -> str:
+    """Return the module with its ``*`` made of tables, and what that takes."""
+    product = f"{name}_product"
+    # A row of partial products for each bit of the narrower operand.
+    a, b = ("left", "right") if a_width >= b_width else ("right", "left")
+    tables, count = _TIMES.subn(rf"{product} tables (.a({a}), .b({b}), .p(\1));", text)
+    assert count == 1, name
+    return tables + table_product(product, *sorted((a_width, b_width), reverse=True))
 
 
 def _ecp5(name: str, ports: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fpga.devices import RESOURCES, Device, Family
 from fpga.multipliers import OwnMultiplier, find_multipliers, own_name
+from fpga.table_product import ROWS
 from fpga.tools import find_tool, run_tool
 
 NETLIST = "netlist.json"
@@ -31,7 +32,7 @@ read_rtlil flat.il
 read_verilog {multipliers}
 {synthesis} -run begin:{middle} -top {top}
 chtype -set $__soft_mul a:celosia_soft
-{soften}{synthesis} -run {middle}: -top {top} -json {netlist}
+{synthesis} -run {middle}: -top {top} -json {netlist}
 tee -q -o statistics.json stat -json
 {extra}"""
 
@@ -52,8 +53,8 @@ def synthesize(
     yosys = find_tool("yosys")
     own = find_multipliers(verilog, family.name)
     (folder / "design.v").write_text(verilog, encoding="utf-8")
-    both = "".join(each.behavioural + each.own for each in own.values())
-    (folder / _MULTIPLIERS).write_text(both, encoding="utf-8")
+    both = [each.tables + each.own for each in own.values()]
+    (folder / _MULTIPLIERS).write_text("".join([*both, ROWS]), encoding="utf-8")
     keep = "".join(f"setattr -mod -set keep_hierarchy 1 {name}\n" for name in own)
     script = _COLLECT.format(
         synthesis=family.synthesis, middle=_MIDDLE[family.name], top=top, keep=keep
@@ -70,7 +71,6 @@ def synthesize(
         top=top,
         netlist=NETLIST,
         multipliers=_MULTIPLIERS,
-        soften="".join(f"chtype -set $__soft_mul {name}/t:$mul\n" for name in own),
         extra="write_verilog -noattr netlist.v\n" if simulation else "",
     )
     (folder / "synthesize.ys").write_text(script, encoding="utf-8")

@@ -116,7 +116,8 @@ class RowStatistics(wiring.Component):
             for low in range(0, len(squares), CHUNK_WIDTH)
         ]
         # The first and the third do not touch each other.
-        assert len(chunks) <= 3 and len(chunks[0]) <= 2 * CHUNK_WIDTH
+        assert len(chunks) <= 3
+        assert len(chunks[0]) <= 2 * CHUNK_WIDTH
         apart = chunks[0] | Cat(chunks[2:]) << 2 * CHUNK_WIDTH
         scaled = delay(m, apart + (chunks[1] << CHUNK_WIDTH) + self.eps, 1)
 

