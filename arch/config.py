@@ -276,7 +276,7 @@ RANGES = {
     "clock_mhz": (1, 5000),
     "rows": (1, 64),
     "cols": (1, 64),
-    "weight_depth": (2, 4096),
+    "weight_depth": (2, 16384),
     "operand_width": (2, 8),
     "acc_width": (4, 32),
     "max_k": (1, 1 << 24),

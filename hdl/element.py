@@ -11,42 +11,26 @@ REGISTER_DEPTH = 4
 """Weights up to which an element keeps them in registers rather than in a memory."""
 
 
-def held_weight(
+def weight_registers(
     m: Module,
     *,
     name: str,
     depth: int,
     write_en: ValueLike,
     write_slot: ValueLike,
-    data: ValueLike,
-    read_en: ValueLike,
+    data: Value,
     slot: ValueLike,
-    late_slot: ValueLike,
 ) -> Value:
-    """Return the weight of the slot of a cycle before, of ``depth`` weights.
+    """Return the weight of ``slot``, of ``depth`` weights in registers.
 
-    Up to ``REGISTER_DEPTH`` they are registers, and the weight is that of ``late_slot``, which must
-    be ``slot`` of the cycle before. More are a memory, and the weight is that of ``slot`` in the
-    last cycle with ``read_en``. ``write_en`` writes ``data`` to ``write_slot``, for a ``slot`` of
-    later cycles; what one of the same cycle gets is undefined.
+    ``write_en`` writes ``data`` to ``write_slot``, for later cycles.
     """
-    data = Value.cast(data)
-    if depth > REGISTER_DEPTH:
-        m.submodules[name] = memory = Ram(len(data), depth, ordered=False)
-        m.d.comb += [
-            memory.write_en.eq(write_en),
-            memory.write_addr.eq(write_slot),
-            memory.write_data.eq(data),
-            memory.read_en.eq(read_en),
-            memory.read_addr.eq(slot),
-        ]
-        return memory.read_data
     held = [Signal(len(data), name=f"{name}_{index}") for index in range(depth)]
     for index, weight in enumerate(held):
         with m.If(write_en & (write_slot == index)):
             m.d.sync += weight.eq(data)
     chosen = Signal(len(data), name=name)
-    m.d.comb += chosen.eq(Array(held)[late_slot])
+    m.d.comb += chosen.eq(Array(held)[slot])
     return chosen
 
 
@@ -157,14 +141,24 @@ class ProcessingElement(wiring.Component):
             write = write | self.column_strobe_i
             slot = Mux(self.row_strobe_i, slot, self.column_slot_i)
             what = Mux(self.row_strobe_i, what, other)
-        return held_weight(
-            m,
-            name="weight",
-            depth=self.weight_depth,
-            write_en=write,
-            write_slot=slot,
-            data=what,
-            read_en=self.live_i if self.gating else 1,
-            slot=self.slot_i,
-            late_slot=self.slot_o,
-        )
+        what = Value.cast(what)
+        if self.weight_depth <= REGISTER_DEPTH:
+            return weight_registers(
+                m,
+                name="weight",
+                depth=self.weight_depth,
+                write_en=write,
+                write_slot=slot,
+                data=what,
+                slot=self.slot_o,
+            )
+        # What a read gets of the slot that is written in its cycle, nothing uses.
+        m.submodules.weight = memory = Ram(len(what), self.weight_depth, ordered=False)
+        m.d.comb += [
+            memory.write_en.eq(write),
+            memory.write_addr.eq(slot),
+            memory.write_data.eq(what),
+            memory.read_en.eq(self.live_i if self.gating else 1),
+            memory.read_addr.eq(self.slot_i),
+        ]
+        return memory.read_data

@@ -9,21 +9,31 @@ from amaranth.lib.wiring import In, Out
 class Ram(wiring.Component):
     """``depth`` words of ``width`` bits with one write port and one read port, all 0 at first.
 
+    ``write_en`` has a bit for each ``part`` bits of a word, without ``part`` one for all of them.
     ``read_data`` is the word at ``read_addr`` of the last cycle with ``read_en``. A read in the
     cycle of a write to the same word sees the old word, or with ``transparent`` the new one.
     Without ``ordered`` nobody depends on which, which saves the comparators and registers that
     a block RAM without that order needs around it: the attribute ``no_rw_check`` tells Yosys so.
     """
 
-    def __init__(self, width: int, depth: int, *, transparent: bool = False, ordered: bool = True):
+    def __init__(
+        self,
+        width: int,
+        depth: int,
+        *,
+        part: int | None = None,
+        transparent: bool = False,
+        ordered: bool = True,
+    ):
         self.width = width
+        self.part = part or width
         self.depth = depth
         self.transparent = transparent
         self.ordered = ordered
         addr_width = (depth - 1).bit_length()
         super().__init__(
             {
-                "write_en": In(1),
+                "write_en": In(width // self.part),
                 "write_addr": In(addr_width),
                 "write_data": In(width),
                 "read_en": In(1),
@@ -38,7 +48,7 @@ class Ram(wiring.Component):
         m.submodules.memory = memory = Memory(
             shape=unsigned(self.width), depth=self.depth, init=[], attrs=attributes
         )
-        write = memory.write_port()
+        write = memory.write_port(granularity=self.part)
         read = memory.read_port(transparent_for=[write] if self.transparent else [])
         m.d.comb += [
             write.en.eq(self.write_en),

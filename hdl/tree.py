@@ -6,9 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.array import array_latency, array_members, sum_width
-from hdl.element import held_weight
+from hdl.element import REGISTER_DEPTH, weight_registers
 from hdl.multiplier import Multiplier
 from hdl.pipeline import delay
+from hdl.ram import Ram
 
 
 class TreeColumn(wiring.Component):
@@ -17,6 +18,9 @@ class TreeColumn(wiring.Component):
     ``slot`` is that of the activations ``a`` of the next cycle; their sum is on ``o``
     ``2 + ceil(log2(rows))`` cycles after them. ``strobe`` writes ``weights`` to ``write_slot`` of
     its rows, for activations whose ``slot`` comes later; none of this cycle may have that one.
+
+    More than ``REGISTER_DEPTH`` slots are one memory of the column, whose words hold a slot's
+    weights of all rows, so that block RAM is taken in its full width.
 
     With ``gating``, ``live`` tells in the cycle before an activation that it is not zero, and the
     uppermost bit of a weight that that is not: at a zero the multiplier's inputs stand still.
@@ -41,24 +45,12 @@ class TreeColumn(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         config, width = self.config, self.config.element_width
-        late_slot = Signal.like(self.slot)
         late_live = Signal(config.rows)
-        m.d.sync += late_slot.eq(self.slot)
         if config.operand_gating:
             m.d.sync += late_live.eq(self.live)
         terms = []
-        for row in range(config.rows):
-            weight = held_weight(
-                m,
-                name=f"weight_{row}",
-                depth=config.weight_depth,
-                write_en=self.strobe[row],
-                write_slot=self.write_slot,
-                data=self.weights[row],
-                read_en=self.live[row] if config.operand_gating else 1,
-                slot=self.slot,
-                late_slot=late_slot,
-            )
+        held = self._memory(m) if config.weight_depth > REGISTER_DEPTH else self._registers(m)
+        for row, weight in enumerate(held):
             multiplier = Multiplier(width, gating=config.operand_gating)
             m.submodules[f"multiplier_{row}"] = multiplier
             m.d.comb += [multiplier.a.eq(self.a[row]), multiplier.b.eq(weight[:width])]
@@ -74,6 +66,38 @@ class TreeColumn(wiring.Component):
             terms = self._level(m, terms)
         m.d.comb += self.o.eq(terms[0][0])
         return m
+
+    def _memory(self, m):
+        """Return each row's weight of the slot of a cycle before, from one memory."""
+        config, width = self.config, self.weight_width
+        m.submodules.weights = memory = Ram(
+            width * config.rows, config.weight_depth, part=width, ordered=False
+        )
+        m.d.comb += [
+            memory.write_en.eq(self.strobe),
+            memory.write_addr.eq(self.write_slot),
+            memory.write_data.eq(self.weights.as_value()),
+            memory.read_en.eq(self.live.any() if config.operand_gating else 1),
+            memory.read_addr.eq(self.slot),
+        ]
+        return [memory.read_data.word_select(row, width) for row in range(config.rows)]
+
+    def _registers(self, m):
+        """Return each row's weight of the slot of a cycle before, from registers."""
+        late_slot = Signal.like(self.slot)
+        m.d.sync += late_slot.eq(self.slot)
+        return [
+            weight_registers(
+                m,
+                name=f"weight_{row}",
+                depth=self.config.weight_depth,
+                write_en=self.strobe[row],
+                write_slot=self.write_slot,
+                data=weight,
+                slot=late_slot,
+            )
+            for row, weight in enumerate(self.weights)
+        ]
 
     def _level(self, m, terms):
         """Add terms in pairs; each comes with how many products it is the sum of."""
