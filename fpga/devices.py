@@ -19,7 +19,8 @@ class Family:
 
     ``cells`` gives for each resource the cells of a synthesized netlist that need it, and how many
     each; ``placed`` the names under which place-and-route reports it. A cell of a carry chain
-    of ECP5 holds two tables.
+    of ECP5 holds two tables. ``block_ram_shapes`` are the widths and depths that a block RAM can
+    have (bits, words), none where no other memory can take its place.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Family:
     placed: Mapping[str, Mapping[str, float]]
     multiplier_width: int
     bitstream: str
+    block_ram_shapes: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,8 @@ class Device:
     capacity: Mapping[str, int]
     options: tuple[str, ...]
 
+
+_18_KBIT = ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384))
 
 ECP5 = Family(
     name="ecp5",
@@ -61,6 +65,7 @@ ECP5 = Family(
     },
     multiplier_width=18,
     bitstream="bit",
+    block_ram_shapes=_18_KBIT,
 )
 
 ICE40 = Family(
@@ -107,6 +112,7 @@ GOWIN = Family(
     },
     multiplier_width=18,
     bitstream="fs",
+    block_ram_shapes=_18_KBIT,
 )
 
 

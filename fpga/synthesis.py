@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fpga.devices import RESOURCES, Device, Family
+from fpga.memories import share_block_rams
 from fpga.multipliers import OwnMultiplier, find_multipliers, own_name
 from fpga.table_product import ROWS
 from fpga.tools import find_tool, run_tool
@@ -47,7 +48,8 @@ def synthesize(
     """Write ``netlist.json`` of a design for a device, and return its cells by type.
 
     Multiplications become hardware multipliers while the device has any, the largest first; the
-    others are made of tables. With ``simulation`` there is ``netlist.v`` as well.
+    others are made of tables. So are memories for which there is no block RAM
+    (:mod:`fpga.memories`). With ``simulation`` there is ``netlist.v`` as well.
     """
     family = device.family
     yosys = find_tool("yosys")
@@ -64,7 +66,8 @@ def synthesize(
         yosys, ["-q", "collect.ys"], folder=folder, log="collect.log", what="Reading the design"
     )
     flat = (folder / "flat.il").read_text(encoding="utf-8")
-    (folder / "flat.il").write_text(_share(flat, device, own), encoding="utf-8")
+    flat = share_block_rams(_share(flat, device, own), device)
+    (folder / "flat.il").write_text(flat, encoding="utf-8")
     script = _SYNTHESIZE.format(
         synthesis=family.synthesis,
         middle=_MIDDLE[family.name],

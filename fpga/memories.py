@@ -1,0 +1,51 @@
+"""Which memories of a design are block RAM where a device has too few for all."""
+
+import math
+import re
+from dataclasses import dataclass
+
+from fpga.devices import Device
+
+_MEMORY = re.compile(r"^  memory width (\d+) size (\d+) (?:offset \d+ )?(\S+)$", re.MULTILINE)
+_WRITTEN = re.compile(r"^  cell \$memwr\S* .*\n(?:    .*\n)*?    parameter \\MEMID \"(\S+)\"", re.M)
+
+_CELL_BITS, _CELL_WORDS = 4, 16  # of a memory cell that is made of tables
+
+
+@dataclass(frozen=True)
+class _Memory:
+    name: str
+    blocks: int
+    """Block RAMs that it needs."""
+    cells: int
+    """Memory cells made of tables that it needs instead."""
+
+
+def share_block_rams(flat: str, device: Device) -> str:
+    """Return a flat design's RTLIL in which no more memories ask for block RAM than get it.
+
+    Where there are too few, memories become tables: those first that need the fewest tables for
+    each block RAM that they leave. A family without memory cells made of tables stays as it is.
+    """
+    shapes = device.family.block_ram_shapes
+    found = []
+    for width, size, name in _MEMORY.findall(flat) if shapes else ():
+        blocks = min(
+            math.ceil(int(width) / bits) * math.ceil(int(size) / words) for bits, words in shapes
+        )
+        cells = math.ceil(int(width) / _CELL_BITS) * math.ceil(int(size) / _CELL_WORDS)
+        if int(size) > _CELL_WORDS:
+            found.append(_Memory(name, blocks, cells))
+    written = set(_WRITTEN.findall(flat))
+    missing = sum(memory.blocks for memory in found) - device.capacity["block_rams"]
+    styles = {}
+    for memory in sorted(found, key=lambda one: (one.cells / one.blocks, one.name)):
+        if missing > 0:
+            missing -= memory.blocks
+            styles[memory.name] = "distributed" if memory.name in written else "logic"
+
+    def mark(match: re.Match[str]) -> str:
+        style = styles.get(match[3])
+        return f'  attribute \\ram_style "{style}"\n{match[0]}' if style else match[0]
+
+    return _MEMORY.sub(mark, flat)
