@@ -69,6 +69,9 @@ class DecoderOptions:
     """Seed of the sampled texts."""
     balance: float = 0.5
     """How far columns fill their own ranges, from 0 (one step) to 1."""
+    folded: bool = False
+    """Whether the gains of RMS norms are in the weights behind them, so that all columns of a norm
+    have the same parameters, which take one word of the machine's."""
     alike: bool = True
     """Whether scores and context of all heads of a layer have the same parameters, so that one
     command takes them all."""
@@ -179,10 +182,16 @@ class _Quantizer:
 
     def _norm(self, name: str, target: str) -> tuple[DecoderNorm, Floats]:
         """Return a norm and the steps of the columns that it gives."""
-        steps = self._balanced(target)
         gamma = self.weights[f"{name}.weight"]
         beta = self.weights.get(f"{name}.bias", np.zeros(len(gamma)))
-        found = norm_parameters(gamma / steps, beta / steps, 1.0)
+        if self.options.folded and self.model.norm == "rmsnorm":
+            gained = gamma != 0
+            step = best_step(self.tensors[target][:, gained] / gamma[gained], INT8_MAX)
+            steps = step * gamma
+            found = norm_parameters([1 / step], [0.0], 1.0)
+        else:
+            steps = self._balanced(target)
+            found = norm_parameters(gamma / steps, beta / steps, 1.0)
         bias, multiplier, shift = (part.astype(np.int64) for part in found)
         eps = quantize_eps(self.model.epsilon, n=self.model.dim, scale=self.stream)
         return DecoderNorm(Rescale(bias, multiplier, shift), eps), steps
