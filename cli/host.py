@@ -1,6 +1,7 @@
 """celosia host: a machine on a board, behind its serial port."""
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
@@ -8,6 +9,7 @@ from arch.config import Config
 from arch.presets import load
 from cli.options import json_option, override_option, seed_option
 from cli.output import cycles_table, progress, report
+from cli.text_options import TextOptions, report_text, text_options
 from fpga.device import Device
 from fpga.top import BAUD
 from tb.run_model import run_hosted
@@ -61,23 +63,45 @@ def info(connect, as_json: bool) -> None:
 @host.command()
 @click.argument("model")
 @click.option("--count", type=int, help="Images of the test split; all without it.")
+@click.option("--prompt", help="What a text begins with; MODEL is as celosia text takes it.")
+@text_options
+@seed_option
 @json_option
 @click.pass_obj
-def run(connect, model: str, count: int | None, as_json: bool) -> None:
-    """Run MODEL on the digits' test split, and compare every output with the golden machine's."""
+def run(
+    connect, model: str, count: int | None, prompt: str | None, as_json: bool, **values: Any
+) -> None:
+    """Run MODEL, and compare its outputs with the golden machine's.
+
+    Without --prompt it classifies the digits' test split, with it the text goes on.
+    """
+    if prompt is not None and count is not None:
+        raise ValueError("Option --count counts images, and --prompt is for texts")
     device = connect()
-    with progress(f"{model} on {device.name}") as update:
-        found = run_hosted(model, device.config, device, device.identity.memory, count, update)
+    clock, memory = device.identity.clock, device.identity.memory
+    if prompt is None:
+        with progress(f"{model} on {device.name}") as update:
+            found = run_hosted(model, device.config, device, memory, count, update)
+        rate = {"inferences_per_second": clock / found["cycles_per_inference"]}
+    else:
+        found = TextOptions.of(values).run(
+            model, prompt, device.config, device, quiet=as_json, memory_bytes=memory
+        )
+        mean = found["mean_cycles_per_token"]
+        rate = {"tokens_per_second": clock / mean if mean else None}
     device.close()
-    clock = device.identity.clock
     result = {
         **found,
         "clock_mhz": clock / 1e6,
-        "inferences_per_second": clock / found["cycles_per_inference"],
+        **rate,
         "repeated_requests": device.repeated,
     }
-    report(f"{model} on {device.name}", [result], as_json, result)
-    cycles_table(result, as_json)
+    title = f"{model} on {device.name}"
+    if prompt is None:
+        report(title, [result], as_json, result)
+        cycles_table(result, as_json)
+    else:
+        report_text(title, result, as_json)
     if result["mismatches"]:
         raise SystemExit(1)
 

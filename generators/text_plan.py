@@ -9,9 +9,9 @@ import numpy as np
 from arch.config import Config
 from arch.isa import REGISTERS, RING_SLOTS
 from generators.decoder import INT8_MAX, INT8_MIN, Decoder, Projection
-from generators.draft import Node, Ref
+from generators.draft import Draft, Ref
 from generators.graph import Rescale
-from generators.image import Bytes, ImageBuilder
+from generators.image import LONGEST_ROW, Bytes, ImageBuilder
 from generators.text_memory import Cache, Memory, Slots
 from generators.text_stage import (
     Cut,
@@ -95,7 +95,7 @@ class Plan:
     values: list[list[list[Slots]]] = field(default_factory=list)
     """Of each layer and key head: slots of each tile column of its values [capacity, head_dim]."""
     rows_tables: dict[str, Table] = field(default_factory=dict)
-    setup: list[Node] = field(default_factory=list)
+    setup: list[Draft] = field(default_factory=list)
 
     @property
     def resident(self) -> bool:
@@ -125,8 +125,10 @@ class Plan:
         return _even(tiles, FFN_PARTS if self.resident else 1)
 
 
-def plan(decoder: Decoder, config: Config, cache: Cache, rows: int) -> Plan:
+def plan(decoder: Decoder, config: Config, cache: Cache, rows: int, memory_bytes: int) -> Plan:
     """Return where everything of a decoder stays on a chip.
+
+    What comes to it comes in pieces of at most ``memory_bytes``.
 
     Raises :class:`ValueError` where it does not fit, or lacks a unit that it needs.
     """
@@ -137,9 +139,9 @@ def plan(decoder: Decoder, config: Config, cache: Cache, rows: int) -> Plan:
     tables = _tables(decoder, config, rows)
     if config.weight_depth > RING_SLOTS:
         taken += sum(len(data) for data, _ in tables.values())
-    stage = Stage(memory, image, stage_size(config, taken))
+    stage = Stage(memory, image, stage_size(config, taken, memory_bytes))
     found = Plan(decoder, config, cache, rows, memory, image, stage)
-    _keep_rows(found, tables)
+    _keep_rows(found, tables, memory_bytes)
     _keep_weights(found)
     _keep_words(found)
     constants(stage)
@@ -218,15 +220,23 @@ def _stream_buffers(
     return sum(sizes.values())
 
 
-def _keep_rows(found: Plan, tables: Mapping[str, tuple[Bytes, int]]) -> None:
-    """Keep the vocabulary and the tables of positions, or lay them out row by row."""
+def _keep_rows(found: Plan, tables: Mapping[str, tuple[Bytes, int]], most: int) -> None:
+    """Keep the vocabulary and the tables of positions, or lay them out row by row.
+
+    They come in pieces of at most so many bytes.
+    """
     for name, (data, stride) in tables.items():
-        piece = found.image.add(data)
-        size = piece.size if found.resident else found.rows * stride
-        place = found.memory.buffer(name, size)
-        if found.resident:
-            found.setup.append(load(place, piece))
-        found.rows_tables[name] = Table(place, stride, len(data) // stride, piece.addr)
+        rows = len(data) // stride
+        if not found.resident:
+            place = found.memory.buffer(name, found.rows * stride)
+            found.rows_tables[name] = Table(place, stride, rows, found.image.add(data).addr)
+            continue
+        place = found.memory.buffer(name, rows * stride)
+        found.rows_tables[name] = Table(place, stride, rows, 0)
+        step = min(rows, LONGEST_ROW // stride, most // stride) * stride
+        for first in range(0, len(data), step):
+            piece = found.image.add(data[first : first + step])
+            found.setup.append(load(Ref(name, first), piece))
 
 
 def _tables(decoder: Decoder, config: Config, rows: int) -> dict[str, tuple[Bytes, int]]:

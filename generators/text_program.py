@@ -13,13 +13,14 @@ from arch.isa import Opcode
 from generators.allocate import Use, allocate, uses
 from generators.decoder import Decoder
 from generators.draft import Draft, Node, Ref, Written, flatten
-from generators.image import Piece
+from generators.image import Piece, piece_of
 from generators.loops import lines, words
 from generators.lowering import Operands
 from generators.text_layers import Layers
 from generators.text_memory import Cache, Register
 from generators.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan, projections
-from generators.text_stage import Stage
+from generators.text_setup import Fill, fills
+from generators.text_stage import Stage, least_size
 
 APART = (
     ("h", "places"),
@@ -53,14 +54,10 @@ class TextProgram:
     cache: Cache
     rows: int
     """Tokens that a chunk may have."""
-    image: bytes
-    """External memory before everything else, from address 0."""
+    setup: list[Fill]
+    """What runs once, one after the other, before everything else."""
     memory_bytes: int
     """External memory that programs touch, from address 0."""
-    setup: list[int]
-    """The program that runs once, from its word 0, with nothing else in the program memory."""
-    setup_written: list[Written]
-    """What each of its vector instructions writes."""
     words: list[int]
     """All other programs."""
     entries: dict[str, Entry]
@@ -80,10 +77,6 @@ class TextProgram:
     def macs_resident(self) -> int:
         """Products of one token's linear layers, its attention apart."""
         return sum(one.weight.size for one in projections(self.decoder).values())
-
-    def written(self, name: str) -> list[Written]:
-        """Return what each vector instruction of a program writes; ``setup`` is one too."""
-        return self.setup_written if name == "setup" else self.entries[name].written
 
     def macs(self, position: int) -> int:
         """Return the useful products of a step for the token at a position."""
@@ -118,48 +111,77 @@ class TextProgram:
 
 
 def compile_text(
-    decoder: Decoder, config: Config, *, context: int, sinks: int = 0, rows: int = MOST_ROWS
+    decoder: Decoder,
+    config: Config,
+    *,
+    context: int,
+    sinks: int = 0,
+    rows: int = MOST_ROWS,
+    memory_bytes: int | None = None,
 ) -> TextProgram:
     """Return the programs of a decoder whose cache has room for ``context`` tokens.
 
     From the token behind these on, the first ``sinks`` stay in the cache and the last ones. Of a
-    prompt at most ``rows`` tokens are taken at once, as far as accumulators allow. With
-    more than two weight slots everything stays on the chip; with two, weights come from external
-    memory for each step, and keys and values stay in the scratchpad.
+    prompt at most ``rows`` tokens are taken at once, as far as accumulators allow, and one where
+    the program memory has no room for more. With more than two weight slots everything stays on the
+    chip, and comes to it in parts of at most ``memory_bytes`` of external memory; with two, weights
+    come from external memory for each step, and keys and values stay in the scratchpad.
 
     Raises :class:`ValueError` where a memory or a unit does not suffice, in one sentence.
     """
     cache = Cache(context, sinks)
+    name = decoder.description.name
+    limit = 1 << config.mem_addr_width if memory_bytes is None else memory_bytes
+    if limit < least_size(config):
+        raise ValueError(
+            f"Model {name} comes to the chip in pieces of {least_size(config)} bytes, but external "
+            f"memory has {limit}"
+        )
     rows = min(rows, context, _most_rows(decoder, config, cache))
-    found = plan(decoder, config, cache, rows)
-    setup = found.setup
-    piece = found.image.reserve(found.memory.buffers["logits"])
+    found = _compile(decoder, config, cache, rows, limit)
+    if rows > 1 and len(found.words) > config.program_depth:
+        found = _compile(decoder, config, cache, 1, limit)
+    depth = config.program_depth
+    most = max(len(found.words), *(len(fill.words) for fill in found.setup))
+    if most > depth:
+        raise ValueError(f"Model {name} needs {most} program words, but program_depth is {depth}")
+    if found.memory_bytes > limit:
+        raise ValueError(
+            f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
+        )
+    return found
+
+
+def _compile(decoder: Decoder, config: Config, cache: Cache, rows: int, limit: int) -> TextProgram:
+    found = plan(decoder, config, cache, rows, limit)
+    size = found.memory.buffers["logits"]
+    # What has filled the chip is not needed any more.
+    piece = piece_of(0, size, config) if found.resident else found.image.reserve(size)
     programs = {"step": _step(found), "logits": _logits(piece)}
     if rows > 1:
         programs |= {"words": _words(found), "chunk": _chunk(found)}
     nodes = {name: drafts for name, (drafts, _) in programs.items()}
-    addresses = _addresses(found, [setup, *nodes.values()])
-    made = _assemble(setup, addresses, config)
+    addresses = _addresses(found, [found.setup, *nodes.values()])
     entries, whole = {}, list[int]()
     for name, (drafts, written) in programs.items():
         entries[name] = Entry(len(whole), written)
         whole += _assemble(drafts, addresses, config)
-    for name, program in (("setup", made), ("step", whole)):
-        if len(program) > config.program_depth:
-            raise ValueError(
-                f"Model {decoder.description.name} needs {len(program)} program words for its "
-                f"{name}, but program_depth is {config.program_depth}"
-            )
     image = found.image.finish(decoder.description.name)
+
+    def assemble(drafts: Sequence[Node]) -> list[int]:
+        return _assemble(drafts, addresses, config)
+
+    if found.resident:
+        setup = fills(found.setup, image, config, limit, assemble)
+    else:
+        setup = [Fill(image.tobytes(), assemble(found.setup), _written(found.setup))]
     return TextProgram(
         decoder,
         config,
         cache,
         rows,
-        image.tobytes(),
-        len(image),
-        made,
-        _written(setup),
+        setup,
+        max(piece.addr + piece.size, *(len(fill.image) for fill in setup)),
         whole,
         entries,
         piece,
@@ -185,7 +207,7 @@ Drafted = tuple[list[Node], list[Written]]
 
 
 def _done(stage: Stage) -> Drafted:
-    nodes = stage.take()
+    nodes: list[Node] = [*stage.take()]
     return nodes, _written(nodes)
 
 

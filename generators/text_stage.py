@@ -6,7 +6,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.draft import Draft, Node, Ref, Written
+from generators.draft import Draft, Ref, Written
 from generators.graph import Ints
 from generators.image import Bytes, ImageBuilder, Piece
 from generators.lowering import Operands
@@ -55,14 +55,14 @@ class Stage:
         """Append instructions."""
         self.nodes += drafts
 
-    def take(self) -> list[Node]:
+    def take(self) -> list[Draft]:
         """Return all instructions, each load as early as its buffer is free, and begin anew."""
         placed: list[list[Draft]] = [[] for _ in range(len(self.nodes) + 1)]
         for index, draft in self._loads:
             # Behind the uses of the piece that had the buffer before.
             first = self._starts[index - STAGES + 1] if index >= STAGES else 0
             placed[first].append(draft)
-        found: list[Node] = []
+        found: list[Draft] = []
         for place, draft in enumerate(self.nodes):
             found += [*placed[place], draft]
         self.nodes, self._loads, self._starts = [], [], []
@@ -134,11 +134,15 @@ def least_size(config: Config) -> int:
     return max(256, word, config.rows * config.cols, config.mem_bytes)
 
 
-def stage_size(config: Config, taken: int) -> int:
-    """Return the bytes of a buffer where so many bytes of the scratchpad are taken already."""
+def stage_size(config: Config, taken: int, most: int) -> int:
+    """Return the bytes of a buffer where so many bytes of the scratchpad are taken already.
+
+    They are at most ``most``, if that suffices for every piece.
+    """
     free = max(0, config.scratchpad_bytes - taken) // 2
     line = config.line_bytes
-    return max(least_size(config), min(free // STAGES, config.bank_bytes // 4, 8192) // line * line)
+    size = min(free // STAGES, config.bank_bytes // 4, 8192, most) // line * line
+    return max(least_size(config), size)
 
 
 def rows_of(values: Ints, dtype: str, config: Config) -> tuple[Bytes, int]:

@@ -14,7 +14,7 @@ from generators.text_program import TextProgram
 from sim.report import engine_cycles, where
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
-from tb.text_session import TextSession, Turn
+from tb.text_session import TextMachine, TextSession, Turn
 
 
 class Tokenizer(Protocol):
@@ -34,7 +34,7 @@ def run_text(
     tokenizer: Tokenizer,
     prompt: str,
     steps: int,
-    simulator: str,
+    machine: str | TextMachine,
     *,
     sampling: Sampling | None = None,
     seed: int = 1,
@@ -43,6 +43,7 @@ def run_text(
 ) -> dict[str, Any]:
     """Go on with a prompt by at most ``steps`` tokens, and return text and figures by name.
 
+    ``machine`` is as in :class:`tb.text_session.TextSession`.
     ``show`` is given the text piece by piece, prompt first. ``cycles_per_token`` is that of the
     last token, at position ``last_position``, ``mean_cycles_per_token`` that of all but those of
     the prompt, ``cycles`` each; all are None on a machine that has no clock. ``external_bytes`` is
@@ -63,7 +64,7 @@ def run_text(
             f"A prompt of {count} tokens and {steps} steps need more than the {places} "
             f"places of model {program.decoder.description.name}"
         )
-    session = TextSession(program, simulator, timing)
+    session = TextSession(program, machine, timing)
     rng = np.random.default_rng(seed)
     began = time.perf_counter()
     first = session.take(tokens)

@@ -3,16 +3,18 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from generators.draft import Written
 from generators.text_memory import Register
 from generators.text_plan import WORDS_PLACE
 from generators.text_program import TextProgram
 from sim.interpreter import Interpreter
 from sim.report import Report
-from tb.machine import SimulatedMachine
+from tb.inference import ModelMachine
 from tb.machines import PROMPT, make_machine
 from tb.memory_timing import MemoryTiming
 
@@ -43,35 +45,49 @@ class Turn:
         self.wrong += other.wrong
 
 
+class TextMachine(ModelMachine, Protocol):
+    """A machine that a decoder's programs can run on."""
+
+    def read_register(self, name: str) -> int:
+        """Return a register of the host port."""
+
+
 class TextSession:
     """A text that grows on a machine.
 
-    ``simulator`` is a name of ``tb.toolchain.MACHINES``. Each program also runs on the golden
-    machine, and each tensor that either writes is compared by its signature.
+    ``machine`` is a name of ``tb.toolchain.MACHINES``, or a machine with external memory of its
+    own. Each program also runs on the golden machine; what they choose is compared, and, where the
+    machine can be traced, each tensor that either writes by its signature.
 
     Raises :class:`ValueError` where the simulator is unknown or cannot run here.
     """
 
-    def __init__(self, program: TextProgram, simulator: str, timing: MemoryTiming = PROMPT):
+    def __init__(
+        self, program: TextProgram, machine: str | TextMachine, timing: MemoryTiming = PROMPT
+    ):
         self.program = program
-        self.machine: Interpreter | SimulatedMachine = make_machine(
-            program.config, simulator, program.memory_bytes, timing
+        self.machine: TextMachine = (
+            make_machine(program.config, machine, program.memory_bytes, timing)
+            if isinstance(machine, str)
+            else machine
         )
         self.golden = Interpreter(program.config)
         self.length = 0
         """Tokens so far."""
         self.turns: list[Turn] = []
         """What each call of :meth:`step` and :meth:`take` took."""
-        for machine in self._machines:
-            machine.write_memory(0, program.image)
-            machine.load_program(program.setup)
-        self.setup = self._run(0, "setup")
+        self.setup = Turn()
         """What filling the chip took."""
-        for machine in self._machines:
-            machine.load_program(program.words)
+        for fill in program.setup:
+            for one in self._machines:
+                one.write_memory(0, fill.image)
+                one.load_program(fill.words)
+            self.setup.add(self._run(0, fill.written))
+        for one in self._machines:
+            one.load_program(program.words)
 
     @property
-    def _machines(self) -> tuple[Interpreter | SimulatedMachine, ...]:
+    def _machines(self) -> tuple[TextMachine, ...]:
         return self.machine, self.golden
 
     def begin(self) -> None:
@@ -82,7 +98,7 @@ class TextSession:
         """Take one token."""
         self._set(self.program.registers(self.length, 1))
         self._set({Register.WORD: self.program.word(token)})
-        turn = self._run(self.program.entries["step"].pc, "step")
+        turn = self._start("step")
         self.length += 1
         self.turns.append(turn)
         return turn
@@ -106,9 +122,9 @@ class TextSession:
         numbers = [*tokens, *[0] * (program.rows - len(tokens))]
         self._set({row + 1: program.word(token) for row, token in enumerate(numbers)})
         self._set({WORDS_PLACE: self.length * program.strides["places"]})
-        turn = self._run(program.entries["words"].pc, "words")
+        turn = self._start("words")
         self._set(program.registers(self.length, len(tokens)))
-        turn.add(self._run(program.entries["chunk"].pc, "chunk"))
+        turn.add(self._start("chunk"))
         self.length += len(tokens)
         return turn
 
@@ -116,14 +132,17 @@ class TextSession:
         """Return the token of the largest logit behind the last token, the first of equals."""
         if not self.program.config.argmax:
             return int(np.argmax(self.logits()))
-        found, wanted = (machine.read_register("ARGMAX") for machine in self._machines)
-        self._compare("argmax", found == wanted)
-        return found
+        (token, found), (expected, wanted) = (
+            [machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE")]
+            for machine in self._machines
+        )
+        self._compare("argmax", (token, found) == (expected, wanted))
+        return token
 
     def logits(self) -> Ints:
         """Return the logits behind the last token, [vocabulary], stored and read."""
         vocabulary = self.program.decoder.description.vocabulary
-        turn = self._run(self.program.entries["logits"].pc, "logits")
+        turn = self._start("logits")
         found = []
         for machine in self._machines:
             data = machine.read_memory(self.program.logits.addr, 2 * vocabulary)
@@ -142,12 +161,18 @@ class TextSession:
             for number, value in registers.items():
                 machine.set_register(int(number), value)
 
-    def _run(self, pc: int, name: str) -> Turn:
+    def _start(self, name: str) -> Turn:
+        entry = self.program.entries[name]
+        return self._run(entry.pc, entry.written)
+
+    def _run(self, pc: int, written: Sequence[Written]) -> Turn:
         report, wanted = (machine.start(pc) for machine in self._machines)
-        written = self.program.written(name)
-        pairs = list(zip(written, report.signatures, wanted.signatures, strict=True))
-        wrong = [what.name for what, found, expected in pairs if found != expected]
-        return Turn(report.cycles, Counter(_counters(report)), len(wrong), len(pairs), wrong)
+        turn = Turn(report.cycles, Counter(_counters(report)))
+        if self.program.config.trace or isinstance(self.machine, Interpreter):
+            pairs = list(zip(written, report.signatures, wanted.signatures, strict=True))
+            turn.wrong = [what.name for what, found, expected in pairs if found != expected]
+            turn.mismatches, turn.tensors = len(turn.wrong), len(pairs)
+        return turn
 
 
 def _counters(report: Report) -> dict[str, int]:

@@ -113,7 +113,7 @@ def test_keys_and_values_are_in_the_bits_that_are_kept(monkeypatch, name, config
         wrote.clear()
         session.step(token)
         # Of a key that is written twice the last is the one that is kept.
-        names = [written.name for written in program.written("step")]
+        names = [written.name for written in program.entries["step"].written]
         found, wanted = dict(zip(names, wrote, strict=True)), {}
         decode(decoder, [token], cache, wanted)
         for layer in range(decoder.description.layers):

@@ -1,0 +1,118 @@
+"""What the commands have in common that go on with a text."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import click
+
+from arch.config import Config
+from cli.options import Command
+from cli.output import cycles_table, progress, report
+from generators.decoder_quantize import DecoderOptions
+from generators.sampling import Sampling
+from generators.text_program import compile_text
+from generators.text_sources import load_text
+from tb.machines import PROMPT
+from tb.memory_timing import MemoryTiming
+from tb.run_text import run_text
+from tb.text_session import TextMachine
+
+_OPTIONS = (
+    click.option(
+        "--tokenizer",
+        type=click.Path(path_type=Path),
+        help="The tokenizer's file; the checkpoint's own if there is one.",
+    ),
+    click.option(
+        "--steps", "--tokens", default=64, show_default=True, help="Tokens to add, at most."
+    ),
+    click.option(
+        "--temperature", default=0.0, show_default=True, help="0 takes the likeliest token."
+    ),
+    click.option(
+        "--top-p", default=1.0, show_default=True, help="Share of probability drawn from."
+    ),
+    click.option("--context", default=0, help="Tokens that the cache has room for; 0 for all."),
+    click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it."),
+    click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4."),
+    click.option(
+        "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
+    ),
+)
+
+
+def text_options(command: Command) -> Command:
+    """Add what says how a text goes on; :class:`TextOptions` takes the values."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """How a text goes on."""
+
+    tokenizer: Path | None
+    steps: int
+    temperature: float
+    top_p: float
+    context: int
+    sinks: int
+    kv_bits: int
+    folded: bool
+    seed: int
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the options among a command's values."""
+        return cls(**{name: values[name] for name in cls.__dataclass_fields__})
+
+    def run(
+        self,
+        checkpoint: str,
+        prompt: str,
+        config: Config,
+        machine: str | TextMachine,
+        *,
+        quiet: bool,
+        memory_bytes: int | None = None,
+        timing: MemoryTiming = PROMPT,
+    ) -> dict[str, Any]:
+        """Go on with a prompt, shown as it grows unless ``quiet``; return what it took.
+
+        Arguments are those of :func:`tb.run_text.run_text` and ``compile_text``.
+        """
+        sampling = Sampling(self.temperature, self.top_p)
+        options = DecoderOptions(kv_bits=self.kv_bits, folded=self.folded)
+        found = load_text(checkpoint, self.tokenizer)
+        with progress("Calibration") as update:
+            decoder = found.quantize(options, update)
+        capacity = self.context or min(decoder.places, config.max_row)
+        sinks = min(self.sinks, capacity - 1)
+        program = compile_text(
+            decoder, config, context=capacity, sinks=sinks, memory_bytes=memory_bytes
+        )
+        result = run_text(
+            program,
+            found.tokenizer,
+            prompt,
+            self.steps,
+            machine,
+            sampling=sampling,
+            seed=self.seed,
+            show=None if quiet else lambda piece: click.echo(piece, nl=False),
+            timing=timing,
+        )
+        if not quiet:
+            click.echo()
+        return result
+
+
+def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:
+    """Show what a text took, or print all of it as JSON."""
+    hidden = ("text", "tokens", "cycles", "counters")
+    shown = {name: value for name, value in result.items() if name not in hidden}
+    report(title, [shown], as_json, result)
+    cycles_table(result, as_json)

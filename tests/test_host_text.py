@@ -1,0 +1,93 @@
+"""A language model on a board that is not there, with less external memory than the model."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from arch.presets import PRESETS
+from generators.decoder import decode
+from generators.decoder_quantize import DecoderOptions
+from generators.text_program import compile_text
+from generators.text_sources import load_text
+from tb.text_session import TextSession
+from tb.toolchain import ROOT, missing_tools
+
+MEMORY = 1 << 11
+CONFIG = PRESETS["story"].replace(
+    name="resident",
+    rows=8,
+    cols=8,
+    lanes=4,
+    weight_depth=1024,
+    scratchpad_bytes=1 << 16,
+    scratchpad_banks=2,
+    acc_depth=512,
+    program_depth=2048,
+    max_row=64,
+    mem_width=32,
+)
+CELOSIA = [sys.executable, "-c", "from cli.main import main; main()"]
+
+
+def test_the_chip_fills_in_parts():
+    source = load_text("tales")
+    decoder = source.quantize(DecoderOptions(texts=2, length=32))
+    whole = compile_text(decoder, CONFIG.replace(program_depth=8192), context=40, rows=1)
+    program = compile_text(decoder, CONFIG, context=40, memory_bytes=MEMORY)
+    assert len(whole.setup) == 1
+    assert program.memory_bytes <= MEMORY
+    size = sum(len(fill.image) for fill in program.setup)
+    assert len(program.setup) >= size / MEMORY > 4
+    assert all(len(fill.words) <= CONFIG.program_depth for fill in program.setup)
+    tokens = source.tokenizer.encode("one day")
+    wanted = decode(decoder, tokens)[-1]
+    for one in (whole, program):
+        session = TextSession(one, "golden")
+        session.take(tokens)
+        assert np.array_equal(session.logits(), wanted)
+    with pytest.raises(
+        ValueError, match=r"^Model tales comes to the chip in pieces of 256 bytes, "
+    ):
+        compile_text(decoder, CONFIG, context=40, memory_bytes=128)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+def test_a_text_goes_on_behind_the_serial_port(tmp_path, celosia):
+    toml = tmp_path / "resident.toml"
+    toml.write_text(CONFIG.to_toml(), encoding="utf-8")
+    board = [*CELOSIA, "board", "--board", "icebreaker", "--config", str(toml)]
+    process = subprocess.Popen(
+        [*board, "--memory", str(MEMORY)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        env=os.environ,
+    )
+    assert process.stdout is not None
+    try:
+        port = process.stdout.readline().strip()
+        words = ["host", "--port", port, "--config", str(toml), "run", "tales", "--json"]
+        words += ["--prompt", "one day", "--tokens", "4", "--context", "40"]
+        code, output, errors = celosia(*words)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+        process.stdout.close()
+    assert code == 0, errors
+    found = json.loads(output)
+    assert found["mismatches"] == 0
+    assert found["external_bytes"] == 0
+    words = ["text", "tales", "--config", str(toml), "--sim", "golden", "--json"]
+    words += ["--prompt", "one day", "--steps", "4", "--context", "40"]
+    _, output, _ = celosia(*words)
+    assert found["text"] == json.loads(output)["text"]
+    assert found["cycles_per_token"] > 0
+    assert found["tokens_per_second"] == pytest.approx(
+        found["clock_mhz"] * 1e6 / found["mean_cycles_per_token"]
+    )
