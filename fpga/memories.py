@@ -36,7 +36,7 @@ def share_block_rams(flat: str, device: Device) -> str:
         cells = math.ceil(int(width) / _CELL_BITS) * math.ceil(int(size) / _CELL_WORDS)
         if int(size) > _CELL_WORDS:
             found.append(_Memory(name, blocks, cells))
-    written = set(_WRITTEN.findall(flat))
+    written = {name.replace("\\\\", "\\") for name in _WRITTEN.findall(flat)}
     missing = sum(memory.blocks for memory in found) - device.capacity["block_rams"]
     styles = {}
     for memory in sorted(found, key=lambda one: (one.cells / one.blocks, one.name)):

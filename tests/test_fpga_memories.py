@@ -1,0 +1,99 @@
+"""Block RAM for the memories that need the most tables instead."""
+
+import dataclasses
+import re
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from fpga.devices import DEVICES
+from fpga.memories import share_block_rams
+from fpga.synthesis import count, synthesize
+from generators.verilog import to_verilog
+from hdl.ram import Ram
+
+SIZES = ((8, 2048), (48, 64), (36, 512), (64, 20))
+"""Width and depth of memories that need 1, 2, 1 and 2 block RAMs."""
+
+
+def device(block_rams: int, name: str = "LFE5U-25F"):
+    """Return a device with so many block RAMs."""
+    found = DEVICES[name]
+    return dataclasses.replace(found, capacity={**found.capacity, "block_rams": block_rams})
+
+
+class Memories(wiring.Component):
+    """Memories of some sizes, whose words are added up."""
+
+    write: In(64)
+    addr: In(12)
+    total: Out(64)
+
+    def elaborate(self, _platform):
+        m = Module()
+        words = []
+        for index, (width, depth) in enumerate(SIZES):
+            m.submodules[f"ram_{index}"] = ram = Ram(width, depth, ordered=False)
+            m.d.comb += [
+                ram.write_en.eq(self.addr[0]),
+                ram.write_addr.eq(self.addr),
+                ram.write_data.eq(self.write),
+                ram.read_en.eq(1),
+                ram.read_addr.eq(self.addr[1:]),
+            ]
+            words.append(ram.read_data)
+        m.d.sync += self.total.eq(sum(words))
+        return m
+
+
+def rtlil(sizes, rom=None):
+    """Return as much of a flat design as is read: its memories, all written but one."""
+    lines = []
+    for index, (width, depth) in enumerate(sizes):
+        lines.append(f"  memory width {width} size {depth} \\ram_{index}\n")
+        if index != rom:
+            lines.append(
+                f"  cell $memwr_v2 $write_{index}\n    parameter \\ABITS 12\n"
+                f'    parameter \\MEMID "\\\\ram_{index}"\n    connect \\EN 1\n  end\n'
+            )
+    return "".join(lines)
+
+
+def styles(flat: str) -> dict[int, str]:
+    """Return the style of each memory that has one."""
+    found = re.findall(r'ram_style "(\w+)"\n  memory .* \\ram_(\d)\n', flat)
+    return {int(index): style for style, index in found}
+
+
+def test_what_fits_stays_as_it_is():
+    assert share_block_rams(rtlil(SIZES), device(6)) == rtlil(SIZES)
+
+
+def test_the_cheapest_become_tables():
+    # 32 and 48 cells for two block RAMs each, 256 and 288 for one.
+    assert styles(share_block_rams(rtlil(SIZES), device(5))) == {3: "distributed"}
+    assert set(styles(share_block_rams(rtlil(SIZES), device(3)))) == {1, 3}
+    assert set(styles(share_block_rams(rtlil(SIZES), device(1)))) == {0, 1, 3}
+    assert styles(share_block_rams(rtlil(SIZES, rom=3), device(5))) == {3: "logic"}
+
+
+def test_a_family_without_another_memory_keeps_its_block_ram():
+    assert share_block_rams(rtlil(SIZES), device(0, "iCE40UP5K")) == rtlil(SIZES)
+
+
+@pytest.mark.slow
+def test_yosys_makes_them_so(tmp_path):
+    verilog = to_verilog(Memories(), "top")
+    found = []
+    for rams in (6, 2):
+        folder = tmp_path / str(rams)
+        folder.mkdir()
+        cells = synthesize(verilog, "top", device(rams), folder)
+        blocks = count(device(rams).family, cells)["block_rams"]
+        found.append((blocks, cells.get("TRELLIS_DPR16X4", 0)))
+    (blocks, few), (fewer, more) = found
+    assert 2 < blocks <= 6
+    assert fewer == 2
+    assert more >= few + 48
