@@ -25,12 +25,6 @@ def board_top(config: Config, clock: int, memory_bytes: int) -> BoardTop:
 
 @click.command()
 @board_options
-@click.option(
-    "--memory",
-    "memory_bytes",
-    type=int,
-    help="External memory on the chip, in bytes; without it the board's.",
-)
 def board(
     name: str, source: str | None, overrides: tuple[str, ...], memory_bytes: int | None
 ) -> None:
@@ -40,9 +34,8 @@ def board(
     """
     # Shells let what they run in the background ignore interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    found, config = resolve_board(name, source, overrides)
-    memory = found.memory_bytes if memory_bytes is None else memory_bytes
-    top = board_top(config, round(found.target_mhz * 1e6), memory)
+    found, config = resolve_board(name, source, overrides, memory_bytes)
+    top = board_top(config, round(found.target_mhz * 1e6), found.memory_bytes)
     with SimulatedBoard(top, divisor=DIVISOR, timeout=TIMEOUT) as simulated:
         click.echo(simulated.port)
         simulated.wait()
