@@ -10,7 +10,7 @@ import click
 from cli.board_options import board_options, resolve_board
 from cli.options import json_option
 from cli.output import check_folder, report, write_files
-from cli.rates import MODEL, RATES, inference_rates
+from cli.rates import MODEL, RATES, TOKEN_RATES, inference_rates, token_rates
 from fpga.build import build_board, build_unit
 from fpga.devices import RESOURCES
 from generators.units import UNITS, make_unit
@@ -72,6 +72,7 @@ def build(
             _tell(f"Inferences of {MODEL}", 0, 1)
             found = done.report
             found |= inference_rates(config, board.memory_bytes, found["clock_mhz"])
+            found |= token_rates(config, board.memory_bytes, found["clock_mhz"])
     write_files(folder, done.files | {"report.json": json.dumps(found, indent=2)})
     _show(found, as_json)
 
@@ -88,7 +89,7 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
             **{title: found[key] for key, title in RESOURCES.items()},
             "MHz": found["fmax_mhz"],
             "seed": found["seed"],
-            **{key.replace("_", " "): found[key] for key in RATES if key in found},
+            **{key.replace("_", " "): found[key] for key in (*RATES, *TOKEN_RATES) if key in found},
         }
     ]
     report("Build", rows, as_json, found)

@@ -3,9 +3,14 @@
 from typing import Any
 
 from arch.config import Config
+from arch.isa import RING_SLOTS
+from generators.decoder_quantize import DecoderOptions
+from generators.text_program import compile_text
+from generators.text_shapes import STORIES260K, untrained
 from tb.machines import make_machine
 from tb.memory_timing import ONCHIP
 from tb.run_model import run_hosted
+from tb.text_session import TextSession
 
 MODEL = "digits"
 """The model whose inferences are counted."""
@@ -15,6 +20,16 @@ COUNT = 4
 
 RATES = ("cycles_per_inference", "inferences_per_second")
 """What the report of a board's machine tells of its speed."""
+
+
+TEXT_MODEL = STORIES260K
+"""The model whose tokens are counted."""
+
+POSITION = 128
+"""Tokens of the text before the one that is counted."""
+
+TOKEN_RATES = ("cycles_per_token", "tokens_per_second")
+"""What the report of a machine tells of its speed that has room for a language model."""
 
 
 def inference_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict[str, Any]:
@@ -38,3 +53,37 @@ def inference_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict
         )
     cycles = found["cycles_per_inference"]
     return dict(zip(RATES, (cycles, round(clock_mhz * 1e6 / cycles, 1)), strict=True))
+
+
+def token_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict[str, Any]:
+    """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at a position.
+
+    They are those of the circuit in Verilator, which also fills its weight slots there, from
+    ``memory_bytes`` of external memory; the weights are random, as cycles do not depend on them.
+    Nothing is returned where the model does not fit, or its weights would not stay on the chip.
+
+    Raises :class:`RuntimeError` where a tensor is not the golden model's.
+    """
+    if config.weight_depth == RING_SLOTS:
+        return {}
+    decoder = untrained(TEXT_MODEL, DecoderOptions(texts=1, length=16, folded=True))
+    traced, context = config.replace(trace=True), min(TEXT_MODEL.positions, config.max_row)
+    try:
+        program = compile_text(
+            decoder, traced, context=context, sinks=min(4, context - 1), memory_bytes=memory_bytes
+        )
+    except ValueError:
+        return {}
+    session = TextSession(program, "verilator", ONCHIP)
+    session.length = POSITION
+    turn = session.step(0)
+    wrong = session.setup.mismatches + turn.mismatches
+    if wrong:
+        raise RuntimeError(
+            f"{wrong} tensors of {TEXT_MODEL.name} on {config.name} are not the golden model's"
+        )
+    rate = round(clock_mhz * 1e6 / turn.cycles, 1)
+    return dict(zip(TOKEN_RATES, (turn.cycles, rate), strict=True)) | {
+        "text_model": TEXT_MODEL.name,
+        "token_position": POSITION,
+    }

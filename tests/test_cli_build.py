@@ -44,6 +44,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
     monkeypatch.setattr("cli.build.build_unit", fake)
     monkeypatch.setattr("cli.build.build_board", fake)
     monkeypatch.setattr("cli.build.inference_rates", lambda *_: RATE)
+    monkeypatch.setattr("cli.build.token_rates", lambda *_: {})
     return asked
 
 

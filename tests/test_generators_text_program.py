@@ -7,10 +7,11 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.decoder import DecoderCache, decode
-from generators.decoder_quantize import DecoderOptions, quantize_decoder
+from generators.decoder_quantize import DecoderOptions
 from generators.text_description import TextDescription
 from generators.text_memory import Cache
 from generators.text_program import compile_text
+from generators.text_shapes import untrained
 from sim.checker import check
 from sim.interpreter import Interpreter
 from tb.text_session import TextSession
@@ -47,19 +48,9 @@ CONFIGS = {
 }
 
 
-def random_decoder(model, seed=1, kv_bits=8):
-    rng = np.random.default_rng(seed)
-    weights = {}
-    for name, shape in model.shapes().items():
-        if name.endswith("norm.weight"):
-            weights[name] = rng.uniform(0.5, 1.5, shape)
-        elif len(shape) == 1:
-            weights[name] = rng.normal(0, 0.2, shape)
-        else:
-            weights[name] = rng.normal(0, 1.5 / np.sqrt(shape[-1]), shape)
+def random_decoder(model, kv_bits=8):
     places = 80 if model.position == "rotary" else 0
-    options = DecoderOptions(texts=2, length=24, places=places, kv_bits=kv_bits)
-    return quantize_decoder(model, weights, 0, options)
+    return untrained(model, DecoderOptions(texts=2, length=24, places=places, kv_bits=kv_bits))
 
 
 DECODERS = {model.name: random_decoder(model) for model in (LLAMA, GPT)}

@@ -1,0 +1,35 @@
+"""Language models of some shape without trained weights, for what does not depend on these."""
+
+import numpy as np
+
+from generators.decoder import Decoder
+from generators.decoder_quantize import DecoderOptions, quantize_decoder
+from generators.text_description import TextDescription
+
+STORIES260K = TextDescription(
+    name="stories260K",
+    vocabulary=512,
+    positions=512,
+    dim=64,
+    layers=5,
+    heads=8,
+    kv_heads=4,
+    ffn=172,
+)
+"""The smallest model of Karpathy's llama2.c."""
+
+
+def untrained(model: TextDescription, options: DecoderOptions, seed: int = 1) -> Decoder:
+    """Return a decoder whose weights are random, in integers.
+
+    Its programs and their cycles are those of a trained one of the same shape.
+    """
+    rng = np.random.default_rng(seed)
+    weights = {}
+    for name, shape in model.shapes().items():
+        spread = 1.5 / np.sqrt(shape[-1])
+        if name.endswith("norm.weight"):
+            weights[name] = rng.uniform(0.5, 1.5, shape)
+        else:
+            weights[name] = rng.normal(0, 0.2 if len(shape) == 1 else spread, shape)
+    return quantize_decoder(model, weights, 0, options)
