@@ -16,6 +16,7 @@ def test_presets_are_what_their_names_say():
     assert shapes["wide"] == (8, 16)
     assert shapes["odd"] == (5, 3)
     assert shapes["story"] == (13, 12)
+    assert shapes["story_85f"] == (8, 8)
     assert all(preset.name == name for name, preset in PRESETS.items())
 
 
@@ -126,7 +127,7 @@ def test_unknown_fields_are_named():
             "huge",
             [],
             "Unknown configuration 'huge'; use a TOML file or one of tiny, small, medium, wide, "
-            "odd, story",
+            "odd, story, story_85f",
         ),
         ("small", ["rows"], "An override must look like FIELD=VALUE, not 'rows'"),
         ("none.toml", [], "Cannot read configuration none.toml: No such file or directory"),
