@@ -170,7 +170,7 @@ def test_the_circuit_keeps_int4():
 @pytest.mark.parametrize("name", ["llama", "llama_int4"])
 def test_tokens_order_every_hazard(name, config):
     program = compile_text(DECODERS[name], config, context=40)
-    assert check(program.setup, config) > 0
+    assert all(check(fill.words, config) > 0 for fill in program.setup)
     for name, position, rows in (("step", 0, 1), ("step", 39, 1), ("chunk", 7, program.rows)):
         registers = [0] * 16
         for register, value in program.registers(position, rows).items():
@@ -248,11 +248,21 @@ def test_refusals():
         config=small.replace(acc_depth=26),
     )
     refuses(
-        "Model llama needs 2696 program words for its step, but program_depth is 1000",
+        "Model llama needs 1070 program words, but program_depth is 1000",
         config=small.replace(program_depth=1000),
     )
     refuses(
         "Model llama needs 7864 scratchpad bytes and 1504 of them in one bank, but "
         "scratchpad_bytes is 4096 in banks of 1024",
         config=small.replace(scratchpad_bytes=4096),
+    )
+    refuses(
+        "Model llama comes to the chip in pieces of 256 bytes, but external memory has 255",
+        memory_bytes=255,
+    )
+    needed = compile_text(DECODERS["llama"], CONFIGS["streamed"], context=40).memory_bytes
+    refuses(
+        f"Model llama needs {needed} bytes of external memory, but it has {needed - 1}",
+        config=CONFIGS["streamed"],
+        memory_bytes=needed - 1,
     )
