@@ -171,6 +171,34 @@ def compare(machine: Interpreter, instruction: Instruction, told: str = "") -> i
 VECTOR = (Opcode.DRAIN, Opcode.MAP, Opcode.SOFTMAX, Opcode.NORM, Opcode.ADD, Opcode.MUL)
 
 
+@pytest.mark.parametrize(
+    ("opcode", "flags", "most"),
+    [
+        (Opcode.DRAIN, "", 42),
+        (Opcode.DRAIN, "wide_out", 43),
+        (Opcode.DRAIN, "wide_out add", 49),
+        (Opcode.DRAIN, "table", 48),
+        (Opcode.MAP, "", 40),
+        (Opcode.SOFTMAX, "per_tensor", 88),
+        (Opcode.NORM, "", 99),
+        (Opcode.NORM, "add write_sum", 100),
+        (Opcode.ADD, "", 133),
+        (Opcode.MUL, "", 68),
+    ],
+)
+def test_cycles_of_a_value(opcode: Opcode, flags: str, most: int) -> None:
+    cycles = []
+    for n in (32, 96):
+        machine = Interpreter(CONFIG)
+        fill(machine, np.random.default_rng(3))
+        machine.shift[:] = -9
+        sizes = {"m": 1, "n": n, "acc_stride": 1, "limit": n, "o_addr": 8192, "s_addr": 12288}
+        known = DEFINITIONS[opcode].operands
+        operands = {name: value for name, value in sizes.items() if name in known}
+        cycles.append(compare(machine, Instruction(opcode, operands, frozenset(flags.split()))))
+    assert (cycles[1] - cycles[0]) / 64 <= most
+
+
 def test_corners_of_requantization() -> None:
     low, high = -(1 << 31), (1 << 31) - 1
     corners = [low, low + 1, low >> 1, -1, 0, 1, 1 << 30, high - 1, high]
