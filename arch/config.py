@@ -95,6 +95,10 @@ class Config:
     fused: bool = False
     """Whether softmax and normalization can take accumulators, requantized on the way."""
 
+    microcoded: bool = False
+    """Whether one microcoded core does the work of every engine but the array's: the smallest
+    machine."""
+
     trace: bool = False
     """Whether the accelerator has ports that report every write of the vector engine and when
     each engine begins and ends a command."""
@@ -164,6 +168,26 @@ class Config:
                 f"Field acc_width must be at least {self.sum_width} so that a sum of max_k = "
                 f"{self.max_k} products of {self.element_width}-bit operands cannot overflow, "
                 f"but acc_width is {self.acc_width}"
+            )
+
+        if self.microcoded:
+            self._check_microcoded()
+
+    def _check_microcoded(self) -> None:
+        for name, wanted in MICROCODED.items():
+            value = getattr(self, name)
+            if value != wanted:
+                shown, found = (str(one).lower() for one in (wanted, value))
+                raise ValueError(f"Field microcoded needs {name} to be {shown}, not {found}")
+        if self.mem_width > 32:
+            raise ValueError(
+                f"Field microcoded needs mem_width to be at most 32, not {self.mem_width}"
+            )
+        words = self.program_depth + self.max_row + 64 * self.table_slots
+        if words > MICROCODED_WORDS:
+            raise ValueError(
+                f"Field microcoded needs program_depth + max_row + 64 * table_slots to be at most "
+                f"{MICROCODED_WORDS}, not {words}"
             )
 
     @property
@@ -271,6 +295,23 @@ class Config:
 
 ARRAYS = ("systolic", "tree")
 """What the field ``array`` may be."""
+
+MICROCODED = {
+    "lanes": 1,
+    "array": "systolic",
+    "weight_depth": 2,
+    "zero_points": False,
+    "operand_gating": False,
+    "tile_skip": False,
+    "attention": False,
+    "rotary": False,
+    "argmax": False,
+    "fused": False,
+}
+"""What fields must be where the machine is microcoded."""
+
+MICROCODED_WORDS = 8000
+"""Words that a micro-instruction's immediate reaches in the data memory, but for fixed ones."""
 
 RANGES = {
     "clock_mhz": (1, 5000),

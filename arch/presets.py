@@ -39,6 +39,24 @@ PRESETS = {
     preset.name: preset
     for preset in (
         _SMALL.replace(
+            name="micro",
+            microcoded=True,
+            rows=4,
+            cols=4,
+            lanes=1,
+            scratchpad_bytes=16384,
+            scratchpad_banks=1,
+            acc_depth=256,
+            mem_width=16,
+            program_depth=1024,
+            param_depth=512,
+            max_row=128,
+            zero_points=False,
+            operand_gating=False,
+            tile_skip=False,
+            attention=False,
+        ),
+        _SMALL.replace(
             name="tiny",
             rows=4,
             cols=4,

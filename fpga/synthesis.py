@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fpga.devices import RESOURCES, Device, Family
+from fpga.large_memories import place_memories
 from fpga.memories import share_block_rams
+from fpga.multiplier_pairs import place_pairs
 from fpga.multipliers import OwnMultiplier, find_multipliers, own_name
 from fpga.table_product import ROWS
 from fpga.tools import find_tool, run_tool
@@ -53,6 +55,7 @@ def synthesize(
     """
     family = device.family
     yosys = find_tool("yosys")
+    verilog = place_memories(place_pairs(verilog, family.name), family.name)
     own = find_multipliers(verilog, family.name)
     (folder / "design.v").write_text(verilog, encoding="utf-8")
     both = [each.tables + each.own for each in own.values()]
@@ -99,6 +102,8 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
             products.append((a * b, math.ceil(a / width) * math.ceil(b / width), name))
         elif kind[1:] in own:
             products.append((math.prod(own[kind[1:]].widths), 1, name))
+        elif kind[1:] in device.family.cells["multipliers"]:
+            left -= 1
     hard = set()
     for _, needed, name in sorted(products, reverse=True):
         if needed <= left:

@@ -15,6 +15,7 @@ from hdl.host import HostRegisters
 from hdl.load import LoadEngine
 from hdl.mask import MaskMemory
 from hdl.matrix import MatrixEngine
+from hdl.micro_machine import MicroMachine
 from hdl.ports import EventPort, HostPort, MemoryReadPort, MemoryWritePort, TracePort
 from hdl.scratchpad import Scratchpad
 from hdl.sequencer import Sequencer
@@ -46,6 +47,8 @@ class Accelerator(wiring.Component):
         super().__init__(members)
 
     def elaborate(self, _platform):
+        if self.config.microcoded:
+            return self._microcoded()
         m = Module()
         config = self.config
         m.submodules.sequencer = sequencer = Sequencer(config)
@@ -113,6 +116,17 @@ class Accelerator(wiring.Component):
         if config.trace:
             self._events(m, dispatch, engines, account)
         self._host(m, sequencer, dispatch, matrix, vector, engines, account)
+        return m
+
+    def _microcoded(self):
+        """Place the machine that is made of a core instead of engines."""
+        m = Module()
+        m.submodules.machine = machine = MicroMachine(self.config)
+        for name in self.signature.members:
+            if name == "mem_error":
+                m.d.comb += machine.mem_error.eq(self.mem_error)
+            else:
+                connect(m, flipped(getattr(self, name)), getattr(machine, name))
         return m
 
     def _account(self, m, sequencer, expanding, dispatch, matrix):

@@ -6,6 +6,21 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 
+class BytePort(wiring.Signature):
+    """A port of a :class:`ByteRam`, seen from its user."""
+
+    def __init__(self, width: int, depth: int):
+        super().__init__(
+            {
+                "en": Out(1),
+                "addr": Out((depth - 1).bit_length()),
+                "mask": Out(width // 8),
+                "write_data": Out(width),
+                "read_data": In(width),
+            }
+        )
+
+
 class ByteRam(wiring.Component):
     """``depth`` words of ``width`` bits (a multiple of 8) behind one port.
 

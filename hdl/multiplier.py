@@ -90,3 +90,40 @@ def multiply(
         m.d.comb += unit.en.eq(en)
     p = unit.p[: len(a) + len(b)]
     return p.as_signed() if a.shape().signed or b.shape().signed else p
+
+
+class MultiplierPair(wiring.Component):
+    """Two signed 8-bit products whose operands are held in pairs.
+
+    ``a`` is taken in cycles with ``a_en``, ``b`` in cycles with ``b_en``; ``p[i]`` is ``a[i] *
+    b[i]`` of what was held in the cycle before. No register follows the reset.
+
+    A module of its own for the same reason as :class:`Multiplier`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                "a_0": In(signed(8)),
+                "a_1": In(signed(8)),
+                "b_0": In(signed(8)),
+                "b_1": In(signed(8)),
+                "a_en": In(1),
+                "b_en": In(1),
+                "p_0": Out(signed(16)),
+                "p_1": Out(signed(16)),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        for number in range(2):
+            held = {}
+            for name in ("a", "b"):
+                held[name] = Signal(signed(8), name=f"{name}_held_{number}", reset_less=True)
+                with m.If(getattr(self, f"{name}_en")):
+                    m.d.sync += held[name].eq(getattr(self, f"{name}_{number}"))
+            product = Signal(signed(16), name=f"product_{number}", reset_less=True)
+            m.d.sync += product.eq(held["a"] * held["b"])
+            m.d.comb += getattr(self, f"p_{number}").eq(product)
+        return m

@@ -24,7 +24,7 @@ REGISTERS = 64
 """Registers of the core."""
 IMMEDIATE_WIDTH = 14
 """Width of an immediate or a target (bits)."""
-MULTIPLY_CYCLES = 17
+MULTIPLY_CYCLES = 18
 """Cycles from a multiplication to the first in which its product can be taken."""
 SUM_CYCLES = 2
 """Cycles that must lie between the last element that enters the array and its first sum."""
@@ -78,21 +78,19 @@ _ALU = {
 _MOVES = {
     "LB": (Form.IMMEDIATE, "rd = scratchpad byte, signed, at ra + imm", 1),
     "LBU": (Form.IMMEDIATE, "rd = scratchpad byte at ra + imm", 1),
-    "LH": (Form.IMMEDIATE, "rd = two scratchpad bytes, signed, from ra + imm on", 2),
-    "LHU": (Form.IMMEDIATE, "rd = two scratchpad bytes from ra + imm on", 2),
+    "LH": (Form.IMMEDIATE, "rd = two scratchpad bytes, signed, from ra + imm on", 1),
+    "LHU": (Form.IMMEDIATE, "rd = two scratchpad bytes from ra + imm on", 1),
     "LD": (Form.IMMEDIATE, "rd = data word ra + imm", 1),
     "SB": (Form.STORE, "scratchpad byte at ra + imm = rb", 0),
-    "SH": (Form.STORE, "two scratchpad bytes from ra + imm on = rb", 1),
+    "SH": (Form.STORE, "two scratchpad bytes from ra + imm on = rb", 0),
     "ST": (Form.STORE, "data word ra + imm = rb", 0),
 }
-"""Loads and stores; the twin whose name ends with P takes address ra, and then adds imm to ra."""
+"""Loads and stores; the twin whose name ends with P takes address ra, and then adds imm to ra.
+
+Two bytes from an odd address on take one cycle more than those from an even one.
+"""
 
 _OTHERS = {
-    "LC": (Form.IMMEDIATE, "rd = microcode word ra + imm", 2),
-    "MUL": (Form.REGISTER, "begin the signed product of ra and rb, 64 bits", 0),
-    "MULU": (Form.REGISTER, "begin the unsigned product of ra and rb, 64 bits", 0),
-    "LOW": (Form.REGISTER, "rd = low half of the last product, waiting for it", 0),
-    "HIGH": (Form.REGISTER, "rd = high half of the last product, waiting for it", 0),
     "BEQ": (Form.BRANCH, "to target if ra == rb", 0),
     "BNE": (Form.BRANCH, "to target if ra != rb", 0),
     "BLT": (Form.BRANCH, "to target if ra < rb, signed", 0),
@@ -101,7 +99,14 @@ _OTHERS = {
     "BGEU": (Form.BRANCH, "to target if ra >= rb, unsigned", 0),
     "LOOP": (Form.BRANCH, "ra = ra - 1, to target if it is not 0; rb is register 0", 0),
     "JUMP": (Form.IMMEDIATE, "rd = next address, to ra + imm", 1),
+    "MUL": (Form.REGISTER, "begin the signed product of ra and rb, 64 bits", 0),
+    "MULU": (Form.REGISTER, "begin the unsigned product of ra and rb, 64 bits", 0),
+    "LOW": (Form.REGISTER, "rd = low half of the last product, waiting for it", 0),
+    "HIGH": (Form.REGISTER, "rd = high half of the last product, waiting for it", 0),
+    "LC": (Form.IMMEDIATE, "rd = microcode word ra + imm", 2),
     "PUT": (Form.REGISTER, "the register whose number is in ra = rb", 0),
+    "SIGNAL": (Form.IMMEDIATE, "tell the outside a value of Signal, the immediate", 0),
+    "START": (Form.REGISTER, "not busy until the host starts a run; rd = its PC", 0),
     "WEIGHT": (
         Form.REGISTER,
         "the array's next weight = scratchpad byte at ra; ra = ra + rb; weights come column by "
@@ -120,6 +125,7 @@ _OTHERS = {
         "data word ra = itself + the array's next column's sum; ra = ra + rb",
         1,
     ),
+    "AWAIT": (Form.REGISTER, "wait until the words offered last are written", 0),
     "ASK": (
         Form.REGISTER,
         "ask external memory for rb + 1 (up to 256) words from byte address ra on",
@@ -128,14 +134,24 @@ _OTHERS = {
     "TAKE": (Form.REGISTER, "rd = the next word asked for, waiting for it", 0),
     "OFFER": (
         Form.REGISTER,
-        "tell external memory that rb + 1 (up to 256) words for byte address ra on follow",
+        "tell external memory that rb + 1 (up to 256) words for byte address ra on follow; one "
+        "AWAIT belongs to each",
         0,
     ),
     "GIVE": (Form.REGISTER, "write ra as the next of them, only the bytes of the mask rb", 0),
-    "AWAIT": (Form.REGISTER, "wait until all words offered are written", 0),
-    "SIGNAL": (Form.IMMEDIATE, "tell the outside a value of Signal, the immediate", 0),
-    "START": (Form.REGISTER, "not busy until the host starts a run; rd = its PC", 0),
 }
+
+
+_PLACES = {
+    "ADD": 0,
+    "ADDI": 16,
+    "LB": 32,
+    "BEQ": 48,
+    "MUL": 56,
+    "WEIGHT": 11,
+    "ASK": 27,
+}
+"""Where runs of numbers begin, so that a bit or two tell what a core has to do."""
 
 
 def _operations() -> dict[str, Operation]:
@@ -150,10 +166,12 @@ def _operations() -> dict[str, Operation]:
         stepped = meaning.replace("ra + imm", "ra") + "; ra = ra + imm"
         found.append((f"{name}P", form, stepped, more))
     found += [(name, *rest) for name, rest in _OTHERS.items()]
-    return {
-        name: Operation(number, form, meaning, more)
-        for number, (name, form, meaning, more) in enumerate(found)
-    }
+    operations, number = {}, 0
+    for name, form, meaning, more in found:
+        number = _PLACES.get(name, number)
+        operations[name] = Operation(number, form, meaning, more)
+        number += 1
+    return operations
 
 
 OPERATIONS = _operations()

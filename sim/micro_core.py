@@ -19,6 +19,7 @@ from micro.isa import (
 from micro.memory import memory_map
 
 _WORD = (1 << 32) - 1
+_NAMES = {operation.number: name for name, operation in OPERATIONS.items()}
 
 
 def signed(value: int, width: int = 32) -> int:
@@ -40,10 +41,9 @@ class Micro:
 
 def decode(word: int) -> Micro:
     """Return the micro-instruction of a word; raise :class:`ValueError` where it is none."""
-    number = word & 63
-    if number >= len(OPERATIONS):
-        raise ValueError(f"There is no micro-instruction {number}")
-    name = list(OPERATIONS)[number]
+    name = _NAMES.get(word & 63)
+    if name is None:
+        raise ValueError(f"There is no micro-instruction {word & 63}")
     form = OPERATIONS[name].form
     ra, rb, rd, high = word >> 6 & 63, word >> 12 & 63, word >> 18 & 63, word >> 24
     value = 0
@@ -154,6 +154,7 @@ class MicroCore:
             value = self._byte(address)
         else:
             value = self._byte(address) | self._byte(address + 1) << 8
+            self.cycles += address % 2
         if kind in ("LB", "LH"):
             value = signed(value, 8 if kind == "LB" else 16)
         self._set(micro.rd, value)
@@ -176,6 +177,7 @@ class MicroCore:
             self._write(address, b)
         if kind == "SH":
             self._write(address + 1, b >> 8)
+            self.cycles += address % 2
 
     def _sb(self, micro: Micro, a: int, b: int) -> None:
         self._store(micro, signed(a + micro.value), b)

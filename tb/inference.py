@@ -56,11 +56,12 @@ class Inferences:
         those of one inference (``generators.predict``; refreshes are not foreseen).
         ``read_bytes`` is what one inference read from external memory, ``least_bytes`` what it
         must. ``where`` gives the cycles by what the array did (``sim.report.where``), ``engines``
-        those of each engine.
+        those of each engine. A microcoded machine has no engines, and counts cycles only.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         config, ideal = compiled.config, -(-compiled.macs // compiled.config.elements)
-        engines = [engine.name.lower() for engine in Engine] if cycles else []
+        counted = bool(cycles) and not config.microcoded
+        engines = [engine.name.lower() for engine in Engine] if counted else []
         expected = compiled.predict(self.timing.latency, self.timing.interval)
         read = self.spent["loaded"] * config.mem_bytes // count
         return {
@@ -68,13 +69,13 @@ class Inferences:
             "tensors": self.tensors,
             "cycles": cycles,
             "cycles_per_inference": cycles / count,
-            "predicted_cycles": expected.cycles,
+            "predicted_cycles": None if config.microcoded else expected.cycles,
             "ideal_cycles": ideal,
             "utilization": ideal * count / cycles if cycles else None,
             "cycles_per_second": cycles / self.seconds if cycles else None,
-            "read_bytes": read if cycles else None,
+            "read_bytes": read if counted else None,
             "least_bytes": compiled.least_bytes,
-            "where": where(self.spent) if cycles else {},
+            "where": where(self.spent) if counted else {},
             "engines": {name: engine_cycles(self.spent, name) for name in engines},
             "counters": dict(self.spent),
             "program_words": len(compiled.words),

@@ -164,6 +164,10 @@ class SimulatedMachine:
             raise ValueError(
                 f"Recording a run needs the field trace, which {self.config.name} lacks"
             )
+        if self.config.microcoded:
+            raise ValueError(
+                f"Recording a run needs engines, which {self.config.name}, microcoded, lacks"
+            )
         self._window = window
         self._send(f"v {window:x}\n")
 

@@ -113,6 +113,26 @@ def test_refusals(changes, error, message):
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lanes": 2}, "Field microcoded needs lanes to be 1, not 2"),
+        ({"zero_points": True}, "Field microcoded needs zero_points to be false, not true"),
+        ({"array": "tree"}, "Field microcoded needs array to be systolic, not tree"),
+        ({"mem_width": 64}, "Field microcoded needs mem_width to be at most 32, not 64"),
+        (
+            {"program_depth": 8000},
+            "Field microcoded needs program_depth + max_row + 64 * table_slots to be at most 8000, "
+            "not 8256",
+        ),
+    ],
+)
+def test_what_microcode_does_not_do_is_refused(changes, message):
+    with pytest.raises(ValueError, match="Field microcoded needs") as caught:
+        PRESETS["micro"].replace(**changes)
+    assert str(caught.value) == message
+
+
 def test_unknown_fields_are_named():
     known = ", ".join(sorted(field.name for field in dataclasses.fields(Config)))
     with pytest.raises(ValueError, match="Unknown field 'row'") as caught:
@@ -126,8 +146,8 @@ def test_unknown_fields_are_named():
         (
             "huge",
             [],
-            "Unknown configuration 'huge'; use a TOML file or one of tiny, small, medium, wide, "
-            "odd, story, story_85f",
+            "Unknown configuration 'huge'; use a TOML file or one of micro, tiny, small, medium, "
+            "wide, odd, story, story_85f",
         ),
         ("small", ["rows"], "An override must look like FIELD=VALUE, not 'rows'"),
         ("none.toml", [], "Cannot read configuration none.toml: No such file or directory"),

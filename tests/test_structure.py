@@ -15,7 +15,7 @@ ALLOWED = {
     "hdl": {"arch", "micro", "hdl"},
     "sim": {"arch", "micro", "sim"},
     "generators": {"arch", "hdl", "sim", "generators"},
-    "tb": {"arch", "hdl", "sim", "generators", "tb"},
+    "tb": {"arch", "micro", "hdl", "sim", "generators", "tb"},
     "fpga": {"arch", "hdl", "sim", "generators", "fpga"},
     "cli": {"arch", "hdl", "sim", "generators", "tb", "fpga", "cli"},
 }

@@ -1,0 +1,90 @@
+"""The arithmetic of the microcoded machine's core."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+ALU_CONTROL = data.StructLayout(
+    dict.fromkeys(
+        (
+            "subtract",
+            "carry",
+            "logic_0",
+            "logic_1",
+            "extreme",
+            "unsigned",
+            "left",
+            "arithmetic",
+            "result_0",
+            "result_1",
+        ),
+        1,
+    )
+)
+"""What the arithmetic does: see :class:`MicroAlu`."""
+
+
+class MicroAlu(wiring.Component):
+    """Combines ``a`` and ``b`` as ``control`` says, within the cycle.
+
+    ``sum`` is ``a + b + carry``, with ``subtract`` ``a - b - 1 + carry``; ``zero`` says whether it
+    is 0, and ``less``, with ``subtract`` and ``carry``, whether ``a`` is less than ``b``.
+    ``result`` is by ``result_1`` and ``result_0``:
+
+    == =========================================================================================
+    0  ``sum``
+    1  by ``logic_1`` and ``logic_0``: ``a & b``, ``a | b``, ``a``, ``b``, the last one with
+       ``subtract``; with ``extreme`` the smaller one of both, or with ``logic_0`` the larger one
+    2  ``a`` shifted by the low 5 bits of ``b``, to the ``left`` or with the sign (``arithmetic``)
+    3  ``less``
+    == =========================================================================================
+    """
+
+    a: In(32)
+    b: In(32)
+    control: In(ALU_CONTROL)
+    sum: Out(32)
+    result: Out(32)
+    less: Out(1)
+    zero: Out(1)
+
+    def elaborate(self, _platform):
+        m = Module()
+        control, a = self.control, self.a
+        other = Signal(32)
+        total = Signal(33)
+        m.d.comb += [
+            other.eq(self.b ^ control.subtract.replicate(32)),
+            total.eq(a + other + control.carry),
+            self.sum.eq(total),
+            self.zero.eq(self.sum == 0),
+            # Unsigned, a carry means that a is not less; signed, signs that differ decide.
+            self.less.eq(Mux((a[31] == other[31]) & ~control.unsigned, a[31], ~total[32])),
+        ]
+        kind, choice = Signal(2), Signal(2)
+        m.d.comb += [
+            kind.eq(Cat(control.logic_0, control.logic_1)),
+            choice.eq(Cat(control.result_0, control.result_1)),
+        ]
+        with m.If(control.extreme):
+            m.d.comb += kind.eq(Cat(control.logic_0 == self.less, 1))
+        logic = Signal(32)
+        m.d.comb += [
+            logic.eq(Array([a & other, a | other, a, ~other])[kind]),
+            self.result.eq(Array([self.sum, logic, self._shift(m), self.less])[choice]),
+        ]
+        return m
+
+    def _shift(self, m):
+        """Return ``a`` shifted: to the right, and to the left with its bits in reverse."""
+        left = self.control.left
+        value = Signal(32)
+        m.d.comb += value.eq(Mux(left, self.a[::-1], self.a))
+        sign = Signal()
+        m.d.comb += sign.eq(self.control.arithmetic & self.a[31])
+        for step in reversed(range(5)):
+            moved = Signal(32, name=f"moved_{1 << step}")
+            further = Cat(value[1 << step :], sign.replicate(1 << step))
+            m.d.comb += moved.eq(Mux(self.b[step], further, value))
+            value = moved
+        return Mux(left, value[::-1], value)

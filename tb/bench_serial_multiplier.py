@@ -1,0 +1,42 @@
+"""Bench of the multiplier that takes two bits a cycle: random operands, extremes among them.
+
+Parameter: ``unsigned``, an input of the unit.
+"""
+
+from typing import Any
+
+import cocotb
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from micro.isa import MULTIPLY_CYCLES
+from tb.bench import parameters, rng, start_clock
+
+_EXTREMES = (0, 1, 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
+
+
+@cocotb.test()
+async def products_are_exact(dut: Any) -> None:
+    """Every product is exact, and there when ``MULTIPLY_CYCLES`` says."""
+    random, unsigned = rng(), parameters()["unsigned"]
+    await start_clock(dut)
+    dut.unsigned.value = int(unsigned)
+    for _ in range(300):
+        a, b = (
+            int(random.choice(_EXTREMES))
+            if random.random() < 0.3
+            else int(random.integers(1 << 32))
+            for _ in range(2)
+        )
+        dut.a.value, dut.b.value, dut.start.value = a, b, 1
+        await RisingEdge(dut.clk)
+        dut.start.value = 0
+        for _ in range(MULTIPLY_CYCLES - 1):
+            await FallingEdge(dut.clk)
+            assert int(dut.busy.value) == 1
+            await RisingEdge(dut.clk)
+        await FallingEdge(dut.clk)
+        assert int(dut.busy.value) == 0
+        if not unsigned:
+            a, b = ((value ^ 1 << 31) - (1 << 31) for value in (a, b))
+        assert int(dut.p.value) == a * b % (1 << 64)
+        await RisingEdge(dut.clk)

