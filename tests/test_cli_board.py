@@ -37,7 +37,8 @@ CELOSIA = [sys.executable, "-c", "from cli.main import main; main()"]
 @pytest.fixture(scope="module")
 def port() -> Iterator[str]:
     """Return the serial port of a board that the command simulates."""
-    command = [*CELOSIA, "board", "--board", "icebreaker", "--memory", str(MEMORY)]
+    board = ("--board", "icebreaker", "--config", "tiny", "--memory", str(MEMORY))
+    command = [*CELOSIA, "board", *board]
     process = subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8", env=os.environ
     )
