@@ -6,11 +6,9 @@ import tomllib
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-SRAM_LATENCY = 2
-"""Cycles from a granted scratchpad read to its data."""
 
-
-def _next_power_of_two(value: int) -> int:
+def next_power_of_two(value: int) -> int:
+    """Return the smallest power of two that is not below a positive value."""
     return 1 << (value - 1).bit_length()
 
 
@@ -47,6 +45,8 @@ class Config:
     """Size of the scratchpad over all banks (bytes)."""
     scratchpad_banks: int = 2
     """Banks of the scratchpad, each one read and one write per cycle (banks)."""
+    scratchpad_registered: bool = False
+    """Whether requests to the scratchpad wait a cycle before its memories, for a higher clock."""
     acc_depth: int = 1024
     """Rows of the accumulator memory, each of ``cols`` accumulators (rows)."""
     mem_width: int = 64
@@ -219,12 +219,17 @@ class Config:
     @property
     def line_bytes(self) -> int:
         """Bytes that one scratchpad access can move, a power of two."""
-        return _next_power_of_two(max(self.rows, self.cols, 2 * self.lanes, self.mem_bytes))
+        return next_power_of_two(max(self.rows, self.cols, 2 * self.lanes, self.mem_bytes))
 
     @property
     def bank_bytes(self) -> int:
         """Bytes of one scratchpad bank."""
         return self.scratchpad_bytes // self.scratchpad_banks
+
+    @property
+    def sram_latency(self) -> int:
+        """Cycles from a granted scratchpad read to its data."""
+        return 2 + self.scratchpad_registered
 
     @property
     def sp_addr_width(self) -> int:

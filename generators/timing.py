@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from arch.config import SRAM_LATENCY, Config
+from arch.config import Config
 from arch.functions import RUNNING_WIDTH
 from arch.isa import Opcode
 from hdl.accumulator import ACC_SETTLE
@@ -13,7 +13,7 @@ from hdl.array import array_latency
 from hdl.drain import DRAIN_LATENCY
 from hdl.elementwise import ElementwiseLane
 from hdl.intake import Intake
-from hdl.reader import READER_LATENCY
+from hdl.reader import reader_latency
 from hdl.requantize import Requantizer
 from hdl.retirement import DISPATCH
 from hdl.rotary import RotaryUnit
@@ -54,7 +54,7 @@ class VectorTiming:
     def __init__(self, config: Config):
         self._config = config
         lanes = config.lanes
-        self._reader = int(READER_LATENCY)
+        self._reader = int(reader_latency(config))
         self._elementwise = int(ElementwiseLane.latency)
         epilogue = 1 + int(Requantizer.latency) + int(TABLE_LATENCY) * config.activation + 1
         self._overhead = self._reader + epilogue
@@ -153,7 +153,7 @@ class MatrixTiming:
     def __init__(self, config: Config):
         self._config = config
         # From the cycle behind the last request: the read, the entry, the array, the accumulators.
-        self._settle = SRAM_LATENCY + array_latency(config) + 1 + int(ACC_SETTLE - DISPATCH) - 1
+        self._settle = config.sram_latency + array_latency(config) + int(ACC_SETTLE - DISPATCH)
         self._end = self._before = 0
         """Ends of the last tile's and the one before's activations."""
         self._loaded = 0

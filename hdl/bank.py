@@ -1,5 +1,7 @@
 """One bank of byte-addressed memory."""
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,11 +15,12 @@ class Bank(wiring.Component):
     Byte ``i`` lies in row ``i // line_bytes`` of the byte-wide memory ``i % line_bytes``, so an
     access that crosses a row needs only that the memories before the offset take the next row.
 
-    ``read_data`` holds the ``line_bytes`` bytes from ``read_addr`` on, two cycles after
-    ``read_en``: one for the memories, one for the rotation. ``write_en`` writes the first
-    ``write_count`` bytes of ``write_data`` from ``write_addr`` on; a read of the cycle after sees
-    them, a read of the same cycle may see anything in their place. One read and one write a
-    cycle. Past the last byte an access goes on at the first.
+    Byte ``i`` of ``read_data`` is that of memory ``i``, two cycles after ``read_en``; byte ``i`` of
+    ``write_data`` goes to memory ``i`` where ``write_mask`` says so. Both are in the row of the
+    address or, in memories before its offset, in the next: :func:`rotate` by the offset puts bytes
+    in the order of their addresses. A read of the cycle after a write sees it, a read of the same
+    cycle may see anything in its place. One read and one write a cycle. Past the last byte an
+    access goes on at the first.
 
     Raises :class:`ValueError` where a size cannot work.
     """
@@ -37,9 +40,8 @@ class Bank(wiring.Component):
                 "read_en": In(1),
                 "read_addr": In(addr_width),
                 "read_data": Out(line),
-                "write_en": In(1),
+                "write_mask": In(line_bytes),
                 "write_addr": In(addr_width),
-                "write_count": In(range(line_bytes + 1)),
                 "write_data": In(line),
             }
         )
@@ -51,12 +53,6 @@ class Bank(wiring.Component):
         read_offset, write_offset = self.read_addr[:width], self.write_addr[:width]
         read_rows = self._rows(m, "read", self.read_addr[width:], read_offset)
         write_rows = self._rows(m, "write", self.write_addr[width:], write_offset)
-
-        # Each byte travels with whether it is written.
-        bytes_in = [Cat(self.write_data[lane], self.write_count > lane) for lane in lanes]
-        backwards = (-write_offset)[:width] if width else write_offset
-        bytes_in = self._rotate(m, "write", bytes_in, backwards)
-        bytes_out = []
         for lane in lanes:
             m.submodules[f"lane_{lane}"] = cells = Ram(
                 8, self.size // self.line_bytes, ordered=False
@@ -64,18 +60,11 @@ class Bank(wiring.Component):
             m.d.comb += [
                 cells.read_en.eq(self.read_en),
                 cells.read_addr.eq(read_rows[lane]),
-                cells.write_en.eq(self.write_en & bytes_in[lane][8]),
+                cells.write_en.eq(self.write_mask[lane]),
                 cells.write_addr.eq(write_rows[lane]),
-                cells.write_data.eq(bytes_in[lane][:8]),
+                cells.write_data.eq(self.write_data[lane]),
             ]
-            bytes_out.append(cells.read_data)
-
-        offset = Signal(width)
-        arrived = Signal()
-        m.d.sync += [offset.eq(read_offset), arrived.eq(self.read_en)]
-        bytes_out = self._rotate(m, "read", bytes_out, offset)
-        with m.If(arrived):
-            m.d.sync += self.read_data.eq(Cat(bytes_out))
+            m.d.sync += self.read_data[lane].eq(cells.read_data)
         return m
 
     def _rows(self, m: Module, name: str, row: Value, offset: Value) -> list[Value]:
@@ -84,13 +73,16 @@ class Bank(wiring.Component):
         m.d.comb += after.eq(row + 1)
         return [Mux(offset > lane, after, row) for lane in range(self.line_bytes)]
 
-    @staticmethod
-    def _rotate(m: Module, name: str, lanes: list[Value], amount: Value) -> list[Value]:
-        """Return the lanes rotated down: result i is lane (i + amount) modulo their number."""
-        width = len(lanes[0])
-        value = Cat(lanes)
-        for bit in range(len(amount)):
-            rotated = Signal(len(value), name=f"{name}_rotated_{bit}")
-            m.d.comb += rotated.eq(Mux(amount[bit], value.rotate_right(width << bit), value))
-            value = rotated
-        return [value[lane * width : (lane + 1) * width] for lane in range(len(lanes))]
+
+def rotate(m: Module, name: str, lanes: Sequence[Value], amount: Value) -> list[Value]:
+    """Return lanes of one width rotated down: result i is lane (i + amount) modulo their number.
+
+    ``name`` begins the names of the signals between; ``amount`` is below the number of lanes.
+    """
+    width = len(lanes[0])
+    value = Cat(lanes)
+    for bit in range(len(amount)):
+        rotated = Signal(len(value), name=f"{name}_rotated_{bit}")
+        m.d.comb += rotated.eq(Mux(amount[bit], value.rotate_right(width << bit), value))
+        value = rotated
+    return [value[lane * width : (lane + 1) * width] for lane in range(len(lanes))]

@@ -33,10 +33,10 @@ class MatrixEngine(wiring.Component):
     of its tiles; a tile waits for those of its own slot, and line r of it r cycles more.
 
     From its first request to its last sum in the accumulators, a product of T tiles whose lines
-    are L takes ``(T - 1) * max(m, L) + m + array.latency + 6`` cycles, with ``a_transpose``
-    ``min(k, rows)`` more, and with a tree L - 1 more. Of resident weights L is 1, and
-    it is a cycle less. ``working`` is 1 in these. The first request comes a cycle after a command
-    is taken, with ``tile_skip`` two, three where it is masked.
+    are L takes ``(T - 1) * max(m, L) + m + array.latency + sram_latency + 4`` cycles, with
+    ``a_transpose`` ``min(k, rows)`` more, and with a tree L - 1 more. Of resident weights L is
+    1, and it is a cycle less. ``working`` is 1 in these. The first request comes a cycle after a
+    command is taken, with ``tile_skip`` two, three where it is masked.
 
     ``status.done`` comes when a drain that is asked for ``DISPATCH`` cycles later (a constant of
     ``hdl.retirement``), as one that waits for the token is, sees every sum of the command.

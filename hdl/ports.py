@@ -13,7 +13,7 @@ class ReadPort(wiring.Signature):
     """One reader of the scratchpad, seen from the reader.
 
     ``request`` carries the byte address of the first byte wanted, at any alignment. Exactly
-    ``SRAM_LATENCY`` cycles after a request was taken, ``valid`` is 1 and ``data`` holds the
+    ``sram_latency`` cycles after a request was taken, ``valid`` is 1 and ``data`` holds the
     ``line_bytes`` bytes from there; bytes past the end of the bank are undefined. Answers cannot
     be refused.
     """

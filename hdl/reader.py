@@ -5,24 +5,23 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from arch.config import SRAM_LATENCY, Config
+from arch.config import Config
 from hdl.beats import beat_layout
 from hdl.pipeline import delay
 from hdl.ports import ReadPort
 from hdl.walker import Walker, walk_layout
 
-FIFO_DEPTH = SRAM_LATENCY + 3
-"""Answers that may be under way or waiting: enough for one a cycle."""
 
-READER_LATENCY = SRAM_LATENCY + 3
-"""Cycles from the start of a walk to its first beat."""
+def reader_latency(config: Config) -> int:
+    """Return the cycles from the start of a walk to its first beat."""
+    return config.sram_latency + 3
 
 
 class RowReader(wiring.Component):
     """Answers a walk over scratchpad addresses with the bytes found there.
 
     Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all but the
-    address of the walk's beat. One beat a cycle; the first comes ``READER_LATENCY`` cycles after
+    address of the walk's beat. One beat a cycle; the first comes ``reader_latency`` cycles after
     ``start`` if the scratchpad answers at once. With ``wraps`` the walk may have a period.
     """
 
@@ -42,22 +41,23 @@ class RowReader(wiring.Component):
         m = Module()
         m.submodules.walker = walker = Walker(self.config.sp_addr_width, wraps=self.wraps)
         m.d.comb += [walker.start.eq(self.start), walker.walk.eq(self.walk)]
-        width = self.o.p.shape().size
-        m.submodules.fifo = fifo = SyncFIFOBuffered(width=width, depth=FIFO_DEPTH)
+        # Answers that may be under way or waiting: enough for one a cycle.
+        width, depth = self.o.p.shape().size, self.config.sram_latency + 3
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=width, depth=depth)
 
         # A request goes out only if the queue will have room for its answer.
-        pending = Signal(range(FIFO_DEPTH + 1))
+        pending = Signal(range(depth + 1))
         taken = Signal()
         m.d.comb += [
             self.port.request.p.eq(walker.o.p.addr),
-            self.port.request.valid.eq(walker.o.valid & (pending != FIFO_DEPTH)),
+            self.port.request.valid.eq(walker.o.valid & (pending != depth)),
             taken.eq(self.port.request.valid & self.port.request.ready),
             walker.o.ready.eq(taken),
         ]
         m.d.sync += pending.eq(pending + taken - (self.o.valid & self.o.ready))
 
         # What the walk says of a beat waits as long as the scratchpad takes.
-        place = delay(m, walker.o.p.as_value()[len(walker.o.p.addr) :], SRAM_LATENCY)
+        place = delay(m, walker.o.p.as_value()[len(walker.o.p.addr) :], self.config.sram_latency)
         m.d.comb += [
             fifo.w_data.eq(Cat(self.port.data, place)),
             fifo.w_en.eq(self.port.valid),

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import C, Cat, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
-from arch.config import SRAM_LATENCY, Config
-from hdl.bank import Bank
+from arch.config import Config, next_power_of_two
+from hdl.bank import Bank, rotate
+from hdl.pipeline import delay
 from hdl.ports import ReadPort, WritePort
 
 READERS = ("b", "a", "v", "r", "store")
@@ -19,6 +20,11 @@ WRITERS = ("o", "s", "load")
 engine."""
 
 
+def written_bytes(config: Config, writer: str) -> int:
+    """Return how many bytes a writer writes at once at most."""
+    return config.mem_bytes if writer == "load" else 2 * config.lanes
+
+
 class Scratchpad(wiring.Component):
     """``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by readers and writers.
 
@@ -28,7 +34,9 @@ class Scratchpad(wiring.Component):
     ``valid``). The order is fixed: ``b`` comes first because a tile's weights must come without a
     gap, and ``a`` next because an array whose activations stop loses ``rows * cols`` products a
     cycle; an engine behind them waits at most for the end of a command, as every command ends.
-    Weights that share a bank with the activations cost a cycle a line in whatever order.
+    Weights that share a bank with the activations cost a cycle a line in whatever order. No write
+    has more bytes than ``written_bytes`` says. With ``scratchpad_registered`` a bank does what was
+    granted a cycle later.
 
     A read sees every write of an earlier cycle; what is written in the same cycle may look like
     anything, as engines are ordered by tokens. An access must not cross from one bank to the next:
@@ -53,46 +61,66 @@ class Scratchpad(wiring.Component):
         ]
         for index, bank in enumerate(banks):
             m.submodules[f"bank_{index}"] = bank
-        self._write(m, banks)
-        self._read(m, banks)
+        # What a bank is asked for, in the cycle in which it is granted or the one after.
+        domain = m.d.sync if self.config.scratchpad_registered else m.d.comb
+        self._write(m, banks, domain)
+        self._read(m, banks, domain)
         return m
 
-    def _write(self, m: Module, banks: list[Bank]) -> None:
+    def _write(self, m: Module, banks: list[Bank], domain) -> None:
         requests = [getattr(self, f"write_{name}").request for name in self.writers]
+        lines = [
+            self._line(m, name, request.p)
+            for name, request in zip(self.writers, requests, strict=True)
+        ]
         chosen = self._grant(m, banks, requests, [request.p.addr for request in requests])
         for bank, wanted in zip(banks, chosen, strict=True):
-            m.d.comb += bank.write_en.eq(Cat(wanted).any())
-            for request, wants in reversed(list(zip(requests, wanted, strict=True))):
+            domain += bank.write_mask.eq(0)
+            for request, line, wants in reversed(list(zip(requests, lines, wanted, strict=True))):
                 with m.If(wants):
-                    m.d.comb += [
+                    domain += [
                         bank.write_addr.eq(request.p.addr),
-                        bank.write_count.eq(request.p.count),
-                        bank.write_data.eq(request.p.data),
+                        bank.write_mask.eq(line[0]),
+                        bank.write_data.eq(line[1]),
                     ]
 
-    def _read(self, m: Module, banks: list[Bank]) -> None:
+    def _line(self, m: Module, name: str, write):
+        """Return which memories of a bank a write goes to, and what of it goes to each."""
+        line_bytes = self.config.line_bytes
+        width = next_power_of_two(written_bytes(self.config, name))
+        back = Signal((line_bytes - 1).bit_length(), name=f"{name}_back")
+        m.d.comb += back.eq(-write.addr)
+        mask = [write.count > place if place < width else C(0, 1) for place in range(line_bytes)]
+        mask = rotate(m, f"{name}_mask", mask, back)
+        # As no more are written, every so many memories see the same bytes.
+        data = [write.data[place] for place in range(width)]
+        data = rotate(m, f"{name}_data", data, back[: (width - 1).bit_length()])
+        return Cat(mask), Cat(data).replicate(line_bytes // width)
+
+    def _read(self, m: Module, banks: list[Bank], domain) -> None:
         ports = [getattr(self, f"read_{name}") for name in self.readers]
         requests = [port.request for port in ports]
         chosen = self._grant(m, banks, requests, [request.p for request in requests])
         for bank, wanted in zip(banks, chosen, strict=True):
-            m.d.comb += bank.read_en.eq(Cat(wanted).any())
+            domain += bank.read_en.eq(Cat(wanted).any())
             for request, wants in reversed(list(zip(requests, wanted, strict=True))):
                 with m.If(wants):
-                    m.d.comb += bank.read_addr.eq(request.p)
+                    domain += bank.read_addr.eq(request.p)
 
         # Each answer is found where its request went, as many cycles later.
         for name, port in zip(self.readers, ports, strict=True):
-            valid, bank_index = port.request.valid & port.request.ready, self._bank(port.request.p)
-            for stage in range(SRAM_LATENCY):
-                valid_after = Signal(name=f"{name}_valid_{stage}")
-                bank_after = Signal(len(bank_index), name=f"{name}_bank_{stage}")
-                m.d.sync += [valid_after.eq(valid), bank_after.eq(bank_index)]
-                valid, bank_index = valid_after, bank_after
-            m.d.comb += port.valid.eq(valid)
-            with m.Switch(bank_index):
+            valid = port.request.valid & port.request.ready
+            addr = delay(m, port.request.p, self.config.sram_latency)
+            line = Signal(port.data.shape(), name=f"{name}_line")
+            with m.Switch(self._bank(addr)):
                 for index, bank in enumerate(banks):
                     with m.Case(index):
-                        m.d.comb += port.data.eq(bank.read_data)
+                        m.d.comb += line.eq(bank.read_data)
+            offset = addr[: (self.config.line_bytes - 1).bit_length()]
+            m.d.comb += [
+                port.valid.eq(delay(m, valid, self.config.sram_latency, reset=True)),
+                port.data.eq(Cat(rotate(m, name, list(line), offset))),
+            ]
 
     def _bank(self, addr):
         return addr[(self.config.bank_bytes - 1).bit_length() :]

@@ -5,16 +5,13 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import SRAM_LATENCY, Config
+from arch.config import Config
 from arch.isa import Engine
 from hdl.address import Bursts, Rows, span_layout
 from hdl.ports import EngineStatus, MaskReadPort, MemoryWritePort, ReadPort, command_layout
 
 BURSTS_AHEAD = 16
 """Bursts that may wait for being written."""
-
-WORDS_AHEAD = SRAM_LATENCY + 3
-"""Words that may be under way from the scratchpad: enough for one a cycle."""
 
 _EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
 
@@ -93,10 +90,11 @@ class StoreEngine(wiring.Component):
         request, out = self.read.request, self.memory.data
         row = Signal(span_layout(self.config))
         active, taken, row_end = Signal(), Signal(), Signal()
-        pending = Signal(range(WORDS_AHEAD + 1))
+        most = self.config.sram_latency + 3  # on their way: enough for one a cycle
+        pending = Signal(range(most + 1))
         m.d.comb += [
             request.p.eq(row.sp_addr),
-            request.valid.eq(active & (asked != 0) & (pending != WORDS_AHEAD)),
+            request.valid.eq(active & (asked != 0) & (pending != most)),
             taken.eq(request.valid & request.ready),
             row_end.eq(taken & (row.words == 0)),
             ahead.r_en.eq(~active | row_end),
@@ -112,13 +110,13 @@ class StoreEngine(wiring.Component):
 
         # The place of the word's last byte waits for the word.
         last_byte = Mux(row.words == 0, row.tail, self.config.mem_bytes - 1)
-        for stage in range(SRAM_LATENCY):
+        for stage in range(self.config.sram_latency):
             delayed = Signal(unsigned((self.config.mem_bytes - 1).bit_length()), name=f"l_{stage}")
             m.d.sync += delayed.eq(last_byte)
             last_byte = delayed
         mask = Cat(last_byte >= byte for byte in range(self.config.mem_bytes))
         word = Cat(self.read.data.as_value()[: self.config.mem_width], mask)
-        m.submodules.words = words = SyncFIFOBuffered(width=len(word), depth=WORDS_AHEAD)
+        m.submodules.words = words = SyncFIFOBuffered(width=len(word), depth=most)
         m.d.comb += [
             words.w_data.eq(word),
             words.w_en.eq(self.read.valid),

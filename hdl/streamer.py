@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
-from arch.config import SRAM_LATENCY, Config
+from arch.config import Config
 from arch.isa import COUNT_WIDTH, Engine
 from hdl.pipeline import delay
 from hdl.ports import ReadPort
@@ -65,7 +65,7 @@ class ActivationStreamer(wiring.Component):
         for row in range(config.rows):
             m.d.comb += read[row].eq(self.a.data[row])
         note = Signal(vector_layout(config))
-        late = data.View(note.shape(), delay(m, note.as_value(), SRAM_LATENCY))
+        late = data.View(note.shape(), delay(m, note.as_value(), config.sram_latency))
         m.d.comb += [
             note.slot.eq(job.tile.slot),
             note.zero.eq(job.a_zero),
@@ -115,7 +115,7 @@ class ActivationStreamer(wiring.Component):
 
     def _transposed(self, m, job, note, read, clear):
         """Fill one block while the other is sent on."""
-        rows = self.config.rows
+        rows, latency = self.config.rows, self.config.sram_latency
         m.submodules.transposer = transposer = Transposer(rows, 8)
         request = self.a.request
         index = Signal(range(rows + 1))
@@ -156,20 +156,20 @@ class ActivationStreamer(wiring.Component):
         with m.Elif(taken):
             m.d.sync += [index.eq(index + 1), offset.eq(offset + job.a_stride)]
         m.d.comb += [
-            transposer.write_en.eq(delay(m, taken, SRAM_LATENCY)),
-            transposer.write_row.eq(delay(m, index, SRAM_LATENCY)),
-            transposer.write_block.eq(delay(m, filling, SRAM_LATENCY)),
+            transposer.write_en.eq(delay(m, taken, latency)),
+            transposer.write_row.eq(delay(m, index, latency)),
+            transposer.write_block.eq(delay(m, filling, latency)),
             transposer.write_data.eq(read),
         ]
 
-        # A block is sent on once its last line is in place. Lines for it are asked for again before
-        # it is empty, by as much as they take to come.
+        # A block is sent on as its last line comes. Lines for it are asked for again before it is
+        # empty, by as much as they take to come.
         m.submodules.ready = ready = SyncFIFO(width=block.shape().size, depth=3)
-        coming = Signal(SRAM_LATENCY)
+        coming = Signal(latency - 1)
         m.d.sync += coming.eq(Cat(taken & line_last, coming))
         m.d.comb += [
             ready.w_en.eq(coming[-1]),
-            ready.w_data.eq(delay(m, block.as_value(), SRAM_LATENCY)),
+            ready.w_data.eq(delay(m, block.as_value(), latency - 1)),
         ]
         head = data.View(block.shape(), ready.r_data)
         column = Signal(range(rows))
@@ -182,26 +182,28 @@ class ActivationStreamer(wiring.Component):
             transposer.read_column.eq(column),
             clear.eq((blocks == 0) & ~ready.r_rdy & ~coming.any()),
         ]
-        spare = SRAM_LATENCY + 2
+        spare = latency + 1
         released = Signal()
         m.d.comb += released.eq(
             ready.r_rdy & (column == Mux(head.count > spare, head.count - spare, 0))
         )
         # A slot is free for lines that are asked for as late as the last of the block would be.
         frees = Signal()
-        early = SRAM_LATENCY + 1
-        m.d.comb += frees.eq(column == Mux(head.count > early, head.count - early, 0))
+        m.d.comb += frees.eq(column == Mux(head.count > latency, head.count - latency, 0))
         m.d.sync += blocks.eq(blocks + (taken & (index == 0)) - released)
+        comes = Signal()
+        noted = Signal.like(note)
+        m.d.sync += comes.eq(ready.r_rdy)
         with m.If(ready.r_rdy):
-            m.d.comb += [
-                self.sends.eq(1),
-                self.elements.eq(transposer.read_data),
-                self.note.eq(head.note),
-                self.note.acc_addr.eq(head.note.acc_addr + column),
-                self.note.last.eq(head.note.last & ends),
-                self.freed.eq(head.frees & frees),
+            m.d.comb += [self.sends.eq(1), self.freed.eq(head.frees & frees)]
+            m.d.sync += [
+                noted.eq(head.note),
+                noted.acc_addr.eq(head.note.acc_addr + column),
+                noted.last.eq(head.note.last & ends),
+                column.eq(Mux(ends, 0, column + 1)),
             ]
-            m.d.sync += column.eq(Mux(ends, 0, column + 1))
+        with m.If(comes):
+            m.d.comb += [self.elements.eq(transposer.read_data), self.note.eq(noted)]
         with m.If(ends):
             m.d.sync += sending.eq(~sending)
 

@@ -1,45 +1,25 @@
 """Turns rows into columns at full rate."""
 
-from amaranth.hdl import Array, Module, Mux, Signal, unsigned
+from amaranth.hdl import Array, C, Cat, Module, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-
-class TransposerRow(wiring.Component):
-    """A row of both blocks: ``write_en`` has a bit for each, ``read_data`` is one element."""
-
-    def __init__(self, size: int, width: int):
-        self.size = size
-        self.width = width
-        super().__init__(
-            {
-                "write_en": In(2),
-                "write_data": In(data.ArrayLayout(unsigned(width), size)),
-                "read_block": In(1),
-                "read_column": In(range(size)),
-                "read_data": Out(width),
-            }
-        )
-
-    def elaborate(self, _platform):
-        m = Module()
-        elements = []
-        for block in range(2):
-            held = Signal(self.write_data.shape(), name=f"block_{block}")
-            with m.If(self.write_en[block]):
-                m.d.sync += held.eq(self.write_data)
-            elements.append(Array(held[column] for column in range(self.size))[self.read_column])
-        m.d.comb += self.read_data.eq(Mux(self.read_block, elements[1], elements[0]))
-        return m
+from arch.config import next_power_of_two
+from hdl.bank import rotate
+from hdl.ram import Ram
 
 
 class Transposer(wiring.Component):
     """A ping-pong block of ``size`` x ``size`` elements, written by rows and read by columns.
 
     ``write_en`` writes ``write_data`` to row ``write_row`` of block ``write_block``; ``read_data``
-    is column ``read_column`` of block ``read_block``, its element r that of row r, in the same
-    cycle. One block is filled while the other is read, so that a vector a cycle goes through,
-    ``size`` cycles later at the earliest.
+    is column ``read_column`` of block ``read_block`` of the cycle before, its element r that of
+    row r, of which the last one may be written in that very cycle. One block is filled while the
+    other is read, so that a vector a cycle goes through, ``size`` cycles later at the earliest.
+
+    Element c of row r lies in memory ``(c - r) mod size`` at address r, so that the elements of a
+    row lie in different memories, and those of a column, too: in place of a choice between all
+    elements of a row, for each row, there is a rotation before the memories and one behind them.
     """
 
     def __init__(self, size: int, width: int):
@@ -60,15 +40,24 @@ class Transposer(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        block = Mux(self.write_block, 0b10, 0b01)
-        for index in range(self.size):
-            row = TransposerRow(self.size, self.width)
-            m.submodules[f"row_{index}"] = row
+        size = self.size
+        column = Signal.like(self.read_column)
+        m.d.sync += column.eq(self.read_column)
+        written = rotate(m, "write", [self.write_data[c] for c in range(size)], self.write_row)
+        found = []
+        for place in range(size):
+            m.submodules[f"memory_{place}"] = memory = Ram(
+                self.width, 2 * next_power_of_two(size), transparent=True
+            )
+            rows = Array(C((c - place) % size, range(size)) for c in range(size))
             m.d.comb += [
-                row.write_en.eq(Mux(self.write_en & (self.write_row == index), block, 0)),
-                row.write_data.eq(self.write_data),
-                row.read_block.eq(self.read_block),
-                row.read_column.eq(self.read_column),
-                self.read_data[index].eq(row.read_data),
+                memory.write_en.eq(self.write_en),
+                memory.write_addr.eq(Cat(self.write_row, self.write_block)),
+                memory.write_data.eq(written[place]),
+                memory.read_en.eq(1),
+                memory.read_addr.eq(Cat(rows[self.read_column], self.read_block)),
             ]
+            found.append(memory.read_data)
+        found = rotate(m, "read", found, column)
+        m.d.comb += [self.read_data[row].eq(found[-row % size]) for row in range(size)]
         return m

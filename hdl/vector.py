@@ -44,7 +44,7 @@ class VectorEngine(wiring.Component):
 
     Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
     columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
-    (DRAIN: that of each tile column, summed) and ``overhead = READER_LATENCY + Epilogue.latency``,
+    (DRAIN: that of each tile column, summed) and ``overhead = reader_latency + Epilogue.latency``,
     which is 16 with activation tables and 15 without:
 
     ========= =====================================================================
@@ -54,14 +54,14 @@ class VectorEngine(wiring.Component):
     ADD       beats + overhead + ElementwiseLane.latency + 2
     SOFTMAX   beats + overhead + SoftmaxUnit.latency + 2 * (ceil(n / lanes) - 1)
     NORM      beats + overhead + AddNormUnit.latency + ceil(n / lanes) - 1
-    SCAN      m * ceil(n / rows) + READER_LATENCY
-    PARAMS    n * param_lines + READER_LATENCY
-    TABLE     256 + READER_LATENCY
-    MASK      n + READER_LATENCY
+    SCAN      m * ceil(n / rows) + reader_latency
+    PARAMS    n * param_lines + reader_latency
+    TABLE     256 + reader_latency
+    MASK      n + reader_latency
     ========= =====================================================================
 
     With rotate or times it is ``RotaryUnit.latency`` more. SOFTMAX and NORM of accumulators take
-    ``DRAIN_LATENCY + Intake.latency`` in place of ``READER_LATENCY``. ``largest`` is what argmax
+    ``DRAIN_LATENCY + Intake.latency`` in place of ``reader_latency``. ``largest`` is what argmax
     found last, ``ArgmaxUnit.latency`` cycles after its command is done.
     """
 

@@ -4,7 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from arch.config import SRAM_LATENCY, Config
+from arch.config import Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
 from hdl.array import weight_layout
 from hdl.flow import Flow
@@ -174,8 +174,8 @@ class WeightWriter(wiring.Component):
     """Turns a scratchpad line into a line of weights.
 
     ``i`` tells, in the cycle in which a line is asked for, where it goes, how many elements of it
-    count (the others become zero) and what to subtract; ``data`` brings the line ``SRAM_LATENCY``
-    cycles later, ``o`` the weights a cycle after that.
+    count (the others become zero) and what to subtract; ``data`` brings the line
+    ``sram_latency`` cycles later, ``o`` the weights a cycle after that.
     """
 
     def __init__(self, config: Config):
@@ -201,9 +201,9 @@ class WeightWriter(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         config, weights = self.config, self.o.payload
-        note = data.View(self.i.payload.shape(), delay(m, self.i.payload, SRAM_LATENCY))
+        note = data.View(self.i.payload.shape(), delay(m, self.i.payload, config.sram_latency))
         m.d.sync += [
-            self.o.valid.eq(delay(m, self.i.valid, SRAM_LATENCY, reset=True)),
+            self.o.valid.eq(delay(m, self.i.valid, config.sram_latency, reset=True)),
             weights.slot.eq(note.slot),
             weights.index.eq(note.index),
         ]

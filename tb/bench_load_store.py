@@ -13,7 +13,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from arch.config import SRAM_LATENCY, Config
+from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
 from arch.presets import PRESETS
 from hdl.address import BURST_BOUNDARY
@@ -207,7 +207,7 @@ def load_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
 
 def store_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
     """Return the functions that answer a store engine; bursts per command bound its ``done``."""
-    answers: deque[int | None] = deque([None] * SRAM_LATENCY)
+    answers: deque[int | None] = deque([None] * machine.config.sram_latency)
     addresses: deque[tuple[int, bool]] = deque()
     finished: deque[int] = deque()
     words = 0

@@ -21,7 +21,7 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
-from arch.config import SRAM_LATENCY, Config
+from arch.config import Config
 from arch.isa import DEFINITIONS, RING_SLOTS, Engine, Opcode
 from arch.presets import PRESETS
 from hdl.accumulator import ACC_SETTLE
@@ -223,7 +223,7 @@ async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float)
     line = config.line_bytes
     beyond = generator.integers(0, 256, line).astype(np.uint8)
     sp = np.concatenate([jobs.sp, beyond])
-    pending: list[int | None] = [None] * (SRAM_LATENCY - 1)
+    pending: list[int | None] = [None] * (config.sram_latency - 1)
     tiles = iter(jobs.lines if name == "b" else ())
     left = 0
     while True:

@@ -12,9 +12,10 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from arch.config import SRAM_LATENCY, Config
+from arch.config import Config
 from arch.presets import PRESETS
 from hdl.ports import write_layout
+from hdl.scratchpad import written_bytes
 from tb.bench import pack, parameters, rng, start_clock
 
 
@@ -37,7 +38,8 @@ def _offer(port: _Port, config: Config, random: np.random.Generator) -> None:
     addr = (base + int(random.integers(spread))) % config.scratchpad_bytes
     if port.write:
         room = config.bank_bytes - addr % config.bank_bytes
-        port.data = random.bytes(int(random.integers(min(room, config.line_bytes) + 1)))
+        room = min(room, written_bytes(config, port.name))
+        port.data = random.bytes(int(random.integers(room + 1)))
     port.addr = addr
 
 
@@ -61,7 +63,8 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
     given, random = parameters(), rng()
     config = PRESETS["small"].replace(**given["config"])
     memory = bytearray(config.scratchpad_bytes)
-    ports = [_Port(name, False, due=deque([None] * SRAM_LATENCY)) for name in given["readers"]]
+    due = [None] * config.sram_latency
+    ports = [_Port(name, False, due=deque(due)) for name in given["readers"]]
     ports += [_Port(name, True) for name in given["writers"]]
     await start_clock(dut)
     for cycle in range(given["cycles"]):

@@ -16,7 +16,7 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
-from arch.config import SRAM_LATENCY, Config
+from arch.config import Config
 from arch.functions import TABLE_ENTRIES
 from arch.isa import DEFINITIONS, Engine, Opcode
 from hdl.accumulator import ACC_LATENCY
@@ -27,7 +27,7 @@ from hdl.elementwise import ElementwiseLane
 from hdl.epilogue import Epilogue
 from hdl.intake import Intake
 from hdl.ports import DrainPort, command_layout, write_layout
-from hdl.reader import READER_LATENCY
+from hdl.reader import reader_latency
 from hdl.rotary import RotaryUnit
 from hdl.softmax import SoftmaxUnit
 from sim.admission import check_step
@@ -61,7 +61,7 @@ class Surroundings:
         self._writers = ["o", "s"] if config.norm else ["o"]
         self._ports = [*self._readers, *self._writers]
         self._due: dict[str, deque[int | None]] = {
-            name: deque([None] * (ACC_LATENCY if name == "drain" else SRAM_LATENCY))
+            name: deque([None] * (ACC_LATENCY if name == "drain" else config.sram_latency))
             for name in self._readers
         }
         self._offered: dict[str, int] = {}
@@ -305,14 +305,14 @@ def _stated(config: Config, step: Step) -> int:
     """Return the cycles that the vector engine's docstring states."""
     opcode, lanes = step.opcode, config.lanes
     m, n = step.operands.get("m", 1), step.operands.get("n", 1)
-    overhead = READER_LATENCY + Epilogue(config).latency
+    overhead = reader_latency(config) + Epilogue(config).latency
     beats = ceil_div(n, lanes)
     if step.flags & {"rotate", "times"}:
         overhead += RotaryUnit.latency
     if opcode == Opcode.DRAIN:
         tiles, rest = divmod(n, config.cols)
         if "running" not in step.flags:
-            overhead += DRAIN_LATENCY - READER_LATENCY
+            overhead += DRAIN_LATENCY - reader_latency(config)
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
     if opcode == Opcode.SOFTMAX:
         running_rows = config.running_rows if config.attention else 0
@@ -323,14 +323,16 @@ def _stated(config: Config, step: Step) -> int:
     if opcode in (Opcode.ADD, Opcode.MUL):
         overhead += ElementwiseLane.latency + 2 * (opcode == Opcode.ADD)
     if "drain" in step.flags:
-        overhead += DRAIN_LATENCY + Intake.latency - READER_LATENCY
+        overhead += DRAIN_LATENCY + Intake.latency - reader_latency(config)
     fills = {
         Opcode.SCAN: m * ceil_div(n, config.rows),
         Opcode.PARAMS: n * config.param_lines,
         Opcode.TABLE: TABLE_ENTRIES,
         Opcode.MASK: n,
     }
-    return fills[opcode] + READER_LATENCY if opcode in fills else m * beats + overhead
+    if opcode in fills:
+        return fills[opcode] + reader_latency(config)
+    return m * beats + overhead
 
 
 @cocotb.test()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from arch.config import ARRAYS, Config
+from arch.config import ARRAYS, Config, next_power_of_two
 
 UNITS = (
     "a_transpose",
@@ -45,10 +45,6 @@ SMALLEST = Config(
 """One processing element, and memories as small as random programs allow."""
 
 
-def _next_power_of_two(value: int) -> int:
-    return 1 << (value - 1).bit_length()
-
-
 def random_config(rng: np.random.Generator) -> Config:
     """Return a random admissible configuration, small enough to be simulated.
 
@@ -66,9 +62,9 @@ def random_config(rng: np.random.Generator) -> Config:
     rows, cols = between(1, 12), between(1, 12)
     lanes = int(rng.integers(1, cols + 1))
     mem_width = int(8 << rng.integers(5))
-    line_bytes = _next_power_of_two(max(rows, cols, 2 * lanes, mem_width // 8))
+    line_bytes = next_power_of_two(max(rows, cols, 2 * lanes, mem_width // 8))
     banks = int(1 << rng.integers(4))
-    bank_bytes = max(8 * line_bytes, _next_power_of_two(2 * PARAM_BYTES * lanes), 256)
+    bank_bytes = max(8 * line_bytes, next_power_of_two(2 * PARAM_BYTES * lanes), 256)
     operand_width = int(rng.integers(2, 9))
     zero_points = bool(rng.random() < 0.7)
     max_k = between(40, 3000)
@@ -104,4 +100,5 @@ def random_config(rng: np.random.Generator) -> Config:
         running_rows=between(1, 40),
         **units,
         array=str(rng.choice(ARRAYS)),
+        scratchpad_registered=bool(rng.random() < 0.5),
     )

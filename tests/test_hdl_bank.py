@@ -27,6 +27,7 @@ def test_bank_reads_what_was_written(line_bytes, size):
 
     async def bench(ctx):
         due = [None, None]
+        read = [0, 0]
         for _ in range(200):
             reads, writes = rng.random(2) < 0.8
             read_addr, write_addr = (int(addr) for addr in rng.integers(size, size=2))
@@ -34,17 +35,21 @@ def test_bank_reads_what_was_written(line_bytes, size):
             count = int(rng.integers(line_bytes + 1))
             ctx.set(bank.read_en, bool(reads))
             ctx.set(bank.read_addr, read_addr)
-            ctx.set(bank.write_en, bool(writes))
             ctx.set(bank.write_addr, write_addr)
-            ctx.set(bank.write_count, count)
-            ctx.set(bank.write_data, [int(byte) for byte in line])
+            lanes = (np.arange(line_bytes) - write_addr) % line_bytes
+            ctx.set(
+                bank.write_mask, sum(int(b) << i for i, b in enumerate(writes & (lanes < count)))
+            )
+            ctx.set(bank.write_data, line[lanes].tolist())
             due.append(content[read_addr : read_addr + line_bytes].astype(int) if reads else None)
             if reads and writes:  # what is read and written at once is unknown
                 due[-1][(read_addr + np.arange(line_bytes) - write_addr) % size < count] = -1
+            read.append(read_addr)
             await ctx.tick()
             expected = due[-2]
             if expected is not None:
-                got = [ctx.get(bank.read_data[lane]) for lane in range(line_bytes)]
+                lanes = (read[-2] + np.arange(line_bytes)) % line_bytes
+                got = [ctx.get(bank.read_data[int(lane)]) for lane in lanes]
                 known = expected >= 0
                 assert np.array(got)[known].tolist() == expected[known].tolist()
             if writes:

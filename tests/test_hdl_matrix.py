@@ -16,6 +16,7 @@ from tb.simulate import simulate
 ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
 SQUARE = {"rows": 4, "cols": 4, "weight_depth": 32}
 TREE = {"array": "tree"}
+REGISTERED = {"scratchpad_registered": True}
 BARE = {
     "zero_points": False,
     "operand_gating": False,
@@ -67,7 +68,8 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     fill = min(k, rows) if "a_transpose" in flags else 0
     # A tree's vectors wait for the last line of the first tile, an array's for the first.
     wait = load - 1 if config.array == "tree" else 0
-    return max(m, load) * (tiles - 1) + m + fill + wait + array_latency(config) + 6 - resident
+    settle = array_latency(config) + config.sram_latency + 4
+    return max(m, load) * (tiles - 1) + m + fill + wait + settle - resident
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -98,6 +100,8 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("icarus", {**ODD, **TREE}, 0.0, 11),
         ("icarus", {"rows": 1, "cols": 1, "weight_depth": 7, **TREE}, 0.2, 12),
         ("icarus", {**SQUARE, **BARE, **TREE}, 0.1, 13),
+        ("icarus", {**ODD, **REGISTERED}, 0.0, 14),
+        ("verilator", {**SQUARE, **REGISTERED}, 0.2, 15),
     ],
 )
 def test_random_commands(simulator: str, changes, stall: float, seed: int) -> None:
@@ -106,7 +110,14 @@ def test_random_commands(simulator: str, changes, stall: float, seed: int) -> No
 
 @pytest.mark.parametrize(
     "changes",
-    [SQUARE, {**ODD, "tile_skip": False}, {"rows": 3, "cols": 5}, SQUARE | TREE, ODD | TREE],
+    [
+        SQUARE,
+        {**ODD, "tile_skip": False},
+        {"rows": 3, "cols": 5},
+        SQUARE | TREE,
+        ODD | TREE,
+        ODD | REGISTERED,
+    ],
 )
 def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
     config = make(changes)

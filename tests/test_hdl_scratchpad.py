@@ -9,6 +9,7 @@ from tb.simulate import simulate
 
 ONE_BANK = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
 ODD = {"rows": 5, "cols": 3, "lanes": 2, "mem_width": 32}
+REGISTERED = {"scratchpad_registered": True}
 
 
 @pytest.mark.parametrize(
@@ -16,8 +17,11 @@ ODD = {"rows": 5, "cols": 3, "lanes": 2, "mem_width": 32}
     [
         ("icarus", 1, READERS, WRITERS, {"scratchpad_bytes": 1024}),
         ("icarus", 2, READERS, ("load", "o"), ONE_BANK | {"scratchpad_bytes": 64}),
+        ("icarus", 5, READERS, WRITERS, {"scratchpad_bytes": 1024} | REGISTERED),
+        ("icarus", 6, READERS, ("load", "o"), ONE_BANK | {"scratchpad_bytes": 64} | REGISTERED),
         ("icarus", 3, ("v",), ("o",), ODD | {"scratchpad_bytes": 512, "scratchpad_banks": 8}),
         ("verilator", 4, READERS, WRITERS, ODD | {"scratchpad_bytes": 128}),
+        ("verilator", 7, READERS, WRITERS, ODD | {"scratchpad_bytes": 128} | REGISTERED),
     ],
 )
 def test_every_access_finds_its_bytes(simulator, seed, readers, writers, config):

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.config import SRAM_LATENCY
 from arch.presets import PRESETS
 from hdl.accumulator import ACC_LATENCY
 from hdl.drain import DRAIN_LATENCY, DrainReader
-from hdl.reader import READER_LATENCY, RowReader
+from hdl.reader import RowReader, reader_latency
 from hdl.walker import Walker
 
 ADDR_WIDTH = 12
@@ -101,7 +100,7 @@ def test_reader_brings_the_bytes_of_every_beat(stall):
     memory = rng.integers(0, 256, SIZE + config.line_bytes)
 
     async def scratchpad(ctx):
-        due = [None] * SRAM_LATENCY
+        due = [None] * config.sram_latency
         while True:
             ready = rng.random() >= stall
             addr = due.pop(0)
@@ -122,7 +121,7 @@ def test_reader_brings_the_bytes_of_every_beat(stall):
                 while not ctx.get(unit.o.valid) or rng.random() < stall:
                     await ctx.tick()
                     cycles += 1
-                assert stall or cycles == READER_LATENCY + index
+                assert stall or cycles == reader_latency(config) + index
                 p = ctx.get(unit.o.p)
                 assert (p.count, p.row_last, p.tile_last, p.last) == (
                     (count, row_last, tile_last, last)
