@@ -1,6 +1,6 @@
 """The accumulator memory: where the systolic array's sums grow, and from where they drain."""
 
-from amaranth.hdl import Array, Module, Signal, signed
+from amaranth.hdl import Array, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -141,27 +141,30 @@ class AccumulatorMemory(wiring.Component):
         ]
 
         # What the two rows before leave is not in the memory yet when this row is read: one is
-        # being added, the other is written in that cycle.
+        # being added, the other is written in that cycle. Whether the row held a sum is known no
+        # sooner than the row, and is looked at a cycle later.
         after_1 = Signal()
         after_2 = Signal()
-        m.d.sync += [
-            after_1.eq(add_1 & (add_addr_1 == adding.addr)),
-            after_2.eq(add_2 & (add_addr_2 == adding.addr)),
-        ]
+        repeats = Signal()
+        holds = Signal()
+        row = Signal(self._layout)
         base = Signal(self._layout)
         total = Signal(self._layout)
         total_before = Signal(self._layout)
+        m.d.sync += [
+            after_1.eq(add_1 & (add_addr_1 == adding.addr)),
+            after_2.eq(add_2 & (add_addr_2 == adding.addr)),
+            repeats.eq(after_1),
+            holds.eq(after_2 | filled[add_addr_1[0]]),
+            row.eq(Mux(after_2, total_before, rows[add_addr_1[0]])),
+            total_before.eq(total),
+        ]
+        with m.If(repeats):
+            m.d.comb += base.eq(total_before)
+        with m.Elif(holds):
+            m.d.comb += base.eq(row)
         for column, value in enumerate(total):
             m.d.comb += value.eq(base[column] + addend_2[column])
-        m.d.sync += total_before.eq(total)
-        with m.If(after_1):
-            m.d.sync += base.eq(total)
-        with m.Elif(after_2):
-            m.d.sync += base.eq(total_before)
-        with m.Elif(filled[add_addr_1[0]]):
-            m.d.sync += base.eq(rows[add_addr_1[0]])
-        with m.Else():
-            m.d.sync += base.as_value().eq(0)
 
         for parity, bank in enumerate(banks):
             adds = add_2 & (add_addr_2[0] == parity)
@@ -175,9 +178,13 @@ class AccumulatorMemory(wiring.Component):
             with m.Else():
                 m.d.comb += bank.write_addr.eq(clear_addr_2[1:])
 
-        m.d.sync += self.drain.valid.eq(clear_1)
-        with m.If(filled[clear_addr_1[0]]):
-            m.d.sync += self.drain.data.eq(rows[clear_addr_1[0]])
-        with m.Else():
-            m.d.sync += self.drain.data.as_value().eq(0)
+        drained = Signal(self._layout)
+        held = Signal()
+        m.d.sync += [
+            self.drain.valid.eq(clear_1),
+            drained.eq(rows[clear_addr_1[0]]),
+            held.eq(filled[clear_addr_1[0]]),
+        ]
+        with m.If(held):
+            m.d.comb += self.drain.data.eq(drained)
         return m

@@ -49,21 +49,23 @@ class Retirement(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        # A ring of memory words stands for as many registers.
+        # A ring of memory words stands for all registers but the last.
         note = Cat(self.i_addr, self.push)
-        m.submodules.ring = ring = Ram(len(note), self.latency)
-        place = Signal(range(self.latency))
+        turns = self.latency - 1
+        m.submodules.ring = ring = Ram(len(note), turns)
+        place = Signal(range(turns))
         following = Signal.like(place)
-        with m.If(place != self.latency - 1):
+        with m.If(place != turns - 1):
             m.d.comb += following.eq(place + 1)
         m.d.sync += place.eq(following)
+        push = Signal.like(self.push)
         m.d.comb += [
             ring.write_en.eq(1),
             ring.write_addr.eq(place),
             ring.write_data.eq(note),
             ring.read_en.eq(1),
             ring.read_addr.eq(following),
-            self.acc_addr.eq(ring.read_data),
+            Cat(self.acc_addr, push).eq(delay(m, ring.read_data, 1)),
         ]
         under_way = Signal(UNDER_WAY_WIDTH)
         settle = ACC_SETTLE - DISPATCH
@@ -71,7 +73,7 @@ class Retirement(wiring.Component):
         m.d.sync += under_way.eq(under_way + self.taken - done)
         m.d.comb += [
             self.status.done.eq(done),
-            self.status.push.eq(delay(m, ring.read_data[len(self.acc_addr) :], settle)),
+            self.status.push.eq(delay(m, push, settle)),
             self.status.busy.eq(self.offered | (under_way != 0)),
             self.status.stall.eq(self.waiting),
         ]
