@@ -61,9 +61,9 @@ class Sequencer(wiring.Component):
     ``start`` begins at word ``pc``; ``busy`` is 1 until HALT, which waits for ``idle``, with
     ``halted`` at 1. Headers go
     out as they are; operands as immediate plus register, in the low 28 bits. There are two stages,
-    so that no memory and no adder share a cycle: a word is decoded while the register of an
-    operand is read, then it acts. A control instruction takes one cycle a word, and one more where
-    a loop goes back to its start.
+    so that no memory shares a cycle with a decision: while a word is brought from the memory the
+    register of an operand is read, then the word is decoded and acts. A control instruction takes
+    one cycle a word, and one more where a loop goes back to its start.
 
     A word that is no instruction of this configuration, a loop nested deeper than LOOP_LEVELS or
     of a count that is not 1 to 65,535, an ENDLOOP without LOOP, and a SET of a register other than
@@ -115,16 +115,15 @@ class Sequencer(wiring.Component):
         with m.If(program.read_en):
             m.d.sync += pc.eq(program.read_addr)
 
-        # First stage.
-        decoded = self._decode(m, program.read_data, starting, advance & ~again)
-        now = Signal(_Decoded)
-        word = Signal(WORD_WIDTH)
+        # First stage: there is no word after a start, nor behind a loop that goes back.
+        word, fresh = Signal(WORD_WIDTH), Signal()
         with m.If(advance):
-            m.d.sync += [now.eq(decoded), word.eq(program.read_data)]
-            with m.If(again):
-                m.d.sync += now.action.eq(Action.NOTHING)
+            m.d.sync += [word.eq(program.read_data), fresh.eq(~again)]
+        with m.If(starting):
+            m.d.sync += fresh.eq(0)
 
         # Second stage.
+        now = self._decode(m, word, fresh, starting, advance)
         value = Signal(IMMEDIATE_WIDTH)
         m.d.comb += [
             registers.read_en.eq(advance),
@@ -144,11 +143,14 @@ class Sequencer(wiring.Component):
         with m.If(refused):
             m.d.sync += [self.busy.eq(0), self.error.eq(1)]
         with m.If(starting):
-            m.d.sync += [self.busy.eq(1), self.error.eq(0), now.action.eq(Action.NOTHING)]
+            m.d.sync += [self.busy.eq(1), self.error.eq(0)]
         return m
 
-    def _decode(self, m: Module, word, starting: Signal, advance: Signal) -> Signal:
-        """Return what a word is: a header, or the next operand of the header before it."""
+    def _decode(self, m: Module, word, fresh, starting: Signal, advance: Signal) -> Signal:
+        """Return what a word is: a header, or the next operand of the header before it.
+
+        Without ``fresh`` there is no word, and nothing to do.
+        """
         decoded, current = Signal(_Decoded), Signal(_Decoded)
         operands, left = Signal(range(MAX_WORDS)), Signal(range(MAX_WORDS))
         opcode = Signal(Opcode)
@@ -176,7 +178,9 @@ class Sequencer(wiring.Component):
                         for before, action in enumerate(reversed(actions), start=1):
                             with m.Case(before):
                                 m.d.comb += decoded.action.eq(action)
-        with m.If(advance):
+        with m.If(~fresh):
+            m.d.comb += decoded.action.eq(Action.NOTHING)
+        with m.Elif(advance):
             m.d.sync += left.eq(Mux(left == 0, operands, left - 1))
             with m.If(left == 0):
                 m.d.sync += [current.eq(decoded), opcode.eq(word[:5])]
