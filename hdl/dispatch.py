@@ -38,7 +38,6 @@ class CommandQueue(wiring.Component):
         complete, taken = Signal(), Signal()
         index = Signal(range(MAX_WORDS))
         partial = Signal()
-        m.d.comb += self.i.ready.eq(~complete | taken)
         with m.If(taken):
             m.d.sync += complete.eq(0)
         with m.If(self.i.valid & self.i.ready):
@@ -58,14 +57,18 @@ class CommandQueue(wiring.Component):
             with m.Else():
                 self._operand(m, command.command, index)
 
-        # A command moves towards the output as far as there is room.
+        # A command moves towards the output as far as there is room. Whether one leaves it this
+        # cycle, which depends on much, lets no further word in before the next.
         full = [complete]
+        m.d.comb += self.i.ready.eq(~complete)
         valid, payload, moved = complete, command, taken
         for place in range(1, self.depth):
             held = Signal.like(command, name=f"held_{place}")
             waiting = Signal(name=f"waiting_{place}")
             leaves = Signal(name=f"leaves_{place}")
             m.d.comb += moved.eq(valid & (~waiting | leaves))
+            if place == 1:
+                m.d.comb += self.i.ready.eq(~complete | ~waiting)
             with m.If(moved):
                 m.d.sync += [held.eq(payload), waiting.eq(1)]
             with m.Elif(leaves):

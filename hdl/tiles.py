@@ -50,11 +50,11 @@ class TileWalker(wiring.Component):
 
     Tile column by tile column, in each from the first K tile on, one tile a cycle from the cycle
     after a command was taken on, with ``tile_skip`` from the second (from the third where it is
-    masked), and without a pause between commands:
-    the next one is taken while the last tiles of this one wait. ``command`` is that of the tile on
-    ``o``. A tile that a mask leaves out costs one cycle, ``skipped``; where the last tiles are left
-    out, the last that is not becomes ``last``, and where all are, one that is ``empty`` comes in
-    their place. Sizes must be at least 1.
+    masked). The next command is taken while the last tiles of this one wait, so that there is no
+    pause between them but, with ``tile_skip``, of a cycle where these leave one a cycle.
+    ``command`` is that of the tile on ``o``. A tile that a mask leaves out costs one cycle,
+    ``skipped``; where the last tiles are left out, the last that is not becomes ``last``, and where
+    all are, one that is ``empty`` comes in their place. Sizes must be at least 1.
     """
 
     def __init__(self, config: Config):
@@ -81,9 +81,10 @@ class TileWalker(wiring.Component):
         take = Signal()
         walking = Signal()
         advance = Signal()
+        moves = Signal()
         place = Signal(tile_layout(self.config))
         m.d.comb += [
-            self.i.ready.eq((alive != 2) & (~walking | (advance & place.last))),
+            self.i.ready.eq((alive != 2) & (~walking | (moves & place.last))),
             take.eq(self.i.valid & self.i.ready),
             place.parity.eq(parity),
             self.command.eq(Mux(self.o.p.parity == parity, newest, older)),
@@ -94,7 +95,7 @@ class TileWalker(wiring.Component):
             m.d.sync += walking.eq(0)
         m.d.sync += alive.eq(alive + take - (self.o.valid & self.o.ready & self.o.p.last))
         k_last = self._walk(m, newest, place, take, advance)
-        self._keep(m, newest, place, take, walking, advance, k_last)
+        m.d.comb += moves.eq(self._keep(m, newest, place, take, walking, advance, k_last))
         return m
 
     def _walk(self, m, cmd, place, take, advance):
@@ -200,14 +201,18 @@ class TileWalker(wiring.Component):
         return a_step, Mux(on & ~column, 0, b_k_step), Mux(on, 0, b_n_step)
 
     def _keep(self, m, cmd, place, take, walking, advance, k_last):
-        """Hold each place until it is known whether it is kept, and whether it is the last."""
+        """Hold each place until it is known whether it is kept, and whether it is the last.
+
+        Returns whether the walker moves on whatever else happens in this cycle: with ``tile_skip``
+        what happens depends on more than a command should wait for.
+        """
         if not self.config.tile_skip:
             m.d.comb += [
                 self.o.p.eq(place),
                 self.o.valid.eq(walking),
                 advance.eq(walking & self.o.ready),
             ]
-            return
+            return advance
         tile = Signal.like(place)
         full = Signal()
         leaves = Signal()
@@ -254,6 +259,7 @@ class TileWalker(wiring.Component):
             m.d.sync += [waiting.eq(tile), has_waiting.eq(1)]
         with m.Elif(self.o.valid & self.o.ready):
             m.d.sync += has_waiting.eq(0)
+        return ~full
 
     def _masks(self, m, cmd, take, advance, k_last):
         """Return, in the cycle after a place was named, whether it is kept."""
