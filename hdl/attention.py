@@ -26,7 +26,6 @@ from hdl.attention_steps import (
     steps,
 )
 from hdl.ports import WORD
-from hdl.ram import Ram
 
 _BLOCKS = data.StructLayout({"newest": 1, "middle": 1, "oldest": 1})
 _OPENING = data.StructLayout({"pop": len(Engine), "push": len(Engine), "first": 1, "wide_out": 1})
@@ -77,16 +76,18 @@ class AttentionExpander(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.registers = registers = Ram(
-            IMMEDIATE_WIDTH, 2 << GLOBAL_WIDTH, transparent=True
+        m.submodules.registers = registers = Memory(
+            shape=unsigned(IMMEDIATE_WIDTH), depth=2 << GLOBAL_WIDTH, init=[]
         )
+        # Read as it is used: a block RAM's data, a cycle after its address, would be late in it.
+        write, read = registers.write_port(), registers.read_port(domain="comb")
         opening = Signal(_OPENING)
         running = Signal()
-        begins = self._take(m, registers, opening, running)
-        self._run(m, registers, opening, running, begins)
+        begins = self._take(m, write, opening, running)
+        self._run(m, write, read, opening, running, begins)
         return m
 
-    def _take(self, m, registers, opening, running):
+    def _take(self, m, write, opening, running):
         """Pass words on, but keep an ATTENTION's; return whether its last one comes."""
         taking = Signal()
         opens = Signal()
@@ -121,14 +122,14 @@ class AttentionExpander(wiring.Component):
             ]
         with m.If(kept):
             m.d.comb += [
-                registers.write_en.eq(1),
-                registers.write_addr.eq(index),
-                registers.write_data.eq(word),
+                write.en.eq(1),
+                write.addr.eq(index),
+                write.data.eq(word),
             ]
             m.d.sync += [index.eq(index + 1), taking.eq(~ends)]
         return ends
 
-    def _run(self, m, registers, opening, running, begins):
+    def _run(self, m, write, read, opening, running, begins):
         """Fetch a step, with its register, while the one before acts."""
         program = steps()
         layout = step_layout(program)
@@ -156,25 +157,24 @@ class AttentionExpander(wiring.Component):
             done.eq(acting & (now.op == Op.DONE)),
             fetch.addr.eq(Mux(jump, now.target, Mux(running, pc + 1, 0))),
             fetch.en.eq(advance),
-            registers.read_en.eq(advance),
-            registers.read_addr.eq(_address(fetch.data, slot)),
         ]
         with m.If(advance):
             m.d.sync += [
                 pc.eq(fetch.addr),
                 now.eq(fetch.data),
+                read.addr.eq(_address(fetch.data, slot)),
                 acting.eq(running & ~jump & ~done),
             ]
         m.d.sync += running.eq((running | begins) & ~done)
         blocks = self._blocks(m, now, acting, begins, slot)
         with m.If(acting):
-            self._compute(m, registers, now, slot, total, advance)
-            self._send(m, registers, opening, now, blocks, advance)
+            self._compute(m, read.data, now, slot, total, advance)
+            self._send(m, read.data, opening, now, blocks, advance)
             with m.If(now.op == Op.STORE):
                 m.d.comb += [
-                    registers.write_en.eq(1),
-                    registers.write_addr.eq(_address(now, slot)),
-                    registers.write_data.eq(total),
+                    write.en.eq(1),
+                    write.addr.eq(_address(now, slot)),
+                    write.data.eq(total),
                 ]
             with m.If(now.op == Op.JUMP), m.Switch(now.place):
                 for condition, holds in (
@@ -205,9 +205,8 @@ class AttentionExpander(wiring.Component):
             ]
         return blocks
 
-    def _compute(self, m, registers, now, slot, total, advance):
+    def _compute(self, m, operand, now, slot, total, advance):
         """Change the sum."""
-        operand = registers.read_data
         addend = Signal(IMMEDIATE_WIDTH)
         subtract = Signal()
         added = Signal(IMMEDIATE_WIDTH)
@@ -250,7 +249,7 @@ class AttentionExpander(wiring.Component):
         with m.Else():
             m.d.sync += [total.eq(0), factor.eq(total), doubled.eq(operand)]
 
-    def _send(self, m, registers, opening, now, blocks, advance):
+    def _send(self, m, operand, opening, now, blocks, advance):
         """Send a header, or a register as an operand, and wait until it is taken."""
         header = Signal(WORD_WIDTH)
         engine = Signal(Engine)
@@ -276,7 +275,7 @@ class AttentionExpander(wiring.Component):
                 self.o.p.engine.eq(Mux(is_header, engine, engine_before)),
                 self.o.p.first.eq(is_header),
                 self.o.p.last.eq(now.op == Op.SEND_LAST),
-                self.o.p.word.eq(Mux(is_header, header, registers.read_data)),
+                self.o.p.word.eq(Mux(is_header, header, operand)),
                 advance.eq(self.o.ready),
             ]
         with m.If(is_header & self.o.ready):
