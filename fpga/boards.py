@@ -71,7 +71,17 @@ class _Entry:
 
 
 _RGB = (("rgb_led", 0),)
-_LFE5U_25F = {"rows": 4, "cols": 4, "lanes": 1, "scratchpad_bytes": 32768, "acc_depth": 256}
+_ECP5 = {"mem_width": 32, "mask_depth": 256, "scratchpad_registered": True}
+_LFE5U_25F = _ECP5
+_LFE5U_85F = _ECP5 | {
+    "rows": 12,
+    "cols": 12,
+    "lanes": 2,
+    "scratchpad_bytes": 1 << 17,
+    "rotary": True,
+    "argmax": True,
+    "fused": True,
+}
 
 _ENTRIES = {
     "ulx3s_85f": _Entry(
@@ -80,7 +90,7 @@ _ENTRIES = {
         device="LFE5U-85F",
         loaders=("openFPGALoader -b ulx3s {file}", "fujprog {file}"),
         target_mhz=80.0,
-        config={"rows": 12, "cols": 12, "lanes": 4, "scratchpad_bytes": 1 << 17, "mem_width": 32},
+        config=_LFE5U_85F,
         memory_bytes=1 << 16,
     ),
     "ulx3s_45f": _Entry(
@@ -89,8 +99,8 @@ _ENTRIES = {
         device="LFE5U-45F",
         loaders=("openFPGALoader -b ulx3s {file}", "fujprog {file}"),
         target_mhz=90.0,
-        config={"lanes": 2, "mem_width": 32},
-        memory_bytes=1 << 14,
+        config=_ECP5 | {"lanes": 1},
+        memory_bytes=1 << 15,
     ),
     "ulx3s_25f": _Entry(
         title="Radiona ULX3S, LFE5U-25F",
@@ -99,7 +109,7 @@ _ENTRIES = {
         loaders=("openFPGALoader -b ulx3s {file}", "fujprog {file}"),
         target_mhz=75.0,
         config=_LFE5U_25F,
-        memory_bytes=1 << 13,
+        memory_bytes=1 << 15,
         preset="tiny",
     ),
     "icebreaker": _Entry(
@@ -140,7 +150,7 @@ _ENTRIES = {
         loaders=("dfu-util -a 0 -D {file}",),
         target_mhz=75.0,
         config=_LFE5U_25F,
-        memory_bytes=1 << 13,
+        memory_bytes=1 << 15,
         preset="tiny",
         leds=_RGB,
         # Pins 0 and 1 of the Feather header, where its serial port has its place; the board's own
@@ -161,7 +171,7 @@ _ENTRIES = {
         device="LFE5UM5G-85F",
         loaders=("openFPGALoader -b ecpix5 {file}", "ecpdap program {file}"),
         target_mhz=80.0,
-        config={"rows": 12, "cols": 12, "lanes": 4, "scratchpad_bytes": 1 << 17, "mem_width": 32},
+        config=_LFE5U_85F,
         memory_bytes=1 << 16,
         leds=_RGB,
     ),
@@ -172,7 +182,7 @@ _ENTRIES = {
         loaders=("openFPGALoader -cft231X --pins=7:3:5:6 {file}",),
         target_mhz=75.0,
         config=_LFE5U_25F,
-        memory_bytes=1 << 13,
+        memory_bytes=1 << 15,
         preset="tiny",
     ),
     "icesugar_pro": _Entry(
@@ -182,7 +192,7 @@ _ENTRIES = {
         loaders=("icesprog {file}",),
         target_mhz=75.0,
         config=_LFE5U_25F,
-        memory_bytes=1 << 13,
+        memory_bytes=1 << 15,
         preset="tiny",
         leds=_RGB,
     ),
@@ -193,7 +203,7 @@ _ENTRIES = {
         loaders=("openFPGALoader -c ft232 {file}", "ecpdap program {file}"),
         target_mhz=75.0,
         config=_LFE5U_25F,
-        memory_bytes=1 << 13,
+        memory_bytes=1 << 15,
         preset="tiny",
         leds=(),  # its only LED is the serial port's pin
     ),
