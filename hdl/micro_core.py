@@ -74,7 +74,7 @@ class MicroCore(wiring.Component):
             self._first.eq((self._phase == 0) & ~self.hold),
             multiplier.a.eq(a),
             multiplier.b.eq(b),
-            multiplier.unsigned.eq(control.alu.unsigned),
+            multiplier.rounds.eq(control.rounds),
             multiplier.start.eq(control.multiply & self._first),
             self.waiting.eq(control.start),
             self.signal.eq(control.signal & self._first),
@@ -97,7 +97,7 @@ class MicroCore(wiring.Component):
                 (Source.MICROCODE, self._word),
                 (Source.SCRATCHPAD, loaded),
                 (Source.LOW, multiplier.p[:32]),
-                (Source.HIGH, multiplier.p[32:]),
+                (Source.MIDDLE, multiplier.p[31:63]),
                 (Source.MEMORY, taken),
                 (Source.ADDRESS, Mux(control.jump, self._next, self.pc)),
             ):

@@ -16,7 +16,7 @@ class Source(enum.Enum, shape=3):
     MICROCODE = 2
     SCRATCHPAD = 3
     LOW = 4
-    HIGH = 5
+    MIDDLE = 5
     MEMORY = 6
     ADDRESS = 7
 
@@ -47,7 +47,7 @@ _ALU_BITS = {
     "logic_0": (*_both("OR", "MAX"), "PUT"),
     "logic_1": ("PUT",),
     "extreme": _both("MIN", "MAX"),
-    "unsigned": (*_both("SLTU"), "BLTU", "BGEU", "MULU"),
+    "unsigned": (*_both("SLTU"), "BLTU", "BGEU"),
     "left": _both("SLL"),
     "arithmetic": _both("SRA"),
     "result_0": (*_both("AND", "OR", "MIN", "MAX", "SLT", "SLTU"), "PUT"),
@@ -56,7 +56,7 @@ _ALU_BITS = {
 _BITS = {
     "immediate": tuple(name for name in _FORMS[Form.IMMEDIATE] + _FORMS[Form.STORE]),
     "writes_first": (*_ALU, *_STEPPING, "LOOP", "JUMP", "PUT", "WEIGHT", "ENTER", "SUM"),
-    "writes_last": (*_LOADS, *_twins("LD"), "LC", "LOW", "HIGH", "TAKE", "START"),
+    "writes_last": (*_LOADS, *_twins("LD"), "LC", "LOW", "MIDDLE", "TAKE", "START"),
     "steps": (*_STEPPING, "LOOP", "WEIGHT", "ENTER", "SUM"),
     "put": ("PUT",),
     "at_a": (*_STEPPING, "WEIGHT", "ENTER", "SUM"),
@@ -76,8 +76,9 @@ _BITS = {
     "if_less": ("BLT", "BGE", "BLTU", "BGEU"),
     "if_not": ("BNE", "BGE", "BGEU", "LOOP"),
     "jump": ("JUMP",),
-    "multiply": ("MUL", "MULU"),
-    "product": ("LOW", "HIGH"),
+    "multiply": ("MUL", "MULR"),
+    "rounds": ("MULR",),
+    "product": ("LOW", "MIDDLE"),
     "ask": ("ASK",),
     "take": ("TAKE",),
     "offer": ("OFFER",),
@@ -91,7 +92,7 @@ _SOURCES = {
     Source.MICROCODE: ("LC",),
     Source.SCRATCHPAD: _LOADS,
     Source.LOW: ("LOW",),
-    Source.HIGH: ("HIGH",),
+    Source.MIDDLE: ("MIDDLE",),
     Source.MEMORY: ("TAKE",),
     Source.ADDRESS: ("START", "JUMP"),
 }

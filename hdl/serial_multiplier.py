@@ -4,14 +4,13 @@ from amaranth.hdl import Cat, Module, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-_STEPS = 17  # pairs of bits in 32 bits and a sign
-_LOW = 2 * _STEPS
+_STEPS = 16  # pairs of bits
 
 
 class SerialMultiplier(wiring.Component):
-    """The product of ``a`` and ``b``, both signed or, with ``unsigned``, both unsigned.
+    """The product of ``a`` and ``b``, both signed; with ``rounds``, plus ``2**30``.
 
-    ``start`` takes the operands; ``busy`` is 1 in the 17 cycles behind it, and from the next one
+    ``start`` takes the operands; ``busy`` is 1 in the 16 cycles behind it, and from the next one
     on ``p`` is the product, all 64 bits of it, until the next ``start``. Booth's recoding: two bits
     of ``b`` a cycle, and one addition of 0, one or two times ``a`` of either sign (Booth 1951,
     MacSorley 1961).
@@ -19,16 +18,16 @@ class SerialMultiplier(wiring.Component):
 
     a: In(32)
     b: In(32)
-    unsigned: In(1)
+    rounds: In(1)
     start: In(1)
     busy: Out(1)
     p: Out(64)
 
     def elaborate(self, _platform):
         m = Module()
-        factor = Signal(signed(33))
-        high = Signal(signed(35))
-        low = Signal(_LOW)
+        factor = Signal(32)
+        high = Signal(signed(32))
+        low = Signal(32)
         before = Signal()  # the bit of b below the two lowest of low
         left = Signal(range(_STEPS + 1))
         once, twice, negative = Signal(), Signal(), low[1]
@@ -38,24 +37,24 @@ class SerialMultiplier(wiring.Component):
             self.busy.eq(left != 0),
             self.p.eq(Cat(low, high)),
         ]
-        term = Signal(signed(34))
-        for bit in range(34):
-            mine = factor[min(bit, 32)]
+        term = Signal(signed(33))
+        for bit in range(33):
+            mine = factor[min(bit, 31)]
             below = factor[bit - 1] if bit else 0
             m.d.comb += term[bit].eq(((once & mine) | (twice & below)) ^ negative)
-        total = Signal(signed(35))
+        total = Signal(signed(34))
         m.d.comb += total.eq(high + term + negative)
         with m.If(self.start):
             m.d.sync += [
-                factor.eq(Cat(self.a, self.a[31] & ~self.unsigned)),
-                low.eq(Cat(self.b, (self.b[31] & ~self.unsigned).replicate(2))),
-                high.eq(0),
+                factor.eq(self.a),
+                low.eq(self.b),
+                high.eq(self.rounds << 30),
                 before.eq(0),
                 left.eq(_STEPS),
             ]
         with m.Elif(self.busy):
             m.d.sync += [
-                Cat(low, high).eq(Cat(low[2:], total, total[-1].replicate(2))),
+                Cat(low, high).eq(Cat(low[2:], total)),
                 before.eq(low[1]),
                 left.eq(left - 1),
             ]

@@ -91,17 +91,17 @@ class Assembler:
             name = self._constants.setdefault(value, f"constant {value}")
             self.emit("LC", rd, value=name)
 
-    def multiply(self, ra: int, rb: int, *, unsigned: bool = False) -> None:
-        """Begin a product; :meth:`low` and :meth:`high` take its halves."""
-        self.emit("MULU" if unsigned else "MUL", ra=ra, rb=rb)
+    def multiply(self, ra: int, rb: int, *, rounds: bool = False) -> None:
+        """Begin a product; ``rounds`` adds 2**30. :meth:`low` and :meth:`middle` take parts."""
+        self.emit("MULR" if rounds else "MUL", ra=ra, rb=rb)
 
     def low(self, rd: int) -> None:
         """Take the low half of the last product."""
         self.emit("LOW", rd)
 
-    def high(self, rd: int) -> None:
-        """Take the high half of the last product."""
-        self.emit("HIGH", rd)
+    def middle(self, rd: int) -> None:
+        """Take bits 31 to 62 of the last product: a Q0.31 product."""
+        self.emit("MIDDLE", rd)
 
     def signal(self, which: Signal) -> None:
         """Tell the outside something."""

@@ -57,7 +57,7 @@ def elementwise_parts(a: Assembler, config: Config) -> None:
     """Append ``scale``: ``X`` rescaled by ``FACTOR`` and ``SHIFT`` becomes ``VALUE``."""
     if config.elementwise:
         a.label("scale")
-        a.multiply(X, FACTOR)
+        a.multiply(X, FACTOR, rounds=True)
         a.alu("SUB", RIGHT, ONES, SHIFT)
         round_product(a, "scaled")
         a.back(LINK)

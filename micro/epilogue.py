@@ -64,19 +64,13 @@ def next_row(a: Assembler, label: str) -> None:
 
 
 def round_product(a: Assembler, label: str) -> None:
-    """Make ``VALUE`` of the product under way: equation (1) from its second line on.
+    """Make ``VALUE`` of the rounding product under way: equation (1) behind its second line.
 
     ``RIGHT`` is the right shift less 1, or negative where there is none. The label is where
     rounding ends. Where the high half would be ``2**31``, it is taken as ``2**31 - 1``, which
     neither a right shift nor a clamp to 16 bits can tell from it.
     """
-    a.high(VALUE)
-    a.low(REST)
-    a.alu("SLLI", VALUE, VALUE, 1)
-    a.alu("SRLI", REST, REST, 30)
-    a.alu("ADDI", REST, REST, 1)
-    a.alu("SRLI", REST, REST, 1)
-    a.alu("ADD", VALUE, VALUE, REST)
+    a.middle(VALUE)
     a.branch("BLT", RIGHT, ZERO, f"{label} alone")
     a.alu("SRAI", T, VALUE, 31)
     a.alu("ADD", VALUE, VALUE, T)
@@ -111,7 +105,7 @@ def epilogue(a: Assembler, config: Config) -> None:
     a.label("value")
     a.branch("BGE", SHIFT, ZERO, "left")
     a.label("multiply")
-    a.multiply(X, FACTOR)
+    a.multiply(X, FACTOR, rounds=True)
     a.alu("SUB", RIGHT, ONES, SHIFT)
     _fetch(a)
     round_product(a, "rounded")

@@ -11,11 +11,11 @@ _SLOPE_SHIFT = 16
 
 
 def segments(polynomial: Polynomial) -> list[int | str]:
-    """Return two words for each segment: c1 above 2 * c2, and c0."""
+    """Return two words for each segment: c1 above c2, and c0."""
     return [
         word % (1 << _WORD)
         for c0, c1, c2 in polynomial.coefficients
-        for word in (c1 << _SLOPE_SHIFT | 2 * c2, c0)
+        for word in (c1 << _SLOPE_SHIFT | c2, c0)
     ]
 
 
@@ -62,11 +62,10 @@ def inverse(a: Assembler, config: Config) -> None:
     a.multiply(X, VALUE)
     a.load("LC", T, T, 1)
     a.alu("SRAI", REST, REST, _SLOPE_SHIFT)
-    a.high(X)
+    a.middle(X)
     a.alu("ADD", X, X, REST)
-    a.alu("ADD", X, X, X)
     a.multiply(X, VALUE)
-    a.high(X)
+    a.middle(X)
     a.alu("ADD", X, X, T)
     a.alu("SRLI", X, X, GUARD_WIDTH)
     a.alu("SRLI", T, X, MANTISSA_WIDTH)  # 1 for 2**17, or 0

@@ -24,7 +24,7 @@ REGISTERS = 64
 """Registers of the core."""
 IMMEDIATE_WIDTH = 14
 """Width of an immediate or a target (bits)."""
-MULTIPLY_CYCLES = 18
+MULTIPLY_CYCLES = 17
 """Cycles from a multiplication to the first in which its product can be taken."""
 SUM_CYCLES = 2
 """Cycles that must lie between the last element that enters the array and its first sum."""
@@ -100,9 +100,9 @@ _OTHERS = {
     "LOOP": (Form.BRANCH, "ra = ra - 1, to target if it is not 0; rb is register 0", 0),
     "JUMP": (Form.IMMEDIATE, "rd = next address, to ra + imm", 1),
     "MUL": (Form.REGISTER, "begin the signed product of ra and rb, 64 bits", 0),
-    "MULU": (Form.REGISTER, "begin the unsigned product of ra and rb, 64 bits", 0),
+    "MULR": (Form.REGISTER, "begin the signed product of ra and rb plus 2**30, 64 bits", 0),
     "LOW": (Form.REGISTER, "rd = low half of the last product, waiting for it", 0),
-    "HIGH": (Form.REGISTER, "rd = high half of the last product, waiting for it", 0),
+    "MIDDLE": (Form.REGISTER, "rd = bits 31 to 62 of the last product, waiting for it", 0),
     "LC": (Form.IMMEDIATE, "rd = microcode word ra + imm", 2),
     "PUT": (Form.REGISTER, "the register whose number is in ra = rb", 0),
     "SIGNAL": (Form.IMMEDIATE, "tell the outside a value of Signal, the immediate", 0),

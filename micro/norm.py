@@ -112,15 +112,20 @@ def _add_square(a: Assembler) -> None:
 
 def _root(a: Assembler) -> None:
     """Put the mantissa of ``1 / sqrt(V)`` into ``X`` and its exponent into ``RIGHT``."""
-    a.multiply(N, _SQUARES, unsigned=True)
+    a.multiply(N, _SQUARES)
     a.low(REST)
-    a.high(VALUE)
+    a.middle(VALUE)
     a.multiply(N, _SQUARES_HIGH)
+    a.alu("SRAI", VALUE, VALUE, 1)
+    a.branch("BGE", _SQUARES, ZERO, "squares")
+    a.alu("ADD", VALUE, VALUE, N)
+    a.label("squares")
     a.low(T)
     a.alu("ADD", VALUE, VALUE, T)
     a.multiply(_SUM, _SUM)
     a.low(T)
-    a.high(X)
+    a.middle(X)
+    a.alu("SRAI", X, X, 1)
     a.alu("SLTU", RIGHT, REST, T)
     a.alu("SUB", REST, REST, T)
     a.alu("SUB", VALUE, VALUE, X)
@@ -146,17 +151,15 @@ def _root(a: Assembler) -> None:
 def _values(a: Assembler, row: int) -> None:
     """Make values in Q.16 of the elements.
 
-    ``((n * s - sum) << left) * (mantissa << more)`` has twice the value in its high half. ``left``
+    Bits 31 and up of ``((n * s - sum) << left) * (mantissa << more)`` are twice the value. ``left``
     is as large as values of at most 64 allow, so that the low 32 bits of the difference suffice.
     """
-    scaled_n, most = _SQUARES, 14
-    # What both shifts bring the value to is 31 bits above half of it.
-    right = 31 + VALUE_FRACTION + 2
-    a.alu("ADDI", T, RIGHT, right - most)
+    scaled_n, most, both = _SQUARES, 14, 32 + VALUE_FRACTION
+    a.alu("ADDI", T, RIGHT, both - most)
     a.alu("MAX", T, T, ZERO)
     a.alu("SLL", scaled_n, N, T)
     a.alu("SLL", _SUM, _SUM, T)
-    a.alu("ADDI", RIGHT, RIGHT, right)
+    a.alu("ADDI", RIGHT, RIGHT, both)
     a.constant(T, most)
     a.alu("MIN", T, T, RIGHT)
     a.alu("SLL", X, X, T)
@@ -169,7 +172,7 @@ def _values(a: Assembler, row: int) -> None:
     a.alu("SUB", T, T, _SUM)
     a.multiply(T, X)
     a.load("LD", T, WORD_AT, 1)
-    a.high(VALUE)
+    a.middle(VALUE)
     a.multiply(T, scaled_n)
     a.alu("ADDI", VALUE, VALUE, 1)
     a.alu("SRAI", VALUE, VALUE, 1)

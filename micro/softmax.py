@@ -133,8 +133,8 @@ def _divide(a: Assembler, row: int) -> None:
     a.call("normalize", LINK)
     a.emit("ADDI", FACTOR, value="reciprocal")
     a.call("polynomial", LINK)
-    # weight * inverse * 2**13 / 2**32 is mantissa * inverse / 2**7, of 26 bits.
-    a.alu("SLLI", X, X, 13)
+    # weight * inverse * 2**12 / 2**31 is mantissa * inverse / 2**7, of 26 bits.
+    a.alu("SLLI", X, X, 12)
     a.alu("ADDI", RIGHT, RIGHT, 44)
     a.constant(SHIFT, 30)
     a.constant(WORD_AT, row)
@@ -148,7 +148,7 @@ def _divide(a: Assembler, row: int) -> None:
     a.alu("MIN", REST, REST, SHIFT)
     a.load("LD", T, WORD_AT, 1)
     a.alu("ANDI", _WORD, T, -1 << _WEIGHT_SHIFT)
-    a.high(VALUE)
+    a.middle(VALUE)
     a.alu("SRA", VALUE, VALUE, REST)
     a.alu("ADDI", VALUE, VALUE, 1)
     a.alu("SRAI", VALUE, VALUE, 1)

@@ -198,17 +198,17 @@ class MicroCore:
         self._product = signed(a) * signed(b)
         self._product_at = self.cycles + MULTIPLY_CYCLES
 
-    def _mulu(self, _micro: Micro, a: int, b: int) -> None:
-        self._product = a * b
+    def _mulr(self, _micro: Micro, a: int, b: int) -> None:
+        self._product = signed(a) * signed(b) + (1 << 30)
         self._product_at = self.cycles + MULTIPLY_CYCLES
 
     def _low(self, micro: Micro, _a: int, _b: int) -> None:
         self.cycles = max(self.cycles, self._product_at)
         self._set(micro.rd, self._product)
 
-    def _high(self, micro: Micro, _a: int, _b: int) -> None:
+    def _middle(self, micro: Micro, _a: int, _b: int) -> None:
         self.cycles = max(self.cycles, self._product_at)
-        self._set(micro.rd, self._product >> 32)
+        self._set(micro.rd, self._product >> 31)
 
     # Control.
 

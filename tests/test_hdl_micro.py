@@ -91,14 +91,14 @@ def test_errors_are_told() -> None:
         machine.record()
 
 
-@pytest.mark.parametrize("unsigned", [False, True])
-def test_serial_products(unsigned: bool) -> None:
+@pytest.mark.parametrize("rounds", [False, True])
+def test_serial_products(rounds: bool) -> None:
     simulate(
         SerialMultiplier(),
         bench="tb.bench_serial_multiplier",
         simulator="icarus",
         seed=4,
-        parameters={"unsigned": unsigned},
+        parameters={"rounds": rounds},
     )
 
 

@@ -55,19 +55,20 @@ def test_operations_on_two_values(name, expected) -> None:
 
 def test_products() -> None:
     a = Assembler()
-    for unsigned in (False, True):
-        a.multiply(8, 9, unsigned=unsigned)
-        a.low(10 + 2 * unsigned)
-        a.high(11 + 2 * unsigned)
+    for rounds in (False, True):
+        a.multiply(8, 9, rounds=rounds)
+        a.low(10 + 2 * rounds)
+        a.middle(11 + 2 * rounds)
     core = MicroCore(CONFIG, a.words())
     for left, right in pairs():
         core.registers[8], core.registers[9], core.address = left, right, 0
         before = core.cycles
         core.run(a.length)
         assert core.cycles - before == 2 * (MULTIPLY_CYCLES + 2)
-        low, high, unsigned_low, unsigned_high = core.registers[10:14]
-        assert low | high << 32 == signed(left) * signed(right) % (1 << 64)
-        assert unsigned_low | unsigned_high << 32 == left * right
+        for rounds in (False, True):
+            product = signed(left) * signed(right) + rounds * (1 << 30)
+            parts = core.registers[10 + 2 * rounds :][:2]
+            assert parts == [product % (1 << 32), (product >> 31) % (1 << 32)]
 
 
 def test_loops_and_registers() -> None:
