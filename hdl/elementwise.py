@@ -62,11 +62,13 @@ class ElementwiseLane(wiring.Component):
         i_3, i_product_2 = self._high(m, "i", i, factor, self.i_multiplier)
         r_3, _ = self._high(m, "r", r, self.r_multiplier[:16], self.r_multiplier)
 
-        i_5 = self._shift(m, "i", i_3, self.i_shift)
-        r_5 = self._shift(m, "r", r_3, self.r_shift)
-        product_5 = delay(m, i_product_2, 3, en=self.en)
+        i_4 = self._shift(m, "i", i_3, self.i_shift)
+        r_4 = self._shift(m, "r", r_3, self.r_shift)
+        product_4 = delay(m, i_product_2, 2, en=self.en)
         with m.If(self.en):
-            m.d.sync += self.value.eq(Mux(self.multiply, product_5, i_5 + r_5))
+            m.d.sync += self.value.eq(
+                Mux(self.multiply, product_4, (i_4.floor + r_4.floor + i_4.up) + r_4.up)
+            )
         return m
 
     def _high(self, m, name, x, factor, multiplier):
@@ -82,13 +84,13 @@ class ElementwiseLane(wiring.Component):
         return high_3, low_2
 
     def _shift(self, m, name, x, shift):
-        m.submodules[f"{name}_rounding"] = rounding = RoundingShift(len(x), offset_width=1)
+        m.submodules[f"{name}_rounding"] = rounding = RoundingShift(len(x))
         m.d.comb += [
             rounding.en.eq(self.en),
             rounding.x.eq(x),
             rounding.amount.eq(delay(m, (-shift)[:5], 1)),
         ]
-        return rounding.y
+        return rounding
 
 
 class ElementwiseUnit(wiring.Component):

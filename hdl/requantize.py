@@ -12,40 +12,36 @@ LOST_BITS = 8
 
 
 class RoundingShift(wiring.Component):
-    """Right shift that rounds to nearest, ties away from zero, and then adds an offset.
+    """Right shift that rounds to nearest, ties away from zero.
 
-    ``y = round(x / 2**amount) + offset`` as gemmlowp's RoundingDivideByPOT rounds; the output is
-    wide enough for every sum. ``offset`` is taken together with ``x``.
+    ``floor + up = round(x / 2**amount)`` as gemmlowp's RoundingDivideByPOT rounds; who takes it has
+    an addition of its own to make.
 
     Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
-    while ``en`` is 0.
+    while ``en`` is 0. ``up`` is two tables behind registers.
 
-    ``width`` and ``offset_width`` are the widths of the signed ``x`` and ``offset`` (bits);
-    ``amount`` is from 0 to 31.
+    ``width`` is that of the signed ``x`` (bits); ``amount`` is from 0 to 31.
 
-    Raises :class:`ValueError` where a width is not a positive integer.
+    Raises :class:`ValueError` where the width is not a positive integer.
     """
 
-    latency = 2
+    latency = 1
 
-    def __init__(self, width: int, *, offset_width: int):
-        if width < 1 or offset_width < 1:
-            raise ValueError(
-                f"Rounding shift's widths must be positive integers, not {width!r} and "
-                f"{offset_width!r}"
-            )
+    def __init__(self, width: int):
+        if width < 1:
+            raise ValueError(f"Rounding shift's width must be a positive integer, not {width!r}")
         super().__init__(
             {
                 "en": In(1),
                 "x": In(signed(width)),
                 "amount": In(5),
-                "offset": In(signed(offset_width)),
-                "y": Out(signed(max(width, offset_width) + 1)),
+                "floor": Out(signed(width)),
+                "up": Out(1),
             }
         )
 
     def elaborate(self, platform: object) -> Module:
-        """Shift and find out whether to round up; then add."""
+        """Shift and find out whether to round up."""
         m = Module()
         width = len(self.x)
 
@@ -56,17 +52,13 @@ class RoundingShift(wiring.Component):
         below = Cat(self.amount > place + 1 for place in range(width))
         lost = self.x & below
 
-        shifted = Signal(signed(width))
         half, exact = Signal(), Signal(-(-width // LOST_BITS))
-        offset = Signal.like(self.offset)
-        up = half & ~exact.all()
+        m.d.comb += self.up.eq(half & ~exact.all())
         with m.If(self.en):
             m.d.sync += [
-                shifted.eq(quotient >> 1),
+                self.floor.eq(quotient >> 1),
                 half.eq(quotient[0]),
                 exact.eq(self._exact(lost)),
-                offset.eq(self.offset),
-                self.y.eq(shifted + offset + up),
             ]
         return m
 
@@ -94,7 +86,7 @@ class Requantizer(wiring.Component):
     while ``en`` is 0. Four 17x17-bit multiplications.
     """
 
-    latency = 6 + RoundingShift.latency
+    latency = 5 + RoundingShift.latency
 
     en: In(1)
     x: In(signed(32))
@@ -109,16 +101,14 @@ class Requantizer(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         """One stage per operation; signal names end in the stage that writes them."""
         m = Module()
-        m.submodules.rounding = rounding = RoundingShift(33, offset_width=16)
+        m.submodules.rounding = rounding = RoundingShift(33)
 
         left = Mux(self.shift < 0, 0, self.shift)[:5]
         right = Mux(self.shift < 0, -self.shift, 0)[:5]
 
         biased_1 = Signal(32, reset_less=True)
         shifted_1 = Signal(32)
-        cross_4 = Signal(signed(34), reset_less=True)
-        outer_4 = Signal(signed(65), reset_less=True)
-        doubled_5 = Signal(signed(33), reset_less=True)
+        doubled_4 = Signal(signed(33), reset_less=True)
         m.d.comb += shifted_1.eq(biased_1 << delay(m, left, 1, en=self.en))
 
         # Four products of halves, the lower half taken as unsigned.
@@ -131,24 +121,30 @@ class Requantizer(wiring.Component):
             multiply(m, "cross_1", x_high, m_low, en=self.en),
         ]
         high_3 = multiply(m, "high", x_high, m_high, en=self.en)
+        outer_3 = Cat(low_3[16:], high_3).as_signed()
         with m.If(self.en):
             m.d.sync += [
                 biased_1.eq(self.x + self.bias),
                 # 2**30 rounds the product, of which bits 63 to 31 are wanted.
-                cross_4.eq(cross_3[0] + cross_3[1]),
-                outer_4.eq(Cat(low_3, high_3).as_signed() + (1 << 30)),
-                doubled_5.eq(((outer_4 >> 16) + cross_4) >> 15),
+                doubled_4.eq((outer_3 + cross_3[0] + cross_3[1] + (1 << 14)) >> 15),
             ]
         m.d.comb += [
             rounding.en.eq(self.en),
-            rounding.x.eq(doubled_5),
-            rounding.amount.eq(delay(m, right, 5, en=self.en)),
-            rounding.offset.eq(delay(m, self.zero, 5, en=self.en)),
+            rounding.x.eq(doubled_4),
+            rounding.amount.eq(delay(m, right, 4, en=self.en)),
         ]
 
-        y_7 = rounding.y
-        low_7 = delay(m, self.low, 7, en=self.en)
-        high_7 = delay(m, self.high, 7, en=self.en)
+        # The offset, and by how much it is beyond the bounds, so that no comparison follows a sum.
+        zero_4, low_4, high_4 = (
+            delay(m, value, 4, en=self.en) for value in (self.zero, self.low, self.high)
+        )
+        sum_5, less_5, more_5 = (
+            rounding.floor + delay(m, offset, 1, en=self.en) + rounding.up
+            for offset in (zero_4, zero_4 - low_4, zero_4 - high_4 - 1)
+        )
+        low_5, high_5 = (delay(m, value, 1, en=self.en) for value in (low_4, high_4))
         with m.If(self.en):
-            m.d.sync += self.y.eq(Mux(y_7 < low_7, low_7, Mux(y_7 > high_7, high_7, y_7)))
+            m.d.sync += self.y.eq(
+                Mux(less_5 < 0, low_5, Mux(more_5 >= 0, high_5, sum_5[: len(self.y)]))
+            )
         return m
