@@ -90,9 +90,13 @@ class Walker(wiring.Component):
             self.o.p.last.eq(last),
         ]
 
-        beat_step, tile_step = walk.beat_step, walk.tile_step
+        after_beat, after_tile = addr + walk.beat_step, tile_addr + walk.tile_step
         if self.wraps:
-            beat_step, tile_step = self._wrap(m, walk, row_last, tile_last)
+            (beat_back, beat_room), (tile_back, tile_room) = self._wrap(
+                m, walk, row_last, tile_last
+            )
+            after_beat = Mux(beat_back, addr - beat_room, after_beat)
+            after_tile = Mux(tile_back, tile_addr - tile_room, after_tile)
 
         def begin_tile(where, tile, left):
             fits = left <= tile
@@ -111,7 +115,7 @@ class Walker(wiring.Component):
                 m.d.sync += self.o.valid.eq(0)
             with m.Elif(tile_last):
                 m.d.sync += [
-                    *begin_tile(tile_addr + tile_step, walk.tile, after),
+                    *begin_tile(after_tile, walk.tile, after),
                     rows.eq(walk.m),
                 ]
             with m.Elif(row_last):
@@ -122,7 +126,7 @@ class Walker(wiring.Component):
                     rows.eq(rows - 1),
                 ]
             with m.Else():
-                m.d.sync += [addr.eq(addr + beat_step), columns.eq(columns - walk.beat)]
+                m.d.sync += [addr.eq(after_beat), columns.eq(columns - walk.beat)]
         with m.If(self.start):
             m.d.sync += [
                 walk.eq(self.walk),
@@ -133,25 +137,26 @@ class Walker(wiring.Component):
         return m
 
     def _wrap(self, m, walk, row_last, tile_last):
-        """Return the steps to the next beat and the next tile, which lead back where they must."""
-        steps = {}
+        """Return whether the steps to the next beat and the next tile lead back, and how far."""
         begin = Signal(self.addr_width)  # of the tile, from the row's beginning in the first
         here = Signal(self.addr_width)
+        leads, following = [], []
         for name, origin in (("beat_step", here), ("tile_step", begin)):
             # How far a step leads back instead, which also tells whether it must.
             room = Signal(self.addr_width, name=f"{name}_room")
             with m.If(self.start):
                 m.d.sync += room.eq(self.walk.period - self.walk[name])
             back = (walk.period != 0) & (origin >= room)
-            steps[name] = Mux(back, -room, walk[name])[: self.addr_width]
+            leads.append((back, room))
+            # Both ways at once, as the comparison is late.
+            following.append(Mux(back, origin - room, origin + walk[name])[: self.addr_width])
         with m.If(self.start):
             m.d.sync += [begin.eq(0), here.eq(0)]
         with m.Elif(self.o.valid & self.o.ready & (walk.period != 0)):
             with m.If(tile_last):
-                following = (begin + steps["tile_step"])[: self.addr_width]
-                m.d.sync += [begin.eq(following), here.eq(following)]
+                m.d.sync += [begin.eq(following[1]), here.eq(following[1])]
             with m.Elif(row_last):
                 m.d.sync += here.eq(begin)
             with m.Else():
-                m.d.sync += here.eq(here + steps["beat_step"])
-        return steps["beat_step"], steps["tile_step"]
+                m.d.sync += here.eq(following[0])
+        return leads
