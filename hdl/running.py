@@ -170,11 +170,14 @@ class RowShare(wiring.Component):
         """Shift, multiply, round; all in step with the reciprocals."""
         m = Module()
         m.submodules.waiting = waiting = self.waiting
-        row = data.View(self.entry, waiting.r_data)
+        # The row that is next waits in a register, as block RAM answers late.
+        row, held = Signal(self.entry, reset_less=True), Signal()
+        with m.If(waiting.r_en):
+            m.d.sync += [held.eq(waiting.r_rdy), row.eq(waiting.r_data)]
         m.d.comb += [
             waiting.w_en.eq(self.row_en),
             waiting.w_data.eq(self.row),
-            waiting.r_en.eq(self.inverse_en),
+            waiting.r_en.eq(~held | self.inverse_en),
             self.online.eq(row.running.online),
         ]
         top = Signal(TOP_WIDTH)
@@ -186,12 +189,11 @@ class RowShare(wiring.Component):
         share = (rest + lower) >> (MANTISSA_WIDTH + 1)
         one = delay(m, row.same, SHARE_LATENCY - 1)
         first = delay(m, row.running.first, SHARE_LATENCY - 1)
+        # Half of the last bit, and the products of the bits for which a multiplier has no room.
+        uppermost, inverse = delay(m, top[MANTISSA_WIDTH:], 1), delay(m, self.inverse, 1)
+        uppers = [Mux(bit, inverse, 0) << place for place, bit in enumerate(uppermost)]
         m.d.sync += [
-            # Half of the last bit, and what a multiplier has no bits for.
-            rest.eq(
-                (1 << MANTISSA_WIDTH)
-                + (delay(m, top[MANTISSA_WIDTH:], 1) * delay(m, self.inverse, 1) << MANTISSA_WIDTH)
-            ),
+            rest.eq(sum(uppers, 1) << MANTISSA_WIDTH),
             self.write.keep.eq(Mux(first, 0, Mux(one, 1 << KEEP_FRACTION, share))),
         ]
         m.d.comb += [
