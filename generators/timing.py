@@ -6,25 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from arch.config import Config
-from arch.functions import RUNNING_WIDTH
 from arch.isa import Opcode
 from hdl.accumulator import ACC_SETTLE
+from hdl.addnorm import AddNormUnit
 from hdl.array import array_latency
 from hdl.drain import DRAIN_LATENCY
 from hdl.elementwise import ElementwiseLane
+from hdl.epilogue import Epilogue
 from hdl.intake import Intake
 from hdl.reader import reader_latency
-from hdl.requantize import Requantizer
 from hdl.retirement import DISPATCH
 from hdl.rotary import RotaryUnit
-from hdl.table import TABLE_LATENCY
+from hdl.softmax import SoftmaxUnit
 from sim.flow import Step
-
-_WEIGHT_FRACTION = 28
-
-
-def _ceil_log2(value: int) -> int:
-    return (value - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -56,16 +50,14 @@ class VectorTiming:
         lanes = config.lanes
         self._reader = int(reader_latency(config))
         self._elementwise = int(ElementwiseLane.latency)
-        epilogue = 1 + int(Requantizer.latency) + int(TABLE_LATENCY) * config.activation + 1
-        self._overhead = self._reader + epilogue
+        self._overhead = self._reader + int(Epilogue(config).latency)
         self._sooner = self._reader - int(DRAIN_LATENCY)
-        depth = _ceil_log2(lanes)
-        sum_width = _WEIGHT_FRACTION + (-(-config.max_row // lanes) * lanes).bit_length()
-        if config.attention:
-            sum_width = RUNNING_WIDTH
-        self._softmax = 2 * depth + _ceil_log2(sum_width) + 22
-        self._softmax += max(0, 2 - depth) * config.attention
-        self._norm = 29 + _ceil_log2(lanes)
+        self._softmax = self._norm = 0
+        if config.softmax:
+            running_rows = config.running_rows if config.attention else 0
+            self._softmax = int(SoftmaxUnit(lanes, config.max_row, running_rows).latency)
+        if config.norm:
+            self._norm = int(AddNormUnit(lanes=lanes, max_row=config.max_row).latency)
 
     def done(self, step: Step, begin: int, others: Iterable[Reads]) -> int:
         """Return the cycle in which a command that is offered in ``begin`` completes.

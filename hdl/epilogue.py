@@ -1,7 +1,7 @@
 """The vector engine's back end: requantize, look up, add or turn, write."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
@@ -14,6 +14,7 @@ from hdl.ports import WritePort
 from hdl.requantize import Requantizer
 from hdl.rotary import RotaryUnit
 from hdl.running_drain import scale_layout
+from hdl.skid import Skid
 from hdl.table import TABLE_LATENCY, LookupTable, table_write_signature
 from hdl.walker import Walker, walk_layout
 
@@ -79,12 +80,15 @@ class Epilogue(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from a beat of values to its write."""
-        return 1 + Requantizer.latency + TABLE_LATENCY * self.config.activation + 1
+        return 2 + Requantizer.latency + TABLE_LATENCY * self.config.activation + 1
 
     def elaborate(self, _platform):
         m = Module()
         m.submodules.params = params = Walker(self._param_addr_width)
         m.submodules.places = places = Walker(self.config.sp_addr_width)
+        m.submodules.door = door = Skid(self.i.p.shape())
+        wiring.connect(m, wiring.flipped(self.i), door.i)
+        values = door.o
         # The whole pipeline moves, or none of it.
         en, taken = Signal(), Signal()
         scaled = ~self.running | self.scale.valid if self.config.attention else 1
@@ -94,26 +98,24 @@ class Epilogue(wiring.Component):
             places.start.eq(self.start),
             places.walk.eq(self.o_walk),
             # What belongs to the next command waits for its walk.
-            self.i.ready.eq(en & scaled & params.o.valid),
-            taken.eq(self.i.valid & self.i.ready),
+            values.ready.eq(en & scaled & params.o.valid),
+            taken.eq(values.valid & values.ready),
             params.o.ready.eq(taken),
             self.param_addr.eq(params.o.p.addr),
             self.param_en.eq(en),
         ]
-        y = self._requantize(m, en)
+        y = self._requantize(m, en, values)
         if self.config.activation:
             y = self._look_up(m, en, y)
         valid = delay(m, taken, self.latency - 1, en=en, reset=True)
         self._write(m, en, valid, y, places)
         return m
 
-    def _requantize(self, m, en):
-        """Return the output elements of the beat taken ``1 + Requantizer.latency`` cycles ago."""
+    def _requantize(self, m, en, values):
+        """Return the output elements of the beat taken ``2 + Requantizer.latency`` cycles ago."""
         config = self.config
-        value = Signal.like(self.i.p)
-        with m.If(en):
-            m.d.sync += value.eq(self.i.p)
-        scale = self._scale(m, en) if config.attention else None
+        value = data.View(values.p.shape(), delay(m, values.p, 2, en=en))
+        scale = self._scale(m, en, values) if config.attention else None
         wide = self.wide | self._turns()
         low = Mux(wide, C(-(1 << 15), signed(16)), C(config.operand_min, signed(16)))
         high = Mux(wide, C((1 << 15) - 1, signed(16)), C(config.operand_max, signed(16)))
@@ -130,9 +132,10 @@ class Epilogue(wiring.Component):
             m.d.comb += [
                 unit.en.eq(en),
                 unit.x.eq(value.value[lane]),
-                unit.bias.eq(params.bias),
-                unit.multiplier.eq(multiplier),
-                unit.shift.eq(shift),
+                # A register after the memory's own: block RAM answers late.
+                unit.bias.eq(delay(m, params.bias, 1, en=en)),
+                unit.multiplier.eq(delay(m, multiplier, 1, en=en)),
+                unit.shift.eq(delay(m, shift, 1, en=en)),
                 unit.zero.eq(self.zero),
                 unit.low.eq(bottom),
                 unit.high.eq(high),
@@ -140,12 +143,12 @@ class Epilogue(wiring.Component):
             y.append(Mux(keep[lane], unit.y, self.zero))
         return y
 
-    def _scale(self, m, en):
+    def _scale(self, m, en, values):
         """Return multiplier and shift of the beat taken in the cycle before, where it runs."""
         scale = Signal.like(self.scale.p)
         with m.If(en):
             m.d.sync += scale.eq(self.scale.p)
-        m.d.comb += self.scale.ready.eq(self.running & self.i.valid & en)
+        m.d.comb += self.scale.ready.eq(self.running & values.valid & en)
         return scale
 
     def _look_up(self, m, en, y):
@@ -168,19 +171,14 @@ class Epilogue(wiring.Component):
     def _write(self, m, en, valid, y, places):
         """Add the residual and hold the beat until it is written."""
         request = self.write.request
-        out = Signal.like(request.p.data)
-        waiting, free = Signal(), Signal()
+        written = data.StructLayout({"write": request.p.shape(), "last": 1})
+        m.submodules.out = out = Skid(written)
+        held, waiting = Signal(written, reset_less=True), Signal()
+        place = places.o.p
         needed = valid & (self.add | self._turns())
         m.d.comb += [
-            request.valid.eq(waiting),
-            request.p.addr.eq(places.o.p.addr),
-            request.p.count.eq(Mux(self.wide, places.o.p.count << 1, places.o.p.count)),
-            request.p.data.eq(out),
-            free.eq(~waiting | request.ready),
-            places.o.ready.eq(waiting & request.ready),
-            self.done.eq(waiting & request.ready & places.o.p.last),
-            en.eq(free & (~needed | self.residual.valid)),
-            self.residual.ready.eq(free & needed),
+            en.eq(out.i.ready & (~needed | self.residual.valid)),
+            self.residual.ready.eq(out.i.ready & needed),
         ]
         residuals = elements(self.residual.p, self.config.lanes, 2)
         wide = []
@@ -191,12 +189,22 @@ class Epilogue(wiring.Component):
         narrow = [element[:8] for element in y]
         if self.config.rotary:
             valid, wide, narrow = self._turn(m, en, valid, y, wide)
-        with m.If(request.ready):
-            m.d.sync += waiting.eq(0)
-        with m.If(en):
-            m.d.sync += [waiting.eq(valid), out.eq(Mux(self.wide, Cat(wide), Cat(narrow)))]
+        m.d.comb += [
+            out.i.valid.eq(valid & en),
+            out.i.p.write.addr.eq(place.addr),
+            out.i.p.write.count.eq(Mux(self.wide, place.count << 1, place.count)),
+            out.i.p.write.data.eq(Mux(self.wide, Cat(wide), Cat(narrow))),
+            out.i.p.last.eq(place.last),
+            out.o.ready.eq(~waiting | request.ready),
+            places.o.ready.eq(out.i.valid),
+            request.valid.eq(waiting),
+            request.p.eq(held.write),
+            self.done.eq(waiting & request.ready & held.last),
+        ]
+        with m.If(out.o.ready):
+            m.d.sync += [waiting.eq(out.o.valid), held.eq(out.o.p)]
         if self.config.argmax:
-            self._find_largest(m, waiting & request.ready, out, places)
+            self._find_largest(m, out.i.valid, out.i.p.write.data, place)
 
     def _turns(self):
         """Return whether the second input turns or multiplies."""
@@ -223,15 +231,15 @@ class Epilogue(wiring.Component):
             [Mux(turns, unit.o[lane], y[lane])[:8] for lane in range(lanes)],
         )
 
-    def _find_largest(self, m, written, out, places):
-        """Tell the largest element of what is written."""
+    def _find_largest(self, m, written, out, place):
+        """Tell the largest element of what is about to be written."""
         lanes = self.config.lanes
         m.submodules.argmax = unit = ArgmaxUnit(lanes)
         column, first = Signal(COLUMN_WIDTH), Signal()
         with m.If(self.start):
             m.d.sync += [column.eq(self.column), first.eq(self.column == 0)]
         with m.Elif(written):
-            m.d.sync += [column.eq(column + places.o.p.count), first.eq(0)]
+            m.d.sync += [column.eq(column + place.count), first.eq(0)]
         for lane in range(lanes):
             wide = out.as_value().word_select(lane, 16).as_signed()
             narrow = out.as_value().word_select(lane, 8).as_signed()
@@ -239,7 +247,7 @@ class Epilogue(wiring.Component):
         m.d.comb += [
             unit.valid.eq(written & self.argmax),
             unit.fresh.eq(first),
-            unit.count.eq(places.o.p.count),
+            unit.count.eq(place.count),
             unit.column.eq(column),
             self.largest.eq(unit.o),
         ]

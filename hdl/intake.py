@@ -1,7 +1,7 @@
 """From accumulators to the 16-bit elements that softmax and normalization take."""
 
 from amaranth.hdl import C, Cat, Module, Signal, signed
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
@@ -9,6 +9,7 @@ from hdl.beats import beat_layout, value_layout
 from hdl.params import param_layout
 from hdl.pipeline import delay
 from hdl.requantize import Requantizer
+from hdl.skid import Skid
 from hdl.walker import Walker, walk_layout
 
 
@@ -21,7 +22,7 @@ class Intake(wiring.Component):
     beat a cycle; a result comes ``latency`` cycles after its beat was taken at the earliest.
     """
 
-    latency = 1 + Requantizer.latency
+    latency = 2 + Requantizer.latency
 
     def __init__(self, config: Config):
         self.config = config
@@ -39,16 +40,18 @@ class Intake(wiring.Component):
         )
 
     def elaborate(self, _platform):
-        """The whole pipeline moves, or none of it; a word comes a cycle after its beat."""
+        """The whole pipeline moves, or none of it; a word comes two cycles after its beat."""
         m = Module()
         m.submodules.places = places = Walker(self._param_addr_width)
+        m.submodules.out = out = Skid(self.o.p.shape())
+        wiring.connect(m, out.o, wiring.flipped(self.o))
         en, taken = Signal(), Signal()
         count = Signal(range(self.config.lanes + 1))
-        value = Signal.like(self.i.p.value)
-        with m.If(en):
-            m.d.sync += value.eq(self.i.p.value)
+        value = data.View(self.i.p.value.shape(), delay(m, self.i.p.value, 2, en=en))
+        # A register after the memory's own: block RAM answers late.
+        words = data.View(self.params.shape(), delay(m, self.params, 1, en=en))
         elements = []
-        for lane, params in enumerate(self.params.lanes):
+        for lane, params in enumerate(words.lanes):
             m.submodules[f"requantizer_{lane}"] = unit = Requantizer()
             m.d.comb += [
                 unit.en.eq(en),
@@ -65,15 +68,15 @@ class Intake(wiring.Component):
             places.walk.eq(self.walk),
             places.o.ready.eq(taken),
             count.eq(places.o.p.count),
-            en.eq(~self.o.valid | self.o.ready),
+            en.eq(~out.i.valid | out.i.ready),
             self.i.ready.eq(en),
             taken.eq(self.i.valid & en),
             self.param_addr.eq(places.o.p.addr),
             self.param_en.eq(en),
-            self.o.valid.eq(delay(m, taken, self.latency, en=en, reset=True)),
-            self.o.p.data.eq(Cat(elements)),
-            self.o.p.count.eq(delay(m, count, self.latency, en=en)),
-            self.o.p.row_last.eq(delay(m, places.o.p.row_last, self.latency, en=en)),
-            self.o.p.last.eq(delay(m, places.o.p.last, self.latency, en=en)),
+            out.i.valid.eq(delay(m, taken, self.latency, en=en, reset=True)),
+            out.i.p.data.eq(Cat(elements)),
+            out.i.p.count.eq(delay(m, count, self.latency, en=en)),
+            out.i.p.row_last.eq(delay(m, places.o.p.row_last, self.latency, en=en)),
+            out.i.p.last.eq(delay(m, places.o.p.last, self.latency, en=en)),
         ]
         return m

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.ports import WritePort
+from hdl.skid import Skid
 from hdl.walker import Walker, walk_layout
 
 
@@ -30,6 +31,8 @@ class SumWriter(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
+        m.submodules.skid = skid = Skid(self.i.p.shape())
+        wiring.connect(m, wiring.flipped(self.i), skid.i)
         m.submodules.places = places = Walker(self.config.sp_addr_width)
         request = self.write.request
         m.d.comb += [
@@ -37,9 +40,9 @@ class SumWriter(wiring.Component):
             places.walk.eq(self.walk),
             request.p.addr.eq(places.o.p.addr),
             request.p.count.eq(places.o.p.count << 1),
-            request.p.data.eq(Cat(self.i.p)),
-            request.valid.eq(self.i.valid & self.busy),
-            self.i.ready.eq(request.ready | ~self.busy),
+            request.p.data.eq(Cat(skid.o.p)),
+            request.valid.eq(skid.o.valid & self.busy),
+            skid.o.ready.eq(request.ready | ~self.busy),
             places.o.ready.eq(request.valid & request.ready),
             self.busy.eq(places.o.valid),
         ]

@@ -8,7 +8,7 @@ from amaranth.utils import ceil_log2
 from arch.functions import TABLE_ENTRIES
 from hdl.ram import Ram
 
-TABLE_LATENCY = 1
+TABLE_LATENCY = 2
 """Enabled cycles from an index to its value."""
 
 
@@ -23,10 +23,10 @@ def table_write_signature(slots: int) -> wiring.Signature:
 class LookupTable(wiring.Component):
     """``slots`` tables of 256 signed bytes, of which each of ``lanes`` lanes has a copy.
 
-    ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, one cycle in which ``en`` is
-    1 after ``index`` and ``slot``; it holds while ``en`` is 0. ``write`` sets entry ``index``
-    (unsigned, 0 for -128) of table ``slot`` in all copies; a read in the cycle of a write sees
-    the old value. Throughput is one value per lane and one write in every cycle.
+    ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, ``TABLE_LATENCY`` cycles in
+    which ``en`` is 1 after ``index`` and ``slot``; it holds while ``en`` is 0. ``write`` sets
+    entry ``index`` (unsigned, 0 for -128) of table ``slot`` in all copies; a read in the cycle of
+    a write sees the old value. Throughput is one value per lane and one write in every cycle.
     Raises :class:`ValueError` where ``lanes`` or ``slots`` is not positive.
     """
 
@@ -60,6 +60,8 @@ class LookupTable(wiring.Component):
                 ram.read_en.eq(self.en),
                 # Offset binary: -128 comes first.
                 ram.read_addr.eq(Cat(index[:7], ~index[7], self.slot)),
-                self.value[lane].eq(ram.read_data),
             ]
+            # Block RAM answers late.
+            with m.If(self.en):
+                m.d.sync += self.value[lane].eq(ram.read_data)
         return m

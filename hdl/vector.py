@@ -15,6 +15,7 @@ from hdl.front_ends import FrontEnds
 from hdl.intake import Intake
 from hdl.overlap import Overlap
 from hdl.params import InputScales, ParamMemory
+from hdl.pipeline import delay
 from hdl.ports import (
     DrainPort,
     EngineStatus,
@@ -45,7 +46,7 @@ class VectorEngine(wiring.Component):
     Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
     columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
     (DRAIN: that of each tile column, summed) and ``overhead = reader_latency + Epilogue.latency``,
-    which is 16 with activation tables and 15 without:
+    which is 16 with activation tables and 14 without:
 
     ========= =====================================================================
     DRAIN     beats + DRAIN_LATENCY + Epilogue.latency, with running beats + overhead
@@ -99,10 +100,14 @@ class VectorEngine(wiring.Component):
         m.submodules.epilogue = epilogue = Epilogue(config)
         m.submodules.overlap = overlap = Overlap(config)
         command, opcode, flag = self.i.p, decoder.opcode, decoder.flag
+        # What the data's way depends on: no data comes in a command's first cycle.
+        way, choice = Signal.like(opcode), Signal.like(flag)
+        m.d.sync += [way.eq(opcode), choice.eq(flag)]
         last = overlap.o  # what is about to be written belongs to it
         start, written = Signal(), Signal()
         turns = flag.rotate | flag.times if config.rotary else 0
         fills = opcode.params | opcode.table | opcode.mask | opcode.scan
+        filling = delay(m, fills, 1)
         drains = opcode.drain | flag.drain if config.fused else opcode.drain
 
         # What the command is, and who takes part in it.
@@ -121,8 +126,8 @@ class VectorEngine(wiring.Component):
             accumulators.n.eq(command.n),
             accumulators.start.eq(start & drains),
             fronts.command.eq(command),
-            fronts.opcode.eq(opcode),
-            fronts.flag.eq(flag),
+            fronts.opcode.eq(way),
+            fronts.flag.eq(choice),
             fronts.start.eq(start),
         ]
         connect(m, reader.port, flipped(self.v))
@@ -133,17 +138,17 @@ class VectorEngine(wiring.Component):
             connect(m, fill.table_write, epilogue.table_write)
 
         # The way of the data.
-        distribute(m, reader.o, [(fills, fill.i), (~fills, fronts.i)])
+        distribute(m, reader.o, [(filling, fill.i), (~filling, fronts.i)])
         residual = epilogue.residual
         if config.attention:
-            residual = self._running(m, fronts, params, epilogue, flag, start)
-        behind = epilogue.add | turns
+            residual = self._running(m, fronts, params, epilogue, choice, start & flag.running)
+        behind = epilogue.add | delay(m, turns, 1)
         distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
-        collect(m, [(opcode.drain, accumulators.o), (~opcode.drain, fronts.o)], epilogue.i)
+        collect(m, [(way.drain, accumulators.o), (~way.drain, fronts.o)], epilogue.i)
         if config.fused:
-            self._intake(m, accumulators, walks, params, fronts, flag, start)
+            self._intake(m, accumulators, walks, params, fronts, choice, start & flag.drain)
         self._fill(m, fill, params, reader, opcode, start)
-        self._epilogue(m, epilogue, walks, opcode, flag, overlap)
+        self._epilogue(m, epilogue, walks, way, choice, overlap)
         if config.norm:
             self._sums(m, fronts, walks, flag, start, epilogue.done, written)
         else:
@@ -155,7 +160,7 @@ class VectorEngine(wiring.Component):
         m.d.comb += [
             overlap.i.eq(command),
             overlap.begun.eq(begun),
-            overlap.read.eq(beat.valid & beat.ready & beat.p.last & opcode.softmax),
+            overlap.read.eq(beat.valid & beat.ready & beat.p.last & way.softmax),
             overlap.written.eq(written),
             self.status.done.eq((self.i.valid | overlap.behind) & Mux(fills, fill.done, written)),
         ]
@@ -203,15 +208,18 @@ class VectorEngine(wiring.Component):
             copy.read_en.eq(intake.param_en),
             intake.params.eq(copy.read_data),
             intake.walk.eq(walks.pre),
-            intake.start.eq(start & flag.drain),
-            accumulators.by_row.eq(flag.drain),
+            intake.start.eq(start),
+            accumulators.by_row.eq(start),
             intake.i.p.eq(accumulators.o.p),
             intake.o.ready.eq(fronts.i.ready & flag.drain),
         ]
-        with m.If(flag.drain):
+        with m.If(start):
             m.d.comb += [
                 accumulators.acc_addr.eq(self.i.p.i_addr),
                 accumulators.acc_stride.eq(self.i.p.i_stride),
+            ]
+        with m.If(flag.drain):
+            m.d.comb += [
                 intake.i.valid.eq(accumulators.o.valid),
                 accumulators.o.ready.eq(intake.i.ready),
                 fronts.i.p.eq(intake.o.p),
@@ -272,7 +280,7 @@ class VectorEngine(wiring.Component):
         m.submodules.residual = residual = ResidualScale(self.config)
         lane = params.read_data.lanes[0]
         for unit in (scale, residual):
-            m.d.comb += [unit.row.eq(self.i.p.row), unit.start.eq(start & flag.running)]
+            m.d.comb += [unit.row.eq(self.i.p.row), unit.start.eq(start)]
             m.d.comb += [
                 getattr(unit.write, name).eq(getattr(fronts.running_write, name))
                 for name in unit.write.signature.members

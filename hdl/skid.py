@@ -1,0 +1,35 @@
+"""A stream's way to wait, told from a register."""
+
+from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+
+class Skid(wiring.Component):
+    """Passes a stream of ``payload`` on in the same cycle, but tells from a register to wait.
+
+    ``i.ready`` depends on no input: a payload that ``o`` does not take in the cycle in which it
+    comes is kept. Latency is 0 cycles, throughput one payload per cycle.
+    """
+
+    i: stream.Interface
+    o: stream.Interface
+
+    def __init__(self, payload: ShapeLike):
+        signature = stream.Signature(payload)
+        super().__init__({"i": In(signature), "o": Out(signature)})
+
+    def elaborate(self, _platform):
+        m = Module()
+        full = Signal()
+        came = Value.cast(self.i.payload)
+        kept = Signal(len(came), reset_less=True)
+        m.d.comb += [
+            self.i.ready.eq(~full),
+            self.o.valid.eq(self.i.valid | full),
+            Value.cast(self.o.payload).eq(Mux(full, kept, came)),
+        ]
+        m.d.sync += full.eq(self.o.valid & ~self.o.ready)
+        with m.If(~full):
+            m.d.sync += kept.eq(came)
+        return m
