@@ -140,7 +140,7 @@ class Requantizer(wiring.Component):
         )
         sum_5, less_5, more_5 = (
             rounding.floor + delay(m, offset, 1, en=self.en) + rounding.up
-            for offset in (zero_4, zero_4 - low_4, zero_4 - high_4 - 1)
+            for offset in (zero_4, zero_4 - low_4, zero_4 - high_4)
         )
         low_5, high_5 = (delay(m, value, 1, en=self.en) for value in (low_4, high_4))
         with m.If(self.en):
