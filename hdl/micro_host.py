@@ -16,7 +16,8 @@ class MicroHost(wiring.Component):
 
     ``run`` is 1 from when the host starts a run until ``over``. Program words and registers are
     written to the data memory, where their places are (``micro.memory``), in cycles with
-    ``write_en``. STATUS remembers ``failed`` and ``mem_error`` until the next start.
+    ``write_en``, each a cycle after the host's. STATUS remembers ``failed`` and ``mem_error``
+    until the next start.
     """
 
     def __init__(self, config: Config):
@@ -62,7 +63,7 @@ class MicroHost(wiring.Component):
         with m.Elif(puts_word):
             m.d.sync += program_addr.eq(program_addr + 1)
         register = Cat(host.addr[:4], Const(self._map.registers // REGISTERS, len(self.write_addr)))
-        m.d.comb += [
+        m.d.sync += [
             self.write_en.eq(puts_word | puts_register),
             self.write_addr.eq(Mux(puts_word, program_addr, register)),
             self.write_data.eq(host.write_data),

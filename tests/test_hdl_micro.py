@@ -7,7 +7,7 @@ import pytest
 
 from arch.config import Config
 from arch.presets import PRESETS
-from fpga.memories import place_memories
+from fpga.large_memories import place_memories
 from generators.verilog import to_verilog
 from hdl.accelerator import Accelerator
 from hdl.serial_multiplier import SerialMultiplier
