@@ -1,0 +1,42 @@
+"""The smallest machine on a board that is not there, behind its serial line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tb.toolchain import ROOT, missing_tools
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+def test_icebreaker_gives_the_integers_of_the_golden_model(celosia) -> None:
+    main = [sys.executable, "-c", "from cli.main import main; main()"]
+    process = subprocess.Popen(
+        [*main, "board", "--board", "icebreaker"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        env=os.environ,
+    )
+    assert process.stdout is not None
+    try:
+        port = process.stdout.readline().strip()
+        words = ("run", "digits", "--count", "1", "--json")
+        code, output, errors = celosia("host", "--port", port, *words)
+        assert code == 0, errors
+        found = json.loads(output)
+        assert (found["mismatches"], found["config"]) == (0, "micro")
+        assert found["cycles"] < 1_500_000
+        words = ("selftest", "--programs", "1", "--json")
+        code, output, errors = celosia("host", "--port", port, *words)
+        assert code == 0, output + errors
+        found = json.loads(output)
+        assert (found["mismatches"], found["programs_failed"]) == (0, [])
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        process.stdout.close()
