@@ -102,10 +102,11 @@ def test_serial_products(rounds: bool) -> None:
     )
 
 
-def test_large_memories_of_ice40_hold_nothing_at_first() -> None:
+@pytest.mark.parametrize(("family", "large"), [("ice40", 2), ("gowin", 0)])
+def test_large_memories_hold_nothing_at_first(family: str, large: int) -> None:
     verilog = to_verilog(Accelerator(PRESETS["micro"]), "top")
-    placed = place_memories(verilog, "ice40")
-    assert placed.count('ram_style = "huge"') == 2
+    placed = place_memories(verilog, family)
+    assert placed.count('ram_style = "huge"') == large
     module = re.compile(r"^module ByteRam.*?^endmodule", re.MULTILINE | re.DOTALL)
     assert all("initial" in text for text in module.findall(verilog))
     assert not any("initial" in text for text in module.findall(placed))
