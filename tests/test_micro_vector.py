@@ -174,16 +174,16 @@ VECTOR = (Opcode.DRAIN, Opcode.MAP, Opcode.SOFTMAX, Opcode.NORM, Opcode.ADD, Opc
 @pytest.mark.parametrize(
     ("opcode", "flags", "most"),
     [
-        (Opcode.DRAIN, "", 42),
-        (Opcode.DRAIN, "wide_out", 43),
-        (Opcode.DRAIN, "wide_out add", 49),
-        (Opcode.DRAIN, "table", 48),
-        (Opcode.MAP, "", 40),
-        (Opcode.SOFTMAX, "per_tensor", 88),
-        (Opcode.NORM, "", 99),
-        (Opcode.NORM, "add write_sum", 100),
-        (Opcode.ADD, "", 133),
-        (Opcode.MUL, "", 68),
+        (Opcode.DRAIN, "", 36),
+        (Opcode.DRAIN, "wide_out", 36),
+        (Opcode.DRAIN, "wide_out add", 41),
+        (Opcode.DRAIN, "table", 42),
+        (Opcode.MAP, "", 34),
+        (Opcode.SOFTMAX, "per_tensor", 79),
+        (Opcode.NORM, "", 91),
+        (Opcode.NORM, "add write_sum", 91),
+        (Opcode.ADD, "", 114),
+        (Opcode.MUL, "", 62),
     ],
 )
 def test_cycles_of_a_value(opcode: Opcode, flags: str, most: int) -> None:
