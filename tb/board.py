@@ -13,11 +13,19 @@ from amaranth.lib.wiring import Component
 
 from generators.process import tail
 from generators.verilog import to_verilog
-from tb.toolchain import BUILD, Runtime, cached, check_simulator, digest, environment, run
+from tb.toolchain import (
+    BUILD,
+    COMPILER_OPTIONS,
+    Runtime,
+    cached,
+    check_simulator,
+    digest,
+    environment,
+    run,
+)
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
 _TIMEOUT = 900.0  # seconds
-_OPTIONS = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
 _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
 _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 
@@ -33,7 +41,7 @@ def build_board(top: Component) -> Path:
     check_simulator("verilator")
     verilog = to_verilog(top, "top")
     source = _SOURCE.read_text(encoding="utf-8")
-    runtime = Runtime("harness", *_OPTIONS)
+    runtime = Runtime("harness", *COMPILER_OPTIONS)
 
     def build(folder: Path) -> None:
         (folder / "top.v").write_text(verilog, encoding="utf-8")
@@ -44,11 +52,11 @@ def build_board(top: Component) -> Path:
         log = folder / "verilator.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
         runtime.lend(folder)
-        make = ["make", "-j2", "-f", "Vtop.mk", *_OPTIONS]
+        make = ["make", "-j2", "-f", "Vtop.mk", *COMPILER_OPTIONS]
         run(make, what=what, cwd=folder, log=folder / "make.log", timeout=_TIMEOUT)
         runtime.keep(folder)
 
-    tools = json.dumps([metadata.version("verilator"), _FLAGS, _QUIET, _OPTIONS])
+    tools = json.dumps([metadata.version("verilator"), _FLAGS, _QUIET, COMPILER_OPTIONS])
     return cached("board", digest(verilog, source, tools), build) / "board"
 
 

@@ -13,7 +13,7 @@ from arch.registers import ARRAY_CAUSES
 from generators.verilog import to_verilog
 from hdl.accelerator import Accelerator
 from hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
-from tb.toolchain import ROOT, Runtime, cached, check_simulator, digest, run
+from tb.toolchain import COMPILER_OPTIONS, ROOT, Runtime, cached, check_simulator, digest, run
 
 _HARNESS = Path(__file__).parent / "harness"
 _TIMEOUT = 900.0  # seconds
@@ -71,10 +71,9 @@ def _sources() -> str:
 def build_verilator(config: Config) -> Path:
     """Return the folder of the compiled simulation, built where there is none yet."""
     check_simulator("verilator")
-    options = ("OPT_FAST=-O1", "OPT_SLOW=-O0", "OPT_GLOBAL=-O2")
     flags = ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"]
     flags += ["-Wno-lint", "-Wno-style", "--output-split", "20000"]
-    runtime = Runtime("harness", *options)
+    runtime = Runtime("harness", *COMPILER_OPTIONS)
     verilog = accelerator_verilog(config)
     defines = {**interface(config), "HAS_TRACE": int(config.trace), **_member_names(verilog)}
     header = "".join(f"#define {name} {value}\n" for name, value in defines.items())
@@ -90,11 +89,11 @@ def build_verilator(config: Config) -> Path:
         log = folder / "verilator.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
         runtime.lend(folder)
-        make = ["make", "-j2", "-f", "Vtop.mk", *options]
+        make = ["make", "-j2", "-f", "Vtop.mk", *COMPILER_OPTIONS]
         run(make, what=what, cwd=folder, log=folder / "make.log", timeout=_TIMEOUT)
         runtime.keep(folder)
 
-    tools = json.dumps([metadata.version("verilator"), flags, options])
+    tools = json.dumps([metadata.version("verilator"), flags, COMPILER_OPTIONS])
     return cached("harness", digest(verilog, header, main, tools), build)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator, get_runner
 
+from tb.toolchain import COMPILER_OPTIONS
+
 
 class PortsOnly(Verilator):
     """cocotb's runner for Verilator, but what a control file does not name is not kept public.
@@ -19,8 +21,9 @@ class PortsOnly(Verilator):
     """
 
     def _build_command(self):
-        commands = super()._build_command()
-        return [[word for word in words if word != "--public-flat-rw"] for words in commands]
+        verilator, make = super()._build_command()
+        verilator.remove("--public-flat-rw")
+        return [verilator, [*make, *COMPILER_OPTIONS]]
 
 
 def main(path: Path) -> int:

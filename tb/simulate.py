@@ -13,7 +13,17 @@ from amaranth.hdl import Value
 from amaranth.lib.wiring import Component, In
 
 from generators.verilog import to_verilog
-from tb.toolchain import BUILD, ROOT, Runtime, cached, check_simulator, digest, environment, run
+from tb.toolchain import (
+    BUILD,
+    COMPILER_OPTIONS,
+    ROOT,
+    Runtime,
+    cached,
+    check_simulator,
+    digest,
+    environment,
+    run,
+)
 
 _TIMESCALE = ("1ns", "1ps")
 _BUILD_ARGS = {
@@ -113,7 +123,8 @@ def _build(verilog: str, simulator: str, waves: bool, timeout: float) -> Path:
         _run_job(folder, simulator, "build", arguments | places, what, timeout, {})
         runtime.keep(folder)
 
-    options = (simulator, json.dumps(arguments), environment().get("MAKEFLAGS", ""))
+    flags = environment().get("MAKEFLAGS", "")
+    options = (simulator, json.dumps(arguments), flags, *COMPILER_OPTIONS)
     runtime = Runtime("cocotb", *options)
     return cached("cocotb", digest(*sources.values(), *options), build)
 
