@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
+from fpga.device import Device
 from generators.decoder import decode
 from generators.decoder_quantize import DecoderOptions
 from generators.text_program import compile_text
@@ -54,7 +55,9 @@ def test_the_chip_fills_in_parts():
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-def test_a_text_goes_on_behind_the_serial_port(tmp_path, celosia):
+def test_a_text_goes_on_behind_the_serial_port(tmp_path, monkeypatch, celosia):
+    # A busy computer simulates slowly, and a request that is sent again makes it no faster.
+    monkeypatch.setitem(Device.__init__.__kwdefaults__, "answer_seconds", 20.0)
     toml = tmp_path / "resident.toml"
     toml.write_text(CONFIG.to_toml(), encoding="utf-8")
     board = [*CELOSIA, "board", "--board", "icebreaker", "--config", str(toml)]
