@@ -17,9 +17,10 @@ from hdl.vector_decode import flag_layout, opcode_layout
 class FrontEnds(wiring.Component):
     """Leads the input ``i`` and the second input ``r`` through the front end of a command.
 
-    MAP, SOFTMAX, NORM, ADD and MUL; while the command is another nothing moves. The command and
-    ``scales`` hold still from ``start``, a cycle before the first beat at the latest, to the last
-    value of ``o``.
+    With ``drain``, which a configuration has with ``fused``, the input of SOFTMAX and NORM is
+    ``drained``. While the command is none of MAP, SOFTMAX, NORM, ADD and MUL nothing moves. The
+    command and ``scales`` hold still from ``start``, a cycle before the first beat at the latest,
+    to the last value of ``o``; ``opcode`` and ``flag`` from a cycle later.
     """
 
     def __init__(self, config: Config):
@@ -34,6 +35,8 @@ class FrontEnds(wiring.Component):
             "r": In(beats),
             "o": Out(stream.Signature(value_layout(config.lanes))),
         }
+        if config.fused:
+            members["drained"] = In(beats)
         if config.elementwise:
             members["scales"] = In(scales_layout())
         if config.attention:
@@ -49,15 +52,16 @@ class FrontEnds(wiring.Component):
         m.submodules.map = front = MapFront(self.config)
         m.d.comb += [front.wide.eq(self.flag.wide_in), front.zero.eq(self.command.i_zero)]
         inputs = [(opcode.map, front.i)]
+        rows = []
         seconds = []
         values = [(opcode.map, front.o)]
         if self.config.softmax:
             front = self._softmax(m)
-            inputs.append((opcode.softmax, front.i))
+            rows.append((opcode.softmax, front.i))
             values.append((opcode.softmax, front.o))
         if self.config.norm:
             front = self._norm(m)
-            inputs.append((opcode.norm, front.i))
+            rows.append((opcode.norm, front.i))
             seconds.append((opcode.norm, front.r))
             values.append((opcode.norm, front.o))
         if self.config.elementwise:
@@ -66,10 +70,23 @@ class FrontEnds(wiring.Component):
             inputs.append((strobe, front.i))
             seconds.append((strobe, front.r))
             values.append((strobe, front.o))
-        distribute(m, self.i, inputs)
+        distribute(m, self.i, inputs + rows)
+        if self.config.fused:
+            self._drained(m, rows)
         distribute(m, self.r, seconds)
         collect(m, values, self.o)
         return m
+
+    def _drained(self, m, rows):
+        """Lead accumulators to those that take whole rows."""
+        for strobe, sink in rows:
+            with m.If(self.flag.drain):
+                m.d.comb += [
+                    sink.p.eq(self.drained.p),
+                    sink.valid.eq(self.drained.valid & strobe),
+                ]
+            with m.If(strobe):
+                m.d.comb += self.drained.ready.eq(sink.ready & self.flag.drain)
 
     def _softmax(self, m):
         command = self.command

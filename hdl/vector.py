@@ -156,11 +156,12 @@ class VectorEngine(wiring.Component):
 
         self._start(m, params, epilogue, fronts, opcode, start, overlap)
         begun = start & ~fills
-        beat = fronts.i
+        inputs = [fronts.i, fronts.drained] if config.fused else [fronts.i]
+        read = Cat(each.valid & each.ready & each.p.last for each in inputs).any()
         m.d.comb += [
             overlap.i.eq(command),
             overlap.begun.eq(begun),
-            overlap.read.eq(beat.valid & beat.ready & beat.p.last & way.softmax),
+            overlap.read.eq(read & way.softmax),
             overlap.written.eq(written),
             self.status.done.eq((self.i.valid | overlap.behind) & Mux(fills, fill.done, written)),
         ]
@@ -211,8 +212,8 @@ class VectorEngine(wiring.Component):
             intake.start.eq(start),
             accumulators.by_row.eq(start),
             intake.i.p.eq(accumulators.o.p),
-            intake.o.ready.eq(fronts.i.ready & flag.drain),
         ]
+        connect(m, intake.o, fronts.drained)
         with m.If(start):
             m.d.comb += [
                 accumulators.acc_addr.eq(self.i.p.i_addr),
@@ -222,8 +223,6 @@ class VectorEngine(wiring.Component):
             m.d.comb += [
                 intake.i.valid.eq(accumulators.o.valid),
                 accumulators.o.ready.eq(intake.i.ready),
-                fronts.i.p.eq(intake.o.p),
-                fronts.i.valid.eq(intake.o.valid),
             ]
 
     def _fill(self, m, fill, params, reader, opcode, start):
