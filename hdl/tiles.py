@@ -5,7 +5,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
+from arch.isa import COUNT_WIDTH, DEFINITIONS, RING_SLOTS, Engine, Opcode
 from hdl.ports import MaskReadPort, command_layout
 
 
@@ -51,7 +51,8 @@ class TileWalker(wiring.Component):
     Tile column by tile column, in each from the first K tile on, one tile a cycle from the cycle
     after a command was taken on, with ``tile_skip`` from the second (from the third where it is
     masked). The next command is taken while the last tiles of this one wait, so that there is no
-    pause between them but, with ``tile_skip``, of a cycle where these leave one a cycle.
+    pause between them. Only with ``tile_skip`` and no slots but the ring's, whose tiles wait for
+    their lines, there is one of a cycle where tiles leave one a cycle.
     ``command`` is that of the tile on ``o``. A tile that a mask leaves out costs one cycle,
     ``skipped``; where the last tiles are left out, the last that is not becomes ``last``, and where
     all are, one that is ``empty`` comes in their place. Sizes must be at least 1.
@@ -203,8 +204,8 @@ class TileWalker(wiring.Component):
     def _keep(self, m, cmd, place, take, walking, advance, k_last):
         """Hold each place until it is known whether it is kept, and whether it is the last.
 
-        Returns whether the walker moves on whatever else happens in this cycle: with ``tile_skip``
-        what happens depends on more than a command should wait for.
+        Returns whether the walker moves on, as far as a command that waits for that should know:
+        it depends on much, and with no slots but the ring's it is enough to know it a cycle later.
         """
         if not self.config.tile_skip:
             m.d.comb += [
@@ -259,7 +260,7 @@ class TileWalker(wiring.Component):
             m.d.sync += [waiting.eq(tile), has_waiting.eq(1)]
         with m.Elif(self.o.valid & self.o.ready):
             m.d.sync += has_waiting.eq(0)
-        return ~full
+        return ~full if self.config.weight_depth == RING_SLOTS else advance
 
     def _masks(self, m, cmd, take, advance, k_last):
         """Return, in the cycle after a place was named, whether it is kept."""
