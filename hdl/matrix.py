@@ -6,7 +6,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
-from arch.isa import Engine
+from arch.isa import RING_SLOTS, Engine
 from hdl.entry import ActivationEntry
 from hdl.ports import AccumulatePort, EngineStatus, MaskReadPort, ReadPort, command_layout
 from hdl.retirement import Retirement
@@ -91,8 +91,6 @@ class MatrixEngine(wiring.Component):
         connect(m, retirement.status, flipped(self.status))
         m.d.comb += [
             jobs.w_data.eq(weights.o.p),
-            # Where no tile waits and no lines are on their way, one is taken past the queue.
-            direct.eq(weights.o.valid & weights.placed & ~jobs.r_rdy),
             jobs.w_en.eq(weights.o.valid & ~(direct & streamer.i.ready)),
             weights.o.ready.eq(jobs.w_rdy),
             streamer.i.p.eq(Mux(jobs.r_rdy, jobs.r_data, weights.o.p)),
@@ -117,6 +115,9 @@ class MatrixEngine(wiring.Component):
             self.macs.eq(entry.macs),
             self.working.eq(retirement.working),
         ]
+        if config.weight_depth > RING_SLOTS:
+            # Where no tile waits and no lines are on their way, one is taken past the queue.
+            m.d.comb += direct.eq(weights.o.valid & weights.placed & ~jobs.r_rdy)
         self._account(m, weights, jobs, streamer)
         if config.operand_gating:
             m.d.comb += [entry.zeros.eq(array.zeros), self.gated.eq(entry.gated)]

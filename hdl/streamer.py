@@ -89,17 +89,27 @@ class ActivationStreamer(wiring.Component):
         return m
 
     def _straight(self, m, job, note, run):
-        """Ask for one row after the other."""
+        """Ask for one row after the other.
+
+        What the next row needs is computed with the one before: an address and a comparison must
+        not stand before what other engines wait for.
+        """
         request = self.a.request
         row = Signal(COUNT_WIDTH)
-        offset = Signal(self.config.sp_addr_width)
+        begun = Signal()
+        addr = Signal(self.config.sp_addr_width)
+        following = Signal.like(addr)
+        last = Signal()
         final = Signal()
         taken = Signal()
-        m.d.comb += final.eq(row + 1 == job.m)
+        m.d.comb += [
+            addr.eq(Mux(begun, following, job.tile.a_addr)),
+            final.eq(Mux(begun, last, job.m == 1)),
+        ]
         with m.If(run):
             m.d.comb += [
                 request.valid.eq(1),
-                request.p.eq(job.tile.a_addr + offset),
+                request.p.eq(addr),
                 taken.eq(request.ready),
                 note.valid.eq(taken),
                 self.sends.eq(taken),
@@ -109,9 +119,14 @@ class ActivationStreamer(wiring.Component):
             ]
         with m.If(taken & final):
             m.d.comb += self.freed.eq(1)
-            m.d.sync += [row.eq(0), offset.eq(0)]
+            m.d.sync += [row.eq(0), begun.eq(0)]
         with m.Elif(taken):
-            m.d.sync += [row.eq(row + 1), offset.eq(offset + job.a_stride)]
+            m.d.sync += [
+                row.eq(row + 1),
+                begun.eq(1),
+                following.eq(addr + job.a_stride),
+                last.eq(row + 2 == job.m),
+            ]
 
     def _transposed(self, m, job, note, read, clear):
         """Fill one block while the other is sent on."""
@@ -119,9 +134,14 @@ class ActivationStreamer(wiring.Component):
         m.submodules.transposer = transposer = Transposer(rows, 8)
         request = self.a.request
         index = Signal(range(rows + 1))
-        offset = Signal(self.config.sp_addr_width)
+        begun = Signal()
+        addr = Signal(self.config.sp_addr_width)
+        following = Signal.like(addr)
+        # Of the job's first block, and of those behind it.
+        later = Signal()
+        begin, left = Signal.like(addr), Signal(COUNT_WIDTH)
+        begin_later, left_later = Signal.like(addr), Signal(COUNT_WIDTH)
         done = Signal(COUNT_WIDTH)
-        left = Signal(COUNT_WIDTH)
         blocks = Signal(range(3))
         filling = Signal()
         line_last = Signal()
@@ -129,7 +149,9 @@ class ActivationStreamer(wiring.Component):
         taken = Signal()
         block = Signal(block_layout(self.config))
         m.d.comb += [
-            left.eq(job.m - done),
+            addr.eq(Mux(begun, following, job.tile.a_addr)),
+            begin.eq(Mux(later, begin_later, job.tile.a_addr)),
+            left.eq(Mux(later, left_later, job.m)),
             line_last.eq(index + 1 == job.tile.k),
             final.eq(left <= rows),
             block.note.eq(note),
@@ -142,19 +164,27 @@ class ActivationStreamer(wiring.Component):
         with m.If(self.i.valid & ~job.tile.empty & job.transpose):
             m.d.comb += [
                 request.valid.eq((index != 0) | (blocks != 2)),
-                request.p.eq(job.tile.a_addr + offset + done),
+                request.p.eq(addr),
                 taken.eq(request.valid & request.ready),
                 self.i.ready.eq(taken & line_last & final),
             ]
         with m.If(taken & line_last):
             m.d.sync += [
                 index.eq(0),
-                offset.eq(0),
+                begun.eq(~final),
+                later.eq(~final),
+                following.eq(begin + rows),
+                begin_later.eq(begin + rows),
+                left_later.eq(left - rows),
                 done.eq(Mux(final, 0, done + rows)),
                 filling.eq(~filling),
             ]
         with m.Elif(taken):
-            m.d.sync += [index.eq(index + 1), offset.eq(offset + job.a_stride)]
+            m.d.sync += [
+                index.eq(index + 1),
+                begun.eq(1),
+                following.eq(addr + job.a_stride),
+            ]
         m.d.comb += [
             transposer.write_en.eq(delay(m, taken, latency)),
             transposer.write_row.eq(delay(m, index, latency)),
