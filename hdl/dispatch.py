@@ -130,6 +130,11 @@ class Dispatch(wiring.Component):
             for sink in Engine
             if source != sink
         }
+        # Whether there are any, apart from how many: commands wait for it.
+        some = {
+            (source, sink): Signal(name=f"some_{source.name}_{sink.name}".lower())
+            for source, sink in tokens
+        }
         pops, pushes, busy = {}, {}, []
         for engine in Engine:
             name = engine.name.lower()
@@ -143,9 +148,7 @@ class Dispatch(wiring.Component):
                     self.i.ready.eq(queue.i.ready),
                 ]
             lacks = Cat(
-                queue.o.p.pop[source] & (tokens[source, engine] == 0)
-                if source != engine
-                else Const(0, 1)
+                queue.o.p.pop[source] & ~some[source, engine] if source != engine else Const(0, 1)
                 for source in Engine
             )
             granted = ~lacks.any()
@@ -167,9 +170,12 @@ class Dispatch(wiring.Component):
 
         for (source, sink), count in tokens.items():
             up, down = pushes[source][sink], pops[sink][source]
-            m.d.sync += count.eq(count + up - down)
+            after = Signal.like(count, name=f"after_{source.name}_{sink.name}".lower())
+            m.d.comb += after.eq(count + up - down)
+            m.d.sync += [count.eq(after), some[source, sink].eq(after != 0)]
             with m.If(up & ~down & (count == (1 << TOKEN_WIDTH) - 1)):
                 m.d.sync += self.overflow.eq(1)
         with m.If(self.clear):
-            m.d.sync += [self.overflow.eq(0), *(count.eq(0) for count in tokens.values())]
+            m.d.sync += self.overflow.eq(0)
+            m.d.sync += [held.eq(0) for held in (*tokens.values(), *some.values())]
         return m
