@@ -183,8 +183,14 @@ def bench_gemm(
     the products that were computed over elements times cycles and total cycles, so that skipped
     tiles do not count as useful.
 
-    Raises :class:`ValueError` where the product does not fit the configuration.
+    Raises :class:`ValueError` where the product does not fit the configuration, or that is
+    microcoded and counts no window.
     """
+    if config.microcoded:
+        raise ValueError(
+            f"Products are timed by what the matrix engine counts, which {config.name}, "
+            f"microcoded, lacks"
+        )
     rng = np.random.default_rng(seed)
     gemm = random_gemm(
         config,

@@ -7,7 +7,7 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.gemm import Gemm, compile_gemm, parts_of
-from generators.gemm_bench import bench_shapes
+from generators.gemm_bench import bench_gemm, bench_shapes
 from generators.gemm_bench import random_gemm as drawn
 from generators.gemm_shapes import SHAPES, shapes_named
 from sim.checker import check
@@ -164,3 +164,11 @@ def test_the_last_rows_are_cut_into_parts_that_hide_their_load(m, product):
     assert sum(parts) == m
     assert len(parts) <= 3
     assert len(parts) == 1 or min(parts) >= 8
+
+
+def test_a_microcoded_machine_counts_no_window() -> None:
+    message = (
+        "^Products are timed by what the matrix engine counts, which micro, microcoded, lacks$"
+    )
+    with pytest.raises(ValueError, match=message):
+        bench_gemm(PRESETS["micro"], lambda *_: pytest.fail("a machine was made"), m=1, k=1, n=1)
