@@ -18,8 +18,9 @@ class OnchipMemory(wiring.Component):
     """A memory of ``size`` bytes behind the external memory port, seen from the memory.
 
     One word moves per cycle, a write before a read; the first word of a read is there four cycles
-    after its request, and ``written`` two cycles after a burst's last word. A burst keeps its half
-    of the port until its last word, and one cycle. ``failed`` is 1 for one cycle for each word
+    after its request, and ``written`` two cycles after a burst's last word. A request to read may
+    wait for the end of the burst before, and follows it without a gap; a written burst keeps its
+    half of the port until its last word, and one cycle. ``failed`` is 1 for one cycle for each word
     past the end, which is not written, or reads as some other word.
 
     Raises :class:`ValueError` where the size is not one of whole words within the address.
@@ -50,15 +51,15 @@ class OnchipMemory(wiring.Component):
         m.submodules.ram = ram = ByteRam(config.mem_width, depth)
         m.submodules.words = words = SyncFIFO(width=config.mem_width, depth=READ_AHEAD)
         writes, reads = Signal(), Signal()
-        write_word, write_left = self._burst(m, self.write.request, writes)
-        read_word, _ = self._burst(m, self.read.request, reads)
+        write_word, write_left = self._burst(m, self.write.request, writes, ahead=False)
+        read_word, read_left = self._burst(m, self.read.request, reads, ahead=True)
 
         # One access a cycle; a read only where there will be room for its word.
         promised = Signal(range(READ_AHEAD + 1))
         m.d.comb += [
-            self.write.data.ready.eq(~self.write.request.ready),
+            self.write.data.ready.eq(write_left != 0),
             writes.eq(self.write.data.valid & self.write.data.ready),
-            reads.eq(~self.read.request.ready & ~writes & (promised != READ_AHEAD)),
+            reads.eq((read_left != 0) & ~writes & (promised != READ_AHEAD)),
         ]
         m.d.sync += promised.eq(promised + reads - (words.r_rdy & words.r_en))
 
@@ -89,17 +90,35 @@ class OnchipMemory(wiring.Component):
         ]
         return m
 
-    def _burst(self, m, request, moves):
-        """Take a request when nothing is left of the one before; return its word and what is left.
+    def _burst(self, m, request, moves, *, ahead):
+        """Take requests; return the present one's word and how many are left of it.
 
-        ``moves`` says that a word is accessed in this cycle.
+        ``moves`` says that a word is accessed in this cycle. With ``ahead`` one request may wait
+        for the end of the one before; without it none is taken until then.
         """
         step = exact_log2(self.config.mem_bytes)
         word = Signal(self.config.mem_addr_width - step)
         left = Signal(range(257))
-        m.d.comb += request.ready.eq(left == 0)
+        come, size = request.payload.addr >> step, request.payload.last + 1
         with m.If(moves):
             m.d.sync += [word.eq(word + 1), left.eq(left - 1)]
+        if not ahead:
+            m.d.comb += request.ready.eq(left == 0)
+            with m.If(request.valid & request.ready):
+                m.d.sync += [word.eq(come), left.eq(size)]
+            return word, left
+        next_word, next_left = Signal.like(word), Signal.like(left)
+        waiting, over = Signal(), Signal()
+        m.d.comb += [
+            request.ready.eq(~waiting),
+            over.eq((left == 0) | (moves & (left == 1))),
+        ]
+        with m.If(over):
+            m.d.sync += waiting.eq(0)
+            with m.If(waiting):
+                m.d.sync += [word.eq(next_word), left.eq(next_left)]
+            with m.Elif(request.valid):
+                m.d.sync += [word.eq(come), left.eq(size)]
         with m.Elif(request.valid & request.ready):
-            m.d.sync += [word.eq(request.payload.addr >> step), left.eq(request.payload.last + 1)]
+            m.d.sync += [next_word.eq(come), next_left.eq(size), waiting.eq(1)]
         return word, left

@@ -104,6 +104,40 @@ def test_a_word_moves_in_every_cycle():
     run(unit, bench)
 
 
+@pytest.mark.parametrize("stall", [0, 0.4])
+def test_bursts_follow_without_a_gap(stall):
+    unit = OnchipMemory(TINY, 2048)
+    rng = np.random.default_rng(4)
+    bursts = [(int(rng.integers(400)), int(rng.integers(1, 9))) for _ in range(60)]
+    wanted = [word for first, count in bursts for word in range(first, first + count)]
+    cycles = []
+
+    async def ask(ctx):
+        for word in range(0, 512, 64):
+            await put(ctx, unit.write.request, {"addr": 4 * word, "last": 63}, rng, 0)
+            for place in range(word, word + 64):
+                await put(ctx, unit.write.data, {"data": place, "mask": 15}, rng, 0)
+        for first, count in bursts:
+            await put(ctx, unit.read.request, {"addr": 4 * first, "last": count - 1}, rng, 0)
+
+    async def take(ctx):
+        cycle = 0
+        while len(cycles) < len(wanted):
+            ready = rng.random() >= stall
+            ctx.set(unit.read.data.ready, ready)
+            _, _, valid, word = await ctx.tick().sample(
+                unit.read.data.valid, unit.read.data.payload
+            )
+            cycle += 1
+            if valid and ready:
+                assert word == wanted[len(cycles)]
+                cycles.append(cycle)
+
+    run(unit, ask, take)
+    if not stall:
+        assert cycles == list(range(cycles[0], cycles[0] + len(wanted)))
+
+
 def test_words_past_the_end_are_told_and_not_written():
     unit = OnchipMemory(TINY, 1024)
 
