@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+# The loop filter, which nextpnr-ecp5 leaves at zero where no attribute says it; the values are
+# those of Project Trellis's ecppll.
 _ECP5 = """\
+  (* ICP_CURRENT="12", LPF_RESISTOR="8", MFG_ENABLE_FILTEROPAMP="1", MFG_GMCREF_SEL="2" *)
   EHXPLLL #(
     .CLKI_DIV({input_divider}), .CLKFB_DIV({feedback}), .FEEDBK_PATH("CLKOP"),
     .CLKOP_ENABLE("ENABLED"), .CLKOP_DIV({primary}), .CLKOP_CPHASE({primary_phase}),
@@ -49,18 +52,47 @@ class Pll:
     verilog: str
 
 
+@dataclass(frozen=True)
+class Ranges:
+    """What a clock generator can do, each from a lowest to a highest frequency (MHz)."""
+
+    detector: tuple[float, float]
+    oscillator: tuple[float, float]
+    output: tuple[float, float]
+
+
+RANGES = {
+    # Lattice FPGA-DS-02012, table of the sysCLOCK PLL; so has LiteX's ECP5PLL.
+    "ecp5": Ranges((10, 400), (400, 800), (3.125, 400)),
+    # Lattice FPGA-DS-02008, table of the sysCLOCK PLL; so has IceStorm's icepll.
+    "iCE40UP5K": Ranges((10, 133), (533, 1066), (16, 275)),
+    # Gowin DS117 and DS102, tables of the PLL; so has Apicula's gowin_pack.
+    "GW1NR-9C": Ranges((3, 400), (400, 1200), (3.125, 600)),
+    "GW2A-18C": Ranges((3, 500), (500, 1250), (3.90625, 625)),
+}
+"""The ranges of the clock generators, by family or device."""
+
+
+def _within(range_mhz: tuple[float, float], mhz: float) -> bool:
+    return range_mhz[0] <= mhz <= range_mhz[1]
+
+
 def _ecp5(clock: float, _device: str) -> Iterator[tuple[float, float, dict[str, float]]]:
-    # FPGA-DS-02012, table 3.20: oscillator 400 to 800 MHz, phase detector 10 to 400 MHz.
+    ranges = RANGES["ecp5"]
     for input_divider in range(1, 129):
         detector = clock / input_divider
-        if not 10 <= detector <= 400:
+        if not _within(ranges.detector, detector):
             continue
         for feedback in range(1, 81):
+            if not _within(ranges.detector, detector * feedback):
+                continue
             for primary in range(1, 129):
                 oscillator = detector * feedback * primary
-                if not 400 <= oscillator <= 800 or not 10 <= detector * feedback <= 400:
+                if not _within(ranges.oscillator, oscillator):
                     continue
                 for secondary in range(1, 129):
+                    if not _within(ranges.output, oscillator / secondary):
+                        continue
                     values = {
                         "input_divider": input_divider,
                         "feedback": feedback,
@@ -73,42 +105,41 @@ def _ecp5(clock: float, _device: str) -> Iterator[tuple[float, float, dict[str, 
 
 
 def _ice40(clock: float, _device: str) -> Iterator[tuple[float, float, dict[str, float]]]:
-    # FPGA-DS-02008, table 4.18: phase detector 10 to 133 MHz, oscillator 533 to 1066 MHz, output
-    # 16 to 275 MHz; the filter's range goes by the phase detector's frequency.
+    ranges = RANGES["iCE40UP5K"]
     for reference in range(16):
         detector = clock / (reference + 1)
-        if not 10 <= detector <= 133:
+        if not _within(ranges.detector, detector):
             continue
+        # The filter's range goes by the phase detector's frequency.
         limits = (17, 26, 44, 66, 101)
         chosen = 1 + sum(detector >= limit for limit in limits)
         for feedback in range(128):
             oscillator = detector * (feedback + 1)
             for output in range(1, 7):
-                if 533 <= oscillator <= 1066 and 16 <= oscillator / (1 << output) <= 275:
+                found = oscillator / (1 << output)
+                if _within(ranges.oscillator, oscillator) and _within(ranges.output, found):
                     values = {
                         "reference": reference,
                         "feedback": feedback,
                         "output": output,
                         "filter": chosen,
                     }
-                    yield oscillator / (1 << output), oscillator, values
+                    yield found, oscillator, values
 
 
-_GOWIN_OSCILLATOR = {"GW1NR-9C": (400, 1200), "GW2A-18C": (500, 1250)}
 _GOWIN_DIVIDERS = (2, 4, 8, 16, 32, 48, 64, 80, 96, 112, 128)
 
 
 def _gowin(clock: float, device: str) -> Iterator[tuple[float, float, dict[str, float]]]:
-    # DS117 and DS102, tables of the PLL: phase detector 3 to 400 MHz, output 3.125 to 600 MHz.
-    low, high = _GOWIN_OSCILLATOR[device]
+    ranges = RANGES[device]
     for input_divider in range(64):
         detector = clock / (input_divider + 1)
-        if not 3 <= detector <= 400:
+        if not _within(ranges.detector, detector):
             continue
         for feedback in range(64):
             out = detector * (feedback + 1)
             for output in _GOWIN_DIVIDERS:
-                if low <= out * output <= high and 3.125 <= out <= 600:
+                if _within(ranges.oscillator, out * output) and _within(ranges.output, out):
                     values = {
                         "input_mhz": clock,
                         "input_divider": input_divider,

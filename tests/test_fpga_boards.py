@@ -8,7 +8,7 @@ from fpga.boards import BOARDS, LEDS, get_board
 from fpga.devices import DEVICES, RESOURCES
 from fpga.flash import LOADERS
 from fpga.pins import constraints, top_verilog
-from fpga.pll import find_pll
+from fpga.pll import RANGES, find_pll
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -25,6 +25,33 @@ def test_a_board_is_complete(name: str) -> None:
     assert 0.93 * board.target_mhz <= pll.mhz <= board.target_mhz + 1e-6
     verilog = top_verilog(board, pll)
     assert re.findall(r"output (\w+)", verilog) == [n for n in ("tx", *LEDS) if n in board.pins]
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_spi_takes_the_serial_lines_place(name: str) -> None:
+    if name in ("tang_nano_9k", "colorlight_5a75b"):
+        message = f"^Board {name} has no connector that can take SPI; leave out --link spi, or take"
+        with pytest.raises(ValueError, match=message):
+            get_board(name, "spi")
+        return
+    board = get_board(name, "spi")
+    lines = {"clk", "sck", "cs_n", "copi", "cipo"}
+    assert lines <= set(board.pins) <= lines | set(LEDS)
+    serial = get_board(name).pins
+    taken = [pin.name for pin in (*board.pins.values(), serial["rx"], serial["tx"])]
+    # The LEDs, too, are where the serial line is not.
+    assert len(set(taken)) == len(taken)
+    pll = find_pll(board.device.family.name, board.device.name, board.clock_mhz, board.target_mhz)
+    verilog = top_verilog(board, pll)
+    assert re.findall(r"input (\w+)", verilog) == ["clk", "sck", "cs_n", "copi"]
+    assert ".sck(sck), .cs_n(cs_n), .copi(copi), .cipo(core_cipo)" in verilog
+    text, _ = constraints(board)
+    assert all(re.search(rf'\b{line}\b"? .*\b{board.pins[line].name}\b', text) for line in lines)
+
+
+def test_an_unknown_link_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^Unknown link 'i2c'; known are uart, spi$"):
+        get_board("ulx3s_85f", "i2c")
 
 
 def test_active_low_leds_are_inverted() -> None:
@@ -103,6 +130,33 @@ def test_gowin_settings(device: str, low: int, high: int, wanted: float) -> None
     assert low <= out * parameter(pll.verilog, "ODIV_SEL") <= high
     assert pll.mhz == pytest.approx(out)
     assert 0.96 * wanted < pll.mhz <= wanted
+
+
+def test_ranges_are_those_of_other_tools() -> None:
+    packer = pytest.importorskip("apycula.gowin_pack", reason="Apicula is not installed")
+    for device in ("GW1NR-9C", "GW2A-18C"):
+        known = packer._permitted_freqs[device.replace("NR", "N")]
+        ranges = RANGES[device]
+        assert known == (ranges.detector[1], *ranges.output[::-1], *ranges.oscillator[::-1])
+    clocks = pytest.importorskip("litex.soc.cores.clock", reason="LiteX is not installed")
+    ranges = RANGES["ecp5"]
+    assert hertz(ranges.detector) == clocks.ECP5PLL.pfd_freq_range
+    assert hertz(ranges.oscillator) == clocks.ECP5PLL.vco_freq_range
+    assert hertz(ranges.output) == clocks.ECP5PLL.clko_freq_range
+    ranges = RANGES["iCE40UP5K"]
+    assert hertz(ranges.oscillator) == clocks.iCE40PLL.vco_freq_range
+    assert hertz(ranges.output)[0] == clocks.iCE40PLL.clko_freq_range[0]
+
+
+def hertz(mhz: tuple[float, float]) -> tuple[float, float]:
+    return mhz[0] * 1e6, mhz[1] * 1e6
+
+
+def test_the_loop_filter_of_ecp5_is_set() -> None:
+    """Without these attributes nextpnr-ecp5 writes zeros, with which nothing may lock."""
+    found = find_pll("ecp5", "LFE5U-85F", 25.0, 80.0).verilog
+    attributes = "ICP_CURRENT LPF_RESISTOR MFG_ENABLE_FILTEROPAMP MFG_GMCREF_SEL"
+    assert re.findall(r'(\w+)="\d+"', found) == attributes.split()
 
 
 def test_a_frequency_out_of_reach_is_refused() -> None:
