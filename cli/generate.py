@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from arch.config import Config
 from cli.options import config_options, resolve, seed_option
 from cli.output import check_folder, write_files
 from generators.describe import summary
@@ -99,23 +98,18 @@ def generate(
         "config.toml": config.to_toml(),
         f"{name}.json": manifest(component, name, config),
     }
-    added = _testbench(config, unit, bus, control, seed) if with_testbench else {}
+    added = {}
+    if with_testbench:
+        if unit != "accelerator":
+            raise ValueError(f"Only the accelerator has a testbench, not {unit}")
+        place = {"bus": bus, "addr_width": addr_width, "base": _number(base)}
+        added = testbench(config, control, seed, **place)
     files |= added
     if with_core:
         files[f"{name}.core"] = core_file(config, name, summary(type(component)), list(added))
     write_files(folder, files)
     for file, content in files.items():
         click.echo(f"{folder / file}: {len(content.splitlines()):,} lines")
-
-
-def _testbench(config: Config, unit: str, bus: str, control: str, seed: int) -> dict[str, str]:
-    """Return the files of the accelerator's testbench."""
-    if unit != "accelerator" or bus != "native":
-        raise ValueError(
-            "Only the accelerator with the native memory port has a testbench, not "
-            + (unit if unit != "accelerator" else f"one with its memory behind {bus}")
-        )
-    return testbench(config, control, seed)
 
 
 def _number(text: str) -> int:

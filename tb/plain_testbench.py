@@ -6,6 +6,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.registers import REGISTER_MAP
+from hdl.bus import MAX_WIDTH
 from sim.interpreter import Interpreter
 from tb.fast_build import interface
 from tb.programs import random_program
@@ -28,13 +29,21 @@ _WIDTHS = ("MEM_WIDTH", "BURST_WIDTH", "WRITE_WIDTH")
 _FIELDS = ("BURST_ADDR", "BURST_LAST", "WRITE_DATA", "WRITE_MASK")
 
 
-def testbench(config: Config, control: str, seed: int) -> dict[str, str]:
+def testbench(
+    config: Config,
+    control: str,
+    seed: int,
+    *,
+    bus: str,
+    addr_width: int,
+    base: int,
+) -> dict[str, str]:
     """Return the files of a testbench by name: the Verilog, a program, memory before and after.
 
     The program has random instructions of every kind that the configuration has; what it leaves in
     external memory, and how many products it counts, comes from the golden machine. ``control`` is
-    what the accelerator's host port is behind; its memory port is the native one. The simulation
-    prints a line that begins with PASS or FAIL.
+    what the accelerator's host port is behind, ``bus`` what its memory is, from the address
+    ``base`` of ``addr_width`` bits on. The simulation prints a line that begins with PASS or FAIL.
     """
     program = random_program(config, np.random.default_rng(seed), STEPS)
     if len(program.words) > config.program_depth:
@@ -61,11 +70,14 @@ def testbench(config: Config, control: str, seed: int) -> dict[str, str]:
         "EXPECTED_MACS": 0 if config.microcoded else report.counters["macs"],
         "LATENCY": LATENCY,
         "LIMIT": LIMIT,
+        "BUS_BASE": f"{MAX_WIDTH}'h{base:x}",
+        "BUS_ADDR_WIDTH": addr_width,
     }
     header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
-    header += f"`define CONTROL_{control.upper().replace('-', '_')}\n\n"
+    for name, choice in (("CONTROL", control), ("BUS", bus)):
+        header += f"`define {name}_{choice.upper().replace('-', '_')}\n"
     return {
-        NAME: header + _SOURCE.read_text(encoding="utf-8"),
+        NAME: header + "\n" + _SOURCE.read_text(encoding="utf-8"),
         "program.hex": "".join(f"{word:08x}\n" for word in program.words),
         "memory.hex": _words(before, config),
         "expected.hex": _words(golden.read_memory(0, end), config),

@@ -17,13 +17,13 @@ module celosia_accelerator_tb;
   reg [`MEM_WIDTH-1:0] expected [0:`MEMORY_WORDS-1];
   reg [31:0] program [0:`PROGRAM_WORDS-1];
 
-  wire [`BURST_WIDTH-1:0] read_request;
-  wire read_request_valid;
-  wire read_data_ready;
-  wire [`BURST_WIDTH-1:0] write_request;
-  wire write_request_valid;
-  wire [`WRITE_WIDTH-1:0] write_data;
-  wire write_data_valid;
+  wire [63:0] read_at, write_at;
+  wire [7:0] read_last, write_last;
+  wire read_request_valid, write_request_valid;
+  wire read_data_ready, write_data_valid;
+  wire [`MEM_WIDTH-1:0] write_word;
+  wire [MEM_BYTES-1:0] write_mask;
+  wire mem_error;
 
   reg [31:0] read_addr = 0;
   reg [31:0] write_addr = 0;
@@ -34,13 +34,13 @@ module celosia_accelerator_tb;
   wire read_request_ready = read_left == 0;
   wire read_data_valid = read_left != 0 && waiting == 0;
   wire [`MEM_WIDTH-1:0] read_data = memory[read_addr];
-  wire write_request_ready = write_left == 0;
+  wire write_request_ready = write_left == 0 && !written;
   wire write_data_ready = write_left != 0;
 
   always @(posedge clk) begin
     if (read_request_valid && read_request_ready) begin
-      read_addr <= read_request[`BURST_ADDR_LSB +: `BURST_ADDR_WIDTH] / MEM_BYTES;
-      read_left <= read_request[`BURST_LAST_LSB +: `BURST_LAST_WIDTH] + 1;
+      read_addr <= (read_at - `BUS_BASE) / MEM_BYTES;
+      read_left <= read_last + 1;
       waiting <= `LATENCY;
     end else if (waiting != 0) begin
       waiting <= waiting - 1;
@@ -54,17 +54,49 @@ module celosia_accelerator_tb;
   always @(posedge clk) begin
     written <= 0;
     if (write_request_valid && write_request_ready) begin
-      write_addr <= write_request[`BURST_ADDR_LSB +: `BURST_ADDR_WIDTH] / MEM_BYTES;
-      write_left <= write_request[`BURST_LAST_LSB +: `BURST_LAST_WIDTH] + 1;
+      write_addr <= (write_at - `BUS_BASE) / MEM_BYTES;
+      write_left <= write_last + 1;
     end else if (write_data_valid && write_data_ready) begin
       for (index = 0; index < MEM_BYTES; index = index + 1)
-        if (write_data[`WRITE_MASK_LSB + index])
-          memory[write_addr][8 * index +: 8] <= write_data[`WRITE_DATA_LSB + 8 * index +: 8];
+        if (write_mask[index]) memory[write_addr][8 * index +: 8] <= write_word[8 * index +: 8];
       write_addr <= write_addr + 1;
       write_left <= write_left - 1;
       written <= write_left == 1;
     end
   end
+
+`ifdef BUS_NATIVE
+  wire [`BURST_WIDTH-1:0] read_request, write_request;
+  wire [`WRITE_WIDTH-1:0] write_data;
+  assign read_at = read_request[`BURST_ADDR_LSB +: `BURST_ADDR_WIDTH];
+  assign read_last = read_request[`BURST_LAST_LSB +: `BURST_LAST_WIDTH];
+  assign write_at = write_request[`BURST_ADDR_LSB +: `BURST_ADDR_WIDTH];
+  assign write_last = write_request[`BURST_LAST_LSB +: `BURST_LAST_WIDTH];
+  assign write_word = write_data[`WRITE_DATA_LSB +: `MEM_WIDTH];
+  assign write_mask = write_data[`WRITE_MASK_LSB +: MEM_BYTES];
+  assign mem_error = 0;
+`endif
+`ifdef BUS_AXI4
+  wire [`BUS_ADDR_WIDTH-1:0] araddr, awaddr;
+  assign read_at = araddr;
+  assign write_at = awaddr;
+`endif
+`ifdef BUS_WISHBONE
+  // A word at a time, each a burst of one; the bus keeps its signals until the acknowledge.
+  wire wbm_cyc, wbm_stb, wbm_we;
+  wire [`BUS_ADDR_WIDTH-1:0] wbm_adr;
+  wire wbm_ack = wbm_we ? written : read_data_valid;
+  reg begun = 0;
+  always @(posedge clk) begun <= wbm_stb && !wbm_ack;
+  assign read_at = wbm_adr;
+  assign write_at = wbm_adr;
+  assign read_last = 0;
+  assign write_last = 0;
+  assign read_request_valid = wbm_cyc && wbm_stb && !wbm_we && !begun;
+  assign write_request_valid = wbm_cyc && wbm_stb && wbm_we && !begun;
+  assign read_data_ready = 1;
+  assign write_data_valid = 1;
+`endif
 
   // The host: everything changes at falling edges.
   reg [31:0] value;
@@ -171,6 +203,7 @@ module celosia_accelerator_tb;
     .wbs_cyc_i(cyc), .wbs_stb_i(cyc), .wbs_we_i(we), .wbs_adr_i(addr), .wbs_dat_i(wdata),
     .wbs_sel_i(4'b1111), .wbs_dat_o(rdata), .wbs_ack_o(ack), .wbs_err_o(err),
 `endif
+`ifdef BUS_NATIVE
     .mem_read__request__payload(read_request),
     .mem_read__request__valid(read_request_valid),
     .mem_read__request__ready(read_request_ready),
@@ -185,6 +218,22 @@ module celosia_accelerator_tb;
     .mem_write__data__ready(write_data_ready),
     .mem_write__written(written),
     .mem_error(1'b0),
+`endif
+`ifdef BUS_AXI4
+    .m_axi_araddr(araddr), .m_axi_arlen(read_last), .m_axi_arvalid(read_request_valid),
+    .m_axi_arready(read_request_ready), .m_axi_rid(1'b0), .m_axi_rdata(read_data),
+    .m_axi_rresp(2'b0), .m_axi_rlast(read_left == 1), .m_axi_rvalid(read_data_valid),
+    .m_axi_rready(read_data_ready), .m_axi_awaddr(awaddr), .m_axi_awlen(write_last),
+    .m_axi_awvalid(write_request_valid), .m_axi_awready(write_request_ready),
+    .m_axi_wdata(write_word), .m_axi_wstrb(write_mask), .m_axi_wvalid(write_data_valid),
+    .m_axi_wready(write_data_ready), .m_axi_bid(1'b0), .m_axi_bresp(2'b0), .m_axi_bvalid(written),
+    .mem_error(mem_error),
+`endif
+`ifdef BUS_WISHBONE
+    .wbm_cyc_o(wbm_cyc), .wbm_stb_o(wbm_stb), .wbm_we_o(wbm_we), .wbm_adr_o(wbm_adr),
+    .wbm_dat_o(write_word), .wbm_sel_o(write_mask), .wbm_dat_i(read_data), .wbm_ack_i(wbm_ack),
+    .wbm_err_i(1'b0), .mem_error(mem_error),
+`endif
     .clk(clk),
     .rst(rst)
   );
@@ -204,7 +253,7 @@ module celosia_accelerator_tb;
     write_register(`CONTROL, 1);
     read_register(`STATUS);
     while (value[0]) read_register(`STATUS);
-    wrong = value != 0;
+    wrong = value != 0 || mem_error;
     if (wrong) $display("STATUS is %b", value);
     for (word = 0; word < `MEMORY_WORDS; word = word + 1)
       if (memory[word] !== expected[word]) begin
