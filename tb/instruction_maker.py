@@ -12,6 +12,17 @@ IMAGE_ROWS = 96
 """Rows of external memory that LOAD reads, and that STORE writes."""
 MAX_M = 10
 MAX_K = 40
+UNIT_FLAGS = {
+    "a_transpose": {"a_transpose"},
+    "b_transpose": {"b_transpose"},
+    "tile_skip": {"masked", "a_masked", "b_masked"},
+    "activation": {"table"},
+    "attention": {"online", "first", "running"},
+    "rotary": {"rotate", "times"},
+    "argmax": {"argmax"},
+    "fused": {"drain"},
+}
+"""The flags that need a unit, by the configuration's field."""
 _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
 """What can take accumulators, by its unit."""
 
@@ -67,16 +78,7 @@ class InstructionMaker:
     def _absent(self) -> set[str]:
         config = self.config
         absent = {"resident"} if config.weight_depth < 3 else set()
-        for unit, names in (
-            ("a_transpose", {"a_transpose"}),
-            ("b_transpose", {"b_transpose"}),
-            ("tile_skip", {"masked", "a_masked", "b_masked"}),
-            ("activation", {"table"}),
-            ("attention", {"online", "first", "running"}),
-            ("rotary", {"rotate", "times"}),
-            ("argmax", {"argmax"}),
-            ("fused", {"drain"}),
-        ):
+        for unit, names in UNIT_FLAGS.items():
             if not getattr(config, unit):
                 absent |= names
         return absent | {"followed"}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,8 +13,9 @@ from arch.isa import DEFINITIONS, Opcode
 from arch.registers import IDENTITY
 from generators.gemm_bench import Machine
 from generators.tokens import insert_tokens
-from sim.flow import Step
+from sim.flow import Step, run
 from sim.interpreter import Interpreter
+from tb.instruction_maker import UNIT_FLAGS
 from tb.programs import RandomProgram, random_program
 
 Progress = Callable[[int, int], None]
@@ -22,9 +24,27 @@ STEPS = 30
 """Random instructions of a program at first; a program that does not fit gets fewer."""
 
 CLEARED_ROW = 256
-"""Bytes of zeros that are copied over the scratchpad."""
+"""Bytes of zeros that are copied over the scratchpad, and of a row as it is stored."""
 
+UNITS = (
+    "zero_points",
+    "a_transpose",
+    "b_transpose",
+    "tile_skip",
+    "activation",
+    "softmax",
+    "attention",
+    "norm",
+    "elementwise",
+    "rotary",
+    "argmax",
+    "fused",
+)
+"""The units that results tell apart, by their fields; operand gating changes none."""
+
+_NEEDS = {"attention": ("softmax",), "fused": ("softmax", "norm")}
 _ATTEMPTS = 40
+_TRIES = 10
 
 
 class HostedMachine(Machine, Protocol):
@@ -50,14 +70,19 @@ def selftest(
 
     All of external memory is written with random bytes and read back, then with their complement;
     ``memory_mismatches`` are the bytes that differ. ``register_mismatches`` are those of ID and
-    PC. Random programs run on the machine and on the golden machine; ``programs_failed`` are those
-    after which any byte of external memory differs, ``instructions`` how often each instruction
-    ran, ``untested`` those that never did.
+    PC. Then random programs run on the machine and on the golden machine: for each of ``UNITS``
+    that the configuration has ``programs`` ones that use it and no other, besides ``core`` and
+    what it needs itself; as many that use nothing but the ``core``; and as many of ``all``.
+    ``units`` tells of each how many ran, after how many any byte of external memory or of the
+    scratchpad, the products counted or the largest element found differ, how many instructions
+    used it, and the result: ``pass``, ``fail``, or ``untested`` where no program could use it.
+    ``instructions`` are how often each instruction ran, ``untested`` those that never did.
 
     Raises :class:`ValueError` where no random program fits the machine.
     """
     rng = np.random.default_rng(seed)
-    total = programs + 3
+    groups = ["core", *(unit for unit in UNITS if getattr(config, unit)), "all"]
+    total = programs * len(groups) + 3
     done = 0
 
     def advance() -> None:
@@ -79,16 +104,22 @@ def selftest(
         damaged += int((found != pattern).sum())
         advance()
     ran: Counter[str] = Counter()
-    failed = []
-    for number in range(programs):
-        program = _fitting(config, memory_bytes, np.random.default_rng([seed, number]))
-        machine.write_memory(0, bytes(min(CLEARED_ROW, memory_bytes)))
-        for words in clearing_programs(config):
-            machine.load_program(words)
-            machine.start()
-        if not _agrees(machine, config, program, ran):
-            failed.append(number)
-        advance()
+    units = {}
+    for place, unit in enumerate(groups):
+        failed = uses = 0
+        for number in range(programs):
+            random = np.random.default_rng([seed, place, number])
+            trial = _trial(config, unit, memory_bytes, random)
+            machine.write_memory(0, bytes(min(CLEARED_ROW, memory_bytes)))
+            for words in clearing_programs(config):
+                machine.load_program(words)
+                machine.start()
+            failed += not _agrees(machine, config, trial.program)
+            uses += trial.uses
+            ran.update(trial.ran)
+            advance()
+        result = "fail" if failed else "pass" if uses else "untested"
+        units[unit] = {"result": result, "programs": programs, "failed": failed, "uses": uses}
     known = [
         definition.opcode.name
         for definition in DEFINITIONS.values()
@@ -100,12 +131,22 @@ def selftest(
         "memory_bytes": memory_bytes,
         "memory_mismatches": damaged,
         "register_mismatches": wrong,
-        "programs": programs,
-        "programs_failed": failed,
+        "units": units,
         "instructions": {name: ran[name] for name in known},
         "untested": [name for name in known if not ran[name]],
-        "mismatches": damaged + wrong + len(failed),
+        "mismatches": damaged + wrong + sum(unit["failed"] for unit in units.values()),
     }
+
+
+def only(config: Config, unit: str) -> Config:
+    """Return a configuration's part: the core, a unit and what it needs itself; ``all`` is whole.
+
+    A program for it means the same on the whole.
+    """
+    if unit == "all":
+        return config
+    kept = {unit, *_NEEDS.get(unit, ())}
+    return config.replace(**{other: False for other in UNITS if other not in kept})
 
 
 def clearing_programs(config: Config) -> list[list[int]]:
@@ -151,6 +192,35 @@ def _pieces(total: int, most: int) -> list[tuple[int, int]]:
     return [(first, min(most, total - first)) for first in range(0, total, most)]
 
 
+@dataclass(frozen=True)
+class _Trial:
+    """A random program: what ran of it, and how many instructions used the unit it is for."""
+
+    program: RandomProgram
+    ran: Counter[str]
+    uses: int
+
+
+def _trial(config: Config, unit: str, memory_bytes: int, rng: np.random.Generator) -> _Trial:
+    """Return a program that fits a machine and uses a unit, where one is found."""
+    part = only(config, unit)
+    for _ in range(_TRIES):
+        program = _fitting(part, memory_bytes, rng)
+        steps = list(run(program.words))
+        uses = sum(_uses(step, unit) for step in steps)
+        if uses:
+            break
+    return _Trial(program, Counter(Opcode(step.opcode).name for step in steps), uses)
+
+
+def _uses(step: Step, unit: str) -> bool:
+    if unit in ("core", "all"):
+        return True
+    if unit == "zero_points":
+        return any(step.operands.get(name) for name in ("a_zero", "b_zero"))
+    return step.definition_unit == unit or bool(step.flags & UNIT_FLAGS.get(unit, set()))
+
+
 def _fitting(config: Config, memory_bytes: int, rng: np.random.Generator) -> RandomProgram:
     """Return a random program for which the machine has room."""
     steps = STEPS
@@ -166,18 +236,37 @@ def _fitting(config: Config, memory_bytes: int, rng: np.random.Generator) -> Ran
     )
 
 
-def _agrees(machine: Machine, config: Config, program: RandomProgram, ran: Counter[str]) -> bool:
-    """Run a program on a machine and on the golden machine, and compare external memory."""
+def _agrees(machine: HostedMachine, config: Config, program: RandomProgram) -> bool:
+    """Run a program on a machine and on the golden machine, and tell whether they do the same."""
     golden = Interpreter(config)
-
-    def note(step: Step, _machine: Interpreter) -> None:
-        ran[Opcode(step.opcode).name] += 1
-
-    golden.on_step = note
+    registers = ("ARGMAX", "ARGMAX_VALUE") if config.argmax else ()
+    if registers:  # what is there may be gone on from
+        golden.argmax, value = (machine.read_register(name) for name in registers)
+        golden.argmax_value = value - (value >> 31 << 32)
     end = program.result_addr + program.result_bytes
     image = program.image + bytes(end - len(program.image))
+    macs = []
     for each in (machine, golden):
         each.write_memory(0, image)
         each.load_program(program.words)
-        each.start()
-    return machine.read_memory(0, end) == golden.read_memory(0, end)
+        macs.append(each.start().counters["macs"])
+    return (
+        macs[0] == macs[1]
+        and all(machine.read_register(name) == golden.read_register(name) for name in registers)
+        and machine.read_memory(0, end) == golden.read_memory(0, end)
+        and _scratchpad(machine, config, end) == golden.sp.tobytes()
+    )
+
+
+def _scratchpad(machine: Machine, config: Config, room: int) -> bytes:
+    """Return what a machine's scratchpad holds, through ``room`` bytes of external memory."""
+    row = min(CLEARED_ROW, config.bank_bytes)
+    rows = 1 << (min(config.bank_bytes, room) // row).bit_length() - 1
+    operands = {"sp_stride": row, "dram_stride": row, "m": rows, "row_bytes": row}
+    found = b""
+    for addr in range(0, config.scratchpad_bytes, row * rows):
+        store = Instruction(Opcode.STORE, {**operands, "sp_addr": addr})
+        machine.load_program(pack([store, Instruction(Opcode.HALT)]))
+        machine.start()
+        found += machine.read_memory(0, row * rows)
+    return found
