@@ -25,14 +25,16 @@ def find_bitstream(board: Board, folder: Path) -> Path:
     """
     file = folder / f"{board.name}.{board.device.family.bitstream}"
     report = folder / "report.json"
+    remedy = f"make it with celosia build --board {board.name} --out {folder}"
     if report.is_file():
-        built = json.loads(report.read_text(encoding="utf-8"))["board"]
+        try:
+            built = json.loads(report.read_bytes())["board"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{report} is not the report of a build; {remedy}") from error
         if built != board.name:
             raise ValueError(f"Folder {folder} holds a build for {built}, not for {board.name}")
     if not file.is_file():
-        raise ValueError(
-            f"There is no {file}; make it with celosia build --board {board.name} --out {folder}"
-        )
+        raise ValueError(f"There is no {file}; {remedy}")
     return file
 
 

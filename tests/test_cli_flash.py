@@ -66,6 +66,17 @@ def test_a_folder_without_a_bitstream_is_refused(tmp_path: Path) -> None:
         invoke("--board", "icebreaker", "--from", str(tmp_path))
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"luts": 3}', "\xff"])
+def test_a_report_of_something_else_is_refused(built: Path, text: str) -> None:
+    (built / "report.json").write_bytes(text.encode("latin-1"))
+    message = (
+        f"^{built}/report.json is not the report of a build; make it with celosia build --board "
+        f"ulx3s_85f --out {built}$"
+    )
+    with pytest.raises(ValueError, match=message):
+        invoke("--board", "ulx3s_85f", "--from", str(built))
+
+
 def test_what_a_loader_says_is_shown(loader: Path, built: Path) -> None:
     loader.write_text("#!/bin/sh\necho no cable\nexit 1\n", encoding="utf-8")
     message = (
