@@ -131,8 +131,8 @@ def _build(verilog: str, simulator: str, waves: bool, timeout: float) -> Path:
 
 def _ports(verilog: str) -> str:
     """Return the control file by which Verilator lets a bench at the top's ports."""
-    header = verilog.partition("module top (")[2].partition(");")[0]
-    ports = re.findall(r"^  (?:input|output) .*?(\w+),?$", header, re.MULTILINE)
+    body = re.split(r"^module top\b", verilog, flags=re.MULTILINE)[1].partition("endmodule")[0]
+    ports = re.findall(r"^  (?:input|output) .*?(\w+)[,;]?$", body, re.MULTILINE)
     lines = [f'public_flat_rw -module "top" -var "{port}"\n' for port in ports]
     return "`verilator_config\n" + "".join(lines)
 
