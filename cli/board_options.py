@@ -7,7 +7,7 @@ import click
 from arch.config import Config
 from arch.presets import PRESETS, load
 from cli.options import Command, override_option
-from fpga.boards import BOARDS, Board, get_board
+from fpga.boards import BOARDS, LINKS, Board, get_board
 
 board_option = click.option(
     "--board",
@@ -19,8 +19,17 @@ board_option = click.option(
 )
 
 
+link_option = click.option(
+    "--link",
+    default="uart",
+    show_default=True,
+    metavar="LINK",
+    help=f"What the host is behind: {', '.join(LINKS)}.",
+)
+
+
 def board_options(command: Command) -> Command:
-    """Add ``--board``, ``--config``, ``--set`` and ``--memory`` for :func:`resolve_board`."""
+    """Add options that say what is on which board; :func:`resolve_board` takes their values."""
     config = click.option(
         "--config",
         "source",
@@ -33,14 +42,18 @@ def board_options(command: Command) -> Command:
         type=int,
         help="External memory on the chip, in bytes; without it the board's.",
     )
-    return board_option(config(override_option(memory(command))))
+    return board_option(config(override_option(link_option(memory(command)))))
 
 
 def resolve_board(
-    name: str, source: str | None, overrides: tuple[str, ...], memory_bytes: int | None
+    name: str,
+    source: str | None,
+    overrides: tuple[str, ...],
+    link: str,
+    memory_bytes: int | None,
 ) -> tuple[Board, Config]:
     """Return the board that the options name, and its machine's configuration."""
-    board = get_board(name)
+    board = get_board(name, link)
     if memory_bytes is not None:
         board = replace(board, memory_bytes=memory_bytes)
     changes = list(overrides)

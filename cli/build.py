@@ -43,6 +43,7 @@ def build(
     name: str,
     source: str | None,
     overrides: tuple[str, ...],
+    link: str,
     memory_bytes: int | None,
     unit: str | None,
     seed: int,
@@ -56,8 +57,8 @@ def build(
     The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
     tools' logs.
     """
-    board, config = resolve_board(name, source, overrides, memory_bytes)
-    if mhz is not None and mhz <= 0:
+    board, config = resolve_board(name, source, overrides, link, memory_bytes)
+    if mhz is not None and not mhz > 0:
         raise ValueError(f"The clock must be above 0 MHz, not {mhz:g}")
     made = None if unit is None else make_unit(unit, config)
     check_folder(folder)

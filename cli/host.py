@@ -7,6 +7,7 @@ import click
 
 from arch.config import Config
 from arch.presets import load
+from cli.board_options import link_option
 from cli.options import json_option, override_option, seed_option
 from cli.output import cycles_table, progress, report
 from cli.text_options import TextOptions, report_text, text_options
@@ -17,7 +18,12 @@ from tb.selftest import selftest as run_selftest
 
 
 @click.group()
-@click.option("--port", required=True, metavar="PORT", help="Serial port, as /dev/ttyUSB0.")
+@click.option(
+    "--port",
+    required=True,
+    metavar="PORT",
+    help="Serial port, as /dev/ttyUSB0, or SPI adapter, as ftdi://ftdi:232h/1.",
+)
 @click.option("--baud", type=int, default=BAUD, show_default=True, help="Bits a second.")
 @click.option(
     "--config",
@@ -26,11 +32,13 @@ from tb.selftest import selftest as run_selftest
     help="The bitstream's configuration; without it, the preset or board's that it names.",
 )
 @override_option
+@link_option
 @click.pass_context
 def host(
     context: click.Context,
     port: str,
     baud: int,
+    link: str,
     source: str | None,
     overrides: tuple[str, ...],
 ) -> None:
@@ -38,7 +46,7 @@ def host(
     if source is None and overrides:
         raise ValueError("Option --set needs --config")
     config: Config | None = None if source is None else load(source, list(overrides))
-    context.obj = lambda: Device.open(port, config, baud=baud)
+    context.obj = lambda: Device.open(port, config, baud=baud, link=link)
 
 
 @host.command()
@@ -110,9 +118,9 @@ def run(
 @click.option(
     "--programs",
     type=click.IntRange(min=1),
-    default=20,
+    default=3,
     show_default=True,
-    help="Random programs to run.",
+    help="Random programs to run for each unit.",
 )
 @seed_option
 @json_option
@@ -131,6 +139,14 @@ def selftest(connect, programs: int, seed: int, as_json: bool) -> None:
         )
     device.close()
     result = {"seed": seed, **found, "repeated_requests": device.repeated}
-    report(f"selftest on {device.name}", [result], as_json, result)
+    memories = {
+        name: {"result": "fail" if found[key] else "pass"}
+        for name, key in (("registers", "register_mismatches"), ("memory", "memory_mismatches"))
+    }
+    rows = [
+        {"tested": name, **dict.fromkeys(("result", "programs", "failed", "uses")), **part}
+        for name, part in (memories | found["units"]).items()
+    ]
+    report(f"selftest on {device.name}", rows, as_json, result)
     if result["mismatches"]:
         raise SystemExit(1)

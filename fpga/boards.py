@@ -18,9 +18,13 @@ from amaranth_boards.ulx3s import ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_
 from arch.config import Config
 from arch.presets import PRESETS
 from fpga.devices import DEVICES, Device
+from fpga.spi_pins import spi_sites
 
 LEDS = ("heartbeat", "busy", "error")
 """What the LEDs of a board show, in this order, as far as it has them."""
+
+LINKS = {"uart": (("rx",), ("tx",)), "spi": (("sck", "cs_n", "copi"), ("cipo",))}
+"""What the host's link can be, and the names of its inputs and outputs."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Board:
     target_mhz: float
     config: Config
     memory_bytes: int
+    link: str
     pins: Mapping[str, Pin]
     loaders: tuple[str, ...]
 
@@ -213,19 +218,27 @@ BOARDS = tuple(_ENTRIES)
 """Names of all boards."""
 
 
-def get_board(name: str) -> Board:
-    """Return the board of a name; raise :class:`ValueError` where there is none."""
+def get_board(name: str, link: str = "uart") -> Board:
+    """Return the board of a name, with the pins of one of ``LINKS``.
+
+    Raises :class:`ValueError` where there is no such board, or it cannot have that link.
+    """
     if name not in _ENTRIES:
         raise ValueError(f"Unknown board {name!r}; known are {', '.join(BOARDS)}")
     entry = _ENTRIES[name]
     platform = entry.platform()
     platform.add_resources([one for one in entry.extra if not _has(platform, one.name)])
     clock = platform.resources[platform.default_clk, 0]
-    pins = {
-        "clk": _pins(clock, "")[0],
-        "rx": _pins(platform.resources["uart", 0], "rx")[0],
-        "tx": _pins(platform.resources["uart", 0], "tx")[0],
-    }
+    check_link(link)
+    uart = platform.resources["uart", 0]
+    serial = {part: _pins(uart, part)[0] for part in ("rx", "tx")}
+    pins = {"clk": _pins(clock, "")[0]}
+    if link == "uart":
+        pins |= serial
+    else:
+        level = {"IO_TYPE": "LVCMOS33"} if entry.device != "iCE40UP5K" else {}
+        sites = spi_sites(name, platform.connectors)
+        pins |= {line: Pin(site, False, level) for line, site in sites.items()}
     leds = [
         pin
         for led in entry.leds
@@ -244,9 +257,16 @@ def get_board(name: str) -> Board:
         target_mhz=entry.target_mhz,
         config=base.replace(name=name, **entry.config),
         memory_bytes=entry.memory_bytes,
+        link=link,
         pins=pins,
         loaders=entry.loaders,
     )
+
+
+def check_link(link: str) -> None:
+    """Raise :class:`ValueError` where there is no such link."""
+    if link not in LINKS:
+        raise ValueError(f"Unknown link {link!r}; known are {', '.join(LINKS)}")
 
 
 def _has(platform: Any, name: str) -> bool:

@@ -103,7 +103,8 @@ def _pll(board: Board, mhz: float) -> Pll:
 
 def _machine(config: Config, board: Board, pll: Pll) -> str:
     """Return the Verilog of a board's machine at a clock, with its uppermost module."""
-    machine = BoardTop(config, clock=round(pll.mhz * 1e6), memory_bytes=board.memory_bytes)
+    clock = round(pll.mhz * 1e6)
+    machine = BoardTop(config, clock=clock, memory_bytes=board.memory_bytes, link=board.link)
     return to_verilog(machine, CORE) + top_verilog(board, pll)
 
 
@@ -148,7 +149,7 @@ def build_board(
     tell("Bitstream", 0, 1)
     bitstream = pack(board, placements[0])
     files = {bitstream.name: bitstream.read_bytes(), f"board.{ending}": pins.encode()}
-    more = {"design": design, **_clock(pll)}
+    more = {"design": design, "link": board.link, **_clock(pll)}
     return _finish(board, config, place, TOP, needed, placements, began, files, more)
 
 

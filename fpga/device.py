@@ -7,7 +7,7 @@ program on any of them and compare.
 import secrets
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Self
 
 import serial
 
@@ -29,7 +29,9 @@ from arch.link import (
 )
 from arch.presets import PRESETS
 from arch.registers import COUNTERS, REGISTER_MAP
-from fpga.boards import BOARDS, get_board
+from fpga.boards import BOARDS, check_link, get_board
+from fpga.serial_port import Port, open_serial
+from fpga.spi_port import open_spi
 from fpga.top import BAUD
 from sim.report import Report
 
@@ -39,8 +41,17 @@ RETRIES = 6
 ANSWER_SECONDS = 1.0
 """How long an answer may take; the machine gives up a cut request much earlier."""
 
+SIMULATED_SECONDS = 10.0
+"""How long an answer of a simulated board may take, which has a time of its own."""
+
+REST_SECONDS = 0.1
+"""How long the rest of a damaged answer may take; what comes later is known as no answer."""
+
 PATIENCE = 8
 """How many times as long a machine that has answered before may take in the end."""
+
+_LONGEST = 1024  # bytes of an answer
+_TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 
 BUSY = 1
 """Bit of STATUS: a run is under way."""
@@ -53,24 +64,6 @@ ERROR_BITS = {
 """Bits of STATUS that tell of a program that cannot run."""
 
 
-class Port(Protocol):
-    """What is used of pyserial's ports."""
-
-    timeout: float | None
-
-    def read(self, size: int = 1) -> bytes:
-        """Return bytes, fewer than wanted where no more come in time."""
-
-    def write(self, data: bytes, /) -> Any:
-        """Send bytes."""
-
-    def reset_input_buffer(self) -> None:
-        """Forget what came in."""
-
-    def close(self) -> None:
-        """Give the port back."""
-
-
 class Device:
     """A board's machine, whose requests are sent again until they are answered.
 
@@ -78,7 +71,7 @@ class Device:
     that the bitstream names.
     ``identity`` is what the board says of itself, ``repeated`` how often a request was sent again.
     An answer may take ``answer_seconds``, from a machine that has answered before twice as long
-    each time that it is silent; a run may take ``run_seconds``.
+    each time that it is silent, or stops within an answer; a run may take ``run_seconds``.
 
     Raises :class:`RuntimeError` where nothing answers, or what answers is another version or
     configuration.
@@ -113,14 +106,26 @@ class Device:
 
     @classmethod
     def open(
-        cls, name: str, config: Config | None = None, *, baud: int = BAUD, **options: float
+        cls,
+        name: str,
+        config: Config | None = None,
+        *,
+        baud: int = BAUD,
+        link: str = "uart",
+        **options: float,
     ) -> Self:
-        """Return the machine behind a serial port of some name.
+        """Return the machine behind a port of some name.
+
+        ``link`` is one of ``fpga.boards.LINKS``, ``baud`` its bits a second.
 
         Raises :class:`ValueError` where there is no such port or another program has it, and
         :class:`RuntimeError` as the constructor.
         """
-        return cls(open_port(name, baud), name, config, **options)
+        check_link(link)
+        port = open_serial(name, baud) if link == "uart" else open_spi(name, baud)
+        if name.startswith(_TERMINALS):
+            options = {"answer_seconds": SIMULATED_SECONDS} | options
+        return cls(port, name, config, **options)
 
     def close(self) -> None:
         """Give the port back."""
@@ -261,7 +266,8 @@ class Device:
                 silent += 1
                 continue
             answered = True
-            status, data = found
+            status, data, whole = found
+            silent += not whole
             if status == Status.OK:
                 return data
             if status != Status.CORRUPT:
@@ -279,63 +285,40 @@ class Device:
             "flashed, and that --baud is the bitstream's"
         )
 
-    def _receive(self) -> tuple[int, bytes] | None:
-        """Return the status and payload of the answer to the latest request, None without one.
+    def _receive(self) -> tuple[int, bytes, bool] | None:
+        """Return the answer to the latest request, None where nothing comes.
 
-        An answer that arrived damaged is CORRUPT as well.
+        It is the status, the payload, and whether all of it came. An answer that arrived damaged
+        is CORRUPT as well.
         """
+        end = time.monotonic() + (self._port.timeout or 0)
         while True:
             byte = self._port.read(1)
             if not byte:
                 return None
             if byte[0] != ANSWER_SYNC:
+                if time.monotonic() > end:
+                    return None
                 continue
             header = self._port.read(ANSWER_HEADER)
             if len(header) < ANSWER_HEADER:
-                return Status.CORRUPT, b""
+                return Status.CORRUPT, b"", False
             length = int.from_bytes(header[2:], "little")
             rest = self._port.read(length + CRC_BYTES)
             body = header + rest[:-CRC_BYTES]
-            wrong = len(rest) < length + CRC_BYTES
-            if wrong or crc16(body) != int.from_bytes(rest[-CRC_BYTES:], "big"):
+            whole = len(rest) == length + CRC_BYTES
+            if not whole or crc16(body) != int.from_bytes(rest[-CRC_BYTES:], "big"):
                 self._forget()
-                return Status.CORRUPT, b""
+                return Status.CORRUPT, b"", whole
             if header[0] == Status.CORRUPT:
-                return Status.CORRUPT, b""
+                return Status.CORRUPT, b"", True
             if header[1] == self._tag:
-                return header[0], body[ANSWER_HEADER:]
+                return header[0], body[ANSWER_HEADER:], True
 
     def _forget(self) -> None:
-        """Wait until the rest of a damaged answer has come."""
-        while self._port.read(1024):
-            pass
-
-
-def open_port(name: str, baud: int) -> Port:
-    """Return a serial port for this program alone.
-
-    Raises :class:`ValueError` where there is none, or another program has it.
-    """
-    try:
-        port: Port = serial.Serial(name, baud, timeout=ANSWER_SECONDS, exclusive=True)
-    except serial.SerialException as error:
-        reason = str(error)
-        if "exclusively lock" in reason or "busy" in reason:
-            raise ValueError(
-                f"Serial port {name} is used by another program; end that one first"
-            ) from error
-        if "No such file" in reason or "could not find port" in reason:
-            raise ValueError(
-                f"There is no serial port {name}; connect the board, and name its port with --port"
-            ) from error
-        if "Permission denied" in reason:
-            raise ValueError(
-                f"Serial port {name} may not be used by this user; join the group that owns it"
-            ) from error
-        raise ValueError(f"Cannot open serial port {name}: {reason}") from error
-    except ValueError as error:
-        raise ValueError(f"Cannot open serial port {name}: {error}") from error
-    return port
+        """Wait until the rest of a damaged answer has come; no answer is longer."""
+        self._port.timeout = REST_SECONDS
+        self._port.read(_LONGEST)
 
 
 def _words(data: bytes) -> list[int]:

@@ -1,6 +1,6 @@
 """The uppermost module of a board and its constraints."""
 
-from fpga.boards import LEDS, Board, Pin
+from fpga.boards import LEDS, LINKS, Board, Pin
 from fpga.pll import Pll
 
 CORE = "celosia_board"
@@ -21,28 +21,33 @@ module {top} ({ports});
   end
   wire {wires};
 {outputs}\
-  {core} core (.clk(fast), .rst(rst), .rx(rx){connections});
+  {core} core (.clk(fast), .rst(rst){connections});
 endmodule
 """
 
 
 def top_verilog(board: Board, pll: Pll) -> str:
     """Return the uppermost module: the clock generator and the reset before the machine."""
-    names = ("tx", *LEDS)
+    inputs, given = LINKS[board.link]
+    names = (*given, *LEDS)
     outputs = [name for name in names if name in board.pins]
     assigned = [
         f"  assign {name} = {'~' if board.pins[name].inverted else ''}core_{name};\n"
         for name in outputs
     ]
+    ports = [f"input {name}" for name in inputs] + [f"output {name}" for name in outputs]
     return _TOP.format(
         title=board.title,
         core=CORE,
         top=TOP,
-        ports=", ".join(["input clk", "input rx", *(f"output {name}" for name in outputs)]),
+        ports=", ".join(["input clk", *ports]),
         pll=pll.verilog,
         wires=", ".join(f"core_{name}" for name in names),
         outputs="".join(assigned),
-        connections="".join(f", .{name}(core_{name})" for name in names),
+        connections="".join(
+            [f", .{name}({name})" for name in inputs]
+            + [f", .{name}(core_{name})" for name in names]
+        ),
     )
 
 

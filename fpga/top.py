@@ -6,10 +6,12 @@ from amaranth.lib.wiring import In, Out, connect
 
 from arch.config import Config
 from arch.link import VERSION, Identity, fingerprint
+from fpga.boards import LEDS, LINKS, check_link
 from hdl.accelerator import Accelerator
 from hdl.link import Link
 from hdl.memory_switch import MemorySwitch
 from hdl.onchip import OnchipMemory
+from hdl.spi import SpiPeripheral
 from hdl.uart import UartReceiver, UartTransmitter
 
 BAUD = 1_000_000
@@ -21,15 +23,19 @@ PAYLOAD_BYTES = 512
 BAUD_ERROR = 0.02
 """Largest part by which a whole number of cycles a bit may miss the bit."""
 
+_HIGH = ("rx", "tx", "cs_n")  # lines that are 1 where nothing goes on
+
 _QUIET_SECONDS = 0.02  # a request that stops for so long is given up
 
 
 class BoardTop(wiring.Component):
-    """A board's machine behind its serial line, whatever the board.
+    """A board's machine behind its serial line or its SPI, whatever the board.
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
-    memory on the chip. The line runs at ``baud`` bits a second, or in simulations at one bit in
-    ``divisor`` cycles; a request that stops for ``timeout`` cycles, without it for 20 ms, is given
+    memory on the chip. ``link`` is one of ``fpga.boards.LINKS``. With ``uart`` the line ``rx`` and
+    ``tx`` runs at ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles; with
+    ``spi`` the host's clock on ``sck``, with ``cs_n``, ``copi`` and ``cipo``, is at most an eighth
+    of the machine's. A request that stops for ``timeout`` cycles, without it for 20 ms, is given
     up. ``heartbeat`` changes about twice a second; ``busy`` is 1 during a run, and ``error`` where
     STATUS of the last one tells of an error.
 
@@ -37,23 +43,20 @@ class BoardTop(wiring.Component):
     bit, or the memory's size cannot be.
     """
 
-    rx: In(1, init=1)
-    tx: Out(1, init=1)
-    heartbeat: Out(1)
-    busy: Out(1)
-    error: Out(1)
-
     def __init__(
         self,
         config: Config,
         *,
         clock: int,
         memory_bytes: int,
+        link: str = "uart",
         baud: int = BAUD,
         divisor: int | None = None,
         timeout: int | None = None,
     ):
+        check_link(link)
         self.config = config.replace(trace=False)
+        self.link = link
         self.divisor = baud_divisor(clock, baud) if divisor is None else divisor
         self.timeout = max(1, round(clock * _QUIET_SECONDS)) if timeout is None else timeout
         self.clock = clock
@@ -65,19 +68,32 @@ class BoardTop(wiring.Component):
             payload=PAYLOAD_BYTES,
         )
         self._memory = OnchipMemory(self.config, memory_bytes)
-        super().__init__()
+        inputs, outputs = LINKS[link]
+        super().__init__(
+            {name: In(1, init=name in _HIGH) for name in inputs}
+            | {name: Out(1, init=name in _HIGH) for name in outputs}
+            | {name: Out(1) for name in LEDS}
+        )
 
     def elaborate(self, _platform):
         """Place and connect the parts."""
         m = Module()
-        m.submodules.receiver = receiver = UartReceiver(self.divisor)
-        m.submodules.transmitter = transmitter = UartTransmitter(self.divisor)
         m.submodules.link = link = Link(self.config, self.identity, self.timeout)
         m.submodules.accelerator = accelerator = Accelerator(self.config)
         m.submodules.switch = switch = MemorySwitch(self.config)
         m.submodules.memory = memory = self._memory
-        connect(m, receiver.o, link.i)
-        connect(m, link.o, transmitter.i)
+        if self.link == "uart":
+            m.submodules.receiver = receiver = UartReceiver(self.divisor)
+            m.submodules.transmitter = transmitter = UartTransmitter(self.divisor)
+            connect(m, receiver.o, link.i)
+            connect(m, link.o, transmitter.i)
+            m.d.comb += [receiver.rx.eq(self.rx), self.tx.eq(transmitter.tx)]
+        else:
+            m.submodules.spi = spi = SpiPeripheral()
+            connect(m, spi.o, link.i)
+            connect(m, link.o, spi.i)
+            m.d.comb += [getattr(spi, name).eq(getattr(self, name)) for name in LINKS["spi"][0]]
+            m.d.comb += self.cipo.eq(spi.cipo)
         connect(m, link.host, accelerator.host)
         for half in ("read", "write"):
             connect(m, getattr(accelerator, f"mem_{half}"), getattr(switch, f"a_{half}"))
@@ -88,8 +104,6 @@ class BoardTop(wiring.Component):
         with m.If(beat == max(2, self.clock // 4) - 1):
             m.d.sync += [beat.eq(0), self.heartbeat.eq(~self.heartbeat)]
         m.d.comb += [
-            receiver.rx.eq(self.rx),
-            self.tx.eq(transmitter.tx),
             switch.to_b.eq(link.owns),
             accelerator.mem_error.eq(memory.failed),
             self.busy.eq(link.status[0]),

@@ -33,7 +33,7 @@ _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 def build_board(top: Component) -> Path:
     """Return the program that simulates a top level, built where there is none yet.
 
-    ``top`` has the pins ``rx``, ``tx`` and ``busy`` (``fpga.top``).
+    ``top`` is ``fpga.top.BoardTop``.
 
     Raises :class:`ValueError` where Verilator or a C++ compiler is missing, and
     :class:`RuntimeError` where the build fails.
@@ -41,13 +41,14 @@ def build_board(top: Component) -> Path:
     check_simulator("verilator")
     verilog = to_verilog(top, "top")
     source = _SOURCE.read_text(encoding="utf-8")
+    flags = ["-CFLAGS", "-DSPI"] if "sck" in top.signature.members else []
     runtime = Runtime("harness", *COMPILER_OPTIONS)
 
     def build(folder: Path) -> None:
         (folder / "top.v").write_text(verilog, encoding="utf-8")
         (folder / "board.cpp").write_text(source, encoding="utf-8")
         command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
-        command += ["-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp", "top.v"]
+        command += [*flags, "-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp", "top.v"]
         what = "Build of the board's simulation"
         log = folder / "verilator.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
@@ -63,8 +64,8 @@ def build_board(top: Component) -> Path:
 class SimulatedBoard:
     """A running simulation of a board's top level; ``port`` is its serial port's path.
 
-    ``divisor`` and ``timeout`` are those of the top level. It ends with :meth:`close`, with the
-    context, or with this process.
+    ``divisor`` are the cycles of a bit, of half a one with SPI; ``timeout`` is the top level's. It
+    ends with :meth:`close`, with the context, or with this process.
 
     Raises what :func:`build_board` does, and :class:`RuntimeError` where it does not start.
     """

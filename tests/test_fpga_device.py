@@ -16,12 +16,15 @@ from arch.link import VERSION, Identity, fingerprint
 from arch.presets import PRESETS
 from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
 from fpga.boards import get_board
-from fpga.device import RETRIES, Device, open_port
+from fpga.device import RETRIES, Device
+from fpga.serial_port import open_serial
 from fpga.top import BoardTop, baud_divisor
+from sim import interpreter
+from sim.flow import Step
 from sim.interpreter import Interpreter
 from sim.link import LinkModel
 from tb.run_model import run_hosted
-from tb.selftest import selftest
+from tb.selftest import UNITS, only, selftest
 
 TINY = PRESETS["tiny"]
 MEMORY = 1 << 15
@@ -59,7 +62,9 @@ class GoldenBoard:
             self.runs += 1
             self.machine.load_program(self._program)
             self.machine.write_memory(0, bytes(self.link.memory))
-            self.machine.start(self.values["PC"])
+            report = self.machine.start(self.values["PC"])
+            if report is not None:
+                self.values["MACS_LOW"] = report.counters["macs"]
             self.link.memory[:] = self.machine.read_memory(0, MEMORY)
             self.values["CYCLES_LOW"] = 7
         else:
@@ -151,26 +156,76 @@ def test_a_model_runs_over_a_line_that_loses_bytes(seed: int) -> None:
     assert port.board.runs == 2, "no run was started twice"
 
 
+class SlowPort(FakePort):
+    """A port on which answers stop for seconds: all of one comes only to those who wait."""
+
+    def read(self, size: int = 1) -> bytes:
+        assert self.timeout is not None
+        if self.timeout >= SLOW_SECONDS or size == 1:
+            return super().read(size)
+        return super().read(size)[: size // 2]
+
+
+SLOW_SECONDS = 4.0
+
+
+def test_an_answer_that_stops_is_waited_for_longer() -> None:
+    port = SlowPort(GoldenBoard(TINY, ME))
+    port.timeout = SLOW_SECONDS
+    device = Device(port, "PORT", answer_seconds=SLOW_SECONDS)
+    device._answer_seconds = 1.0
+    data = bytes(range(256))
+    device.write_memory(3, data)
+    assert device.read_memory(3, 256) == data
+    assert device.repeated == 2 * 2
+
+
 def test_the_selftest_finds_what_is_wrong() -> None:
     device, port = connected()
-    good = selftest(device, TINY, MEMORY, programs=6, seed=5)
+    good = selftest(device, TINY, MEMORY, programs=1, seed=5)
     assert good["mismatches"] == 0
     assert good["untested"] == []
     assert all(good["instructions"].values())
-    start = port.board.machine.start
+    present = [unit for unit in UNITS if getattr(TINY, unit)]
+    assert list(good["units"]) == ["core", *present, "all"]
+    assert {unit["result"] for unit in good["units"].values()} == {"pass"}
+    assert all(unit["uses"] > 0 for unit in good["units"].values())
+    machine = port.board.machine
+    elementwise = interpreter._RUN[Opcode.MUL]
 
-    def flip(pc: int) -> None:
-        start(pc)
-        port.board.machine.dram[8000] ^= 4  # among the results of every program
+    def wrong(golden: Interpreter, step: Step) -> None:
+        elementwise(golden, step)
+        if golden is machine:
+            golden.sp[step["o_addr"]] ^= 4
 
-    port.board.machine.start = flip
-    bad = selftest(device, TINY, MEMORY, programs=3, seed=5)
+    interpreter._RUN[Opcode.MUL] = wrong
+    try:
+        bad = selftest(device, TINY, MEMORY, programs=2, seed=5)
+    finally:
+        interpreter._RUN[Opcode.MUL] = elementwise
+    failed = {name for name, unit in bad["units"].items() if unit["result"] == "fail"}
+    assert {"elementwise"} <= failed <= {"elementwise", "all"}
     assert (bad["memory_mismatches"], bad["register_mismatches"]) == (0, 0)
-    assert bad["programs_failed"] == [0, 1, 2]
-    port.board.machine.start = start
+    assert bad["mismatches"] == sum(unit["failed"] for unit in bad["units"].values())
     port.board.values["ID"] ^= 1
     stuck = selftest(device, TINY, MEMORY, programs=1, seed=5)
     assert stuck["register_mismatches"] == 1
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_each_unit_has_programs_of_its_own(unit: str) -> None:
+    every = PRESETS["story"].replace(
+        acc_width=32,
+        zero_points=True,
+        a_transpose=True,
+        tile_skip=True,
+        attention=True,
+        elementwise=True,
+    )
+    part = only(every.replace(name=""), unit)
+    assert getattr(part, unit)
+    others = {"attention": 2, "fused": 3}
+    assert sum(getattr(part, other) for other in UNITS) == others.get(unit, 1)
 
 
 def check_refusal(kind: type[Exception], message: str, work: Callable[[], object]) -> None:
@@ -296,18 +351,24 @@ def test_ports_that_cannot_be_opened_are_told() -> None:
     check_refusal(
         ValueError,
         "There is no serial port /dev/absent; connect the board, and name its port with --port",
-        lambda: open_port("/dev/absent", 1_000_000),
+        lambda: open_serial("/dev/absent", 1_000_000),
     )
+    for name in ("/dev/null", "/dev"):
+        check_refusal(
+            ValueError,
+            f"{name} is no serial port; name the board's with --port",
+            lambda name=name: open_serial(name, 1_000_000),
+        )
     far, near = os.openpty()
     name = os.ttyname(near)
-    first = open_port(name, 1_000_000)
+    first = open_serial(name, 1_000_000)
     check_refusal(
         ValueError,
         f"Serial port {name} is used by another program; end that one first",
-        lambda: open_port(name, 1_000_000),
+        lambda: open_serial(name, 1_000_000),
     )
     first.close()
-    open_port(name, 1_000_000).close()
+    open_serial(name, 1_000_000).close()
     os.close(far)
     os.close(near)
 

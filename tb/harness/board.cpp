@@ -1,9 +1,10 @@
 // Runs a board's top level behind a pseudo-terminal, whose path is the first line of output.
 //
 // Bytes that are written to the terminal travel to the pin rx bit by bit, and what the pin tx sends
-// can be read from it. While nothing is to be done the clock stands still. The program ends when
-// its standard input does.
-// Arguments: cycles of a bit, and cycles without a byte after which the link gives a request up.
+// can be read from it; with SPI, for each byte that is written the one that came back can be read.
+// While nothing is to be done the clock stands still. The program ends when its standard input
+// does.
+// Arguments: cycles of a bit, with SPI of half a one, and cycles without a byte after which the link gives a request up.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -79,11 +80,120 @@ class Terminal {
 constexpr uint64_t LOOK = 1 << 8;    // cycles between two looks for bytes
 constexpr uint64_t ALIVE = 1 << 18;  // cycles between two looks at standard input
 
+// The byte that is on its way, in either direction; each Line takes bytes from the terminal to the
+// pins before a cycle's edge, brings them back after it, and tells whether anything goes on.
+#ifndef SPI
+
+class Line {
+   public:
+    explicit Line(uint64_t divisor) : divisor_(divisor) {}
+
+    void start(Vtop& top) { top.rx = 1; }
+
+    bool before(Vtop& top, Terminal& terminal, uint64_t time) {
+        if (left_ == 0 && time % LOOK == 0) take(terminal, time);
+        if (left_ == 0) return false;
+        top.rx = bits_ & 1;
+        if (time - begin_ == divisor_ - 1) {
+            bits_ >>= 1;
+            begin_ = time + 1;
+            if (--left_ == 0) take(terminal, time + 1);
+        }
+        return true;
+    }
+
+    bool after(Vtop& top, Terminal& terminal, uint64_t time) {
+        if (!receiving_) {
+            if (!top.tx) {
+                receiving_ = true;
+                received_ = count_ = 0;
+                middle_ = time + divisor_ / 2;
+            }
+        } else if (time == middle_) {
+            received_ |= static_cast<uint32_t>(top.tx) << count_;
+            middle_ = time + divisor_;
+            if (++count_ == 10) {
+                terminal.put(received_ >> 1);
+                receiving_ = false;
+            }
+        }
+        return receiving_;
+    }
+
+   private:
+    void take(Terminal& terminal, uint64_t time) {
+        const int byte = terminal.get();
+        if (byte < 0) return;
+        bits_ = static_cast<uint32_t>(byte) << 1 | 1u << 9;
+        left_ = 10;
+        begin_ = time;
+    }
+
+    const uint64_t divisor_;
+    uint64_t begin_ = 0, middle_ = 0;
+    uint32_t bits_ = 0, left_ = 0;  // from the start bit on
+    uint32_t received_ = 0, count_ = 0;
+    bool receiving_ = false;
+};
+
+#else
+
+// The peripheral is selected while bytes follow one another.
+class Line {
+   public:
+    explicit Line(uint64_t divisor) : half_(divisor) {}
+
+    void start(Vtop& top) { top.cs_n = 1; }
+
+    bool before(Vtop& top, Terminal& terminal, uint64_t time) {
+        if (left_ == 0 && time % LOOK == 0) {
+            if (take(terminal)) begin_ = time;
+        }
+        if (left_ == 0) {
+            top.cs_n = 1;
+            return false;
+        }
+        top.cs_n = 0;
+        top.copi = sent_ >> 7 & 1;
+        if (time - begin_ == half_) {
+            top.sck = 1;
+            received_ = received_ << 1 | top.cipo;
+        } else if (time - begin_ == 2 * half_) {
+            top.sck = 0;
+            sent_ <<= 1;
+            begin_ = time;
+            if (--left_ == 0) {
+                terminal.put(received_);
+                take(terminal);
+            }
+            top.copi = sent_ >> 7 & 1;
+        }
+        return true;
+    }
+
+    bool after(Vtop&, Terminal&, uint64_t) { return false; }
+
+   private:
+    bool take(Terminal& terminal) {
+        const int byte = terminal.get();
+        if (byte < 0) return false;
+        sent_ = static_cast<uint32_t>(byte);
+        left_ = 8;
+        return true;
+    }
+
+    const uint64_t half_;
+    uint64_t begin_ = 0;
+    uint32_t sent_ = 0, received_ = 0, left_ = 0;
+};
+
+#endif
+
 }  // namespace
 
 int main(int argc, char** argv) {
     if (argc != 3) return 2;
-    const uint64_t divisor = std::strtoull(argv[1], nullptr, 10);
+    Line line(std::strtoull(argv[1], nullptr, 10));
     const uint64_t timeout = std::strtoull(argv[2], nullptr, 10);
     Terminal terminal;
     std::printf("%s\n", terminal.path());
@@ -91,59 +201,17 @@ int main(int argc, char** argv) {
 
     Vtop top;
     uint64_t time = 0, active = 0;
-    uint64_t sent_bits = 0, sent_time = 0;  // the byte on its way to rx, from its start bit on
-    uint32_t sent = 0;
-    bool receiving = false;
-    uint64_t received_time = 0;
-    uint32_t received = 0, received_bits = 0;
-    top.rx = 1;
+    line.start(top);
     top.rst = 1;
     while (true) {
-        if (sent_bits == 0 && time % LOOK == 0) {
-            const int byte = terminal.get();
-            if (byte >= 0) {
-                sent = static_cast<uint32_t>(byte) << 1 | 1u << 9;
-                sent_bits = 10;
-                sent_time = time;
-            }
-        }
-        if (sent_bits != 0) {
-            top.rx = sent & 1;
-            active = time;
-            if (time - sent_time == divisor - 1) {
-                sent >>= 1;
-                sent_time = time + 1;
-                if (--sent_bits == 0) {
-                    const int byte = terminal.get();
-                    if (byte >= 0) {
-                        sent = static_cast<uint32_t>(byte) << 1 | 1u << 9;
-                        sent_bits = 10;
-                    }
-                }
-            }
-        }
+        if (line.before(top, terminal, time)) active = time;
         top.clk = 0;
         top.eval();
         top.clk = 1;
         top.eval();
         ++time;
         if (time == 4) top.rst = 0;
-        if (top.busy) active = time;
-        if (!receiving) {
-            if (!top.tx) {
-                receiving = true;
-                received = received_bits = 0;
-                received_time = time + divisor / 2;
-            }
-        } else if (time == received_time) {
-            received |= static_cast<uint32_t>(top.tx) << received_bits;
-            received_time = time + divisor;
-            if (++received_bits == 10) {
-                terminal.put(received >> 1);
-                receiving = false;
-            }
-        }
-        if (receiving) active = time;
+        if (line.after(top, terminal, time) || top.busy) active = time;
         if (time % ALIVE == 0 && !terminal.wait(0)) return 0;
         if (time - active > 2 * timeout + 1000) {
             time -= time % LOOK;  // so that bytes are looked for at once

@@ -1,0 +1,137 @@
+"""SPI as a port like a serial one: through an adapter, or the port of a simulated board."""
+
+import fcntl
+import os
+import select
+import termios
+import tty
+from typing import Protocol
+
+from pyftdi.spi import SpiController, SpiIOError
+from pyftdi.usbtools import UsbToolsError
+
+from fpga.serial_port import port_error
+
+FTDI = "ftdi://"
+"""What the names of adapters with FTDI's chips begin with."""
+
+CHUNK = 256
+"""Bytes that are on their way at once to a simulated board."""
+
+BACK_SECONDS = 5.0
+"""How long a byte may take to come back from a simulated board."""
+
+QUIET_SECONDS = 0.05
+"""How long nothing comes of what another program had sent, before this one begins."""
+
+
+class Wires(Protocol):
+    """What exchanges bytes, one for each that is sent, while the board is selected."""
+
+    def exchange(self, data: bytes) -> bytes:
+        """Return the bytes that came while others were sent."""
+
+    def close(self) -> None:
+        """Give the adapter back."""
+
+
+class SpiPort:
+    """The methods of pyserial's ports that ``fpga.device`` uses.
+
+    Bytes that come while a request is sent are dropped, as the board answers only afterwards. To
+    read is to send zeros, which no request begins with, so that a byte comes in any case.
+    """
+
+    timeout: float | None = None
+
+    def __init__(self, wires: Wires):
+        self._wires = wires
+
+    def read(self, size: int = 1) -> bytes:
+        """Return bytes, those among them that are filling."""
+        return self._wires.exchange(bytes(size))
+
+    def write(self, data: bytes, /) -> None:
+        """Send bytes."""
+        self._wires.exchange(data)
+
+    def reset_input_buffer(self) -> None:
+        """Nothing came in that was not asked for."""
+
+    def close(self) -> None:
+        """Give the adapter back."""
+        self._wires.close()
+
+
+class FtdiWires:
+    """An adapter with one of FTDI's chips, in mode 0, whose ``name`` is pyftdi's.
+
+    Raises :class:`ValueError` where there is none, or it cannot be used.
+    """
+
+    def __init__(self, name: str, hertz: float):
+        self._controller = SpiController(cs_count=1)
+        try:
+            self._controller.configure(name)
+            self._port = self._controller.get_port(cs=0, freq=hertz, mode=0)
+        except (ValueError, OSError, UsbToolsError, SpiIOError) as error:
+            raise ValueError(
+                f"Cannot use SPI adapter {name}: {error}; connect it, install libusb, and name it "
+                "as ftdi://ftdi:232h/1"
+            ) from error
+
+    def exchange(self, data: bytes) -> bytes:
+        """Return the bytes that came while others were sent."""
+        return bytes(self._port.exchange(data, duplex=True))
+
+    def close(self) -> None:
+        """Give the adapter back."""
+        self._controller.close()
+
+
+class TerminalWires:
+    """A simulated board's port, on which a byte comes back for each that is written.
+
+    Raises :class:`ValueError` where there is none, or another program has it.
+    """
+
+    def __init__(self, name: str):
+        try:
+            self._file = os.open(name, os.O_RDWR | os.O_NOCTTY)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            tty.setraw(self._file)
+        except BlockingIOError as error:
+            raise port_error(name, "busy") from error
+        except FileNotFoundError as error:
+            raise port_error(name, "No such file") from error
+        except (OSError, termios.error) as error:
+            raise port_error(name, str(error)) from error
+        while self._comes(QUIET_SECONDS):
+            os.read(self._file, CHUNK)
+
+    def _comes(self, seconds: float) -> bool:
+        return bool(select.select([self._file], [], [], seconds)[0])
+
+    def exchange(self, data: bytes) -> bytes:
+        """Return the bytes that came while others were sent; raise :class:`OSError` without."""
+        found = b""
+        for place in range(0, len(data), CHUNK):
+            part = data[place : place + CHUNK]
+            os.write(self._file, part)
+            while len(found) < place + len(part):
+                if not self._comes(BACK_SECONDS):
+                    raise OSError("nothing comes back")
+                found += os.read(self._file, CHUNK)
+        return found
+
+    def close(self) -> None:
+        """Give the port back."""
+        os.close(self._file)
+
+
+def open_spi(name: str, hertz: float) -> SpiPort:
+    """Return the port behind an adapter, or of a simulated board.
+
+    Raises :class:`ValueError` where there is none, or it cannot be used.
+    """
+    return SpiPort(FtdiWires(name, hertz) if name.startswith(FTDI) else TerminalWires(name))
