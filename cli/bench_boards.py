@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from arch.presets import load
+from cli.board_options import resolve_board
 from cli.options import json_option
 from cli.output import check_folder, progress, report, text, write_files
-from cli.rates import RATES
+from cli.rates import RATES, TOKEN_RATES
 from fpga.boards import BOARDS, get_board
 from fpga.build import board_design, unit_design
 from fpga.devices import RESOURCES
@@ -33,6 +33,7 @@ class Case:
     unit: str | None = None
     config: str | None = None
     mhz: float | None = None
+    memory_bytes: int | None = None
 
     @property
     def file(self) -> str:
@@ -44,13 +45,13 @@ class Case:
         """The command's words after ``celosia build``, without ``--out``."""
         given = (("board", self.board), ("unit", self.unit), ("config", self.config))
         words = [word for name, value in given if value for word in (f"--{name}", value)]
+        words += ["--memory", str(self.memory_bytes)] if self.memory_bytes else []
         words += ["--clock", f"{self.mhz:g}"] if self.mhz else []
         return [*words, "--seed", str(SEED)]
 
     def design(self) -> str:
         """Return what a report of this build has as ``design``."""
-        board = get_board(self.board)
-        config = load(self.config, []) if self.config else board.config
+        board, config = resolve_board(self.board, self.config, (), "uart", self.memory_bytes)
         if self.unit is None:
             return board_design(config, board, [SEED], mhz=self.mhz)
         return unit_design(make_unit(self.unit, config), board, [SEED], mhz=self.mhz)
@@ -62,7 +63,10 @@ UNITS = (
 )
 """Units that are built alone."""
 
-CASES = (*(Case(name) for name in BOARDS), *UNITS)
+STORY = Case("ulx3s_85f", None, "story_85f", 50.0, 2048)
+"""A language model on a board."""
+
+CASES = (*(Case(name) for name in BOARDS), STORY, *UNITS)
 """Everything that is built, each into a report of its own."""
 
 
@@ -186,10 +190,11 @@ def row(found: Mapping[str, Any]) -> dict[str, Any]:
         title: f"{found[key]:,} of {found['available'][key]:,}" if key in found else "-"
         for key, title in RESOURCES.items()
     }
-    speeds = {name.replace("_", " "): found.get(name) for name in RATES}
+    speeds = {name.replace("_", " "): found.get(name) for name in (*RATES, *TOKEN_RATES)}
     return {
         "board": found["board"],
         "device": found["device"],
+        "machine": found["config"],
         **used,
         "MHz": found.get("fmax_mhz"),
         "clock MHz": found.get("clock_mhz"),
@@ -204,7 +209,7 @@ def boards_table(found: Mapping[str, Any]) -> Iterator[str]:
     for one in reports:
         for key in ("refused", "no_inference"):
             if key in one:
-                yield f"\n`{one['board']}`: {one[key]}."
+                yield f"\n`{one['board']}` with `{one['config']}`: {one[key]}."
 
 
 def units_table(found: Mapping[str, Any]) -> Iterator[str]:
