@@ -145,7 +145,7 @@ _ENTRIES = {
         loaders=("openFPGALoader -b tangprimer20k {file}",),
         target_mhz=40.0,
         config={},
-        memory_bytes=1 << 13,
+        memory_bytes=1 << 15,
         preset="tiny",
     ),
     "orangecrab_25f": _Entry(
