@@ -4,6 +4,7 @@ import fcntl
 import os
 import select
 import termios
+import time
 import tty
 from typing import Protocol
 
@@ -11,9 +12,16 @@ from pyftdi.spi import SpiController, SpiIOError
 from pyftdi.usbtools import UsbToolsError
 
 from fpga.serial_port import port_error
+from hdl.spi import FILL
 
 FTDI = "ftdi://"
 """What the names of adapters with FTDI's chips begin with."""
+
+FIRST_PAUSE = 0.001
+"""How long a host waits at first for an answer that is not there (seconds)."""
+
+LAST_PAUSE = 0.04
+"""How long it waits in the end: longer than a board does until it gives a request up."""
 
 CHUNK = 256
 """Bytes that are on their way at once to a simulated board."""
@@ -39,20 +47,28 @@ class SpiPort:
     """The methods of pyserial's ports that ``fpga.device`` uses.
 
     Bytes that come while a request is sent are dropped, as the board answers only afterwards. To
-    read is to send zeros, which no request begins with, so that a byte comes in any case.
+    read is to send zeros, which no request begins with, so that a byte comes in any case. Between
+    single zeros for which nothing comes there are pauses, each longer than the one before: a
+    board says that a request was not whole only when nothing has come for a while.
     """
 
     timeout: float | None = None
 
     def __init__(self, wires: Wires):
         self._wires = wires
+        self._pause = 0.0
 
     def read(self, size: int = 1) -> bytes:
         """Return bytes, those among them that are filling."""
-        return self._wires.exchange(bytes(size))
+        time.sleep(self._pause)
+        found = self._wires.exchange(bytes(size))
+        idle = size == 1 and found[0] == FILL
+        self._pause = min(2 * self._pause + FIRST_PAUSE, LAST_PAUSE) if idle else 0.0
+        return found
 
     def write(self, data: bytes, /) -> None:
         """Send bytes."""
+        self._pause = 0.0
         self._wires.exchange(data)
 
     def reset_input_buffer(self) -> None:

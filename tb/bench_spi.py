@@ -1,7 +1,7 @@
-"""Bench of SPI's peripheral: a host with a clock of its own, transfers of any length, some cut.
+"""Benches of SPI: a host with a clock of its own, transfers of any length, some cut.
 
-Parameters: ``transfers``, how many; ``stall`` of what is to be sent; ``half_ns``, the least half
-period of the host's clock.
+Parameters of the peripheral's: ``transfers``, how many; ``stall`` of what is to be sent;
+``half_ns``, the least half period of the host's clock.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ import cocotb
 import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge, Timer
 
+from arch.link import ANSWER_HEADER, CRC_BYTES, Command, Status, answer, request
 from tb.bench import PERIOD_NS, StreamDriver, parameters, rng, start_clock
 
 
@@ -104,3 +105,64 @@ async def bytes_pass_both_ways(dut: Any) -> None:
     assert len(sent) > given["transfers"] // 2
     assert lost > 0
     assert given["stall"] == 0 or fillings > 0
+
+
+async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
+    """Send a request and return its answer, of which the header tells the length.
+
+    Where none is there soon, the host is quiet for so long, for a request that was not whole.
+    """
+    await host.transfer(_bits(frame))
+    found = b""
+    for wait in (0, 0, 0, 0, quiet_ns, 0, 0):
+        await Timer(wait + 1, "ns")
+        found = _bytes(await host.transfer(_bits(bytes(1)))).lstrip(b"\0")
+        if found:
+            break
+    # The rest in one transfer: no filling may come in between.
+    found += _bytes(await host.transfer(_bits(bytes(ANSWER_HEADER))))
+    length = int.from_bytes(found[-2:], "little")
+    return found + _bytes(await host.transfer(_bits(bytes(length + CRC_BYTES))))
+
+
+def _bits(data: bytes) -> list[int]:
+    return np.unpackbits(np.frombuffer(data, np.uint8)).tolist()
+
+
+def _bytes(bits: list[int]) -> bytes:
+    return np.packbits(np.array(bits, np.uint8)).tobytes()
+
+
+@cocotb.test()
+async def a_link_answers(dut: Any) -> None:
+    """A link with memory behind SPI answers requests, and says which were not whole.
+
+    Parameters: ``identity``, the words of HELLO's answer; ``timeout`` of the link; ``half_ns``.
+    """
+    given, random = parameters(), rng()
+    await start_clock(dut)
+    host = Host(dut, random, given["half_ns"])
+    await Timer(20 * PERIOD_NS, "ns")
+    words = b"".join(word.to_bytes(4, "little") for word in given["identity"])
+    data = random.bytes(20)
+    write = request(Command.WRITE_MEMORY, 2, len(data), 3, data)
+    damaged = bytearray(write)
+    damaged[20] ^= 4
+    read = request(Command.READ_MEMORY, 3, len(data), 3)
+    cases = (
+        (request(Command.HELLO, 1, len(words), 0), (Status.OK, 1, words)),
+        (write, (Status.OK, 2)),
+        (read, (Status.OK, 3, data)),
+        (bytes(damaged), None),
+        (read, (Status.OK, 3, data)),
+    )
+    for frame, wanted in cases:
+        found = await ask(host, frame, given["timeout"] * PERIOD_NS * 2)
+        if wanted is None:
+            assert found[1] == Status.CORRUPT
+        else:
+            assert found == answer(*wanted)
+    # A host that dies within a byte; the next one's request is part of what it left.
+    await host.transfer(_bits(request(Command.WRITE_MEMORY, 4, 8, 3, bytes(8)))[:100])
+    assert (await ask(host, read, given["timeout"] * PERIOD_NS * 2))[1] == Status.CORRUPT
+    assert await ask(host, read, 0) == answer(Status.OK, 3, data)

@@ -6,10 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
+from arch.link import VERSION, Identity
 from generators.verilog import to_verilog
+from hdl.link import Link
+from hdl.onchip import OnchipMemory
 from hdl.spi import CYCLES, SpiPeripheral
 from tb.bench import PERIOD_NS
+from tb.configurations import SMALLEST
 from tb.simulate import simulate
 from tb.toolchain import missing_tools
 
@@ -22,9 +29,55 @@ def test_peripheral(simulator: str, stall: float, half_ns: int) -> None:
     simulate(
         SpiPeripheral(),
         bench="tb.bench_spi",
+        testcase="bytes_pass_both_ways",
         simulator=simulator,
         seed=half_ns,
         parameters={"transfers": 60, "stall": stall, "half_ns": half_ns},
+    )
+
+
+TIMEOUT = 1000
+
+
+class SpiLink(wiring.Component):
+    """A link behind SPI, with memory and without an accelerator: its registers are 0."""
+
+    def __init__(self) -> None:
+        self.config = SMALLEST.replace(mem_width=16, mem_addr_width=10)
+        self.identity = Identity(
+            version=VERSION, configuration=0x12345678, clock=16_000_000, memory=512, payload=64
+        )
+        super().__init__(
+            {"sck": In(1), "cs_n": In(1, init=1), "copi": In(1), "cipo": Out(1)},
+        )
+
+    def elaborate(self, _platform: object) -> Module:
+        m = Module()
+        m.submodules.spi = spi = SpiPeripheral()
+        m.submodules.link = link = Link(self.config, self.identity, timeout=TIMEOUT)
+        m.submodules.memory = memory = OnchipMemory(self.config, 512)
+        wiring.connect(m, spi.o, link.i)
+        wiring.connect(m, link.o, spi.i)
+        wiring.connect(m, link.mem_read, memory.read)
+        wiring.connect(m, link.mem_write, memory.write)
+        m.d.comb += [getattr(spi, name).eq(getattr(self, name)) for name in ("sck", "cs_n", "copi")]
+        m.d.comb += self.cipo.eq(spi.cipo)
+        return m
+
+
+def test_a_link_answers() -> None:
+    unit = SpiLink()
+    simulate(
+        unit,
+        bench="tb.bench_spi",
+        testcase="a_link_answers",
+        simulator="icarus",
+        seed=5,
+        parameters={
+            "identity": unit.identity.words(),
+            "timeout": TIMEOUT,
+            "half_ns": 40,
+        },
     )
 
 
