@@ -22,7 +22,6 @@ from arch.link import Command, request
 from arch.presets import PRESETS
 from arch.registers import IDENTITY
 from fpga.device import Device
-from fpga.spi_port import SpiPort, TerminalWires
 from tb.run_model import run_hosted
 from tb.toolchain import ROOT, missing_tools
 
@@ -56,13 +55,6 @@ def simulated(*words: str) -> Iterator[str]:
 def port() -> Iterator[str]:
     """Return the serial port of a small board."""
     with simulated(*SMALL) as name:
-        yield name
-
-
-@pytest.fixture(scope="module")
-def spi_port() -> Iterator[str]:
-    """Return the port of the same board with SPI."""
-    with simulated(*SMALL, "--link", "spi") as name:
         yield name
 
 
@@ -222,63 +214,3 @@ def test_the_largest_board_gives_the_integers_of_the_golden_model(celosia) -> No
     assert code == 0, errors
     found = json.loads(output)
     assert (found["mismatches"], found["tensors"], found["count"]) == (0, 20, 20)
-
-
-def test_a_board_with_spi_does_the_same(celosia, spi_port: str) -> None:
-    behind = ("host", "--port", spi_port, "--link", "spi")
-    code, output, errors = celosia(*behind, "run", "digits", "--count", "2", "--json")
-    assert code == 0, errors
-    found = json.loads(output)
-    assert (found["mismatches"], found["tensors"], found["repeated_requests"]) == (0, 2, 0)
-    code, output, errors = celosia(*behind, "selftest", "--programs", "2", "--json")
-    assert code == 0, output + errors
-    first = Device.open(spi_port, link="spi")
-    code, _, errors = celosia(*behind, "info")
-    assert (code, errors) == (
-        2,
-        f"celosia: Serial port {spi_port} is used by another program; end that one first\n",
-    )
-    first.close()
-    code, _, errors = celosia("host", "--port", "/dev/absent", "--link", "spi", "info")
-    assert (code, errors) == (
-        2,
-        "celosia: There is no serial port /dev/absent; connect the board, and name its port with "
-        "--port\n",
-    )
-
-
-def test_requests_that_spi_cuts_or_damages_are_sent_again(spi_port: str) -> None:
-    device = Device.open(spi_port, link="spi")
-    device.write_memory(0, b"as it was")
-    device.close()
-    frame = request(Command.WRITE_MEMORY, 5, 300, 0, bytes(300))
-    for end in (3, 100, len(frame) - 1):
-        dying = TerminalWires(spi_port)
-        dying.exchange(frame[:end])
-        dying.close()
-        next_one = Device.open(spi_port, link="spi")
-        assert next_one.read_memory(0, 9) == b"as it was"
-        next_one.close()
-    rng = np.random.default_rng(7)
-    wires = TerminalWires(spi_port)
-    device = Device(SpiPort(Noisy(wires, rng)), spi_port)
-    data = rng.integers(0, 256, 8192, np.uint8).tobytes()
-    device.write_memory(0, data)
-    assert device.read_memory(0, len(data)) == data
-    assert device.repeated > 0, "nothing was damaged"
-    device.close()
-
-
-class Noisy:
-    """Wires on which a byte in some hundreds changes a bit, in either direction."""
-
-    def __init__(self, wires: TerminalWires, rng: np.random.Generator):
-        self._wires, self._rng = wires, rng
-        self.close = wires.close
-
-    def _damage(self, data: bytes) -> bytes:
-        noise = 0x10 * (self._rng.random(len(data)) < 1 / 800)
-        return (np.frombuffer(data, np.uint8) ^ noise.astype(np.uint8)).tobytes()
-
-    def exchange(self, data: bytes) -> bytes:
-        return self._damage(self._wires.exchange(self._damage(data)))
