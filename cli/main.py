@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import warnings
 
 import click
 
@@ -58,6 +59,8 @@ def main() -> None:
     What the user got wrong is one sentence and exit code 2; a simulation that failed is its log's
     end and exit code 1.
     """
+    # Units are made also where only their latency is asked for.
+    warnings.filterwarnings("ignore", message=".* created but never used")
     try:
         code = celosia(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as help_text:
