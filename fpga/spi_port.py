@@ -114,13 +114,16 @@ class TerminalWires:
     def __init__(self, name: str):
         try:
             self._file = os.open(name, os.O_RDWR | os.O_NOCTTY)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise port_error(name, str(error)) from error
+        try:
             tty.setraw(self._file)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
+            self.close()
             raise port_error(name, "busy") from error
-        except FileNotFoundError as error:
-            raise port_error(name, "No such file") from error
         except (OSError, termios.error) as error:
+            self.close()
             raise port_error(name, str(error)) from error
         while self._comes(QUIET_SECONDS):
             os.read(self._file, CHUNK)

@@ -1,8 +1,120 @@
-"""Ports of SPI that cannot be used."""
+"""A host behind SPI: a link in the fast simulation of a board, without an accelerator."""
 
+from collections.abc import Iterator
+
+import numpy as np
 import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
 
-from fpga.spi_port import open_spi
+from arch.config import Config
+from arch.link import VERSION, Command, Identity, fingerprint, request
+from arch.presets import PRESETS
+from fpga.boards import LINKS
+from fpga.device import Device
+from fpga.spi_port import SpiPort, TerminalWires, open_spi
+from hdl.link import Link
+from hdl.onchip import OnchipMemory
+from hdl.spi import SpiPeripheral
+from tb.board import SimulatedBoard
+from tb.toolchain import missing_tools
+
+MEMORY, TIMEOUT = 4096, 1 << 15
+TINY = PRESETS["tiny"]
+
+needs_verilator = pytest.mark.skipif(
+    bool(missing_tools("verilator")), reason="Verilator is not installed"
+)
+
+
+class SpiLink(wiring.Component):
+    """The pins of a board with SPI, whose registers are 0: there is no accelerator."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.identity = Identity(
+            version=VERSION,
+            configuration=fingerprint(config),
+            clock=16_000_000,
+            memory=MEMORY,
+            payload=512,
+        )
+        inputs, outputs = LINKS["spi"]
+        super().__init__(
+            {name: In(1, init=name == "cs_n") for name in inputs}
+            | {name: Out(1) for name in (*outputs, "busy")}
+        )
+
+    def elaborate(self, _platform: object) -> Module:
+        m = Module()
+        m.submodules.spi = spi = SpiPeripheral()
+        m.submodules.link = link = Link(self.config, self.identity, TIMEOUT)
+        m.submodules.memory = memory = OnchipMemory(self.config, MEMORY)
+        wiring.connect(m, spi.o, link.i)
+        wiring.connect(m, link.o, spi.i)
+        wiring.connect(m, link.mem_read, memory.read)
+        wiring.connect(m, link.mem_write, memory.write)
+        m.d.comb += [getattr(spi, name).eq(getattr(self, name)) for name in LINKS["spi"][0]]
+        m.d.comb += self.cipo.eq(spi.cipo)
+        return m
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[str]:
+    with SimulatedBoard(SpiLink(TINY), divisor=4, timeout=TIMEOUT) as simulated:
+        yield simulated.port
+
+
+class Noisy:
+    """Wires on which a byte in some hundreds changes a bit, in either direction."""
+
+    def __init__(self, wires: TerminalWires, rng: np.random.Generator):
+        self._wires, self._rng = wires, rng
+        self.close = wires.close
+
+    def _damage(self, data: bytes) -> bytes:
+        noise = 0x10 * (self._rng.random(len(data)) < 1 / 800)
+        return (np.frombuffer(data, np.uint8) ^ noise.astype(np.uint8)).tobytes()
+
+    def exchange(self, data: bytes) -> bytes:
+        return self._damage(self._wires.exchange(self._damage(data)))
+
+
+@needs_verilator
+def test_memory_arrives(port: str) -> None:
+    device = Device.open(port, link="spi")
+    assert device.identity.memory == MEMORY
+    data = np.random.default_rng(3).integers(0, 256, MEMORY, np.uint8).tobytes()
+    device.write_memory(0, data)
+    assert device.read_memory(0, MEMORY) == data
+    assert device.repeated == 0
+    with pytest.raises(ValueError, match=rf"^Serial port {port} is used by another program; end"):
+        open_spi(port, 1e6)
+    device.close()
+
+
+@needs_verilator
+def test_requests_that_are_cut_or_damaged_are_sent_again(port: str) -> None:
+    device = Device.open(port, link="spi")
+    device.write_memory(0, b"as it was")
+    device.close()
+    frame = request(Command.WRITE_MEMORY, 5, 300, 0, bytes(300))
+    for end in (3, 100, len(frame) - 1):
+        dying = TerminalWires(port)
+        dying.exchange(frame[:end])
+        dying.close()
+        next_one = Device.open(port, link="spi")
+        assert next_one.read_memory(0, 9) == b"as it was"
+        next_one.close()
+    rng = np.random.default_rng(7)
+    device = Device(SpiPort(Noisy(TerminalWires(port), rng)), port)
+    data = rng.integers(0, 256, MEMORY, np.uint8).tobytes()
+    for _ in range(2):
+        device.write_memory(0, data)
+        assert device.read_memory(0, len(data)) == data
+    assert device.repeated > 0, "nothing was damaged"
+    device.close()
 
 
 @pytest.mark.parametrize(
