@@ -118,7 +118,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
         (
             ("generate", "--config", "huge", "--out", "{out}"),
             "Unknown configuration 'huge'; use a TOML file or one of "
-            "tiny, small, medium, wide, odd, story, story_85f",
+            "micro, tiny, small, medium, wide, odd, story, story_85f",
         ),
         (
             ("generate", "--set", "rows=0", "--out", "{out}"),
