@@ -109,7 +109,7 @@ def test_digits_keep_their_accuracy() -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_random_models(seed) -> None:
     rng = np.random.default_rng(seed)
-    config = PRESETS[str(rng.choice([name for name in PRESETS if name != "story"]))]
+    config = PRESETS[str(rng.choice(["tiny", "small", "medium", "wide", "odd"]))]
     config = config.replace(
         zero_points=bool(rng.integers(2)),
         b_transpose=bool(rng.integers(2)),
