@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from amaranth.hdl import C, Cat, Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In
+from amaranth.lib.wiring import In, Out
 
 from arch.config import Config, next_power_of_two
 from hdl.bank import Bank, rotate
 from hdl.pipeline import delay
-from hdl.ports import ReadPort, WritePort
+from hdl.ports import ReadPort, WritePort, write_layout
 
 READERS = ("b", "a", "v", "r", "store")
 """Readers of the whole machine: the array's weights and activations, the vector engine's input and
@@ -23,6 +23,39 @@ engine."""
 def written_bytes(config: Config, writer: str) -> int:
     """Return how many bytes a writer writes at once at most."""
     return config.mem_bytes if writer == "load" else 2 * config.lanes
+
+
+class WriteLine(wiring.Component):
+    """Leads a write of up to ``width`` bytes to the byte-wide memories of a bank.
+
+    ``mask`` says to which memories it goes, ``data`` what would go to each; both in the same cycle.
+    """
+
+    def __init__(self, config: Config, width: int):
+        self.line_bytes = config.line_bytes
+        self.width = next_power_of_two(width)
+        super().__init__(
+            {
+                "write": In(write_layout(config)),
+                "mask": Out(self.line_bytes),
+                "data": Out(8 * self.line_bytes),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        write, width = self.write, self.width
+        back = Signal((self.line_bytes - 1).bit_length())
+        m.d.comb += back.eq(-write.addr)
+        taken = [write.count > place for place in range(width)]
+        taken += [C(0, 1)] * (self.line_bytes - width)
+        # As no more are written, every so many memories see the same bytes.
+        data = rotate(m, "data", list(write.data)[:width], back[: (width - 1).bit_length()])
+        m.d.comb += [
+            self.mask.eq(Cat(rotate(m, "mask", taken, back))),
+            self.data.eq(Cat(data).replicate(self.line_bytes // width)),
+        ]
+        return m
 
 
 class Scratchpad(wiring.Component):
@@ -69,10 +102,10 @@ class Scratchpad(wiring.Component):
 
     def _write(self, m: Module, banks: list[Bank], domain) -> None:
         requests = [getattr(self, f"write_{name}").request for name in self.writers]
-        lines = [
-            self._line(m, name, request.p)
-            for name, request in zip(self.writers, requests, strict=True)
-        ]
+        lines = [WriteLine(self.config, written_bytes(self.config, name)) for name in self.writers]
+        for name, request, line in zip(self.writers, requests, lines, strict=True):
+            m.submodules[f"line_{name}"] = line
+            m.d.comb += line.write.eq(request.p)
         chosen = self._grant(m, banks, requests, [request.p.addr for request in requests])
         for bank, wanted in zip(banks, chosen, strict=True):
             domain += bank.write_mask.eq(0)
@@ -80,22 +113,9 @@ class Scratchpad(wiring.Component):
                 with m.If(wants):
                     domain += [
                         bank.write_addr.eq(request.p.addr),
-                        bank.write_mask.eq(line[0]),
-                        bank.write_data.eq(line[1]),
+                        bank.write_mask.eq(line.mask),
+                        bank.write_data.eq(line.data),
                     ]
-
-    def _line(self, m: Module, name: str, write):
-        """Return which memories of a bank a write goes to, and what of it goes to each."""
-        line_bytes = self.config.line_bytes
-        width = next_power_of_two(written_bytes(self.config, name))
-        back = Signal((line_bytes - 1).bit_length(), name=f"{name}_back")
-        m.d.comb += back.eq(-write.addr)
-        mask = [write.count > place if place < width else C(0, 1) for place in range(line_bytes)]
-        mask = rotate(m, f"{name}_mask", mask, back)
-        # As no more are written, every so many memories see the same bytes.
-        data = [write.data[place] for place in range(width)]
-        data = rotate(m, f"{name}_data", data, back[: (width - 1).bit_length()])
-        return Cat(mask), Cat(data).replicate(line_bytes // width)
 
     def _read(self, m: Module, banks: list[Bank], domain) -> None:
         ports = [getattr(self, f"read_{name}") for name in self.readers]
