@@ -7,7 +7,7 @@ import click
 
 from cli.options import json_option, seed_option
 from cli.output import progress, report
-from generators.decoder_quantize import DecoderOptions
+from generators.decoder_options import DecoderOptions
 from generators.perplexity import measure, read_texts
 from generators.text_sources import load_text
 

@@ -10,7 +10,7 @@ import click
 from arch.config import Config
 from cli.options import Command
 from cli.output import cycles_table, progress, report
-from generators.decoder_quantize import DecoderOptions
+from generators.decoder_options import DecoderOptions
 from generators.sampling import Sampling
 from generators.text_program import compile_text
 from generators.text_sources import load_text

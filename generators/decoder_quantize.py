@@ -7,7 +7,6 @@ the samples, so that rare large values may saturate.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +24,7 @@ from generators.decoder import (
     Projection,
 )
 from generators.decoder_calibrate import Progress, SampledTexts, sample_texts
+from generators.decoder_options import DecoderOptions
 from generators.float_model import FUNCTION_NAMES
 from generators.graph import Ints, Rescale, rescale_of
 from generators.steps import (
@@ -45,45 +45,6 @@ LOST = 20.0
 """How much less than the largest a score is that counts for nothing (natural units)."""
 HEADROOM = 2.0
 """How much larger than in the samples an INT16 value may become before it saturates."""
-KV_BITS = (8, 4)
-"""Widths that keys and values may be kept in (bits)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderOptions:
-    """How integers are chosen."""
-
-    kv_bits: int = 8
-    """Width of the keys and values that are kept, 8 or 4 (bits)."""
-    places: int = 0
-    """Places in the table of rotary angles (tokens); 0 for the positions of the model."""
-    doubled: int | None = None
-    """Of the pairs of a rotated head those that turn slowest and are kept twice, half a step apart;
-    None for half of the pairs in 4 bits, and none in 8."""
-    texts: int = 16
-    """Texts that are sampled to calibrate on."""
-    length: int = 512
-    """Their length, at most the positions of the model (tokens). Keys drift as they are rotated, so
-    places that the samples lack may saturate."""
-    seed: int = 1
-    """Seed of the sampled texts."""
-    balance: float = 0.5
-    """How far columns fill their own ranges, from 0 (one step) to 1."""
-    folded: bool = False
-    """Whether the gains of RMS norms are in the weights behind them, so that all columns of a norm
-    have the same parameters, which take one word of the machine's."""
-    alike: bool = True
-    """Whether scores and context of all heads of a layer have the same parameters, so that one
-    command takes them all."""
-
-    def __post_init__(self) -> None:
-        """Check what is not checked elsewhere."""
-        if self.kv_bits not in KV_BITS:
-            raise ValueError(f"Bits of keys and values must be 8 or 4, not {self.kv_bits}")
-        if self.doubled is not None and self.doubled < 0:
-            raise ValueError(f"Doubled pairs must not be negative, not {self.doubled}")
-        if not 0 <= self.balance <= 1:
-            raise ValueError(f"Balance of columns must be from 0 to 1, not {self.balance}")
 
 
 def quantize_decoder(

@@ -3,7 +3,8 @@
 import numpy as np
 
 from generators.decoder import Decoder
-from generators.decoder_quantize import DecoderOptions, quantize_decoder
+from generators.decoder_options import DecoderOptions
+from generators.decoder_quantize import quantize_decoder
 from generators.text_description import TextDescription
 
 STORIES260K = TextDescription(

@@ -7,7 +7,8 @@ from typing import Protocol
 from generators.characters import CharacterTokenizer
 from generators.decoder import Decoder
 from generators.decoder_calibrate import Progress
-from generators.decoder_quantize import DecoderOptions, quantize_decoder
+from generators.decoder_options import DecoderOptions
+from generators.decoder_quantize import quantize_decoder
 from generators.hugging_face import CONFIG_FILE, is_hugging_face, read_json
 from generators.hugging_face_text import load_hugging_face_text
 from generators.llama2c import Llama2cTokenizer, load_llama2c

@@ -2,7 +2,7 @@
 
 from amaranth.hdl import Cat, Const, Module
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
@@ -16,7 +16,7 @@ from hdl.load import LoadEngine
 from hdl.mask import MaskMemory
 from hdl.matrix import MatrixEngine
 from hdl.micro_machine import MicroMachine
-from hdl.ports import EventPort, HostPort, MemoryReadPort, MemoryWritePort, TracePort
+from hdl.ports import MachinePorts
 from hdl.scratchpad import Scratchpad
 from hdl.sequencer import Sequencer
 from hdl.span import Span
@@ -25,26 +25,11 @@ from hdl.vector import VectorEngine
 
 
 class Accelerator(wiring.Component):
-    """A Transformer accelerator of some configuration.
-
-    ``host`` is the register bus (``arch.registers``), over which a program is written and
-    started; ``mem_read`` and ``mem_write`` are the external memory port, and ``mem_error`` says in
-    any cycle that it could not read or write something, which STATUS remembers. With the field
-    ``trace``, ``trace`` reports what the vector engine writes, and ``events`` what every engine
-    does when.
-    """
+    """A Transformer accelerator of some configuration; its ports are ``hdl.ports.MachinePorts``."""
 
     def __init__(self, config: Config):
         self.config = config
-        members = {
-            "host": In(HostPort()),
-            "mem_read": Out(MemoryReadPort(config)),
-            "mem_write": Out(MemoryWritePort(config)),
-            "mem_error": In(1),
-        }
-        if config.trace:
-            members |= {"trace": Out(TracePort(config)), "events": Out(EventPort())}
-        super().__init__(members)
+        super().__init__(MachinePorts(config))
 
     def elaborate(self, _platform):
         if self.config.microcoded:

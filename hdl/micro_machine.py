@@ -2,14 +2,14 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import connect, flipped
 
 from arch.config import Config
 from hdl.byte_ram import ByteRam
 from hdl.micro_array import MicroArray
 from hdl.micro_core import MicroCore
 from hdl.micro_host import MicroHost
-from hdl.ports import EventPort, HostPort, MemoryReadPort, MemoryWritePort, TracePort
+from hdl.ports import MachinePorts
 from micro.isa import Signal as Told
 from micro.memory import memory_map
 from micro.microcode import assemble
@@ -18,20 +18,12 @@ from micro.microcode import assemble
 class MicroMachine(wiring.Component):
     """An accelerator of which a core and its microcode do the work.
 
-    Ports are those of :class:`hdl.accelerator.Accelerator`; nothing is reported on ``events``.
+    Its ports are ``hdl.ports.MachinePorts``; nothing is reported on ``events``.
     """
 
     def __init__(self, config: Config):
         self.config = config
-        members = {
-            "host": In(HostPort()),
-            "mem_read": Out(MemoryReadPort(config)),
-            "mem_write": Out(MemoryWritePort(config)),
-            "mem_error": In(1),
-        }
-        if config.trace:
-            members |= {"trace": Out(TracePort(config)), "events": Out(EventPort())}
-        super().__init__(members)
+        super().__init__(MachinePorts(config))
 
     def elaborate(self, _platform):
         m = Module()

@@ -211,3 +211,25 @@ class EventPort(wiring.Signature):
                 "array": Out(len(ARRAY_CAUSES)),
             }
         )
+
+
+class MachinePorts(wiring.Signature):
+    """What a machine has to the outside, whatever it is made of.
+
+    ``host`` is the register bus (``arch.registers``), over which a program is written and
+    started; ``mem_read`` and ``mem_write`` are the external memory port, and ``mem_error`` says in
+    any cycle that it could not read or write something, which STATUS remembers. With the field
+    ``trace``, ``trace`` reports what the vector engine writes, and ``events`` what every engine
+    does when.
+    """
+
+    def __init__(self, config: Config):
+        members = {
+            "host": In(HostPort()),
+            "mem_read": Out(MemoryReadPort(config)),
+            "mem_write": Out(MemoryWritePort(config)),
+            "mem_error": In(1),
+        }
+        if config.trace:
+            members |= {"trace": Out(TracePort(config)), "events": Out(EventPort())}
+        super().__init__(members)

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -36,7 +37,7 @@ ERROR_BITS = {
 """Bits of STATUS that tell of a program that cannot run."""
 
 
-class SimulatedMachine:
+class SimulatedMachine(ABC):
     """A simulation of ``hdl.accelerator`` with an external memory around it.
 
     ``recordings`` holds each run since :meth:`record` was called.
@@ -85,8 +86,9 @@ class SimulatedMachine:
             )
         self.close = weakref.finalize(self, _close, self._process, self._log)
 
+    @abstractmethod
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
-        raise NotImplementedError
+        """Build the simulation, and return the command that runs it."""
 
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory."""

@@ -7,7 +7,7 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.decoder import DecoderCache, decode
-from generators.decoder_quantize import DecoderOptions
+from generators.decoder_options import DecoderOptions
 from generators.text_description import TextDescription
 from generators.text_memory import Cache
 from generators.text_program import compile_text

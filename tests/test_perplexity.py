@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from generators.decoder import decode
-from generators.decoder_quantize import DecoderOptions
+from generators.decoder_options import DecoderOptions
 from generators.perplexity import measure, read_texts
 from generators.text_description import TextDescription
 from generators.text_model import text_forward

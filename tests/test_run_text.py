@@ -9,7 +9,7 @@ import pytest
 from arch.presets import PRESETS
 from generators.characters import CharacterTokenizer
 from generators.decoder import decode
-from generators.decoder_quantize import DecoderOptions
+from generators.decoder_options import DecoderOptions
 from generators.sampling import Sampling, draw
 from generators.text_program import compile_text
 from generators.text_sources import load_text

@@ -10,7 +10,7 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.decoder import decode
-from generators.decoder_quantize import DecoderOptions
+from generators.decoder_options import DecoderOptions
 from generators.text_program import compile_text
 from generators.text_sources import load_text
 from tb.text_session import TextSession
