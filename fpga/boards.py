@@ -78,7 +78,10 @@ class _Entry:
 _RGB = (("rgb_led", 0),)
 _ECP5 = {"mem_width": 32, "mask_depth": 256, "scratchpad_registered": True}
 _LFE5U_25F = _ECP5
+# Of four multipliers only three could be gated: see ``fpga.multipliers``.
+_LFE5U_45F = _ECP5 | {"lanes": 1, "operand_gating": False}
 _LFE5U_85F = _ECP5 | {
+    "operand_gating": False,
     "rows": 12,
     "cols": 12,
     "lanes": 2,
@@ -104,7 +107,7 @@ _ENTRIES = {
         device="LFE5U-45F",
         loaders=("openFPGALoader -b ulx3s {file}", "fujprog {file}"),
         target_mhz=90.0,
-        config=_ECP5 | {"lanes": 1},
+        config=_LFE5U_45F,
         memory_bytes=1 << 15,
     ),
     "ulx3s_25f": _Entry(

@@ -3,6 +3,7 @@
 import re
 import textwrap
 from dataclasses import dataclass
+from fractions import Fraction
 
 from fpga.table_product import table_product
 
@@ -14,6 +15,10 @@ _OPERAND = re.compile(r"input +wire +(?:\[(\d+):0\] )?[ab]\b")
 _TIMES = re.compile(r"assign (\w+) = \$signed\(left\) \* \$signed\(right\);")
 
 _ECP5_WIDTH = 18
+
+# Four multipliers share four enables and four clears (FPGA-TN-02205). One of each is constant where
+# multipliers have their own, so that three such are all that the places of four can hold.
+_CONTROLLED = Fraction(4, 3)
 
 _ECP5 = """\
 // The multiplier of an ECP5 with its own registers, which does what {behavioural} does.
@@ -46,6 +51,8 @@ class OwnMultiplier:
     """Verilog of the module itself, made of tables."""
     own: str
     """Verilog of the module that holds the family's multiplier, named by :func:`own_name`."""
+    places: Fraction
+    """How many of a device's multipliers it keeps from others."""
 
 
 def own_name(name: str) -> str:
@@ -67,7 +74,10 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
             a, b = (int(width or 0) + 1 for width in _OPERAND.findall(module[2]))
             if max(a, b) <= _ECP5_WIDTH:
                 found[module[1]] = OwnMultiplier(
-                    (a, b), _tables(module[0], module[1], a, b), _ecp5(module[1], module[2])
+                    (a, b),
+                    _tables(module[0], module[1], a, b),
+                    _ecp5(module[1], module[2]),
+                    _CONTROLLED if all(_controls(module[2])) else Fraction(1),
                 )
     return found
 
@@ -88,9 +98,7 @@ def _ecp5(name: str, ports: str) -> str:
         for port, signal, count in (("A", "left", 18), ("B", "right", 18), ("P", "product", 36))
         for bit in range(count)
     ]
-    en, clear = (
-        port if re.search(rf"input +wire +{port}\b", ports) else "" for port in ("en", "clear")
-    )
+    en, clear = _controls(ports)
     return _ECP5.format(
         name=own_name(name),
         behavioural=name,
@@ -100,3 +108,11 @@ def _ecp5(name: str, ports: str) -> str:
         clear=clear or "1'b0",
         connections=textwrap.indent("\n".join(textwrap.wrap(", ".join(pins), 92)), "    "),
     )
+
+
+def _controls(ports: str) -> tuple[str, str]:
+    """Return the names of the enable and of the clear, each empty where there is none."""
+    en, clear = (
+        port if re.search(rf"input +wire +{port}\b", ports) else "" for port in ("en", "clear")
+    )
+    return en, clear

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 
 from fpga.devices import RESOURCES, Device, Family
@@ -94,14 +95,15 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
     again once it has made hardware multipliers of all ``$mul``.
     """
     width = device.family.multiplier_width
-    left = device.capacity["multipliers"]
-    products = []
+    left: Fraction | int = device.capacity["multipliers"]
+    products: list[tuple[int, Fraction | int, str]] = []
     for kind, name, content in _CELL.findall(flat):
         if kind == "$mul":
             a, b = map(int, _WIDTH.findall(content))
             products.append((a * b, math.ceil(a / width) * math.ceil(b / width), name))
         elif kind[1:] in own:
-            products.append((math.prod(own[kind[1:]].widths), 1, name))
+            module = own[kind[1:]]
+            products.append((math.prod(module.widths), module.places, name))
         elif kind[1:] in device.family.cells["multipliers"]:
             left -= 1
     hard = set()

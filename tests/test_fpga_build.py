@@ -94,6 +94,41 @@ def test_the_multipliers_registers_are_its_own(
     assert few["luts"] > 50
 
 
+class GatedMultipliers(wiring.Component):
+    """Multipliers with an enable and a clear each."""
+
+    count = 9
+    a: wiring.In(signed(8))
+    b: wiring.In(signed(8))
+    en: wiring.In(count)
+    clear: wiring.In(count)
+    p: wiring.Out(signed(16 * count))
+
+    def elaborate(self, _platform):
+        m = Module()
+        for place in range(self.count):
+            m.submodules[f"of_{place}"] = unit = Multiplier(8, gating=True)
+            m.d.comb += [
+                unit.a.eq(self.a),
+                unit.b.eq(self.b),
+                unit.en.eq(self.en[place]),
+                unit.clear.eq(self.clear[place]),
+                self.p[16 * place : 16 * place + 16].eq(unit.p),
+            ]
+        return m
+
+
+def test_three_of_four_multipliers_are_gated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = DEVICES["LFE5U-25F"]
+    verilog = to_verilog(GatedMultipliers(), "top")
+    for capacity, used in ((28, 9), (8, 6), (7, 5)):
+        monkeypatch.setitem(device.capacity, "multipliers", capacity)
+        made = count(ECP5, synthesize(verilog, "top", device, tmp_path))
+        assert made["multipliers"] == used
+
+
 def test_what_does_not_fit_is_refused_by_its_resource() -> None:
     device = DEVICES["LFE5U-25F"]
     needed = {"luts": 24288, "ffs": 0, "multipliers": 28, "block_rams": 56}
