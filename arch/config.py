@@ -232,6 +232,11 @@ class Config:
         return 2 + self.scratchpad_registered
 
     @property
+    def weight_latency(self) -> int:
+        """Cycles from a line of weights that was asked for to its data."""
+        return self.sram_latency + self.scratchpad_registered
+
+    @property
     def sp_addr_width(self) -> int:
         """Width of a scratchpad byte address (bits)."""
         return (self.scratchpad_bytes - 1).bit_length()

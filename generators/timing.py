@@ -173,7 +173,10 @@ class MatrixTiming:
             line = max(loaded, before)
             previous, loaded = loaded, line + max(lines, 1)
             late = shared or config.array == "tree"
-            begin = max(end, loaded if late and lines else line + (lines > 0))
+            begin = loaded if late and lines else line + (lines > 0)
+            if lines:
+                begin += config.weight_latency - config.sram_latency
+            begin = max(end, begin)
             before, end = end, begin + cycles
             if shared and tile < len(tiles) - 1:
                 end += lines

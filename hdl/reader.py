@@ -1,20 +1,20 @@
 """Reads a matrix from the scratchpad as a stream of beats."""
 
-from amaranth.hdl import Cat, Module, Signal
+from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from hdl.beats import beat_layout
-from hdl.pipeline import delay
 from hdl.ports import ReadPort
+from hdl.requests import Requests, requests_latency
 from hdl.walker import Walker, walk_layout
 
 
 def reader_latency(config: Config) -> int:
     """Return the cycles from the start of a walk to its first beat."""
-    return config.sram_latency + 3
+    return requests_latency(config) + 3
 
 
 class RowReader(wiring.Component):
@@ -42,24 +42,27 @@ class RowReader(wiring.Component):
         m.submodules.walker = walker = Walker(self.config.sp_addr_width, wraps=self.wraps)
         m.d.comb += [walker.start.eq(self.start), walker.walk.eq(self.walk)]
         # Answers that may be under way or waiting: enough for one a cycle.
-        width, depth = self.o.p.shape().size, self.config.sram_latency + 3
+        width, depth = self.o.p.shape().size, requests_latency(self.config) + 3
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=width, depth=depth)
 
         # A request goes out only if the queue will have room for its answer.
+        note = walker.o.p.as_value()[len(walker.o.p.addr) :]
+        m.submodules.requests = requests = Requests(self.config, unsigned(len(note)))
+        connect(m, requests.port, flipped(self.port))
         pending = Signal(range(depth + 1))
-        taken = Signal()
+        room = Signal()
         m.d.comb += [
-            self.port.request.p.eq(walker.o.p.addr),
-            self.port.request.valid.eq(walker.o.valid & (pending != depth)),
-            taken.eq(self.port.request.valid & self.port.request.ready),
-            walker.o.ready.eq(taken),
+            room.eq(pending != depth),
+            requests.i.p.addr.eq(walker.o.p.addr),
+            requests.i.p.note.eq(note),
+            requests.i.valid.eq(walker.o.valid & room),
+            walker.o.ready.eq(requests.i.ready & room),
         ]
+        taken = requests.i.valid & requests.i.ready
         m.d.sync += pending.eq(pending + taken - (self.o.valid & self.o.ready))
 
-        # What the walk says of a beat waits as long as the scratchpad takes.
-        place = delay(m, walker.o.p.as_value()[len(walker.o.p.addr) :], self.config.sram_latency)
         m.d.comb += [
-            fifo.w_data.eq(Cat(self.port.data, place)),
+            fifo.w_data.eq(Cat(self.port.data, requests.note)),
             fifo.w_en.eq(self.port.valid),
             self.o.p.as_value().eq(fifo.r_data),
             self.o.valid.eq(fifo.r_rdy),

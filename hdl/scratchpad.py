@@ -69,7 +69,8 @@ class Scratchpad(wiring.Component):
     cycle; an engine behind them waits at most for the end of a command, as every command ends.
     Weights that share a bank with the activations cost a cycle a line in whatever order. No write
     has more bytes than ``written_bytes`` says. With ``scratchpad_registered`` a bank does what was
-    granted a cycle later.
+    granted a cycle later, and what the first reader asks for is granted in the next cycle, as it
+    never waits: it is answered after ``weight_latency`` cycles, the others after ``sram_latency``.
 
     A read sees every write of an earlier cycle; what is written in the same cycle may look like
     anything, as engines are ordered by tokens. An access must not cross from one bank to the next:
@@ -106,7 +107,9 @@ class Scratchpad(wiring.Component):
         for name, request, line in zip(self.writers, requests, lines, strict=True):
             m.submodules[f"line_{name}"] = line
             m.d.comb += line.write.eq(request.p)
-        chosen = self._grant(m, banks, requests, [request.p.addr for request in requests])
+        asked = [(request.valid, request.p.addr) for request in requests]
+        m.d.comb += [r.ready.eq(may) for r, may in zip(requests, self._free(asked), strict=True)]
+        chosen = self._chosen(banks, asked)
         for bank, wanted in zip(banks, chosen, strict=True):
             domain += bank.write_mask.eq(0)
             for request, line, wants in reversed(list(zip(requests, lines, wanted, strict=True))):
@@ -119,18 +122,24 @@ class Scratchpad(wiring.Component):
 
     def _read(self, m: Module, banks: list[Bank], domain) -> None:
         ports = [getattr(self, f"read_{name}") for name in self.readers]
-        requests = [port.request for port in ports]
-        chosen = self._grant(m, banks, requests, [request.p for request in requests])
-        for bank, wanted in zip(banks, chosen, strict=True):
+        asked = [(port.request.valid, port.request.p) for port in ports]
+        latency = [self.config.sram_latency] * len(ports)
+        if self.config.scratchpad_registered:
+            valid, addr = asked[0]
+            asked[0] = (delay(m, valid, 1, reset=True), delay(m, addr, 1))
+            latency[0] = self.config.weight_latency
+        for port, free in zip(ports, self._free(asked), strict=True):
+            m.d.comb += port.request.ready.eq(free)
+        for bank, wanted in zip(banks, self._chosen(banks, asked), strict=True):
             domain += bank.read_en.eq(Cat(wanted).any())
-            for request, wants in reversed(list(zip(requests, wanted, strict=True))):
+            for (_, addr), wants in reversed(list(zip(asked, wanted, strict=True))):
                 with m.If(wants):
-                    domain += bank.read_addr.eq(request.p)
+                    domain += bank.read_addr.eq(addr)
 
         # Each answer is found where its request went, as many cycles later.
-        for name, port in zip(self.readers, ports, strict=True):
+        for name, port, cycles in zip(self.readers, ports, latency, strict=True):
             valid = port.request.valid & port.request.ready
-            addr = delay(m, port.request.p, self.config.sram_latency)
+            addr = delay(m, port.request.p, cycles)
             line = Signal(port.data.shape(), name=f"{name}_line")
             with m.Switch(self._bank(addr)):
                 for index, bank in enumerate(banks):
@@ -138,29 +147,25 @@ class Scratchpad(wiring.Component):
                         m.d.comb += line.eq(bank.read_data)
             offset = addr[: (self.config.line_bytes - 1).bit_length()]
             m.d.comb += [
-                port.valid.eq(delay(m, valid, self.config.sram_latency, reset=True)),
+                port.valid.eq(delay(m, valid, cycles, reset=True)),
                 port.data.eq(Cat(rotate(m, name, list(line), offset))),
             ]
 
     def _bank(self, addr):
         return addr[(self.config.bank_bytes - 1).bit_length() :]
 
-    def _grant(self, m: Module, banks, requests, addrs):
-        """Make each request ready that no earlier one keeps from its bank.
-
-        Returns for each bank which requests want it; the first of them is the one that is taken.
-        """
-        indices = [self._bank(addr) for addr in addrs]
-        for place, request in enumerate(requests):
-            blocked = [
-                earlier.valid & (indices[before] == indices[place])
-                for before, earlier in enumerate(requests[:place])
-            ]
-            m.d.comb += request.ready.eq(~Cat(blocked).any())
+    def _free(self, asked):
+        """Return for each valid and address whether no earlier one keeps it from its bank."""
         return [
-            [
-                request.valid & (index == bank)
-                for request, index in zip(requests, indices, strict=True)
-            ]
-            for bank in range(len(banks))
+            ~Cat(
+                valid & (self._bank(before) == self._bank(addr)) for valid, before in asked[:place]
+            ).any()
+            for place, (_, addr) in enumerate(asked)
+        ]
+
+    def _chosen(self, banks: list[Bank], asked):
+        """Return for each bank which requests want it; the first of them is the one it takes."""
+        return [
+            [valid & (self._bank(addr) == index) for valid, addr in asked]
+            for index in range(len(banks))
         ]

@@ -1,6 +1,6 @@
 """The store engine: rows of the scratchpad to external memory."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -9,6 +9,7 @@ from arch.config import Config
 from arch.isa import Engine
 from hdl.address import Bursts, Rows, span_layout
 from hdl.ports import EngineStatus, MaskReadPort, MemoryWritePort, ReadPort, command_layout
+from hdl.requests import Requests, requests_latency
 
 BURSTS_AHEAD = 16
 """Bursts that may wait for being written."""
@@ -87,13 +88,19 @@ class StoreEngine(wiring.Component):
 
     def _words(self, m: Module, ahead: SyncFIFOBuffered, asked: Signal) -> Signal:
         """Read words that were asked for and offer them; return whether any is to be moved."""
-        request, out = self.read.request, self.memory.data
-        row = Signal(span_layout(self.config))
+        config, out = self.config, self.memory.data
+        row = Signal(span_layout(config))
         active, taken, row_end = Signal(), Signal(), Signal()
-        most = self.config.sram_latency + 3  # on their way: enough for one a cycle
+        # Words on their way: enough for one a cycle.
+        most = requests_latency(config) + 3
         pending = Signal(range(most + 1))
+        # The place of the word's last byte waits for the word.
+        m.submodules.requests = requests = Requests(config, range(config.mem_bytes))
+        connect(m, requests.port, flipped(self.read))
+        request, last_byte = requests.i, requests.note
         m.d.comb += [
-            request.p.eq(row.sp_addr),
+            request.p.addr.eq(row.sp_addr),
+            request.p.note.eq(Mux(row.words == 0, row.tail, config.mem_bytes - 1)),
             request.valid.eq(active & (asked != 0) & (pending != most)),
             taken.eq(request.valid & request.ready),
             row_end.eq(taken & (row.words == 0)),
@@ -104,16 +111,9 @@ class StoreEngine(wiring.Component):
             m.d.sync += [row.eq(ahead.r_data), active.eq(ahead.r_rdy)]
         with m.Elif(taken):
             m.d.sync += [
-                row.sp_addr.eq(row.sp_addr + self.config.mem_bytes),
+                row.sp_addr.eq(row.sp_addr + config.mem_bytes),
                 row.words.eq(row.words - 1),
             ]
-
-        # The place of the word's last byte waits for the word.
-        last_byte = Mux(row.words == 0, row.tail, self.config.mem_bytes - 1)
-        for stage in range(self.config.sram_latency):
-            delayed = Signal(unsigned((self.config.mem_bytes - 1).bit_length()), name=f"l_{stage}")
-            m.d.sync += delayed.eq(last_byte)
-            last_byte = delayed
         mask = Cat(last_byte >= byte for byte in range(self.config.mem_bytes))
         word = Cat(self.read.data.as_value()[: self.config.mem_width], mask)
         m.submodules.words = words = SyncFIFOBuffered(width=len(word), depth=most)

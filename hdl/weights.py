@@ -41,8 +41,9 @@ class WeightFetcher(wiring.Component):
     one's weights load under its products.
 
     ``o`` brings a tile when the first of its lines has been asked for. Activations that are asked
-    for from the next cycle on find every weight in place, as row r of the array sees them r cycles
-    later than row 0, and line r comes r cycles after line 0. This rests on ``b``: **once it has
+    for from the next cycle on (by ``weight_latency - sram_latency`` cycles later) find every weight
+    in place, as row r of the array sees them r cycles later than row 0, and line r comes r cycles
+    after line 0. This rests on ``b``: **once it has
     taken the first line of a tile it must take the others without a wait.** Before a tile it may
     make the engine wait as long as it likes. A tree has no such skew: with it, ``o`` brings a tile
     when the last of its lines has been asked for. ``placed`` says that a tile has no lines to wait
@@ -175,7 +176,7 @@ class WeightWriter(wiring.Component):
 
     ``i`` tells, in the cycle in which a line is asked for, where it goes, how many elements of it
     count (the others become zero) and what to subtract; ``data`` brings the line
-    ``sram_latency`` cycles later, ``o`` the weights a cycle after that.
+    ``weight_latency`` cycles later, ``o`` the weights a cycle after that.
     """
 
     def __init__(self, config: Config):
@@ -201,9 +202,9 @@ class WeightWriter(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         config, weights = self.config, self.o.payload
-        note = data.View(self.i.payload.shape(), delay(m, self.i.payload, config.sram_latency))
+        note = data.View(self.i.payload.shape(), delay(m, self.i.payload, config.weight_latency))
         m.d.sync += [
-            self.o.valid.eq(delay(m, self.i.valid, config.sram_latency, reset=True)),
+            self.o.valid.eq(delay(m, self.i.valid, config.weight_latency, reset=True)),
             weights.slot.eq(note.slot),
             weights.index.eq(note.index),
         ]

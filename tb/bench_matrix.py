@@ -223,7 +223,8 @@ async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float)
     line = config.line_bytes
     beyond = generator.integers(0, 256, line).astype(np.uint8)
     sp = np.concatenate([jobs.sp, beyond])
-    pending: list[int | None] = [None] * (config.sram_latency - 1)
+    latency = config.weight_latency if name == "b" else config.sram_latency
+    pending: list[int | None] = [None] * (latency - 1)
     tiles = iter(jobs.lines if name == "b" else ())
     left = 0
     while True:

@@ -21,11 +21,16 @@ from tb.bench import pack, parameters, rng, start_clock
 
 @dataclass
 class _Port:
-    """A port with the request that it offers, if any, and what a reader waits for."""
+    """A port with the request that it offers, if any, and what a reader waits for.
+
+    That of a ``late`` one waits a cycle as ``held`` before it goes to its bank.
+    """
 
     name: str
     write: bool
+    late: bool = False
     addr: int | None = None
+    held: int | None = None
     data: bytes = b""
     due: deque[tuple[int, list[int | None]] | None] = field(default_factory=deque)
     taken: int = 0
@@ -65,6 +70,7 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
     memory = bytearray(config.scratchpad_bytes)
     due = [None] * config.sram_latency
     ports = [_Port(name, False, due=deque(due)) for name in given["readers"]]
+    ports[0].late = config.scratchpad_registered
     ports += [_Port(name, True) for name in given["writers"]]
     await start_clock(dut)
     for cycle in range(given["cycles"]):
@@ -78,13 +84,15 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
         written = []
         for port in ports:
             kind = "write" if port.write else "read"
-            place = (port.write, (port.addr or 0) // config.bank_bytes)
+            asked = port.held if port.late else port.addr
+            place = (port.write, (asked or 0) // config.bank_bytes)
             free = place not in occupied
             if port.addr is not None:
                 ready = int(getattr(dut, f"{kind}_{port.name}__request__ready").value)
                 assert ready == free, f"cycle {cycle}: {port.name} ready {ready}, bank free {free}"
+            if asked is not None:
                 occupied.add(place)
-            taken = port.addr if free else None
+            taken = asked if free else None
             if not port.write:
                 _check_answer(dut, port, cycle)
                 port.due.append(None)
@@ -95,6 +103,9 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
                 written.append((taken, port.data))
             if taken is not None:
                 port.taken += 1
+            if port.late:
+                port.held, port.addr = port.addr, None
+            elif taken is not None:
                 port.addr = None
         for addr, content in written:
             memory[addr : addr + len(content)] = content

@@ -68,6 +68,7 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     fill = min(k, rows) if "a_transpose" in flags else 0
     # A tree's vectors wait for the last line of the first tile, an array's for the first.
     wait = load - 1 if config.array == "tree" else 0
+    wait += 0 if resident else config.weight_latency - config.sram_latency
     settle = array_latency(config) + config.sram_latency + 4
     return max(m, load) * (tiles - 1) + m + fill + wait + settle - resident
 

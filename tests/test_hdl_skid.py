@@ -1,4 +1,4 @@
-"""The skid: no payload lost or late, and a way to wait that depends on no input."""
+"""Skids and slices: no payload lost or late, and a way to wait that depends on no input."""
 
 from typing import Any
 
@@ -7,13 +7,14 @@ import pytest
 from amaranth.hdl import unsigned
 from amaranth.sim import Simulator
 
-from hdl.skid import Skid
+from hdl.skid import RegisterSlice, Skid
 
 
+@pytest.mark.parametrize(("kind", "latency"), [(Skid, 0), (RegisterSlice, 1)])
 @pytest.mark.parametrize(("rate", "stall"), [(1.0, 0.0), (1.0, 0.5), (0.5, 0.5), (0.3, 0.0)])
-def test_a_stream_passes(rate: float, stall: float) -> None:
+def test_a_stream_passes(kind: Any, latency: int, rate: float, stall: float) -> None:
     random = np.random.default_rng(5)
-    unit = Skid(unsigned(8))
+    unit = kind(unsigned(8))
     given = random.integers(0, 256, 300).tolist()
     taken, got, cycles = [], [], []
 
@@ -44,6 +45,6 @@ def test_a_stream_passes(rate: float, stall: float) -> None:
     assert got == given
     assert all(came <= left <= came + 50 for came, left in zip(taken, cycles, strict=True))
     if not stall:
-        assert taken == cycles
+        assert [cycle + latency for cycle in taken] == cycles
     if rate == 1 and not stall:
-        assert cycles == list(range(len(given)))
+        assert cycles == list(range(latency, len(given) + latency))
