@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from arch.config import Config
 from hdl.pipeline import delay
 from hdl.ports import ReadPort
-from hdl.skid import RegisterSlice
+from hdl.slice import RegisterSlice
 
 
 class Requests(wiring.Component):

@@ -1,8 +1,8 @@
-"""Streams between registers: who waits, and what is passed on."""
+"""A stream's way to wait, told from a register."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.wiring import In, Out
 
 
 class Skid(wiring.Component):
@@ -32,36 +32,4 @@ class Skid(wiring.Component):
         m.d.sync += full.eq(self.o.valid & ~self.o.ready)
         with m.If(~full):
             m.d.sync += kept.eq(came)
-        return m
-
-
-class RegisterSlice(wiring.Component):
-    """Passes a stream of ``payload`` on through registers, in both directions.
-
-    Neither ``i.ready`` nor ``o`` depends on an input. Latency is 1 cycle, throughput one payload
-    per cycle.
-    """
-
-    i: stream.Interface
-    o: stream.Interface
-
-    def __init__(self, payload: ShapeLike):
-        self.payload = payload
-        signature = stream.Signature(payload)
-        super().__init__({"i": In(signature), "o": Out(signature)})
-
-    def elaborate(self, _platform):
-        m = Module()
-        m.submodules.skid = skid = Skid(self.payload)
-        connect(m, flipped(self.i), skid.i)
-        came = Value.cast(skid.o.payload)
-        kept = Signal(len(came), reset_less=True)
-        moves = Signal()
-        m.d.comb += [
-            moves.eq(~self.o.valid | self.o.ready),
-            skid.o.ready.eq(moves),
-            Value.cast(self.o.payload).eq(kept),
-        ]
-        with m.If(moves):
-            m.d.sync += [self.o.valid.eq(skid.o.valid), kept.eq(came)]
         return m

@@ -18,9 +18,11 @@ class RegisterSlice(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        spare = Signal(self.shape)
+        spare = Signal(self.shape, reset_less=True)
         waiting = Signal()
         m.d.comb += self.i.ready.eq(~waiting)
+        with m.If(~waiting):
+            m.d.sync += spare.eq(self.i.payload)
         with m.If(self.o.ready | ~self.o.valid):
             m.d.sync += [self.o.valid.eq(self.i.valid | waiting), waiting.eq(0)]
             with m.If(waiting):
@@ -28,5 +30,5 @@ class RegisterSlice(wiring.Component):
             with m.Else():
                 m.d.sync += self.o.payload.eq(self.i.payload)
         with m.Elif(self.i.valid & self.i.ready):
-            m.d.sync += [spare.eq(self.i.payload), waiting.eq(1)]
+            m.d.sync += waiting.eq(1)
         return m
