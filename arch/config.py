@@ -45,8 +45,8 @@ class Config:
     """Size of the scratchpad over all banks (bytes)."""
     scratchpad_banks: int = 2
     """Banks of the scratchpad, each one read and one write per cycle (banks)."""
-    scratchpad_registered: bool = False
-    """Whether requests to the scratchpad wait a cycle before its memories, for a higher clock."""
+    registered: bool = False
+    """Whether registers stand between units that are far from each other, for a higher clock."""
     acc_depth: int = 1024
     """Rows of the accumulator memory, each of ``cols`` accumulators (rows)."""
     mem_width: int = 64
@@ -229,12 +229,12 @@ class Config:
     @property
     def sram_latency(self) -> int:
         """Cycles from a granted scratchpad read to its data."""
-        return 2 + self.scratchpad_registered
+        return 2 + self.registered
 
     @property
     def weight_latency(self) -> int:
         """Cycles from a line of weights that was asked for to its data."""
-        return self.sram_latency + self.scratchpad_registered
+        return self.sram_latency + self.registered
 
     @property
     def sp_addr_width(self) -> int:

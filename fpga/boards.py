@@ -76,7 +76,7 @@ class _Entry:
 
 
 _RGB = (("rgb_led", 0),)
-_ECP5 = {"mem_width": 32, "mask_depth": 256, "scratchpad_registered": True}
+_ECP5 = {"mem_width": 32, "mask_depth": 256, "registered": True}
 _LFE5U_25F = _ECP5
 # Of four multipliers only three could be gated: see ``fpga.multipliers``.
 _LFE5U_45F = _ECP5 | {"lanes": 1, "operand_gating": False}

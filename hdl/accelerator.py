@@ -16,9 +16,10 @@ from hdl.load import LoadEngine
 from hdl.mask import MaskMemory
 from hdl.matrix import MatrixEngine
 from hdl.micro_machine import MicroMachine
-from hdl.ports import MachinePorts
+from hdl.ports import WORD, MachinePorts
 from hdl.scratchpad import Scratchpad
 from hdl.sequencer import Sequencer
+from hdl.slice import RegisterSlice
 from hdl.span import Span
 from hdl.store import StoreEngine
 from hdl.vector import VectorEngine
@@ -80,14 +81,16 @@ class Accelerator(wiring.Component):
             Engine.VECTOR: vector,
             Engine.STORE: store,
         }
+        words, expanding = sequencer.o, Const(0)
         if config.attention:
             m.submodules.attention = attention = AttentionExpander()
-            connect(m, sequencer.o, attention.i)
-            connect(m, attention.o, dispatch.i)
-            expanding = attention.busy
-        else:
-            connect(m, sequencer.o, dispatch.i)
-            expanding = Const(0)
+            connect(m, words, attention.i)
+            words, expanding = attention.o, attention.busy
+        if config.registered:
+            m.submodules.words = stage = RegisterSlice(WORD)
+            connect(m, words, stage.i)
+            words = stage.o
+        connect(m, words, dispatch.i)
         m.d.comb += sequencer.idle.eq(dispatch.idle & ~expanding)
         for engine, unit in engines.items():
             name = engine.name.lower()

@@ -2,11 +2,12 @@
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
 from hdl.ports import MaskReadPort, command_layout
+from hdl.skid import Skid
 
 BURST_BOUNDARY = 4096
 """No burst crosses a multiple of this external address (bytes); AXI4 demands it."""
@@ -70,7 +71,8 @@ class Rows(wiring.Component):
 
     ``i`` takes commands, ``o`` names the rows to move. A masked row costs a cycle and is not
     named, except as ``empty`` where it is the last; a command of no rows or of no bytes gives one
-    ``empty``. ``busy`` is 1 while a command is not finished. One idle cycle between commands.
+    ``empty``. ``busy`` is 1 while a command is not finished. One idle cycle between commands. With
+    ``registered`` what makes a row wait is told from a register.
     """
 
     def __init__(self, config: Config):
@@ -95,20 +97,30 @@ class Rows(wiring.Component):
         wanted, advance = Signal(), Signal()
         shift = (self.config.mem_bytes - 1).bit_length()
 
+        walking = Signal()
+        named = stream.Signature(row_layout(self.config)).create()
         m.d.comb += [
             self.i.ready.eq(~self.busy),
-            self.o.p.eq(row),
-            self.o.p.span.last.eq(none | (rows == 1)),
-            self.o.p.span.empty.eq(~wanted),
-            self.o.valid.eq(self.busy & (wanted | self.o.p.span.last)),
-            advance.eq(self.busy & (self.o.ready | ~self.o.valid)),
+            named.p.eq(row),
+            named.p.span.last.eq(none | (rows == 1)),
+            named.p.span.empty.eq(~wanted),
+            named.valid.eq(walking & (wanted | named.p.span.last)),
+            advance.eq(walking & (named.ready | ~named.valid)),
         ]
+        if self.config.registered:
+            m.submodules.skid = skid = Skid(row_layout(self.config))
+            connect(m, named, skid.i)
+            connect(m, skid.o, flipped(self.o))
+            m.d.comb += self.busy.eq(walking | skid.o.valid)
+        else:
+            connect(m, named, flipped(self.o))
+            m.d.comb += self.busy.eq(walking)
         with m.If(advance):
             m.d.sync += [
                 row.word_addr.eq(row.word_addr + word_stride),
                 span.sp_addr.eq(span.sp_addr + sp_stride),
                 rows.eq(rows - 1),
-                self.busy.eq(~self.o.p.span.last),
+                walking.eq(~named.p.span.last),
             ]
         end = Signal(self.config.sp_addr_width + 1)
         m.d.comb += end.eq(self.i.p.row_bytes - 1)
@@ -123,20 +135,22 @@ class Rows(wiring.Component):
                 sp_stride.eq(self.i.p.sp_stride),
                 rows.eq(self.i.p.m),
                 none.eq((self.i.p.m == 0) | (self.i.p.row_bytes == 0)),
-                self.busy.eq(1),
+                walking.eq(1),
             ]
         if self.config.tile_skip:
-            self._mask(m, advance, wanted, none)
+            self._mask(m, walking, advance, wanted, none)
         else:
             m.d.comb += wanted.eq(~none)
         return m
 
-    def _mask(self, m: Module, advance: Signal, wanted: Signal, none: Signal) -> None:
+    def _mask(
+        self, m: Module, walking: Signal, advance: Signal, wanted: Signal, none: Signal
+    ) -> None:
         """Ask for each row's mask bit in the cycle before the row's own."""
         masked = Signal()
         addr = Signal.like(self.mask.addr)
         m.d.comb += [
-            self.mask.addr.eq(Mux(self.busy, addr + advance, self.i.p.mask)),
+            self.mask.addr.eq(Mux(walking, addr + advance, self.i.p.mask)),
             wanted.eq(~none & (self.mask.data | ~masked)),
         ]
         m.d.sync += addr.eq(self.mask.addr)

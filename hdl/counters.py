@@ -16,7 +16,7 @@ class Counters(wiring.Component):
     ``widths`` gives the counters' names and the widths of what is added to them each cycle (bits).
     What is added is collected in a few bits, which one adder brings to memory in turn, a counter
     a cycle: many wide counters would cost more than the rest of the control. A counter's value is
-    therefore complete as many cycles after its last growth as there are counters, plus 2;
+    therefore complete as many cycles after its last growth as there are counters, plus 4;
     ``settled`` tells that so many have passed since ``hold`` was 1. ``clear`` sets all to 0.
 
     ``value`` is the counter whose place in ``widths`` was ``index`` in the cycle before; places
@@ -40,6 +40,7 @@ class Counters(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         turns = max(2, len(self.widths))
+        # Whose turn it is to be read, and a cycle later to be written.
         turn, place = Signal(range(turns)), Signal(range(turns))
         first, fresh = Signal(), Signal()
         m.d.sync += [
@@ -54,14 +55,18 @@ class Counters(wiring.Component):
 
         # What came since a counter's last turn; nothing is lost in the cycle of its turn.
         collected = Signal(max((w + turns.bit_length() for w in self.widths.values()), default=1))
+        m.d.sync += collected.eq(0)
         for index, (name, width) in enumerate(self.widths.items()):
             recent = Signal(width + turns.bit_length(), name=f"recent_{name}")
-            added = getattr(self, f"count_{name}")
-            m.d.sync += recent.eq(Mux(place == index, 0, recent) + added)
+            added = Signal(width, name=f"added_{name}")
+            m.d.sync += [
+                added.eq(getattr(self, f"count_{name}")),
+                recent.eq(Mux(turn == index, 0, recent) + added),
+            ]
             with m.If(self.clear):
-                m.d.sync += recent.eq(0)
-            with m.If(place == index):
-                m.d.comb += collected.eq(recent)
+                m.d.sync += [added.eq(0), recent.eq(0)]
+            with m.If(turn == index):
+                m.d.sync += collected.eq(recent)
 
         # Two copies of one memory, one for the host to read. Turn and place of the other differ,
         # except just after a clear, when what it holds does not count.
@@ -83,10 +88,10 @@ class Counters(wiring.Component):
                 ram.write_data.eq(total),
             ]
 
-        settling = Signal(range(turns + 3))
+        settling = Signal(range(turns + 5))
         m.d.comb += self.settled.eq(settling == 0)
         with m.If(self.hold):
-            m.d.sync += settling.eq(turns + 2)
+            m.d.sync += settling.eq(turns + 4)
         with m.Elif(~self.settled):
             m.d.sync += settling.eq(settling - 1)
         return m

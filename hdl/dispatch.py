@@ -103,6 +103,10 @@ class Dispatch(wiring.Component):
     complete but lacks tokens, those of the engines in the mask ``lacking_NAME``. ``overflow``
     (until ``clear``): more than 255 tokens of one kind were held, so that the run is not to be
     trusted.
+
+    With ``registered`` a command that has its tokens takes them and goes to a place of its own in
+    front of the engine, a cycle before the engine may take it and a cycle after the one before
+    was taken: what starts an engine depends on registers only.
     """
 
     def __init__(self, config: Config):
@@ -153,14 +157,23 @@ class Dispatch(wiring.Component):
             )
             granted = ~lacks.any()
             lacking = getattr(self, f"lacking_{name}")
-            taken = out.valid & out.ready
             m.d.comb += [
-                out.p.eq(queue.o.p.command),
-                out.valid.eq(queue.o.valid & granted),
-                queue.o.ready.eq(out.ready & granted),
                 lacking.eq(Mux(queue.o.valid, lacks, 0)),
                 getattr(self, f"waiting_{name}").eq(lacking.any()),
             ]
+            taken = queue.o.valid & queue.o.ready
+            if self.config.registered:
+                m.d.comb += queue.o.ready.eq(~out.valid & granted)
+                with m.If(taken):
+                    m.d.sync += [out.p.eq(queue.o.p.command), out.valid.eq(1)]
+                with m.Elif(out.ready):
+                    m.d.sync += out.valid.eq(0)
+            else:
+                m.d.comb += [
+                    out.p.eq(queue.o.p.command),
+                    out.valid.eq(queue.o.valid & granted),
+                    queue.o.ready.eq(out.ready & granted),
+                ]
             under_way = Signal(8, name=f"under_way_{name}")
             m.d.sync += under_way.eq(under_way + taken - done)
             busy += [under_way != 0, queue.busy]

@@ -68,6 +68,13 @@ class LinkExecutor(wiring.Component):
             # Where no state asks for another one.
             host.addr.eq(REGISTER_MAP["STATUS"].addr),
         ]
+        # Where the byte of the cycle before is: in external memory, or in which register.
+        addr = Signal(self.config.mem_addr_width)
+        register = Signal.like(host.addr)
+        m.d.sync += [
+            addr.eq(header.addr + index),
+            register.eq(header.addr + (index >> 2)),
+        ]
         rule = self._rule(m)
         polled = Signal()
         m.d.sync += polled.eq(0)
@@ -80,8 +87,8 @@ class LinkExecutor(wiring.Component):
                     m.next = "CHECK"
             with m.State("CHECK"):
                 self._check(m, rule, code)
-            self._read(m, index, word)
-            self._write(m, index, word)
+            self._read(m, index, word, addr, register)
+            self._write(m, index, word, addr, register)
             with m.State("PC"):
                 m.d.comb += [
                     host.addr.eq(REGISTER_MAP["PC"].addr),
@@ -178,11 +185,10 @@ class LinkExecutor(wiring.Component):
                         with m.Default():
                             m.next = "BEGIN"
 
-    def _read(self, m, index, word):
+    def _read(self, m, index, word, addr, register):
         """Send an answer, then its payload byte by byte."""
         host, header = self.host, self.i.payload.header
         request, coming = self.mem_read.request, self.mem_read.data
-        addr = header.addr + index
         offset = addr[: (self.config.mem_bytes - 1).bit_length()]
         identity = Array(Const(value, 32) for value in self.identity.words())
         words = Signal()
@@ -196,7 +202,7 @@ class LinkExecutor(wiring.Component):
             with m.If(self.o.ready):
                 m.next = "NEXT"
         with m.State("NEXT"):
-            m.d.comb += host.addr.eq(header.addr + (index >> 2))
+            m.d.comb += host.addr.eq(register)
             m.next = "REQUEST"
             with m.If(words):
                 m.next = "BYTE"
@@ -207,7 +213,7 @@ class LinkExecutor(wiring.Component):
         with m.State("WORD"):
             m.d.sync += word.eq(host.read_data)
             with m.If(header.command == Command.HELLO):
-                m.d.sync += word.eq(identity[(header.addr + (index >> 2))[:3]])
+                m.d.sync += word.eq(identity[register[:3]])
             m.next = "BYTE"
         with m.State("REQUEST"):
             m.d.comb += request.valid.eq(1)
@@ -222,13 +228,14 @@ class LinkExecutor(wiring.Component):
             m.d.comb += self.o_bytes.valid.eq(1)
             with m.If(self.o_bytes.ready):
                 m.d.sync += [index.eq(index + 1), word.eq(word >> 8)]
-                m.next = "NEXT"
+                m.next = "STEP"
+        with m.State("STEP"):  # the addresses of the next byte are there a cycle after its index
+            m.next = "NEXT"
 
-    def _write(self, m, index, word):
+    def _write(self, m, index, word, addr, register):
         """Take a payload byte by byte, then answer."""
         host, header = self.host, self.i.payload.header
         request, going = self.mem_write.request, self.mem_write.data
-        addr = header.addr + index
         offset = addr[: (self.config.mem_bytes - 1).bit_length()]
         m.d.comb += [
             request.payload.addr.eq(addr & -self.config.mem_bytes),
@@ -266,7 +273,7 @@ class LinkExecutor(wiring.Component):
             m.next = "ADVANCE"
         with m.State("REGISTER"):
             m.d.comb += [
-                host.addr.eq(header.addr + (index >> 2)),
+                host.addr.eq(register),
                 host.write_data.eq(word),
                 host.write_en.eq(1),
             ]

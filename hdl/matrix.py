@@ -119,7 +119,7 @@ class MatrixEngine(wiring.Component):
         if config.weight_depth > RING_SLOTS:
             # Where no tile waits and no lines are on their way, one is taken past the queue.
             m.d.comb += direct.eq(weights.o.valid & weights.placed & ~jobs.r_rdy)
-        if config.scratchpad_registered:
+        if config.registered:
             # A tile's weights take a cycle more than its activations, which wait for that.
             fresh = Signal()
             m.d.sync += fresh.eq(jobs.w_en & jobs.w_rdy & ~weights.placed)

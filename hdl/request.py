@@ -72,6 +72,8 @@ class RequestReceiver(wiring.Component):
             m.d.sync += quiet.eq(quiet + 1)
 
         carried, long = Signal(), Signal()
+        final = Signal.like(header.length)  # place of the payload's last byte
+        m.d.sync += final.eq(header.length - 1)
         m.d.comb += [
             carried.eq(~Cat(header.command == command for command in READS).any()),
             long.eq(carried & (header.length > self.payload_bytes)),
@@ -100,7 +102,7 @@ class RequestReceiver(wiring.Component):
             with m.State("PAYLOAD"):
                 with m.If(comes):
                     m.d.comb += [crc.valid.eq(1), payload.write_en.eq(1)]
-                    with m.If(place == header.length - 1):
+                    with m.If(place == final):
                         m.d.sync += place.eq(0)
                         m.next = "CRC"
                 self._give_up(m, over)

@@ -14,7 +14,7 @@ class Requests(wiring.Component):
     """Asks ``port`` for the address of each of ``i``, and tells its note as the answer comes.
 
     ``note`` belongs to what ``port`` answers in the same cycle, ``sram_latency`` cycles after it
-    was taken. With ``scratchpad_registered`` requests stand between registers, as what grants them
+    was taken. With ``registered`` requests stand between registers, as what grants them
     is far away: an answer comes a cycle later. One request a cycle.
     """
 
@@ -32,7 +32,7 @@ class Requests(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         request = stream.Signature(self.request).create()
-        if self.config.scratchpad_registered:
+        if self.config.registered:
             m.submodules.registers = registers = RegisterSlice(self.request)
             connect(m, flipped(self.i), registers.i)
             request = registers.o
@@ -49,4 +49,4 @@ class Requests(wiring.Component):
 
 def requests_latency(config: Config) -> int:
     """Return the cycles from a request to its answer, where nothing makes it wait."""
-    return config.sram_latency + config.scratchpad_registered
+    return config.sram_latency + config.registered

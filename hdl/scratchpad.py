@@ -68,7 +68,7 @@ class Scratchpad(wiring.Component):
     gap, and ``a`` next because an array whose activations stop loses ``rows * cols`` products a
     cycle; an engine behind them waits at most for the end of a command, as every command ends.
     Weights that share a bank with the activations cost a cycle a line in whatever order. No write
-    has more bytes than ``written_bytes`` says. With ``scratchpad_registered`` a bank does what was
+    has more bytes than ``written_bytes`` says. With ``registered`` a bank does what was
     granted a cycle later, and what the first reader asks for is granted in the next cycle, as it
     never waits: it is answered after ``weight_latency`` cycles, the others after ``sram_latency``.
 
@@ -96,7 +96,7 @@ class Scratchpad(wiring.Component):
         for index, bank in enumerate(banks):
             m.submodules[f"bank_{index}"] = bank
         # What a bank is asked for, in the cycle in which it is granted or the one after.
-        domain = m.d.sync if self.config.scratchpad_registered else m.d.comb
+        domain = m.d.sync if self.config.registered else m.d.comb
         self._write(m, banks, domain)
         self._read(m, banks, domain)
         return m
@@ -124,7 +124,7 @@ class Scratchpad(wiring.Component):
         ports = [getattr(self, f"read_{name}") for name in self.readers]
         asked = [(port.request.valid, port.request.p) for port in ports]
         latency = [self.config.sram_latency] * len(ports)
-        if self.config.scratchpad_registered:
+        if self.config.registered:
             valid, addr = asked[0]
             asked[0] = (delay(m, valid, 1, reset=True), delay(m, addr, 1))
             latency[0] = self.config.weight_latency

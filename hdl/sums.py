@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from hdl.ports import WritePort
 from hdl.skid import Skid
+from hdl.slice import RegisterSlice
 from hdl.walker import Walker, walk_layout
 
 
@@ -31,7 +32,9 @@ class SumWriter(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.skid = skid = Skid(self.i.p.shape())
+        # Who else writes must not wait for what a normalization computes in the same cycle.
+        stage = RegisterSlice if self.config.registered else Skid
+        m.submodules.skid = skid = stage(self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)
         m.submodules.places = places = Walker(self.config.sp_addr_width)
         request = self.write.request

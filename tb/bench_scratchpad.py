@@ -70,7 +70,7 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
     memory = bytearray(config.scratchpad_bytes)
     due = [None] * config.sram_latency
     ports = [_Port(name, False, due=deque(due)) for name in given["readers"]]
-    ports[0].late = config.scratchpad_registered
+    ports[0].late = config.registered
     ports += [_Port(name, True) for name in given["writers"]]
     await start_clock(dut)
     for cycle in range(given["cycles"]):

@@ -100,5 +100,5 @@ def random_config(rng: np.random.Generator) -> Config:
         running_rows=between(1, 40),
         **units,
         array=str(rng.choice(ARRAYS)),
-        scratchpad_registered=bool(rng.random() < 0.5),
+        registered=bool(rng.random() < 0.5),
     )

@@ -44,6 +44,7 @@ def run_case(config, simulator, seed, *, steps=30):
         ("tiny", {"trace": True, "lanes": 2, "rotary": True, "argmax": True}, "icarus"),
         ("odd", {"trace": True} | BARE, "icarus"),
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
+        ("tiny", {"registered": True, "attention": True, "fused": True}, "icarus"),
     ],
 )
 def test_presets_with_changes(preset, changes, simulator):

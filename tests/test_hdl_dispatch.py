@@ -8,11 +8,18 @@ from tb.simulate import simulate
 
 
 @pytest.mark.parametrize(
-    ("simulator", "seed", "stall", "depth"),
-    [("icarus", 1, 0.0, 2), ("icarus", 2, 0.3, 1), ("icarus", 3, 0.0, 5), ("verilator", 4, 0.1, 3)],
+    ("simulator", "seed", "stall", "depth", "registered"),
+    [
+        ("icarus", 1, 0.0, 2, False),
+        ("icarus", 2, 0.3, 1, False),
+        ("icarus", 3, 0.0, 5, False),
+        ("verilator", 4, 0.1, 3, False),
+        ("icarus", 5, 0.1, 1, True),
+        ("icarus", 6, 0.0, 4, True),
+    ],
 )
-def test_commands_wait_for_their_tokens(simulator, seed, stall, depth):
-    config = {"queue_depth": depth}
+def test_commands_wait_for_their_tokens(simulator, seed, stall, depth, registered):
+    config = {"queue_depth": depth, "registered": registered}
     simulate(
         Dispatch(PRESETS["small"].replace(**config)),
         bench="tb.bench_dispatch",

@@ -35,6 +35,8 @@ def run_case(engine, simulator, seed, config, **given):
         ("icarus", 2, 0.2, BYTES | {"scratchpad_bytes": 1024, "tile_skip": False}),
         ("icarus", 3, 0.0, WIDE | {"scratchpad_bytes": 65536}),
         ("verilator", 4, 0.5, ODD | {"scratchpad_bytes": 8192}),
+        ("icarus", 5, 0.2, ODD | {"scratchpad_bytes": 8192, "registered": True}),
+        ("verilator", 6, 0.4, {"scratchpad_bytes": 16384, "registered": True}),
     ],
 )
 def test_rows_arrive(engine, simulator, seed, stall, config):

@@ -16,7 +16,7 @@ from tb.simulate import simulate
 ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
 SQUARE = {"rows": 4, "cols": 4, "weight_depth": 32}
 TREE = {"array": "tree"}
-REGISTERED = {"scratchpad_registered": True}
+REGISTERED = {"registered": True}
 BARE = {
     "zero_points": False,
     "operand_gating": False,

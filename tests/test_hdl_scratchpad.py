@@ -9,7 +9,7 @@ from tb.simulate import simulate
 
 ONE_BANK = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
 ODD = {"rows": 5, "cols": 3, "lanes": 2, "mem_width": 32}
-REGISTERED = {"scratchpad_registered": True}
+REGISTERED = {"registered": True}
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def run_case(config, simulator, seed, *, steps=20):
         ("tiny", {"cols": 10, "lanes": 4, "rotary": True, "argmax": True}, "verilator"),
         ("odd", {"table_slots": 64, "param_depth": 9, "mask_depth": 40}, "icarus"),
         ("odd", dict.fromkeys(UNITS, False), "icarus"),
+        ("tiny", {"registered": True, "lanes": 2, "fused": True}, "icarus"),
     ],
 )
 def test_presets_with_changes(preset, changes, simulator):
