@@ -70,7 +70,11 @@ class Accelerator(wiring.Component):
             connect(m, store.mask, masks.read_store)
             connect(m, matrix.a_mask, masks.read_a)
             connect(m, matrix.b_mask, masks.read_b)
-            connect(m, vector.mask, masks.write)
+            # Who reads masks begins two cycles after what wrote them was done at the earliest.
+            m.d.sync += [
+                getattr(masks.write, name).eq(getattr(vector.mask, name))
+                for name in vector.mask.signature.members
+            ]
         if config.trace:
             connect(m, vector.trace, flipped(self.trace))
 

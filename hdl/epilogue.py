@@ -15,6 +15,7 @@ from hdl.requantize import Requantizer
 from hdl.rotary import RotaryUnit
 from hdl.running_drain import scale_layout
 from hdl.skid import Skid
+from hdl.slice import RegisterSlice
 from hdl.table import TABLE_LATENCY, LookupTable, table_write_signature
 from hdl.walker import Walker, walk_layout
 
@@ -80,13 +81,19 @@ class Epilogue(wiring.Component):
     @property
     def latency(self) -> int:
         """Cycles from a beat of values to its write."""
-        return 2 + Requantizer.latency + TABLE_LATENCY * self.config.activation + 1
+        return self.config.registered + self._depth + 1
+
+    @property
+    def _depth(self) -> int:
+        """Cycles from a beat behind the door to its elements."""
+        return 2 + Requantizer.latency + TABLE_LATENCY * self.config.activation
 
     def elaborate(self, _platform):
         m = Module()
         m.submodules.params = params = Walker(self._param_addr_width)
         m.submodules.places = places = Walker(self.config.sp_addr_width)
-        m.submodules.door = door = Skid(self.i.p.shape())
+        stage = RegisterSlice if self.config.registered else Skid
+        m.submodules.door = door = stage(self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), door.i)
         values = door.o
         # The whole pipeline moves, or none of it.
@@ -107,7 +114,7 @@ class Epilogue(wiring.Component):
         y = self._requantize(m, en, values)
         if self.config.activation:
             y = self._look_up(m, en, y)
-        valid = delay(m, taken, self.latency - 1, en=en, reset=True)
+        valid = delay(m, taken, self._depth, en=en, reset=True)
         self._write(m, en, valid, y, places)
         return m
 
