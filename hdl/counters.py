@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.registers import COUNTER_WIDTH
+from hdl.pipeline import delay
 from hdl.ram import Ram
 
 
@@ -16,7 +17,7 @@ class Counters(wiring.Component):
     ``widths`` gives the counters' names and the widths of what is added to them each cycle (bits).
     What is added is collected in a few bits, which one adder brings to memory in turn, a counter
     a cycle: many wide counters would cost more than the rest of the control. A counter's value is
-    therefore complete as many cycles after its last growth as there are counters, plus 4;
+    therefore complete as many cycles after its last growth as there are counters, plus 5;
     ``settled`` tells that so many have passed since ``hold`` was 1. ``clear`` sets all to 0.
 
     ``value`` is the counter whose place in ``widths`` was ``index`` in the cycle before; places
@@ -39,15 +40,11 @@ class Counters(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        turns = max(2, len(self.widths))
-        # Whose turn it is to be read, and a cycle later to be written.
-        turn, place = Signal(range(turns)), Signal(range(turns))
-        first, fresh = Signal(), Signal()
-        m.d.sync += [
-            turn.eq(Mux(turn == turns - 1, 0, turn + 1)),
-            place.eq(turn),
-            fresh.eq(first),
-        ]
+        turns = max(3, len(self.widths))
+        # Whose turn it is to be read, and two cycles later to be written.
+        turn, first = Signal(range(turns)), Signal()
+        place = delay(m, turn, 2)
+        m.d.sync += turn.eq(Mux(turn == turns - 1, 0, turn + 1))
         with m.If(turn == turns - 1):
             m.d.sync += first.eq(0)
         with m.If(self.clear):
@@ -70,16 +67,18 @@ class Counters(wiring.Component):
 
         # Two copies of one memory, one for the host to read. Turn and place of the other differ,
         # except just after a clear, when what it holds does not count.
+        before = Signal(COUNTER_WIDTH)
         total = Signal(COUNTER_WIDTH)
-        words = 1 << self.index_width
+        words = 1 << max(self.index_width, (turns - 1).bit_length())
         m.submodules.totals = totals = Ram(COUNTER_WIDTH, words, ordered=False)
         m.submodules.shown = shown = Ram(COUNTER_WIDTH, words)
         m.d.comb += [
-            total.eq(Mux(fresh, 0, totals.read_data) + collected),
+            total.eq(before + delay(m, collected, 1)),
             totals.read_addr.eq(turn),
             shown.read_addr.eq(self.index),
             self.value.eq(shown.read_data),
         ]
+        m.d.sync += before.eq(Mux(delay(m, first, 1), 0, totals.read_data))
         for ram in (totals, shown):
             m.d.comb += [
                 ram.read_en.eq(1),
@@ -88,10 +87,10 @@ class Counters(wiring.Component):
                 ram.write_data.eq(total),
             ]
 
-        settling = Signal(range(turns + 5))
+        settling = Signal(range(turns + 6))
         m.d.comb += self.settled.eq(settling == 0)
         with m.If(self.hold):
-            m.d.sync += settling.eq(turns + 4)
+            m.d.sync += settling.eq(turns + 5)
         with m.Elif(~self.settled):
             m.d.sync += settling.eq(settling - 1)
         return m

@@ -17,12 +17,14 @@ class CommandQueue(wiring.Component):
 
     One word a cycle; a command comes out ``depth`` cycles after its last word at the earliest.
     Operands that the instruction does not have keep whatever value they had. ``busy`` while there
-    is a command or a part of one.
+    is a command or a part of one. With ``registered`` a place is filled only when it is empty, so
+    that no place depends on those before it.
     """
 
-    def __init__(self, engine: Engine, depth: int):
+    def __init__(self, engine: Engine, depth: int, *, registered: bool):
         self.engine = engine
         self.depth = depth
+        self.registered = registered
         command = data.StructLayout({"pop": len(Engine), "command": command_layout(engine)})
         super().__init__(
             {
@@ -66,7 +68,7 @@ class CommandQueue(wiring.Component):
             held = Signal.like(command, name=f"held_{place}")
             waiting = Signal(name=f"waiting_{place}")
             leaves = Signal(name=f"leaves_{place}")
-            m.d.comb += moved.eq(valid & (~waiting | leaves))
+            m.d.comb += moved.eq(valid & (~waiting | (leaves & (not self.registered))))
             if place == 1:
                 m.d.comb += self.i.ready.eq(~complete | ~waiting)
             with m.If(moved):
@@ -143,7 +145,8 @@ class Dispatch(wiring.Component):
         for engine in Engine:
             name = engine.name.lower()
             out, done = getattr(self, f"o_{name}"), getattr(self, f"done_{name}")
-            queue = CommandQueue(engine, self.config.queue_depth)
+            registered = self.config.registered
+            queue = CommandQueue(engine, self.config.queue_depth, registered=registered)
             m.submodules[f"queue_{name}"] = queue
             m.d.comb += [queue.i.p.eq(self.i.p), queue.i.valid.eq(0)]
             with m.If(self.i.p.engine == engine):
@@ -162,7 +165,7 @@ class Dispatch(wiring.Component):
                 getattr(self, f"waiting_{name}").eq(lacking.any()),
             ]
             taken = queue.o.valid & queue.o.ready
-            if self.config.registered:
+            if registered:
                 m.d.comb += queue.o.ready.eq(~out.valid & granted)
                 with m.If(taken):
                     m.d.sync += [out.p.eq(queue.o.p.command), out.valid.eq(1)]

@@ -65,9 +65,10 @@ class HostRegisters(wiring.Component):
         mem_error = Signal()
         m.d.sync += mem_error.eq(~self.start & (mem_error | self.mem_error))
 
+        # A register, as what starts is everywhere.
+        m.d.sync += self.start.eq(written("CONTROL") & host.write_data[0] & ~busy)
         first = REGISTER_MAP["R1"].addr - 1
         m.d.comb += [
-            self.start.eq(written("CONTROL") & host.write_data[0] & ~busy),
             self.program_en.eq(written("PROGRAM_DATA")),
             self.program_data.eq(host.write_data),
             self.register_en.eq(host.write_en & (host.addr >> 4 == first >> 4)),
@@ -117,7 +118,7 @@ class HostRegisters(wiring.Component):
         m.d.comb += [
             counters.clear.eq(self.start),
             counters.hold.eq(self.busy),
-            busy.eq(self.busy | ~counters.settled),
+            busy.eq(self.start | self.busy | ~counters.settled),
             host.read_data.eq(
                 Mux(asked, Mux(high, counters.value[32:], counters.value[:32]), shown)
             ),

@@ -58,16 +58,22 @@ class StoreEngine(wiring.Component):
             ahead.w_data.eq(rows.o.p.span),
             ahead.w_en.eq(rows.o.valid & rows.o.ready & ~rows.o.p.span.empty),
         ]
-        asked = self._request(m, bursts, events)
-        moving = self._words(m, ahead, asked)
+        taken = Signal()
+        asked = self._request(m, bursts, events, taken)
+        moving = self._words(m, ahead, asked, taken)
         self._finish(m, events, rows.busy | bursts.o.valid | moving, moving)
         return m
 
-    def _request(self, m: Module, bursts: Bursts, events: SyncFIFOBuffered) -> Signal:
-        """Ask for bursts, and return how many words they have for which nothing was read yet."""
+    def _request(
+        self, m: Module, bursts: Bursts, events: SyncFIFOBuffered, taken: Signal
+    ) -> Signal:
+        """Ask for bursts, and return how many words they have that were not asked for yet.
+
+        ``taken`` says that one is.
+        """
         request, piece = self.memory.request, bursts.o.p
         asked = Signal(10)
-        may, read = Signal(), Signal()
+        may = Signal()
         event = Signal(_EVENT)
         m.d.comb += [
             may.eq(events.w_rdy & (asked[8:] == 0)),
@@ -80,17 +86,16 @@ class StoreEngine(wiring.Component):
             event.push.eq(piece.push),
             events.w_data.eq(event),
             events.w_en.eq(bursts.o.valid & bursts.o.ready),
-            read.eq(self.read.request.valid & self.read.request.ready),
         ]
         added = Mux(request.valid & request.ready, piece.last + 1, 0)
-        m.d.sync += asked.eq(asked + added - read)
+        m.d.sync += asked.eq(asked + added - taken)
         return asked
 
-    def _words(self, m: Module, ahead: SyncFIFOBuffered, asked: Signal) -> Signal:
+    def _words(self, m: Module, ahead: SyncFIFOBuffered, asked: Signal, taken: Signal) -> Signal:
         """Read words that were asked for and offer them; return whether any is to be moved."""
         config, out = self.config, self.memory.data
         row = Signal(span_layout(config))
-        active, taken, row_end = Signal(), Signal(), Signal()
+        active, row_end = Signal(), Signal()
         # Words on their way: enough for one a cycle.
         most = requests_latency(config) + 3
         pending = Signal(range(most + 1))

@@ -83,10 +83,12 @@ def test_registers_reach_the_sequencer(preset):
         ctx.set(unit.host.addr, REGISTER_MAP["CONTROL"].addr)
         for value, starts in ((0, 0), (1, 1)):
             ctx.set(unit.host.write_data, value)
+            await ctx.tick()
             assert ctx.get(unit.start) == starts
-        ctx.set(unit.busy, 1)
-        await ctx.tick()
-        assert ctx.get(unit.start) == 0  # as it is busy
+        for busy in (0, 1):  # a run that begins in this cycle, and one that has begun
+            ctx.set(unit.busy, busy)
+            await ctx.tick()
+            assert ctx.get(unit.start) == 0
         ctx.set(unit.error, 1)
         assert await read(ctx, unit, "STATUS") == BUSY | ERROR
         ctx.set(unit.error, 0)
@@ -102,6 +104,7 @@ def test_registers_reach_the_sequencer(preset):
         await ctx.tick().repeat(200)
         assert await read(ctx, unit, "STATUS") == MEM_ERROR
         await write(ctx, unit, "CONTROL", 1)
+        assert await read(ctx, unit, "STATUS") & BUSY, "from the next cycle on"
         assert await read(ctx, unit, "STATUS") & MEM_ERROR == 0, "until the next start"
 
     run(unit, bench)
@@ -118,6 +121,7 @@ def test_counters_are_exact_when_not_busy(seed):
     async def bench(ctx):
         for cycles in (1, 5, 150):
             await write(ctx, unit, "CONTROL", 1)
+            await ctx.tick()
             totals = dict.fromkeys(COUNTERS, 0)
             ctx.set(unit.busy, 1)
             for _ in range(cycles):
