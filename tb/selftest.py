@@ -9,7 +9,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.instruction import Instruction, pack
-from arch.isa import DEFINITIONS, Opcode
+from arch.isa import DEFINITIONS, RING_SLOTS, Opcode
 from arch.registers import IDENTITY
 from generators.gemm_bench import Machine
 from generators.tokens import insert_tokens
@@ -126,7 +126,7 @@ def selftest(
         for definition in DEFINITIONS.values()
         if definition.engine is not None
         and (definition.unit is None or getattr(config, definition.unit))
-        and (definition.opcode != Opcode.PRELOAD or config.weight_depth > 2)
+        and (definition.opcode != Opcode.PRELOAD or config.weight_depth > RING_SLOTS)
     ]
     return {
         "memory_bytes": memory_bytes,
@@ -177,8 +177,8 @@ def clearing_programs(config: Config) -> list[list[int]]:
     for first, count in _pieces(config.acc_depth, config.bank_bytes // config.cols):
         operands = {"acc_addr": first, "o_stride": config.cols, "m": count, "n": config.cols}
         program.append(Instruction(Opcode.DRAIN, operands, frozenset({"per_tensor"})))
-    if config.weight_depth > 2:
-        for slot in range(config.weight_depth):
+    if config.weight_depth > RING_SLOTS:
+        for slot in range(RING_SLOTS, config.weight_depth):
             operands = {"k": config.rows, "n": config.cols, "b_stride": config.cols, "slot": slot}
             program.append(Instruction(Opcode.PRELOAD, operands))
     step = config.program_depth // 12 - 1  # an instruction has at most 11 words
