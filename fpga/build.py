@@ -89,7 +89,7 @@ def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str
     """
     family = board.device.family
     what = [verilog, board.device.name, board.package, board.speed, *constraints(board)]
-    what += [family.synthesis, family.placement, _tools(family), list(seeds), mhz]
+    what += [family.synthesis, _tools(family), list(seeds), mhz]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 

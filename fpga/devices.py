@@ -20,8 +20,7 @@ class Family:
     ``cells`` gives for each resource the cells of a synthesized netlist that need it, and how many
     each; ``placed`` the names under which place-and-route reports it. A cell of a carry chain
     of ECP5 holds two tables. ``block_ram_shapes`` are the widths and depths that a block RAM can
-    have (bits, words), none where no other memory can take its place. ``placement`` are the
-    router's options for this family.
+    have (bits, words), none where no other memory can take its place.
     """
 
     name: str
@@ -32,7 +31,6 @@ class Family:
     placed: Mapping[str, Mapping[str, float]]
     multiplier_width: int
     bitstream: str
-    placement: tuple[str, ...] = ()
     block_ram_shapes: tuple[tuple[int, int], ...] = ()
 
 
@@ -67,9 +65,6 @@ ECP5 = Family(
     },
     multiplier_width=18,
     bitstream="bit",
-    # Three times the usual weight of timing: 57 instead of 52 MHz after placing 4x4 on a 25F, and
-    # shorter wires; eight times gave 61, but on a 45F wires that took the router very long.
-    placement=("--placer-heap-timingweight", "30"),
     block_ram_shapes=_18_KBIT,
 )
 

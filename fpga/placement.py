@@ -95,7 +95,7 @@ def _options(device: Device, package: str, speed: str, constraints: str | None) 
     else:
         own = ["--device", package]
         pins = ["--vopt", f"cst={constraints}"] if constraints else []
-    return [*device.options, *device.family.placement, *own, *pins]
+    return [*device.options, *own, *pins]
 
 
 def pack(board: Board, placement: Placement) -> Path:
