@@ -149,6 +149,7 @@ def test_the_netlist_of_the_vector_engine_does_the_same(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("family", "config"), MACHINES)
 def test_the_netlist_of_a_whole_accelerator_does_the_same(
     family: str, config: Config, tmp_path: Path
@@ -156,7 +157,7 @@ def test_the_netlist_of_a_whole_accelerator_does_the_same(
     netlist = netlist_with_models(Accelerator(config), DEVICE_OF[family], tmp_path)
     memory = 1 << config.mem_addr_width
     machine = IcarusMachine(config, memory_bytes=memory, latency=4, verilog=netlist)
-    found = selftest(machine, config, memory, programs=24, seed=6)
+    found = selftest(machine, config, memory, programs=1, seed=6)
     machine.close()
     assert found["untested"] == []
     assert found["mismatches"] == 0, found
