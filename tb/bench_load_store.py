@@ -99,6 +99,7 @@ class Machine:
         self.commands: deque[int] = deque()
         self.done: list[int] = []
         self.offered: set[str] = set()
+        self.waiting: dict[str, int] = {}
 
     def pause(self) -> bool:
         """Return whether a port pauses in this cycle."""
@@ -113,10 +114,15 @@ class Machine:
         getattr(self.dut, name).value = value
 
     def fires(self, name: str) -> bool:
-        """Return whether a stream moves a payload in this cycle."""
-        moves = bool(self.get(name + "__valid") and self.get(name + "__ready"))
+        """Return whether a stream moves a payload; one that waits must neither go nor change."""
+        payload = self.get(name + "__payload") if self.get(name + "__valid") else None
+        moves = payload is not None and bool(self.get(name + "__ready"))
+        if name in self.waiting:
+            assert payload == self.waiting.pop(name), f"{name} changed while it waited"
         if moves:
             self.offered.discard(name)
+        elif payload is not None:
+            self.waiting[name] = payload
         return moves
 
     def offer(self, name: str, payload: int | None) -> None:
