@@ -31,6 +31,8 @@ class Config:
     """Columns of the systolic array: sums produced per cycle (elements)."""
     array: str = "systolic"
     """How columns add products: ``systolic``, one row a cycle, or ``tree``, in fewer cycles."""
+    packed: bool = False
+    """Whether two columns share each multiplier: two products of narrow operands in one."""
     weight_depth: int = 2
     """Weights held by each processing element (weights); 2 is double buffering."""
     operand_width: int = 8
@@ -138,6 +140,12 @@ class Config:
             raise ValueError(
                 f"Field lanes must be at most cols, but lanes is {self.lanes} "
                 f"and cols is {self.cols}"
+            )
+        if self.packed and self.element_width > PACKED_WIDTH:
+            raise ValueError(
+                f"Field packed needs operands of at most {PACKED_WIDTH} bits after their zero "
+                f"points, but operand_width is {self.operand_width} and zero_points "
+                f"{str(self.zero_points).lower()}"
             )
         if self.attention and not self.softmax:
             raise ValueError(
@@ -306,10 +314,14 @@ class Config:
 ARRAYS = ("systolic", "tree")
 """What the field ``array`` may be."""
 
+PACKED_WIDTH = 5
+"""Widest operands of which a multiplier of 18 bits makes two products (bits)."""
+
 MICROCODED = {
     "lanes": 1,
     "array": "systolic",
     "weight_depth": 2,
+    "packed": False,
     "zero_points": False,
     "operand_gating": False,
     "tile_skip": False,

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import click
 
-from arch.config import Config
+from arch.config import PACKED_WIDTH, Config
 from arch.presets import PRESETS, load
 from cli.options import Command, override_option
 from fpga.boards import BOARDS, LINKS, Board, get_board
+from hdl.multiplier import HARDWARE_WIDTH
 
 board_option = click.option(
     "--board",
@@ -52,9 +53,16 @@ def resolve_board(
     link: str,
     memory_bytes: int | None,
 ) -> tuple[Board, Config]:
-    """Return the board that the options name, and its machine's configuration."""
+    """Return the board that the options name, and its machine's configuration.
+
+    Two columns of narrow operands share multipliers where the device's are wide enough.
+    """
     board = get_board(name, link)
     if memory_bytes is not None:
         board = replace(board, memory_bytes=memory_bytes)
     changes = list(overrides)
-    return board, board.config.override(changes) if source is None else load(source, changes)
+    config = board.config.override(changes) if source is None else load(source, changes)
+    narrow = config.element_width <= PACKED_WIDTH and not config.microcoded
+    if narrow and board.device.family.multiplier_width >= HARDWARE_WIDTH:
+        config = config.replace(packed=True)
+    return board, config

@@ -62,6 +62,16 @@ def sum_width(config: Config, products: int) -> int:
     return min(config.acc_width, (products * largest * largest).bit_length() + 1)
 
 
+def side(config: Config, col: int) -> str:
+    """Return whether a column is the ``left`` or the ``right`` of two that share multipliers.
+
+    Nothing where it has multipliers of its own.
+    """
+    if not config.packed or (col == config.cols - 1 and not col % 2):
+        return ""
+    return ("left", "right")[col % 2]
+
+
 def array_latency(config: Config) -> int:
     """Return the cycles from activations to their sums."""
     if config.array == "tree":

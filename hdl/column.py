@@ -17,7 +17,8 @@ class ElementColumn(wiring.Component):
     ``a_i`` with ``slot_i`` (and ``live_i`` with ``gating``), and the strobes ``row_strobe_i`` with
     ``row_slot_i`` that write ``column_data``. With ``transpose``, ``column_strobe_i`` with
     ``column_slot_i`` passes down the column and writes ``row_data``. The element of row r adds a
-    cycle after the one above, to a sum of ``sum_widths[r]`` bits. All else is as in
+    cycle after the one above, to a sum of ``sum_widths[r]`` bits. ``side`` is that of all elements,
+    with arrays ``beside`` and ``product`` over the rows. All else is as in
     :class:`hdl.element.ProcessingElement`.
     """
 
@@ -29,7 +30,9 @@ class ElementColumn(wiring.Component):
         width: int,
         gating: bool,
         transpose: bool,
+        side: str = "",
     ):
+        self.side = side
         self.sum_widths = tuple(sum_widths)
         self.weight_depth = weight_depth
         self.width = width
@@ -61,6 +64,12 @@ class ElementColumn(wiring.Component):
             }
         if transpose and gating:
             members["row_live"] = In(rows)
+        if side:
+            beside = data.ArrayLayout(width + gating, rows)
+            products = data.ArrayLayout(signed(2 * width), rows)
+            left = side == "left"
+            members["beside"] = Out(beside) if left else In(beside)
+            members["product"] = In(products) if left else Out(products)
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -74,6 +83,7 @@ class ElementColumn(wiring.Component):
                 sum_o_width=sum_width,
                 gating=self.gating,
                 transpose=self.transpose,
+                side=self.side,
             )
             m.submodules[f"element_{row}"] = element
             elements.append(element)
@@ -98,6 +108,16 @@ class ElementColumn(wiring.Component):
                 m.d.comb += element.row_data.eq(self.row_data[row])
             if self.transpose and self.gating:
                 m.d.comb += element.row_live.eq(self.row_live[row])
+            if self.side == "left":
+                m.d.comb += [
+                    self.beside[row].eq(element.beside),
+                    element.product.eq(self.product[row]),
+                ]
+            elif self.side == "right":
+                m.d.comb += [
+                    element.beside.eq(self.beside[row]),
+                    self.product[row].eq(element.product),
+                ]
         for upper, lower in itertools.pairwise(elements):
             m.d.comb += lower.sum_i.eq(upper.sum_o)
             if self.transpose:

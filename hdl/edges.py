@@ -1,5 +1,7 @@
 """The edges of the systolic array, where vectors turn into diagonals and back."""
 
+from collections.abc import Sequence
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -108,12 +110,13 @@ class WeightEdge(wiring.Component):
 class SumEdge(wiring.Component):
     """The array's lower edge: column c waits until the last column's sum is there.
 
-    ``o_valid`` is ``valid`` of ``latency`` cycles before, the time that activations take from the
-    left edge through the array and this.
+    Columns whose sums come a cycle ``late`` wait one less. ``o_valid`` is ``valid`` of ``latency``
+    cycles before, the time that activations take from the left edge through the array and this.
     """
 
-    def __init__(self, *, cols: int, width: int, latency: int):
-        self.cols = cols
+    def __init__(self, *, late: Sequence[bool], width: int, latency: int):
+        self.late = tuple(late)
+        self.cols = cols = len(self.late)
         self.width = width
         self.latency = latency
         sums = data.ArrayLayout(signed(width), cols)
@@ -122,9 +125,11 @@ class SumEdge(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         m.d.comb += self.o_valid.eq(delay(m, self.valid, self.latency, reset=True))
-        last = self.cols - 1
-        m.d.comb += self.o[last].eq(self.i[last])
-        waiting = stairs(m, [self.i[last - cycles] for cycles in range(1, self.cols)])
-        for cycles, value in enumerate(waiting, start=1):
-            m.d.comb += self.o[last - cycles].eq(value)
+        waits = [self.cols - 1 - col - late for col, late in enumerate(self.late)]
+        together = [
+            [col for col, wait in enumerate(waits) if wait == cycles] for cycles in range(self.cols)
+        ]
+        sums = [Cat(self.i[col] for col in cols) for cols in together]
+        for cols, value in zip(together, [sums[0], *stairs(m, sums[1:])], strict=True):
+            m.d.comb += Cat(self.o[col] for col in cols).eq(value)
         return m

@@ -1,10 +1,10 @@
 """One processing element of the systolic array."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike, signed
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from hdl.multiplier import Multiplier
+from hdl.multiplier import Multiplier, PackedMultiplier
 from hdl.ram import Ram
 
 REGISTER_DEPTH = 4
@@ -51,6 +51,11 @@ class ProcessingElement(wiring.Component):
     With ``gating``, ``live`` bits are 0 where an operand is zero. The inputs of the multiplier then
     stand still, and so does the activation's register where the activation is zero; the product's
     register is cleared, so that no gate stands between it and the adder.
+
+    Two elements next to each other can share a multiplier. The one whose ``side`` is ``left`` has
+    none: its weight leaves on ``beside`` a cycle later, when its activation is in the other, and
+    its ``product`` comes from there, so that its sums are a cycle later, too. The one whose
+    ``side`` is ``right`` makes both products.
     """
 
     def __init__(
@@ -62,7 +67,9 @@ class ProcessingElement(wiring.Component):
         sum_o_width: int,
         gating: bool,
         transpose: bool,
+        side: str = "",
     ):
+        self.side = side
         self.weight_depth = weight_depth
         self.width = width
         self.sum_i_width = sum_i_width
@@ -96,6 +103,11 @@ class ProcessingElement(wiring.Component):
             }
         if transpose and gating:
             members["row_live"] = In(1)
+        beside = unsigned(width + gating)
+        if side == "left":
+            members |= {"beside": Out(beside), "product": In(signed(2 * width))}
+        elif side == "right":
+            members |= {"beside": In(beside), "product": Out(signed(2 * width))}
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -110,27 +122,46 @@ class ProcessingElement(wiring.Component):
                 self.column_strobe_o.eq(self.column_strobe_i),
                 self.column_slot_o.eq(self.column_slot_i),
             ]
+        if self.gating:
+            m.d.sync += self.live_o.eq(self.live_i)
+            with m.If(self.live_i):
+                m.d.sync += self.a_o.eq(self.a_i)
+        else:
+            m.d.sync += self.a_o.eq(self.a_i)
         weight = self._weight(m)
-        m.submodules.multiplier = multiplier = Multiplier(self.width, gating=self.gating)
+        if self.side == "left":
+            m.d.sync += self.beside.eq(weight)
+            product = self.product
+        else:
+            product = self._multiply(m, weight)
+        m.d.sync += self.sum_o.eq(self.sum_i + product if self.sum_i_width else product)
+        return m
+
+    def _multiply(self, m, weight):
+        """Return the product of the activation in ``a_o``; at the right both."""
+        right = self.side == "right"
+        kind = PackedMultiplier if right else Multiplier
+        m.submodules.multiplier = multiplier = kind(self.width, gating=self.gating)
         m.d.comb += multiplier.a.eq(self.a_o)
         if self.gating:
             live = Signal()
             blank = Signal()
             m.d.comb += [
-                live.eq(self.live_o & weight[-1]),
-                multiplier.b.eq(weight[:-1]),
+                live.eq(self.live_o & (weight[-1] | self.beside[-1] if right else weight[-1])),
                 multiplier.en.eq(live),
                 multiplier.clear.eq(blank),
             ]
-            m.d.sync += [self.live_o.eq(self.live_i), blank.eq(~live)]
-            with m.If(self.live_i):
-                m.d.sync += self.a_o.eq(self.a_i)
-        else:
-            m.d.comb += multiplier.b.eq(weight)
-            m.d.sync += self.a_o.eq(self.a_i)
-        product = multiplier.p
-        m.d.sync += self.sum_o.eq(self.sum_i + product if self.sum_i_width else product)
-        return m
+            m.d.sync += blank.eq(~live)
+        own = weight[: self.width]
+        if not right:
+            m.d.comb += multiplier.b.eq(own)
+            return multiplier.p
+        m.d.comb += [
+            multiplier.b[0].eq(self.beside[: self.width]),
+            multiplier.b[1].eq(own),
+            self.product.eq(multiplier.p[0]),
+        ]
+        return multiplier.p[1]
 
     def _weight(self, m):
         """Return the weight of the activation in ``a_o``, its live bit uppermost."""

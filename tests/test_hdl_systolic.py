@@ -12,6 +12,7 @@ from tb.toggles import Pairs, check_gating, count_toggles
 
 ODD = {"rows": 5, "cols": 3}
 BARE = {"zero_points": False, "operand_gating": False, "b_transpose": False}
+PACKED = {"packed": True, "operand_width": 4, "acc_width": 24}
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,11 @@ BARE = {"zero_points": False, "operand_gating": False, "b_transpose": False}
         ("icarus", {"rows": 6, "cols": 4, "weight_depth": 16}, 1.0),
         ("icarus", {"rows": 4, "cols": 4, "weight_depth": 5, **BARE}, 1.0),
         ("icarus", {"rows": 3, "cols": 5, "operand_width": 4, **BARE}, 0.9),
+        ("icarus", PACKED | {"rows": 3, "cols": 4}, 1.0),
+        ("icarus", PACKED | {"rows": 3, "cols": 5, **BARE}, 1.0),
+        ("icarus", PACKED | {"rows": 5, "cols": 3, "weight_depth": 6}, 0.7),
+        ("icarus", PACKED | {"rows": 2, "cols": 6, "operand_width": 5, **BARE}, 1.0),
+        ("icarus", PACKED | {"rows": 1, "cols": 1}, 1.0),
     ],
 )
 def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float) -> None:
