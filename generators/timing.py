@@ -55,7 +55,8 @@ class VectorTiming:
         self._softmax = self._norm = 0
         if config.softmax:
             running_rows = config.running_rows if config.attention else 0
-            self._softmax = int(SoftmaxUnit(lanes, config.max_row, running_rows).latency)
+            unit = SoftmaxUnit(lanes, config.max_row, running_rows)
+            self._softmax = int(unit.latency) + config.registered
         if config.norm:
             self._norm = int(AddNormUnit(lanes=lanes, max_row=config.max_row).latency)
 
@@ -146,6 +147,7 @@ class MatrixTiming:
         self._config = config
         # From the cycle behind the last request: the read, the entry, the array, the accumulators.
         self._settle = config.sram_latency + array_latency(config) + int(ACC_SETTLE - DISPATCH)
+        self._settle += config.registered
         self._end = self._before = 0
         """Ends of the last tile's and the one before's activations."""
         self._loaded = 0
@@ -167,15 +169,13 @@ class MatrixTiming:
         tiles = self._tiles(step)
         first, previous = -1, taken
         masked = bool({"a_masked", "b_masked"} & step.flags)
-        loaded = max(loaded, taken + 1 + config.tile_skip + masked)
+        loaded = max(loaded, taken + 1 + config.tile_skip + masked + config.registered)
         for tile, (lines, inner) in enumerate(tiles):
             cycles = max(m, -(-m // config.rows) * inner) if "a_transpose" in step.flags else m
             line = max(loaded, before)
             previous, loaded = loaded, line + max(lines, 1)
             late = shared or config.array == "tree"
             begin = loaded if late and lines else line + (lines > 0)
-            if lines:
-                begin += config.weight_latency - config.sram_latency
             begin = max(end, begin)
             before, end = end, begin + cycles
             if shared and tile < len(tiles) - 1:

@@ -1,6 +1,6 @@
 """Says of each cycle whether the array gets a vector, or why it does not."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,7 +10,7 @@ from arch.isa import Engine
 class ArrayAccount(wiring.Component):
     """Gives each cycle of a run to one cause.
 
-    In a cycle with ``running``, one output is 1, that of the first of these that holds:
+    In the cycle after one with ``running``, one output is 1, that of the first of these that held:
 
     ============ ==========================================================================
     product      a vector of activations sets out for the array (``sends``)
@@ -25,8 +25,6 @@ class ArrayAccount(wiring.Component):
     over         there is no command, and the program has no more (``halted``)
     fetch        there is no command yet
     ============ ==========================================================================
-
-    Combinational.
     """
 
     def __init__(self) -> None:
@@ -57,22 +55,25 @@ class ArrayAccount(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        with m.If(~self.running):
+        names = ("running", "sends", "refused", "filling", "lacking", "busy", "blocked", "halted")
+        before = {name: Signal.like(getattr(self, name)) for name in names}
+        m.d.sync += [late.eq(getattr(self, name)) for name, late in before.items()]
+        with m.If(~before["running"]):
             pass
-        with m.Elif(self.sends):
+        with m.Elif(before["sends"]):
             m.d.comb += self.product.eq(1)
-        with m.Elif(self.refused):
+        with m.Elif(before["refused"]):
             m.d.comb += self.memory.eq(1)
-        with m.Elif(self.filling):
+        with m.Elif(before["filling"]):
             m.d.comb += self.fill.eq(1)
         for engine in self.sources():
-            with m.Elif(self.lacking[engine]):
+            with m.Elif(before["lacking"][engine]):
                 m.d.comb += getattr(self, f"wait_{engine.name.lower()}").eq(1)
-        with m.Elif(self.busy):
+        with m.Elif(before["busy"]):
             m.d.comb += self.fill.eq(1)
-        with m.Elif(self.blocked):
+        with m.Elif(before["blocked"]):
             m.d.comb += self.queue.eq(1)
-        with m.Elif(self.halted):
+        with m.Elif(before["halted"]):
             m.d.comb += self.over.eq(1)
         with m.Else():
             m.d.comb += self.fetch.eq(1)

@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from hdl.pipeline import delay
 from hdl.ram import Ram
 
 
@@ -15,12 +16,11 @@ class Bank(wiring.Component):
     Byte ``i`` lies in row ``i // line_bytes`` of the byte-wide memory ``i % line_bytes``, so an
     access that crosses a row needs only that the memories before the offset take the next row.
 
-    Byte ``i`` of ``read_data`` is that of memory ``i``, two cycles after ``read_en``; byte ``i`` of
-    ``write_data`` goes to memory ``i`` where ``write_mask`` says so. Both are in the row of the
-    address or, in memories before its offset, in the next: :func:`rotate` by the offset puts bytes
-    in the order of their addresses. A read of the cycle after a write sees it, a read of the same
-    cycle may see anything in its place. One read and one write a cycle. Past the last byte an
-    access goes on at the first.
+    ``read_data`` brings the bytes from ``read_addr`` on, two cycles after ``read_en``. Byte ``i``
+    of ``write_data`` goes to memory ``i`` where ``write_mask`` says so, in the row of the address
+    or, in memories before its offset, in the next. A read of the cycle after a write sees it, a
+    read of the same cycle may see anything in its place. One read and one write a cycle. Past the
+    last byte an access goes on at the first.
 
     Raises :class:`ValueError` where a size cannot work.
     """
@@ -53,6 +53,7 @@ class Bank(wiring.Component):
         read_offset, write_offset = self.read_addr[:width], self.write_addr[:width]
         read_rows = self._rows(m, "read", self.read_addr[width:], read_offset)
         write_rows = self._rows(m, "write", self.write_addr[width:], write_offset)
+        found = Signal.like(self.read_data)
         for lane in lanes:
             m.submodules[f"lane_{lane}"] = cells = Ram(
                 8, self.size // self.line_bytes, ordered=False
@@ -64,7 +65,9 @@ class Bank(wiring.Component):
                 cells.write_addr.eq(write_rows[lane]),
                 cells.write_data.eq(self.write_data[lane]),
             ]
-            m.d.sync += self.read_data[lane].eq(cells.read_data)
+            m.d.sync += found[lane].eq(cells.read_data)
+        offset = delay(m, read_offset, 2)
+        m.d.comb += Cat(self.read_data).eq(Cat(rotate(m, "read", list(found), offset)))
         return m
 
     def _rows(self, m: Module, name: str, row: Value, offset: Value) -> list[Value]:

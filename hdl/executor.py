@@ -56,10 +56,15 @@ class LinkExecutor(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        host, header = self.host, self.i.payload.header
+        header = self.i.payload.header
         index = Signal(16)
         word = Signal(32)
         code = Signal(Status)
+        # A register at the port, as it is far from here: it follows a cycle later.
+        host = HostPort().create()
+        outputs = ("addr", "write_data", "write_en")
+        m.d.sync += [getattr(self.host, name).eq(getattr(host, name)) for name in outputs]
+        m.d.comb += host.read_data.eq(self.host.read_data)
         m.d.comb += [
             self.payload_addr.eq(index),
             self.o.payload.tag.eq(header.tag),
@@ -76,19 +81,19 @@ class LinkExecutor(wiring.Component):
             register.eq(header.addr + (index >> 2)),
         ]
         rule = self._rule(m)
-        polled = Signal()
-        m.d.sync += polled.eq(0)
-        with m.If(polled):
+        polled = Signal(2)
+        m.d.sync += polled.eq(polled << 1)
+        with m.If(polled[1]):
             m.d.sync += self.status.eq(host.read_data)
         with m.FSM():
             with m.State("IDLE"):
-                m.d.sync += [index.eq(0), polled.eq(1)]
+                m.d.sync += [index.eq(0), polled.eq(polled << 1 | 1)]
                 with m.If(self.i.valid):
                     m.next = "CHECK"
             with m.State("CHECK"):
                 self._check(m, rule, code)
-            self._read(m, index, word, addr, register)
-            self._write(m, index, word, addr, register)
+            self._read(m, host, index, word, addr, register)
+            self._write(m, host, index, word, addr, register)
             with m.State("PC"):
                 m.d.comb += [
                     host.addr.eq(REGISTER_MAP["PC"].addr),
@@ -185,9 +190,9 @@ class LinkExecutor(wiring.Component):
                         with m.Default():
                             m.next = "BEGIN"
 
-    def _read(self, m, index, word, addr, register):
+    def _read(self, m, host, index, word, addr, register):
         """Send an answer, then its payload byte by byte."""
-        host, header = self.host, self.i.payload.header
+        header = self.i.payload.header
         request, coming = self.mem_read.request, self.mem_read.data
         offset = addr[: (self.config.mem_bytes - 1).bit_length()]
         identity = Array(Const(value, 32) for value in self.identity.words())
@@ -207,9 +212,11 @@ class LinkExecutor(wiring.Component):
             with m.If(words):
                 m.next = "BYTE"
                 with m.If(index[:2] == 0):
-                    m.next = "WORD"
+                    m.next = "ASK"
             with m.If(index == header.length):
                 m.next = "DONE"
+        with m.State("ASK"):
+            m.next = "WORD"
         with m.State("WORD"):
             m.d.sync += word.eq(host.read_data)
             with m.If(header.command == Command.HELLO):
@@ -232,9 +239,9 @@ class LinkExecutor(wiring.Component):
         with m.State("STEP"):  # the addresses of the next byte are there a cycle after its index
             m.next = "NEXT"
 
-    def _write(self, m, index, word, addr, register):
+    def _write(self, m, host, index, word, addr, register):
         """Take a payload byte by byte, then answer."""
-        host, header = self.host, self.i.payload.header
+        header = self.i.payload.header
         request, going = self.mem_write.request, self.mem_write.data
         offset = addr[: (self.config.mem_bytes - 1).bit_length()]
         m.d.comb += [

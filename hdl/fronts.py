@@ -10,6 +10,7 @@ from hdl.addnorm import AddNormUnit
 from hdl.beats import beat_layout, elements, present, value_layout
 from hdl.elementwise import ElementwiseUnit
 from hdl.running import RunningWritePort, running_layout
+from hdl.slice import RegisterSlice
 from hdl.softmax import SoftmaxUnit
 
 OFFSET_WIDTH = COUNT_WIDTH + 3
@@ -81,7 +82,8 @@ class ColumnOffset(wiring.Component):
 class SoftmaxFront(wiring.Component):
     """Softmax of 16-bit scores; columns outside ``start_column`` to ``limit - 1`` are masked.
 
-    With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number.
+    With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number;
+    ``registered`` gives that a cycle of its own.
     ``running`` says what row 0 is to the running rows; the rows behind it follow there, too.
     """
 
@@ -115,7 +117,7 @@ class SoftmaxFront(wiring.Component):
         for tracker, column, step, flow, row_last in (
             (first, self.start_column, self.start_step, self.i, self.i.p.row_last),
             (limit, self.limit, self.limit_step, self.i, self.i.p.row_last),
-            (diagonal, self.diagonal, 1, self.o, unit.o.p.last),
+            (diagonal, self.diagonal, 1, unit.o, unit.o.p.last),
         ):
             m.d.comb += [
                 tracker.start.eq(self.start),
@@ -131,15 +133,29 @@ class SoftmaxFront(wiring.Component):
             unit.i.p.last.eq(self.i.p.row_last),
             unit.i.valid.eq(self.i.valid),
             self.i.ready.eq(unit.i.ready),
-            self.o.p.keep.eq(unit.o.p.mask),
-            self.o.valid.eq(unit.o.valid),
-            unit.o.ready.eq(self.o.ready),
+        ]
+        layout = data.StructLayout({"found": unit.o.p.shape(), "diagonal": lanes})
+        shares = stream.Signature(layout).create()
+        m.d.comb += [
+            shares.p.found.eq(unit.o.p),
+            shares.p.diagonal.eq(
+                Cat(self.diagonal_en & (diagonal.offset == lane) for lane in range(lanes))
+            ),
+            shares.valid.eq(unit.o.valid),
+            unit.o.ready.eq(shares.ready),
+        ]
+        if self.config.registered:
+            m.submodules.stage = stage = RegisterSlice(layout)
+            wiring.connect(m, shares, stage.i)
+            shares = stage.o
+        m.d.comb += [
+            self.o.p.keep.eq(shares.p.found.mask),
+            self.o.valid.eq(shares.valid),
+            shares.ready.eq(self.o.ready),
         ]
         for lane in range(lanes):
-            here = self.diagonal_en & (diagonal.offset == lane)
-            m.d.comb += self.o.p.value[lane].eq(
-                unit.o.p.p[lane] + Mux(here, self.diagonal_value, 0)
-            )
+            added = Mux(shares.p.diagonal[lane], self.diagonal_value, 0)
+            m.d.comb += self.o.p.value[lane].eq(shares.p.found.p[lane] + added)
         if running_rows:
             self._running(m, unit)
         return m

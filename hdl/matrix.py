@@ -35,9 +35,9 @@ class MatrixEngine(wiring.Component):
     From its first request to its last sum in the accumulators, a product of T tiles whose lines
     are L takes ``(T - 1) * max(m, L) + m + array.latency + sram_latency + 4`` cycles, with
     ``a_transpose`` ``min(k, rows)`` more, and with a tree L - 1 more. Of resident weights L is
-    1, and it is a cycle less; of others it is ``weight_latency - sram_latency`` more. ``working``
-    is 1 in these. The first request comes a cycle after a command is taken, with ``tile_skip`` two,
-    three where it is masked.
+    1, and it is a cycle less. With ``registered`` it is one more. ``working`` is 1 in these. The
+    first request comes a cycle after a command is taken, with ``tile_skip`` two, three where it is
+    masked; with ``registered`` one later.
 
     ``status.done`` comes when a drain that is asked for ``DISPATCH`` cycles later (a constant of
     ``hdl.retirement``), as one that waits for the token is, sees every sum of the command.
@@ -83,7 +83,7 @@ class MatrixEngine(wiring.Component):
         m.submodules.array = array = kinds[config.array](config)
         # The entry takes a cycle.
         m.submodules.retirement = retirement = Retirement(config, array.latency + 1)
-        direct, ripe = Signal(), Signal()
+        direct = Signal()
         connect(m, flipped(self.i), weights.i)
         connect(m, weights.b, flipped(self.b))
         connect(m, streamer.a, flipped(self.a))
@@ -95,8 +95,8 @@ class MatrixEngine(wiring.Component):
             jobs.w_en.eq(weights.o.valid & ~(direct & streamer.i.ready)),
             weights.o.ready.eq(jobs.w_rdy),
             streamer.i.p.eq(Mux(jobs.r_rdy, jobs.r_data, weights.o.p)),
-            streamer.i.valid.eq(ripe | direct),
-            jobs.r_en.eq(ripe & streamer.i.ready),
+            streamer.i.valid.eq(jobs.r_rdy | direct),
+            jobs.r_en.eq(jobs.r_rdy & streamer.i.ready),
             weights.freed.eq(streamer.freed),
             entry.elements.eq(streamer.elements),
             entry.note.eq(streamer.note),
@@ -119,13 +119,6 @@ class MatrixEngine(wiring.Component):
         if config.weight_depth > RING_SLOTS:
             # Where no tile waits and no lines are on their way, one is taken past the queue.
             m.d.comb += direct.eq(weights.o.valid & weights.placed & ~jobs.r_rdy)
-        if config.registered:
-            # A tile's weights take a cycle more than its activations, which wait for that.
-            fresh = Signal()
-            m.d.sync += fresh.eq(jobs.w_en & jobs.w_rdy & ~weights.placed)
-            m.d.comb += ripe.eq(jobs.level > fresh)
-        else:
-            m.d.comb += ripe.eq(jobs.r_rdy)
         self._account(m, weights, jobs, streamer)
         if config.operand_gating:
             m.d.comb += [entry.zeros.eq(array.zeros), self.gated.eq(entry.gated)]

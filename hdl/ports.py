@@ -199,7 +199,8 @@ class EventPort(wiring.Signature):
 
     ``word`` is taken by a queue where ``word_valid`` is 1: each command's header and operands, in
     program order. ``engines`` has an event for each engine. ``array`` has a bit for each counter
-    ``ARRAY_NAME``, in the order of ``arch.registers``, of which at most one is 1.
+    ``ARRAY_NAME``, in the order of ``arch.registers``, of which at most one is 1: that of the cycle
+    before.
     """
 
     def __init__(self) -> None:

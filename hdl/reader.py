@@ -9,12 +9,13 @@ from arch.config import Config
 from hdl.beats import beat_layout
 from hdl.ports import ReadPort
 from hdl.requests import Requests, requests_latency
+from hdl.slice import RegisterSlice
 from hdl.walker import Walker, walk_layout
 
 
 def reader_latency(config: Config) -> int:
     """Return the cycles from the start of a walk to its first beat."""
-    return requests_latency(config) + 3
+    return requests_latency(config) + 3 + config.registered
 
 
 class RowReader(wiring.Component):
@@ -22,7 +23,8 @@ class RowReader(wiring.Component):
 
     Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all but the
     address of the walk's beat. One beat a cycle; the first comes ``reader_latency`` cycles after
-    ``start`` if the scratchpad answers at once. With ``wraps`` the walk may have a period.
+    ``start`` if the scratchpad answers at once. With ``registered`` beats come from a register.
+    With ``wraps`` the walk may have a period.
     """
 
     def __init__(self, config: Config, *, wraps: bool = False):
@@ -42,7 +44,7 @@ class RowReader(wiring.Component):
         m.submodules.walker = walker = Walker(self.config.sp_addr_width, wraps=self.wraps)
         m.d.comb += [walker.start.eq(self.start), walker.walk.eq(self.walk)]
         # Answers that may be under way or waiting: enough for one a cycle.
-        width, depth = self.o.p.shape().size, requests_latency(self.config) + 3
+        width, depth = self.o.p.shape().size, reader_latency(self.config)
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=width, depth=depth)
 
         # A request goes out only if the queue will have room for its answer.
@@ -61,11 +63,18 @@ class RowReader(wiring.Component):
         taken = requests.i.valid & requests.i.ready
         m.d.sync += pending.eq(pending + taken - (self.o.valid & self.o.ready))
 
+        beats = stream.Signature(beat_layout(self.config)).create()
+        if self.config.registered:
+            m.submodules.stage = stage = RegisterSlice(beat_layout(self.config))
+            connect(m, beats, stage.i)
+            connect(m, stage.o, flipped(self.o))
+        else:
+            connect(m, beats, flipped(self.o))
         m.d.comb += [
             fifo.w_data.eq(Cat(self.port.data, requests.note)),
             fifo.w_en.eq(self.port.valid),
-            self.o.p.as_value().eq(fifo.r_data),
-            self.o.valid.eq(fifo.r_rdy),
-            fifo.r_en.eq(self.o.ready),
+            beats.p.as_value().eq(fifo.r_data),
+            beats.valid.eq(fifo.r_rdy),
+            fifo.r_en.eq(beats.ready),
         ]
         return m

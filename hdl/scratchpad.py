@@ -137,19 +137,13 @@ class Scratchpad(wiring.Component):
                     domain += bank.read_addr.eq(addr)
 
         # Each answer is found where its request went, as many cycles later.
-        for name, port, cycles in zip(self.readers, ports, latency, strict=True):
+        for port, cycles in zip(ports, latency, strict=True):
             valid = port.request.valid & port.request.ready
-            addr = delay(m, port.request.p, cycles)
-            line = Signal(port.data.shape(), name=f"{name}_line")
-            with m.Switch(self._bank(addr)):
+            m.d.comb += port.valid.eq(delay(m, valid, cycles, reset=True))
+            with m.Switch(delay(m, self._bank(port.request.p), cycles)):
                 for index, bank in enumerate(banks):
                     with m.Case(index):
-                        m.d.comb += line.eq(bank.read_data)
-            offset = addr[: (self.config.line_bytes - 1).bit_length()]
-            m.d.comb += [
-                port.valid.eq(delay(m, valid, cycles, reset=True)),
-                port.data.eq(Cat(rotate(m, name, list(line), offset))),
-            ]
+                        m.d.comb += port.data.eq(bank.read_data)
 
     def _bank(self, addr):
         return addr[(self.config.bank_bytes - 1).bit_length() :]

@@ -12,6 +12,9 @@ JOBS_AHEAD = 2
 TRANSPOSED_AHEAD = 3
 """Tiles beyond these that can be in the transposer."""
 
+REGISTERED_AHEAD = 2
+"""Tiles beyond these, of one vector each, that can wait in the register of what is asked for."""
+
 
 class SlotGuard(wiring.Component):
     """Tells whether the first line of a tile, ``line`` of ``slot``, may be asked for.
@@ -32,6 +35,7 @@ class SlotGuard(wiring.Component):
     def __init__(self, config: Config):
         self.config = config
         self.depth = JOBS_AHEAD + TRANSPOSED_AHEAD * config.a_transpose
+        self.depth += REGISTERED_AHEAD * config.registered
         self.lines = max(config.rows, config.cols) if config.b_transpose else config.rows
         super().__init__(
             {

@@ -9,6 +9,7 @@ from arch.config import Config
 from arch.isa import COUNT_WIDTH, Engine
 from hdl.pipeline import delay
 from hdl.ports import ReadPort
+from hdl.slice import RegisterSlice
 from hdl.transposer import Transposer
 from hdl.weights import job_layout
 
@@ -41,7 +42,7 @@ class ActivationStreamer(wiring.Component):
     weights that are asked for from the next cycle on cannot come too early, once for each job that
     is not empty. ``idle`` where no
     job is left. ``sends`` is 1 in as many cycles as there are vectors: as one is asked for or,
-    transposed, sent on.
+    transposed, sent on. With ``registered`` what is asked for waits in a register first.
     """
 
     def __init__(self, config: Config):
@@ -61,40 +62,69 @@ class ActivationStreamer(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         config, job = self.config, self.i.p
+        asked = stream.Signature(line_layout(config)).create()
+        m.d.comb += [
+            asked.p.note.slot.eq(job.tile.slot),
+            asked.p.note.zero.eq(job.a_zero),
+            asked.p.note.k.eq(job.tile.k),
+            asked.p.note.n.eq(job.tile.n),
+            asked.p.note.push.eq(job.push),
+        ]
+        line = asked
+        if config.registered:
+            m.submodules.stage = stage = RegisterSlice(asked.p.shape())
+            wiring.connect(m, asked, stage.i)
+            line = stage.o
+        request, granted, straight = self.a.request, Signal(), Signal()
+        m.d.comb += [
+            request.valid.eq(line.valid),
+            request.p.eq(line.p.addr),
+            line.ready.eq(request.ready),
+            granted.eq(line.valid & line.ready),
+            straight.eq(granted),
+        ]
+
         read = Signal.like(self.elements)
         for row in range(config.rows):
             m.d.comb += read[row].eq(self.a.data[row])
         note = Signal(vector_layout(config))
         late = data.View(note.shape(), delay(m, note.as_value(), config.sram_latency))
         m.d.comb += [
-            note.slot.eq(job.tile.slot),
-            note.zero.eq(job.a_zero),
-            note.k.eq(job.tile.k),
-            note.n.eq(job.tile.n),
-            note.push.eq(job.push),
+            note.eq(line.p.note),
+            note.valid.eq(straight),
+            note.last.eq(straight & line.p.note.last),
+            self.sends.eq(straight),
+            self.freed.eq(straight & line.p.frees),
             self.elements.eq(read),
             self.note.eq(late),
         ]
-        straight = self.i.valid & ~job.tile.empty
+        run = self.i.valid & ~job.tile.empty
         clear = Signal()
-        m.d.comb += self.idle.eq(~self.i.valid & clear)
         if config.a_transpose:
-            straight = straight & ~job.transpose
-            self._transposed(m, job, note, read, clear)
+            m.d.comb += straight.eq(granted & ~line.p.turned)
+            room = Signal()
+            self._ask_turned(m, job, asked, run & job.transpose, room)
+            self._turn(m, asked, line.p, granted & line.p.turned, read, room, clear)
+            run = run & ~job.transpose
         else:
             m.d.comb += clear.eq(1)
-        self._straight(m, job, note, straight & clear)
-        with m.If(self.i.valid & job.tile.empty & clear):
-            m.d.comb += [note.last.eq(job.tile.last), self.i.ready.eq(1)]
+        self._ask_straight(m, job, asked, run & clear)
+        m.d.comb += self.idle.eq(~self.i.valid & clear & ~line.valid)
+        # What has no vectors waits for those before it.
+        with m.If(self.i.valid & job.tile.empty & clear & ~line.valid):
+            m.d.comb += [
+                note.last.eq(job.tile.last),
+                note.push.eq(job.push),
+                self.i.ready.eq(1),
+            ]
         return m
 
-    def _straight(self, m, job, note, run):
+    def _ask_straight(self, m, job, asked, run):
         """Ask for one row after the other.
 
         What the next row needs is computed with the one before: an address and a comparison must
         not stand before what other engines wait for.
         """
-        request = self.a.request
         row = Signal(COUNT_WIDTH)
         begun = Signal()
         addr = Signal(self.config.sp_addr_width)
@@ -105,20 +135,18 @@ class ActivationStreamer(wiring.Component):
         m.d.comb += [
             addr.eq(Mux(begun, following, job.tile.a_addr)),
             final.eq(Mux(begun, last, job.m == 1)),
+            taken.eq(run & asked.ready),
         ]
         with m.If(run):
             m.d.comb += [
-                request.valid.eq(1),
-                request.p.eq(addr),
-                taken.eq(request.ready),
-                note.valid.eq(taken),
-                self.sends.eq(taken),
-                note.acc_addr.eq(job.tile.acc_addr + row),
-                note.last.eq(taken & final & job.tile.last),
-                self.i.ready.eq(taken & final),
+                asked.valid.eq(1),
+                asked.p.addr.eq(addr),
+                asked.p.note.acc_addr.eq(job.tile.acc_addr + row),
+                asked.p.note.last.eq(final & job.tile.last),
+                asked.p.frees.eq(final),
+                self.i.ready.eq(asked.ready & final),
             ]
         with m.If(taken & final):
-            m.d.comb += self.freed.eq(1)
             m.d.sync += [row.eq(0), begun.eq(0)]
         with m.Elif(taken):
             m.d.sync += [
@@ -128,11 +156,9 @@ class ActivationStreamer(wiring.Component):
                 last.eq(row + 2 == job.m),
             ]
 
-    def _transposed(self, m, job, note, read, clear):
-        """Fill one block while the other is sent on."""
-        rows, latency = self.config.rows, self.config.sram_latency
-        m.submodules.transposer = transposer = Transposer(rows, 8)
-        request = self.a.request
+    def _ask_turned(self, m, job, asked, run, room):
+        """Ask for the lines of one block after the other, where there is ``room`` for it."""
+        rows = self.config.rows
         index = Signal(range(rows + 1))
         begun = Signal()
         addr = Signal(self.config.sp_addr_width)
@@ -142,30 +168,30 @@ class ActivationStreamer(wiring.Component):
         begin, left = Signal.like(addr), Signal(COUNT_WIDTH)
         begin_later, left_later = Signal.like(addr), Signal(COUNT_WIDTH)
         done = Signal(COUNT_WIDTH)
-        blocks = Signal(range(3))
         filling = Signal()
         line_last = Signal()
         final = Signal()
         taken = Signal()
-        block = Signal(block_layout(self.config))
         m.d.comb += [
             addr.eq(Mux(begun, following, job.tile.a_addr)),
             begin.eq(Mux(later, begin_later, job.tile.a_addr)),
             left.eq(Mux(later, left_later, job.m)),
             line_last.eq(index + 1 == job.tile.k),
             final.eq(left <= rows),
-            block.note.eq(note),
-            block.note.valid.eq(1),
-            block.note.acc_addr.eq(job.tile.acc_addr + done),
-            block.note.last.eq(final & job.tile.last),
-            block.count.eq(Mux(final, left, rows)),
-            block.frees.eq(final),
+            taken.eq(asked.valid & asked.ready & asked.p.turned),
         ]
-        with m.If(self.i.valid & ~job.tile.empty & job.transpose):
+        with m.If(run):
             m.d.comb += [
-                request.valid.eq((index != 0) | (blocks != 2)),
-                request.p.eq(addr),
-                taken.eq(request.valid & request.ready),
+                asked.valid.eq((index != 0) | room),
+                asked.p.turned.eq(1),
+                asked.p.addr.eq(addr),
+                asked.p.note.acc_addr.eq(job.tile.acc_addr + done),
+                asked.p.note.last.eq(final & job.tile.last),
+                asked.p.frees.eq(final),
+                asked.p.count.eq(Mux(final, left, rows)),
+                asked.p.index.eq(index),
+                asked.p.filling.eq(filling),
+                asked.p.line_last.eq(line_last),
                 self.i.ready.eq(taken & line_last & final),
             ]
         with m.If(taken & line_last):
@@ -185,27 +211,41 @@ class ActivationStreamer(wiring.Component):
                 begun.eq(1),
                 following.eq(addr + job.a_stride),
             ]
+
+    def _turn(self, m, asked, line, granted, read, room, clear):
+        """Fill one block while the other is sent on; tell where there is room, or no block."""
+        rows, latency = self.config.rows, self.config.sram_latency
+        m.submodules.transposer = transposer = Transposer(rows, 8)
+        block = Signal(block_layout(self.config))
+        complete = Signal()
         m.d.comb += [
-            transposer.write_en.eq(delay(m, taken, latency)),
-            transposer.write_row.eq(delay(m, index, latency)),
-            transposer.write_block.eq(delay(m, filling, latency)),
+            transposer.write_en.eq(delay(m, granted, latency)),
+            transposer.write_row.eq(delay(m, line.index, latency)),
+            transposer.write_block.eq(delay(m, line.filling, latency)),
             transposer.write_data.eq(read),
+            block.note.eq(line.note),
+            block.note.valid.eq(1),
+            block.count.eq(line.count),
+            block.frees.eq(line.frees),
+            complete.eq(granted & line.line_last),
         ]
 
         # A block is sent on as its last line comes. Lines for it are asked for again before it is
         # empty, by as much as they take to come.
         m.submodules.ready = ready = SyncFIFO(width=block.shape().size, depth=3)
         coming = Signal(latency - 1)
-        m.d.sync += coming.eq(Cat(taken & line_last, coming))
+        m.d.sync += coming.eq(Cat(complete, coming))
         m.d.comb += [
             ready.w_en.eq(coming[-1]),
             ready.w_data.eq(delay(m, block.as_value(), latency - 1)),
         ]
         head = data.View(block.shape(), ready.r_data)
+        blocks = Signal(range(3))
         column = Signal(range(rows))
         sending = Signal()
         ends = Signal()
         m.d.comb += [
+            room.eq(blocks != 2),
             ends.eq(ready.r_rdy & (column + 1 == head.count)),
             ready.r_en.eq(ends),
             transposer.read_block.eq(sending),
@@ -220,9 +260,10 @@ class ActivationStreamer(wiring.Component):
         # A slot is free for lines that are asked for as late as the last of the block would be.
         frees = Signal()
         m.d.comb += frees.eq(column == Mux(head.count > latency, head.count - latency, 0))
-        m.d.sync += blocks.eq(blocks + (taken & (index == 0)) - released)
+        begins = asked.valid & asked.ready & asked.p.turned & (asked.p.index == 0)
+        m.d.sync += blocks.eq(blocks + begins - released)
         comes = Signal()
-        noted = Signal.like(note)
+        noted = Signal(vector_layout(self.config))
         m.d.sync += comes.eq(ready.r_rdy)
         with m.If(ready.r_rdy):
             m.d.comb += [self.sends.eq(1), self.freed.eq(head.frees & frees)]
@@ -236,6 +277,29 @@ class ActivationStreamer(wiring.Component):
             m.d.comb += [self.elements.eq(transposer.read_data), self.note.eq(noted)]
         with m.If(ends):
             m.d.sync += sending.eq(~sending)
+
+
+def line_layout(config: Config) -> data.StructLayout:
+    """Return what is asked for: an address, and what goes with the line that is read there.
+
+    ``frees`` marks a job's last vector or, of lines that are ``turned`` into columns, its last
+    block. Such a line is line ``index`` of the block that is ``filling``; ``line_last`` completes
+    the block, of ``count`` vectors.
+    """
+    members = {
+        "addr": unsigned(config.sp_addr_width),
+        "note": vector_layout(config),
+        "frees": 1,
+    }
+    if config.a_transpose:
+        members |= {
+            "turned": 1,
+            "index": range(config.rows + 1),
+            "filling": 1,
+            "line_last": 1,
+            "count": range(config.rows + 1),
+        }
+    return data.StructLayout(members)
 
 
 def block_layout(config: Config) -> data.StructLayout:

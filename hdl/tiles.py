@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, RING_SLOTS, Engine, Opcode
 from hdl.ports import MaskReadPort, command_layout
+from hdl.slice import RegisterSlice
 
 
 def times(value, factor: int):
@@ -55,7 +56,8 @@ class TileWalker(wiring.Component):
     their lines, there is one of a cycle where tiles leave one a cycle.
     ``command`` is that of the tile on ``o``. A tile that a mask leaves out costs one cycle,
     ``skipped``; where the last tiles are left out, the last that is not becomes ``last``, and where
-    all are, one that is ``empty`` comes in their place. Sizes must be at least 1.
+    all are, one that is ``empty`` comes in their place. Sizes must be at least 1. With
+    ``registered`` tiles come a cycle later, from a register.
     """
 
     def __init__(self, config: Config):
@@ -95,8 +97,15 @@ class TileWalker(wiring.Component):
         with m.Elif(advance & place.last):
             m.d.sync += walking.eq(0)
         m.d.sync += alive.eq(alive + take - (self.o.valid & self.o.ready & self.o.p.last))
+        out = stream.Signature(place.shape()).create()
+        if self.config.registered:
+            m.submodules.stage = stage = RegisterSlice(place.shape())
+            wiring.connect(m, out, stage.i)
+            wiring.connect(m, stage.o, wiring.flipped(self.o))
+        else:
+            wiring.connect(m, out, wiring.flipped(self.o))
         k_last = self._walk(m, newest, place, take, advance)
-        m.d.comb += moves.eq(self._keep(m, newest, place, take, walking, advance, k_last))
+        m.d.comb += moves.eq(self._keep(m, out, newest, place, take, walking, advance, k_last))
         return m
 
     def _walk(self, m, cmd, place, take, advance):
@@ -201,7 +210,7 @@ class TileWalker(wiring.Component):
         on = appends(cmd)
         return a_step, Mux(on & ~column, 0, b_k_step), Mux(on, 0, b_n_step)
 
-    def _keep(self, m, cmd, place, take, walking, advance, k_last):
+    def _keep(self, m, out, cmd, place, take, walking, advance, k_last):
         """Hold each place until it is known whether it is kept, and whether it is the last.
 
         Returns whether the walker moves on, as far as a command that waits for that should know:
@@ -209,9 +218,9 @@ class TileWalker(wiring.Component):
         """
         if not self.config.tile_skip:
             m.d.comb += [
-                self.o.p.eq(place),
-                self.o.valid.eq(walking),
-                advance.eq(walking & self.o.ready),
+                out.p.eq(place),
+                out.valid.eq(walking),
+                advance.eq(walking & out.ready),
             ]
             return advance
         tile = Signal.like(place)
@@ -239,26 +248,26 @@ class TileWalker(wiring.Component):
         ended = Signal()
         m.d.comb += [
             ended.eq(has_waiting & waiting.last),
-            self.o.p.eq(Mux(has_waiting, waiting, tile)),
-            self.o.valid.eq(ended),
+            out.p.eq(Mux(has_waiting, waiting, tile)),
+            out.valid.eq(ended),
         ]
         with m.If(full & plain):
-            m.d.comb += [self.o.valid.eq(1), leaves.eq(~has_waiting & self.o.ready)]
+            m.d.comb += [out.valid.eq(1), leaves.eq(~has_waiting & out.ready)]
         with m.Elif(full & keeps):
-            m.d.comb += [self.o.valid.eq(has_waiting), leaves.eq(~has_waiting | self.o.ready)]
+            m.d.comb += [out.valid.eq(has_waiting), leaves.eq(~has_waiting | out.ready)]
         with m.Elif(full & tile.last & ~ended):
             m.d.comb += [
-                self.o.valid.eq(1),
-                self.o.p.last.eq(1),
-                self.o.p.empty.eq(~has_waiting),
-                leaves.eq(self.o.ready),
+                out.valid.eq(1),
+                out.p.last.eq(1),
+                out.p.empty.eq(~has_waiting),
+                leaves.eq(out.ready),
             ]
         with m.Elif(full & ~tile.last):
             m.d.comb += leaves.eq(1)
         m.d.comb += self.skipped.eq(leaves & full & ~keeps)
         with m.If(leaves & full & keeps & ~plain):
             m.d.sync += [waiting.eq(tile), has_waiting.eq(1)]
-        with m.Elif(self.o.valid & self.o.ready):
+        with m.Elif(out.valid & out.ready):
             m.d.sync += has_waiting.eq(0)
         return ~full if self.config.weight_depth == RING_SLOTS else advance
 

@@ -61,9 +61,10 @@ class VectorEngine(wiring.Component):
     MASK      n + reader_latency
     ========= =====================================================================
 
-    With rotate or times it is ``RotaryUnit.latency`` more. SOFTMAX and NORM of accumulators take
-    ``DRAIN_LATENCY + Intake.latency`` in place of ``reader_latency``. ``largest`` is what argmax
-    found last, ``ArgmaxUnit.latency`` cycles after its command is done.
+    With rotate or times it is ``RotaryUnit.latency`` more, of SOFTMAX with ``registered`` one more.
+    SOFTMAX and NORM of accumulators take ``DRAIN_LATENCY + Intake.latency`` in place of
+    ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
+    its command is done.
     """
 
     def __init__(self, config: Config):

@@ -317,7 +317,7 @@ def _stated(config: Config, step: Step) -> int:
     if opcode == Opcode.SOFTMAX:
         running_rows = config.running_rows if config.attention else 0
         unit = SoftmaxUnit(lanes, config.max_row, running_rows)
-        overhead += unit.latency + 2 * (beats - 1)
+        overhead += unit.latency + config.registered + 2 * (beats - 1)
     if opcode == Opcode.NORM:
         overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 1
     if opcode in (Opcode.ADD, Opcode.MUL):

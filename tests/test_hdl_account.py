@@ -40,11 +40,13 @@ def test_each_cycle_has_one_cause():
         for values in itertools.product(*map(range, inputs.values())):
             for name, value in zip(inputs, values, strict=True):
                 ctx.set(getattr(unit, name), value)
+            await ctx.tick()
             found = [name for name in outputs if ctx.get(getattr(unit, name))]
             wanted = cause(*values)
             assert found == ([] if wanted is None else [wanted]), values
 
     simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
     simulator.add_testbench(bench)
     simulator.run()
 

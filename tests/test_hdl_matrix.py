@@ -68,7 +68,7 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     fill = min(k, rows) if "a_transpose" in flags else 0
     # A tree's vectors wait for the last line of the first tile, an array's for the first.
     wait = load - 1 if config.array == "tree" else 0
-    wait += 0 if resident else config.weight_latency - config.sram_latency
+    wait += config.registered
     settle = array_latency(config) + config.sram_latency + 4
     return max(m, load) * (tiles - 1) + m + fill + wait + settle - resident
 
@@ -144,7 +144,8 @@ def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
     expected = [window(config, m, k, n, *flags) for _, m, k, n, flags in products]
     # Where a tile is named at once, a command is at work as the last sum of the one before comes.
     assert found["working"] == (expected if config.tile_skip else [sum(expected)])
-    assert found["cycles"] == [cycles + config.tile_skip for cycles in expected]
+    first = config.tile_skip + config.registered
+    assert found["cycles"] == [cycles + first for cycles in expected]
 
 
 def test_a_large_array_streams_without_a_gap(tmp_path: Path) -> None:

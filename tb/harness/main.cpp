@@ -129,10 +129,12 @@ class Recorder {
             open_[engine] = offered && !bits(event, EVENT_TAKEN_LSB, 1);
             lacking_[engine] = lacking;
         }
+        // The causes are those of the cycle before.
         for (int cause = 0; cause < CAUSES; ++cause) sums_[cause] += causes >> cause & 1;
+        if (cycles_ == window_) close();
         sums_[CAUSES] += read;
         sums_[CAUSES + 1] += written;
-        if (++cycles_ == window_) close();
+        ++cycles_;
     }
 
    private:

@@ -193,14 +193,15 @@ module harness;
         event_open[engine] = happened[`EVENT_OFFERED_LSB] && !happened[`EVENT_TAKEN_LSB];
         event_lacking[engine] = lacking;
       end
+      // The causes are those of the cycle before.
       for (index = 0; index < `CAUSES; index = index + 1)
         window_sums[index] = window_sums[index] + events_array[index];
+      if (window_cycles == window) close_window;
       if (read_data_valid && read_data_ready)
         window_sums[`CAUSES] = window_sums[`CAUSES] + 1;
       if (write_data_valid && write_data_ready)
         window_sums[`CAUSES + 1] = window_sums[`CAUSES + 1] + 1;
       window_cycles = window_cycles + 1;
-      if (window_cycles == window) close_window;
     end
   endtask
 `endif
