@@ -16,6 +16,7 @@ from hdl.load import LoadEngine
 from hdl.mask import MaskMemory
 from hdl.matrix import MatrixEngine
 from hdl.micro_machine import MicroMachine
+from hdl.pipeline import delay
 from hdl.ports import WORD, MachinePorts
 from hdl.scratchpad import Scratchpad
 from hdl.sequencer import Sequencer
@@ -180,11 +181,14 @@ class Accelerator(wiring.Component):
             "LOADED": self.mem_read.data.valid & self.mem_read.data.ready,
             "STORED": self.mem_write.data.valid & self.mem_write.data.ready,
         }
-        running = sequencer.busy
+        # Those of the cycle before, as engines are far from each other.
+        running = delay(m, sequencer.busy, 1, reset=True)
         for engine, unit in engines.items():
-            busy, waiting = unit.status.busy, getattr(dispatch, f"waiting_{engine.name.lower()}")
+            waiting = getattr(dispatch, f"waiting_{engine.name.lower()}")
+            states = (unit.status.busy, unit.status.stall, waiting)
+            busy, stall, waiting = (delay(m, state, 1) for state in states)
             counted[f"BUSY_{engine.name}"] = running & busy
-            counted[f"STALL_{engine.name}"] = running & busy & unit.status.stall
+            counted[f"STALL_{engine.name}"] = running & busy & stall
             counted[f"WAIT_{engine.name}"] = running & ~busy & waiting
             counted[f"IDLE_{engine.name}"] = running & ~busy & ~waiting
         counted |= {f"ARRAY_{name}": cause for name, cause in account.items()}
