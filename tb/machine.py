@@ -222,32 +222,17 @@ class SimulatedMachine(ABC):
 class VerilatorMachine(SimulatedMachine):
     """The accelerator of a configuration, compiled by Verilator.
 
-    Raises :class:`ValueError` where Verilator or a C++ compiler is missing, and
-    :class:`RuntimeError` where the build fails.
-    """
-
-    def __init__(self, config: Config, *, memory_bytes: int = 1 << 28, **options: float):
-        super().__init__(config, memory_bytes=memory_bytes, **options)
-
-    def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
-        program = build_verilator(self.config) / "harness"
-        return [program, str(memory_bytes), *map(str, timing.fields().values())]
-
-
-class IcarusMachine(SimulatedMachine):
-    """The accelerator of a configuration, interpreted by Icarus; a hundred times as slow.
-
     ``verilog`` is what stands in the place of the accelerator's own, with the same ports.
 
-    Raises :class:`ValueError` where Icarus is missing, and :class:`RuntimeError` where the build
-    fails.
+    Raises :class:`ValueError` where Verilator or a C++ compiler is missing, and
+    :class:`RuntimeError` where the build fails.
     """
 
     def __init__(
         self,
         config: Config,
         *,
-        memory_bytes: int = 1 << 20,
+        memory_bytes: int = 1 << 28,
         verilog: str | None = None,
         **options: float,
     ):
@@ -255,7 +240,22 @@ class IcarusMachine(SimulatedMachine):
         super().__init__(config, memory_bytes=memory_bytes, **options)
 
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
-        program = build_icarus(self.config, memory_bytes, self._verilog) / "harness.vvp"
+        program = build_verilator(self.config, self._verilog) / "harness"
+        return [program, str(memory_bytes), *map(str, timing.fields().values())]
+
+
+class IcarusMachine(SimulatedMachine):
+    """The accelerator of a configuration, interpreted by Icarus; a hundred times as slow.
+
+    Raises :class:`ValueError` where Icarus is missing, and :class:`RuntimeError` where the build
+    fails.
+    """
+
+    def __init__(self, config: Config, *, memory_bytes: int = 1 << 20, **options: float):
+        super().__init__(config, memory_bytes=memory_bytes, **options)
+
+    def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
+        program = build_icarus(self.config, memory_bytes) / "harness.vvp"
         options = {"size": memory_bytes, **timing.fields()}
         return ["vvp", "-n", program, *(f"+{name}={value}" for name, value in options.items())]
 

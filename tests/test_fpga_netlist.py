@@ -15,12 +15,13 @@ from arch.config import Config
 from arch.presets import PRESETS
 from fpga.devices import DEVICES, Device
 from fpga.synthesis import count, synthesize
+from fpga.tools import find_tool, run_tool
 from generators.verilog import to_verilog
 from hdl.accelerator import Accelerator
 from hdl.requantize import Requantizer
 from hdl.systolic import SystolicArray
 from hdl.vector import VectorEngine
-from tb.machine import IcarusMachine
+from tb.machine import VerilatorMachine
 from tb.selftest import selftest
 from tb.simulate import simulate
 
@@ -80,8 +81,23 @@ def with_includes(path: Path, included: set[Path]) -> str:
     )
 
 
-def netlist_with_models(unit: wiring.Component, device: Device, folder: Path) -> str:
-    """Return the netlist of a unit in a device's cells, and the models of them."""
+FLATTEN = """\
+read_verilog netlist_and_models.v
+hierarchy -top top
+proc
+flatten
+opt_expr
+opt_clean
+splitnets -driver
+rename -hide
+rename -enumerate -pattern n%
+write_verilog -noattr flat.v
+"""
+"""Puts each cell's model in its place, which a simulator takes many times as long to do."""
+
+
+def netlist_of(unit: wiring.Component, device: Device, folder: Path) -> str:
+    """Return the netlist of a unit, each of a device's cells replaced by its model."""
     synthesize(to_verilog(unit, "top"), "top", device, folder, simulation=True)
     netlist = (folder / "netlist.v").read_text(encoding="utf-8")
     models = {
@@ -92,9 +108,13 @@ def netlist_with_models(unit: wiring.Component, device: Device, folder: Path) ->
     text = "".join(with_includes(SHARE / path, included) for path in models)
     text = re.sub(r"\(\* blackbox \*\)\nmodule .*?\nendmodule\n", "", text, flags=re.DOTALL)
     text = re.sub(r"\bspecify\b.*?\bendspecify\b", "", text, flags=re.DOTALL)
-    # Icarus does not know these where modules are put together.
     text = re.sub(r"\$error\(.*\);", "", text)
-    return f"{netlist}`define NO_ICE40_DEFAULT_ASSIGNMENTS\n{text}"
+    text = f"{netlist}`define NO_ICE40_DEFAULT_ASSIGNMENTS\n{text}"
+    (folder / "netlist_and_models.v").write_text(text, encoding="utf-8")
+    (folder / "flatten.ys").write_text(FLATTEN, encoding="utf-8")
+    yosys = find_tool("yosys")
+    run_tool(yosys, ["-q", "flatten.ys"], folder=folder, log="flatten.log", what="Flattening")
+    return (folder / "flat.v").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -107,7 +127,7 @@ def test_the_netlist_of_the_array_does_the_same(family: str, tmp_path: Path) -> 
         simulator="icarus",
         seed=4,
         parameters={"config": changes, "cycles": 400, "rate": 0.9, "latency": array.latency},
-        verilog=netlist_with_models(array, DEVICE_OF[family], tmp_path),
+        verilog=netlist_of(array, DEVICE_OF[family], tmp_path),
     )
 
 
@@ -120,10 +140,11 @@ def test_the_netlist_of_the_requantizer_does_the_same(
     device = DEVICE_OF[family]
     monkeypatch.setitem(device.capacity, "multipliers", multipliers)
     unit = Requantizer()
-    text = netlist_with_models(unit, device, tmp_path)
+    text = netlist_of(unit, device, tmp_path)
     cells = json.loads((tmp_path / "statistics.json").read_text(encoding="utf-8"))
     made = count(device.family, cells["design"]["num_cells_by_type"])
-    assert made["multipliers"] == multipliers
+    # An SB_MAC16 is too narrow for most of the products.
+    assert made["multipliers"] == (multipliers if family == "ecp5" else min(multipliers, 1))
     simulate(
         unit,
         bench="tb.bench_requantize",
@@ -145,18 +166,17 @@ def test_the_netlist_of_the_vector_engine_does_the_same(
         simulator="icarus",
         seed=8,
         parameters={"config": config.fields(), "programs": 2, "steps": 20, "stall": 0.3},
-        verilog=netlist_with_models(engine, DEVICE_OF[family], tmp_path),
+        verilog=netlist_of(engine, DEVICE_OF[family], tmp_path),
     )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("family", "config"), MACHINES)
 def test_the_netlist_of_a_whole_accelerator_does_the_same(
     family: str, config: Config, tmp_path: Path
 ) -> None:
-    netlist = netlist_with_models(Accelerator(config), DEVICE_OF[family], tmp_path)
+    netlist = netlist_of(Accelerator(config), DEVICE_OF[family], tmp_path)
     memory = 1 << config.mem_addr_width
-    machine = IcarusMachine(config, memory_bytes=memory, latency=4, verilog=netlist)
+    machine = VerilatorMachine(config, memory_bytes=memory, latency=4, verilog=netlist)
     found = selftest(machine, config, memory, programs=1, seed=6)
     machine.close()
     assert found["untested"] == []

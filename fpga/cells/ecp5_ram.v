@@ -114,7 +114,7 @@ module DP16KD (
     if (RSTB) b_out <= 0;
     if (CEB && WEB || RESETMODE != "SYNC" && (RSTA || RSTB)) begin
       $display("DP16KD: port B writes, or a reset at any time, which this model lacks");
-      $finish;
+      b_out <= 18'bx;
     end
   end
 
