@@ -11,23 +11,40 @@ TOP = "board"
 _TOP = """\
 // {title}: clock generator, reset and pins around {core}.
 module {top} ({ports});
-  wire fast, locked, loop;
+  wire fast, locked, loop, rst;
 {pll}\
-  reg [7:0] waited = 0;
-  reg rst = 1;
-  always @(posedge fast) begin
-    waited <= locked ? waited + !(&waited) : 0;
-    rst <= !(&waited);
-  end
+{start}\
   wire {wires};
 {outputs}\
   {core} core (.clk(fast), .rst(rst){connections});
 endmodule
 """
 
+_RESET = """\
+  reg [7:0] waited = 0;
+  reg held = 1;
+  always @(posedge fast) begin
+    waited <= locked ? waited + !(&waited) : 0;
+    held <= !(&waited);
+  end
+  assign rst = held;
+"""
+
+_GATE = """\
+  // Nothing moves before the clock is steady. Registers begin as they were configured: a reset has
+  // no wires of its own here, and would take as many as there are registers.
+  reg [7:0] waited = 0;
+  always @(posedge clk)
+    waited <= locked ? waited + !(&waited) : 0;
+  DCCA gate (.CLKI(steady), .CE(&waited), .CLKO(fast));
+  assign rst = 1'b0;
+"""
+
+_STARTS = {"ecp5": _GATE, "ice40": _RESET, "gowin": _RESET}
+
 
 def top_verilog(board: Board, pll: Pll) -> str:
-    """Return the uppermost module: the clock generator and the reset before the machine."""
+    """Return the uppermost module: the clock generator, and what the machine begins by."""
     inputs, given = LINKS[board.link]
     names = (*given, *LEDS)
     outputs = [name for name in names if name in board.pins]
@@ -42,6 +59,7 @@ def top_verilog(board: Board, pll: Pll) -> str:
         top=TOP,
         ports=", ".join(["input clk", *ports]),
         pll=pll.verilog,
+        start=_STARTS[board.device.family.name],
         wires=", ".join(f"core_{name}" for name in names),
         outputs="".join(assigned),
         connections="".join(

@@ -86,15 +86,12 @@ class Accelerator(wiring.Component):
             Engine.VECTOR: vector,
             Engine.STORE: store,
         }
-        words, expanding = sequencer.o, Const(0)
+        words, expanding = self._register(m, "words", sequencer.o), Const(0)
         if config.attention:
             m.submodules.attention = attention = AttentionExpander()
             connect(m, words, attention.i)
-            words, expanding = attention.o, attention.busy
-        if config.registered:
-            m.submodules.words = stage = RegisterSlice(WORD)
-            connect(m, words, stage.i)
-            words = stage.o
+            expanding = attention.busy | words.valid
+            words = self._register(m, "expanded", attention.o)
         connect(m, words, dispatch.i)
         m.d.comb += sequencer.idle.eq(dispatch.idle & ~expanding)
         for engine, unit in engines.items():
@@ -110,6 +107,14 @@ class Accelerator(wiring.Component):
             self._events(m, dispatch, engines, account)
         self._host(m, sequencer, dispatch, matrix, vector, engines, account)
         return m
+
+    def _register(self, m, name, words):
+        """Return a stream of words behind registers where these are asked for."""
+        if not self.config.registered:
+            return words
+        m.submodules[name] = stage = RegisterSlice(WORD)
+        connect(m, words, stage.i)
+        return stage.o
 
     def _microcoded(self):
         """Place the machine that is made of a core instead of engines."""

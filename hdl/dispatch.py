@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, FLAG_SHIFT, MAX_WORDS, Engine
+from hdl.pipeline import delay
 from hdl.ports import WORD, command_layout
 
 TOKEN_WIDTH = 8
@@ -108,7 +109,7 @@ class Dispatch(wiring.Component):
 
     With ``registered`` a command that has its tokens takes them and goes to a place of its own in
     front of the engine, a cycle before the engine may take it and a cycle after the one before
-    was taken: what starts an engine depends on registers only.
+    was taken: what starts an engine depends on registers only. Tokens are there a cycle later.
     """
 
     def __init__(self, config: Config):
@@ -160,11 +161,13 @@ class Dispatch(wiring.Component):
             )
             granted = ~lacks.any()
             lacking = getattr(self, f"lacking_{name}")
+            taken = queue.o.valid & queue.o.ready
+            # Tokens that were taken in the cycle before may still be counted.
+            known = ~delay(m, taken, 1, reset=True) if registered else 1
             m.d.comb += [
-                lacking.eq(Mux(queue.o.valid, lacks, 0)),
+                lacking.eq(Mux(queue.o.valid & known, lacks, 0)),
                 getattr(self, f"waiting_{name}").eq(lacking.any()),
             ]
-            taken = queue.o.valid & queue.o.ready
             if registered:
                 m.d.comb += queue.o.ready.eq(~out.valid & granted)
                 with m.If(taken):
@@ -186,6 +189,9 @@ class Dispatch(wiring.Component):
 
         for (source, sink), count in tokens.items():
             up, down = pushes[source][sink], pops[sink][source]
+            if self.config.registered:
+                # A cycle later: the next command takes tokens two cycles after one at the earliest.
+                up, down = (delay(m, strobe, 1, reset=True) for strobe in (up, down))
             after = Signal.like(count, name=f"after_{source.name}_{sink.name}".lower())
             m.d.comb += after.eq(count + up - down)
             m.d.sync += [count.eq(after), some[source, sink].eq(after != 0)]

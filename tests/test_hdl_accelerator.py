@@ -51,6 +51,26 @@ def test_presets_with_changes(preset, changes, simulator):
     run_case(PRESETS[preset].replace(**changes), simulator, seed=1)
 
 
+def test_a_machine_needs_no_reset_once_it_is_configured():
+    config = PRESETS["tiny"].replace(mem_addr_width=16, registered=True, attention=True)
+    verilog, resets = re.subn(r"if \(rst\)", "if (1'b0)", to_verilog(Accelerator(config), "top"))
+    assert resets > 300
+    simulate(
+        Accelerator(config),
+        bench="tb.bench_accelerator",
+        simulator="icarus",
+        seed=3,
+        parameters={
+            "config": config.fields(),
+            "programs": 1,
+            "steps": 30,
+            "stall": 0.3,
+            "latency": 20,
+        },
+        verilog=verilog,
+    )
+
+
 def test_smallest_configuration():
     run_case(SMALLEST.replace(trace=True), "icarus", seed=2)
 
