@@ -21,13 +21,12 @@ _ECP5_WIDTH = 18
 _CONTROLLED = Fraction(4, 3)
 
 _ECP5 = """\
-// The multiplier of an ECP5 with its own registers, which does what {behavioural} does. Operands
-// are the upper bits: the lower ones are constant, where signs in the upper ones would need wires.
+// The multiplier of an ECP5 with its own registers, which does what {behavioural} does.
 module {name} ({ports});
-  wire [17:0] left = a << {left};
-  wire [17:0] right = b << {right};
+  wire [17:0] left = $signed(a);
+  wire [17:0] right = $signed(b);
   wire [35:0] product;
-  assign p = product >> {left} + {right};
+  assign p = product;
   MULT18X18D #(
     .REG_INPUTA_CLK("CLK0"), .REG_INPUTA_CE("CE0"), .REG_INPUTA_RST("RST1"),
     .REG_INPUTB_CLK("CLK0"), .REG_INPUTB_CE("CE0"), .REG_INPUTB_RST("RST1"),
@@ -77,7 +76,7 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
                 found[module[1]] = OwnMultiplier(
                     (a, b),
                     _tables(module[0], module[1], a, b),
-                    _ecp5(module[1], module[2], a, b),
+                    _ecp5(module[1], module[2]),
                     _CONTROLLED if all(_controls(module[2])) else Fraction(1),
                 )
     return found
@@ -93,7 +92,7 @@ def _tables(text: str, name: str, a_width: int, b_width: int) -> str:
     return tables + table_product(product, *sorted((a_width, b_width), reverse=True))
 
 
-def _ecp5(name: str, ports: str, a_width: int, b_width: int) -> str:
+def _ecp5(name: str, ports: str) -> str:
     pins = [
         f".{port}{bit}({signal}[{bit}])"
         for port, signal, count in (("A", "left", 18), ("B", "right", 18), ("P", "product", 36))
@@ -103,8 +102,6 @@ def _ecp5(name: str, ports: str, a_width: int, b_width: int) -> str:
     return _ECP5.format(
         name=own_name(name),
         behavioural=name,
-        left=_ECP5_WIDTH - a_width,
-        right=_ECP5_WIDTH - b_width,
         ports=re.sub(r"\breg\b", "wire", ports),
         en=en or "1'b1",
         move="1'b1" if clear else en or "1'b1",
