@@ -19,7 +19,7 @@ from fpga.harness import Harness
 from fpga.pins import CORE, TOP, constraints, top_verilog
 from fpga.placement import PLACED, Placement, pack, place
 from fpga.pll import Pll, find_pll
-from fpga.synthesis import NETLIST, check_fits, count, synthesize
+from fpga.synthesis import NETLIST, check_fits, count, prepare, synthesize
 from fpga.tools import find_tool
 from fpga.top import BoardTop
 from generators.verilog import to_verilog
@@ -88,7 +88,9 @@ def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str
     It is of the design, the device, the pins, the tools' versions, the seeds and the frequency.
     """
     family = board.device.family
-    what = [verilog, board.device.name, board.package, board.speed, *constraints(board)]
+    design, own = prepare(verilog, family)
+    what = [design, *map(str, own.values()), board.device.name, board.package, board.speed]
+    what += constraints(board)
     what += [family.synthesis, _tools(family), list(seeds), mhz]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 

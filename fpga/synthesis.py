@@ -45,6 +45,15 @@ _WIDTH = re.compile(r"parameter \\[AB]_WIDTH (\d+)")
 _MIDDLE = {"ecp5": "coarse", "ice40": "flatten", "gowin": "coarse"}
 
 
+def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
+    """Return a design with a family's memories and pairs of multipliers, and its own multipliers.
+
+    These are what multipliers of the family can replace, by the names of their modules.
+    """
+    verilog = place_memories(place_pairs(verilog, family.name), family.name)
+    return verilog, find_multipliers(verilog, family.name)
+
+
 def synthesize(
     verilog: str, top: str, device: Device, folder: Path, *, simulation: bool = False
 ) -> dict[str, int]:
@@ -56,8 +65,7 @@ def synthesize(
     """
     family = device.family
     yosys = find_tool("yosys")
-    verilog = place_memories(place_pairs(verilog, family.name), family.name)
-    own = find_multipliers(verilog, family.name)
+    verilog, own = prepare(verilog, family)
     (folder / "design.v").write_text(verilog, encoding="utf-8")
     both = [each.tables + each.own for each in own.values()]
     (folder / _MULTIPLIERS).write_text("".join([*both, ROWS]), encoding="utf-8")
