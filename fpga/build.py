@@ -91,7 +91,7 @@ def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str
     design, own = prepare(verilog, family)
     what = [design, *map(str, own.values()), board.device.name, board.package, board.speed]
     what += constraints(board)
-    what += [family.synthesis, _tools(family), list(seeds), mhz]
+    what += [family.synthesis, board.device.machine_options, _tools(family), list(seeds), mhz]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
@@ -138,7 +138,15 @@ def build_board(
             design = _digest(verilog, board, seeds, wanted)
         (place / f"board.{ending}").write_text(pins, encoding="utf-8")
         needed, placements = _route(
-            verilog, TOP, board, place, seeds, pll.mhz, f"board.{ending}", tell
+            verilog,
+            TOP,
+            board,
+            place,
+            seeds,
+            pll.mhz,
+            f"board.{ending}",
+            tell,
+            board.device.machine_options,
         )
         if placements[0].mhz >= pll.mhz:
             break
@@ -168,6 +176,7 @@ def _route(
     mhz: float,
     pins: str,
     tell: Progress,
+    options: Sequence[str] = (),
 ) -> tuple[dict[str, int], list[Placement]]:
     """Synthesize, refuse what does not fit, place and route."""
     find_tool(board.device.family.router)
@@ -183,6 +192,7 @@ def _route(
         mhz=mhz,
         constraints=pins or None,
         progress=lambda done, total: tell("Place and route", done, total),
+        options=options,
     )
 
 

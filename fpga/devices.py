@@ -36,12 +36,16 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device: its family, what it holds, and its options for place-and-route."""
+    """A device: its family, what it holds, and its options for place-and-route.
+
+    ``machine_options`` are more of them, for a whole machine.
+    """
 
     name: str
     family: Family
     capacity: Mapping[str, int]
     options: tuple[str, ...]
+    machine_options: tuple[str, ...] = ()
 
 
 _18_KBIT = ((36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384))
@@ -116,7 +120,13 @@ GOWIN = Family(
 )
 
 
-def _ecp5(size: str, luts: int, multipliers: int, block_rams: int) -> Device:
+# nextpnr's usual placer packs machines of these so closely that neither of its routers ends.
+_SPREAD = ("--placer", "static")
+
+
+def _ecp5(
+    size: str, luts: int, multipliers: int, block_rams: int, machine: tuple[str, ...] = ()
+) -> Device:
     name = f"LFE5U{size}"
     option = {"M5G-45F": "um5g-45k", "M5G-85F": "um5g-85k"}.get(size, f"{size[1:-1]}k")
     return Device(
@@ -124,6 +134,7 @@ def _ecp5(size: str, luts: int, multipliers: int, block_rams: int) -> Device:
         family=ECP5,
         capacity={"luts": luts, "ffs": luts, "multipliers": multipliers, "block_rams": block_rams},
         options=(f"--{option}",),
+        machine_options=machine,
     )
 
 
@@ -132,10 +143,10 @@ DEVICES = {
     for device in (
         # Lattice FPGA-DS-02012, table 1.1; a 12F is a 25F to the open tools.
         _ecp5("-25F", 24288, 28, 56),
-        _ecp5("-45F", 43848, 72, 108),
-        _ecp5("-85F", 83640, 156, 208),
-        _ecp5("M5G-45F", 43848, 72, 108),
-        _ecp5("M5G-85F", 83640, 156, 208),
+        _ecp5("-45F", 43848, 72, 108, _SPREAD),
+        _ecp5("-85F", 83640, 156, 208, _SPREAD),
+        _ecp5("M5G-45F", 43848, 72, 108, _SPREAD),
+        _ecp5("M5G-85F", 83640, 156, 208, _SPREAD),
         # Lattice FPGA-DS-02008, table 1.1.
         Device(
             name="iCE40UP5K",

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from os import cpu_count
@@ -40,11 +40,13 @@ def place(
     mhz: float,
     constraints: str | None,
     progress: Callable[[int, int], None],
+    options: Sequence[str] = (),
 ) -> list[Placement]:
     """Place and route the netlist in a folder once for each seed, and return all, the best first.
 
     ``mhz`` is the frequency to strive for; ``constraints`` names a file of the folder, without
-    which pins are placed anywhere. As many run at once as the computer has processors.
+    which pins are placed anywhere. ``options`` are more of nextpnr's. As many run at once as the
+    computer has processors.
     """
     tool = find_tool(device.family.router)
 
@@ -58,6 +60,7 @@ def place(
             *("--json", NETLIST, "--seed", str(seed), "--freq", f"{mhz:g}"),
             *("--report", "report.json", "--write", PLACED, "--timing-allow-fail"),
             *_options(device, package, speed, constraints),
+            *options,
         ]
         what = f"Place and route with seed {seed}"
         run_tool(tool, arguments, folder=place, log="place.log", what=what)
