@@ -17,7 +17,7 @@ class Counters(wiring.Component):
     ``widths`` gives the counters' names and the widths of what is added to them each cycle (bits).
     What is added is collected in a few bits, which one adder brings to memory in turn, a counter
     a cycle: many wide counters would cost more than the rest of the control. A counter's value is
-    therefore complete as many cycles after its last growth as there are counters, plus 5;
+    therefore complete as many cycles after its last growth as there are counters, plus 4;
     ``settled`` tells that so many have passed since ``hold`` was 1. ``clear`` sets all to 0.
 
     ``value`` is the counter whose place in ``widths`` was ``index`` in the cycle before; places
@@ -87,10 +87,10 @@ class Counters(wiring.Component):
                 ram.write_data.eq(total),
             ]
 
-        settling = Signal(range(turns + 6))
+        settling = Signal(range(turns + 5))
         m.d.comb += self.settled.eq(settling == 0)
         with m.If(self.hold):
-            m.d.sync += settling.eq(turns + 5)
+            m.d.sync += settling.eq(turns + 4)
         with m.Elif(~self.settled):
             m.d.sync += settling.eq(settling - 1)
         return m

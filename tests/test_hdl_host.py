@@ -137,7 +137,7 @@ def test_counters_are_exact_when_not_busy(seed):
             waited = 0
             while await read(ctx, unit, "STATUS") & BUSY:
                 waited += 1
-                assert waited < 41
+                assert waited < 40
             for name, total in totals.items():
                 assert await read(ctx, unit, f"{name}_LOW") == total % (1 << 32), name
                 assert await read(ctx, unit, f"{name}_HIGH") == total >> 32, name
