@@ -1,7 +1,9 @@
 """Configurations by name or from a file."""
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from arch.config import Config
 
@@ -146,13 +148,25 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
     return config.override(overrides or [])
 
 
-def _load_toml(path: Path) -> Config:
+def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
+    """Return the names of the fields to which a TOML file or overrides give a value themselves."""
+    names = {assignment.partition("=")[0] for assignment in overrides}
+    if source is not None and Path(source).suffix == ".toml":
+        names |= _read_toml(Path(source)).keys()
+    return names
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"Cannot read configuration {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"Configuration {path} is not TOML: {error}") from error
+
+
+def _load_toml(path: Path) -> Config:
+    values = _read_toml(path)
     preset = values.pop("preset", "small")
     if preset not in PRESETS:
         raise ValueError(f"Unknown preset {preset!r} in {path}; known are {', '.join(PRESETS)}")

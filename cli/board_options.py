@@ -5,7 +5,7 @@ from dataclasses import replace
 import click
 
 from arch.config import PACKED_WIDTH, Config
-from arch.presets import PRESETS, load
+from arch.presets import PRESETS, load, stated
 from cli.options import Command, override_option
 from fpga.boards import BOARDS, LINKS, Board, get_board
 from hdl.multiplier import HARDWARE_WIDTH
@@ -55,7 +55,8 @@ def resolve_board(
 ) -> tuple[Board, Config]:
     """Return the board that the options name, and its machine's configuration.
 
-    Two columns of narrow operands share multipliers where the device's are wide enough.
+    Two columns of narrow operands share multipliers where the device's are wide enough, unless the
+    options say themselves whether they do.
     """
     board = get_board(name, link)
     if memory_bytes is not None:
@@ -63,6 +64,7 @@ def resolve_board(
     changes = list(overrides)
     config = board.config.override(changes) if source is None else load(source, changes)
     narrow = config.element_width <= PACKED_WIDTH and not config.microcoded
-    if narrow and board.device.family.multiplier_width >= HARDWARE_WIDTH:
+    free = narrow and "packed" not in stated(source, changes)
+    if free and board.device.family.multiplier_width >= HARDWARE_WIDTH:
         config = config.replace(packed=True)
     return board, config

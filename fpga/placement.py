@@ -1,6 +1,7 @@
 """Place and route by nextpnr, and the bitstream."""
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -67,7 +68,8 @@ def place(
         report = json.loads((place / "report.json").read_text(encoding="utf-8"))
         # That of the machine is the faster one of a board's clocks.
         clocks = report["fmax"].values()
-        reached = max(clocks, key=lambda clock: clock["constraint"])["achieved"]
+        none = {"achieved": math.inf}
+        reached = max(clocks, key=lambda clock: clock["constraint"], default=none)["achieved"]
         return Placement(seed, place, report, reached)
 
     found = []

@@ -120,13 +120,33 @@ class GatedMultipliers(wiring.Component):
         return m
 
 
-@pytest.mark.parametrize(("name", "each"), [("ulx3s_25f", 0.5), ("tang_primer_20k", 0.5)])
-def test_two_narrow_weights_share_a_multiplier(name: str, each: float, tmp_path: Path) -> None:
-    changes = ("operand_width=4", "rows=3", "cols=4", "zero_points=false", "operand_gating=false")
-    board, config = resolve_board(name, None, changes, "uart", None)
+NARROW = ("operand_width=4", "rows=3", "cols=4", "zero_points=false", "operand_gating=false")
+
+
+@pytest.mark.parametrize("name", ["ulx3s_25f", "tang_primer_20k"])
+def test_two_narrow_weights_share_a_multiplier(name: str, tmp_path: Path) -> None:
+    board, config = resolve_board(name, None, NARROW, "uart", None)
     verilog = to_verilog(SystolicArray(config), "top")
     made = count(board.device.family, synthesize(verilog, "top", board.device, tmp_path))
-    assert made["multipliers"] == each * config.elements
+    assert made["multipliers"] == config.elements / 2
+
+
+def test_whether_narrow_weights_share_can_be_said(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+
+    def packed(board: str, changes: tuple[str, ...], text: str | None = None) -> bool:
+        source = None if text is None else str(file)
+        file.write_text(text or "", encoding="utf-8")
+        return resolve_board(board, source, changes, "uart", None)[1].packed
+
+    assert packed("ulx3s_25f", NARROW)
+    assert not packed("icebreaker", NARROW)
+    assert not packed("ulx3s_25f", (*NARROW, "packed=false"))
+    text = "operand_width = 4\nzero_points = false\n"
+    assert packed("icebreaker", ("packed=true",), text)
+    assert not packed("icebreaker", (), text)
+    assert packed("ulx3s_25f", (), text)
+    assert not packed("ulx3s_25f", (), f"{text}packed = false\n")
 
 
 def test_three_of_four_multipliers_are_gated(

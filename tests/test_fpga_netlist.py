@@ -143,8 +143,7 @@ def test_the_netlist_of_the_requantizer_does_the_same(
     text = netlist_of(unit, device, tmp_path)
     cells = json.loads((tmp_path / "statistics.json").read_text(encoding="utf-8"))
     made = count(device.family, cells["design"]["num_cells_by_type"])
-    # An SB_MAC16 is too narrow for most of the products.
-    assert made["multipliers"] == (multipliers if family == "ecp5" else min(multipliers, 1))
+    assert made["multipliers"] == multipliers
     simulate(
         unit,
         bench="tb.bench_requantize",
