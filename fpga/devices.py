@@ -120,7 +120,7 @@ GOWIN = Family(
 )
 
 
-# nextpnr's usual placer packs machines of these so closely that neither of its routers ends.
+# nextpnr's usual placer packed the 45F's machine so closely that neither of its routers ended.
 _SPREAD = ("--placer", "static")
 
 

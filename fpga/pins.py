@@ -9,7 +9,7 @@ TOP = "board"
 """Name of the uppermost module."""
 
 _TOP = """\
-// {title}: clock generator, reset and pins around {core}.
+// {title}: clock generator, {begins} and pins around {core}.
 module {top} ({ports});
   wire fast, locked, loop, rst;
 {pll}\
@@ -34,13 +34,16 @@ _GATE = """\
   // Nothing moves before the clock is steady. Registers begin as they were configured: a reset has
   // no wires of its own here, and would take as many as there are registers.
   reg [7:0] waited = 0;
-  always @(posedge clk)
+  reg open = 0;
+  always @(posedge clk) begin
     waited <= locked ? waited + !(&waited) : 0;
-  DCCA gate (.CLKI(steady), .CE(&waited), .CLKO(fast));
+    open <= &waited;
+  end
+  DCCA gate (.CLKI(steady), .CE(open), .CLKO(fast));
   assign rst = 1'b0;
 """
 
-_STARTS = {"ecp5": _GATE, "ice40": _RESET, "gowin": _RESET}
+_STARTS = {"ecp5": ("gate", _GATE), "ice40": ("reset", _RESET), "gowin": ("reset", _RESET)}
 
 
 def top_verilog(board: Board, pll: Pll) -> str:
@@ -53,13 +56,15 @@ def top_verilog(board: Board, pll: Pll) -> str:
         for name in outputs
     ]
     ports = [f"input {name}" for name in inputs] + [f"output {name}" for name in outputs]
+    begins, start = _STARTS[board.device.family.name]
     return _TOP.format(
         title=board.title,
+        begins=begins,
         core=CORE,
         top=TOP,
         ports=", ".join(["input clk", *ports]),
         pll=pll.verilog,
-        start=_STARTS[board.device.family.name],
+        start=start,
         wires=", ".join(f"core_{name}" for name in names),
         outputs="".join(assigned),
         connections="".join(

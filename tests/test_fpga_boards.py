@@ -1,6 +1,9 @@
 """Boards, their constraints and clock generators, against what datasheets allow."""
 
 import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +12,7 @@ from fpga.devices import DEVICES, RESOURCES
 from fpga.flash import LOADERS
 from fpga.pins import constraints, top_verilog
 from fpga.pll import RANGES, find_pll
+from tb.toolchain import environment, missing_tools
 
 
 @pytest.mark.parametrize("name", BOARDS)
@@ -52,6 +56,72 @@ def test_spi_takes_the_serial_lines_place(name: str) -> None:
 def test_an_unknown_link_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^Unknown link 'i2c'; known are uart, spi$"):
         get_board("ulx3s_85f", "i2c")
+
+
+STARTING = """
+module bench;
+  reg clk = 0, locked = 0;
+  integer steady_for = 0;
+  always #10 clk = ~clk;
+  always @(posedge clk) steady_for <= locked ? steady_for + 1 : 0;
+  board board (.clk(clk), .rx(1'b1));
+  initial begin
+    #2000 locked = 1;
+    #1000 locked = 0;
+    #2000 locked = 1;
+    #8000 locked = 0;
+    #2000 locked = 1;
+    #8000 $finish;
+  end
+endmodule
+
+module generator (output reg clk, output locked);
+  assign locked = bench.locked;
+  initial clk = 0;
+  always #3 clk = ~clk;
+endmodule
+
+module DCCA (input CLKI, input CE, output CLKO);
+  reg passes = 0;
+  always @(CLKI or CE) if (!CLKI) passes = CE;
+  assign CLKO = CLKI && passes;
+endmodule
+
+module celosia_board (input clk, rst, rx, output tx, heartbeat, busy, error);
+  always @(posedge clk) if (!rst) $display("%0d", bench.steady_for);
+endmodule
+"""
+"""A board whose generator is steady for too short a time, for long, and for long again."""
+
+
+@pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+@pytest.mark.parametrize("name", ["ulx3s_25f", "icebreaker", "tang_nano_9k"])
+def test_nothing_moves_before_the_clock_is_steady(name: str, tmp_path: Path) -> None:
+    board = get_board(name)
+    pll = find_pll(board.device.family.name, board.device.name, board.clock_mhz, board.target_mhz)
+    ecp5 = board.device.family.name == "ecp5"
+    wires = "wire steady;" if ecp5 else "assign loop = 1'b0;"
+    out = "steady" if ecp5 else "fast"
+    stub = f"{wires} generator pll (.clk({out}), .locked(locked));\n"
+    text = top_verilog(board, replace(pll, verilog=stub))
+    (tmp_path / "bench.v").write_text(text + STARTING, encoding="utf-8")
+    for command in (
+        ["iverilog", "-g2005", "-s", "bench", "-o", "bench.vvp", "bench.v"],
+        ["vvp", "-n", "bench.vvp"],
+    ):
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment(), capture_output=True, check=True
+        )
+    moved = [int(line) for line in done.stdout.split()]
+    # A few cycles pass until a generator that is not steady any more stops the machine.
+    stops = [place for place, steady_for in enumerate(moved) if steady_for <= 2]
+    assert 0 < len(stops) <= 20
+    assert stops == list(range(stops[0], stops[0] + len(stops)))
+    # 255 cycles pass first, of what comes in or, where a reset begins, of what comes out.
+    least = 255 if ecp5 else 255 * 6 // 20
+    assert all(steady_for >= least for steady_for in moved[: stops[0]] + moved[stops[-1] + 1 :])
+    assert min(stops[0], len(moved) - stops[-1]) > 400
+    assert ("rst = 1'b0" in text) == ecp5
 
 
 def test_active_low_leds_are_inverted() -> None:

@@ -20,7 +20,7 @@ FULL = PRESETS["tiny"].replace(lanes=2, attention=True, rotary=True, argmax=True
 BARE = dict.fromkeys((*UNITS, "zero_points"), False)
 
 
-def run_case(config, simulator, seed, *, steps=30):
+def run_case(config, simulator, seed, *, programs=2, steps=30, verilog=None):
     config = config.replace(mem_addr_width=16)
     simulate(
         Accelerator(config),
@@ -29,11 +29,12 @@ def run_case(config, simulator, seed, *, steps=30):
         seed=seed,
         parameters={
             "config": config.fields(),
-            "programs": 2,
+            "programs": programs,
             "steps": steps,
             "stall": 0.3,
             "latency": 20,
         },
+        verilog=verilog,
     )
 
 
@@ -55,20 +56,7 @@ def test_a_machine_needs_no_reset_once_it_is_configured():
     config = PRESETS["tiny"].replace(mem_addr_width=16, registered=True, attention=True)
     verilog, resets = re.subn(r"if \(rst\)", "if (1'b0)", to_verilog(Accelerator(config), "top"))
     assert resets > 300
-    simulate(
-        Accelerator(config),
-        bench="tb.bench_accelerator",
-        simulator="icarus",
-        seed=3,
-        parameters={
-            "config": config.fields(),
-            "programs": 1,
-            "steps": 30,
-            "stall": 0.3,
-            "latency": 20,
-        },
-        verilog=verilog,
-    )
+    run_case(config, "icarus", seed=3, programs=1, verilog=verilog)
 
 
 def test_smallest_configuration():

@@ -112,10 +112,12 @@ module DP16KD (
   always @(posedge CLKB) begin
     if (CEB) b_out <= seen >> b_place;
     if (RSTB) b_out <= 0;
+`ifndef SYNTHESIS
     if (CEB && WEB || RESETMODE != "SYNC" && (RSTA || RSTB)) begin
       $display("DP16KD: port B writes, or a reset at any time, which this model lacks");
-      b_out <= 18'bx;
+      $finish;
     end
+`endif
   end
 
   integer index;
