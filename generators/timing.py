@@ -48,10 +48,10 @@ class VectorTiming:
     def __init__(self, config: Config):
         self._config = config
         lanes = config.lanes
-        self._reader = int(reader_latency(config))
+        self._reader = int(reader_latency(config)) + config.registered
         self._elementwise = int(ElementwiseLane.latency)
         self._overhead = self._reader + int(Epilogue(config).latency)
-        self._sooner = self._reader - int(DRAIN_LATENCY)
+        self._sooner = int(reader_latency(config) - DRAIN_LATENCY)
         self._softmax = self._norm = 0
         if config.softmax:
             running_rows = config.running_rows if config.attention else 0

@@ -10,6 +10,7 @@ from hdl.addnorm import AddNormUnit
 from hdl.beats import beat_layout, elements, present, value_layout
 from hdl.elementwise import ElementwiseUnit
 from hdl.running import RunningWritePort, running_layout
+from hdl.skid import Skid
 from hdl.slice import RegisterSlice
 from hdl.softmax import SoftmaxUnit
 
@@ -177,7 +178,8 @@ class SoftmaxFront(wiring.Component):
 class NormFront(wiring.Component):
     """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
 
-    ``o_sum`` brings the sums, for writing back.
+    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs are told from a register
+    to wait.
     """
 
     def __init__(self, config: Config):
@@ -200,16 +202,21 @@ class NormFront(wiring.Component):
         m = Module()
         lanes = self.config.lanes
         m.submodules.addnorm = unit = AddNormUnit(lanes=lanes, max_row=self.config.max_row)
+        joined = unit.i
+        if self.config.registered:
+            m.submodules.skid = skid = Skid(unit.i.p.shape())
+            wiring.connect(m, skid.o, unit.i)
+            joined = skid.i
         both = Signal()
         m.d.comb += [
             both.eq(self.i.valid & (self.r.valid | ~self.add)),
-            Cat(unit.i.p.x).eq(Cat(elements(self.i.p, lanes, 2))),
-            Cat(unit.i.p.r).eq(Cat(elements(self.r.p, lanes, 2))),
-            unit.i.p.mask.eq(present(self.i.p, lanes)),
-            unit.i.p.last.eq(self.i.p.row_last),
-            unit.i.valid.eq(both),
-            self.i.ready.eq(both & unit.i.ready),
-            self.r.ready.eq(both & unit.i.ready & self.add),
+            Cat(joined.p.x).eq(Cat(elements(self.i.p, lanes, 2))),
+            Cat(joined.p.r).eq(Cat(elements(self.r.p, lanes, 2))),
+            joined.p.mask.eq(present(self.i.p, lanes)),
+            joined.p.last.eq(self.i.p.row_last),
+            joined.valid.eq(both),
+            self.i.ready.eq(both & joined.ready),
+            self.r.ready.eq(both & joined.ready & self.add),
             unit.n.eq(self.n),
             unit.rms.eq(self.rms),
             unit.add.eq(self.add),

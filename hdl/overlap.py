@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
+from hdl.pipeline import delay
 from hdl.ports import command_layout
 
 
@@ -17,7 +18,8 @@ class Overlap(wiring.Component):
     front end has started the command at the door, ``read`` that it has taken its last beat, and
     ``written`` that the back end has written the last beat of ``o``. ``early`` asks for the next
     command while ``o`` is still to be written; ``follows`` tells that the command at the door may
-    start then. ``start`` starts the back end: with ``begun``, or as soon as nothing is behind.
+    start then. ``start`` starts the back end: with ``begun``, or as soon as nothing is behind, with
+    ``registered`` a cycle later, when what is at the door is decoded.
     Without ``fused`` there is never anything behind.
     """
 
@@ -49,15 +51,19 @@ class Overlap(wiring.Component):
         # The front end is done, but the back end has not begun: it is still behind.
         waiting, owed = Signal(), Signal()
         followed = softmax & self.i.flags[definition.flag_bit("followed")]
+        # A front end that begins as this one ends finds what it needs decoded.
+        busy = self.behind
+        if self.config.registered:
+            busy |= delay(m, busy, 1, reset=True)
         m.d.comb += [
             self.o.eq(Mux(self.behind, kept, self.i)),
             self.follows.eq(softmax & self.i.flags[definition.flag_bit("drain")]),
             self.early.eq((self.read | waiting) & followed & ~self.behind & ~owed),
-            self.start.eq((self.begun | owed) & ~self.behind),
+            self.start.eq((self.begun | owed) & ~busy),
         ]
         m.d.sync += [
             waiting.eq((self.read | waiting) & followed & ~self.early),
-            owed.eq((self.begun | owed) & self.behind),
+            owed.eq((self.begun | owed) & busy),
         ]
         with m.If(self.early):
             m.d.sync += [kept.eq(self.i), self.behind.eq(1)]

@@ -60,9 +60,6 @@ class RowReader(wiring.Component):
             requests.i.valid.eq(walker.o.valid & room),
             walker.o.ready.eq(requests.i.ready & room),
         ]
-        taken = requests.i.valid & requests.i.ready
-        m.d.sync += pending.eq(pending + taken - (self.o.valid & self.o.ready))
-
         beats = stream.Signature(beat_layout(self.config)).create()
         if self.config.registered:
             m.submodules.stage = stage = RegisterSlice(beat_layout(self.config))
@@ -77,4 +74,6 @@ class RowReader(wiring.Component):
             beats.valid.eq(fifo.r_rdy),
             fifo.r_en.eq(beats.ready),
         ]
+        taken = requests.i.valid & requests.i.ready
+        m.d.sync += pending.eq(pending + taken - (beats.valid & beats.ready))
         return m

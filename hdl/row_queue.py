@@ -15,9 +15,9 @@ class RowQueue(wiring.Component):
     """Joins each beat of a row with the row's own value, which arrives after its last beat.
 
     ``beat`` enters in a cycle with ``beat_en``, ``row`` with ``row_en``; ``o`` brings every beat
-    with its row's value. Neither entry can be refused: instead, ``room`` tells that one more beat
-    may be committed, which ``commit`` does (with ``commit_last`` at a row's last), and what was
-    committed may enter at any later time. ``beat`` has a field ``last``.
+    with its row's value. Neither entry can be refused: instead, ``room``, a register, tells that
+    one more beat may be committed, which ``commit`` does (with ``commit_last`` at a row's last),
+    and what was committed may enter at any later time. ``beat`` has a field ``last``.
 
     A row may have ``max_beats`` beats, and its value may take ``waiting`` cycles from the
     commitment of its last beat to ``row_en``; then no row, however short, ever waits for room:
@@ -28,15 +28,15 @@ class RowQueue(wiring.Component):
     def __init__(
         self, beat: data.StructLayout, row: data.StructLayout, *, max_beats: int, waiting: int
     ):
-        # Room is known a cycle after a beat was taken.
-        in_flight = waiting + ROW_LATENCY + 2
+        # Room is known two cycles after a beat was taken, and is one less than there is.
+        in_flight = waiting + ROW_LATENCY + 4
         self.beats = SyncFIFOBuffered(width=beat.size, depth=max_beats + in_flight)
         self.rows = SyncFIFOBuffered(width=row.size, depth=in_flight)
         super().__init__(
             {
                 "commit": In(1),
                 "commit_last": In(1),
-                "room": Out(1),
+                "room": Out(1, init=1),
                 "beat_en": In(1),
                 "beat": In(beat),
                 "row_en": In(1),
@@ -80,5 +80,5 @@ class RowQueue(wiring.Component):
                 row_count + (self.commit & self.commit_last) - delay(m, taken_last, 1, reset=True)
             ),
         ]
-        m.d.comb += self.room.eq((beat_count != beats.depth) & (row_count != rows.depth))
+        m.d.sync += self.room.eq((beat_count < beats.depth - 1) & (row_count < rows.depth - 1))
         return m

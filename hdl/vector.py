@@ -61,7 +61,8 @@ class VectorEngine(wiring.Component):
     MASK      n + reader_latency
     ========= =====================================================================
 
-    With rotate or times it is ``RotaryUnit.latency`` more, of SOFTMAX with ``registered`` one more.
+    With rotate or times it is ``RotaryUnit.latency`` more. With ``registered`` it is one more, and
+    of SOFTMAX two.
     SOFTMAX and NORM of accumulators take ``DRAIN_LATENCY + Intake.latency`` in place of
     ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
     its command is done.
@@ -104,6 +105,8 @@ class VectorEngine(wiring.Component):
         # What the data's way depends on: no data comes in a command's first cycle.
         way, choice = Signal.like(opcode), Signal.like(flag)
         m.d.sync += [way.eq(opcode), choice.eq(flag)]
+        if config.registered:
+            opcode, flag = way, choice
         last = overlap.o  # what is about to be written belongs to it
         start, written = Signal(), Signal()
         turns = flag.rotate | flag.times if config.rotary else 0
@@ -155,7 +158,7 @@ class VectorEngine(wiring.Component):
         else:
             m.d.comb += written.eq(epilogue.done)
 
-        self._start(m, params, epilogue, fronts, opcode, start, overlap)
+        self._start(m, params, epilogue, fronts, decoder.opcode, start, overlap)
         begun = start & ~fills
         inputs = [fronts.i, fronts.drained] if config.fused else [fronts.i]
         read = Cat(each.valid & each.ready & each.p.last for each in inputs).any()
@@ -164,7 +167,7 @@ class VectorEngine(wiring.Component):
             overlap.begun.eq(begun),
             overlap.read.eq(read & way.softmax),
             overlap.written.eq(written),
-            self.status.done.eq((self.i.valid | overlap.behind) & Mux(fills, fill.done, written)),
+            self.status.done.eq((self.i.valid | overlap.behind) & Mux(filling, fill.done, written)),
         ]
         self._status(m, overlap)
         if config.trace:
@@ -172,12 +175,16 @@ class VectorEngine(wiring.Component):
         return m
 
     def _start(self, m, params, epilogue, fronts, opcode, start, overlap):
-        """Start a command at once, an addition after reading the scales of its inputs."""
-        begun, waiting = Signal(), Signal()
-        m.d.sync += begun.eq((start | begun) & ~self.i.ready)
+        """Start a command at once, an addition after reading the scales of its inputs.
+
+        With ``registered`` it is a cycle later, when the command is decoded.
+        """
+        begun, waiting, starts = Signal(), Signal(), Signal()
+        m.d.sync += begun.eq((starts | begun) & ~self.i.ready)
+        m.d.comb += start.eq(delay(m, starts, 1, reset=True) if self.config.registered else starts)
         m.d.comb += [
             waiting.eq(self.i.valid & ~begun & (~overlap.behind | overlap.follows)),
-            start.eq(waiting),
+            starts.eq(waiting),
             params.read_addr.eq(epilogue.param_addr),
             params.read_en.eq(epilogue.param_en),
             epilogue.params.eq(params.read_data),
@@ -192,7 +199,7 @@ class VectorEngine(wiring.Component):
             ]
             with m.If(scales.en):
                 m.d.comb += [
-                    start.eq(scales.ready),
+                    starts.eq(scales.ready),
                     params.read_addr.eq(scales.read_addr),
                     params.read_en.eq(1),
                 ]

@@ -305,14 +305,15 @@ def _stated(config: Config, step: Step) -> int:
     """Return the cycles that the vector engine's docstring states."""
     opcode, lanes = step.opcode, config.lanes
     m, n = step.operands.get("m", 1), step.operands.get("n", 1)
-    overhead = reader_latency(config) + Epilogue(config).latency
+    begins = reader_latency(config) + config.registered
+    overhead = begins + Epilogue(config).latency
     beats = ceil_div(n, lanes)
     if step.flags & {"rotate", "times"}:
         overhead += RotaryUnit.latency
     if opcode == Opcode.DRAIN:
         tiles, rest = divmod(n, config.cols)
         if "running" not in step.flags:
-            overhead += DRAIN_LATENCY - reader_latency(config)
+            overhead += DRAIN_LATENCY + config.registered - begins
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
     if opcode == Opcode.SOFTMAX:
         running_rows = config.running_rows if config.attention else 0
@@ -323,7 +324,7 @@ def _stated(config: Config, step: Step) -> int:
     if opcode in (Opcode.ADD, Opcode.MUL):
         overhead += ElementwiseLane.latency + 2 * (opcode == Opcode.ADD)
     if "drain" in step.flags:
-        overhead += DRAIN_LATENCY + Intake.latency - reader_latency(config)
+        overhead += DRAIN_LATENCY + config.registered + Intake.latency - begins
     fills = {
         Opcode.SCAN: m * ceil_div(n, config.rows),
         Opcode.PARAMS: n * config.param_lines,
@@ -331,7 +332,7 @@ def _stated(config: Config, step: Step) -> int:
         Opcode.MASK: n,
     }
     if opcode in fills:
-        return fills[opcode] + reader_latency(config)
+        return fills[opcode] + begins
     return m * beats + overhead
 
 

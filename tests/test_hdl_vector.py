@@ -45,12 +45,15 @@ def test_accumulators_as_input(preset, changes):
     run_case(PRESETS[preset].replace(fused=True, **changes), "icarus", seed=4, steps=30)
 
 
-def test_softmaxes_that_are_followed():
+@pytest.mark.parametrize("registered", [False, True])
+def test_softmaxes_that_are_followed(registered):
     # Without most units a program has about ten of them.
     absent = dict.fromkeys(
         ("norm", "elementwise", "activation", "tile_skip", "attention", "a_transpose"), False
     )
-    config = PRESETS["odd"].replace(cols=6, fused=True, program_depth=8192, **absent)
+    config = PRESETS["odd"].replace(
+        cols=6, fused=True, program_depth=8192, registered=registered, **absent
+    )
     run_case(config, "icarus", seed=5, steps=100)
 
 
