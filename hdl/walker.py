@@ -77,12 +77,14 @@ class Walker(wiring.Component):
         width = Signal(COUNT_WIDTH)  # of the tile
         after = Signal(COUNT_WIDTH)  # columns behind this tile
         rows = Signal(COUNT_WIDTH)  # left in the tile
+        # Where the beat is, told with the numbers above: of the row, the tile, and all.
+        row_last, bottom, right = Signal(), Signal(), Signal()
+        narrow = Signal()  # a beat holds a row of the tile
 
-        row_last, tile_last, last = Signal(), Signal(), Signal()
+        tile_last, last = Signal(), Signal()
         m.d.comb += [
-            row_last.eq(columns <= walk.beat),
-            tile_last.eq(row_last & (rows == 1)),
-            last.eq(tile_last & (after == 0)),
+            tile_last.eq(row_last & bottom),
+            last.eq(tile_last & right),
             self.o.p.addr.eq(addr),
             self.o.p.count.eq(Mux(row_last, columns, walk.beat)),
             self.o.p.row_last.eq(row_last),
@@ -98,40 +100,48 @@ class Walker(wiring.Component):
             after_beat = Mux(beat_back, addr - beat_room, after_beat)
             after_tile = Mux(tile_back, tile_addr - tile_room, after_tile)
 
-        def begin_tile(where, tile, left):
-            fits = left <= tile
-            first = Mux(fits, left, tile)
+        def begin_tile(where, walk, left):
+            fits = left <= walk.tile
+            first = Mux(fits, left, walk.tile)
+            one_beat = (left <= walk.beat) | (walk.tile <= walk.beat)
             return [
                 addr.eq(where),
                 row_addr.eq(where),
                 tile_addr.eq(where),
                 columns.eq(first),
                 width.eq(first),
-                after.eq(Mux(fits, 0, left - tile)),
+                after.eq(Mux(fits, 0, left - walk.tile)),
+                row_last.eq(one_beat),
+                narrow.eq(one_beat),
+                right.eq(fits),
+                rows.eq(walk.m),
+                bottom.eq(walk.m == 1),
             ]
 
         with m.If(self.o.valid & self.o.ready):
             with m.If(last):
                 m.d.sync += self.o.valid.eq(0)
             with m.Elif(tile_last):
-                m.d.sync += [
-                    *begin_tile(after_tile, walk.tile, after),
-                    rows.eq(walk.m),
-                ]
+                m.d.sync += begin_tile(after_tile, walk, after)
             with m.Elif(row_last):
                 m.d.sync += [
                     addr.eq(row_addr + walk.row_step),
                     row_addr.eq(row_addr + walk.row_step),
                     columns.eq(width),
+                    row_last.eq(narrow),
                     rows.eq(rows - 1),
+                    bottom.eq(rows == 2),
                 ]
             with m.Else():
-                m.d.sync += [addr.eq(after_beat), columns.eq(columns - walk.beat)]
+                m.d.sync += [
+                    addr.eq(after_beat),
+                    columns.eq(columns - walk.beat),
+                    row_last.eq(columns <= walk.beat << 1),
+                ]
         with m.If(self.start):
             m.d.sync += [
                 walk.eq(self.walk),
-                *begin_tile(self.walk.base, self.walk.tile, self.walk.n),
-                rows.eq(self.walk.m),
+                *begin_tile(self.walk.base, self.walk, self.walk.n),
                 self.o.valid.eq(1),
             ]
         return m
