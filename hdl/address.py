@@ -93,7 +93,7 @@ class Rows(wiring.Component):
         word_stride = Signal.like(row.word_addr)
         sp_stride = Signal.like(span.sp_addr)
         rows = Signal(COUNT_WIDTH)  # left, with this one
-        none = Signal()
+        final = Signal()  # whether it is the last, or there is none
         wanted, advance = Signal(), Signal()
         shift = (self.config.mem_bytes - 1).bit_length()
 
@@ -102,9 +102,9 @@ class Rows(wiring.Component):
         m.d.comb += [
             self.i.ready.eq(~self.busy),
             named.p.eq(row),
-            named.p.span.last.eq(none | (rows == 1)),
+            named.p.span.last.eq(final),
             named.p.span.empty.eq(~wanted),
-            named.valid.eq(walking & (wanted | named.p.span.last)),
+            named.valid.eq(walking & (wanted | final)),
             advance.eq(walking & (named.ready | ~named.valid)),
         ]
         if self.config.registered:
@@ -120,10 +120,15 @@ class Rows(wiring.Component):
                 row.word_addr.eq(row.word_addr + word_stride),
                 span.sp_addr.eq(span.sp_addr + sp_stride),
                 rows.eq(rows - 1),
-                walking.eq(~named.p.span.last),
+                final.eq(rows == 2),
+                walking.eq(~final),
             ]
         end = Signal(self.config.sp_addr_width + 1)
-        m.d.comb += end.eq(self.i.p.row_bytes - 1)
+        some = Signal()
+        m.d.comb += [
+            end.eq(self.i.p.row_bytes - 1),
+            some.eq((self.i.p.m != 0) & (self.i.p.row_bytes != 0)),
+        ]
         with m.If(self.i.valid & self.i.ready):
             m.d.sync += [
                 row.word_addr.eq(self.i.p.dram_addr >> shift),
@@ -134,29 +139,36 @@ class Rows(wiring.Component):
                 word_stride.eq(self.i.p.dram_stride >> shift),
                 sp_stride.eq(self.i.p.sp_stride),
                 rows.eq(self.i.p.m),
-                none.eq((self.i.p.m == 0) | (self.i.p.row_bytes == 0)),
+                final.eq(~some | (self.i.p.m == 1)),
                 walking.eq(1),
             ]
+        known = Signal()
+        with m.If(~walking):
+            m.d.sync += known.eq(some)
         if self.config.tile_skip:
-            self._mask(m, walking, advance, wanted, none)
+            self._mask(m, walking, advance, some, known, wanted)
         else:
-            m.d.comb += wanted.eq(~none)
+            m.d.comb += wanted.eq(known)
         return m
 
-    def _mask(
-        self, m: Module, walking: Signal, advance: Signal, wanted: Signal, none: Signal
-    ) -> None:
-        """Ask for each row's mask bit in the cycle before the row's own."""
-        masked = Signal()
-        addr = Signal.like(self.mask.addr)
+    def _mask(self, m, walking, advance, some, known, wanted):
+        """Ask for the next row's mask bit in every cycle of a row, whether it is the last or not.
+
+        ``known`` keeps whether the present row is wanted, but for the cycle in which its bit comes.
+        """
+        masked, comes = Signal(), Signal()
+        addr = Signal.like(self.mask.addr)  # of the next row
         m.d.comb += [
-            self.mask.addr.eq(Mux(walking, addr + advance, self.i.p.mask)),
-            wanted.eq(~none & (self.mask.data | ~masked)),
+            self.mask.addr.eq(Mux(walking, addr, self.i.p.mask)),
+            wanted.eq(Mux(comes, self.mask.data, known)),
         ]
-        m.d.sync += addr.eq(self.mask.addr)
-        bit = DEFINITIONS[Opcode.LOAD].flag_bit("masked")
-        with m.If(self.i.valid & self.i.ready):
-            m.d.sync += masked.eq(self.i.p.flags[bit])
+        flag = self.i.p.flags[DEFINITIONS[Opcode.LOAD].flag_bit("masked")]
+        with m.If(walking):
+            m.d.sync += [comes.eq(masked & advance), known.eq(wanted)]
+        with m.Else():
+            m.d.sync += [masked.eq(flag & some), comes.eq(flag & some), addr.eq(self.i.p.mask + 1)]
+        with m.If(advance):
+            m.d.sync += addr.eq(addr + 1)
 
 
 class Bursts(wiring.Component):
@@ -183,9 +195,10 @@ class Bursts(wiring.Component):
         bits = min((burst_words(self.config) - 1).bit_length(), len(row.word_addr))
         # The words after this one up to the boundary are the complement of the low address.
         room = Signal(bits)
+        rest = Signal.like(row.span.words)  # after the next burst, if there is one
         m.d.comb += [
             room.eq(~row.word_addr[:bits]),
-            final.eq(row.span.words <= room),
+            rest.eq(row.span.words - room - 1),
             self.o.p.word_addr.eq(row.word_addr),
             self.o.p.last.eq(Mux(final, row.span.words, room)),
             self.o.p.empty.eq(row.span.empty),
@@ -194,11 +207,16 @@ class Bursts(wiring.Component):
             self.i.ready.eq(~self.o.valid | (self.o.ready & (final | row.span.empty))),
         ]
         with m.If(self.i.ready):
-            m.d.sync += [row.eq(self.i.p), self.o.valid.eq(self.i.valid)]
+            m.d.sync += [
+                row.eq(self.i.p),
+                final.eq(self.i.p.span.words <= ~self.i.p.word_addr[:bits]),
+                self.o.valid.eq(self.i.valid),
+            ]
         with m.Elif(self.o.ready):
             m.d.sync += [
                 row.word_addr[:bits].eq(0),
                 row.word_addr[bits:].eq(row.word_addr[bits:] + 1),
-                row.span.words.eq(row.span.words - room - 1),
+                row.span.words.eq(rest),
+                final.eq(rest[bits:] == 0),
             ]
         return m
