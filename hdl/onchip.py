@@ -3,15 +3,17 @@
 from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
 from arch.config import Config
 from hdl.byte_ram import ByteRam
-from hdl.ports import MemoryReadPort, MemoryWritePort
+from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
+from hdl.skid import Skid
 
 READ_AHEAD = 4
-"""Words that are read before the first one is taken, so that one can be taken in every cycle."""
+"""Words that are read before the first one is taken, so that one can be taken in every cycle (a
+power of two)."""
 
 
 class OnchipMemory(wiring.Component):
@@ -50,16 +52,22 @@ class OnchipMemory(wiring.Component):
         config, depth = self.config, self.size // self.config.mem_bytes
         m.submodules.ram = ram = ByteRam(config.mem_width, depth)
         m.submodules.words = words = SyncFIFO(width=config.mem_width, depth=READ_AHEAD)
+        m.submodules.waiting = waiting = Skid(burst_layout(config))
+        connect(m, flipped(self.read.request), waiting.i)
         writes, reads = Signal(), Signal()
-        write_word, write_left = self._burst(m, self.write.request, writes, ahead=False)
-        read_word, read_left = self._burst(m, self.read.request, reads, ahead=True)
+        writing, write_word, write_last = self._burst(m, self.write.request, writes)
+        asked, read_word, read_last = self._burst(m, waiting.o, reads)
+        m.d.comb += [
+            self.write.request.ready.eq(~writing),
+            waiting.o.ready.eq(~asked | (reads & read_last)),
+        ]
 
         # One access a cycle; a read only where there will be room for its word.
         promised = Signal(range(READ_AHEAD + 1))
         m.d.comb += [
-            self.write.data.ready.eq(write_left != 0),
-            writes.eq(self.write.data.valid & self.write.data.ready),
-            reads.eq((read_left != 0) & ~writes & (promised != READ_AHEAD)),
+            self.write.data.ready.eq(writing),
+            writes.eq(self.write.data.valid & writing),
+            reads.eq(asked & ~writes & ~promised[-1]),
         ]
         m.d.sync += promised.eq(promised + reads - (words.r_rdy & words.r_en))
 
@@ -73,7 +81,7 @@ class OnchipMemory(wiring.Component):
         m.d.sync += [
             accessed.eq(writes | reads),
             reading.eq(reads),
-            last.eq(writes & (write_left == 1)),
+            last.eq(writes & write_last),
             ram.write_data.eq(word.data),
             ram.mask.eq(word.mask & writes.replicate(config.mem_bytes)),
             coming.eq(reading),
@@ -90,35 +98,26 @@ class OnchipMemory(wiring.Component):
         ]
         return m
 
-    def _burst(self, m, request, moves, *, ahead):
-        """Take requests; return the present one's word and how many are left of it.
+    def _burst(self, m, request, moves):
+        """Take requests; return whether there is a burst, its word, and whether that is the last.
 
-        ``moves`` says that a word is accessed in this cycle. With ``ahead`` one request may wait
-        for the end of the one before; without it none is taken until then.
+        All three are registers. ``moves`` says that the word is accessed in this cycle.
         """
-        step = exact_log2(self.config.mem_bytes)
-        word = Signal(self.config.mem_addr_width - step)
-        left = Signal(range(257))
-        come, size = request.payload.addr >> step, request.payload.last + 1
-        with m.If(moves):
-            m.d.sync += [word.eq(word + 1), left.eq(left - 1)]
-        if not ahead:
-            m.d.comb += request.ready.eq(left == 0)
-            with m.If(request.valid & request.ready):
-                m.d.sync += [word.eq(come), left.eq(size)]
-            return word, left
-        next_word, next_left = Signal.like(word), Signal.like(left)
-        waiting, over = Signal(), Signal()
-        m.d.comb += [
-            request.ready.eq(~waiting),
-            over.eq((left == 0) | (moves & (left == 1))),
-        ]
-        with m.If(over):
-            m.d.sync += waiting.eq(0)
-            with m.If(waiting):
-                m.d.sync += [word.eq(next_word), left.eq(next_left)]
-            with m.Elif(request.valid):
-                m.d.sync += [word.eq(come), left.eq(size)]
-        with m.Elif(request.valid & request.ready):
-            m.d.sync += [next_word.eq(come), next_left.eq(size), waiting.eq(1)]
-        return word, left
+        word = Signal(self.config.mem_addr_width - exact_log2(self.config.mem_bytes))
+        left = Signal(8)  # after this one
+        active, last = Signal(), Signal()
+        with m.If(~active | moves):
+            # What comes is looked at where there is nothing left, whether it is a request or not.
+            with m.If(~active | last):
+                m.d.sync += [
+                    word.eq(request.p.addr >> exact_log2(self.config.mem_bytes)),
+                    left.eq(request.p.last),
+                    last.eq(request.p.last == 0),
+                ]
+            with m.Else():
+                m.d.sync += [word.eq(word + 1), left.eq(left - 1), last.eq(left == 1)]
+        with m.If(request.ready):
+            m.d.sync += active.eq(request.valid)
+        with m.Elif(moves & last):
+            m.d.sync += active.eq(0)
+        return active, word, last
