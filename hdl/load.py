@@ -68,27 +68,32 @@ class LoadEngine(wiring.Component):
         """Write each row's words as they come."""
         write, words = self.write.request, self.memory.data
         row = Signal(span_layout(self.config))
-        active, end = Signal(), Signal()
+        active, final, end = Signal(), Signal(), Signal()
         free, take, row_end = Signal(), Signal(), Signal()
         m.d.comb += [
             free.eq(~write.valid | write.ready),
             take.eq(active & free & (words.valid | row.empty)),
             words.ready.eq(active & free & ~row.empty),
-            row_end.eq(take & (row.empty | (row.words == 0))),
+            row_end.eq(take & (row.empty | final)),
             ahead.r_en.eq(~active | row_end),
         ]
         with m.If(ahead.r_en):
-            m.d.sync += [row.eq(ahead.r_data), active.eq(ahead.r_rdy)]
+            m.d.sync += [
+                row.eq(ahead.r_data),
+                final.eq(span_layout(self.config)(ahead.r_data).words == 0),
+                active.eq(ahead.r_rdy),
+            ]
         with m.Elif(take):
             m.d.sync += [
                 row.sp_addr.eq(row.sp_addr + self.config.mem_bytes),
                 row.words.eq(row.words - 1),
+                final.eq(row.words == 1),
             ]
         with m.If(free):
             m.d.sync += [
                 write.valid.eq(take & ~row.empty),
                 write.p.addr.eq(row.sp_addr),
-                write.p.count.eq(Mux(row.words == 0, row.tail + 1, self.config.mem_bytes)),
+                write.p.count.eq(Mux(final, row.tail + 1, self.config.mem_bytes)),
                 write.p.data.as_value().eq(words.p),
                 end.eq(row_end & row.last),
                 self.status.push.eq(row.push),

@@ -1,15 +1,16 @@
 """The store engine: rows of the scratchpad to external memory."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
-from hdl.address import Bursts, Rows, span_layout
+from hdl.address import Bursts, Rows, piece_layout, span_layout
 from hdl.ports import EngineStatus, MaskReadPort, MemoryWritePort, ReadPort, command_layout
 from hdl.requests import Requests, requests_latency
+from hdl.skid import Skid
 
 BURSTS_AHEAD = 16
 """Bursts that may wait for being written."""
@@ -58,44 +59,53 @@ class StoreEngine(wiring.Component):
             ahead.w_data.eq(rows.o.p.span),
             ahead.w_en.eq(rows.o.valid & rows.o.ready & ~rows.o.p.span.empty),
         ]
+        pieces = bursts.o
+        if self.config.registered:
+            m.submodules.skid = skid = Skid(piece_layout(self.config))
+            connect(m, bursts.o, skid.i)
+            pieces = skid.o
         taken = Signal()
-        asked = self._request(m, bursts, events, taken)
+        asked = self._request(m, pieces, events, taken)
         moving = self._words(m, ahead, asked, taken)
-        self._finish(m, events, rows.busy | bursts.o.valid | moving, moving)
+        self._finish(m, events, rows.busy | pieces.valid | moving, moving)
         return m
 
-    def _request(
-        self, m: Module, bursts: Bursts, events: SyncFIFOBuffered, taken: Signal
-    ) -> Signal:
-        """Ask for bursts, and return how many words they have that were not asked for yet.
+    def _request(self, m: Module, pieces, events: SyncFIFOBuffered, taken: Signal) -> Signal:
+        """Ask for bursts, and return whether they have words that were not asked for yet.
 
-        ``taken`` says that one is.
+        It is a register. ``taken`` says that one is asked for.
         """
-        request, piece = self.memory.request, bursts.o.p
+        request, piece = self.memory.request, pieces.p
         asked = Signal(10)
-        may = Signal()
+        some = Signal()
+        may, more = Signal(), Signal()
         event = Signal(_EVENT)
         m.d.comb += [
             may.eq(events.w_rdy & (asked[8:] == 0)),
             request.p.addr.eq(piece.word_addr * self.config.mem_bytes),
             request.p.last.eq(piece.last),
-            request.valid.eq(bursts.o.valid & may & ~piece.empty),
-            bursts.o.ready.eq(may & (request.ready | piece.empty)),
+            request.valid.eq(pieces.valid & may & ~piece.empty),
+            pieces.ready.eq(may & (request.ready | piece.empty)),
+            more.eq(request.valid & request.ready),
             event.burst.eq(~piece.empty),
             event.end.eq(piece.end),
             event.push.eq(piece.push),
             events.w_data.eq(event),
-            events.w_en.eq(bursts.o.valid & bursts.o.ready),
+            events.w_en.eq(pieces.valid & pieces.ready),
         ]
-        added = Mux(request.valid & request.ready, piece.last + 1, 0)
-        m.d.sync += asked.eq(asked + added - taken)
-        return asked
+        # asked + last + 1 - taken, or asked - 1 + 1 - taken, in one carry chain.
+        added = Cat(~taken, Mux(more, piece.last, ~Const(0, len(asked))))
+        m.d.sync += [
+            asked.eq((Cat(Const(1, 1), asked) + added)[1:]),
+            some.eq(more | asked[1:].any() | (asked[0] & ~taken)),
+        ]
+        return some
 
     def _words(self, m: Module, ahead: SyncFIFOBuffered, asked: Signal, taken: Signal) -> Signal:
         """Read words that were asked for and offer them; return whether any is to be moved."""
         config, out = self.config, self.memory.data
         row = Signal(span_layout(config))
-        active, row_end = Signal(), Signal()
+        active, final, row_end = Signal(), Signal(), Signal()
         # Words on their way: enough for one a cycle.
         most = requests_latency(config) + 3
         pending = Signal(range(most + 1))
@@ -105,19 +115,24 @@ class StoreEngine(wiring.Component):
         request, last_byte = requests.i, requests.note
         m.d.comb += [
             request.p.addr.eq(row.sp_addr),
-            request.p.note.eq(Mux(row.words == 0, row.tail, config.mem_bytes - 1)),
-            request.valid.eq(active & (asked != 0) & (pending != most)),
+            request.p.note.eq(Mux(final, row.tail, config.mem_bytes - 1)),
+            request.valid.eq(active & asked & (pending != most)),
             taken.eq(request.valid & request.ready),
-            row_end.eq(taken & (row.words == 0)),
+            row_end.eq(taken & final),
             ahead.r_en.eq(~active | row_end),
         ]
         m.d.sync += pending.eq(pending + taken - (out.valid & out.ready))
         with m.If(ahead.r_en):
-            m.d.sync += [row.eq(ahead.r_data), active.eq(ahead.r_rdy)]
+            m.d.sync += [
+                row.eq(ahead.r_data),
+                final.eq(span_layout(config)(ahead.r_data).words == 0),
+                active.eq(ahead.r_rdy),
+            ]
         with m.Elif(taken):
             m.d.sync += [
                 row.sp_addr.eq(row.sp_addr + config.mem_bytes),
                 row.words.eq(row.words - 1),
+                final.eq(row.words == 1),
             ]
         mask = Cat(last_byte >= byte for byte in range(self.config.mem_bytes))
         word = Cat(self.read.data.as_value()[: self.config.mem_width], mask)
