@@ -156,7 +156,8 @@ class Rows(wiring.Component):
 
         ``known`` keeps whether the present row is wanted, but for the cycle in which its bit comes.
         """
-        masked, comes = Signal(), Signal()
+        masked = Signal()
+        comes = Signal()
         addr = Signal.like(self.mask.addr)  # of the next row
         m.d.comb += [
             self.mask.addr.eq(Mux(walking, addr, self.i.p.mask)),

@@ -68,7 +68,8 @@ class LoadEngine(wiring.Component):
         """Write each row's words as they come."""
         write, words = self.write.request, self.memory.data
         row = Signal(span_layout(self.config))
-        active, final, end = Signal(), Signal(), Signal()
+        active, end = Signal(), Signal()
+        final = Signal()
         free, take, row_end = Signal(), Signal(), Signal()
         m.d.comb += [
             free.eq(~write.valid | write.ready),

@@ -105,7 +105,8 @@ class OnchipMemory(wiring.Component):
         """
         word = Signal(self.config.mem_addr_width - exact_log2(self.config.mem_bytes))
         left = Signal(8)  # after this one
-        active, last = Signal(), Signal()
+        active = Signal()
+        last = Signal()
         with m.If(~active | moves):
             # What comes is looked at where there is nothing left, whether it is a request or not.
             with m.If(~active | last):

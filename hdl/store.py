@@ -78,7 +78,8 @@ class StoreEngine(wiring.Component):
         request, piece = self.memory.request, pieces.p
         asked = Signal(10)
         some = Signal()
-        may, more = Signal(), Signal()
+        may = Signal()
+        more = Signal()
         event = Signal(_EVENT)
         m.d.comb += [
             may.eq(events.w_rdy & (asked[8:] == 0)),
@@ -105,7 +106,8 @@ class StoreEngine(wiring.Component):
         """Read words that were asked for and offer them; return whether any is to be moved."""
         config, out = self.config, self.memory.data
         row = Signal(span_layout(config))
-        active, final, row_end = Signal(), Signal(), Signal()
+        active, row_end = Signal(), Signal()
+        final = Signal()
         # Words on their way: enough for one a cycle.
         most = requests_latency(config) + 3
         pending = Signal(range(most + 1))

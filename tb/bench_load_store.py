@@ -1,9 +1,10 @@
 """Bench of the load and store engines: random rows between a memory and a scratchpad of bytes.
 
 Parameters: ``engine`` (``load`` or ``store``), ``config`` (fields that differ from the preset
-``small``), ``commands`` (how many), ``stall`` (probability of a pause on each port), ``latency``
-(the largest of a memory whose timing, refresh included, is random) and, for a test of speed
-instead, ``timing`` (the memory's), ``shape`` (rows, bytes of a row) and ``limit`` (cycles in all).
+``small``), ``commands`` (how many), ``stall`` (probability of a pause on each port), ``refuse``
+(that a burst waits, without it ``stall``), ``latency`` (the largest of a memory whose timing,
+refresh included, is random) and, for commands of one kind instead, ``timing`` (the memory's),
+``shape`` (rows, bytes of a row) and ``limit`` (cycles in all).
 """
 
 from collections import deque
@@ -86,6 +87,7 @@ class Machine:
     def __init__(self, dut: Any, config: Config, given: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
         self.stall = given["stall"]
+        self.refuse = given.get("refuse", self.stall)
         fixed = given.get("timing")
         self.timing = MemoryTiming(**fixed) if fixed else random_timing(random, given["latency"])
         self.dram = bytearray(random.bytes(DRAM_BYTES))
@@ -101,9 +103,10 @@ class Machine:
         self.offered: set[str] = set()
         self.waiting: dict[str, int] = {}
 
-    def pause(self) -> bool:
+    def pause(self, probability: float | None = None) -> bool:
         """Return whether a port pauses in this cycle."""
-        return bool(self.stall and self.random.random() < self.stall)
+        probability = self.stall if probability is None else probability
+        return bool(probability and self.random.random() < probability)
 
     def get(self, name: str) -> int:
         """Return the value of a port."""
@@ -161,7 +164,7 @@ class Machine:
         self.offer("i", self.commands[0] if self.commands else None)
         if self.config.tile_skip:
             self.set("mask__data", int(self.masks[self.mask_addr]))
-        self.set("memory__request__ready", not self.pause())
+        self.set("memory__request__ready", not self.pause(self.refuse))
         drive()
         await FallingEdge(self.dut.clk)
         if self.config.tile_skip:

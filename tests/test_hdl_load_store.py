@@ -43,6 +43,14 @@ def test_rows_arrive(engine, simulator, seed, stall, config):
     run_case(engine, simulator, seed, config, commands=30, stall=stall, latency=20)
 
 
+@pytest.mark.parametrize("registered", [False, True])
+def test_no_word_is_offered_before_its_burst_was_taken(registered):
+    config = ODD | {"scratchpad_bytes": 8192, "registered": registered}
+    timing = {"latency": 4}
+    given = {"commands": 2, "shape": (12, 11), "refuse": 0.9, "timing": timing}
+    run_case("store", "icarus", 7, config, **given)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("shape", [(20, 40), (6, 256), (1, 5000)])
 def test_one_word_a_cycle_at_forty_cycles_of_latency(engine, shape):
