@@ -1,8 +1,10 @@
 """Counters of what happens, kept in one memory."""
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import or_
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,29 +43,30 @@ class Counters(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         turns = max(3, len(self.widths))
-        # Whose turn it is to be read, and two cycles later to be written.
+        # Whose turn it is to be read, and two cycles later to be written; each has a bit of its own.
         turn, first = Signal(range(turns)), Signal()
+        own = Signal(turns, init=1)
         place = delay(m, turn, 2)
-        m.d.sync += turn.eq(Mux(turn == turns - 1, 0, turn + 1))
-        with m.If(turn == turns - 1):
+        m.d.sync += [turn.eq(Mux(own[-1], 0, turn + 1)), own.eq(Cat(own[-1], own[:-1]))]
+        with m.If(own[-1]):
             m.d.sync += first.eq(0)
         with m.If(self.clear):
-            m.d.sync += [turn.eq(0), first.eq(1)]
+            m.d.sync += [turn.eq(0), own.eq(1), first.eq(1)]
 
         # What came since a counter's last turn; nothing is lost in the cycle of its turn.
         collected = Signal(max((w + turns.bit_length() for w in self.widths.values()), default=1))
-        m.d.sync += collected.eq(0)
+        chosen = []
         for index, (name, width) in enumerate(self.widths.items()):
             recent = Signal(width + turns.bit_length(), name=f"recent_{name}")
             added = Signal(width, name=f"added_{name}")
             m.d.sync += [
                 added.eq(getattr(self, f"count_{name}")),
-                recent.eq(Mux(turn == index, 0, recent) + added),
+                recent.eq(Mux(own[index], 0, recent) + added),
             ]
             with m.If(self.clear):
                 m.d.sync += [added.eq(0), recent.eq(0)]
-            with m.If(turn == index):
-                m.d.sync += collected.eq(recent)
+            chosen.append(Mux(own[index], recent, 0))
+        m.d.sync += collected.eq(reduce(or_, chosen, Const(0)))
 
         # Two copies of one memory, one for the host to read. Turn and place of the other differ,
         # except just after a clear, when what it holds does not count.
