@@ -13,9 +13,9 @@ class Loops(wiring.Component):
     """Remembers where up to ``LOOP_LEVELS`` nested loops begin and how often each still runs.
 
     ``enter`` opens a loop at word ``pc`` that runs ``count`` times, at least once; ``turn`` is the
-    end of the innermost body. ``again`` tells, combinationally, that the body runs once more, from
+    end of the innermost body. ``again`` tells, from a register, that the body runs once more, from
     ``start``; otherwise ``turn`` closes the loop. ``full`` and ``empty`` tell that no loop can be
-    opened or turned. ``clear`` closes all.
+    opened or turned: what is known of loops is wrong after that, until ``clear`` closes all.
     """
 
     def __init__(self, addr_width: int):
@@ -36,21 +36,28 @@ class Loops(wiring.Component):
 
     def elaborate(self, _platform):
         m = Module()
-        layout = data.StructLayout({"start": self.addr_width, "left": COUNT_WIDTH, "used": 1})
+        layout = data.StructLayout(
+            {"start": self.addr_width, "left": COUNT_WIDTH, "again": 1, "used": 1}
+        )
         # The innermost loop comes first, the others move up and down behind it.
         loops = [Signal(layout, name=f"loop_{level}") for level in range(LOOP_LEVELS)]
         inner = loops[0]
         m.d.comb += [
             self.start.eq(inner.start),
-            self.again.eq(inner.left != 1),
+            self.again.eq(inner.again),
             self.full.eq(loops[-1].used),
             self.empty.eq(~inner.used),
         ]
         with m.If(self.enter):
             m.d.sync += [here.eq(above) for above, here in pairwise(loops)]
-            m.d.sync += [inner.start.eq(self.pc), inner.left.eq(self.count), inner.used.eq(1)]
+            m.d.sync += [
+                inner.start.eq(self.pc),
+                inner.left.eq(self.count),
+                inner.again.eq(self.count != 1),
+                inner.used.eq(1),
+            ]
         with m.Elif(self.turn & self.again):
-            m.d.sync += inner.left.eq(inner.left - 1)
+            m.d.sync += [inner.left.eq(inner.left - 1), inner.again.eq(inner.left != 2)]
         with m.Elif(self.turn):
             m.d.sync += [here.eq(below) for here, below in pairwise(loops)]
             m.d.sync += loops[-1].used.eq(0)

@@ -40,10 +40,23 @@ _HEADER_ACTIONS = {
     Opcode.SET: Action.NOTHING,
 }
 
-_OPERAND_ACTIONS = {
-    Opcode.LOOP: [Action.LOOP],
-    Opcode.SET: [Action.SELECT, Action.SET],
-}
+_OPERAND_ACTIONS = {Opcode.LOOP: Action.LOOP, Opcode.SET: Action.SELECT}
+"""What the first operand does."""
+
+
+class _Early(data.Struct):
+    """What a word does if it is a header, and whether that has no operands."""
+
+    action: Action
+    alone: 1
+
+
+class _Header(data.Struct):
+    """What else a header means: how many operands follow, and what the first does."""
+
+    engine: Engine
+    operands: range(MAX_WORDS)
+    then: Action
 
 
 class _Decoded(data.Struct):
@@ -62,12 +75,13 @@ class Sequencer(wiring.Component):
     ``halted`` at 1. Headers go
     out as they are; operands as immediate plus register, in the low 28 bits. There are two stages,
     so that no memory shares a cycle with a decision: while a word is brought from the memory the
-    register of an operand is read, then the word is decoded and acts. A control instruction takes
-    one cycle a word, and one more where a loop goes back to its start.
+    register of an operand is read, and what the word means as a header; then it acts. A control
+    instruction takes one cycle a word, and one more where a loop goes back to its start.
 
     A word that is no instruction of this configuration, a loop nested deeper than LOOP_LEVELS or
     of a count that is not 1 to 65,535, an ENDLOOP without LOOP, and a SET of a register other than
-    1 to 15 stop the run with ``error``, which holds until the next start. The program and the
+    1 to 15 stop the run with ``error``, which holds until the next start. It is told a cycle after
+    the word acted, in which nothing is sent nor any register written. The program and the
     registers are written through ``program`` and ``register`` while nothing runs; a register
     holds its value from run to run. ATTENTION goes out as it is, as an instruction of the engine of
     its first command.
@@ -123,7 +137,8 @@ class Sequencer(wiring.Component):
             m.d.sync += fresh.eq(0)
 
         # Second stage.
-        now = self._decode(m, word, fresh, starting, advance)
+        now = self._decode(m, program.read_data, word, fresh, starting, advance)
+        wrong = Signal()
         value = Signal(IMMEDIATE_WIDTH)
         m.d.comb += [
             registers.read_en.eq(advance),
@@ -133,63 +148,96 @@ class Sequencer(wiring.Component):
             self.o.p.first.eq(now.first),
             self.o.p.last.eq(now.last),
             self.o.p.word.eq(Mux(now.first, word, value)),
-            self.o.valid.eq(self.busy & (now.action == Action.SEND)),
+            self.o.valid.eq(self.busy & ~wrong & (now.action == Action.SEND)),
             loops.clear.eq(starting),
             loops.pc.eq(pc),
             loops.count.eq(value),
             again.eq(loops.turn & loops.again),
         ]
-        refused = self._act(m, now.action, value, registers, loops, advance)
-        with m.If(refused):
+        refused = self._act(m, now.action, value, registers, loops, advance, wrong)
+        m.d.sync += wrong.eq(refused)
+        with m.If(wrong):
             m.d.sync += [self.busy.eq(0), self.error.eq(1)]
         with m.If(starting):
             m.d.sync += [self.busy.eq(1), self.error.eq(0)]
         return m
 
-    def _decode(self, m: Module, word, fresh, starting: Signal, advance: Signal) -> Signal:
+    def _header(self, m: Module, coming, word) -> tuple[Signal, Signal]:
+        """Return what a word that comes does as a header, and what else the one before it means."""
+        early, header = Signal(_Early), Signal(_Header)
+        m.d.comb += early.eq(_Early.const({"action": Action.REFUSE, "alone": 1}))
+        known = [
+            definition
+            for definition in DEFINITIONS.values()
+            if definition.unit is None or getattr(self.config, definition.unit)
+        ]
+        with m.Switch(coming[:5]):
+            for definition in known:
+                action = _HEADER_ACTIONS.get(definition.opcode, Action.SEND)
+                with m.Case(definition.opcode):
+                    m.d.comb += [
+                        early.action.eq(action),
+                        early.alone.eq(not definition.operands),
+                    ]
+        with m.Switch(word[:5]):
+            for definition in known:
+                then = _OPERAND_ACTIONS.get(definition.opcode, Action.SEND)
+                with m.Case(definition.opcode):
+                    m.d.comb += [
+                        header.operands.eq(len(definition.operands)),
+                        header.then.eq(then),
+                    ]
+                    if definition.taker is not None:
+                        m.d.comb += header.engine.eq(definition.taker)
+        return early, header
+
+    def _decode(self, m: Module, coming, word, fresh, starting: Signal, advance: Signal) -> Signal:
         """Return what a word is: a header, or the next operand of the header before it.
 
         Without ``fresh`` there is no word, and nothing to do.
         """
         decoded, current = Signal(_Decoded), Signal(_Decoded)
-        operands, left = Signal(range(MAX_WORDS)), Signal(range(MAX_WORDS))
-        opcode = Signal(Opcode)
+        left = Signal(range(MAX_WORDS))
+        early, header = self._header(m, coming, word)
+        here = Signal(_Early)
+        with m.If(advance):
+            m.d.sync += here.eq(early)
         m.d.comb += decoded.eq(current)
-        with m.If(left == 0):
-            m.d.comb += [decoded.first.eq(1), decoded.action.eq(Action.REFUSE)]
-            with m.Switch(word[:5]):
-                for definition in DEFINITIONS.values():
-                    if definition.unit is not None and not getattr(self.config, definition.unit):
-                        continue
-                    with m.Case(definition.opcode):
-                        action = _HEADER_ACTIONS.get(definition.opcode, Action.SEND)
-                        m.d.comb += [
-                            operands.eq(len(definition.operands)),
-                            decoded.action.eq(action),
-                            decoded.last.eq(not definition.operands),
-                        ]
-                        if definition.taker is not None:
-                            m.d.comb += decoded.engine.eq(definition.taker)
-        with m.Else():
-            m.d.comb += [decoded.first.eq(0), decoded.last.eq(left == 1)]
-            with m.Switch(opcode):
-                for control, actions in _OPERAND_ACTIONS.items():
-                    with m.Case(control), m.Switch(left):
-                        for before, action in enumerate(reversed(actions), start=1):
-                            with m.Case(before):
-                                m.d.comb += decoded.action.eq(action)
+        with m.If(current.first):
+            m.d.comb += [
+                decoded.engine.eq(header.engine),
+                decoded.last.eq(here.alone),
+                decoded.action.eq(here.action),
+            ]
         with m.If(~fresh):
             m.d.comb += decoded.action.eq(Action.NOTHING)
         with m.Elif(advance):
-            m.d.sync += left.eq(Mux(left == 0, operands, left - 1))
-            with m.If(left == 0):
-                m.d.sync += [current.eq(decoded), opcode.eq(word[:5])]
+            # What the next word is unless it is a header.
+            with m.If(current.first):
+                m.d.sync += [
+                    left.eq(header.operands),
+                    current.engine.eq(header.engine),
+                    current.first.eq(here.alone),
+                    current.last.eq(header.operands == 1),
+                    current.action.eq(header.then),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    left.eq(left - 1),
+                    current.first.eq(current.last),
+                    current.last.eq(left == 2),
+                ]
+                with m.If(current.action == Action.SELECT):
+                    m.d.sync += current.action.eq(Action.SET)
         with m.If(starting):
-            m.d.sync += left.eq(0)
+            m.d.sync += current.first.eq(1)
         return decoded
 
-    def _act(self, m: Module, action, value, registers: Ram, loops: Loops, advance: Signal):
-        """Run a control word, or wait until the word is sent; return whether it is refused."""
+    def _act(self, m, action, value, registers: Ram, loops: Loops, advance: Signal, wrong: Signal):
+        """Run a control word, or wait until the word is sent; return whether it is refused.
+
+        ``wrong``: the one before was.
+        """
         refused = Signal()
         selected = Signal(range(REGISTERS))
         m.d.comb += [
@@ -206,17 +254,17 @@ class Sequencer(wiring.Component):
                 m.d.comb += refused.eq((value == 0) | value[len(selected) :].any())
             with m.Case(Action.SET):
                 m.d.comb += [
-                    registers.write_en.eq(1),
+                    registers.write_en.eq(~wrong),
                     registers.write_addr.eq(selected),
                     registers.write_data.eq(value),
                 ]
             with m.Case(Action.LOOP):
                 m.d.comb += [
-                    loops.enter.eq(~refused),
+                    loops.enter.eq(1),
                     refused.eq(loops.full | (value == 0) | value[COUNT_WIDTH:].any()),
                 ]
             with m.Case(Action.ENDLOOP):
-                m.d.comb += [loops.turn.eq(~loops.empty), refused.eq(loops.empty)]
+                m.d.comb += [loops.turn.eq(1), refused.eq(loops.empty)]
             with m.Case(Action.HALT):
                 m.d.comb += [advance.eq(0), self.halted.eq(1)]
                 m.d.sync += self.busy.eq(~self.idle)
