@@ -68,7 +68,7 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "load_engine": LoadEngine,
     "store_engine": StoreEngine,
     "sequencer": Sequencer,
-    "attention": lambda _config: AttentionExpander(),
+    "attention": lambda config: AttentionExpander(registered=config.registered),
     "dispatch": Dispatch,
 }
 """What makes each unit from a configuration."""

@@ -88,7 +88,7 @@ class Accelerator(wiring.Component):
         }
         words, expanding = self._register(m, "words", sequencer.o), Const(0)
         if config.attention:
-            m.submodules.attention = attention = AttentionExpander()
+            m.submodules.attention = attention = AttentionExpander(registered=config.registered)
             connect(m, words, attention.i)
             expanding = attention.busy | words.valid
             words = self._register(m, "expanded", attention.o)

@@ -30,6 +30,8 @@ from hdl.ports import WORD
 _BLOCKS = data.StructLayout({"newest": 1, "middle": 1, "oldest": 1})
 _OPENING = data.StructLayout({"pop": len(Engine), "push": len(Engine), "first": 1, "wide_out": 1})
 """What is kept of an ATTENTION's header."""
+_PRODUCT = data.StructLayout({"under_way": 1, "spent": 1})
+"""Whether a product is computed, and whether this is its last cycle."""
 
 
 def step_layout(program: list[Step]) -> data.StructLayout:
@@ -60,12 +62,16 @@ class AttentionExpander(wiring.Component):
     one more for each bit of its smaller factor. A block of rows, of five commands, takes about
     160 cycles if ``o`` is always ready. Other words pass in the cycle in which they come.
     ``busy`` from an ATTENTION's first word until its last command was sent.
+
+    With ``registered`` a step's register is read a cycle before the step acts: the first command
+    comes a cycle later, and a jump that is taken costs two.
     """
 
     i: stream.Interface
     o: stream.Interface
 
-    def __init__(self):
+    def __init__(self, *, registered: bool = False):
+        self.registered = registered
         super().__init__(
             {
                 "i": In(stream.Signature(WORD)),
@@ -145,10 +151,11 @@ class AttentionExpander(wiring.Component):
         m.submodules.program = rom = Memory(shape=layout, depth=len(entries), init=entries)
         fetch = rom.read_port()
         pc = Signal.like(fetch.addr)
-        now = Signal(layout)
+        coming, now = fetch.data, Signal(layout)
         slot = Signal(range(RECORDS))
         total = Signal(IMMEDIATE_WIDTH)
-        acting = Signal()
+        arrives, acting = running, Signal()
+        operand = read.data
         advance = Signal(init=1)
         jump = Signal()
         done = Signal()
@@ -158,27 +165,50 @@ class AttentionExpander(wiring.Component):
             fetch.addr.eq(Mux(jump, now.target, Mux(running, pc + 1, 0))),
             fetch.en.eq(advance),
         ]
+        address = _address(now, slot)
+        product = Signal(_PRODUCT)
+        jumps = now.op == Op.JUMP
+        if self.registered:
+            coming, arrives = Signal(layout), Signal()
+            stores, jumps = Signal(), Signal()
+            address = Signal.like(read.addr)
+            operand = Signal(IMMEDIATE_WIDTH)
+            stored = acting & stores & (address == read.addr)
+            with m.If(advance):
+                m.d.sync += [
+                    coming.eq(fetch.data),
+                    arrives.eq(running & ~jump & ~done),
+                    stores.eq(coming.op == Op.STORE),
+                    jumps.eq(coming.op == Op.JUMP),
+                    address.eq(read.addr),
+                    operand.eq(Mux(stored, total, read.data)),
+                ]
+                with m.If(coming.op == Op.ADD_CONSTANT):
+                    m.d.sync += operand.eq(coming.place.as_signed())
+            with m.If(product.under_way & ~product.spent):
+                m.d.sync += operand.eq(operand << 1)
         with m.If(advance):
             m.d.sync += [
                 pc.eq(fetch.addr),
-                now.eq(fetch.data),
+                now.eq(coming),
                 read.addr.eq(_address(fetch.data, slot)),
-                acting.eq(running & ~jump & ~done),
+                acting.eq(arrives & ~jump & ~done),
             ]
-        m.d.sync += running.eq((running | begins) & ~done)
+        some = Signal()
+        m.d.sync += [running.eq((running | begins) & ~done), some.eq(total != 0)]
         blocks = self._blocks(m, now, acting, begins, slot)
         with m.If(acting):
-            self._compute(m, read.data, now, slot, total, advance)
-            self._send(m, read.data, opening, now, blocks, advance)
+            self._compute(m, operand, now, slot, total, product, advance)
+            self._send(m, operand, opening, now, blocks, advance)
             with m.If(now.op == Op.STORE):
                 m.d.comb += [
                     write.en.eq(1),
-                    write.addr.eq(_address(now, slot)),
+                    write.addr.eq(address),
                     write.data.eq(total),
                 ]
-            with m.If(now.op == Op.JUMP), m.Switch(now.place):
+            with m.If(jumps), m.Switch(now.place):
                 for condition, holds in (
-                    (Condition.NOT_ZERO, total != 0),
+                    (Condition.NOT_ZERO, some),
                     (Condition.NO_NEWEST, ~blocks.newest),
                     (Condition.NO_MIDDLE, ~blocks.middle),
                     (Condition.NO_OLDEST, ~blocks.oldest),
@@ -205,7 +235,7 @@ class AttentionExpander(wiring.Component):
             ]
         return blocks
 
-    def _compute(self, m, operand, now, slot, total, advance):
+    def _compute(self, m, operand, now, slot, total, product, advance):
         """Change the sum."""
         addend = Signal(IMMEDIATE_WIDTH)
         subtract = Signal()
@@ -225,29 +255,42 @@ class AttentionExpander(wiring.Component):
             with m.Case(Op.ADD_ODD), m.If(slot[0]):
                 m.d.sync += total.eq(added)
             with m.Case(Op.ADD_CONSTANT):
-                m.d.comb += addend.eq(now.place.as_signed())
+                if not self.registered:
+                    m.d.comb += addend.eq(now.place.as_signed())
                 m.d.sync += total.eq(added)
             with m.Case(Op.MIN), m.If(~smaller):
                 m.d.sync += total.eq(operand)
             with m.Case(Op.MAX), m.If(smaller):
                 m.d.sync += total.eq(operand)
             with m.Case(Op.MULTIPLY):
-                self._multiply(m, operand, total, addend, added, advance)
+                self._multiply(m, operand, total, product, addend, added, advance)
 
-    def _multiply(self, m, operand, total, addend, added, advance):
+    def _multiply(self, m, operand, total, product, addend, added, advance):
         """Add the operand, doubled from cycle to cycle, for each bit that the sum had."""
-        multiplying = Signal()
         factor = Signal(COUNT_WIDTH)
-        doubled = Signal(IMMEDIATE_WIDTH)
+        # A register may be doubled where it is.
+        doubled = operand if self.registered else Signal(IMMEDIATE_WIDTH)
         m.d.comb += [
-            advance.eq(multiplying & ((factor == 0) | (doubled == 0))),
+            advance.eq(product.under_way & product.spent),
             addend.eq(Mux(factor[0], doubled, 0)),
         ]
-        m.d.sync += multiplying.eq(~advance)
-        with m.If(multiplying):
-            m.d.sync += [total.eq(added), factor.eq(factor >> 1), doubled.eq(doubled << 1)]
+        m.d.sync += product.under_way.eq(~advance)
+        with m.If(product.under_way):
+            m.d.sync += [
+                total.eq(added),
+                factor.eq(factor >> 1),
+                product.spent.eq((factor[1:] == 0) | (doubled[:-1] == 0)),
+            ]
+            if not self.registered:
+                m.d.sync += doubled.eq(doubled << 1)
         with m.Else():
-            m.d.sync += [total.eq(0), factor.eq(total), doubled.eq(operand)]
+            m.d.sync += [
+                total.eq(0),
+                factor.eq(total),
+                product.spent.eq((total[: len(factor)] == 0) | (operand == 0)),
+            ]
+            if not self.registered:
+                m.d.sync += doubled.eq(operand)
 
     def _send(self, m, operand, opening, now, blocks, advance):
         """Send a header, or a register as an operand, and wait until it is taken."""

@@ -48,7 +48,7 @@ class Condition(enum.IntEnum):
     """When a jump is taken."""
 
     NOT_ZERO = 0
-    """sum is not 0"""
+    """sum is not 0; the step before is a STORE"""
     NO_NEWEST = 1
     NO_MIDDLE = 2
     NO_OLDEST = 3
@@ -123,6 +123,7 @@ class _Program:
         self.do(Op.STORE, target)
 
     def jump(self, condition: Condition, label: str) -> None:
+        assert condition != Condition.NOT_ZERO or self.steps[-1][0] == Op.STORE
         self.steps.append((Op.JUMP, 0, condition, label))
 
     def send(self, header: Header, opcode: Opcode, values: Mapping[str, str]) -> None:

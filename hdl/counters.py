@@ -43,7 +43,7 @@ class Counters(wiring.Component):
     def elaborate(self, _platform):
         m = Module()
         turns = max(3, len(self.widths))
-        # Whose turn it is to be read, and two cycles later to be written; each has a bit of its own.
+        # Whose turn it is to be read, and two cycles later to be written; a bit for each.
         turn, first = Signal(range(turns)), Signal()
         own = Signal(turns, init=1)
         place = delay(m, turn, 2)

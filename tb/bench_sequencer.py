@@ -226,4 +226,4 @@ async def wrong_programs_stop(dut: Any) -> None:
         await host.write("program", "addr", dict(enumerate(pack([load, halt]))))
         sent = await host.run(0, 1000)
         assert not int(dut.error.value)
-        assert len(sent) == DEFINITIONS[Opcode.LOAD].words
+        assert sent == expected_words(pack([load, halt]), 0, [0] * REGISTERS)

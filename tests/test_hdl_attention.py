@@ -7,11 +7,17 @@ from tb.simulate import simulate
 
 
 @pytest.mark.parametrize(
-    ("simulator", "seed", "stall"), [("icarus", 1, 0.3), ("verilator", 2, 0.0)]
+    ("simulator", "seed", "stall", "registered"),
+    [
+        ("icarus", 1, 0.3, False),
+        ("verilator", 2, 0.0, False),
+        ("icarus", 3, 0.0, True),
+        ("verilator", 4, 0.3, True),
+    ],
 )
-def test_attention_becomes_commands(simulator, seed, stall):
+def test_attention_becomes_commands(simulator, seed, stall, registered):
     simulate(
-        AttentionExpander(),
+        AttentionExpander(registered=registered),
         bench="tb.bench_attention",
         simulator=simulator,
         seed=seed,
