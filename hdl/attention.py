@@ -30,6 +30,13 @@ from hdl.ports import WORD
 _BLOCKS = data.StructLayout({"newest": 1, "middle": 1, "oldest": 1})
 _OPENING = data.StructLayout({"pop": len(Engine), "push": len(Engine), "first": 1, "wide_out": 1})
 """What is kept of an ATTENTION's header."""
+_KINDS = {
+    "stores": (Op.STORE,),
+    "jumps": (Op.JUMP,),
+    "multiplies": (Op.MULTIPLY,),
+    "sends": (Op.HEADER, Op.SEND, Op.SEND_LAST),
+}
+"""What a step does, as far as it is to be known soon."""
 _PRODUCT = data.StructLayout({"under_way": 1, "spent": 1})
 """Whether a product is computed, and whether this is its last cycle."""
 
@@ -51,6 +58,11 @@ def _address(step, slot):
     record = Cat(step.place[:RECORD_WIDTH], (slot - (step.block - 1))[: len(slot)])
     padding = C(0, GLOBAL_WIDTH - len(record))
     return Mux(step.block == 0, step.place, Cat(record, padding, C(1, 1)))
+
+
+def _kinds(step):
+    """Return which of the kinds a step is."""
+    return Cat(Cat(step.op == op for op in ops).any() for ops in _KINDS.values())
 
 
 class AttentionExpander(wiring.Component):
@@ -165,21 +177,19 @@ class AttentionExpander(wiring.Component):
             fetch.addr.eq(Mux(jump, now.target, Mux(running, pc + 1, 0))),
             fetch.en.eq(advance),
         ]
+        kind = Signal(data.StructLayout(dict.fromkeys(_KINDS, 1)))
         address = _address(now, slot)
         product = Signal(_PRODUCT)
-        jumps = now.op == Op.JUMP
         if self.registered:
             coming, arrives = Signal(layout), Signal()
-            stores, jumps = Signal(), Signal()
             address = Signal.like(read.addr)
             operand = Signal(IMMEDIATE_WIDTH)
-            stored = acting & stores & (address == read.addr)
+            stored = acting & kind.stores & (address == read.addr)
             with m.If(advance):
                 m.d.sync += [
                     coming.eq(fetch.data),
                     arrives.eq(running & ~jump & ~done),
-                    stores.eq(coming.op == Op.STORE),
-                    jumps.eq(coming.op == Op.JUMP),
+                    kind.eq(_kinds(coming)),
                     address.eq(read.addr),
                     operand.eq(Mux(stored, total, read.data)),
                 ]
@@ -187,6 +197,8 @@ class AttentionExpander(wiring.Component):
                     m.d.sync += operand.eq(coming.place.as_signed())
             with m.If(product.under_way & ~product.spent):
                 m.d.sync += operand.eq(operand << 1)
+        else:
+            m.d.comb += kind.eq(_kinds(now))
         with m.If(advance):
             m.d.sync += [
                 pc.eq(fetch.addr),
@@ -198,15 +210,17 @@ class AttentionExpander(wiring.Component):
         m.d.sync += [running.eq((running | begins) & ~done), some.eq(total != 0)]
         blocks = self._blocks(m, now, acting, begins, slot)
         with m.If(acting):
-            self._compute(m, operand, now, slot, total, product, advance)
-            self._send(m, operand, opening, now, blocks, advance)
-            with m.If(now.op == Op.STORE):
+            adder = self._compute(m, operand, now, slot, total)
+            with m.If(kind.multiplies):
+                self._multiply(m, operand, total, product, adder, advance)
+            self._send(m, operand, opening, now, kind, blocks, advance)
+            with m.If(kind.stores):
                 m.d.comb += [
                     write.en.eq(1),
                     write.addr.eq(address),
                     write.data.eq(total),
                 ]
-            with m.If(jumps), m.Switch(now.place):
+            with m.If(kind.jumps), m.Switch(now.place):
                 for condition, holds in (
                     (Condition.NOT_ZERO, some),
                     (Condition.NO_NEWEST, ~blocks.newest),
@@ -235,8 +249,8 @@ class AttentionExpander(wiring.Component):
             ]
         return blocks
 
-    def _compute(self, m, operand, now, slot, total, product, advance):
-        """Change the sum."""
+    def _compute(self, m, operand, now, slot, total):
+        """Change the sum, but for products; return what is added to it, and the result."""
         addend = Signal(IMMEDIATE_WIDTH)
         subtract = Signal()
         added = Signal(IMMEDIATE_WIDTH)
@@ -262,11 +276,11 @@ class AttentionExpander(wiring.Component):
                 m.d.sync += total.eq(operand)
             with m.Case(Op.MAX), m.If(smaller):
                 m.d.sync += total.eq(operand)
-            with m.Case(Op.MULTIPLY):
-                self._multiply(m, operand, total, product, addend, added, advance)
+        return addend, added
 
-    def _multiply(self, m, operand, total, product, addend, added, advance):
+    def _multiply(self, m, operand, total, product, adder, advance):
         """Add the operand, doubled from cycle to cycle, for each bit that the sum had."""
+        addend, added = adder
         factor = Signal(COUNT_WIDTH)
         # A register may be doubled where it is.
         doubled = operand if self.registered else Signal(IMMEDIATE_WIDTH)
@@ -292,7 +306,7 @@ class AttentionExpander(wiring.Component):
             if not self.registered:
                 m.d.sync += doubled.eq(operand)
 
-    def _send(self, m, operand, opening, now, blocks, advance):
+    def _send(self, m, operand, opening, now, kind, blocks, advance):
         """Send a header, or a register as an operand, and wait until it is taken."""
         header = Signal(WORD_WIDTH)
         engine = Signal(Engine)
@@ -312,7 +326,7 @@ class AttentionExpander(wiring.Component):
                         header[9:13].eq(push),
                         header[FLAG_SHIFT:].eq(flag_word),
                     ]
-        with m.If(is_header | (now.op == Op.SEND) | (now.op == Op.SEND_LAST)):
+        with m.If(kind.sends):
             m.d.comb += [
                 self.o.valid.eq(1),
                 self.o.p.engine.eq(Mux(is_header, engine, engine_before)),
