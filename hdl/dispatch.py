@@ -1,6 +1,6 @@
 """Queues the engines' commands and keeps the dependency tokens."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,7 +19,7 @@ class CommandQueue(wiring.Component):
     One word a cycle; a command comes out ``depth`` cycles after its last word at the earliest.
     Operands that the instruction does not have keep whatever value they had. ``busy`` while there
     is a command or a part of one. With ``registered`` a place is filled only when it is empty, so
-    that no place depends on those before it.
+    that no place depends on those before it, and which operand is next is known before it comes.
     """
 
     def __init__(self, engine: Engine, depth: int, *, registered: bool):
@@ -57,8 +57,11 @@ class CommandQueue(wiring.Component):
                     command.command.opcode.eq(header[:5]),
                     command.command.flags.eq(header[FLAG_SHIFT:]),
                 ]
-            with m.Else():
+            with m.Elif(not self.registered):
                 self._operand(m, command.command, index)
+
+        if self.registered:
+            self._next_operands(m, command.command, index)
 
         # A command moves towards the output as far as there is room. Whether one leaves it this
         # cycle, which depends on much, lets no further word in before the next.
@@ -86,6 +89,24 @@ class CommandQueue(wiring.Component):
         ]
         return m
 
+    def _next_operands(self, m, command, index):
+        """Have a register for each field that tells that the next operand is its."""
+        first = self.i.p.first
+        fields: dict[str, list[Value]] = {}
+        for definition in DEFINITIONS.values():
+            if definition.engine == self.engine:
+                ahead = first & (self.i.p.word[:5] == definition.opcode)
+                behind = ~first & (command.opcode == definition.opcode)
+                for place, name in enumerate(definition.operands):
+                    known = behind & (index == place - 1) if place else ahead
+                    fields.setdefault(name, []).append(known)
+        for name, known in fields.items():
+            own = Signal(name=f"next_{name}")
+            with m.If(self.i.valid & self.i.ready):
+                m.d.sync += own.eq(Cat(known).any())
+                with m.If(own & ~first):
+                    m.d.sync += command[name].eq(self.i.p.word)
+
     def _operand(self, m, command, index):
         """Write the field that the instruction has in this place."""
         for definition in DEFINITIONS.values():
@@ -109,7 +130,8 @@ class Dispatch(wiring.Component):
 
     With ``registered`` a command that has its tokens takes them and goes to a place of its own in
     front of the engine, a cycle before the engine may take it and a cycle after the one before
-    was taken: what starts an engine depends on registers only. Tokens are there a cycle later.
+    was taken: what starts an engine depends on registers only. Tokens are there a cycle later, and
+    ``idle`` is told a cycle later.
     """
 
     def __init__(self, config: Config):
@@ -163,7 +185,8 @@ class Dispatch(wiring.Component):
             lacking = getattr(self, f"lacking_{name}")
             taken = queue.o.valid & queue.o.ready
             # Tokens that were taken in the cycle before may still be counted.
-            known = ~delay(m, taken, 1, reset=True) if registered else 1
+            late_taken = delay(m, taken, 1, reset=True) if registered else Const(0, 1)
+            known = ~late_taken
             m.d.comb += [
                 lacking.eq(Mux(queue.o.valid & known, lacks, 0)),
                 getattr(self, f"waiting_{name}").eq(lacking.any()),
@@ -181,8 +204,17 @@ class Dispatch(wiring.Component):
                     queue.o.ready.eq(out.ready & granted),
                 ]
             under_way = Signal(8, name=f"under_way_{name}")
-            m.d.sync += under_way.eq(under_way + taken - done)
-            busy += [under_way != 0, queue.busy]
+            if registered:
+                # What was granted in the cycle before is counted in this one.
+                late_done = delay(m, done, 1, reset=True)
+                after = Signal.like(under_way, name=f"under_way_next_{name}")
+                some_under_way = Signal(name=f"some_under_way_{name}")
+                m.d.comb += after.eq(under_way + late_taken - late_done)
+                m.d.sync += [under_way.eq(after), some_under_way.eq(after != 0)]
+                busy += [some_under_way, late_taken, queue.busy]
+            else:
+                m.d.sync += under_way.eq(under_way + taken - done)
+                busy += [under_way != 0, queue.busy]
             pops[engine] = [taken & queue.o.p.pop[source] for source in Engine]
             pushes[engine] = [done & getattr(self, f"push_{name}")[sink] for sink in Engine]
         m.d.comb += self.idle.eq(~Cat(busy).any() & ~self.i.valid)
