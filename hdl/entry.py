@@ -16,7 +16,8 @@ class ActivationEntry(wiring.Component):
 
     ``o`` brings the vector of the cycle before. ``macs`` counts its useful products, two cycles
     after it, and ``gated``, three cycles after it, the zeros among its elements that count, from
-    the array's ``zeros``.
+    the array's ``zeros``. With ``registered`` the register stands before the subtraction where the
+    array has one behind it, as a systolic one does at its edge.
     """
 
     def __init__(self, config: Config):
@@ -35,10 +36,13 @@ class ActivationEntry(wiring.Component):
         m = Module()
         config, note = self.config, self.note
         m.d.sync += [self.o.valid.eq(note.valid), self.o.payload.slot.eq(note.slot)]
-        zero = note.zero if config.zero_points else 0
+        early = config.registered and config.array == "systolic"
+        before, behind = (1, m.d.comb) if early else (0, m.d.sync)
+        zero = delay(m, note.zero, before) if config.zero_points else 0
         for row, a in enumerate(self.o.payload.a):
-            element = self.elements[row][: config.operand_width].as_signed()
-            m.d.sync += a.eq(Mux(note.k > row, element - zero, 0))
+            element = delay(m, self.elements[row][: config.operand_width], before).as_signed()
+            counts = delay(m, note.k > row, before)
+            behind += a.eq(Mux(counts, element - zero, 0))
 
         # A product of two small numbers, for which no multiplier is spent.
         k = Signal.like(note.k)
