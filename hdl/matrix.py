@@ -35,9 +35,10 @@ class MatrixEngine(wiring.Component):
     From its first request to its last sum in the accumulators, a product of T tiles whose lines
     are L takes ``(T - 1) * max(m, L) + m + array.latency + sram_latency + 4`` cycles, with
     ``a_transpose`` ``min(k, rows)`` more, and with a tree L - 1 more. Of resident weights L is
-    1, and it is a cycle less. With ``registered`` it is one more. ``working`` is 1 in these. The
-    first request comes a cycle after a command is taken, with ``tile_skip`` two, three where it is
-    masked; with ``registered`` one later.
+    1, and it is a cycle less. With ``registered`` it is one more, and with ``a_transpose`` one more
+    for the register before the transposer (:func:`hdl.streamer.turned_latency`). ``working`` is 1
+    in these. The first request comes a cycle after a command is taken, with ``tile_skip`` two,
+    three where it is masked; with ``registered`` one later.
 
     ``status.done`` comes when a drain that is asked for ``DISPATCH`` cycles later (a constant of
     ``hdl.retirement``), as one that waits for the token is, sees every sum of the command.
@@ -132,11 +133,13 @@ class MatrixEngine(wiring.Component):
         """Tell what keeps vectors from setting out."""
         walked = Signal(range(8))
         handed = weights.o.valid & weights.o.ready & weights.o.p.tile.last
-        m.d.sync += walked.eq(walked + (self.i.valid & self.i.ready) - handed)
+        # What was taken counts a cycle later, as much stands before it.
+        taken = delay(m, self.i.valid & self.i.ready, 1, reset=True)
+        m.d.sync += walked.eq(walked + taken - handed)
         a, b = self.a.request, self.b.request
         m.d.comb += [
             self.sends.eq(streamer.sends),
             # Weights are waited for where no activations are.
             self.refused.eq((a.valid & ~a.ready) | (b.valid & ~b.ready & ~jobs.r_rdy)),
-            self.filling.eq((walked != 0) | (jobs.level != 0) | ~streamer.idle),
+            self.filling.eq(taken | (walked != 0) | (jobs.level != 0) | ~streamer.idle),
         ]

@@ -70,16 +70,20 @@ class Retirement(wiring.Component):
         under_way = Signal(UNDER_WAY_WIDTH)
         settle = ACC_SETTLE - DISPATCH
         done = delay(m, self.last, self.latency + settle, reset=True)
-        m.d.sync += under_way.eq(under_way + self.taken - done)
+        # What was taken counts a cycle later, as much stands before it.
+        taken = delay(m, self.taken, 1, reset=True)
+        busy = Signal()
+        m.d.sync += under_way.eq(under_way + taken - done)
         m.d.comb += [
             self.status.done.eq(done),
             self.status.push.eq(delay(m, push, settle)),
-            self.status.busy.eq(self.offered | (under_way != 0)),
+            busy.eq(taken | (under_way != 0)),
+            self.status.busy.eq(self.offered | busy),
             self.status.stall.eq(self.waiting),
         ]
         # A command that was taken is at work once it has named a tile.
         begun = Signal()
-        m.d.sync += begun.eq((begun | self.named) & (under_way != 0))
+        m.d.sync += begun.eq((begun | self.named) & busy)
         written = delay(m, done, ACC_SETTLE - 1 - settle, reset=True)
-        m.d.comb += self.working.eq(self.named | (begun & (under_way != 0)) | written)
+        m.d.comb += self.working.eq(self.named | (begun & busy) | written)
         return m

@@ -308,6 +308,7 @@ async def sums_are_exact(dut: Any) -> None:
             assert needed == 0 or rows[needed - 1][0] + ACC_SETTLE <= cycle + DISPATCH
             dones.append(cycle)
         assert int(dut.status__busy.value) or len(dones) == len(starts)
+        assert int(dut.filling.value) or not starts or starts[-1] != cycle - 1
         quiet = quiet + 1 if len(dones) == len(jobs.pushes) else 0
         assert cycle < 1_000_000
         cycle += 1
