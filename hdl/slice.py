@@ -1,6 +1,6 @@
 """A register stage in a stream that breaks every combinational path, in both directions."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -9,26 +9,31 @@ class RegisterSlice(wiring.Component):
     """Two places for payloads between ``i`` and ``o``: one a cycle, a cycle of latency.
 
     ``i.ready``, ``o.valid`` and ``o.payload`` are registers, so that nothing at one side depends on
-    the other side in the same cycle, as AXI demands of every port.
+    the other side in the same cycle, as AXI demands of every port. ``following`` is the payload
+    that ``o`` brings next.
     """
 
     def __init__(self, shape):
         self.shape = shape
-        super().__init__({"i": In(stream.Signature(shape)), "o": Out(stream.Signature(shape))})
+        signature = stream.Signature(shape)
+        super().__init__({"i": In(signature), "o": Out(signature), "following": Out(shape)})
 
     def elaborate(self, _platform):
         m = Module()
         spare = Signal(self.shape, reset_less=True)
         waiting = Signal()
-        m.d.comb += self.i.ready.eq(~waiting)
+        m.d.comb += [
+            self.i.ready.eq(~waiting),
+            self.following.eq(Mux(waiting, spare, self.i.payload)),
+        ]
         with m.If(~waiting):
             m.d.sync += spare.eq(self.i.payload)
         with m.If(self.o.ready | ~self.o.valid):
-            m.d.sync += [self.o.valid.eq(self.i.valid | waiting), waiting.eq(0)]
-            with m.If(waiting):
-                m.d.sync += self.o.payload.eq(spare)
-            with m.Else():
-                m.d.sync += self.o.payload.eq(self.i.payload)
+            m.d.sync += [
+                self.o.valid.eq(self.i.valid | waiting),
+                self.o.payload.eq(self.following),
+                waiting.eq(0),
+            ]
         with m.Elif(self.i.valid & self.i.ready):
             m.d.sync += waiting.eq(1)
         return m

@@ -30,6 +30,9 @@ class SlotGuard(wiring.Component):
     and columns at the top: a row would meet an earlier column at an element if it came as many
     cycles later as its index is higher. Hence the time of each line, less its index, must be
     later than that of the line before. Lines in ascending order from 0 always keep that.
+
+    With ``registered`` what ``free`` says is computed in the cycle before: ``moves`` tells that
+    ``slot`` and ``line`` will be ``next_slot`` and ``next_line`` then, else that they stay.
     """
 
     def __init__(self, config: Config):
@@ -37,17 +40,22 @@ class SlotGuard(wiring.Component):
         self.depth = JOBS_AHEAD + TRANSPOSED_AHEAD * config.a_transpose
         self.depth += REGISTERED_AHEAD * config.registered
         self.lines = max(config.rows, config.cols) if config.b_transpose else config.rows
-        super().__init__(
-            {
-                "slot": In(range(config.weight_depth)),
-                "line": In(range(self.lines)),
-                "hold": In(1),
-                "freed": In(1),
-                "written": In(1),
-                "index": In(range(self.lines)),
-                "free": Out(1),
+        members = {
+            "slot": In(range(config.weight_depth)),
+            "line": In(range(self.lines)),
+            "hold": In(1),
+            "freed": In(1),
+            "written": In(1),
+            "index": In(range(self.lines)),
+            "free": Out(1),
+        }
+        if config.registered:
+            members |= {
+                "moves": In(1),
+                "next_slot": In(range(config.weight_depth)),
+                "next_line": In(range(self.lines)),
             }
-        )
+        super().__init__(members)
 
     def elaborate(self, _platform):
         m = Module()
@@ -59,29 +67,49 @@ class SlotGuard(wiring.Component):
                 m.d.sync += slot.eq(self.slot)
             with m.Elif(self.freed):
                 m.d.sync += slot.eq(held[min(place + 1, self.depth - 1)])
-        needed = [(level > place) & (slot == self.slot) for place, slot in enumerate(held)]
-        m.d.comb += self.free.eq(~Cat(needed).any())
+        needed = [(level > place, slot) for place, slot in enumerate(held)]
+        recent = []
+        since = Signal(range(self.lines + 1), init=self.lines)
+        oldest = Mux(level == 0, self.slot, held[0])
         if self.config.array == "systolic":
-            self._skew(m, Mux(level == 0, self.slot, held[0]))
+            recent = self._skew(m, oldest, since)
+        if not self.config.registered:
+            m.d.comb += self.free.eq(self._free(self.slot, self.line, needed, recent[1:], since))
+            return m
+        # As it will be in the next cycle.
+        alone = level == 0
+        needed[0] = (~alone & ~self.freed, held[0])
+        needed.append((self.hold & ~(alone & self.freed), self.slot))
+        stays = self._free(self.slot, self.line, needed, recent[:-1], since, ahead=True)
+        moved = self._free(self.next_slot, self.next_line, needed, recent[:-1], since, ahead=True)
+        m.d.sync += self.free.eq(Mux(self.moves, moved, stays))
         return m
 
-    def _skew(self, m, oldest):
-        """Wait for the rows further down, and for lines that cross the array."""
-        # What was freed so many cycles ago is still being read by rows below.
-        needed = []
-        recent, valid = oldest, self.freed
+    def _free(self, slot, line, needed, recent, since, *, ahead=False):
+        """Return whether ``line`` of ``slot`` may be asked for, or may in the cycle after."""
+        busy = [valid & (kept == slot) for valid, kept in needed]
+        if self.config.array == "systolic":
+            # What was freed so many cycles ago is still being read by rows below.
+            busy += [
+                valid & (left == slot) & (line > age) for age, (valid, left) in enumerate(recent)
+            ]
+            early = Mux(self.written, line > self.index, line > since) if ahead else line >= since
+            busy.append(early)
+        return ~Cat(busy).any()
+
+    def _skew(self, m, oldest, since):
+        """Return what is freed and was, newest first; count the cycles since a line.
+
+        ``since`` is the cycles since the line before, and its index.
+        """
+        recent = [(self.freed, oldest)]
         for age in range(self.lines - 1):
             left = Signal.like(self.slot, name=f"left_{age}")
             left_valid = Signal(name=f"left_valid_{age}")
-            m.d.sync += [left.eq(recent), left_valid.eq(valid)]
-            recent, valid = left, left_valid
-            needed.append(left_valid & (left == self.slot) & (self.line > age))
-
-        # Cycles since the line before, and its index.
-        since = Signal(range(self.lines + 1), init=self.lines)
+            m.d.sync += [left_valid.eq(recent[-1][0]), left.eq(recent[-1][1])]
+            recent.append((left_valid, left))
         with m.If(self.written):
             m.d.sync += since.eq(self.index + 1)
         with m.Elif(since != self.lines):
             m.d.sync += since.eq(since + 1)
-        with m.If(Cat(needed).any() | (self.line >= since)):
-            m.d.comb += self.free.eq(0)
+        return recent

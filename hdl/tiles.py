@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, RING_SLOTS, Engine, Opcode
 from hdl.ports import MaskReadPort, command_layout
+from hdl.skid import Skid
 from hdl.slice import RegisterSlice
 
 
@@ -25,7 +26,9 @@ def tile_layout(config: Config) -> data.StructLayout:
     Its lines of weights are ``line`` to ``end`` - 1. With ``onward`` the next tile's lie in B
     behind them, else at ``b_addr`` and what was passed by ``onward`` before. ``last`` marks the end
     of a command; ``empty``, which comes only with ``last``, stands for no tile at all. ``parity``
-    alternates from command to command.
+    alternates from command to command. ``product`` marks tiles of a MATMUL, ``loads`` those whose
+    lines are to be read, ``column`` those whose lines are columns; ``single`` says that there is
+    one line. The slot of a product that loads is the ring's next.
     """
     lines = max(config.rows, config.cols) if config.b_transpose else config.rows
     return data.StructLayout(
@@ -42,6 +45,10 @@ def tile_layout(config: Config) -> data.StructLayout:
             "empty": 1,
             "last": 1,
             "parity": 1,
+            "product": 1,
+            "loads": 1,
+            "column": 1,
+            "single": 1,
         }
     )
 
@@ -57,7 +64,9 @@ class TileWalker(wiring.Component):
     ``command`` is that of the tile on ``o``. A tile that a mask leaves out costs one cycle,
     ``skipped``; where the last tiles are left out, the last that is not becomes ``last``, and where
     all are, one that is ``empty`` comes in their place. Sizes must be at least 1. With
-    ``registered`` tiles come a cycle later, from a register.
+    ``registered`` tiles come a cycle later, from a register: ``moves`` says that ``o`` brings
+    ``following`` next, or nothing. Places may then wait in front of what the masks decide, so that
+    the walker waits as a register tells, and there is no such pause.
     """
 
     def __init__(self, config: Config):
@@ -72,6 +81,8 @@ class TileWalker(wiring.Component):
             members["a_mask"] = Out(MaskReadPort(config))
             members["b_mask"] = Out(MaskReadPort(config))
             members["skipped"] = Out(1)
+        if config.registered:
+            members |= {"moves": Out(1), "following": Out(tile_layout(config))}
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -102,10 +113,19 @@ class TileWalker(wiring.Component):
             m.submodules.stage = stage = RegisterSlice(place.shape())
             wiring.connect(m, out, stage.i)
             wiring.connect(m, stage.o, wiring.flipped(self.o))
+            m.d.comb += [
+                self.moves.eq(self.o.ready | ~self.o.valid),
+                self.following.eq(stage.following),
+            ]
         else:
             wiring.connect(m, out, wiring.flipped(self.o))
         k_last = self._walk(m, newest, place, take, advance)
         m.d.comb += moves.eq(self._keep(m, out, newest, place, take, walking, advance, k_last))
+        # What is loaded for a product goes into the slots of the ring in turn.
+        turn = Signal()
+        with m.If(out.p.product & out.p.loads):
+            m.d.comb += out.p.slot.eq(turn)
+            m.d.sync += turn.eq(turn ^ (out.valid & out.ready))
         return m
 
     def _walk(self, m, cmd, place, take, advance):
@@ -121,6 +141,7 @@ class TileWalker(wiring.Component):
         line = Signal.like(place.line)
         column = b_transposed(config, cmd)
         append = appends(cmd)
+        resident = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
         k_last = Signal()
         k_single = Signal()
         k = Signal.like(place.k)
@@ -140,6 +161,10 @@ class TileWalker(wiring.Component):
             place.end.eq(Mux(column, Mux(append, n, config.cols), k)),
             place.onward.eq(append & (~column | k_last)),
             place.last.eq(k_last & n_last),
+            place.product.eq(cmd.opcode == Opcode.MATMUL),
+            place.loads.eq(~(place.product & cmd.flags[resident])),
+            place.column.eq(column),
+            place.single.eq(place.line + 1 == place.end),
         ]
         steps = self._steps(self.i.p)
         a_step = Signal(config.sp_addr_width)
@@ -226,23 +251,40 @@ class TileWalker(wiring.Component):
         tile = Signal.like(place)
         full = Signal()
         leaves = Signal()
-        m.d.comb += advance.eq(walking & (~full | leaves))
-        with m.If(advance):
-            m.d.sync += [tile.eq(place), full.eq(1)]
+        named = stream.Signature(data.StructLayout({"place": place.shape(), "plain": 1})).create()
+        waits = named
+        if self.config.registered:
+            m.submodules.skid = skid = Skid(named.p.shape())
+            wiring.connect(m, named, skid.i)
+            waits = skid.o
+        plain = Signal()
+        m.d.comb += [
+            named.valid.eq(walking),
+            named.p.place.eq(place),
+            # Of a command without masks.
+            named.p.plain.eq(~self._masked(cmd).any()),
+            advance.eq(walking & named.ready),
+            waits.ready.eq(~full | leaves),
+        ]
+        with m.If(waits.valid & waits.ready):
+            m.d.sync += [tile.eq(waits.p.place), plain.eq(waits.p.plain), full.eq(1)]
         with m.Elif(leaves):
             m.d.sync += full.eq(0)
         keep = self._masks(m, cmd, take, advance, k_last)
         kept = Signal()
         fresh = Signal()
+        latest = Signal()
         keeps = Signal()
-        m.d.comb += keeps.eq(Mux(fresh, keep, kept))
-        m.d.sync += [fresh.eq(advance), kept.eq(keeps)]
+        m.d.comb += [latest.eq(Mux(fresh, keep, kept)), keeps.eq(latest)]
+        m.d.sync += [fresh.eq(advance), kept.eq(latest)]
+        if self.config.registered:
+            # With a place behind it, the tile is not the one that was named last.
+            before = Signal()
+            m.d.comb += keeps.eq(Mux(named.ready, latest, before))
+            m.d.sync += before.eq(keeps)
 
         # A kept tile waits for the next kept one of its command, or for the command's end; not so
         # in a command without masks.
-        plain = Signal()
-        with m.If(advance):
-            m.d.sync += plain.eq(~self._masked(cmd).any())
         waiting = Signal.like(place)
         has_waiting = Signal()
         ended = Signal()
@@ -260,6 +302,7 @@ class TileWalker(wiring.Component):
                 out.valid.eq(1),
                 out.p.last.eq(1),
                 out.p.empty.eq(~has_waiting),
+                out.p.loads.eq(has_waiting & waiting.loads),
                 leaves.eq(out.ready),
             ]
         with m.Elif(full & ~tile.last):
@@ -269,7 +312,8 @@ class TileWalker(wiring.Component):
             m.d.sync += [waiting.eq(tile), has_waiting.eq(1)]
         with m.Elif(out.valid & out.ready):
             m.d.sync += has_waiting.eq(0)
-        return ~full if self.config.weight_depth == RING_SLOTS else advance
+        late = self.config.weight_depth == RING_SLOTS and not self.config.registered
+        return ~full if late else advance
 
     def _masks(self, m, cmd, take, advance, k_last):
         """Return, in the cycle after a place was named, whether it is kept."""

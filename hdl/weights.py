@@ -11,7 +11,7 @@ from hdl.flow import Flow
 from hdl.pipeline import delay
 from hdl.ports import MaskReadPort, ReadPort, command_layout
 from hdl.slots import SlotGuard
-from hdl.tiles import TileWalker, b_transposed, tile_layout
+from hdl.tiles import TileWalker, tile_layout
 
 
 def job_layout(config: Config) -> data.StructLayout:
@@ -78,39 +78,29 @@ class WeightFetcher(wiring.Component):
             connect(m, tiles.b_mask, flipped(self.b_mask))
             m.d.comb += self.skipped.eq(tiles.skipped)
 
-        bits = DEFINITIONS[Opcode.MATMUL]
-        product = cmd.opcode == Opcode.MATMUL
-        ring = Signal()
-        m.d.comb += ring.eq(product & ~cmd.flags[bits.flag_bit("resident")])
-        loads = Signal()
-        m.d.comb += [
-            loads.eq((ring | ~product) & ~tiles.o.p.empty),
-            self.named.eq(tiles.o.valid),
-            self.placed.eq(~loads),
-        ]
-
         job = self.o.p
-        turn = Signal()
         m.d.comb += [
+            self.named.eq(tiles.o.valid),
+            self.placed.eq(~tiles.o.p.loads),
             job.tile.eq(tiles.o.p),
             job.a_stride.eq(cmd.a_stride),
             job.a_zero.eq(cmd.a_zero),
             job.m.eq(cmd.m),
             job.push.eq(cmd.push),
         ]
-        with m.If(ring):
-            m.d.comb += job.tile.slot.eq(turn)
-        with m.If(~product):
+        with m.If(~tiles.o.p.product):
             m.d.comb += job.tile.empty.eq(1)  # nothing to multiply
         if config.a_transpose:
-            m.d.comb += job.transpose.eq(cmd.flags[bits.flag_bit("a_transpose")])
-        self._load(m, cmd, tiles, job, ring, loads, turn)
+            m.d.comb += job.transpose.eq(
+                cmd.flags[DEFINITIONS[Opcode.MATMUL].flag_bit("a_transpose")]
+            )
+        self._load(m, cmd, tiles, job)
         return m
 
-    def _load(self, m, cmd, tiles, job, ring, loads, turn):
+    def _load(self, m, cmd, tiles, job):
         """Ask for a tile's lines, and hand the tile on with the first."""
         config, tile = self.config, tiles.o.p
-        column = b_transposed(config, cmd)
+        column, loads = tile.column, tile.loads
         begun = Signal()
         following = Signal.like(tile.line)
         index = Signal.like(tile.line)
@@ -119,11 +109,18 @@ class WeightFetcher(wiring.Component):
         behind = Signal(config.sp_addr_width)
         fill = Signal()
         final = Signal()
+        following_final = Signal()
         may = Signal()
         handed = final if config.array == "tree" else ~begun
         taken = Signal()
         request = self.b.request
         m.submodules.guard = guard = SlotGuard(config)
+        if config.registered:
+            m.d.comb += [
+                guard.moves.eq(tiles.moves),
+                guard.next_slot.eq(tiles.following.slot),
+                guard.next_line.eq(tiles.following.line),
+            ]
         m.d.comb += [
             guard.slot.eq(job.tile.slot),
             guard.line.eq(tile.line),
@@ -135,7 +132,7 @@ class WeightFetcher(wiring.Component):
             behind.eq(offset + cmd.b_stride),
             # Columns that B lacks are written as zeros; rows that it lacks meet zeros in A.
             fill.eq(column & (index >= tile.n)),
-            final.eq(index + 1 == tile.end),
+            final.eq(Mux(begun, following_final, tile.single)),
             # The first line waits until the tile can be handed on with it, the others for nothing.
             may.eq(tiles.o.valid & loads & (begun | (guard.free & self.o.ready))),
             request.p.eq(tile.b_addr + offset),
@@ -145,7 +142,7 @@ class WeightFetcher(wiring.Component):
             tiles.o.ready.eq(Mux(loads, taken & final, self.o.ready)),
         ]
         with m.If(taken & final):
-            m.d.sync += [begun.eq(0), turn.eq(turn ^ ring)]
+            m.d.sync += begun.eq(0)
             with m.If(tile.last):
                 m.d.sync += [base.eq(0), offset.eq(0)]
             with m.Elif(tile.onward):
@@ -153,7 +150,12 @@ class WeightFetcher(wiring.Component):
             with m.Else():
                 m.d.sync += offset.eq(base)
         with m.Elif(taken):
-            m.d.sync += [begun.eq(1), following.eq(index + 1), offset.eq(behind)]
+            m.d.sync += [
+                begun.eq(1),
+                following.eq(index + 1),
+                following_final.eq(index + 2 == tile.end),
+                offset.eq(behind),
+            ]
 
         m.submodules.writer = writer = WeightWriter(config)
         m.d.comb += [
