@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from arch.config import Config
 from arch.isa import RING_SLOTS, Engine
 from hdl.entry import ActivationEntry
+from hdl.pipeline import delay
 from hdl.ports import AccumulatePort, EngineStatus, MaskReadPort, ReadPort, command_layout
 from hdl.retirement import Retirement
 from hdl.slots import JOBS_AHEAD

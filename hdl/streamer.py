@@ -43,6 +43,7 @@ class ActivationStreamer(wiring.Component):
     is not empty. ``idle`` where no
     job is left. ``sends`` is 1 in as many cycles as there are vectors: as one is asked for or,
     transposed, sent on. With ``registered`` what is asked for waits in a register first.
+    A line is in the transposer ``turned_latency`` cycles after it was granted.
     """
 
     def __init__(self, config: Config):
@@ -215,14 +216,15 @@ class ActivationStreamer(wiring.Component):
     def _turn(self, m, asked, line, granted, read, room, clear):
         """Fill one block while the other is sent on; tell where there is room, or no block."""
         rows, latency = self.config.rows, self.config.sram_latency
+        until = turned_latency(self.config)
         m.submodules.transposer = transposer = Transposer(rows, 8)
         block = Signal(block_layout(self.config))
         complete = Signal()
         m.d.comb += [
-            transposer.write_en.eq(delay(m, granted, latency)),
-            transposer.write_row.eq(delay(m, line.index, latency)),
-            transposer.write_block.eq(delay(m, line.filling, latency)),
-            transposer.write_data.eq(read),
+            transposer.write_en.eq(delay(m, granted, until)),
+            transposer.write_row.eq(delay(m, line.index, until)),
+            transposer.write_block.eq(delay(m, line.filling, until)),
+            transposer.write_data.eq(delay(m, read, until - latency)),
             block.note.eq(line.note),
             block.note.valid.eq(1),
             block.count.eq(line.count),
@@ -233,11 +235,11 @@ class ActivationStreamer(wiring.Component):
         # A block is sent on as its last line comes. Lines for it are asked for again before it is
         # empty, by as much as they take to come.
         m.submodules.ready = ready = SyncFIFO(width=block.shape().size, depth=3)
-        coming = Signal(latency - 1)
+        coming = Signal(until - 1)
         m.d.sync += coming.eq(Cat(complete, coming))
         m.d.comb += [
             ready.w_en.eq(coming[-1]),
-            ready.w_data.eq(delay(m, block.as_value(), latency - 1)),
+            ready.w_data.eq(delay(m, block.as_value(), until - 1)),
         ]
         head = data.View(block.shape(), ready.r_data)
         blocks = Signal(range(3))
@@ -252,7 +254,7 @@ class ActivationStreamer(wiring.Component):
             transposer.read_column.eq(column),
             clear.eq((blocks == 0) & ~ready.r_rdy & ~coming.any()),
         ]
-        spare = latency + 1
+        spare = until + 1
         released = Signal()
         m.d.comb += released.eq(
             ready.r_rdy & (column == Mux(head.count > spare, head.count - spare, 0))
@@ -277,6 +279,15 @@ class ActivationStreamer(wiring.Component):
             m.d.comb += [self.elements.eq(transposer.read_data), self.note.eq(noted)]
         with m.If(ends):
             m.d.sync += sending.eq(~sending)
+
+
+def turned_latency(config: Config) -> int:
+    """Return the cycles until a line is written to the transposer.
+
+    With ``registered`` there is a register before it, unless blocks are so short that lines would
+    come too late for the next one.
+    """
+    return config.sram_latency + (config.registered and config.rows > config.sram_latency + 1)
 
 
 def line_layout(config: Config) -> data.StructLayout:

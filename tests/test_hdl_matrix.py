@@ -11,6 +11,7 @@ from arch.presets import PRESETS
 from generators.verilog import to_verilog
 from hdl.array import array_latency
 from hdl.matrix import MatrixEngine
+from hdl.streamer import turned_latency
 from tb.simulate import simulate
 
 ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
@@ -65,7 +66,8 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     load = cols if "b_transpose" in flags else min(k, rows)
     resident = "resident" in flags
     load = 1 if resident else load
-    fill = min(k, rows) if "a_transpose" in flags else 0
+    turned = min(k, rows) + turned_latency(config) - config.sram_latency
+    fill = turned if "a_transpose" in flags else 0
     # A tree's vectors wait for the last line of the first tile, an array's for the first.
     wait = load - 1 if config.array == "tree" else 0
     wait += config.registered
@@ -103,6 +105,8 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("icarus", {**SQUARE, **BARE, **TREE}, 0.1, 13),
         ("icarus", {**ODD, **REGISTERED}, 0.0, 14),
         ("verilator", {**SQUARE, **REGISTERED}, 0.2, 15),
+        ("icarus", {"rows": 5, "cols": 4, **REGISTERED}, 0.1, 16),
+        ("icarus", {**ODD, **TREE, **REGISTERED}, 0.1, 17),
     ],
 )
 def test_random_commands(simulator: str, changes, stall: float, seed: int) -> None:
@@ -118,6 +122,8 @@ def test_random_commands(simulator: str, changes, stall: float, seed: int) -> No
         SQUARE | TREE,
         ODD | TREE,
         ODD | REGISTERED,
+        SQUARE | REGISTERED,
+        {"rows": 5, "cols": 4, **REGISTERED},
     ],
 )
 def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
