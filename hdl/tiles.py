@@ -120,10 +120,16 @@ class TileWalker(wiring.Component):
         else:
             wiring.connect(m, out, wiring.flipped(self.o))
         k_last = self._walk(m, newest, place, take, advance)
-        m.d.comb += moves.eq(self._keep(m, out, newest, place, take, walking, advance, k_last))
+        kept = stream.Signature(place.shape()).create()
+        m.d.comb += [
+            moves.eq(self._keep(m, kept, newest, place, take, walking, advance, k_last)),
+            out.p.eq(kept.p),
+            out.valid.eq(kept.valid),
+            kept.ready.eq(out.ready),
+        ]
         # What is loaded for a product goes into the slots of the ring in turn.
         turn = Signal()
-        with m.If(out.p.product & out.p.loads):
+        with m.If(kept.p.product & kept.p.loads):
             m.d.comb += out.p.slot.eq(turn)
             m.d.sync += turn.eq(turn ^ (out.valid & out.ready))
         return m
