@@ -12,6 +12,7 @@ from fpga.large_memories import place_memories
 from fpga.memories import share_block_rams
 from fpga.multiplier_pairs import place_pairs
 from fpga.multipliers import OwnMultiplier, find_multipliers, own_name
+from fpga.output_registers import use_output_registers
 from fpga.table_product import ROWS
 from fpga.tools import find_tool, run_tool
 
@@ -37,8 +38,10 @@ read_verilog {multipliers}
 {synthesis} -run begin:{middle} -top {top}
 chtype -set $__soft_mul a:celosia_soft
 {synthesis} -run {middle}: -top {top} -json {netlist}
-tee -q -o statistics.json stat -json
-{extra}"""
+{results}"""
+
+_RESULTS = "tee -q -o statistics.json stat -json\n"
+_SIMULATION = "write_verilog -noattr netlist.v\n"
 
 _CELL = re.compile(r"^  cell (\S+) (\S+)\n((?:    .*\n)*)", re.MULTILINE)
 _WIDTH = re.compile(r"parameter \\[AB]_WIDTH (\d+)")
@@ -61,7 +64,8 @@ def synthesize(
 
     Multiplications become hardware multipliers while the device has any, the largest first; the
     others are made of tables. So are memories for which there is no block RAM
-    (:mod:`fpga.memories`). With ``simulation`` there is ``netlist.v`` as well.
+    (:mod:`fpga.memories`). Registers behind block RAMs go into these where they can
+    (:mod:`fpga.output_registers`). With ``simulation`` there is ``netlist.v`` as well.
     """
     family = device.family
     yosys = find_tool("yosys")
@@ -80,16 +84,20 @@ def synthesize(
     flat = (folder / "flat.il").read_text(encoding="utf-8")
     flat = share_block_rams(_share(flat, device, own), device)
     (folder / "flat.il").write_text(flat, encoding="utf-8")
+    results = _RESULTS + (_SIMULATION if simulation else "")
     script = _SYNTHESIZE.format(
         synthesis=family.synthesis,
         middle=_MIDDLE[family.name],
         top=top,
         netlist=NETLIST,
         multipliers=_MULTIPLIERS,
-        extra="write_verilog -noattr netlist.v\n" if simulation else "",
+        results=results,
     )
     (folder / "synthesize.ys").write_text(script, encoding="utf-8")
     run_tool(yosys, ["-q", "synthesize.ys"], folder=folder, log="synthesis.log", what="Synthesis")
+    if use_output_registers(folder / NETLIST, top, family.name):
+        (folder / "count.ys").write_text(f"read_json {NETLIST}\n{results}", encoding="utf-8")
+        run_tool(yosys, ["-q", "count.ys"], folder=folder, log="count.log", what="Counting cells")
     statistics = json.loads((folder / "statistics.json").read_text(encoding="utf-8"))
     cells: dict[str, int] = statistics["design"]["num_cells_by_type"]
     return cells

@@ -1,7 +1,8 @@
 // What an ECP5's block RAM does, as far as Yosys uses it for memories of one clock: Yosys has no
 // model of it. After Lattice's memory usage guide for ECP5 (FPGA-TN-02204): port A reads and
-// writes, port B reads; or, 36 bits wide, A writes and B reads. No output registers. A row of
-// 36 bits is four bytes of nine, of which widths below nine use eight.
+// writes, port B reads; or, 36 bits wide, A writes and B reads. A row of 36 bits is four bytes of
+// nine, of which widths below nine use eight. After Lattice's model of ECP3's block RAM (DP16KC), an
+// output register's only enable is OCEA or OCEB, and of 36 bits B's clock and OCEB have both.
 //
 // What B reads of the bits that A writes in the same cycle is undefined; here it is inverted, so
 // that nobody relies on it.
@@ -57,9 +58,12 @@ module DP16KD (
     INITVAL_07, INITVAL_06, INITVAL_05, INITVAL_04, INITVAL_03, INITVAL_02, INITVAL_01,
     INITVAL_00
   };
+  localparam REGISTERED = REGMODE_A != "NOREG" || REGMODE_B != "NOREG";
   reg [35:0] rows [0:511];
   reg [35:0] a_out = 0;
   reg [35:0] b_out = 0;
+  reg [17:0] a_held = 0;
+  reg [35:0] b_held = 0;
   wire [13:0] a_addr = {ADA13, ADA12, ADA11, ADA10, ADA9, ADA8, ADA7, ADA6, ADA5, ADA4, ADA3,
     ADA2, ADA1, ADA0};
   wire [13:0] b_addr = {ADB13, ADB12, ADB11, ADB10, ADB9, ADB8, ADB7, ADB6, ADB5, ADB4, ADB3,
@@ -68,10 +72,14 @@ module DP16KD (
     DIA6, DIA5, DIA4, DIA3, DIA2, DIA1, DIA0};
   wire [17:0] b_data = {DIB17, DIB16, DIB15, DIB14, DIB13, DIB12, DIB11, DIB10, DIB9, DIB8, DIB7,
     DIB6, DIB5, DIB4, DIB3, DIB2, DIB1, DIB0};
+  wire [17:0] a_now = DATA_WIDTH_B == 36 ? b_out[17:0] : a_out[17:0];
+  wire [17:0] b_now = DATA_WIDTH_B == 36 ? b_out[35:18] : b_out[17:0];
+  wire [17:0] a_late = DATA_WIDTH_B == 36 ? b_held[17:0] : a_held;
+  wire [17:0] b_late = DATA_WIDTH_B == 36 ? b_held[35:18] : b_held[17:0];
   assign {DOA17, DOA16, DOA15, DOA14, DOA13, DOA12, DOA11, DOA10, DOA9, DOA8, DOA7, DOA6, DOA5,
-    DOA4, DOA3, DOA2, DOA1, DOA0} = DATA_WIDTH_B == 36 ? b_out[17:0] : a_out[17:0];
+    DOA4, DOA3, DOA2, DOA1, DOA0} = REGMODE_A == "OUTREG" ? a_late : a_now;
   assign {DOB17, DOB16, DOB15, DOB14, DOB13, DOB12, DOB11, DOB10, DOB9, DOB8, DOB7, DOB6, DOB5,
-    DOB4, DOB3, DOB2, DOB1, DOB0} = DATA_WIDTH_B == 36 ? b_out[35:18] : b_out[17:0];
+    DOB4, DOB3, DOB2, DOB1, DOB0} = REGMODE_B == "OUTREG" ? b_late : b_now;
 
   // Where an access begins within its row.
   function [5:0] place(input integer width, input [4:0] addr);
@@ -108,13 +116,15 @@ module DP16KD (
     if (CEA && (!WEA || WRITEMODE_A == "READBEFOREWRITE")) a_out <= old >> a_place;
     if (writes && WRITEMODE_A == "WRITETHROUGH") a_out <= after >> a_place;
     if (RSTA) a_out <= 0;
+    if (OCEA) a_held <= a_out[17:0];
   end
   always @(posedge CLKB) begin
     if (CEB) b_out <= seen >> b_place;
     if (RSTB) b_out <= 0;
+    if (OCEB) b_held <= b_out;
 `ifndef SYNTHESIS
-    if (CEB && WEB || RESETMODE != "SYNC" && (RSTA || RSTB)) begin
-      $display("DP16KD: port B writes, or a reset at any time, which this model lacks");
+    if (CEB && WEB || (RSTA || RSTB) && (RESETMODE != "SYNC" || REGISTERED)) begin
+      $display("DP16KD: port B writes, or a reset that this model lacks");
       $finish;
     end
 `endif
@@ -124,7 +134,8 @@ module DP16KD (
   initial begin
     for (index = 0; index < 512; index = index + 1)
       rows[index] = {INIT[40 * index + 20 +: 18], INIT[40 * index +: 18]};
-    if (REGMODE_A != "NOREG" || REGMODE_B != "NOREG"
+    if (REGMODE_A != "NOREG" && REGMODE_A != "OUTREG"
+        || REGMODE_B != "NOREG" && REGMODE_B != "OUTREG"
         || CLKAMUX != "CLKA" || CLKBMUX != "CLKB") begin
       $display("DP16KD: a register or a mode that this model lacks");
       $finish;

@@ -1,0 +1,132 @@
+"""Registers behind block RAMs that go into the block RAMs' own output registers."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+Bit = int | str
+"""A net of a netlist, or a constant."""
+
+_RAM, _REGISTER = "DP16KD", "TRELLIS_FF"
+_PLAIN = {"CLKMUX": "CLK", "GSR": "DISABLED", "LSRMUX": "LSR", "REGSET": "RESET"}
+"""Parameters of a register that begins at 0 and takes its input at a rising edge."""
+_FREE = {"CEMUX", "SRMODE"}
+"""Parameters that such a register may have any of: its enable, and how its reset would act."""
+_PINS = {"CLK", "CE", "LSR", "DI", "Q"}
+_WIDE = 36
+"""Bits of a block RAM that writes by port A and reads by port B, out of the outputs of both."""
+
+
+def use_output_registers(netlist: Path, top: str, family: str) -> int:
+    """Put registers behind block RAMs into these, in a netlist's file, and return how many.
+
+    For ``ecp5``, where all outputs in use of a port lead to nothing but one register each, of the
+    port's clock and one enable, which nothing resets and which begins at 0. Everything else stays
+    as it is.
+    """
+    if family != "ecp5":
+        return 0
+    design = json.loads(netlist.read_text(encoding="utf-8"))
+    taken = _take_registers(design["modules"][top])
+    if taken:
+        netlist.write_text(json.dumps(design), encoding="utf-8")
+    return taken
+
+
+def _take_registers(module: dict[str, Any]) -> int:
+    cells = module["cells"]
+    rams = [cell for cell in cells.values() if cell["type"] == _RAM]
+    loads = _loads(module, {bit for ram in rams for _, bit in _outputs(ram, "AB")})
+    gone: set[Bit] = set()
+    for ram in rams:
+        for sides, clock in _readers(ram):
+            used = [(pin, bit) for pin, bit in _outputs(ram, sides) if loads.get(bit)]
+            names = [_single(loads[bit]) for _, bit in used]
+            enables = {_enable(cells.get(name), clock) for name in names}
+            enable = enables.pop() if len(enables) == 1 else None
+            if enable is None:
+                continue
+            for (pin, bit), name in zip(used, names, strict=True):
+                ram["connections"][pin] = cells.pop(name)["connections"]["Q"]
+                gone.add(bit)
+            for side in sides:
+                ram["parameters"][f"REGMODE_{side}"] = "OUTREG"
+                ram["connections"][f"OCE{side}"] = [enable]
+    _forget(module["netnames"], gone)
+    return len(gone)
+
+
+def _outputs(ram: Mapping[str, Any], sides: str) -> Iterator[tuple[str, Bit]]:
+    """Give the outputs of a block RAM's ports, with their nets."""
+    for pin, bits in ram["connections"].items():
+        if pin[:2] == "DO" and pin[2] in sides:
+            yield from ((pin, bit) for bit in bits if isinstance(bit, int))
+
+
+def _loads(module: Mapping[str, Any], wanted: set[Bit]) -> dict[Bit, list[tuple[str, str]]]:
+    """Return the cells and pins that nets lead to; a port of the design is a cell without name."""
+    loads = defaultdict(list)
+    for name, port in module["ports"].items():
+        for bit in wanted.intersection(port["bits"]):
+            loads[bit].append(("", name))
+    for name, cell in module["cells"].items():
+        directions = cell["port_directions"]
+        for pin, bits in cell["connections"].items():
+            for bit in bits:
+                if bit in wanted and directions[pin] != "output":
+                    loads[bit].append((name, pin))
+    return loads
+
+
+def _readers(ram: Mapping[str, Any]) -> Iterator[tuple[str, Bit]]:
+    """Give the sides that a block RAM reads by, each with its clock, where nothing resets them.
+
+    What is as wide as both sides has one reader, whose enable goes to both sides' output
+    registers: which of these counts, is the same then.
+    """
+    parameters, pins = ram["parameters"], ram["connections"]
+    width_a, width_b = (int(parameters[f"DATA_WIDTH_{side}"], 2) for side in "AB")
+    if parameters["GSR"] != "DISABLED" or (width_b == _WIDE and width_a != _WIDE):
+        return
+    plain = [
+        side
+        for side in "AB"
+        if parameters[f"REGMODE_{side}"] == "NOREG"
+        and parameters[f"CLK{side}MUX"] == f"CLK{side}"
+        and pins[f"RST{side}"] == ["0"]
+    ]
+    if width_a != _WIDE:
+        yield from ((side, pins[f"CLK{side}"][0]) for side in plain)
+    elif len(plain) == 2 and pins["CLKA"] == pins["CLKB"]:
+        yield "AB", pins["CLKB"][0]
+
+
+def _single(loads: list[tuple[str, str]]) -> str:
+    """Return the name of the only cell that a net leads to, by its input ``DI``; else nothing."""
+    return loads[0][0] if len(loads) == 1 and loads[0][1] == "DI" else ""
+
+
+def _enable(cell: Mapping[str, Any] | None, clock: Bit) -> Bit | None:
+    """Return the enable of a register that nothing resets, of a clock; None for all else."""
+    if cell is None or cell["type"] != _REGISTER or "keep" in cell["attributes"]:
+        return None
+    pins, parameters = cell["connections"], cell["parameters"]
+    plain = {name: value for name, value in parameters.items() if name not in _FREE}
+    if plain != _PLAIN or not pins.keys() <= _PINS:
+        return None
+    if pins["CLK"] != [clock] or pins["LSR"] != ["0"]:
+        return None
+    kind = parameters["CEMUX"].strip()  # Yosys puts a space behind digits alone.
+    enable: Bit | None = {"1": "1", "CE": pins.get("CE", [None])[0]}.get(kind)
+    return enable if enable == "1" or isinstance(enable, int) else None
+
+
+def _forget(names: dict[str, Any], gone: set[Bit]) -> None:
+    """Take nets that are no more out of the names of a design's nets."""
+    for name, net in list(names.items()):
+        if not gone.isdisjoint(net["bits"]):
+            net["bits"] = ["x" if bit in gone else bit for bit in net["bits"]]
+            if all(bit == "x" for bit in net["bits"]):
+                del names[name]
