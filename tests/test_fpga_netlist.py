@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, DomainRenamer, Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.sim import Simulator
@@ -26,6 +26,7 @@ from generators.verilog import to_verilog
 from hdl.accelerator import Accelerator
 from hdl.ram import Ram
 from hdl.requantize import Requantizer
+from hdl.scratchpad import READERS, Scratchpad
 from hdl.systolic import SystolicArray
 from hdl.vector import VectorEngine
 from tb.machine import VerilatorMachine
@@ -308,5 +309,41 @@ def test_a_register_goes_into_its_block_ram(
         simulator="icarus",
         seed=9,
         parameters=record(unit, 300, seed=9),
+        verilog=text,
+    )
+
+
+class WithoutReset(wiring.Component):
+    """A component whose registers begin as they are configured, as on a board of ECP5."""
+
+    def __init__(self, unit: wiring.Component):
+        self.unit = unit
+        super().__init__(unit.signature)
+
+    def elaborate(self, _platform: Any) -> Module:
+        m = Module()
+        m.domains.bare = ClockDomain("bare", reset_less=True)
+        m.submodules.unit = DomainRenamer("bare")(self.unit)
+        m.d.comb += ClockSignal("bare").eq(ClockSignal())
+        wiring.connect(m, wiring.flipped(self), self.unit)
+        return m
+
+
+def test_a_scratchpad_has_its_registers_in_block_rams(tmp_path: Path) -> None:
+    config = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 16, "scratchpad_bytes": 8192}
+    writers = ("load", "o")
+    unit = WithoutReset(Scratchpad(PRESETS["small"].replace(**config), READERS, writers))
+    text = netlist_of(unit, DEVICE_OF["ecp5"], tmp_path)
+    netlist = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))
+    cells = netlist["modules"]["top"]["cells"].values()
+    found = [cell["parameters"] for cell in cells if cell["type"] == "DP16KD"]
+    assert found
+    assert {one["REGMODE_B"] for one in found} == {"OUTREG"}
+    simulate(
+        unit,
+        bench="tb.bench_scratchpad",
+        simulator="icarus",
+        seed=10,
+        parameters={"config": config, "readers": READERS, "writers": writers, "cycles": 500},
         verilog=text,
     )
