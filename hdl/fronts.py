@@ -178,8 +178,8 @@ class SoftmaxFront(wiring.Component):
 class NormFront(wiring.Component):
     """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
 
-    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs are told from a register
-    to wait.
+    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs and unit are told from
+    registers to wait.
     """
 
     def __init__(self, config: Config):
@@ -202,11 +202,13 @@ class NormFront(wiring.Component):
         m = Module()
         lanes = self.config.lanes
         m.submodules.addnorm = unit = AddNormUnit(lanes=lanes, max_row=self.config.max_row)
-        joined = unit.i
+        joined, values = unit.i, unit.o
         if self.config.registered:
-            m.submodules.skid = skid = Skid(unit.i.p.shape())
-            wiring.connect(m, skid.o, unit.i)
-            joined = skid.i
+            m.submodules.before = before = Skid(unit.i.p.shape())
+            m.submodules.behind = behind = Skid(unit.o.p.shape())
+            wiring.connect(m, before.o, unit.i)
+            wiring.connect(m, unit.o, behind.i)
+            joined, values = before.i, behind.o
         both = Signal()
         m.d.comb += [
             both.eq(self.i.valid & (self.r.valid | ~self.add)),
@@ -221,10 +223,10 @@ class NormFront(wiring.Component):
             unit.rms.eq(self.rms),
             unit.add.eq(self.add),
             unit.eps.eq(self.eps),
-            Cat(self.o.p.value).eq(Cat(unit.o.p.value)),
-            self.o.p.keep.eq(unit.o.p.mask),
-            self.o.valid.eq(unit.o.valid),
-            unit.o.ready.eq(self.o.ready),
+            Cat(self.o.p.value).eq(Cat(values.p.value)),
+            self.o.p.keep.eq(values.p.mask),
+            self.o.valid.eq(values.valid),
+            values.ready.eq(self.o.ready),
             Cat(self.o_sum.p).eq(Cat(unit.o_sum.p.s)),
             self.o_sum.valid.eq(unit.o_sum.valid),
             unit.o_sum.ready.eq(self.o_sum.ready),

@@ -1,7 +1,7 @@
 """The load engine: rows of external memory to the scratchpad."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -9,6 +9,7 @@ from arch.config import Config
 from arch.isa import Engine
 from hdl.address import Bursts, Rows, span_layout
 from hdl.ports import EngineStatus, MaskReadPort, MemoryReadPort, WritePort, command_layout
+from hdl.slice import RegisterSlice
 
 ROWS_AHEAD = 32
 """Rows whose data may be under way."""
@@ -68,11 +69,13 @@ class LoadEngine(wiring.Component):
         """Write each row's words as they come."""
         write, words = self.write.request, self.memory.data
         row = Signal(span_layout(self.config))
-        active, end = Signal(), Signal()
-        final = Signal()
-        free, take, row_end = Signal(), Signal(), Signal()
+        active, final = Signal(), Signal()
+        # Two places for what is written, or for the end of a command without rows behind it.
+        layout = {"write": write.p.shape(), "some": 1, "end": 1, "push": row.push.shape()}
+        m.submodules.stage = stage = RegisterSlice(data.StructLayout(layout))
+        step, done = stage.i, stage.o
+        free, take, row_end = step.ready, Signal(), Signal()
         m.d.comb += [
-            free.eq(~write.valid | write.ready),
             take.eq(active & free & (words.valid | row.empty)),
             words.ready.eq(active & free & ~row.empty),
             row_end.eq(take & (row.empty | final)),
@@ -90,17 +93,21 @@ class LoadEngine(wiring.Component):
                 row.words.eq(row.words - 1),
                 final.eq(row.words == 1),
             ]
-        with m.If(free):
-            m.d.sync += [
-                write.valid.eq(take & ~row.empty),
-                write.p.addr.eq(row.sp_addr),
-                write.p.count.eq(Mux(final, row.tail + 1, self.config.mem_bytes)),
-                write.p.data.as_value().eq(words.p),
-                end.eq(row_end & row.last),
-                self.status.push.eq(row.push),
-            ]
         m.d.comb += [
-            self.status.done.eq(end & free),
-            self.status.busy.eq(asking | (ahead.level != 0) | active | write.valid | end),
-            self.status.stall.eq(~free | (active & ~row.empty & ~words.valid)),
+            step.valid.eq(take),
+            step.p.write.addr.eq(row.sp_addr),
+            step.p.write.count.eq(Mux(final, row.tail + 1, self.config.mem_bytes)),
+            step.p.write.data.as_value().eq(words.p),
+            step.p.some.eq(~row.empty),
+            step.p.end.eq(row_end & row.last),
+            step.p.push.eq(row.push),
+            write.valid.eq(done.valid & done.p.some),
+            write.p.eq(done.p.write),
+            done.ready.eq(write.ready | ~done.p.some),
+            self.status.done.eq(done.valid & done.ready & done.p.end),
+            self.status.push.eq(done.p.push),
+            self.status.busy.eq(asking | (ahead.level != 0) | active | done.valid),
+            self.status.stall.eq(
+                (write.valid & ~write.ready) | (active & ~row.empty & ~words.valid)
+            ),
         ]

@@ -2,7 +2,6 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
@@ -11,7 +10,7 @@ from hdl.entry import ActivationEntry
 from hdl.pipeline import delay
 from hdl.ports import AccumulatePort, EngineStatus, MaskReadPort, ReadPort, command_layout
 from hdl.retirement import Retirement
-from hdl.slots import JOBS_AHEAD
+from hdl.slice import RegisterSlice
 from hdl.streamer import ActivationStreamer
 from hdl.systolic import SystolicArray
 from hdl.tree import TreeArray
@@ -78,7 +77,8 @@ class MatrixEngine(wiring.Component):
         m = Module()
         config = self.config
         m.submodules.weights = weights = WeightFetcher(config)
-        m.submodules.jobs = jobs = SyncFIFO(width=weights.o.p.shape().size, depth=JOBS_AHEAD)
+        # Its two places are JOBS_AHEAD.
+        m.submodules.jobs = jobs = RegisterSlice(weights.o.p.shape())
         m.submodules.streamer = streamer = ActivationStreamer(config)
         m.submodules.entry = entry = ActivationEntry(config)
         kinds = {"systolic": SystolicArray, "tree": TreeArray}
@@ -93,12 +93,12 @@ class MatrixEngine(wiring.Component):
         connect(m, entry.o, array.i)
         connect(m, retirement.status, flipped(self.status))
         m.d.comb += [
-            jobs.w_data.eq(weights.o.p),
-            jobs.w_en.eq(weights.o.valid & ~(direct & streamer.i.ready)),
-            weights.o.ready.eq(jobs.w_rdy),
-            streamer.i.p.eq(Mux(jobs.r_rdy, jobs.r_data, weights.o.p)),
-            streamer.i.valid.eq(jobs.r_rdy | direct),
-            jobs.r_en.eq(jobs.r_rdy & streamer.i.ready),
+            jobs.i.p.eq(weights.o.p),
+            jobs.i.valid.eq(weights.o.valid & ~(direct & streamer.i.ready)),
+            weights.o.ready.eq(jobs.i.ready),
+            streamer.i.p.eq(Mux(jobs.o.valid, jobs.o.p, weights.o.p)),
+            streamer.i.valid.eq(jobs.o.valid | direct),
+            jobs.o.ready.eq(streamer.i.ready),
             weights.freed.eq(streamer.freed),
             entry.elements.eq(streamer.elements),
             entry.note.eq(streamer.note),
@@ -120,7 +120,7 @@ class MatrixEngine(wiring.Component):
         ]
         if config.weight_depth > RING_SLOTS:
             # Where no tile waits and no lines are on their way, one is taken past the queue.
-            m.d.comb += direct.eq(weights.o.valid & weights.placed & ~jobs.r_rdy)
+            m.d.comb += direct.eq(weights.o.valid & weights.placed & ~jobs.o.valid)
         self._account(m, weights, jobs, streamer)
         if config.operand_gating:
             m.d.comb += [entry.zeros.eq(array.zeros), self.gated.eq(entry.gated)]
@@ -141,6 +141,6 @@ class MatrixEngine(wiring.Component):
         m.d.comb += [
             self.sends.eq(streamer.sends),
             # Weights are waited for where no activations are.
-            self.refused.eq((a.valid & ~a.ready) | (b.valid & ~b.ready & ~jobs.r_rdy)),
-            self.filling.eq(taken | (walked != 0) | (jobs.level != 0) | ~streamer.idle),
+            self.refused.eq((a.valid & ~a.ready) | (b.valid & ~b.ready & ~jobs.o.valid)),
+            self.filling.eq(taken | (walked != 0) | jobs.o.valid | ~streamer.idle),
         ]

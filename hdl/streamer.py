@@ -135,7 +135,7 @@ class ActivationStreamer(wiring.Component):
         taken = Signal()
         m.d.comb += [
             addr.eq(Mux(begun, following, job.tile.a_addr)),
-            final.eq(Mux(begun, last, job.m == 1)),
+            final.eq(Mux(begun, last, job.tile.vector)),
             taken.eq(run & asked.ready),
         ]
         with m.If(run):

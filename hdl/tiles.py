@@ -28,7 +28,7 @@ def tile_layout(config: Config) -> data.StructLayout:
     of a command; ``empty``, which comes only with ``last``, stands for no tile at all. ``parity``
     alternates from command to command. ``product`` marks tiles of a MATMUL, ``loads`` those whose
     lines are to be read, ``column`` those whose lines are columns; ``single`` says that there is
-    one line. The slot of a product that loads is the ring's next.
+    one line, ``vector`` that A has one row. The slot of a product that loads is the ring's next.
     """
     lines = max(config.rows, config.cols) if config.b_transpose else config.rows
     return data.StructLayout(
@@ -49,6 +49,7 @@ def tile_layout(config: Config) -> data.StructLayout:
             "loads": 1,
             "column": 1,
             "single": 1,
+            "vector": 1,
         }
     )
 
@@ -150,6 +151,9 @@ class TileWalker(wiring.Component):
         resident = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
         k_last = Signal()
         k_single = Signal()
+        vector = Signal()
+        with m.If(take):
+            m.d.sync += vector.eq(self.i.p.m == 1)
         k = Signal.like(place.k)
         n = Signal.like(place.n)
         n_last = Signal()
@@ -171,6 +175,7 @@ class TileWalker(wiring.Component):
             place.loads.eq(~(place.product & cmd.flags[resident])),
             place.column.eq(column),
             place.single.eq(place.line + 1 == place.end),
+            place.vector.eq(vector),
         ]
         steps = self._steps(self.i.p)
         a_step = Signal(config.sp_addr_width)

@@ -105,25 +105,34 @@ class VectorEngine(wiring.Component):
         # What the data's way depends on: no data comes in a command's first cycle.
         way, choice = Signal.like(opcode), Signal.like(flag)
         m.d.sync += [way.eq(opcode), choice.eq(flag)]
-        if config.registered:
-            opcode, flag = way, choice
         last = overlap.o  # what is about to be written belongs to it
         start, written = Signal(), Signal()
         turns = flag.rotate | flag.times if config.rotary else 0
+        turning = delay(m, turns, 1)
         fills = opcode.params | opcode.table | opcode.mask | opcode.scan
         filling = delay(m, fills, 1)
         drains = opcode.drain | flag.drain if config.fused else opcode.drain
+        adds = flag.add | turns | opcode.add | opcode.mul
+        if config.registered:
+            # A command starts a cycle later, when it is decoded.
+            opcode, flag, turns, fills = way, choice, turning, filling
+            drains, adds = delay(m, drains, 1), delay(m, adds, 1)
+
+        def told(walk):
+            late = Signal(walk.shape(), reset_less=True)
+            m.d.sync += late.eq(walk)
+            return late if config.registered else walk
 
         # What the command is, and who takes part in it.
         m.d.comb += [
             decoder.command.eq(last),
             walks.command.eq(command),
-            walks.opcode.eq(opcode),
-            walks.flag.eq(flag),
-            reader.walk.eq(walks.i),
+            walks.opcode.eq(decoder.opcode),
+            walks.flag.eq(decoder.flag),
+            reader.walk.eq(told(walks.i)),
             reader.start.eq(start & ~drains),
-            second.walk.eq(walks.r),
-            second.start.eq(start & (flag.add | turns | opcode.add | opcode.mul)),
+            second.walk.eq(told(walks.r)),
+            second.start.eq(start & adds),
             accumulators.acc_addr.eq(command.acc_addr),
             accumulators.acc_stride.eq(command.acc_stride),
             accumulators.m.eq(command.m),
@@ -146,15 +155,18 @@ class VectorEngine(wiring.Component):
         residual = epilogue.residual
         if config.attention:
             residual = self._running(m, fronts, params, epilogue, choice, start & flag.running)
-        behind = epilogue.add | delay(m, turns, 1)
+        behind = epilogue.add | turning
         distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
         collect(m, [(way.drain, accumulators.o), (~way.drain, fronts.o)], epilogue.i)
         if config.fused:
-            self._intake(m, accumulators, walks, params, fronts, choice, start & flag.drain)
+            pre = told(walks.pre)
+            self._intake(m, accumulators, pre, params, fronts, choice, start & flag.drain)
         self._fill(m, fill, params, reader, opcode, start)
-        self._epilogue(m, epilogue, walks, way, choice, overlap)
+        m.d.comb += [epilogue.param_walk.eq(told(walks.params)), epilogue.o_walk.eq(told(walks.o))]
+        self._epilogue(m, epilogue, way, choice, overlap)
         if config.norm:
-            self._sums(m, fronts, walks, flag, start, epilogue.done, written)
+            begin = start & flag.write_sum
+            self._sums(m, fronts, told(walks.s), begin, epilogue.done, written)
         else:
             m.d.comb += written.eq(epilogue.done)
 
@@ -204,7 +216,7 @@ class VectorEngine(wiring.Component):
                     params.read_en.eq(1),
                 ]
 
-    def _intake(self, m, accumulators, walks, params, fronts, flag, start):
+    def _intake(self, m, accumulators, walk, params, fronts, flag, start):
         """Lead accumulators to the front ends where ``drain`` says so, through words of a copy."""
         m.submodules.intake = intake = Intake(self.config)
         m.submodules.pre_params = copy = ParamMemory(self.config)
@@ -216,7 +228,7 @@ class VectorEngine(wiring.Component):
             copy.read_addr.eq(intake.param_addr),
             copy.read_en.eq(intake.param_en),
             intake.params.eq(copy.read_data),
-            intake.walk.eq(walks.pre),
+            intake.walk.eq(walk),
             intake.start.eq(start),
             accumulators.by_row.eq(start),
             intake.i.p.eq(accumulators.o.p),
@@ -254,12 +266,10 @@ class VectorEngine(wiring.Component):
         if self.config.tile_skip:
             connect(m, fill.mask_write, flipped(self.mask))
 
-    def _epilogue(self, m, epilogue, walks, opcode, flag, overlap):
+    def _epilogue(self, m, epilogue, opcode, flag, overlap):
         """Tell the back end what the command wants."""
         m.d.comb += [
             epilogue.start.eq(overlap.start),
-            epilogue.param_walk.eq(walks.params),
-            epilogue.o_walk.eq(walks.o),
             epilogue.zero.eq(overlap.o.o_zero),
             epilogue.wide.eq(flag.wide_out),
             epilogue.relu.eq(flag.relu),
@@ -304,15 +314,15 @@ class VectorEngine(wiring.Component):
         connect(m, residual.o, epilogue.residual)
         return residual.i
 
-    def _sums(self, m, fronts, walks, flag, start, done, written):
+    def _sums(self, m, fronts, walk, start, done, written):
         """Write a normalization's sums back; they may be late, if their bank is busy."""
         m.submodules.sums = sums = SumWriter(self.config)
         connect(m, fronts.o_sum, sums.i)
         connect(m, sums.write, flipped(self.s))
         ended = Signal()
         m.d.comb += [
-            sums.walk.eq(walks.s),
-            sums.start.eq(start & flag.write_sum),
+            sums.walk.eq(walk),
+            sums.start.eq(start),
             written.eq((done | ended) & ~sums.busy),
         ]
         m.d.sync += ended.eq((done | ended) & ~written)
