@@ -92,6 +92,7 @@ def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str
     what = [design, *map(str, own.values()), board.device.name, board.package, board.speed]
     what += constraints(board)
     what += [family.synthesis, board.device.machine_options, _tools(family), list(seeds), mhz]
+    what += ["output registers"] * family.output_registers
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 

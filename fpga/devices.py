@@ -20,7 +20,8 @@ class Family:
     ``cells`` gives for each resource the cells of a synthesized netlist that need it, and how many
     each; ``placed`` the names under which place-and-route reports it. A cell of a carry chain
     of ECP5 holds two tables. ``block_ram_shapes`` are the widths and depths that a block RAM can
-    have (bits, words), none where no other memory can take its place.
+    have (bits, words), none where no other memory can take its place; with ``output_registers``
+    they have such that nextpnr uses.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Family:
     multiplier_width: int
     bitstream: str
     block_ram_shapes: tuple[tuple[int, int], ...] = ()
+    output_registers: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,7 @@ ECP5 = Family(
     multiplier_width=18,
     bitstream="bit",
     block_ram_shapes=_18_KBIT,
+    output_registers=True,
 )
 
 ICE40 = Family(

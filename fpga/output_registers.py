@@ -19,15 +19,13 @@ _WIDE = 36
 """Bits of a block RAM that writes by port A and reads by port B, out of the outputs of both."""
 
 
-def use_output_registers(netlist: Path, top: str, family: str) -> int:
+def use_output_registers(netlist: Path, top: str) -> int:
     """Put registers behind block RAMs into these, in a netlist's file, and return how many.
 
-    For ``ecp5``, where all outputs in use of a port lead to nothing but one register each, of the
-    port's clock and one enable, which nothing resets and which begins at 0. Everything else stays
-    as it is.
+    Where all outputs in use of an ECP5's port lead to nothing but one register each, of the port's
+    clock and one enable, which nothing resets and which begins at 0. Everything else stays as it
+    is.
     """
-    if family != "ecp5":
-        return 0
     design = json.loads(netlist.read_text(encoding="utf-8"))
     taken = _take_registers(design["modules"][top])
     if taken:

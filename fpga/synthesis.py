@@ -95,7 +95,7 @@ def synthesize(
     )
     (folder / "synthesize.ys").write_text(script, encoding="utf-8")
     run_tool(yosys, ["-q", "synthesize.ys"], folder=folder, log="synthesis.log", what="Synthesis")
-    if use_output_registers(folder / NETLIST, top, family.name):
+    if family.output_registers and use_output_registers(folder / NETLIST, top):
         (folder / "count.ys").write_text(f"read_json {NETLIST}\n{results}", encoding="utf-8")
         run_tool(yosys, ["-q", "count.ys"], folder=folder, log="count.log", what="Counting cells")
     statistics = json.loads((folder / "statistics.json").read_text(encoding="utf-8"))
