@@ -19,8 +19,9 @@ class Counters(wiring.Component):
     ``widths`` gives the counters' names and the widths of what is added to them each cycle (bits).
     What is added is collected in a few bits, which one adder brings to memory in turn, a counter
     a cycle: many wide counters would cost more than the rest of the control. A counter's value is
-    therefore complete as many cycles after its last growth as there are counters, plus 4;
-    ``settled`` tells that so many have passed since ``hold`` was 1. ``clear`` sets all to 0.
+    therefore complete as many cycles after its last growth as there are counters, plus 3;
+    ``settled`` tells that so many have passed since the cycle after that in which ``hold`` was 1
+    last, in which counters may still grow. ``clear`` sets all to 0.
 
     ``value`` is the counter whose place in ``widths`` was ``index`` in the cycle before; places
     behind the last read as 0.

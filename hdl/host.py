@@ -115,12 +115,10 @@ class HostRegisters(wiring.Component):
             with m.If(host.addr >> 1 == REGISTER_MAP[f"{name}_LOW"].addr >> 1):
                 m.d.comb += counters.index.eq(index)
                 m.d.sync += asked.eq(1)
-        late = Signal()
-        m.d.sync += late.eq(self.busy)
         m.d.comb += [
             counters.clear.eq(self.start),
             # What counts may tell of a cycle in the next one.
-            counters.hold.eq(self.busy | late),
+            counters.hold.eq(self.busy),
             busy.eq(self.start | self.busy | ~counters.settled),
             host.read_data.eq(
                 Mux(asked, Mux(high, counters.value[32:], counters.value[:32]), shown)
