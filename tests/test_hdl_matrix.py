@@ -107,6 +107,8 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("verilator", {**SQUARE, **REGISTERED}, 0.2, 15),
         ("icarus", {"rows": 5, "cols": 4, **REGISTERED}, 0.1, 16),
         ("icarus", {**ODD, **TREE, **REGISTERED}, 0.1, 17),
+        # Tiles of one vector wait in all places that there are.
+        ("icarus", {"rows": 2, "cols": 2, "weight_depth": 3, **BARE, **REGISTERED}, 0.6, 21),
     ],
 )
 def test_random_commands(simulator: str, changes, stall: float, seed: int) -> None:
