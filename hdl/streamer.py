@@ -168,6 +168,7 @@ class ActivationStreamer(wiring.Component):
         later = Signal()
         begin, left = Signal.like(addr), Signal(COUNT_WIDTH)
         begin_later, left_later = Signal.like(addr), Signal(COUNT_WIDTH)
+        final_later = Signal()
         done = Signal(COUNT_WIDTH)
         filling = Signal()
         line_last = Signal()
@@ -178,7 +179,7 @@ class ActivationStreamer(wiring.Component):
             begin.eq(Mux(later, begin_later, job.tile.a_addr)),
             left.eq(Mux(later, left_later, job.m)),
             line_last.eq(index + 1 == job.tile.k),
-            final.eq(left <= rows),
+            final.eq(Mux(later, final_later, job.tile.block)),
             taken.eq(asked.valid & asked.ready & asked.p.turned),
         ]
         with m.If(run):
@@ -203,6 +204,7 @@ class ActivationStreamer(wiring.Component):
                 following.eq(begin + rows),
                 begin_later.eq(begin + rows),
                 left_later.eq(left - rows),
+                final_later.eq(left <= 2 * rows),
                 done.eq(Mux(final, 0, done + rows)),
                 filling.eq(~filling),
             ]

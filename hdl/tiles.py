@@ -28,7 +28,8 @@ def tile_layout(config: Config) -> data.StructLayout:
     of a command; ``empty``, which comes only with ``last``, stands for no tile at all. ``parity``
     alternates from command to command. ``product`` marks tiles of a MATMUL, ``loads`` those whose
     lines are to be read, ``column`` those whose lines are columns; ``single`` says that there is
-    one line, ``vector`` that A has one row. The slot of a product that loads is the ring's next.
+    one line, ``vector`` that A has one row, ``block`` that it has as many as the array at most. The
+    slot of a product that loads is the ring's next.
     """
     lines = max(config.rows, config.cols) if config.b_transpose else config.rows
     return data.StructLayout(
@@ -50,6 +51,7 @@ def tile_layout(config: Config) -> data.StructLayout:
             "column": 1,
             "single": 1,
             "vector": 1,
+            "block": 1,
         }
     )
 
@@ -122,17 +124,19 @@ class TileWalker(wiring.Component):
             wiring.connect(m, out, wiring.flipped(self.o))
         k_last = self._walk(m, newest, place, take, advance)
         kept = stream.Signature(place.shape()).create()
+        source = Signal.like(place)
         m.d.comb += [
-            moves.eq(self._keep(m, kept, newest, place, take, walking, advance, k_last)),
+            moves.eq(self._keep(m, kept, source, newest, place, take, walking, advance, k_last)),
             out.p.eq(kept.p),
             out.valid.eq(kept.valid),
             kept.ready.eq(out.ready),
         ]
-        # What is loaded for a product goes into the slots of the ring in turn.
+        # What is loaded for a product goes into the slots of the ring in turn. An empty tile's slot
+        # does not matter, so that the masks do not stand before it.
         turn = Signal()
-        with m.If(kept.p.product & kept.p.loads):
+        with m.If(source.product & source.loads):
             m.d.comb += out.p.slot.eq(turn)
-            m.d.sync += turn.eq(turn ^ (out.valid & out.ready))
+        m.d.sync += turn.eq(turn ^ (kept.p.product & kept.p.loads & out.valid & out.ready))
         return m
 
     def _walk(self, m, cmd, place, take, advance):
@@ -151,9 +155,9 @@ class TileWalker(wiring.Component):
         resident = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
         k_last = Signal()
         k_single = Signal()
-        vector = Signal()
+        vector, block = Signal(), Signal()
         with m.If(take):
-            m.d.sync += vector.eq(self.i.p.m == 1)
+            m.d.sync += [vector.eq(self.i.p.m == 1), block.eq(self.i.p.m <= config.rows)]
         k = Signal.like(place.k)
         n = Signal.like(place.n)
         n_last = Signal()
@@ -176,6 +180,7 @@ class TileWalker(wiring.Component):
             place.column.eq(column),
             place.single.eq(place.line + 1 == place.end),
             place.vector.eq(vector),
+            place.block.eq(block),
         ]
         steps = self._steps(self.i.p)
         a_step = Signal(config.sp_addr_width)
@@ -246,7 +251,7 @@ class TileWalker(wiring.Component):
         on = appends(cmd)
         return a_step, Mux(on & ~column, 0, b_k_step), Mux(on, 0, b_n_step)
 
-    def _keep(self, m, out, cmd, place, take, walking, advance, k_last):
+    def _keep(self, m, out, source, cmd, place, take, walking, advance, k_last):
         """Hold each place until it is known whether it is kept, and whether it is the last.
 
         Returns whether the walker moves on, as far as a command that waits for that should know:
@@ -254,7 +259,8 @@ class TileWalker(wiring.Component):
         """
         if not self.config.tile_skip:
             m.d.comb += [
-                out.p.eq(place),
+                source.eq(place),
+                out.p.eq(source),
                 out.valid.eq(walking),
                 advance.eq(walking & out.ready),
             ]
@@ -301,7 +307,8 @@ class TileWalker(wiring.Component):
         ended = Signal()
         m.d.comb += [
             ended.eq(has_waiting & waiting.last),
-            out.p.eq(Mux(has_waiting, waiting, tile)),
+            source.eq(Mux(has_waiting, waiting, tile)),
+            out.p.eq(source),
             out.valid.eq(ended),
         ]
         with m.If(full & plain):

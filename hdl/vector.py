@@ -113,6 +113,8 @@ class VectorEngine(wiring.Component):
         filling = delay(m, fills, 1)
         drains = opcode.drain | flag.drain if config.fused else opcode.drain
         adds = flag.add | turns | opcode.add | opcode.mul
+        # A normalization adds before, not behind.
+        adding = delay(m, flag.add & ~opcode.norm, 1)
         if config.registered:
             # A command starts a cycle later, when it is decoded.
             opcode, flag, turns, fills = way, choice, turning, filling
@@ -155,7 +157,8 @@ class VectorEngine(wiring.Component):
         residual = epilogue.residual
         if config.attention:
             residual = self._running(m, fronts, params, epilogue, choice, start & flag.running)
-        behind = epilogue.add | turning
+        m.d.comb += epilogue.add.eq(adding)
+        behind = adding | turning
         distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
         collect(m, [(way.drain, accumulators.o), (~way.drain, fronts.o)], epilogue.i)
         if config.fused:
@@ -163,7 +166,7 @@ class VectorEngine(wiring.Component):
             self._intake(m, accumulators, pre, params, fronts, choice, start & flag.drain)
         self._fill(m, fill, params, reader, opcode, start)
         m.d.comb += [epilogue.param_walk.eq(told(walks.params)), epilogue.o_walk.eq(told(walks.o))]
-        self._epilogue(m, epilogue, way, choice, overlap)
+        self._epilogue(m, epilogue, choice, overlap)
         if config.norm:
             begin = start & flag.write_sum
             self._sums(m, fronts, told(walks.s), begin, epilogue.done, written)
@@ -266,15 +269,13 @@ class VectorEngine(wiring.Component):
         if self.config.tile_skip:
             connect(m, fill.mask_write, flipped(self.mask))
 
-    def _epilogue(self, m, epilogue, opcode, flag, overlap):
+    def _epilogue(self, m, epilogue, flag, overlap):
         """Tell the back end what the command wants."""
         m.d.comb += [
             epilogue.start.eq(overlap.start),
             epilogue.zero.eq(overlap.o.o_zero),
             epilogue.wide.eq(flag.wide_out),
             epilogue.relu.eq(flag.relu),
-            # A normalization adds before, not behind.
-            epilogue.add.eq(flag.add & ~opcode.norm),
             epilogue.look_up.eq(flag.table),
             epilogue.slot.eq(overlap.o.table),
         ]
