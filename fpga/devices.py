@@ -123,8 +123,10 @@ GOWIN = Family(
 )
 
 
-# nextpnr's usual placer packed the 45F's machine so closely that neither of its routers ended.
+# nextpnr's usual placer packed the 45F's machine so closely that neither of its routers ended; of
+# the 85F's, only router2 does.
 _SPREAD = ("--placer", "static")
+_SPREAD_WIDE = (*_SPREAD, "--router", "router2")
 
 
 def _ecp5(
@@ -147,9 +149,9 @@ DEVICES = {
         # Lattice FPGA-DS-02012, table 1.1; a 12F is a 25F to the open tools.
         _ecp5("-25F", 24288, 28, 56),
         _ecp5("-45F", 43848, 72, 108, _SPREAD),
-        _ecp5("-85F", 83640, 156, 208, _SPREAD),
+        _ecp5("-85F", 83640, 156, 208, _SPREAD_WIDE),
         _ecp5("M5G-45F", 43848, 72, 108, _SPREAD),
-        _ecp5("M5G-85F", 83640, 156, 208, _SPREAD),
+        _ecp5("M5G-85F", 83640, 156, 208, _SPREAD_WIDE),
         # Lattice FPGA-DS-02008, table 1.1.
         Device(
             name="iCE40UP5K",
