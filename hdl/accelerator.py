@@ -71,8 +71,9 @@ class Accelerator(wiring.Component):
             connect(m, store.mask, masks.read_store)
             connect(m, matrix.a_mask, masks.read_a)
             connect(m, matrix.b_mask, masks.read_b)
-            # Who reads masks begins two cycles after what wrote them was done at the earliest.
-            m.d.sync += [
+            # Whoever waits for a mask begins in the cycle after that in which it was told, and with
+            # ``registered`` two later.
+            m.d["sync" if config.registered else "comb"] += [
                 getattr(masks.write, name).eq(getattr(vector.mask, name))
                 for name in vector.mask.signature.members
             ]

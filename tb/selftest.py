@@ -154,7 +154,7 @@ def clearing_programs(config: Config) -> list[list[int]]:
     """Return programs that make what is in a machine zero, as random programs expect to find it.
 
     External memory begins with a scratchpad row of zeros. They clear the scratchpad, accumulators,
-    parameters, tables, masks and weight slots.
+    parameters, tables, masks, weight slots and running rows.
     """
     row = min(CLEARED_ROW, config.bank_bytes)
     rows = config.bank_bytes // row
@@ -181,6 +181,12 @@ def clearing_programs(config: Config) -> list[list[int]]:
         for slot in range(RING_SLOTS, config.weight_depth):
             operands = {"k": config.rows, "n": config.cols, "b_stride": config.cols, "slot": slot}
             program.append(Instruction(Opcode.PRELOAD, operands))
+    if config.attention:
+        # Rows that begin without a column that takes part.
+        for first, count in _pieces(config.running_rows, config.bank_bytes):
+            operands = {"row": first, "m": count, "n": 1, "o_stride": 1}
+            flags = frozenset({"online", "first", "per_tensor"})
+            program.append(Instruction(Opcode.SOFTMAX, operands, flags))
     step = config.program_depth // 12 - 1  # an instruction has at most 11 words
     return [
         pack([*insert_tokens(program[first : first + step], config), Instruction(Opcode.HALT)])
