@@ -302,6 +302,7 @@ class Device:
                 continue
             header = self._port.read(ANSWER_HEADER)
             if len(header) < ANSWER_HEADER:
+                self._forget()
                 return Status.CORRUPT, b"", False
             length = int.from_bytes(header[2:], "little")
             rest = self._port.read(length + CRC_BYTES)
