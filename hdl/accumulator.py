@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.pipeline import delay
 from hdl.ports import AccumulatePort, DrainPort
 from hdl.ram import Ram
 
@@ -94,6 +95,7 @@ class AccumulatorMemory(wiring.Component):
     def __init__(self, config: Config):
         self._depth = -(-config.acc_depth // 2)
         self._addr_width = config.acc_addr_width
+        self._registered = config.registered
         self._layout = data.ArrayLayout(signed(config.acc_width), config.cols)
         super().__init__({"accumulate": In(AccumulatePort(config)), "drain": In(DrainPort(config))})
 
@@ -104,7 +106,6 @@ class AccumulatorMemory(wiring.Component):
             bank = AccumulatorBank(self._depth, self._layout)
             m.submodules[f"bank_{parity}"] = bank
             banks.append(bank)
-        rows = Array(bank.row for bank in banks)
         filled = Array(bank.filled for bank in banks)
         adding, draining = self.accumulate, self.drain.request
 
@@ -147,7 +148,7 @@ class AccumulatorMemory(wiring.Component):
         after_2 = Signal()
         repeats = Signal()
         holds = Signal()
-        row = Signal(self._layout)
+        follows = Signal()
         base = Signal(self._layout)
         total = Signal(self._layout)
         total_before = Signal(self._layout)
@@ -155,13 +156,14 @@ class AccumulatorMemory(wiring.Component):
             after_1.eq(add_1 & (add_addr_1 == adding.addr)),
             after_2.eq(add_2 & (add_addr_2 == adding.addr)),
             repeats.eq(after_1),
-            holds.eq(after_2 | filled[add_addr_1[0]]),
-            row.eq(Mux(after_2, total_before, rows[add_addr_1[0]])),
+            holds.eq(filled[add_addr_1[0]]),
+            follows.eq(after_2),
             total_before.eq(total),
         ]
+        row, drained = self._read(m, banks, add_addr_1[0], clear_addr_1[0], after_2, total_before)
         with m.If(repeats):
             m.d.comb += base.eq(total_before)
-        with m.Elif(holds):
+        with m.Elif(holds | follows):
             m.d.comb += base.eq(row)
         for column, value in enumerate(total):
             m.d.comb += value.eq(base[column] + addend_2[column])
@@ -178,13 +180,30 @@ class AccumulatorMemory(wiring.Component):
             with m.Else():
                 m.d.comb += bank.write_addr.eq(clear_addr_2[1:])
 
-        drained = Signal(self._layout)
         held = Signal()
         m.d.sync += [
             self.drain.valid.eq(clear_1),
-            drained.eq(rows[clear_addr_1[0]]),
             held.eq(filled[clear_addr_1[0]]),
         ]
         with m.If(held):
             m.d.comb += self.drain.data.eq(drained)
         return m
+
+    def _read(self, m, banks, adds, drains, after, total):
+        """Return the row to add to and the one to drain, a cycle after the banks brought them.
+
+        ``adds`` and ``drains`` are the banks of the two; where ``after`` is 1, ``total`` is what is
+        added to. With ``registered`` they are chosen behind a register for each bank, which block
+        RAM has itself.
+        """
+        layout = self._layout
+        if not self._registered:
+            rows = Array(bank.row for bank in banks)
+            row, drained = Signal(layout), Signal(layout)
+            m.d.sync += [row.eq(Mux(after, total, rows[adds])), drained.eq(rows[drains])]
+            return row, drained
+        rows = Array(data.View(layout, delay(m, bank.row.as_value(), 1)) for bank in banks)
+        adds, drains, after = (delay(m, bit, 1) for bit in (adds, drains, after))
+        total = delay(m, total.as_value(), 1)
+        row = data.View(layout, Mux(after, total, rows[adds].as_value()))
+        return row, rows[drains]

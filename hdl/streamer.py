@@ -229,13 +229,17 @@ class ActivationStreamer(wiring.Component):
             transposer.write_data.eq(delay(m, read, until - latency)),
             block.note.eq(line.note),
             block.note.valid.eq(1),
-            block.count.eq(line.count),
+            block.last.eq(line.count - 1),
+            # Lines for it are asked for again before it is empty, by as much as they take to come.
+            block.spare.eq(_ahead(line.count, until + 1)),
+            # A slot is free for lines that are asked for as late as the last of it would be.
+            block.free.eq(_ahead(line.count, latency)),
             block.frees.eq(line.frees),
             complete.eq(granted & line.line_last),
         ]
 
-        # A block is sent on as its last line comes. Lines for it are asked for again before it is
-        # empty, by as much as they take to come.
+        # A block is sent on as its last line comes. What stands in the queue is compared with the
+        # column as it is: the queue is read in the same cycle.
         m.submodules.ready = ready = SyncFIFO(width=block.shape().size, depth=3)
         coming = Signal(until - 1)
         m.d.sync += coming.eq(Cat(complete, coming))
@@ -250,27 +254,21 @@ class ActivationStreamer(wiring.Component):
         ends = Signal()
         m.d.comb += [
             room.eq(blocks != 2),
-            ends.eq(ready.r_rdy & (column + 1 == head.count)),
+            ends.eq(ready.r_rdy & (column == head.last)),
             ready.r_en.eq(ends),
             transposer.read_block.eq(sending),
             transposer.read_column.eq(column),
             clear.eq((blocks == 0) & ~ready.r_rdy & ~coming.any()),
         ]
-        spare = until + 1
         released = Signal()
-        m.d.comb += released.eq(
-            ready.r_rdy & (column == Mux(head.count > spare, head.count - spare, 0))
-        )
-        # A slot is free for lines that are asked for as late as the last of the block would be.
-        frees = Signal()
-        m.d.comb += frees.eq(column == Mux(head.count > latency, head.count - latency, 0))
+        m.d.comb += released.eq(ready.r_rdy & (column == head.spare))
         begins = asked.valid & asked.ready & asked.p.turned & (asked.p.index == 0)
         m.d.sync += blocks.eq(blocks + begins - released)
         comes = Signal()
         noted = Signal(vector_layout(self.config))
         m.d.sync += comes.eq(ready.r_rdy)
         with m.If(ready.r_rdy):
-            m.d.comb += [self.sends.eq(1), self.freed.eq(head.frees & frees)]
+            m.d.comb += [self.sends.eq(1), self.freed.eq(head.frees & (column == head.free))]
             m.d.sync += [
                 noted.eq(head.note),
                 noted.acc_addr.eq(head.note.acc_addr + column),
@@ -316,7 +314,17 @@ def line_layout(config: Config) -> data.StructLayout:
 
 
 def block_layout(config: Config) -> data.StructLayout:
-    """Return a block in the transposer: its first vector, how many, whether it frees a slot."""
+    """Return a block in the transposer: its first vector, and whether it frees a slot.
+
+    ``last`` is the column that it ends with, ``spare`` the one at which lines for another may be
+    asked for, ``free`` the one at which it frees its slot if it does.
+    """
+    column = range(config.rows)
     return data.StructLayout(
-        {"note": vector_layout(config), "count": range(config.rows + 1), "frees": 1}
+        {"note": vector_layout(config), "last": column, "spare": column, "free": column, "frees": 1}
     )
+
+
+def _ahead(count, cycles: int):
+    """Return the column so many cycles before the end of a block of ``count``, or its first."""
+    return Mux(count > cycles, count - cycles, 0)

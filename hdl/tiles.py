@@ -204,9 +204,9 @@ class TileWalker(wiring.Component):
                 slot.eq(self.i.p.slot),
                 k_left.eq(first_k),
                 n_left.eq(first_n),
-                k_last.eq(first_k <= config.rows),
-                k_single.eq(first_k <= config.rows),
-                n_last.eq(first_n <= config.cols),
+                k_last.eq(_fits(self.i.p.k, Mux(to_column, 0, before), config.rows)),
+                k_single.eq(_fits(self.i.p.k, Mux(to_column, 0, before), config.rows)),
+                n_last.eq(_fits(self.i.p.n, Mux(to_column, before, 0), config.cols)),
                 line.eq(before),
                 a_step.eq(steps[0]),
                 b_k_step.eq(steps[1]),
@@ -352,6 +352,15 @@ class TileWalker(wiring.Component):
         bits = DEFINITIONS[Opcode.MATMUL]
         flags = Cat(cmd.flags[bits.flag_bit(name)] for name in ("a_masked", "b_masked"))
         return Mux(cmd.opcode == Opcode.MATMUL, flags, 0)
+
+
+def _fits(count, before, size: int):
+    """Return whether a count and the few before it are no more than a size.
+
+    No carry runs through all bits of the count.
+    """
+    low = size.bit_length()
+    return ~count[low:].any() & (count[:low] + before <= size)
 
 
 def appends(command):

@@ -27,6 +27,7 @@ from hdl.ports import (
 )
 from hdl.reader import RowReader
 from hdl.running_drain import ResidualScale, RunningScale
+from hdl.slice import RegisterSlice
 from hdl.sums import SumWriter
 from hdl.vector_decode import VectorDecoder
 from hdl.vector_walks import VectorWalks
@@ -120,10 +121,10 @@ class VectorEngine(wiring.Component):
             opcode, flag, turns, fills = way, choice, turning, filling
             drains, adds = delay(m, drains, 1), delay(m, adds, 1)
 
-        def told(walk):
-            late = Signal(walk.shape(), reset_less=True)
-            m.d.sync += late.eq(walk)
-            return late if config.registered else walk
+        def told(operand):
+            late = Signal(operand.shape(), reset_less=True)
+            m.d.sync += late.eq(operand)
+            return late if config.registered else operand
 
         # What the command is, and who takes part in it.
         m.d.comb += [
@@ -135,10 +136,10 @@ class VectorEngine(wiring.Component):
             reader.start.eq(start & ~drains),
             second.walk.eq(told(walks.r)),
             second.start.eq(start & adds),
-            accumulators.acc_addr.eq(command.acc_addr),
-            accumulators.acc_stride.eq(command.acc_stride),
-            accumulators.m.eq(command.m),
-            accumulators.n.eq(command.n),
+            accumulators.acc_addr.eq(told(command.acc_addr)),
+            accumulators.acc_stride.eq(told(command.acc_stride)),
+            accumulators.m.eq(told(command.m)),
+            accumulators.n.eq(told(command.n)),
             accumulators.start.eq(start & drains),
             fronts.command.eq(command),
             fronts.opcode.eq(way),
@@ -158,12 +159,15 @@ class VectorEngine(wiring.Component):
         if config.attention:
             residual = self._running(m, fronts, params, epilogue, choice, start & flag.running)
         m.d.comb += epilogue.add.eq(adding)
+        if config.registered:
+            m.submodules.residuals = residuals = RegisterSlice(residual.p.shape())
+            connect(m, residuals.o, residual)
+            residual = residuals.i
         behind = adding | turning
         distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
         collect(m, [(way.drain, accumulators.o), (~way.drain, fronts.o)], epilogue.i)
         if config.fused:
-            pre = told(walks.pre)
-            self._intake(m, accumulators, pre, params, fronts, choice, start & flag.drain)
+            self._intake(m, accumulators, walks, params, fronts, choice, start & flag.drain, told)
         self._fill(m, fill, params, reader, opcode, start)
         m.d.comb += [epilogue.param_walk.eq(told(walks.params)), epilogue.o_walk.eq(told(walks.o))]
         self._epilogue(m, epilogue, choice, overlap)
@@ -219,7 +223,7 @@ class VectorEngine(wiring.Component):
                     params.read_en.eq(1),
                 ]
 
-    def _intake(self, m, accumulators, walk, params, fronts, flag, start):
+    def _intake(self, m, accumulators, walks, params, fronts, flag, start, told):
         """Lead accumulators to the front ends where ``drain`` says so, through words of a copy."""
         m.submodules.intake = intake = Intake(self.config)
         m.submodules.pre_params = copy = ParamMemory(self.config)
@@ -231,17 +235,15 @@ class VectorEngine(wiring.Component):
             copy.read_addr.eq(intake.param_addr),
             copy.read_en.eq(intake.param_en),
             intake.params.eq(copy.read_data),
-            intake.walk.eq(walk),
+            intake.walk.eq(told(walks.pre)),
             intake.start.eq(start),
             accumulators.by_row.eq(start),
             intake.i.p.eq(accumulators.o.p),
         ]
         connect(m, intake.o, fronts.drained)
+        addr, stride = told(self.i.p.i_addr), told(self.i.p.i_stride)
         with m.If(start):
-            m.d.comb += [
-                accumulators.acc_addr.eq(self.i.p.i_addr),
-                accumulators.acc_stride.eq(self.i.p.i_stride),
-            ]
+            m.d.comb += [accumulators.acc_addr.eq(addr), accumulators.acc_stride.eq(stride)]
         with m.If(flag.drain):
             m.d.comb += [
                 intake.i.valid.eq(accumulators.o.valid),
@@ -249,8 +251,12 @@ class VectorEngine(wiring.Component):
             ]
 
     def _fill(self, m, fill, params, reader, opcode, start):
-        """Let PARAMS, TABLE, MASK and SCAN write their memories."""
-        command = self.i.p
+        """Let PARAMS, TABLE, MASK and SCAN write their memories.
+
+        With ``registered`` parameters are written a cycle later, as the next command begins to
+        read them two cycles later at the earliest.
+        """
+        command, late = self.i.p, int(self.config.registered)
         m.d.comb += [
             fill.start.eq(start),
             fill.params.eq(opcode.params),
@@ -261,10 +267,10 @@ class VectorEngine(wiring.Component):
             fill.addr.eq(
                 Mux(opcode.params, command.params, Mux(opcode.table, command.table, command.mask))
             ),
-            params.write_en.eq(fill.param_en),
-            params.write_addr.eq(fill.param_addr),
-            params.write_line.eq(fill.param_line),
-            params.write_data.eq(reader.o.p.data.as_value()),
+            params.write_en.eq(delay(m, fill.param_en, late, reset=True)),
+            params.write_addr.eq(delay(m, fill.param_addr, late)),
+            params.write_line.eq(delay(m, fill.param_line, late)),
+            params.write_data.eq(delay(m, reader.o.p.data.as_value(), late)),
         ]
         if self.config.tile_skip:
             connect(m, fill.mask_write, flipped(self.mask))

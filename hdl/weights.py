@@ -178,7 +178,9 @@ class WeightWriter(wiring.Component):
 
     ``i`` tells, in the cycle in which a line is asked for, where it goes, how many elements of it
     count (the others become zero) and what to subtract; ``data`` brings the line
-    ``weight_latency`` cycles later, ``o`` the weights a cycle after that.
+    ``weight_latency`` cycles later, ``o`` the weights a cycle after that. With ``registered`` the
+    register stands before the subtraction where the array has one behind it, as a systolic one does
+    at its edge.
     """
 
     def __init__(self, config: Config):
@@ -212,8 +214,11 @@ class WeightWriter(wiring.Component):
         ]
         if config.b_transpose:
             m.d.sync += weights.column.eq(note.column)
-        zero = note.zero if config.zero_points else 0
+        early = config.registered and config.array == "systolic"
+        before, behind = (1, m.d.comb) if early else (0, m.d.sync)
+        zero = delay(m, note.zero, before) if config.zero_points else 0
         for index, weight in enumerate(weights.data):
-            element = self.data[index][: config.operand_width].as_signed()
-            m.d.sync += weight.eq(Mux(note.count > index, element - zero, 0))
+            element = delay(m, self.data[index][: config.operand_width], before).as_signed()
+            counts = delay(m, note.count > index, before)
+            behind += weight.eq(Mux(counts, element - zero, 0))
         return m
