@@ -125,9 +125,7 @@ class AccumulatorMemory(wiring.Component):
         addend_1 = Signal(self._layout)
         addend_2 = Signal(self._layout)
         clear_1 = Signal()
-        clear_2 = Signal()
         clear_addr_1 = Signal(self._addr_width)
-        clear_addr_2 = Signal(self._addr_width)
         m.d.sync += [
             add_1.eq(adding.valid),
             add_addr_1.eq(adding.addr),
@@ -137,8 +135,6 @@ class AccumulatorMemory(wiring.Component):
             addend_2.eq(addend_1),
             clear_1.eq(draining.valid & draining.ready),
             clear_addr_1.eq(draining.payload),
-            clear_2.eq(clear_1),
-            clear_addr_2.eq(clear_addr_1),
         ]
 
         # What the two rows before leave is not in the memory yet when this row is read: one is
@@ -168,17 +164,17 @@ class AccumulatorMemory(wiring.Component):
         for column, value in enumerate(total):
             m.d.comb += value.eq(base[column] + addend_2[column])
 
+        # Each bank has registers of its own for where it is written: it is large.
         for parity, bank in enumerate(banks):
-            adds = add_2 & (add_addr_2[0] == parity)
+            adds = add_1 & (add_addr_1[0] == parity)
+            clears = clear_1 & (clear_addr_1[0] == parity)
+            addr = Mux(adds, add_addr_1[1:], clear_addr_1[1:])
             m.d.comb += [
-                bank.write_stb.eq(adds),
-                bank.clear_stb.eq(clear_2 & (clear_addr_2[0] == parity)),
+                bank.write_stb.eq(delay(m, adds, 1, reset=True)),
+                bank.clear_stb.eq(delay(m, clears, 1, reset=True)),
+                bank.write_addr.eq(delay(m, addr, 1)),
                 bank.write_row.eq(total),
             ]
-            with m.If(adds):
-                m.d.comb += bank.write_addr.eq(add_addr_2[1:])
-            with m.Else():
-                m.d.comb += bank.write_addr.eq(clear_addr_2[1:])
 
         held = Signal()
         m.d.sync += [
