@@ -245,6 +245,11 @@ class Config:
         return self.sram_latency + self.registered
 
     @property
+    def acc_latency(self) -> int:
+        """Cycles from a taken drain request to its row."""
+        return 2 + self.registered
+
+    @property
     def sp_addr_width(self) -> int:
         """Width of a scratchpad byte address (bits)."""
         return (self.scratchpad_bytes - 1).bit_length()

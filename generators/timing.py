@@ -10,7 +10,7 @@ from arch.isa import Opcode
 from hdl.accumulator import ACC_SETTLE
 from hdl.addnorm import AddNormUnit
 from hdl.array import array_latency
-from hdl.drain import DRAIN_LATENCY
+from hdl.drain import drain_latency
 from hdl.elementwise import ElementwiseLane
 from hdl.epilogue import Epilogue
 from hdl.intake import Intake
@@ -51,7 +51,7 @@ class VectorTiming:
         self._reader = int(reader_latency(config)) + config.registered
         self._elementwise = int(ElementwiseLane.latency)
         self._overhead = self._reader + int(Epilogue(config).latency)
-        self._sooner = int(reader_latency(config) - DRAIN_LATENCY)
+        self._sooner = int(reader_latency(config) - drain_latency(config))
         self._softmax = self._norm = 0
         if config.softmax:
             running_rows = config.running_rows if config.attention else 0

@@ -1,6 +1,6 @@
 """The accumulator memory: where the systolic array's sums grow, and from where they drain."""
 
-from amaranth.hdl import Array, Module, Mux, Signal, signed
+from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -8,9 +8,6 @@ from arch.config import Config
 from hdl.pipeline import delay
 from hdl.ports import AccumulatePort, DrainPort
 from hdl.ram import Ram
-
-ACC_LATENCY = 2
-"""Cycles from a taken drain request to its row."""
 
 ACC_SETTLE = 3
 """Cycles from one use of a row to the next of another kind: from a row that is accumulated to the
@@ -77,7 +74,7 @@ class AccumulatorMemory(wiring.Component):
 
     ``accumulate`` adds a row to the row at ``addr``, modulo 2**acc_width, one row a cycle without
     end, the same row in consecutive cycles included. ``drain`` reads a row and clears it: the row
-    appears ``ACC_LATENCY`` cycles after the request was taken, one row a cycle.
+    appears ``acc_latency`` cycles after the request was taken, one row a cycle.
 
     Rows lie in two banks by the parity of their address. A drain request waits in every cycle in
     which an accumulated row has the same parity; consecutive rows alternate, so that half of the
@@ -177,12 +174,12 @@ class AccumulatorMemory(wiring.Component):
             ]
 
         held = Signal()
-        m.d.sync += [
-            self.drain.valid.eq(clear_1),
-            held.eq(filled[clear_addr_1[0]]),
+        m.d.sync += held.eq(filled[clear_addr_1[0]])
+        late = int(self._registered)
+        m.d.comb += [
+            self.drain.valid.eq(delay(m, clear_1, 1 + late, reset=True)),
+            self.drain.data.eq(delay(m, Mux(held, Value.cast(drained), 0), late)),
         ]
-        with m.If(held):
-            m.d.comb += self.drain.data.eq(drained)
         return m
 
     def _read(self, m, banks, adds, drains, after, total):

@@ -1,10 +1,10 @@
 """Counters of what happens, kept in one memory."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -23,13 +23,16 @@ class Counters(wiring.Component):
     ``settled`` tells that so many have passed since the cycle after that in which ``hold`` was 1
     last, in which counters may still grow. ``clear`` sets all to 0.
 
-    ``value`` is the counter whose place in ``widths`` was ``index`` in the cycle before; places
-    behind the last read as 0.
+    ``value`` is the counter whose place, in ``places`` or else in ``widths``, was ``index`` in the
+    cycle before; other places read as 0.
     """
 
-    def __init__(self, widths: Mapping[str, int]):
+    def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):
         self.widths = dict(widths)
-        self.index_width = len(self.widths).bit_length()
+        self.places = list(places or range(len(self.widths)))
+        # One that is nobody's, where those that take a turn and do not count are written.
+        self.nobody = min(set(range(len(self.places) + 1)) - set(self.places))
+        self.index_width = max(self.nobody, *self.places).bit_length()
         super().__init__(
             {
                 "clear": In(1),
@@ -73,9 +76,9 @@ class Counters(wiring.Component):
         # except just after a clear, when what it holds does not count.
         before = Signal(COUNTER_WIDTH)
         total = Signal(COUNTER_WIDTH)
-        words = 1 << max(self.index_width, (turns - 1).bit_length())
-        m.submodules.totals = totals = Ram(COUNTER_WIDTH, words, ordered=False)
-        m.submodules.shown = shown = Ram(COUNTER_WIDTH, words)
+        m.submodules.totals = totals = Ram(COUNTER_WIDTH, turns, ordered=False)
+        m.submodules.shown = shown = Ram(COUNTER_WIDTH, 1 << self.index_width)
+        found = Array([*self.places, *[self.nobody] * (turns - len(self.places))])
         m.d.comb += [
             total.eq(before + delay(m, collected, 1)),
             totals.read_addr.eq(turn),
@@ -87,9 +90,10 @@ class Counters(wiring.Component):
             m.d.comb += [
                 ram.read_en.eq(1),
                 ram.write_en.eq(1),
-                ram.write_addr.eq(place),
                 ram.write_data.eq(total),
             ]
+        m.d.comb += totals.write_addr.eq(place)
+        m.d.sync += shown.write_addr.eq(found[delay(m, turn, 1)])
 
         settling = Signal(range(turns + 5))
         m.d.comb += self.settled.eq(settling == 0)

@@ -102,7 +102,8 @@ class CommandQueue(wiring.Component):
                     fields.setdefault(name, []).append(known)
         for name, known in fields.items():
             own = Signal(name=f"next_{name}")
-            with m.If(self.i.valid & self.i.ready):
+            # Words that find no room are headers, and change no operand.
+            with m.If(self.i.valid):
                 m.d.sync += own.eq(Cat(known).any())
                 with m.If(own & ~first):
                     m.d.sync += command[name].eq(self.i.p.word)

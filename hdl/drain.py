@@ -7,17 +7,10 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH
-from hdl.accumulator import ACC_LATENCY
 from hdl.beats import value_layout
 from hdl.pipeline import delay
 from hdl.ports import DrainPort
 from hdl.walker import Walker
-
-FIFO_DEPTH = ACC_LATENCY + 1
-"""Rows that may be under way or waiting: enough for one a cycle."""
-
-DRAIN_LATENCY = ACC_LATENCY + 1
-"""Cycles from the start of a drain to its first beat."""
 
 
 class DrainReader(wiring.Component):
@@ -25,7 +18,7 @@ class DrainReader(wiring.Component):
 
     Tile column nt is in accumulator rows ``acc_addr + nt * acc_stride`` and on. A row of a tile
     column becomes ``ceil(columns / lanes)`` beats, one a cycle, lowest column first; columns past
-    the row's end are undefined. The first comes ``DRAIN_LATENCY`` cycles after ``start`` if no row
+    the row's end are undefined. The first comes ``drain_latency`` cycles after ``start`` if no row
     that accumulates is in the way. With ``by_row``, which a configuration has with ``fused``, all
     tile columns of a row come before the next row.
     """
@@ -68,12 +61,13 @@ class DrainReader(wiring.Component):
         # A request goes out only if the queue will have room for its answer.
         groups = Signal(range(config.lane_groups))
         row_width = len(self.port.data.as_value())
-        m.submodules.fifo = fifo = SyncFIFO(width=row_width + len(groups), depth=FIFO_DEPTH)
-        pending = Signal(range(FIFO_DEPTH + 1))
+        depth = config.acc_latency + 1  # enough for one a cycle
+        m.submodules.fifo = fifo = SyncFIFO(width=row_width + len(groups), depth=depth)
+        pending = Signal(range(depth + 1))
         taken, finished = Signal(), Signal()
         m.d.comb += [
             self.port.request.p.eq(walker.o.p.addr),
-            self.port.request.valid.eq(walker.o.valid & (pending != FIFO_DEPTH)),
+            self.port.request.valid.eq(walker.o.valid & (pending != depth)),
             taken.eq(self.port.request.valid & self.port.request.ready),
             walker.o.ready.eq(taken),
         ]
@@ -85,7 +79,7 @@ class DrainReader(wiring.Component):
         # A row waits only if it does not leave at once, and none waits before it.
         head = Signal.like(fifo.r_data)
         m.d.comb += [
-            fifo.w_data.eq(Cat(self.port.data, delay(m, groups, ACC_LATENCY))),
+            fifo.w_data.eq(Cat(self.port.data, delay(m, groups, config.acc_latency))),
             fifo.w_en.eq(self.port.valid & (fifo.r_rdy | ~finished)),
             fifo.r_en.eq(finished),
             head.eq(Mux(fifo.r_rdy, fifo.r_data, fifo.w_data)),
@@ -107,3 +101,8 @@ class DrainReader(wiring.Component):
                 for lane in range(min(config.lanes, config.cols - index * config.lanes)):
                     m.d.comb += self.o.p.value[lane].eq(row[index * config.lanes + lane])
         return m
+
+
+def drain_latency(config: Config) -> int:
+    """Return the cycles from the start of a drain to its first beat."""
+    return config.acc_latency + 1

@@ -89,7 +89,9 @@ class LinkExecutor(wiring.Component):
             with m.State("IDLE"):
                 m.d.sync += [index.eq(0), polled.eq(polled << 1 | 1)]
                 with m.If(self.i.valid):
-                    m.next = "CHECK"
+                    m.next = "RULE"
+            with m.State("RULE"):
+                m.next = "CHECK"
             with m.State("CHECK"):
                 self._check(m, rule, code)
             self._read(m, host, index, word, addr, register)
@@ -119,7 +121,10 @@ class LinkExecutor(wiring.Component):
         return m
 
     def _rule(self, m):
-        """Return the status that a request's command, address and length alone give, registered."""
+        """Return the status that a request's command, address and length alone give.
+
+        It is there two cycles after the request.
+        """
         header = self.i.payload.header
         limit = Signal(32)
         end = Signal(33)
@@ -139,7 +144,7 @@ class LinkExecutor(wiring.Component):
                     m.d.comb += limit.eq(self.identity.memory)
             with m.Case(Command.START):
                 m.d.comb += limit.eq(self.config.program_depth - 1)
-        m.d.comb += end.eq(header.addr + Mux(in_words, header.length >> 2, header.length))
+        m.d.sync += end.eq(header.addr + Mux(in_words, header.length >> 2, header.length))
         with m.If(end > limit):
             m.d.sync += rule.eq(Status.ADDRESS)
         with m.Else():

@@ -15,6 +15,9 @@ from hdl.ports import HostPort
 
 _UNITS = {"GATED": "operand_gating", "SKIPPED": "tile_skip"}
 
+_PLACES = 1 << (len(COUNTERS) - 1).bit_length()
+"""Places of counters; the low bits of a register's address, but for the last, tell one."""
+
 
 def counter_names(config: Config) -> list[str]:
     """Return the counters that a configuration has; the others read as 0."""
@@ -104,18 +107,20 @@ class HostRegisters(wiring.Component):
         """Count, and answer with a half of a counter where the host asks for one."""
         host = self.host
         m.submodules.counters = counters = Counters(
-            {name.lower(): width for name, width in self.widths.items()}
+            {name.lower(): width for name, width in self.widths.items()},
+            [REGISTER_MAP[f"{name}_LOW"].addr // 2 % _PLACES for name in self.widths],
         )
         for name in self.widths:
             port = f"count_{name.lower()}"
             m.d.comb += getattr(counters, port).eq(getattr(self, port))
         asked, high = Signal(), Signal()
         m.d.sync += [asked.eq(0), high.eq(host.addr[0])]
-        for index, name in enumerate(self.widths):
+        for name in self.widths:
             with m.If(host.addr >> 1 == REGISTER_MAP[f"{name}_LOW"].addr >> 1):
-                m.d.comb += counters.index.eq(index)
                 m.d.sync += asked.eq(1)
         m.d.comb += [
+            # No gate stands before a memory that is read within the cycle.
+            counters.index.eq(host.addr >> 1),
             counters.clear.eq(self.start),
             # What counts may tell of a cycle in the next one.
             counters.hold.eq(self.busy),

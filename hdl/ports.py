@@ -120,8 +120,8 @@ class AccumulatePort(wiring.Signature):
 class DrainPort(wiring.Signature):
     """How the vector engine reads an accumulator row and clears it.
 
-    ``valid`` is 1 and ``data`` the row as it was, ``ACC_LATENCY`` cycles (a constant of
-    ``hdl.accumulator``) after a request was taken. Answers cannot be refused.
+    ``valid`` is 1 and ``data`` the row as it was, ``acc_latency`` cycles after a request was taken.
+    Answers cannot be refused.
     """
 
     def __init__(self, config: Config):

@@ -50,7 +50,7 @@ class VectorEngine(wiring.Component):
     which is 16 with activation tables and 14 without:
 
     ========= =====================================================================
-    DRAIN     beats + DRAIN_LATENCY + Epilogue.latency, with running beats + overhead
+    DRAIN     beats + drain_latency + Epilogue.latency, with running beats + overhead
     MAP       beats + overhead
     MUL       beats + overhead + ElementwiseLane.latency
     ADD       beats + overhead + ElementwiseLane.latency + 2
@@ -64,7 +64,7 @@ class VectorEngine(wiring.Component):
 
     With rotate or times it is ``RotaryUnit.latency`` more. With ``registered`` it is one more, and
     of SOFTMAX two.
-    SOFTMAX and NORM of accumulators take ``DRAIN_LATENCY + Intake.latency`` in place of
+    SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
     ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
     its command is done.
     """

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.functions import TABLE_ENTRIES
 from arch.isa import DEFINITIONS, Engine, Opcode
-from hdl.accumulator import ACC_LATENCY
 from hdl.addnorm import AddNormUnit
 from hdl.argmax import ArgmaxUnit, largest_layout
-from hdl.drain import DRAIN_LATENCY
+from hdl.drain import drain_latency
 from hdl.elementwise import ElementwiseLane
 from hdl.epilogue import Epilogue
 from hdl.intake import Intake
@@ -61,7 +60,7 @@ class Surroundings:
         self._writers = ["o", "s"] if config.norm else ["o"]
         self._ports = [*self._readers, *self._writers]
         self._due: dict[str, deque[int | None]] = {
-            name: deque([None] * (ACC_LATENCY if name == "drain" else config.sram_latency))
+            name: deque([None] * (config.acc_latency if name == "drain" else config.sram_latency))
             for name in self._readers
         }
         self._offered: dict[str, int] = {}
@@ -313,7 +312,7 @@ def _stated(config: Config, step: Step) -> int:
     if opcode == Opcode.DRAIN:
         tiles, rest = divmod(n, config.cols)
         if "running" not in step.flags:
-            overhead += DRAIN_LATENCY + config.registered - begins
+            overhead += drain_latency(config) + config.registered - begins
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
     if opcode == Opcode.SOFTMAX:
         running_rows = config.running_rows if config.attention else 0
@@ -324,7 +323,7 @@ def _stated(config: Config, step: Step) -> int:
     if opcode in (Opcode.ADD, Opcode.MUL):
         overhead += ElementwiseLane.latency + 2 * (opcode == Opcode.ADD)
     if "drain" in step.flags:
-        overhead += DRAIN_LATENCY + config.registered + Intake.latency - begins
+        overhead += drain_latency(config) + config.registered + Intake.latency - begins
     fills = {
         Opcode.SCAN: m * ceil_div(n, config.rows),
         Opcode.PARAMS: n * config.param_lines,

@@ -6,12 +6,13 @@ from amaranth.sim import Simulator
 
 from arch.config import Config
 from arch.presets import PRESETS
-from hdl.accumulator import ACC_LATENCY, ACC_SETTLE, AccumulatorMemory
+from hdl.accumulator import ACC_SETTLE, AccumulatorMemory
 
 
-def make(**changes: int) -> Config:
+@pytest.fixture(params=[False, True], ids=["", "registered"])
+def small(request: pytest.FixtureRequest) -> Config:
     """Return a small configuration."""
-    return PRESETS["odd"].replace(lanes=1, max_k=1, **changes)
+    return PRESETS["odd"].replace(lanes=1, max_k=1, registered=request.param)
 
 
 def run_case(config: Config, adds: list[int | None], drains: list[int | None], seed: int) -> int:
@@ -61,7 +62,7 @@ def run_case(config: Config, adds: list[int | None], drains: list[int | None], s
                 expected.append(acc[drain].copy())
                 acc[drain] = 0
                 last_drain[drain] = cycle
-                due.append(cycle + ACC_LATENCY)
+                due.append(cycle + config.acc_latency)
                 pending.pop(0)
             elif drain is not None:
                 assert row is not None
@@ -88,8 +89,8 @@ def run_case(config: Config, adds: list[int | None], drains: list[int | None], s
 @pytest.mark.parametrize(
     ("depth", "cols", "acc_width"), [(2, 1, 24), (5, 3, 20), (16, 2, 32), (7, 4, 17)]
 )
-def test_random_rows(depth: int, cols: int, acc_width: int) -> None:
-    config = make(acc_depth=depth, cols=cols, acc_width=acc_width)
+def test_random_rows(small: Config, depth: int, cols: int, acc_width: int) -> None:
+    config = small.replace(acc_depth=depth, cols=cols, acc_width=acc_width)
     rng = np.random.default_rng(depth)
     adds = [int(row) if row < depth else None for row in rng.integers(0, depth + 1, 400)]
     drains = [int(row) if row < depth else None for row in rng.integers(0, 2 * depth, 60)]
@@ -98,13 +99,13 @@ def test_random_rows(depth: int, cols: int, acc_width: int) -> None:
 
 
 @pytest.mark.parametrize("pattern", [[3], [2, 3], [2, 4], [0, 1, 2], [0, 2, 4], [1, 1, 2]])
-def test_every_distance_between_two_uses_of_a_row(pattern: list[int]) -> None:
-    run_case(make(acc_depth=6), (pattern * 20)[:40], [None] * 50 + list(range(6)), 1)
+def test_every_distance_between_two_uses_of_a_row(small: Config, pattern: list[int]) -> None:
+    run_case(small.replace(acc_depth=6), (pattern * 20)[:40], [None] * 50 + list(range(6)), 1)
 
 
-def test_a_row_is_zero_after_it_was_drained() -> None:
-    run_case(make(acc_depth=4), [1, 1, 1], [None] * 8 + [1] * 2 + [None] * 4 + [1], 2)
+def test_a_row_is_zero_after_it_was_drained(small: Config) -> None:
+    run_case(small.replace(acc_depth=4), [1, 1, 1], [None] * 8 + [1] * 2 + [None] * 4 + [1], 2)
 
 
-def test_a_drain_runs_at_full_rate_beside_an_accumulation() -> None:
-    assert run_case(make(acc_depth=64), list(range(32)), list(range(33, 64)), 3) <= 1
+def test_a_drain_runs_at_full_rate_beside_an_accumulation(small: Config) -> None:
+    assert run_case(small.replace(acc_depth=64), list(range(32)), list(range(33, 64)), 3) <= 1

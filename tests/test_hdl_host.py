@@ -146,10 +146,18 @@ def test_counters_are_exact_when_not_busy(seed):
     run(unit, bench)
 
 
-@pytest.mark.parametrize("widths", [{"a": 1}, {"a": 30, "b": 2}, {"a": 1, "b": 40, "c": 3}])
-def test_counters_of_any_number_and_width(widths):
+@pytest.mark.parametrize(
+    ("widths", "places"),
+    [
+        ({"a": 1}, []),
+        ({"a": 30, "b": 2}, [1, 0]),
+        ({"a": 1, "b": 40, "c": 3}, []),
+        ({"a": 1, "b": 40, "c": 3, "d": 1}, [6, 7, 0, 1]),
+    ],
+)
+def test_counters_of_any_number_and_width(widths, places):
     rng = np.random.default_rng(len(widths))
-    unit = Counters(widths)
+    unit = Counters(widths, places)
 
     async def bench(ctx):
         for _ in range(3):
@@ -170,7 +178,7 @@ def test_counters_of_any_number_and_width(widths):
                 ctx.set(getattr(unit, f"count_{name}"), 0)
             while not ctx.get(unit.settled):
                 await ctx.tick()
-            for index, (name, total) in enumerate(totals.items()):
+            for index, (name, total) in zip(places or range(4), totals.items(), strict=False):
                 ctx.set(unit.index, index)
                 await ctx.tick()
                 assert ctx.get(unit.value) == total % (1 << 48), name

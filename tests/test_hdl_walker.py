@@ -5,8 +5,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from arch.presets import PRESETS
-from hdl.accumulator import ACC_LATENCY
-from hdl.drain import DRAIN_LATENCY, DrainReader
+from hdl.drain import DrainReader, drain_latency
 from hdl.reader import RowReader, reader_latency
 from hdl.walker import Walker
 
@@ -139,10 +138,17 @@ def test_reader_brings_the_bytes_of_every_beat(stall, registered):
 @pytest.mark.parametrize(
     ("cols", "lanes", "acc_width"), [(1, 1, 32), (7, 3, 21), (6, 2, 32), (5, 5, 17)]
 )
+@pytest.mark.parametrize("registered", [False, True])
 @pytest.mark.parametrize("stall", [0.0, 0.4])
-def test_drain_reader_takes_rows_apart(cols, lanes, acc_width, stall):
+def test_drain_reader_takes_rows_apart(cols, lanes, acc_width, stall, registered):
     config = PRESETS["small"].replace(
-        cols=cols, lanes=lanes, acc_width=acc_width, max_k=1, operand_width=4, acc_depth=64
+        cols=cols,
+        lanes=lanes,
+        acc_width=acc_width,
+        max_k=1,
+        operand_width=4,
+        acc_depth=64,
+        registered=registered,
     )
     rng = np.random.default_rng(5)
     unit = DrainReader(config)
@@ -150,7 +156,7 @@ def test_drain_reader_takes_rows_apart(cols, lanes, acc_width, stall):
     memory = rng.integers(-half, half, (config.acc_depth, cols))
 
     async def accumulators(ctx):
-        due = [None] * ACC_LATENCY
+        due = [None] * config.acc_latency
         while True:
             ready = rng.random() >= stall
             addr = due.pop(0)
@@ -184,7 +190,7 @@ def test_drain_reader_takes_rows_apart(cols, lanes, acc_width, stall):
                         while not ctx.get(unit.o.valid) or rng.random() < stall:
                             await tick()
                             cycles += 1
-                        assert stall or cycles == DRAIN_LATENCY + beats
+                        assert stall or cycles == drain_latency(config) + beats
                         part = values[group : group + lanes]
                         assert list(ctx.get(unit.o.p).value)[: len(part)] == part
                         assert ctx.get(unit.o.p).keep == (1 << lanes) - 1
