@@ -113,7 +113,7 @@ _ENTRIES = {
         platform=ULX3S_45F_Platform,
         device="LFE5U-45F",
         loaders=("openFPGALoader -b ulx3s {file}", "fujprog {file}"),
-        target_mhz=76.3,
+        target_mhz=90.5,
         config=_LFE5U_45F,
         memory_bytes=1 << 15,
     ),

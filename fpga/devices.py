@@ -123,10 +123,10 @@ GOWIN = Family(
 )
 
 
-# nextpnr's usual placer packed the 45F's machine so closely that neither of its routers ended; of
-# the 85F's, only router2 does.
-_SPREAD = ("--placer", "static")
-_SPREAD_WIDE = (*_SPREAD, "--router", "router2")
+# What a machine's long wires take counts for more than how long all are together. Of what is placed
+# on an 85F, only router2 comes to an end.
+_TIMED = ("--placer-heap-timingweight", "40")
+_TIMED_WIDE = (*_TIMED, "--router", "router2")
 
 
 def _ecp5(
@@ -147,11 +147,11 @@ DEVICES = {
     device.name: device
     for device in (
         # Lattice FPGA-DS-02012, table 1.1; a 12F is a 25F to the open tools.
-        _ecp5("-25F", 24288, 28, 56),
-        _ecp5("-45F", 43848, 72, 108, _SPREAD),
-        _ecp5("-85F", 83640, 156, 208, _SPREAD_WIDE),
-        _ecp5("M5G-45F", 43848, 72, 108, _SPREAD),
-        _ecp5("M5G-85F", 83640, 156, 208, _SPREAD_WIDE),
+        _ecp5("-25F", 24288, 28, 56, _TIMED),
+        _ecp5("-45F", 43848, 72, 108, _TIMED),
+        _ecp5("-85F", 83640, 156, 208, _TIMED_WIDE),
+        _ecp5("M5G-45F", 43848, 72, 108, _TIMED),
+        _ecp5("M5G-85F", 83640, 156, 208, _TIMED_WIDE),
         # Lattice FPGA-DS-02008, table 1.1.
         Device(
             name="iCE40UP5K",

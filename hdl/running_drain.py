@@ -100,12 +100,12 @@ class RunningScale(wiring.Component):
 
 
 class ResidualLane(wiring.Component):
-    """One lane of :class:`ResidualScale`: ``o`` is ``element`` times ``keep`` of a cycle later.
+    """One lane of :class:`ResidualScale`: ``o`` is ``element`` times ``keep`` of two cycles later.
 
     Latency is ``latency`` cycles with ``en`` at 1; everything holds still while ``en`` is 0.
     """
 
-    latency = 4
+    latency = 5
 
     en: In(1)
     element: In(signed(16))
@@ -116,7 +116,7 @@ class ResidualLane(wiring.Component):
         """Wait, multiply, round."""
         m = Module()
         product = Signal(signed(16 + KEEP_WIDTH + 1))
-        element = delay(m, self.element, 1, en=self.en)
+        element = delay(m, self.element, 2, en=self.en)
         m.d.comb += product.eq(multiply(m, "product", element, self.keep, en=self.en))
         with m.If(self.en):
             m.d.sync += self.o.eq((product + (1 << (KEEP_FRACTION - 1))) >> KEEP_FRACTION)
@@ -170,7 +170,8 @@ class ResidualScale(wiring.Component):
             taken.eq(self.i.valid & moves),
             self.o.valid.eq(delay(m, taken, self.latency, en=moves, reset=True)),
         ]
-        keep = Mux(self.running, shares.read_data, 1 << KEEP_FRACTION)
+        # A register behind the memory: block RAM answers late.
+        keep = Mux(self.running, delay(m, shares.read_data, 1, en=moves), 1 << KEEP_FRACTION)
         scaled = []
         for index, element in enumerate(elements(self.i.p, self.config.lanes, 2)):
             m.submodules[f"lane_{index}"] = lane = ResidualLane()
