@@ -123,10 +123,11 @@ GOWIN = Family(
 )
 
 
-# What a machine's long wires take counts for more than how long all are together. Of what is placed
-# on an 85F, only router2 comes to an end.
+# What a machine's long wires take counts for more than how long all are together. On an 85F that is
+# placed too closely for either router, and of what the static placer makes only router2 comes to
+# an end.
 _TIMED = ("--placer-heap-timingweight", "40")
-_TIMED_WIDE = (*_TIMED, "--router", "router2")
+_SPREAD = ("--placer", "static", "--router", "router2")
 
 
 def _ecp5(
@@ -149,9 +150,9 @@ DEVICES = {
         # Lattice FPGA-DS-02012, table 1.1; a 12F is a 25F to the open tools.
         _ecp5("-25F", 24288, 28, 56, _TIMED),
         _ecp5("-45F", 43848, 72, 108, _TIMED),
-        _ecp5("-85F", 83640, 156, 208, _TIMED_WIDE),
+        _ecp5("-85F", 83640, 156, 208, _SPREAD),
         _ecp5("M5G-45F", 43848, 72, 108, _TIMED),
-        _ecp5("M5G-85F", 83640, 156, 208, _TIMED_WIDE),
+        _ecp5("M5G-85F", 83640, 156, 208, _SPREAD),
         # Lattice FPGA-DS-02008, table 1.1.
         Device(
             name="iCE40UP5K",
