@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from amaranth.hdl import signed
+from amaranth.hdl import Module, Mux, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.flow import Flow
+from hdl.pipeline import delay
 
 
 def array_members(config: Config) -> dict[str, Any]:
@@ -60,6 +61,21 @@ def sum_width(config: Config, products: int) -> int:
     """Return the width that a sum of so many products needs (bits)."""
     largest = (1 << config.operand_width) - 1 if config.zero_points else -config.operand_min
     return min(config.acc_width, (products * largest * largest).bit_length() + 1)
+
+
+def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, zero: Any) -> None:
+    """Drive operands by the elements of the cycle before, less their zero point.
+
+    Elements from ``count`` on become 0. With ``registered`` the register stands before the
+    subtraction where the array has one behind it, as a systolic one does at its edge.
+    """
+    early = config.registered and config.array == "systolic"
+    before, behind = (1, m.d.comb) if early else (0, m.d.sync)
+    zero = delay(m, zero, before) if config.zero_points else 0
+    for index, operand in enumerate(operands):
+        element = delay(m, elements[index][: config.operand_width], before).as_signed()
+        counts = delay(m, count > index, before)
+        behind += operand.eq(Mux(counts, element - zero, 0))
 
 
 def side(config: Config, col: int) -> str:

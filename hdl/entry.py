@@ -5,7 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from hdl.array import activation_layout
+from hdl.array import activation_layout, enter
 from hdl.flow import Flow
 from hdl.pipeline import delay
 from hdl.streamer import vector_layout
@@ -16,8 +16,7 @@ class ActivationEntry(wiring.Component):
 
     ``o`` brings the vector of the cycle before. ``macs`` counts its useful products, two cycles
     after it, and ``gated``, three cycles after it, the zeros among its elements that count, from
-    the array's ``zeros``. With ``registered`` the register stands before the subtraction where the
-    array has one behind it, as a systolic one does at its edge.
+    the array's ``zeros``.
     """
 
     def __init__(self, config: Config):
@@ -36,13 +35,7 @@ class ActivationEntry(wiring.Component):
         m = Module()
         config, note = self.config, self.note
         m.d.sync += [self.o.valid.eq(note.valid), self.o.payload.slot.eq(note.slot)]
-        early = config.registered and config.array == "systolic"
-        before, behind = (1, m.d.comb) if early else (0, m.d.sync)
-        zero = delay(m, note.zero, before) if config.zero_points else 0
-        for row, a in enumerate(self.o.payload.a):
-            element = delay(m, self.elements[row][: config.operand_width], before).as_signed()
-            counts = delay(m, note.k > row, before)
-            behind += a.eq(Mux(counts, element - zero, 0))
+        enter(m, config, self.o.payload.a, self.elements, note.k, note.zero)
 
         # A product of two small numbers, for which no multiplier is spent.
         k = Signal.like(note.k)

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
-from hdl.array import weight_layout
+from hdl.array import enter, weight_layout
 from hdl.flow import Flow
 from hdl.pipeline import delay
 from hdl.ports import MaskReadPort, ReadPort, command_layout
@@ -178,9 +178,7 @@ class WeightWriter(wiring.Component):
 
     ``i`` tells, in the cycle in which a line is asked for, where it goes, how many elements of it
     count (the others become zero) and what to subtract; ``data`` brings the line
-    ``weight_latency`` cycles later, ``o`` the weights a cycle after that. With ``registered`` the
-    register stands before the subtraction where the array has one behind it, as a systolic one does
-    at its edge.
+    ``weight_latency`` cycles later, ``o`` the weights a cycle after that.
     """
 
     def __init__(self, config: Config):
@@ -214,11 +212,6 @@ class WeightWriter(wiring.Component):
         ]
         if config.b_transpose:
             m.d.sync += weights.column.eq(note.column)
-        early = config.registered and config.array == "systolic"
-        before, behind = (1, m.d.comb) if early else (0, m.d.sync)
-        zero = delay(m, note.zero, before) if config.zero_points else 0
-        for index, weight in enumerate(weights.data):
-            element = delay(m, self.data[index][: config.operand_width], before).as_signed()
-            counts = delay(m, note.count > index, before)
-            behind += weight.eq(Mux(counts, element - zero, 0))
+        zero = note.zero if config.zero_points else 0
+        enter(m, config, weights.data, self.data, note.count, zero)
         return m
