@@ -121,25 +121,20 @@ class VectorEngine(wiring.Component):
             opcode, flag, turns, fills = way, choice, turning, filling
             drains, adds = delay(m, drains, 1), delay(m, adds, 1)
 
-        def told(operand):
-            late = Signal(operand.shape(), reset_less=True)
-            m.d.sync += late.eq(operand)
-            return late if config.registered else operand
-
         # What the command is, and who takes part in it.
         m.d.comb += [
             decoder.command.eq(last),
             walks.command.eq(command),
             walks.opcode.eq(decoder.opcode),
             walks.flag.eq(decoder.flag),
-            reader.walk.eq(told(walks.i)),
+            reader.walk.eq(self._told(m, walks.i)),
             reader.start.eq(start & ~drains),
-            second.walk.eq(told(walks.r)),
+            second.walk.eq(self._told(m, walks.r)),
             second.start.eq(start & adds),
-            accumulators.acc_addr.eq(told(command.acc_addr)),
-            accumulators.acc_stride.eq(told(command.acc_stride)),
-            accumulators.m.eq(told(command.m)),
-            accumulators.n.eq(told(command.n)),
+            accumulators.acc_addr.eq(self._told(m, command.acc_addr)),
+            accumulators.acc_stride.eq(self._told(m, command.acc_stride)),
+            accumulators.m.eq(self._told(m, command.m)),
+            accumulators.n.eq(self._told(m, command.n)),
             accumulators.start.eq(start & drains),
             fronts.command.eq(command),
             fronts.opcode.eq(way),
@@ -167,13 +162,16 @@ class VectorEngine(wiring.Component):
         distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
         collect(m, [(way.drain, accumulators.o), (~way.drain, fronts.o)], epilogue.i)
         if config.fused:
-            self._intake(m, accumulators, walks, params, fronts, choice, start & flag.drain, told)
+            self._intake(m, accumulators, walks, params, fronts, choice, start & flag.drain)
         self._fill(m, fill, params, reader, opcode, start)
-        m.d.comb += [epilogue.param_walk.eq(told(walks.params)), epilogue.o_walk.eq(told(walks.o))]
+        m.d.comb += [
+            epilogue.param_walk.eq(self._told(m, walks.params)),
+            epilogue.o_walk.eq(self._told(m, walks.o)),
+        ]
         self._epilogue(m, epilogue, choice, overlap)
         if config.norm:
             begin = start & flag.write_sum
-            self._sums(m, fronts, told(walks.s), begin, epilogue.done, written)
+            self._sums(m, fronts, self._told(m, walks.s), begin, epilogue.done, written)
         else:
             m.d.comb += written.eq(epilogue.done)
 
@@ -192,6 +190,14 @@ class VectorEngine(wiring.Component):
         if config.trace:
             self._trace(m)
         return m
+
+    def _told(self, m, operand):
+        """Return what a command says, with ``registered`` as it was a cycle before it starts."""
+        if not self.config.registered:
+            return operand
+        late = Signal(operand.shape(), reset_less=True)
+        m.d.sync += late.eq(operand)
+        return late
 
     def _start(self, m, params, epilogue, fronts, opcode, start, overlap):
         """Start a command at once, an addition after reading the scales of its inputs.
@@ -223,7 +229,7 @@ class VectorEngine(wiring.Component):
                     params.read_en.eq(1),
                 ]
 
-    def _intake(self, m, accumulators, walks, params, fronts, flag, start, told):
+    def _intake(self, m, accumulators, walks, params, fronts, flag, start):
         """Lead accumulators to the front ends where ``drain`` says so, through words of a copy."""
         m.submodules.intake = intake = Intake(self.config)
         m.submodules.pre_params = copy = ParamMemory(self.config)
@@ -235,13 +241,13 @@ class VectorEngine(wiring.Component):
             copy.read_addr.eq(intake.param_addr),
             copy.read_en.eq(intake.param_en),
             intake.params.eq(copy.read_data),
-            intake.walk.eq(told(walks.pre)),
+            intake.walk.eq(self._told(m, walks.pre)),
             intake.start.eq(start),
             accumulators.by_row.eq(start),
             intake.i.p.eq(accumulators.o.p),
         ]
         connect(m, intake.o, fronts.drained)
-        addr, stride = told(self.i.p.i_addr), told(self.i.p.i_stride)
+        addr, stride = self._told(m, self.i.p.i_addr), self._told(m, self.i.p.i_stride)
         with m.If(start):
             m.d.comb += [accumulators.acc_addr.eq(addr), accumulators.acc_stride.eq(stride)]
         with m.If(flag.drain):
