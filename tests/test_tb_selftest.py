@@ -23,6 +23,7 @@ def test_units_pass(registered: bool) -> None:
     config = CONFIG.replace(registered=registered)
     machine = VerilatorMachine(config, memory_bytes=MEMORY, latency=4)
     found = selftest(machine, config, MEMORY, programs=4, seed=6)
+    machine.close()
     assert found["mismatches"] == 0
     units = {name: unit["result"] for name, unit in found["units"].items()}
     assert set(units.values()) == {"pass"}, units
@@ -67,7 +68,8 @@ def test_a_mask_is_read_straight_after_it_is_written(registered: bool) -> None:
         program = [*insert_tokens(instructions, config), Instruction(Opcode.HALT)]
         assert any(Engine.VECTOR in instruction.pop for instruction in program), name
         results = []
-        for machine in (Interpreter(config), VerilatorMachine(config, memory_bytes=MEMORY)):
+        circuit = VerilatorMachine(config, memory_bytes=MEMORY)  # whose masks are all 0
+        for machine in (Interpreter(config), circuit):
             machine.write_memory(0, data)
             machine.load_program(pack(program))
             counters = machine.start().counters
@@ -76,4 +78,5 @@ def test_a_mask_is_read_straight_after_it_is_written(registered: bool) -> None:
             machine.load_program(pack([Instruction(Opcode.STORE, store), Instruction(Opcode.HALT)]))
             machine.start()
             results.append((counters["macs"], result, machine.read_memory(4096, 1024)))
+        circuit.close()
         assert results[0] == results[1], name
