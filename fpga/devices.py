@@ -124,8 +124,7 @@ GOWIN = Family(
 
 
 # What a machine's long wires take counts for more than how long all are together. On an 85F that is
-# placed too closely for either router, and of what the static placer makes only router2 comes to
-# an end.
+# placed too closely, and what the static placer makes there takes router1 hours.
 _TIMED = ("--placer-heap-timingweight", "40")
 _SPREAD = ("--placer", "static", "--router", "router2")
 
