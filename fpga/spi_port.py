@@ -20,10 +20,10 @@ FTDI = "ftdi://"
 FIRST_PAUSE = 0.001
 """How long a host waits at first for an answer that is not there (seconds)."""
 
-LAST_PAUSE = 0.04
-"""How long it waits in the end: longer than a board does until it gives a request up."""
+LAST_PAUSE = 0.4
+"""How long it waits in the end: longer than any board does until it gives a request up."""
 
-CHUNK = 256
+CHUNK = 1024
 """Bytes that are on their way at once to a simulated board."""
 
 BACK_SECONDS = 5.0

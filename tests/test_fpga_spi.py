@@ -1,6 +1,8 @@
 """A host behind SPI: a link in the fast simulation of a board, without an accelerator."""
 
+import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -22,6 +24,8 @@ from tb.toolchain import missing_tools
 
 MEMORY, TIMEOUT = 4096, 1 << 15
 TINY = PRESETS["tiny"]
+HALT_SECONDS = 0.02
+"""As long as a board waits for the rest of a request."""
 
 needs_verilator = pytest.mark.skipif(
     bool(missing_tools("verilator")), reason="Verilator is not installed"
@@ -66,6 +70,22 @@ def port() -> Iterator[str]:
         yield simulated.port
 
 
+class Halting:
+    """Wires of a host that the computer keeps waiting within each request for some while."""
+
+    def __init__(self, wires: TerminalWires):
+        self._wires = wires
+        self.close = wires.close
+
+    def exchange(self, data: bytes) -> bytes:
+        half = len(data) // 2
+        if not half:
+            return self._wires.exchange(data)
+        found = self._wires.exchange(data[:half])
+        time.sleep(HALT_SECONDS)
+        return found + self._wires.exchange(data[half:])
+
+
 class Noisy:
     """Wires on which a byte in some thousands changes a bit, in either direction.
 
@@ -88,38 +108,43 @@ class Noisy:
 
 @needs_verilator
 def test_memory_arrives(port: str) -> None:
-    device = Device.open(port, link="spi")
-    assert device.identity.memory == MEMORY
     data = np.random.default_rng(3).integers(0, 256, MEMORY, np.uint8).tobytes()
-    device.write_memory(0, data)
-    assert device.read_memory(0, MEMORY) == data
-    assert device.repeated == 0
-    with pytest.raises(ValueError, match=rf"^Serial port {port} is used by another program; end"):
-        open_spi(port, 1e6)
-    device.close()
+    with closing(Device.open(port, link="spi")) as device:
+        assert device.identity.memory == MEMORY
+        device.write_memory(0, data)
+        assert device.read_memory(0, MEMORY) == data
+        assert device.repeated == 0
+        busy = rf"^Serial port {port} is used by another program; end"
+        with pytest.raises(ValueError, match=busy):
+            open_spi(port, 1e6)
+
+
+@needs_verilator
+def test_a_host_that_has_to_wait_within_a_request_goes_on(port: str) -> None:
+    data = np.random.default_rng(5).integers(0, 256, MEMORY, np.uint8).tobytes()
+    with closing(Device(SpiPort(Halting(TerminalWires(port))), port)) as device:
+        device.write_memory(0, data)
+        assert device.read_memory(0, MEMORY) == data
+        assert device.repeated == 0
 
 
 @needs_verilator
 def test_requests_that_are_cut_or_damaged_are_sent_again(port: str) -> None:
-    device = Device.open(port, link="spi")
-    device.write_memory(0, b"as it was")
-    device.close()
+    with closing(Device.open(port, link="spi")) as device:
+        device.write_memory(0, b"as it was")
     frame = request(Command.WRITE_MEMORY, 5, 300, 0, bytes(300))
     for end in (3, 100, len(frame) - 1):
-        dying = TerminalWires(port)
-        dying.exchange(frame[:end])
-        dying.close()
-        next_one = Device.open(port, link="spi")
-        assert next_one.read_memory(0, 9) == b"as it was"
-        next_one.close()
+        with closing(TerminalWires(port)) as dying:
+            dying.exchange(frame[:end])
+        with closing(Device.open(port, link="spi")) as next_one:
+            assert next_one.read_memory(0, 9) == b"as it was"
     rng = np.random.default_rng(7)
-    device = Device(SpiPort(Noisy(TerminalWires(port), rng)), port)
     data = rng.integers(0, 256, MEMORY, np.uint8).tobytes()
-    for _ in range(5):
-        device.write_memory(0, data)
-        assert device.read_memory(0, len(data)) == data
-    assert device.repeated > 0, "nothing was damaged"
-    device.close()
+    with closing(Device(SpiPort(Noisy(TerminalWires(port), rng)), port)) as device:
+        for _ in range(5):
+            device.write_memory(0, data)
+            assert device.read_memory(0, len(data)) == data
+        assert device.repeated > 0, "nothing was damaged"
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 //
 // Bytes that are written to the terminal travel to the pin rx bit by bit, and what the pin tx sends
 // can be read from it; with SPI, for each byte that is written the one that came back can be read.
-// While nothing is to be done the clock stands still. The program ends when its standard input
-// does.
+// While nothing comes the clock goes slowly, so that a host which the computer keeps waiting within a
+// request has as long as with a board to go on; while nothing is to be done it stands still. The
+// program ends when its standard input does.
 // Arguments: cycles of a bit, with SPI of half a one, and cycles without a byte after which the link gives a request up.
 
 #include <fcntl.h>
@@ -79,6 +80,8 @@ class Terminal {
 
 constexpr uint64_t LOOK = 1 << 8;    // cycles between two looks for bytes
 constexpr uint64_t ALIVE = 1 << 18;  // cycles between two looks at standard input
+constexpr uint64_t PAUSES = 16;      // within the silence after which a request is given up
+constexpr int PAUSE = 10;            // milliseconds
 
 // The byte that is on its way, in either direction; each Line takes bytes from the terminal to the
 // pins before a cycle's edge, brings them back after it, and tells whether anything goes on.
@@ -195,6 +198,7 @@ int main(int argc, char** argv) {
     if (argc != 3) return 2;
     Line line(std::strtoull(argv[1], nullptr, 10));
     const uint64_t timeout = std::strtoull(argv[2], nullptr, 10);
+    const uint64_t pause = timeout / PAUSES + 1;
     Terminal terminal;
     std::printf("%s\n", terminal.path());
     std::fflush(stdout);
@@ -213,7 +217,9 @@ int main(int argc, char** argv) {
         if (time == 4) top.rst = 0;
         if (line.after(top, terminal, time) || top.busy) active = time;
         if (time % ALIVE == 0 && !terminal.wait(0)) return 0;
-        if (time - active > 2 * timeout + 1000) {
+        const uint64_t silent = time - active;
+        if (silent && silent % pause == 0 && !terminal.wait(PAUSE)) return 0;
+        if (silent > 2 * timeout + 1000) {
             time -= time % LOOK;  // so that bytes are looked for at once
             if (!terminal.wait(1000)) return 0;
             active = time - timeout;
