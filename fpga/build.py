@@ -19,6 +19,7 @@ from fpga.harness import Harness
 from fpga.pins import CORE, TOP, constraints, top_verilog
 from fpga.placement import PLACED, Placement, pack, place
 from fpga.pll import Pll, find_pll
+from fpga.sites import seat
 from fpga.synthesis import NETLIST, check_fits, count, prepare, synthesize
 from fpga.tools import find_tool
 from fpga.top import BoardTop
@@ -79,20 +80,25 @@ def board_design(
 ) -> str:
     """Return what :func:`build_board` would report as ``design``."""
     wanted = board.target_mhz if mhz is None else mhz
-    return _digest(_machine(config, board, _pll(board, wanted)), board, seeds, wanted)
+    return _digest(_machine(config, board, _pll(board, wanted)), board, seeds, wanted, True)
 
 
-def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str:
+def _digest(
+    verilog: str, board: Board, seeds: Sequence[int], mhz: float, machine: bool = False
+) -> str:
     """Return a text that is another one where anything that goes into a build is.
 
     It is of the design, the device, the pins, the tools' versions, the seeds and the frequency.
     """
-    family = board.device.family
+    device, family = board.device, board.device.family
     design, own = prepare(verilog, family)
-    what = [design, *map(str, own.values()), board.device.name, board.package, board.speed]
+    what = [design, *map(str, own.values()), device.name, board.package, board.speed]
     what += constraints(board)
-    what += [family.synthesis, board.device.machine_options, _tools(family), list(seeds), mhz]
+    options = device.machine_options if machine else ()
+    what += [family.synthesis, options, _tools(family), list(seeds), mhz]
     what += ["output registers"] * family.output_registers
+    if machine and device.blocks:
+        what += [device.multiplier_rows, device.ram_rows, device.blocks]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
@@ -136,7 +142,7 @@ def build_board(
         tell("Verilog", 0, 1)
         verilog = _machine(config, board, pll)
         if attempt == 0:
-            design = _digest(verilog, board, seeds, wanted)
+            design = _digest(verilog, board, seeds, wanted, True)
         (place / f"board.{ending}").write_text(pins, encoding="utf-8")
         needed, placements = _route(
             verilog,
@@ -147,7 +153,7 @@ def build_board(
             pll.mhz,
             f"board.{ending}",
             tell,
-            board.device.machine_options,
+            machine=True,
         )
         if placements[0].mhz >= pll.mhz:
             break
@@ -177,13 +183,15 @@ def _route(
     mhz: float,
     pins: str,
     tell: Progress,
-    options: Sequence[str] = (),
+    machine: bool = False,
 ) -> tuple[dict[str, int], list[Placement]]:
     """Synthesize, refuse what does not fit, place and route."""
     find_tool(board.device.family.router)
     tell("Synthesis", 0, 1)
     needed = count(board.device.family, synthesize(verilog, top, board.device, folder))
     check_fits(board.device, needed, f"Board {board.name}")
+    if machine:
+        seat(folder / NETLIST, top, board.device)
     return needed, place(
         board.device,
         board.package,
@@ -193,7 +201,7 @@ def _route(
         mhz=mhz,
         constraints=pins or None,
         progress=lambda done, total: tell("Place and route", done, total),
-        options=options,
+        options=board.device.machine_options if machine else (),
     )
 
 
