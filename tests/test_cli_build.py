@@ -65,10 +65,10 @@ def test_json_is_one_object(built: list[dict[str, object]], tmp_path: Path) -> N
 
 def test_a_board_has_its_machine(built: list[dict[str, object]], tmp_path: Path) -> None:
     out = invoke(
-        "--board", "ulx3s_85f", "--set", "lanes=2", "--clock", "70", "--out", str(tmp_path)
+        "--board", "ulx3s_85f", "--set", "lanes=4", "--clock", "70", "--out", str(tmp_path)
     )
     config = built[0]["what"][0]
-    assert (config.rows, config.cols, config.lanes, built[0]["mhz"]) == (12, 12, 2, 70.0)
+    assert (config.rows, config.cols, config.lanes, built[0]["mhz"]) == (12, 8, 4, 70.0)
     assert "131.1" in out
     assert "8,765" in out
     assert json.loads((tmp_path / "report.json").read_text()) == FOUND | RATE
