@@ -11,7 +11,7 @@ from hdl.array import array_latency, array_members, side, sum_width
 from hdl.element import REGISTER_DEPTH, weight_registers
 from hdl.multiplier import Multiplier, PackedMultiplier
 from hdl.pipeline import delay
-from hdl.ram import Ram
+from hdl.split_ram import SplitRam
 
 
 class TreeColumn(wiring.Component):
@@ -99,8 +99,8 @@ class TreeColumn(wiring.Component):
     def _memory(self, m):
         """Return each row's weight of the slot of a cycle before, from one memory."""
         config, width = self.config, self.weight_width
-        m.submodules.weights = memory = Ram(
-            width * config.rows, config.weight_depth, part=width, ordered=False
+        m.submodules.weights = memory = SplitRam(
+            width * config.rows, config.weight_depth, part=width
         )
         m.d.comb += [
             memory.write_en.eq(self.strobe),

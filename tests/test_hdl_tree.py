@@ -22,6 +22,7 @@ PACKED = {"packed": True, "operand_width": 4, "acc_width": 24}
         ("icarus", {"rows": 1, "cols": 1, "weight_depth": 3}, 1.0, 3),
         ("icarus", {"rows": 2, "cols": 7, "weight_depth": 3}, 0.8, 4),
         ("icarus", {"rows": 4, "cols": 4, "weight_depth": 5, **BARE}, 1.0, 5),
+        ("icarus", {"rows": 3, "cols": 2, "weight_depth": 8}, 0.9, 5),
         ("icarus", {"rows": 9, "cols": 2, "operand_width": 4, **BARE}, 0.9, 7),
         ("icarus", PACKED | {"rows": 3, "cols": 4}, 1.0, 5),
         ("icarus", PACKED | {"rows": 3, "cols": 5, **BARE}, 1.0, 5),
