@@ -69,7 +69,7 @@ UNITS = (
 )
 """Units that are built alone."""
 
-STORY = Case("ulx3s_85f", None, "story_85f", 50.0, 2048)
+STORY = Case("ulx3s_85f", None, "story_85f", 55.0, 2048)
 """A language model on a board."""
 
 SEEDS = {"ulx3s_85f": 2}

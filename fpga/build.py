@@ -98,7 +98,7 @@ def _digest(
     what += [family.synthesis, options, _tools(family), list(seeds), mhz]
     what += ["output registers"] * family.output_registers
     if machine and device.blocks:
-        what += [device.multiplier_rows, device.ram_rows, device.blocks]
+        what += [device.multiplier_rows, device.blocks]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 

@@ -40,10 +40,9 @@ class Family:
 class Device:
     """A device: its family, what it holds, and its options for place-and-route.
 
-    ``machine_options`` are more of them, for a whole machine. Where a
-    machine's array gets places of its own (``fpga.sites``), ``multiplier_rows`` and ``ram_rows``
-    are the device's rows of blocks of four multipliers or block RAMs, and ``blocks`` the blocks'
-    first columns.
+    ``machine_options`` are more of them, for a whole machine. Where a machine's array gets places
+    of its own (``fpga.sites``), ``multiplier_rows`` are the device's rows of blocks of four
+    multipliers, and ``blocks`` the blocks' first columns.
     """
 
     name: str
@@ -52,7 +51,6 @@ class Device:
     options: tuple[str, ...]
     machine_options: tuple[str, ...] = ()
     multiplier_rows: tuple[int, ...] = ()
-    ram_rows: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
 
 
@@ -129,8 +127,19 @@ GOWIN = Family(
 )
 
 
+# What long wires take counts for more than how long all are together.
+_HEAP = ("--placer-heap-timingweight", "40")
+# HeAP fills three quarters of an 85F's columns, far from the other multipliers.
+_STATIC = ("--placer", "static")
+
+
 def _ecp5(
-    size: str, luts: int, multipliers: int, block_rams: int, **sites: tuple[int, ...]
+    size: str,
+    luts: int,
+    multipliers: int,
+    block_rams: int,
+    machine_options: tuple[str, ...] = _HEAP,
+    **sites: tuple[int, ...],
 ) -> Device:
     name = f"LFE5U{size}"
     option = {"M5G-45F": "um5g-45k", "M5G-85F": "um5g-85k"}.get(size, f"{size[1:-1]}k")
@@ -139,16 +148,13 @@ def _ecp5(
         family=ECP5,
         capacity={"luts": luts, "ffs": luts, "multipliers": multipliers, "block_rams": block_rams},
         options=(f"--{option}",),
-        # What long wires take counts for more than how long all are together.
-        machine_options=("--placer-heap-timingweight", "40"),
+        machine_options=machine_options,
         **sites,
     )
 
 
-# Left to itself nextpnr fills three quarters of an 85F's columns, far from the other multipliers.
 _SITES_85F = {
     "multiplier_rows": (10, 34, 58),
-    "ram_rows": (22, 46, 70, 82),
     "blocks": (4, 13, 22, 31, 40, 49, 58, 69, 78, 87, 96, 105, 114),
 }
 
@@ -159,9 +165,9 @@ DEVICES = {
         # Lattice FPGA-DS-02012, table 1.1; a 12F is a 25F to the open tools.
         _ecp5("-25F", 24288, 28, 56),
         _ecp5("-45F", 43848, 72, 108),
-        _ecp5("-85F", 83640, 156, 208, **_SITES_85F),
+        _ecp5("-85F", 83640, 156, 208, _STATIC, **_SITES_85F),
         _ecp5("M5G-45F", 43848, 72, 108),
-        _ecp5("M5G-85F", 83640, 156, 208, **_SITES_85F),
+        _ecp5("M5G-85F", 83640, 156, 208, _STATIC, **_SITES_85F),
         # Lattice FPGA-DS-02008, table 1.1.
         Device(
             name="iCE40UP5K",

@@ -73,22 +73,3 @@ def test_multipliers_with_enables_of_their_own_are_left_to_nextpnr(tmp_path: Pat
     path = netlist(tmp_path, 4, 4, enable=17)
     assert seat(path, "top", LARGE) == 0
     assert not places(path)
-
-
-def test_weights_fill_blocks_and_their_multipliers_are_among_them(tmp_path: Path) -> None:
-    at = "core.accelerator.matrix.array.column_{}."
-    cells: dict[str, Any] = {}
-    for column in range(8):
-        for number in range(18):
-            name = at.format(column) + f"weights_45.memory.0.{number}"
-            cells[name] = {"type": "DP16KD", "attributes": {}, "connections": {}}
-        for row in range(8):
-            cells[at.format(column) + f"multiplier_{row}.multiplier"] = multiplier()
-    path = write(tmp_path, cells)
-    assert seat(path, "top", LARGE) == 8 * (18 + 8)
-    found = places(path)
-    assert len(set(found.values())) == len(found)
-    assert found[at.format(0) + "weights_45.memory.0.0"] == "X40/Y22/EBR0"
-    assert found[at.format(7) + "weights_45.memory.0.17"] == "X120/Y82/EBR3"
-    reach = {site.split("/")[0] for name, site in found.items() if at.format(3) in name}
-    assert all(60 < int(x[1:]) < 90 for x in reach)
