@@ -20,7 +20,10 @@ def param_layout(config: Config) -> data.StructLayout:
 
 
 class ParamMemory(wiring.Component):
-    """Holds the parameter words; a word is written line by line and read whole, a cycle later."""
+    """Holds the parameter words; a word is written line by line and read whole, a cycle later.
+
+    A word that is written is not read in that cycle: the program's tokens keep the order.
+    """
 
     def __init__(self, config: Config):
         self.config = config
@@ -41,7 +44,7 @@ class ParamMemory(wiring.Component):
         m = Module()
         words = []
         for line in range(self.config.param_lines):
-            ram = Ram(8 * self.config.line_bytes, self.config.param_depth)
+            ram = Ram(8 * self.config.line_bytes, self.config.param_depth, ordered=False)
             m.submodules[f"line_{line}"] = ram
             m.d.comb += [
                 ram.write_en.eq(self.write_en & (self.write_line == line)),

@@ -89,8 +89,12 @@ def with_includes(path: Path, included: set[Path]) -> str:
     )
 
 
-FLATTEN = """\
+KEPT = "SB_RAM40_4K"
+"""The model that stays a module: flattened, its writes of single bits are two ports each."""
+
+FLATTEN = f"""\
 read_verilog netlist_and_models.v
+blackbox {KEPT}
 hierarchy -top top
 proc
 flatten
@@ -127,12 +131,15 @@ def netlist_of(unit: wiring.Component, device: Device, folder: Path) -> str:
     text = re.sub(r"\(\* blackbox \*\)\nmodule .*?\nendmodule\n", "", text, flags=re.DOTALL)
     text = re.sub(r"\bspecify\b.*?\bendspecify\b", "", text, flags=re.DOTALL)
     text = re.sub(r"\$error\(.*\);", "", text)
-    text = f"{netlist}`define NO_ICE40_DEFAULT_ASSIGNMENTS\n{text}"
+    text = re.sub(r"`ICE40_DEFAULT_ASSIGNMENT_\w+(\(.*\))?", "", text)
+    kept = re.search(rf"^module {KEPT} .*?^endmodule\n", text, re.DOTALL | re.MULTILINE)
+    text = netlist + text
     (folder / "netlist_and_models.v").write_text(text, encoding="utf-8")
     (folder / "flatten.ys").write_text(FLATTEN, encoding="utf-8")
     yosys = find_tool("yosys")
     run_tool(yosys, ["-q", "flatten.ys"], folder=folder, log="flatten.log", what="Flattening")
-    return (folder / "flat.v").read_text(encoding="utf-8")
+    flat = (folder / "flat.v").read_text(encoding="utf-8")
+    return flat + (kept[0] if kept else "")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
