@@ -23,10 +23,10 @@ _CONTROLLED = Fraction(4, 3)
 _ECP5 = """\
 // The multiplier of an ECP5 with its own registers, which does what {behavioural} does.
 module {name} ({ports});
-  wire [17:0] left = $signed(a);
-  wire [17:0] right = $signed(b);
-  wire [35:0] product;
-  assign p = product;
+  wire [17:0] left = a << {a_zeros};
+  wire [17:0] right = b << {b_zeros};
+  wire signed [35:0] product;
+  assign p = product >>> {zeros};
   MULT18X18D #(
     .REG_INPUTA_CLK("CLK0"), .REG_INPUTA_CE("CE0"), .REG_INPUTA_RST("RST1"),
     .REG_INPUTB_CLK("CLK0"), .REG_INPUTB_CE("CE0"), .REG_INPUTB_RST("RST1"),
@@ -65,7 +65,8 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
 
     For ``ecp5`` each becomes one MULT18X18D: ``en`` is the clock enable of its operands' registers
     and, where there is no ``clear``, of its product's; ``clear`` the synchronous reset of its
-    product's, as Lattice's sysDSP usage guide for ECP5 (FPGA-TN-02205) has them. Modules with
+    product's, as Lattice's sysDSP usage guide for ECP5 (FPGA-TN-02205) has them. Operands are its
+    uppermost bits with zeros below, which take no wires, as copies of the sign would. Modules with
     operands wider than 18 bits are left out, and all of other families.
     """
     found = {}
@@ -76,7 +77,7 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
                 found[module[1]] = OwnMultiplier(
                     (a, b),
                     _tables(module[0], module[1], a, b),
-                    _ecp5(module[1], module[2]),
+                    _ecp5(module[1], module[2], a, b),
                     _CONTROLLED if all(_controls(module[2])) else Fraction(1),
                 )
     return found
@@ -92,7 +93,8 @@ def _tables(text: str, name: str, a_width: int, b_width: int) -> str:
     return tables + table_product(product, *sorted((a_width, b_width), reverse=True))
 
 
-def _ecp5(name: str, ports: str) -> str:
+def _ecp5(name: str, ports: str, a_width: int, b_width: int) -> str:
+    a_zeros, b_zeros = _ECP5_WIDTH - a_width, _ECP5_WIDTH - b_width
     pins = [
         f".{port}{bit}({signal}[{bit}])"
         for port, signal, count in (("A", "left", 18), ("B", "right", 18), ("P", "product", 36))
@@ -103,6 +105,9 @@ def _ecp5(name: str, ports: str) -> str:
         name=own_name(name),
         behavioural=name,
         ports=re.sub(r"\breg\b", "wire", ports),
+        a_zeros=a_zeros,
+        b_zeros=b_zeros,
+        zeros=a_zeros + b_zeros,
         en=en or "1'b1",
         move="1'b1" if clear else en or "1'b1",
         clear=clear or "1'b0",

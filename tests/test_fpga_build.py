@@ -82,6 +82,17 @@ class TwoMultipliers(wiring.Component):
         return m
 
 
+def wires_of_operands(netlist: Path) -> list[int]:
+    """Return how many operand pins of each multiplier are not constant, the fewest first."""
+    cells = json.loads(netlist.read_text(encoding="utf-8"))["modules"]["top"]["cells"].values()
+    pins = [f"{operand}{bit}" for operand in "AB" for bit in range(18)]
+    return sorted(
+        sum(isinstance(cell["connections"][pin][0], int) for pin in pins)
+        for cell in cells
+        if cell["type"] == "MULT18X18D"
+    )
+
+
 def test_the_multipliers_registers_are_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +100,8 @@ def test_the_multipliers_registers_are_its_own(
     verilog = to_verilog(TwoMultipliers(), "top")
     made = count(ECP5, synthesize(verilog, "top", device, tmp_path))
     assert made == {"luts": 0, "ffs": 0, "multipliers": 2, "block_rams": 0}
+    # Zeros below the operands take no wires, as copies of their signs would.
+    assert wires_of_operands(tmp_path / "netlist.json") == [8 + 8, 18 + 18]
     # The wide one gets the only one; the narrow one keeps its registers of 8 + 8 and 16 bits.
     monkeypatch.setitem(device.capacity, "multipliers", 1)
     few = count(ECP5, synthesize(verilog, "top", device, tmp_path))
