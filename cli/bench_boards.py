@@ -22,22 +22,18 @@ from generators.units import make_unit
 from tb.toolchain import ROOT, environment
 
 SEED = 1
-"""The first seed of every build, and of most the only one."""
+"""The seed of every build."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A build: a board's machine, or a unit of a configuration alone on the board's device.
-
-    The best of ``seeds`` seeds is kept, from ``SEED`` on.
-    """
+    """A build: a board's machine, or a unit of a configuration alone on the board's device."""
 
     board: str
     unit: str | None = None
     config: str | None = None
     mhz: float | None = None
     memory_bytes: int | None = None
-    seeds: int = 1
 
     @property
     def file(self) -> str:
@@ -51,16 +47,14 @@ class Case:
         words = [word for name, value in given if value for word in (f"--{name}", value)]
         words += ["--memory", str(self.memory_bytes)] if self.memory_bytes else []
         words += ["--clock", f"{self.mhz:g}"] if self.mhz else []
-        words += ["--seed", str(SEED)]
-        return words + (["--seeds", str(self.seeds)] if self.seeds > 1 else [])
+        return [*words, "--seed", str(SEED)]
 
     def design(self) -> str:
         """Return what a report of this build has as ``design``."""
         board, config = resolve_board(self.board, self.config, (), "uart", self.memory_bytes)
-        seeds = range(SEED, SEED + self.seeds)
         if self.unit is None:
-            return board_design(config, board, seeds, mhz=self.mhz)
-        return unit_design(make_unit(self.unit, config), board, seeds, mhz=self.mhz)
+            return board_design(config, board, [SEED], mhz=self.mhz)
+        return unit_design(make_unit(self.unit, config), board, [SEED], mhz=self.mhz)
 
 
 UNITS = (
@@ -72,10 +66,7 @@ UNITS = (
 STORY = Case("ulx3s_85f", None, "story_85f", 55.0, 2048)
 """A language model on a board."""
 
-SEEDS = {"ulx3s_85f": 2}
-"""Boards that are built with more than one seed."""
-
-CASES = (*(Case(name, seeds=SEEDS.get(name, 1)) for name in BOARDS), STORY, *UNITS)
+CASES = (*(Case(name) for name in BOARDS), STORY, *UNITS)
 """Everything that is built, each into a report of its own."""
 
 
