@@ -41,8 +41,8 @@ class Device:
     """A device: its family, what it holds, and its options for place-and-route.
 
     ``machine_options`` are more of them, for a whole machine. Where a machine's array gets places
-    of its own (``fpga.sites``), ``multiplier_rows`` are the device's rows of blocks of four
-    multipliers, and ``blocks`` the blocks' first columns.
+    of its own (``fpga.sites``), ``multiplier_rows`` and ``ram_rows`` are the device's rows of
+    blocks of four multipliers or block RAMs, and ``blocks`` the blocks' first columns.
     """
 
     name: str
@@ -51,6 +51,7 @@ class Device:
     options: tuple[str, ...]
     machine_options: tuple[str, ...] = ()
     multiplier_rows: tuple[int, ...] = ()
+    ram_rows: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
 
 
@@ -155,6 +156,7 @@ def _ecp5(
 
 _SITES_85F = {
     "multiplier_rows": (10, 34, 58),
+    "ram_rows": (22, 46, 70, 82),
     "blocks": (4, 13, 22, 31, 40, 49, 58, 69, 78, 87, 96, 105, 114),
 }
 

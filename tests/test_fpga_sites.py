@@ -27,6 +27,11 @@ def multiplier(enable: int | str = "1") -> dict[str, Any]:
     return {"type": "MULT18X18D", "attributes": {}, "connections": connections}
 
 
+def block_ram(width: int) -> dict[str, Any]:
+    parameters = {"DATA_WIDTH_B": f"{width:032b}"}
+    return {"type": "DP16KD", "attributes": {}, "connections": {}, "parameters": parameters}
+
+
 def write(folder: Path, cells: dict[str, Any]) -> Path:
     cells["core.accelerator.vector.scale.high.multiplier"] = multiplier()
     path = folder / "netlist.json"
@@ -73,3 +78,35 @@ def test_multipliers_with_enables_of_their_own_are_left_to_nextpnr(tmp_path: Pat
     path = netlist(tmp_path, 4, 4, enable=17)
     assert seat(path, "top", LARGE) == 0
     assert not places(path)
+
+
+def test_a_trees_weights_lie_across_the_device(tmp_path: Path) -> None:
+    at = "core.accelerator.matrix.array.column_{}."
+    cells: dict[str, Any] = {}
+    for column in range(8):
+        parts = [("low", number) for number in range(16)] + [("high", 0), ("high", 1)]
+        for part, number in parts:
+            name = at.format(column) + f"weights_45.{part}.memory.0.{number}"
+            cells[name] = block_ram(4 if part == "low" else 36)
+    path = write(tmp_path, cells)
+    assert seat(path, "top", LARGE) == 8 * 18
+    found = places(path)
+    assert len(set(found.values())) == len(found)
+    assert {site.split("/")[1] for site in found.values()} == {"Y46", "Y70", "Y82"}
+    for column in range(8):
+        here = [site for name, site in found.items() if at.format(column) in name]
+        across = [int(site.split("/")[0][1:]) for site in here]
+        assert max(across) - min(across) < 20
+    # The part of 36 bits is behind what else has these bits.
+    first = [at.format(0) + f"weights_45.{cell}" for cell in ("low.memory.0.7", "high.memory.0.0")]
+    assert [found[name] for name in first] == ["X8/Y70/EBR2", "X8/Y82/EBR2"]
+
+
+def test_more_weights_than_a_device_has_block_rams_are_left_to_nextpnr(tmp_path: Path) -> None:
+    names = [f"core.array.column_{n}.weights.low.memory.0.0" for n in range(209)]
+    cells = {name: block_ram(4) for name in names}
+    path = write(tmp_path, dict(cells))
+    assert seat(path, "top", LARGE) == 0
+    write(tmp_path, {name: cells[name] for name in names[:208]})
+    assert seat(path, "top", LARGE) == 208
+    assert seat(path, "top", DEVICES["LFE5U-45F"]) == 0
