@@ -80,12 +80,10 @@ def board_design(
 ) -> str:
     """Return what :func:`build_board` would report as ``design``."""
     wanted = board.target_mhz if mhz is None else mhz
-    return _digest(_machine(config, board, _pll(board, wanted)), board, seeds, wanted, True)
+    return _digest(_machine(config, board, _pll(board, wanted)), board, seeds, wanted)
 
 
-def _digest(
-    verilog: str, board: Board, seeds: Sequence[int], mhz: float, machine: bool = False
-) -> str:
+def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str:
     """Return a text that is another one where anything that goes into a build is.
 
     It is of the design, the device, the pins, the tools' versions, the seeds and the frequency.
@@ -94,10 +92,9 @@ def _digest(
     design, own = prepare(verilog, family)
     what = [design, *map(str, own.values()), device.name, board.package, board.speed]
     what += constraints(board)
-    options = device.machine_options if machine else ()
-    what += [family.synthesis, options, _tools(family), list(seeds), mhz]
+    what += [family.synthesis, device.placer, _tools(family), list(seeds), mhz]
     what += ["output registers"] * family.output_registers
-    if machine and device.blocks:
+    if device.blocks:
         what += [device.multiplier_rows, device.blocks]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
@@ -142,7 +139,7 @@ def build_board(
         tell("Verilog", 0, 1)
         verilog = _machine(config, board, pll)
         if attempt == 0:
-            design = _digest(verilog, board, seeds, wanted, True)
+            design = _digest(verilog, board, seeds, wanted)
         (place / f"board.{ending}").write_text(pins, encoding="utf-8")
         needed, placements = _route(
             verilog,
@@ -153,7 +150,6 @@ def build_board(
             pll.mhz,
             f"board.{ending}",
             tell,
-            machine=True,
         )
         if placements[0].mhz >= pll.mhz:
             break
@@ -183,15 +179,13 @@ def _route(
     mhz: float,
     pins: str,
     tell: Progress,
-    machine: bool = False,
 ) -> tuple[dict[str, int], list[Placement]]:
     """Synthesize, refuse what does not fit, place and route."""
     find_tool(board.device.family.router)
     tell("Synthesis", 0, 1)
     needed = count(board.device.family, synthesize(verilog, top, board.device, folder))
     check_fits(board.device, needed, f"Board {board.name}")
-    if machine:
-        seat(folder / NETLIST, top, board.device)
+    seat(folder / NETLIST, top, board.device)
     return needed, place(
         board.device,
         board.package,
@@ -201,7 +195,7 @@ def _route(
         mhz=mhz,
         constraints=pins or None,
         progress=lambda done, total: tell("Place and route", done, total),
-        options=board.device.machine_options if machine else (),
+        options=board.device.placer,
     )
 
 

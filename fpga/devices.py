@@ -40,7 +40,7 @@ class Family:
 class Device:
     """A device: its family, what it holds, and its options for place-and-route.
 
-    ``machine_options`` are more of them, for a whole machine. Where a machine's array gets places
+    ``placer`` are more of them, for its placer. Where an array gets places
     of its own (``fpga.sites``), ``multiplier_rows`` and ``ram_rows`` are the device's rows of
     blocks of four multipliers or block RAMs, and ``blocks`` the blocks' first columns.
     """
@@ -49,7 +49,7 @@ class Device:
     family: Family
     capacity: Mapping[str, int]
     options: tuple[str, ...]
-    machine_options: tuple[str, ...] = ()
+    placer: tuple[str, ...] = ()
     multiplier_rows: tuple[int, ...] = ()
     ram_rows: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
@@ -139,7 +139,7 @@ def _ecp5(
     luts: int,
     multipliers: int,
     block_rams: int,
-    machine_options: tuple[str, ...] = _HEAP,
+    placer: tuple[str, ...] = _HEAP,
     **sites: tuple[int, ...],
 ) -> Device:
     name = f"LFE5U{size}"
@@ -149,7 +149,7 @@ def _ecp5(
         family=ECP5,
         capacity={"luts": luts, "ffs": luts, "multipliers": multipliers, "block_rams": block_rams},
         options=(f"--{option}",),
-        machine_options=machine_options,
+        placer=placer,
         **sites,
     )
 
