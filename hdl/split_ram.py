@@ -1,13 +1,11 @@
 """A deep memory in two parts, so that no word is chosen among many block RAMs."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
 
 from hdl.ram import Ram
 
 
-class SplitRam(wiring.Component):
+class SplitRam(Ram):
     """What :class:`hdl.ram.Ram` is without order, its words beyond a power of two by themselves.
 
     Block RAM is as deep as it is narrow, by powers of two: 4,096 words of 64 bits are sixteen of
@@ -16,20 +14,7 @@ class SplitRam(wiring.Component):
     """
 
     def __init__(self, width: int, depth: int, *, part: int):
-        self.width = width
-        self.depth = depth
-        self.part = part
-        addr_width = (depth - 1).bit_length()
-        super().__init__(
-            {
-                "write_en": In(width // part),
-                "write_addr": In(addr_width),
-                "write_data": In(width),
-                "read_en": In(1),
-                "read_addr": In(addr_width),
-                "read_data": Out(width),
-            }
-        )
+        super().__init__(width, depth, part=part, ordered=False)
 
     def elaborate(self, _platform):
         m = Module()
