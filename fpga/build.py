@@ -195,7 +195,6 @@ def _route(
         mhz=mhz,
         constraints=pins or None,
         progress=lambda done, total: tell("Place and route", done, total),
-        options=board.device.placer,
     )
 
 

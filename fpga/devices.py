@@ -38,11 +38,11 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device: its family, what it holds, and its options for place-and-route.
+    """A device: its family, what it holds, and the options that tell nextpnr which one it is.
 
-    ``placer`` are more of them, for its placer. Where an array gets places
-    of its own (``fpga.sites``), ``multiplier_rows`` and ``ram_rows`` are the device's rows of
-    blocks of four multipliers or block RAMs, and ``blocks`` the blocks' first columns.
+    ``placer`` are nextpnr's options of how to place on it. Where an array gets places of its own
+    (``fpga.sites``), ``multiplier_rows`` and ``ram_rows`` are the device's rows of blocks of four
+    multipliers or block RAMs, and ``blocks`` the blocks' first columns.
     """
 
     name: str
@@ -130,7 +130,7 @@ GOWIN = Family(
 
 # What long wires take counts for more than how long all are together.
 _HEAP = ("--placer-heap-timingweight", "40")
-# HeAP fills three quarters of an 85F's columns, far from the other multipliers.
+# HeAP puts an 85F's logic on three quarters of its columns, far from the last multipliers.
 _STATIC = ("--placer", "static")
 
 

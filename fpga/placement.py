@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from os import cpu_count
@@ -41,13 +41,11 @@ def place(
     mhz: float,
     constraints: str | None,
     progress: Callable[[int, int], None],
-    options: Sequence[str] = (),
 ) -> list[Placement]:
     """Place and route the netlist in a folder once for each seed, and return all, the best first.
 
     ``mhz`` is the frequency to strive for; ``constraints`` names a file of the folder, without
-    which pins are placed anywhere. ``options`` are more of nextpnr's. As many run at once as the
-    computer has processors.
+    which pins are placed anywhere. As many run at once as the computer has processors.
     """
     tool = find_tool(device.family.router)
 
@@ -61,7 +59,6 @@ def place(
             *("--json", NETLIST, "--seed", str(seed), "--freq", f"{mhz:g}"),
             *("--report", "report.json", "--write", PLACED, "--timing-allow-fail"),
             *_options(device, package, speed, constraints),
-            *options,
         ]
         what = f"Place and route with seed {seed}"
         run_tool(tool, arguments, folder=place, log="place.log", what=what)
@@ -92,7 +89,7 @@ def _options(device: Device, package: str, speed: str, constraints: str | None) 
     else:
         own = ["--device", package]
         pins = ["--vopt", f"cst={constraints}"] if constraints else []
-    return [*device.options, *own, *pins]
+    return [*device.options, *device.placer, *own, *pins]
 
 
 def pack(board: Board, placement: Placement) -> Path:
