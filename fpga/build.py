@@ -95,7 +95,7 @@ def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str
     what += [family.synthesis, device.placer, _tools(family), list(seeds), mhz]
     what += ["output registers"] * family.output_registers
     if device.blocks:
-        what += [device.multiplier_rows, device.blocks]
+        what += [device.multiplier_rows, device.ram_rows, device.blocks]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
 
 
