@@ -10,6 +10,7 @@ from typing import Any
 from fpga.devices import Family
 
 _BEL = re.compile(r"X(\d+)/?Y(\d+)/")
+_NUMBERED = re.compile(r"_\d+$")
 GROUPS = 16
 """Units that a report tells apart."""
 
@@ -44,39 +45,24 @@ def _plain(name: str) -> str:
 
 
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
-    """Return for each path the group it is counted in: at most ``limit`` instances of about a size.
+    """Return for each path the group it is counted in: one of the ``limit`` largest instances.
 
-    Beginning with the top, the largest group gives way to the instances inside it, as long as they
-    are few enough.
+    What is inside an instance counts for its size; what is in a smaller one is counted in the
+    innermost large one around it, or in none: "". One of several alike, whose name ends in a number
+    as ``column_3``, is no group, so that an array is one whatever its size.
     """
-    sizes = Counter(paths)
-    found = {""}
-    closed: set[str] = set()
+    sizes: Counter[str] = Counter()
+    for path in paths:
+        sizes.update(_around(path))
+    largest = {path for path, _ in sizes.most_common(limit)}
+    return {path: next((one for one in _around(path) if one in largest), "") for path in paths}
 
-    def group(path: str) -> str:
-        parts = path.split(".")
-        for length in range(len(parts), 0, -1):
-            if ".".join(parts[:length]) in found:
-                return ".".join(parts[:length])
-        return ""
 
-    while True:
-        totals: Counter[str] = Counter()
-        for path, size in sizes.items():
-            totals[group(path)] += size
-        largest = next((name for name, _ in totals.most_common() if name not in closed), None)
-        if largest is None:
-            return {path: group(path) for path in sizes}
-        prefix = f"{largest}." if largest else ""
-        inside = {
-            prefix + path[len(prefix) :].split(".")[0]
-            for path in sizes
-            if path.startswith(prefix) and path != largest
-        } - found
-        if not inside or len(found) + len(inside) > limit:
-            closed.add(largest)
-        else:
-            found |= inside
+def _around(path: str) -> list[str]:
+    """Return the instances around a path and itself, the innermost first."""
+    parts = path.split(".") if path else []
+    alike = next((place for place, part in enumerate(parts) if _NUMBERED.search(part)), len(parts))
+    return [".".join(parts[:length]) for length in range(alike, 0, -1)]
 
 
 def count_units(
@@ -86,8 +72,7 @@ def count_units(
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda one: len(one["cells"]))["cells"]
     paths = {name: units.path(name) for name in cells}
-    group = groups([path for path in paths.values() if path])
-    group.setdefault("", "")
+    group = groups(list(paths.values()))
     counted: dict[str, Counter[str]] = {}
     places = []
     for name, cell in cells.items():

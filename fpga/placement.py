@@ -3,7 +3,7 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from os import cpu_count
@@ -17,6 +17,8 @@ from fpga.tools import find_tool, run_tool
 
 PLACED = "placed.json"
 """Name of the file of the placed netlist."""
+
+_ALIKE = 0.001  # part by which clocks that are to be the same can differ: periods are whole ps
 
 _PACKAGES = {"BG": "CABGA", "MG": "CSFBGA"}
 
@@ -111,3 +113,16 @@ def pack(board: Board, placement: Placement) -> Path:
         find_tool(tool), arguments, folder=folder, log="pack.log", what="Packing the bitstream"
     )
     return folder / out
+
+
+def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
+    """Return what the clock reached that was to reach ``mhz``, not a board's oscillator (MHz)."""
+    nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
+    return min(
+        (
+            clock["achieved"]
+            for clock in clocks.values()
+            if abs(clock["constraint"] - mhz) <= nearest + _ALIKE * mhz
+        ),
+        default=math.inf,
+    )

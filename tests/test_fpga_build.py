@@ -1,6 +1,7 @@
 """Synthesis, place-and-route and their reports."""
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from fpga.attribution import Units, critical_path, groups
 from fpga.boards import BOARDS, get_board
 from fpga.devices import DEVICES, ECP5
 from fpga.harness import Harness
+from fpga.placement import frequency
 from fpga.synthesis import check_fits, count, synthesize
 from fpga.tools import Tool, find_tool, run_tool
 from generators.units import make_unit
@@ -182,16 +184,34 @@ def test_what_does_not_fit_is_refused_by_its_resource() -> None:
         check_fits(device, needed | {"block_rams": 57}, "Board x")
 
 
-def test_groups_split_the_largest() -> None:
-    paths = ["a.b.x"] * 10 + ["a.b.y"] * 9 + ["a.c"] * 3 + ["d"] * 2
-    found = groups(paths, limit=4)
-    assert found == {"a.b.x": "a.b", "a.b.y": "a.b", "a.c": "a.c", "d": "d"} or found == {
-        "a.b.x": "a",
-        "a.b.y": "a",
-        "a.c": "a",
-        "d": "d",
-    }
-    assert groups(paths, limit=8)["a.b.x"] == "a.b.x"
+def test_groups_are_the_largest_instances() -> None:
+    paths = ["a.b.x"] * 10 + ["a.b.y"] * 9 + ["a.c"] * 3 + ["d"] * 2 + [""]
+    own = {"a.b.x": "a.b.x", "a.b.y": "a.b.y", "a.c": "a", "d": "", "": ""}
+    assert groups(paths, limit=4) == own
+    assert groups(paths, limit=8) == own | {"a.c": "a.c", "d": "d"}
+
+
+def test_instances_that_are_alike_are_one_group() -> None:
+    paths = [f"a.column_{number}.element_{number}" for number in range(9)] + ["a.edge", "b_2"]
+    found = groups(paths)
+    assert [found[path] for path in paths] == ["a"] * 9 + ["a.edge", ""]
+
+
+@pytest.mark.parametrize(
+    ("clocks", "mhz", "reached"),
+    [
+        ({"pin": (361.0, 100.0), "machine": (111.4, 80.0)}, 80.0, 111.4),
+        ({"pin": (415.0, 25.0), "machine": (81.3, 79.99)}, 80.0, 81.3),
+        ({"pin": (300.0, 50.0), "machine": (55.9, 50.0)}, 50.0, 55.9),
+        ({"machine": (150.0, 12.0)}, 80.0, 150.0),
+        ({}, 80.0, math.inf),
+    ],
+)
+def test_the_machine_s_clock_is_told_from_the_oscillator_s(
+    clocks: dict[str, tuple[float, float]], mhz: float, reached: float
+) -> None:
+    report = {name: {"achieved": it, "constraint": to} for name, (it, to) in clocks.items()}
+    assert frequency(report, mhz) == reached
 
 
 def test_the_critical_path_is_told_by_unit(tmp_path: Path) -> None:
