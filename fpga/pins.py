@@ -102,3 +102,16 @@ def constraints(board: Board) -> tuple[str, str]:
         for name, pin in board.pins.items()
     )
     return text, ending
+
+
+def unit_constraints(board: Board) -> tuple[str, str] | None:
+    """Return the same for the pins of a unit alone (:mod:`fpga.harness`), on the board's own.
+
+    Nothing is returned where the family's tools find places for pins by themselves.
+    """
+    ending, write = _WRITERS[board.device.family.name]
+    if board.device.family.name != "gowin":
+        return None
+    inputs, outputs = LINKS[board.link]
+    places = {"clk": "clk", "rst": LEDS[0], "i": inputs[0], "o": outputs[0]}
+    return "".join(write(name, board.pins[pin], None) for name, pin in places.items()), ending

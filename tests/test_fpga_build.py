@@ -16,6 +16,7 @@ from fpga import build as flow
 from fpga import tools
 from fpga.attribution import Units, critical_path, groups
 from fpga.boards import BOARDS, get_board
+from fpga.build import build_unit
 from fpga.devices import DEVICES, ECP5
 from fpga.harness import Harness
 from fpga.placement import frequency
@@ -24,6 +25,7 @@ from fpga.tools import Tool, find_tool, run_tool
 from generators.units import make_unit
 from generators.verilog import to_verilog
 from hdl.multiplier import Multiplier
+from hdl.ram import Ram
 from hdl.systolic import SystolicArray
 from hdl.transposer import Transposer
 
@@ -182,6 +184,17 @@ def test_what_does_not_fit_is_refused_by_its_resource() -> None:
     message = "^Board x has 56 block RAMs, but the design needs 57; take a smaller configuration$"
     with pytest.raises(ValueError, match=message):
         check_fits(device, needed | {"block_rams": 57}, "Board x")
+
+
+def test_a_gowin_unit_needs_what_nextpnr_packs(tmp_path: Path) -> None:
+    board, unit = get_board("tang_primer_20k"), Ram(24, 16)
+    cells = synthesize(to_verilog(Harness(unit), "top"), "top", board.device, tmp_path)
+    counted = count(board.device.family, cells)
+    (tmp_path / "unit").mkdir()
+    made = build_unit(unit, PRESETS["tiny"], board, tmp_path / "unit", [1], lambda *_: None)
+    log = made.files["place.log"].decode()
+    packed = dict(re.findall(r"^Info:\s+(\w+): +(\d+)/", log, re.MULTILINE))
+    assert (counted["luts"], counted["ffs"]) == (int(packed["LUT4"]), int(packed["DFF"]))
 
 
 def test_groups_are_the_largest_instances() -> None:
