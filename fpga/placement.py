@@ -65,11 +65,7 @@ def place(
         what = f"Place and route with seed {seed}"
         run_tool(tool, arguments, folder=place, log="place.log", what=what)
         report = json.loads((place / "report.json").read_text(encoding="utf-8"))
-        # That of the machine is the faster one of a board's clocks.
-        clocks = report["fmax"].values()
-        none = {"achieved": math.inf}
-        reached = max(clocks, key=lambda clock: clock["constraint"], default=none)["achieved"]
-        return Placement(seed, place, report, reached)
+        return Placement(seed, place, report, frequency(report["fmax"], mhz))
 
     found = []
     progress(0, len(seeds))

@@ -13,14 +13,14 @@ from amaranth.lib import wiring
 from arch.presets import PRESETS
 from cli.board_options import resolve_board
 from fpga import build as flow
-from fpga import tools
+from fpga import placement, tools
 from fpga.attribution import Units, critical_path, groups
 from fpga.boards import BOARDS, get_board
 from fpga.build import build_unit
 from fpga.devices import DEVICES, ECP5
 from fpga.harness import Harness
 from fpga.placement import frequency
-from fpga.synthesis import check_fits, count, synthesize
+from fpga.synthesis import NETLIST, check_fits, count, synthesize
 from fpga.tools import Tool, find_tool, run_tool
 from generators.units import make_unit
 from generators.verilog import to_verilog
@@ -225,6 +225,31 @@ def test_the_machine_s_clock_is_told_from_the_oscillator_s(
 ) -> None:
     report = {name: {"achieved": it, "constraint": to} for name, (it, to) in clocks.items()}
     assert frequency(report, mhz) == reached
+
+
+def test_a_placement_has_the_machine_s_frequency(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks = {"pin": (361.0, 100.0), "machine": (111.4, 80.0)}
+    report = {name: {"achieved": it, "constraint": to} for name, (it, to) in clocks.items()}
+
+    def fake(_tool: Tool, _arguments: list[str], *, folder: Path, log: str, what: str) -> None:
+        (folder / "report.json").write_text(json.dumps({"fmax": report}), encoding="utf-8")
+
+    monkeypatch.setattr("fpga.placement.run_tool", fake)
+    (tmp_path / NETLIST).write_text("{}", encoding="utf-8")
+    board = get_board("ecpix5_85f")
+    found = placement.place(
+        board.device,
+        board.package,
+        board.speed,
+        tmp_path,
+        seeds=[1],
+        mhz=80.0,
+        constraints=None,
+        progress=lambda *_: None,
+    )
+    assert [one.mhz for one in found] == [111.4]
 
 
 def test_the_critical_path_is_told_by_unit(tmp_path: Path) -> None:
