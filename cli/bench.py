@@ -18,11 +18,11 @@ from cli.options import (
 )
 from cli.output import cycles_table, progress, report
 from cli.tracing import RunTrace, trace_option
-from generators.attention_bench import bench_attention
-from generators.attention_problem import MASKS
-from generators.decode_bench import bench_decode
-from generators.gemm_bench import bench_gemm, bench_shapes
-from generators.gemm_shapes import shapes_named
+from generators.bench.attention_bench import bench_attention
+from generators.bench.attention_problem import MASKS
+from generators.bench.decode_bench import bench_decode
+from generators.bench.gemm_bench import bench_gemm, bench_shapes
+from generators.bench.gemm_shapes import shapes_named
 from tb.compile_bench import bench_compile
 from tb.harness_bench import bench_harness
 from tb.machines import make_machine

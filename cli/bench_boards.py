@@ -18,7 +18,7 @@ from cli.rates import RATES, TOKEN_RATES
 from fpga.boards import BOARDS, get_board
 from fpga.build import board_design, unit_design
 from fpga.devices import RESOURCES
-from generators.units import make_unit
+from generators.verilog.units import make_unit
 from tb.toolchain import ROOT, environment
 
 SEED = 1

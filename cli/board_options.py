@@ -8,7 +8,7 @@ from arch.config import PACKED_WIDTH, Config
 from arch.presets import PRESETS, load, stated
 from cli.options import Command, override_option
 from fpga.boards import BOARDS, LINKS, Board, get_board
-from hdl.multiplier import HARDWARE_WIDTH
+from hdl.arithmetic.multiplier import HARDWARE_WIDTH
 
 board_option = click.option(
     "--board",

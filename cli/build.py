@@ -13,7 +13,7 @@ from cli.output import check_folder, report, write_files
 from cli.rates import MODEL, RATES, TOKEN_RATES, inference_rates, token_rates
 from fpga.build import build_board, build_unit
 from fpga.devices import RESOURCES
-from generators.units import UNITS, make_unit
+from generators.verilog.units import UNITS, make_unit
 
 
 @click.command()

@@ -6,11 +6,11 @@ import click
 
 from cli.options import config_options, resolve, seed_option
 from cli.output import check_folder, write_files
-from generators.describe import summary
-from generators.fusesoc import core_file
-from generators.manifest import manifest
-from generators.units import BUSES, CONTROL_BUSES, UNITS, make_accelerator, make_unit
-from generators.verilog import to_verilog
+from generators.verilog.describe import summary
+from generators.verilog.fusesoc import core_file
+from generators.verilog.manifest import manifest
+from generators.verilog.units import BUSES, CONTROL_BUSES, UNITS, make_accelerator, make_unit
+from generators.verilog.verilog import to_verilog
 from tb.plain_testbench import testbench
 
 

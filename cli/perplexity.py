@@ -7,8 +7,8 @@ import click
 
 from cli.options import json_option, seed_option
 from cli.output import progress, report
-from generators.decoder_options import DecoderOptions
 from generators.perplexity import measure, read_texts
+from generators.quantize.decoder_options import DecoderOptions
 from generators.text_sources import load_text
 
 _FILE = click.Path(path_type=Path)

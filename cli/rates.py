@@ -4,7 +4,7 @@ from typing import Any
 
 from arch.config import Config
 from arch.isa import RING_SLOTS
-from generators.decoder_options import DecoderOptions
+from generators.quantize.decoder_options import DecoderOptions
 from generators.text_program import compile_text
 from generators.text_shapes import STORIES260K, untrained
 from tb.machines import make_machine

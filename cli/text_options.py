@@ -10,8 +10,8 @@ import click
 from arch.config import Config
 from cli.options import Command
 from cli.output import cycles_table, progress, report
-from generators.decoder_options import DecoderOptions
-from generators.sampling import Sampling
+from generators.quantize.decoder_options import DecoderOptions
+from generators.reference.sampling import Sampling
 from generators.text_program import compile_text
 from generators.text_sources import load_text
 from tb.machines import PROMPT

@@ -8,7 +8,7 @@ import click
 
 from arch.config import Config
 from cli.output import check_folder, write_files
-from generators.gemm_bench import Machine
+from generators.bench.gemm_bench import Machine
 from tb.machine import SimulatedMachine
 from tb.machines import make_machine
 from tb.places import places

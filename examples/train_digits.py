@@ -17,8 +17,8 @@ from safetensors.numpy import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from generators import digits
-from generators.description import ModelDescription
+from generators.frontend import digits
+from generators.frontend.description import ModelDescription
 
 MODELS = Path(__file__).parents[1] / "generators" / "models"
 EPOCHS = 260

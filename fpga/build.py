@@ -23,7 +23,7 @@ from fpga.sites import seat
 from fpga.synthesis import NETLIST, check_fits, count, prepare, synthesize
 from fpga.tools import find_tool
 from fpga.top import BoardTop
-from generators.verilog import to_verilog
+from generators.verilog.verilog import to_verilog
 
 Progress = Callable[[str, int, int], None]
 

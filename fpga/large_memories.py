@@ -1,4 +1,4 @@
-"""The memories of device families in the place of ``hdl.byte_ram.ByteRam``."""
+"""The memories of device families in the place of ``hdl.memory.byte_ram.ByteRam``."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The multipliers of device families in the place of ``hdl.multiplier.MultiplierPair``."""
+"""The multipliers of device families in the place of ``MultiplierPair``."""
 
 import re
 

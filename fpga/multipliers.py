@@ -1,4 +1,4 @@
-"""The multipliers of device families beside ``hdl.multiplier.Multiplier``."""
+"""The multipliers of device families beside ``hdl.arithmetic.multiplier.Multiplier``."""
 
 import re
 import textwrap
@@ -43,7 +43,7 @@ endmodule
 
 @dataclass(frozen=True)
 class OwnMultiplier:
-    """A module of :class:`hdl.multiplier.Multiplier` for which a family has a multiplier."""
+    """A module of :class:`Multiplier` for which a family has a multiplier."""
 
     widths: tuple[int, int]
     """Widths of the operands (bits)."""

@@ -12,7 +12,7 @@ from pyftdi.spi import SpiController, SpiIOError
 from pyftdi.usbtools import UsbToolsError
 
 from fpga.serial_port import port_error
-from hdl.spi import FILL
+from hdl.link.spi import FILL
 
 FTDI = "ftdi://"
 """What the names of adapters with FTDI's chips begin with."""

@@ -8,11 +8,11 @@ from arch.config import Config
 from arch.link import VERSION, Identity, fingerprint
 from fpga.boards import LEDS, LINKS, check_link
 from hdl.accelerator import Accelerator
-from hdl.link import Link
-from hdl.memory_switch import MemorySwitch
-from hdl.onchip import OnchipMemory
-from hdl.spi import SpiPeripheral
-from hdl.uart import UartReceiver, UartTransmitter
+from hdl.link.link import Link
+from hdl.link.spi import SpiPeripheral
+from hdl.link.uart import UartReceiver, UartTransmitter
+from hdl.memory.memory_switch import MemorySwitch
+from hdl.memory.onchip import OnchipMemory
 
 BAUD = 1_000_000
 """Bits a second of the serial line, where nothing else is said."""

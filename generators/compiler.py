@@ -7,16 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from generators.calibrate import Samples
-from generators.description import ModelDescription
-from generators.draft import LENGTH_REGISTER, Written
+from generators.frontend.description import ModelDescription
+from generators.frontend.weights import Weights
 from generators.graph import Pool, QuantizedModel
-from generators.image import Bytes, Piece
-from generators.lower_rows import pool_bytes
-from generators.predict import Prediction, predict
-from generators.quantize import Quantization, quantize_model
-from generators.schedule import Plan, schedule
-from generators.weights import Weights
+from generators.lower.rows import pool_bytes
+from generators.lower.schedule import Plan, schedule
+from generators.program.draft import LENGTH_REGISTER, Written
+from generators.program.image import Bytes, Piece
+from generators.program.predict import Prediction, predict
+from generators.quantize.calibrate import Samples
+from generators.quantize.quantize import Quantization, quantize_model
 
 
 class Machine(Protocol):
@@ -127,7 +127,7 @@ class CompiledModel:
 
         ``values`` is one input, [tokens, features], with fewer rows where the model takes
         variable lengths; without linear embedding the rows are those that
-        :func:`generators.embedding.lookup` gives. Raises :class:`ValueError` where it has another
+        :func:`lookup` gives. Raises :class:`ValueError` where it has another
         shape.
         """
         model, source = self.quantized.description, self.quantized.input
@@ -170,8 +170,8 @@ def compile_model(
 ) -> CompiledModel:
     """Return a model's program and memory image.
 
-    ``calibration_inputs`` are inputs as :func:`generators.float_model.forward` takes them, one
-    array each or all in one. How the model is cut is searched for (``generators.schedule``).
+    ``calibration_inputs`` are inputs as :func:`forward` takes them, one
+    array each or all in one. How the model is cut is searched for (``generators.lower.schedule``).
 
     Raises :class:`ValueError` where the model cannot run on the configuration; where it is too
     large, the message names the field.

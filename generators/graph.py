@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from generators.description import ModelDescription
-from generators.float_model import unit_rows
-from generators.weights import Floats
+from generators.frontend.description import ModelDescription
+from generators.frontend.weights import Floats
+from generators.reference.float_model import unit_rows
 from sim.requantize import quantize_multiplier
 
 Ints = NDArray[np.int64]
@@ -201,7 +201,7 @@ class QuantizedModel:
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
         """Return inputs [..., tokens, features] as the machine takes them.
 
-        Without linear embedding these are the rows that :func:`generators.embedding.lookup` gives.
+        Without linear embedding these are the rows that :func:`lookup` gives.
         """
         return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from generators.decoder import Decoder, DecoderCache, decode
-from generators.text_model import FloatCache, text_forward
+from generators.frontend.weights import Floats
+from generators.reference.decoder import Decoder, DecoderCache, decode
+from generators.reference.text_model import FloatCache, text_forward
 from generators.text_sources import TextSource
-from generators.weights import Floats
 
 SEPARATOR = "<|endoftext|>"
 """What stands between the texts of a file."""

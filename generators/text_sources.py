@@ -4,17 +4,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from generators.characters import CharacterTokenizer
-from generators.decoder import Decoder
-from generators.decoder_calibrate import Progress
-from generators.decoder_options import DecoderOptions
-from generators.decoder_quantize import quantize_decoder
-from generators.hugging_face import CONFIG_FILE, is_hugging_face, read_json
-from generators.hugging_face_text import load_hugging_face_text
-from generators.llama2c import Llama2cTokenizer, load_llama2c
-from generators.text_description import TextDescription
-from generators.tokenizer import TOKENIZER_FILE, TextTokenizer
-from generators.weights import Weights
+from generators.frontend.characters import CharacterTokenizer
+from generators.frontend.hugging_face import CONFIG_FILE, is_hugging_face, read_json
+from generators.frontend.hugging_face_text import load_hugging_face_text
+from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
+from generators.frontend.text_description import TextDescription
+from generators.frontend.tokenizer import TOKENIZER_FILE, TextTokenizer
+from generators.frontend.weights import Weights
+from generators.quantize.decoder_calibrate import Progress
+from generators.quantize.decoder_options import DecoderOptions
+from generators.quantize.decoder_quantize import quantize_decoder
+from generators.reference.decoder import Decoder
 
 LLAMA2C_SUFFIX = ".bin"
 CHARACTERS_FILE = "vocab.json"
@@ -55,7 +55,7 @@ class TextSource:
     ) -> Decoder:
         """Return the decoder in integers, calibrated on texts that it makes up itself.
 
-        Raises :class:`ValueError` as :func:`generators.decoder_quantize.quantize_decoder`.
+        Raises :class:`ValueError` as :func:`generators.quantize.decoder_quantize.quantize_decoder`.
         """
         begin = self.tokenizer.begin
         return quantize_decoder(self.description, self.weights, begin, options, progress)

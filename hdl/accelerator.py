@@ -7,23 +7,23 @@ from amaranth.lib.wiring import connect, flipped
 from arch.config import Config
 from arch.isa import Engine
 from arch.registers import ARRAY_CAUSES
-from hdl.account import ArrayAccount
-from hdl.accumulator import AccumulatorMemory
-from hdl.attention import AttentionExpander
-from hdl.dispatch import Dispatch
-from hdl.host import HostRegisters
-from hdl.load import LoadEngine
-from hdl.mask import MaskMemory
-from hdl.matrix import MatrixEngine
-from hdl.micro_machine import MicroMachine
-from hdl.pipeline import delay
+from hdl.control.account import ArrayAccount
+from hdl.control.attention import AttentionExpander
+from hdl.control.dispatch import Dispatch
+from hdl.control.host import HostRegisters
+from hdl.control.sequencer import Sequencer
+from hdl.control.span import Span
+from hdl.matrix.matrix import MatrixEngine
+from hdl.memory.accumulator import AccumulatorMemory
+from hdl.memory.load import LoadEngine
+from hdl.memory.mask import MaskMemory
+from hdl.memory.scratchpad import Scratchpad
+from hdl.memory.store import StoreEngine
+from hdl.micro.machine import MicroMachine
 from hdl.ports import WORD, MachinePorts
-from hdl.scratchpad import Scratchpad
-from hdl.sequencer import Sequencer
-from hdl.slice import RegisterSlice
-from hdl.span import Span
-from hdl.store import StoreEngine
-from hdl.vector import VectorEngine
+from hdl.stream.pipeline import delay
+from hdl.stream.slice import RegisterSlice
+from hdl.vector.vector import VectorEngine
 
 
 class Accelerator(wiring.Component):

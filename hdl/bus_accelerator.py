@@ -6,9 +6,9 @@ from amaranth.lib.wiring import Out, connect, flipped
 
 from arch.config import Config
 from hdl.accelerator import Accelerator
-from hdl.axi4 import Axi4Bridge
-from hdl.bus import BusAddress
-from hdl.wishbone import WishboneBridge
+from hdl.bus.axi4 import Axi4Bridge
+from hdl.bus.bus import BusAddress
+from hdl.bus.wishbone import WishboneBridge
 
 BRIDGES = {"axi4": Axi4Bridge, "wishbone": WishboneBridge}
 """What makes each bus of the external memory port."""
@@ -22,7 +22,7 @@ class BusAccelerator(wiring.Component):
 
     ``host`` is the register bus (``arch.registers``), over which a program is written and
     started. The signals of the bus (``axi4`` or ``wishbone``) are those of
-    :class:`hdl.axi4.Axi4Bridge` or :class:`hdl.wishbone.WishboneBridge`, where their timing is.
+    :class:`Axi4Bridge` or :class:`WishboneBridge`, where their timing is.
     ``mem_error`` is 1 from the first error response of the memory on, until reset, also where the
     run in which it came is over; STATUS tells it of the latest run. With the field ``trace``,
     ``trace`` reports what the vector engine writes, and ``events`` what every engine does when.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from micro.isa import (
+from arch.micro.isa import (
     IMMEDIATE_WIDTH,
     MULTIPLY_CYCLES,
     OPERATIONS,
@@ -16,7 +16,7 @@ from micro.isa import (
     Form,
     Signal,
 )
-from micro.memory import memory_map
+from arch.micro.memory import memory_map
 
 _WORD = (1 << 32) - 1
 _NAMES = {operation.number: name for name, operation in OPERATIONS.items()}
@@ -63,7 +63,7 @@ class MicroCore:
     are its memories, all 0 at first; ``address`` is the next micro-instruction's, ``cycles`` counts
     the circuit's cycles but for waits on external memory. ``on_write`` is called with the address
     and the value of each scratchpad byte that is written, ``on_signal`` with each
-    :class:`micro.isa.Signal`.
+    :class:`arch.micro.isa.Signal`.
     """
 
     def __init__(self, config: Config, microcode: Sequence[int]):

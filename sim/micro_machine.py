@@ -9,9 +9,9 @@ import numpy as np
 
 from arch.config import Config
 from arch.instruction import wrap
-from micro.isa import Signal
-from micro.memory import memory_map
-from micro.microcode import assemble
+from arch.micro.isa import Signal
+from arch.micro.memory import memory_map
+from arch.micro.microcode import assemble
 from sim.micro_core import MicroCore
 from sim.report import Report, signature
 

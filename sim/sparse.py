@@ -90,7 +90,7 @@ def count_cycles(counts: ArrayLike, lanes: int) -> int:
     """Return the cycles from the first beat taken to the last result given, both included.
 
     ``counts`` holds the number of weights of each beat, (beats,); beats are offered and results
-    taken without a pause, and the vector is loaded. This is the schedule of ``hdl.sparse``: every
+    taken without a pause, and the vector is loaded. This is the schedule of ``sparse``: every
     cycle one beat goes to the lane with the least left to do, of those that have no beat waiting;
     a lane does one product a cycle; one beat's sum is merged a cycle, in order. A beat without
     weights goes to no lane.

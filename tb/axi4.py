@@ -8,7 +8,7 @@ import numpy as np
 from cocotbext.axi import AxiBus, AxiRam
 
 from arch.config import Config
-from hdl.address import BURST_BOUNDARY
+from hdl.memory.address import BURST_BOUNDARY
 
 PREFIX = "m_axi"
 

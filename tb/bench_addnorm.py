@@ -1,4 +1,4 @@
-"""Bench of ``hdl.addnorm.AddNormUnit``: random commands, random stalls on every stream.
+"""Bench of ``hdl.functions.addnorm.AddNormUnit``: random commands, random stalls on every stream.
 
 Parameters: ``lanes`` and ``max_row``, the unit's; ``commands``, how many; ``beats``, of each
 command at most, about; ``stall``, the probability of a stall on each stream in each cycle; ``n``,
@@ -11,7 +11,7 @@ import cocotb
 import numpy as np
 from numpy.typing import NDArray
 
-from hdl.addnorm import input_layout, output_layout, sum_layout
+from hdl.functions.addnorm import input_layout, output_layout, sum_layout
 from sim.norm import normalize
 from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock, unpack
 

@@ -1,4 +1,4 @@
-"""Bench of ``hdl.argmax.ArgmaxUnit``: random rows, in pieces and with pauses.
+"""Bench of ``hdl.functions.argmax.ArgmaxUnit``: random rows, in pieces and with pauses.
 
 Parameters: ``lanes`` of the unit; ``rows``, how many; ``beats``, of each row at most; ``stall``,
 the probability of a cycle without elements.
@@ -13,7 +13,7 @@ from amaranth.lib import data
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from arch.isa import COLUMN_WIDTH
-from hdl.argmax import ArgmaxUnit, largest_layout
+from hdl.functions.argmax import ArgmaxUnit, largest_layout
 from tb.bench import pack, parameters, rng, start_clock, unpack
 
 

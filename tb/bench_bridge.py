@@ -15,7 +15,7 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from arch.config import Config
-from hdl.address import BURST_BOUNDARY, burst_words
+from hdl.memory.address import BURST_BOUNDARY, burst_words
 from hdl.ports import MemoryWritePort, burst_layout
 from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock
 from tb.buses import MODELS

@@ -11,7 +11,7 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, Engine, Opcode
-from hdl.dispatch import TOKEN_WIDTH
+from hdl.control.dispatch import TOKEN_WIDTH
 from hdl.ports import WORD, command_layout
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
 

@@ -1,4 +1,4 @@
-"""Bench of ``hdl.elementwise.ElementwiseUnit``: random commands, random stalls on every stream.
+"""Bench of ``ElementwiseUnit``: random commands, random stalls on every stream.
 
 Parameters: ``lanes``; ``commands``, how many; ``beats``, of each command at most; ``stall``, the
 probability of a stall on each stream in each cycle.
@@ -9,7 +9,7 @@ from typing import Any
 import cocotb
 import numpy as np
 
-from hdl.elementwise import input_layout, output_layout
+from hdl.functions.elementwise import input_layout, output_layout
 from sim.elementwise import add_sum, mul_product
 from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock, unpack
 

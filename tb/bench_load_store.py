@@ -17,7 +17,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
 from arch.presets import PRESETS
-from hdl.address import BURST_BOUNDARY
+from hdl.memory.address import BURST_BOUNDARY
 from hdl.ports import burst_layout, command_layout, write_layout
 from tb.bench import pack, parameters, rng, start_clock, unpack
 from tb.memory_timing import MemoryTiming

@@ -1,4 +1,4 @@
-"""Bench of ``hdl.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
+"""Bench of ``hdl.matrix.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
 (opcode, m, k, n, flags[, slot, line]), each with random places, zero points and masks, or
@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.isa import DEFINITIONS, RING_SLOTS, Engine, Opcode
 from arch.presets import PRESETS
-from hdl.accumulator import ACC_SETTLE
-from hdl.array import sum_layout
+from hdl.matrix.array import sum_layout
+from hdl.matrix.retirement import DISPATCH
+from hdl.memory.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
-from hdl.retirement import DISPATCH
 from sim.matmul import accumulate, append, cut, place
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
 

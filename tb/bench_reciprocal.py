@@ -8,7 +8,7 @@ import numpy as np
 from amaranth.hdl import signed
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from hdl.reciprocal import EXPONENT_WIDTH
+from hdl.arithmetic.reciprocal import EXPONENT_WIDTH
 from sim.reciprocal import reciprocal, rsqrt
 from tb.bench import parameters, rng, start_clock, unpack
 

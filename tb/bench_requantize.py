@@ -1,4 +1,4 @@
-"""Bench of ``hdl.requantize.Requantizer``: random operands and parameters, random pauses.
+"""Bench of ``Requantizer``: random operands and parameters, random pauses.
 
 Parameters: ``count``, results that are compared; ``stall``, the probability that ``en`` is 0 in a
 cycle.
@@ -11,7 +11,7 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
-from hdl.requantize import Requantizer
+from hdl.arithmetic.requantize import Requantizer
 from sim.requantize import requantize
 from tb.bench import parameters, rng, start_clock
 

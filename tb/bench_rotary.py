@@ -1,4 +1,4 @@
-"""Bench of ``hdl.rotary.RotaryUnit``: random commands, with pauses in ``en``.
+"""Bench of ``hdl.functions.rotary.RotaryUnit``: random commands, with pauses in ``en``.
 
 Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, how many; ``beats``, of each
 command at most; ``stall``, the probability that ``en`` is 0 in a cycle.
@@ -14,7 +14,7 @@ from amaranth.lib import data
 from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
-from hdl.rotary import RotaryUnit
+from hdl.functions.rotary import RotaryUnit
 from sim.rotary import rotate, times
 from tb.bench import pack, parameters, rng, start_clock, unpack
 

@@ -14,8 +14,8 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from arch.config import Config
 from arch.presets import PRESETS
+from hdl.memory.scratchpad import written_bytes
 from hdl.ports import write_layout
-from hdl.scratchpad import written_bytes
 from tb.bench import pack, parameters, rng, start_clock
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import cocotb
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from micro.isa import MULTIPLY_CYCLES
+from arch.micro.isa import MULTIPLY_CYCLES
 from tb.bench import parameters, rng, start_clock
 
 _EXTREMES = (0, 1, 2, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)

@@ -6,8 +6,8 @@ Parameters: ``lanes`` and ``max_row`` of the unit, ``rows`` to run (default 60).
 import cocotb
 import numpy as np
 
-from hdl.row_divide import probability_layout
-from hdl.softmax import score_layout
+from hdl.functions.row_divide import probability_layout
+from hdl.functions.softmax import score_layout
 from sim.softmax import softmax
 from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock, unpack
 

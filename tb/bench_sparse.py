@@ -1,4 +1,4 @@
-"""Bench of ``hdl.sparse.SparseMac``: random matrices with random stalls, or without for timing.
+"""Bench of ``SparseMac``: random matrices with random stalls, or without for timing.
 
 Parameters: ``unit``, the arguments of the unit; ``problems``, a list of (n, k, sparsity), which
 follow each other without a pause; ``stall``, the probability of a stall on each stream in each
@@ -17,7 +17,7 @@ from amaranth.hdl import signed
 from cocotb.triggers import FallingEdge
 from numpy.typing import NDArray
 
-from hdl.sparse_lane import SparseShape
+from hdl.sparse.sparse_lane import SparseShape
 from sim.sparse import Beats, compress, multiply
 from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock, unpack
 

@@ -1,6 +1,6 @@
 """Bench of both arrays: tiles are written and used as early as is allowed.
 
-They are ``hdl.systolic.SystolicArray`` and, with that configuration, ``hdl.tree.TreeArray``.
+They are ``SystolicArray`` and, with that configuration, ``TreeArray``.
 Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``; ``rate``, the
 probability of a vector and of a line of weights in each cycle, at 1 as many as the array's contract
 allows; ``latency``, that of the array.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.presets import PRESETS
-from hdl.array import activation_layout, sum_layout, weight_layout
+from hdl.matrix.array import activation_layout, sum_layout, weight_layout
 from sim.matmul import multiply
 from tb.bench import pack, parameters, rng, start_clock, unpack
 

@@ -1,4 +1,4 @@
-"""Bench of ``hdl.transposer.Transposer``: blocks go through at a row and a column a cycle.
+"""Bench of ``hdl.matrix.transposer.Transposer``: blocks go through at a row and a column a cycle.
 
 Parameters: ``size``, ``width``, ``blocks``, and ``stall``, the probability that a row is not
 written, or a column not read, in a cycle.

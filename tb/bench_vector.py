@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.functions import TABLE_ENTRIES
 from arch.isa import DEFINITIONS, Engine, Opcode
-from hdl.addnorm import AddNormUnit
-from hdl.argmax import ArgmaxUnit, largest_layout
-from hdl.drain import drain_latency
-from hdl.elementwise import ElementwiseLane
-from hdl.epilogue import Epilogue
-from hdl.intake import Intake
+from hdl.functions.addnorm import AddNormUnit
+from hdl.functions.argmax import ArgmaxUnit, largest_layout
+from hdl.functions.elementwise import ElementwiseLane
+from hdl.functions.rotary import RotaryUnit
+from hdl.functions.softmax import SoftmaxUnit
 from hdl.ports import DrainPort, command_layout, write_layout
-from hdl.reader import reader_latency
-from hdl.rotary import RotaryUnit
-from hdl.softmax import SoftmaxUnit
+from hdl.vector.drain import drain_latency
+from hdl.vector.epilogue import Epilogue
+from hdl.vector.intake import Intake
+from hdl.vector.reader import reader_latency
 from sim.admission import check_step
 from sim.flow import Step
 from sim.interpreter import Interpreter

@@ -7,14 +7,14 @@ from typing import Any
 from amaranth.lib.wiring import Component
 
 from arch.config import Config
-from generators.units import make_unit
-from hdl.scratchpad import READERS, WRITERS
-from hdl.sparse_lane import SparseShape
+from generators.verilog.units import make_unit
+from hdl.memory.scratchpad import READERS, WRITERS
+from hdl.sparse.sparse_lane import SparseShape
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A unit's bench: the component's name in ``generators.units`` and the bench's parameters."""
+    """A unit's bench: the component's name in ``units`` and the bench's parameters."""
 
     unit: str
     module: str

@@ -12,7 +12,7 @@ from typing import Self
 from amaranth.lib.wiring import Component
 
 from generators.process import tail
-from generators.verilog import to_verilog
+from generators.verilog.verilog import to_verilog
 from tb.toolchain import (
     BUILD,
     COMPILER_OPTIONS,

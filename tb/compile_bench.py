@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from arch.config import Config
+from generators.frontend.tokenizer import read_sentences
 from generators.sources import load_source
-from generators.tokenizer import read_sentences
 from tb.memory_timing import MemoryTiming
 from tb.run_model import compile_digits
 from tb.run_sentences import CALIBRATION, compile_sentences

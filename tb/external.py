@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from arch.config import Config
-from hdl.address import BURST_BOUNDARY
+from hdl.memory.address import BURST_BOUNDARY
 from hdl.ports import MemoryWritePort, burst_layout
 from tb.bench import unpack
 

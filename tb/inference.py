@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.isa import Engine
+from generators.bench.gemm_bench import Machine
 from generators.compiler import CompiledModel
-from generators.gemm_bench import Machine
 from generators.golden import GoldenModel
 from sim.report import engine_cycles, where
 from tb.machine import SimulatedMachine
@@ -53,7 +53,7 @@ class Inferences:
         """Return figures by name.
 
         ``utilization`` is useful products over elements times cycles. ``predicted_cycles`` are
-        those of one inference (``generators.predict``; refreshes are not foreseen).
+        those of one inference (``generators.program.predict``; refreshes are not foreseen).
         ``read_bytes`` is what one inference read from external memory, ``least_bytes`` what it
         must. ``where`` gives the cycles by what the array did (``sim.report.where``), ``engines``
         those of each engine. A microcoded machine has no engines, and counts cycles only.

@@ -1,7 +1,7 @@
 """Machines by the simulator's name."""
 
 from arch.config import Config
-from generators.gemm_bench import Machine
+from generators.bench.gemm_bench import Machine
 from sim.interpreter import Interpreter
 from tb.machine import IcarusMachine, VerilatorMachine
 from tb.memory_timing import MemoryTiming

@@ -57,7 +57,7 @@ class MemoryTiming:
 
 
 ONCHIP = MemoryTiming(latency=4)
-"""Memory on the chip behind the port, as ``hdl.onchip`` has it."""
+"""Memory on the chip behind the port, as ``hdl.memory.onchip`` has it."""
 
 FAR = MemoryTiming(latency=40)
 """A memory behind an interconnect: 40 cycles from a request to its data, then a word a cycle."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from arch.config import Config
 from arch.isa import Engine
-from generators.draft import Written
+from generators.program.draft import Written
 from sim.flow import Step
 from sim.regions import Memory, Region, regions
 from tb.recording import Command

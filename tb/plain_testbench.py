@@ -6,7 +6,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.registers import REGISTER_MAP
-from hdl.bus import MAX_WIDTH
+from hdl.bus.bus import MAX_WIDTH
 from sim.interpreter import Interpreter
 from tb.fast_build import interface
 from tb.programs import random_program

@@ -7,8 +7,8 @@ import numpy as np
 from arch.config import Config
 from arch.instruction import Instruction, Operand, pack, wrap
 from arch.isa import LOOP_LEVELS, REGISTERS, Opcode
-from generators.layout import param_words, rows_image
-from generators.tokens import insert_tokens
+from generators.program.layout import param_words, rows_image
+from generators.program.tokens import insert_tokens
 from sim.admission import check_step
 from sim.checker import check
 from sim.flow import run

@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from generators.description import CHOICES, ModelDescription
-from generators.text_description import TextDescription
-from generators.weights import Weights, check_weights
+from generators.frontend.description import CHOICES, ModelDescription
+from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Weights, check_weights
 
 
 def random_model(rng: np.random.Generator) -> ModelDescription:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from generators.compiler import Options, compile_model
-from generators.embedding import lookup
-from generators.float_model import forward
+from generators.frontend.embedding import lookup
+from generators.reference.float_model import forward
 from generators.sources import Source, load_source, read_samples
 from tb.inference import Progress, run_inferences
 from tb.machines import PROMPT, check_simulator

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from generators import digits
 from generators.compiler import CompiledModel, Options, compile_model
-from generators.float_model import forward
+from generators.frontend import digits
+from generators.reference.float_model import forward
 from generators.sources import Source, load_source
 from tb.inference import Inferences, ModelMachine, Progress, infer, run_inferences
 from tb.machines import PROMPT, check_simulator

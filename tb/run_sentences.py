@@ -7,8 +7,8 @@ from typing import Any
 import generators
 from arch.config import Config
 from generators.compiler import CompiledModel, Options, compile_model
+from generators.frontend.tokenizer import read_sentences
 from generators.sources import Source, load_source
-from generators.tokenizer import read_sentences
 from tb.inference import Progress
 from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import MemoryTiming

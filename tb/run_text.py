@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from arch.isa import Engine
-from generators.sampling import Sampling, draw
+from generators.reference.sampling import Sampling, draw
 from generators.text_program import TextProgram
 from sim.report import engine_cycles, where
 from tb.machines import PROMPT

@@ -11,8 +11,8 @@ from arch.config import Config
 from arch.instruction import Instruction, pack
 from arch.isa import DEFINITIONS, RING_SLOTS, Opcode
 from arch.registers import IDENTITY
-from generators.gemm_bench import Machine
-from generators.tokens import insert_tokens
+from generators.bench.gemm_bench import Machine
+from generators.program.tokens import insert_tokens
 from sim.flow import Step, run
 from sim.interpreter import Interpreter
 from tb.instruction_maker import UNIT_FLAGS

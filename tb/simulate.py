@@ -12,7 +12,7 @@ from typing import Any
 from amaranth.hdl import Value
 from amaranth.lib.wiring import Component, In
 
-from generators.verilog import to_verilog
+from generators.verilog.verilog import to_verilog
 from tb.toolchain import (
     BUILD,
     COMPILER_OPTIONS,

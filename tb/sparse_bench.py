@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from arch.config import Config
-from hdl.sparse import SparseMac
-from hdl.sparse_lane import SparseShape
+from hdl.sparse.sparse import SparseMac
+from hdl.sparse.sparse_lane import SparseShape
 from sim.sparse import compress, count_cycles, multiply
 from tb.bench_sparse import random_problem
 from tb.simulate import simulate

@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from generators.draft import Written
-from generators.text_memory import Register
-from generators.text_plan import WORDS_PLACE
+from generators.lower.text_memory import Register
+from generators.lower.text_plan import WORDS_PLACE
+from generators.program.draft import Written
 from generators.text_program import TextProgram
 from sim.interpreter import Interpreter
 from sim.report import Report

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from generators import digits
 from generators.compiler import CompiledModel, Options
-from generators.embedding import lookup
+from generators.frontend import digits
+from generators.frontend.embedding import lookup
+from generators.frontend.tokenizer import read_sentences
 from generators.sources import load_source
-from generators.tokenizer import read_sentences
 from tb.inference import run_inferences
 from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import MemoryTiming

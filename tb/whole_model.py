@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from generators.description import ModelDescription
-from generators.embedding import lookup
+from generators.frontend.description import ModelDescription
+from generators.frontend.embedding import lookup
+from generators.frontend.weights import Floats, Weights
 from generators.graph import Attention, Convert, Linear, Norm, Pool, QuantizedModel
-from generators.weights import Floats, Weights
 from sim.norm import normalize
 from sim.requantize import requantize, saturate16
 from sim.softmax import softmax

@@ -7,7 +7,7 @@ import numpy as np
 from cocotbext.wishbone.monitor import WishboneSlave
 
 from arch.config import Config
-from hdl.wishbone import CycleType
+from hdl.bus.wishbone import CycleType
 
 PREFIX = "wbm"
 

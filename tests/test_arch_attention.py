@@ -7,7 +7,7 @@ from arch.attention import Attention, cut, expand
 from arch.instruction import pack
 from arch.isa import DEFINITIONS, Engine, Opcode
 from arch.presets import PRESETS
-from generators.tokens import insert_tokens
+from generators.program.tokens import insert_tokens
 from sim.checker import check
 from sim.flow import resolve, run
 

@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from arch.presets import PRESETS, load
-from generators.units import UNITS
+from generators.verilog.units import UNITS
 from tb.toolchain import ROOT, missing_tools
 
 MODEL = ROOT / "generators" / "models" / "digits"

@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from arch.presets import PRESETS
-from generators.units import UNITS
+from generators.verilog.units import UNITS
 from tb.toolchain import ROOT, environment, missing_tools
 
 MODEL = ROOT / "generators" / "models" / "digits"

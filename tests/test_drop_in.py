@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from arch.presets import PRESETS
-from generators.fusesoc import core_file
+from generators.verilog.fusesoc import core_file
 from tb.plain_testbench import testbench as plain_testbench
 from tb.toolchain import ROOT, environment, missing_tools
 

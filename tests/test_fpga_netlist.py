@@ -22,13 +22,13 @@ from arch.presets import PRESETS
 from fpga.devices import DEVICES, Device
 from fpga.synthesis import NETLIST, count, synthesize
 from fpga.tools import find_tool, run_tool
-from generators.verilog import to_verilog
+from generators.verilog.verilog import to_verilog
 from hdl.accelerator import Accelerator
-from hdl.ram import Ram
-from hdl.requantize import Requantizer
-from hdl.scratchpad import READERS, Scratchpad
-from hdl.systolic import SystolicArray
-from hdl.vector import VectorEngine
+from hdl.arithmetic.requantize import Requantizer
+from hdl.matrix.systolic import SystolicArray
+from hdl.memory.ram import Ram
+from hdl.memory.scratchpad import READERS, Scratchpad
+from hdl.vector.vector import VectorEngine
 from tb.machine import VerilatorMachine
 from tb.selftest import selftest
 from tb.simulate import simulate

@@ -16,9 +16,9 @@ from arch.presets import PRESETS
 from fpga.boards import LINKS
 from fpga.device import Device
 from fpga.spi_port import SpiPort, TerminalWires, open_spi
-from hdl.link import Link
-from hdl.onchip import OnchipMemory
-from hdl.spi import SpiPeripheral
+from hdl.link.link import Link
+from hdl.link.spi import SpiPeripheral
+from hdl.memory.onchip import OnchipMemory
 from tb.board import SimulatedBoard
 from tb.toolchain import missing_tools
 

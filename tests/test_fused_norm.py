@@ -6,8 +6,8 @@ import pytest
 from arch.instruction import Instruction, pack
 from arch.isa import Opcode
 from arch.presets import PRESETS
-from generators.layout import param_words, rows_image
-from generators.tokens import insert_tokens
+from generators.program.layout import param_words, rows_image
+from generators.program.tokens import insert_tokens
 from sim.interpreter import Interpreter
 from sim.requantize import quantize_multiplier
 from tb.machine import IcarusMachine

@@ -5,14 +5,14 @@ import pytest
 
 from arch.config import Config
 from arch.presets import PRESETS
-from generators.attention import step_height
-from generators.attention_bench import (
+from generators.bench.attention import step_height
+from generators.bench.attention_bench import (
     bench_attention,
     compile_attention,
     random_attention,
     visible,
 )
-from generators.attention_problem import windows
+from generators.bench.attention_problem import windows
 from sim.checker import check
 from tb.machines import make_machine
 from tb.toolchain import missing_tools

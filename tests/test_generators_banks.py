@@ -5,9 +5,9 @@ import pytest
 
 from arch.isa import Opcode
 from arch.presets import PRESETS
-from generators.allocate import Use
-from generators.banks import conflicts, rebank
-from generators.draft import Draft, Ref
+from generators.lower.banks import conflicts, rebank
+from generators.program.allocate import Use
+from generators.program.draft import Draft, Ref
 
 CONFIG = PRESETS["tiny"]
 BANK = CONFIG.bank_bytes

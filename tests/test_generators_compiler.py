@@ -11,14 +11,14 @@ from arch.config import Config
 from arch.instruction import unpack
 from arch.isa import Opcode
 from arch.presets import PRESETS
-from generators import digits
-from generators.blocks import blocks_of
 from generators.compiler import Options, compile_model
-from generators.description import ModelDescription
-from generators.float_model import forward
+from generators.frontend import digits
+from generators.frontend.description import ModelDescription
+from generators.frontend.weights import load_model
 from generators.golden import GoldenModel
-from generators.quantize import quantize_model
-from generators.weights import load_model
+from generators.lower.blocks import blocks_of
+from generators.quantize.quantize import quantize_model
+from generators.reference.float_model import forward
 from sim.checker import check
 from tb.configurations import random_config
 from tb.random_models import random_inputs, random_model, random_weights

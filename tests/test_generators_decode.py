@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.decode import compile_decode
-from generators.decode_bench import bench_decode
-from generators.decode_layer import expected, random_layer
+from generators.bench.decode import compile_decode
+from generators.bench.decode_bench import bench_decode
+from generators.bench.decode_layer import expected, random_layer
 from sim.checker import check
 from sim.interpreter import Interpreter
 from tb.machines import make_machine
@@ -49,7 +49,7 @@ def test_the_program_computes_the_layer(preset, sizes):
 
 
 def test_four_bits_and_chunks_of_few_rows(monkeypatch):
-    monkeypatch.setattr("generators.decode.CHUNK_CYCLES", 20)
+    monkeypatch.setattr("generators.bench.decode.CHUNK_CYCLES", 20)
     config = TINY.replace(operand_width=4, program_depth=4200)
     run_case(config, dim=32, ffn=64, batch=1)
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from generators.decoder import Decoder, DecoderCache, decode
-from generators.decoder_calibrate import sample_texts
-from generators.decoder_quantize import (
+from generators.frontend.text_description import TextDescription
+from generators.quantize.decoder_calibrate import sample_texts
+from generators.quantize.decoder_quantize import (
     DecoderOptions,
     quantize_decoder,
 )
-from generators.steps import attention_range, best_range, best_step
-from generators.text_description import TextDescription
-from generators.text_model import text_forward
+from generators.quantize.steps import attention_range, best_range, best_step
+from generators.reference.decoder import Decoder, DecoderCache, decode
+from generators.reference.text_model import text_forward
 from tb.random_models import random_text_weights
 
 FIELDS = {"name": "toy", "vocabulary": 23, "positions": 24, "dim": 16, "layers": 2, "ffn": 20}

@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from generators import digits
+from generators.frontend import digits
 
 
 def test_split() -> None:

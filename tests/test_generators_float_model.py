@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from generators.description import ModelDescription
-from generators.embedding import lookup
-from generators.float_model import forward
+from generators.frontend.description import ModelDescription
+from generators.frontend.embedding import lookup
+from generators.reference.float_model import forward
 
 MODEL = ModelDescription(
     name="toy", tokens=7, features=5, dim=12, layers=2, heads=3, ffn=20, pooling="none"

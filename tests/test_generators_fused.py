@@ -7,7 +7,7 @@ from arch.config import Config
 from arch.instruction import unpack
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
-from generators.description import ModelDescription
+from generators.frontend.description import ModelDescription
 from generators.golden import GoldenModel
 from sim.checker import check
 from tb.inference import run_inferences

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.gemm import Gemm, compile_gemm, parts_of
-from generators.gemm_bench import bench_gemm, bench_shapes
-from generators.gemm_bench import random_gemm as drawn
-from generators.gemm_shapes import SHAPES, shapes_named
+from generators.bench.gemm import Gemm, compile_gemm, parts_of
+from generators.bench.gemm_bench import bench_gemm, bench_shapes
+from generators.bench.gemm_bench import random_gemm as drawn
+from generators.bench.gemm_shapes import SHAPES, shapes_named
 from sim.checker import check
 from sim.interpreter import Interpreter
 from sim.requantize import requantize

@@ -6,10 +6,10 @@ import pytest
 from arch.instruction import Instruction, pack
 from arch.isa import Opcode
 from arch.presets import PRESETS
-from generators.gemm import TooLargeError, compile_gemm
-from generators.gemm_bench import compile_product, expected_result, random_gemm, run_program
-from generators.gemm_stream import compile_stream, plans
-from generators.roll import roll
+from generators.bench.gemm import TooLargeError, compile_gemm
+from generators.bench.gemm_bench import compile_product, expected_result, random_gemm, run_program
+from generators.bench.gemm_stream import compile_stream, plans
+from generators.program.roll import roll
 from sim.checker import check
 from sim.flow import run
 from sim.interpreter import Interpreter

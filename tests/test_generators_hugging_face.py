@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from generators.float_model import forward
-from generators.hugging_face import load_hugging_face
+from generators.frontend.hugging_face import load_hugging_face
+from generators.frontend.tokenizer import Tokenizer, read_sentences
+from generators.frontend.weights import load_model
+from generators.reference.float_model import forward
 from generators.sources import Source, load_source, read_samples
-from generators.tokenizer import Tokenizer, read_sentences
-from generators.weights import load_model
 
 CONFIG = {
     "model_type": "bert",

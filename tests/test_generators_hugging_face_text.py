@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from generators.hugging_face_text import load_hugging_face_text
-from generators.text_model import text_forward
+from generators.frontend.hugging_face_text import load_hugging_face_text
+from generators.reference.text_model import text_forward
 from generators.text_sources import load_text
 
 LLAMA = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.llama2c import Llama2cTokenizer, load_llama2c
+from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 
 STORIES = Path(__file__).parents[2] / "shared" / "models" / "stories260k"
 needs_stories = pytest.mark.skipif(

@@ -6,10 +6,10 @@ import pytest
 from arch.instruction import unpack
 from arch.isa import Opcode
 from arch.presets import PRESETS
-from generators.allocate import Use, allocate, live_bytes, uses
-from generators.draft import Draft, Item, Ref, Repeat, arrange, flatten
-from generators.image import ImageBuilder
-from generators.loops import lines, with_barriers, words
+from generators.program.allocate import Use, allocate, live_bytes, uses
+from generators.program.draft import Draft, Item, Ref, Repeat, arrange, flatten
+from generators.program.image import ImageBuilder
+from generators.program.loops import lines, with_barriers, words
 from sim.checker import check
 from sim.flow import run
 

@@ -9,10 +9,10 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
-from generators.embedding import lookup
-from generators.float_model import forward
+from generators.frontend.embedding import lookup
+from generators.frontend.onnx.importer import load_onnx
 from generators.golden import GoldenModel
-from generators.onnx_import import load_onnx
+from generators.reference.float_model import forward
 from generators.sources import load_source
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")

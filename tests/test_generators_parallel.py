@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from generators.parallel import parallel_map
+from generators.verilog.parallel import parallel_map
 from tb.toolchain import ROOT
 
 
@@ -28,7 +28,7 @@ def test_results_come_in_order_from_two_processes() -> None:
     text = in_a_process_of_its_own(
         """
         import os, time
-        from generators.parallel import parallel_map
+        from generators.verilog.parallel import parallel_map
 
         def square(x):
             time.sleep(0.02)
@@ -47,7 +47,7 @@ def test_what_either_process_raises_is_raised() -> None:
         text = in_a_process_of_its_own(
             f"""
             import os, time
-            from generators.parallel import parallel_map
+            from generators.verilog.parallel import parallel_map
 
             parent = os.getpid()
             alone = len(os.sched_getaffinity(0)) < 2

@@ -5,9 +5,9 @@ import pytest
 from arch.instruction import Instruction, pack
 from arch.isa import Engine, Opcode
 from arch.presets import PRESETS
-from generators.predict import predict
-from generators.timing import VectorTiming
-from hdl.rotary import RotaryUnit
+from generators.program.predict import predict
+from generators.program.timing import VectorTiming
+from hdl.functions.rotary import RotaryUnit
 from sim.flow import run
 
 SMALL = PRESETS["small"]

@@ -7,12 +7,12 @@ import pytest
 
 from arch.functions import gelu_erf, relu
 from arch.presets import PRESETS
-from generators.balance import column_gains, useful_range
-from generators.calibrate import Range, calibrate
-from generators.description import ModelDescription
-from generators.float_model import forward
+from generators.frontend.description import ModelDescription
 from generators.graph import Attention, Linear, Norm, Rescale, quantize
-from generators.quantize import Quantization, quantize_model
+from generators.quantize.balance import column_gains, useful_range
+from generators.quantize.calibrate import Range, calibrate
+from generators.quantize.quantize import Quantization, quantize_model
+from generators.reference.float_model import forward
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(

@@ -5,11 +5,11 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_quantized
-from generators.description import ModelDescription
+from generators.frontend.description import ModelDescription
+from generators.frontend.weights import Weights
 from generators.golden import GoldenModel
-from generators.quantize import quantize_model
-from generators.schedule import LATENCY
-from generators.weights import Weights
+from generators.lower.schedule import LATENCY
+from generators.quantize.quantize import quantize_model
 
 MODEL = ModelDescription(
     name="toy", tokens=24, features=8, dim=32, layers=3, heads=4, ffn=96, placement="post"

@@ -9,9 +9,9 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.presets import PRESETS
-from generators.modules import distinct_modules
-from generators.shortcuts import shortcuts
-from generators.verilog import to_verilog
+from generators.verilog.modules import distinct_modules
+from generators.verilog.shortcuts import shortcuts
+from generators.verilog.verilog import to_verilog
 from hdl.accelerator import Accelerator
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.llama2c import Llama2cTokenizer, load_llama2c
-from generators.text_description import TextDescription, read_text_description
-from generators.text_model import FloatCache, text_forward
+from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
+from generators.frontend.text_description import TextDescription, read_text_description
+from generators.reference.text_model import FloatCache, text_forward
 from tb.random_models import random_text_weights
 
 FIELDS = {

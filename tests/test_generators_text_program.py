@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.decoder import DecoderCache, decode
-from generators.decoder_options import DecoderOptions
-from generators.text_description import TextDescription
-from generators.text_memory import Cache
+from generators.frontend.text_description import TextDescription
+from generators.lower.text_memory import Cache
+from generators.quantize.decoder_options import DecoderOptions
+from generators.reference.decoder import DecoderCache, decode
 from generators.text_program import compile_text
 from generators.text_shapes import untrained
 from sim.checker import check

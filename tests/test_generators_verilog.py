@@ -14,10 +14,10 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.presets import PRESETS
-from generators.verilog import WAIVERS, to_verilog
+from generators.verilog.verilog import WAIVERS, to_verilog
 from hdl.accelerator import Accelerator
-from hdl.ram import Ram
-from hdl.systolic import SystolicArray
+from hdl.matrix.systolic import SystolicArray
+from hdl.memory.ram import Ram
 from tb.toolchain import ROOT, environment, missing_tools
 
 
@@ -157,7 +157,7 @@ def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
     program = (
         "import sys\n"
         "from arch.presets import PRESETS\n"
-        "from generators.verilog import to_verilog\n"
+        "from generators.verilog.verilog import to_verilog\n"
         "from hdl.accelerator import Accelerator\n"
         "sys.stdout.write(to_verilog(Accelerator(PRESETS['tiny']), 'top'))\n"
     )

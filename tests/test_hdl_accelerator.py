@@ -9,10 +9,10 @@ from amaranth.lib.wiring import Component
 
 from arch.config import Config
 from arch.presets import PRESETS
-from generators.verilog import to_verilog
+from generators.verilog.verilog import to_verilog
 from hdl.accelerator import Accelerator
-from hdl.matrix import MatrixEngine
-from hdl.vector import VectorEngine
+from hdl.matrix.matrix import MatrixEngine
+from hdl.vector.vector import VectorEngine
 from tb.configurations import SMALLEST, UNITS, random_config
 from tb.simulate import simulate
 

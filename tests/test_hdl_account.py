@@ -6,8 +6,8 @@ from amaranth.sim import Simulator
 
 from arch.isa import Engine
 from arch.registers import ARRAY_CAUSES
-from hdl.account import ArrayAccount
-from hdl.span import PAUSE_WIDTH, Span
+from hdl.control.account import ArrayAccount
+from hdl.control.span import PAUSE_WIDTH, Span
 
 
 def cause(running, sends, refused, filling, lacking, busy, blocked, halted):

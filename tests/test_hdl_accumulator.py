@@ -6,7 +6,7 @@ from amaranth.sim import Simulator
 
 from arch.config import Config
 from arch.presets import PRESETS
-from hdl.accumulator import ACC_SETTLE, AccumulatorMemory
+from hdl.memory.accumulator import ACC_SETTLE, AccumulatorMemory
 
 
 @pytest.fixture(params=[False, True], ids=["", "registered"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.addnorm import AddNormUnit, NormalizeLane
+from hdl.functions.addnorm import AddNormUnit, NormalizeLane
 from sim.norm import normalize
 from tb.simulate import simulate
 

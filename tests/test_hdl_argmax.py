@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hdl.argmax import ArgmaxUnit
+from hdl.functions.argmax import ArgmaxUnit
 from tb.simulate import simulate
 
 

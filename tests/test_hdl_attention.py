@@ -2,7 +2,7 @@
 
 import pytest
 
-from hdl.attention import AttentionExpander
+from hdl.control.attention import AttentionExpander
 from tb.simulate import simulate
 
 

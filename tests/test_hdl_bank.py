@@ -7,8 +7,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from arch.presets import PRESETS
-from hdl.bank import Bank
-from hdl.mask import MaskMemory
+from hdl.memory.bank import Bank
+from hdl.memory.mask import MaskMemory
 
 
 def run(component, bench):

@@ -7,14 +7,14 @@ import pytest
 from amaranth.sim import Simulator
 
 from arch.presets import PRESETS
-from generators.verilog import to_verilog
-from hdl.axi4 import PORT_MEANINGS as AXI4_MEANINGS
-from hdl.axi4 import Axi4Bridge
-from hdl.bus import BusAddress
+from generators.verilog.verilog import to_verilog
+from hdl.bus.axi4 import PORT_MEANINGS as AXI4_MEANINGS
+from hdl.bus.axi4 import Axi4Bridge
+from hdl.bus.bus import BusAddress
+from hdl.bus.wishbone import PORT_MEANINGS as WISHBONE_MEANINGS
+from hdl.bus.wishbone import WishboneBridge
 from hdl.bus_accelerator import BusAccelerator
-from hdl.slice import RegisterSlice
-from hdl.wishbone import PORT_MEANINGS as WISHBONE_MEANINGS
-from hdl.wishbone import WishboneBridge
+from hdl.stream.slice import RegisterSlice
 from tb.configurations import SMALLEST
 from tb.simulate import simulate
 

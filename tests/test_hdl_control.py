@@ -5,14 +5,14 @@ import re
 import pytest
 
 from arch.presets import PRESETS
-from generators.units import make_accelerator
-from generators.verilog import to_verilog
+from generators.verilog.units import make_accelerator
+from generators.verilog.verilog import to_verilog
 from hdl.accelerator import Accelerator
-from hdl.axi4_lite import PORT_MEANINGS as AXI4_LITE_MEANINGS
-from hdl.axi4_lite import Axi4LiteControl
-from hdl.control import ControlledAccelerator
-from hdl.wishbone_control import PORT_MEANINGS as WISHBONE_MEANINGS
-from hdl.wishbone_control import WishboneControl
+from hdl.bus.axi4_lite import PORT_MEANINGS as AXI4_LITE_MEANINGS
+from hdl.bus.axi4_lite import Axi4LiteControl
+from hdl.bus.control import ControlledAccelerator
+from hdl.bus.wishbone_control import PORT_MEANINGS as WISHBONE_MEANINGS
+from hdl.bus.wishbone_control import WishboneControl
 from tb.simulate import simulate
 
 TINY = PRESETS["tiny"]

@@ -3,7 +3,7 @@
 import pytest
 
 from arch.presets import PRESETS
-from hdl.dispatch import Dispatch
+from hdl.control.dispatch import Dispatch
 from tb.simulate import simulate
 
 

@@ -8,8 +8,8 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.sim import Simulator
 
-from hdl.elementwise import ElementwiseLane, ElementwiseUnit
-from hdl.requantize import Requantizer
+from hdl.arithmetic.requantize import Requantizer
+from hdl.functions.elementwise import ElementwiseLane, ElementwiseUnit
 from tb.simulate import simulate
 
 VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "tflite"

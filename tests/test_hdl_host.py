@@ -7,9 +7,9 @@ from amaranth.sim import Simulator
 from arch.isa import IMMEDIATE_WIDTH
 from arch.presets import PRESETS
 from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
-from generators.verilog import to_verilog
-from hdl.counters import Counters
-from hdl.host import HostRegisters, counter_names
+from generators.verilog.verilog import to_verilog
+from hdl.control.counters import Counters
+from hdl.control.host import HostRegisters, counter_names
 
 BUSY, ERROR, OVERFLOW, MEM_ERROR = 1, 2, 4, 8
 

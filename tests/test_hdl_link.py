@@ -20,8 +20,8 @@ from arch.link import (
     request,
 )
 from arch.presets import PRESETS
-from hdl.link import Link
-from hdl.request import RequestReceiver
+from hdl.link.link import Link
+from hdl.link.request import RequestReceiver
 from sim.link import LinkModel, answers
 from tb.simulate import simulate
 

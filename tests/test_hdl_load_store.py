@@ -5,9 +5,9 @@ import re
 import pytest
 
 from arch.presets import PRESETS
-from generators.verilog import to_verilog
-from hdl.load import LoadEngine
-from hdl.store import StoreEngine
+from generators.verilog.verilog import to_verilog
+from hdl.memory.load import LoadEngine
+from hdl.memory.store import StoreEngine
 from tb.simulate import simulate
 
 ENGINES = {"load": LoadEngine, "store": StoreEngine}

@@ -8,10 +8,10 @@ import pytest
 
 from arch.config import Config
 from arch.presets import PRESETS
-from generators.verilog import to_verilog
-from hdl.array import array_latency
-from hdl.matrix import MatrixEngine
-from hdl.streamer import turned_latency
+from generators.verilog.verilog import to_verilog
+from hdl.matrix.array import array_latency
+from hdl.matrix.matrix import MatrixEngine
+from hdl.matrix.streamer import turned_latency
 from tb.simulate import simulate
 
 ODD = {"rows": 5, "cols": 3, "weight_depth": 12}

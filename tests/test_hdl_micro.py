@@ -8,9 +8,9 @@ import pytest
 from arch.config import Config
 from arch.presets import PRESETS
 from fpga.large_memories import place_memories
-from generators.verilog import to_verilog
+from generators.verilog.verilog import to_verilog
 from hdl.accelerator import Accelerator
-from hdl.serial_multiplier import SerialMultiplier
+from hdl.arithmetic.serial_multiplier import SerialMultiplier
 from sim.interpreter import Interpreter
 from sim.micro_machine import MicroMachine
 from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine

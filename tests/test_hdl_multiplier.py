@@ -11,8 +11,8 @@ from amaranth.sim import Simulator
 
 from fpga.multipliers import find_multipliers, own_name
 from fpga.table_product import ROWS
-from generators.verilog import to_verilog
-from hdl.multiplier import Multiplier, PackedMultiplier, multiply
+from generators.verilog.verilog import to_verilog
+from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier, multiply
 from tb.simulate import simulate
 
 CELLS = Path(__file__).parents[1] / "fpga" / "cells"

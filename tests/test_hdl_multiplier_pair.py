@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from fpga.multiplier_pairs import place_pairs
-from generators.verilog import to_verilog
-from hdl.multiplier import MultiplierPair
+from generators.verilog.verilog import to_verilog
+from hdl.arithmetic.multiplier import MultiplierPair
 from tb.simulate import simulate
 
 

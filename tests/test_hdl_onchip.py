@@ -9,8 +9,8 @@ from amaranth.lib import wiring
 from amaranth.sim import Simulator
 
 from arch.presets import PRESETS
-from hdl.memory_switch import MemorySwitch
-from hdl.onchip import OnchipMemory
+from hdl.memory.memory_switch import MemorySwitch
+from hdl.memory.onchip import OnchipMemory
 from tb.memory_timing import ONCHIP
 
 TINY = PRESETS["tiny"]

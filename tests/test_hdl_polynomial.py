@@ -6,7 +6,7 @@ from amaranth.sim import Simulator
 
 from arch.functions import WIDE_FUNCTIONS
 from arch.polynomial import wide_polynomial
-from hdl.polynomial import POLYNOMIAL_LATENCY, FunctionUnit
+from hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, FunctionUnit
 from sim.polynomial import evaluate
 from tb.simulate import simulate
 

@@ -5,7 +5,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from arch.polynomial import FRACTION_WIDTH, fit
-from hdl.reciprocal import Normalizer, Reciprocal, ReciprocalSqrt
+from hdl.arithmetic.reciprocal import Normalizer, Reciprocal, ReciprocalSqrt
 from sim.reciprocal import reciprocal, rsqrt
 from tb.simulate import simulate
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.requantize import Requantizer, RoundingShift
+from hdl.arithmetic.requantize import Requantizer, RoundingShift
 from sim.requantize import requantize, rounding_shift
 from tb.bench_requantize import NAMES, random_operands
 from tb.simulate import simulate

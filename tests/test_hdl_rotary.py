@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hdl.rotary import RotaryUnit
+from hdl.functions.rotary import RotaryUnit
 from tb.simulate import simulate
 
 

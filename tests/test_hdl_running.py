@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.running import CARRY_LATENCY, SHARE_LATENCY, CarriedSum, RowShare
-from hdl.softmax import SoftmaxUnit
+from hdl.functions.running import CARRY_LATENCY, SHARE_LATENCY, CarriedSum, RowShare
+from hdl.functions.softmax import SoftmaxUnit
 from sim.reciprocal import reciprocal
 from sim.running import RunningRows, relative
 from sim.softmax import softmax

@@ -5,7 +5,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from arch.presets import PRESETS
-from hdl.running_drain import ResidualScale, RunningScale
+from hdl.vector.running_drain import ResidualScale, RunningScale
 from sim.running import RunningRows
 
 ROWS = 12

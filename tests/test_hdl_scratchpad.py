@@ -3,8 +3,8 @@
 import pytest
 
 from arch.presets import PRESETS
-from generators.verilog import to_verilog
-from hdl.scratchpad import READERS, WRITERS, Scratchpad
+from generators.verilog.verilog import to_verilog
+from hdl.memory.scratchpad import READERS, WRITERS, Scratchpad
 from tb.simulate import simulate
 
 ONE_BANK = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}

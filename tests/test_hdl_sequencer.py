@@ -3,7 +3,7 @@
 import pytest
 
 from arch.presets import PRESETS
-from hdl.sequencer import Sequencer
+from hdl.control.sequencer import Sequencer
 from tb.simulate import simulate
 
 FEW = {

@@ -5,7 +5,7 @@ import pytest
 from amaranth.sim import Simulator
 
 from arch.presets import PRESETS
-from hdl.slots import SlotGuard
+from hdl.matrix.slots import SlotGuard
 
 
 @pytest.mark.parametrize("kind", ["systolic", "tree"])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.softmax import SoftmaxUnit
+from hdl.functions.softmax import SoftmaxUnit
 from sim.softmax import softmax
 from tb.simulate import simulate
 

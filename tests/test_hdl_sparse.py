@@ -9,8 +9,8 @@ from amaranth.hdl import signed
 from amaranth.sim import Simulator
 
 from arch.presets import PRESETS
-from hdl.sparse import SparseMac
-from hdl.sparse_lane import SparseShape
+from hdl.sparse.sparse import SparseMac
+from hdl.sparse.sparse_lane import SparseShape
 from sim.sparse import compress, count_cycles, multiply
 from tb.bench import unpack
 from tb.bench_sparse import pack_beats, pack_vector, random_problem

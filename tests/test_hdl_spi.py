@@ -11,10 +11,10 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.link import VERSION, Identity
-from generators.verilog import to_verilog
-from hdl.link import Link
-from hdl.onchip import OnchipMemory
-from hdl.spi import CYCLES, SpiPeripheral
+from generators.verilog.verilog import to_verilog
+from hdl.link.link import Link
+from hdl.link.spi import CYCLES, SpiPeripheral
+from hdl.memory.onchip import OnchipMemory
 from tb.bench import PERIOD_NS
 from tb.configurations import SMALLEST
 from tb.simulate import simulate

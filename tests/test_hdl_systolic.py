@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from arch.presets import PRESETS
-from hdl.element import ProcessingElement
-from hdl.systolic import SystolicArray
+from hdl.matrix.element import ProcessingElement
+from hdl.matrix.systolic import SystolicArray
 from tb.simulate import simulate
 from tb.toggles import Pairs, check_gating, count_toggles
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.exponential import EXPONENTIAL_LATENCY, OctaveExponential
-from hdl.table import LookupTable
+from hdl.arithmetic.exponential import EXPONENTIAL_LATENCY, OctaveExponential
+from hdl.functions.table import LookupTable
 from sim.exponential import octave_exponential
 from tb.simulate import simulate
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hdl.transposer import Transposer
+from hdl.matrix.transposer import Transposer
 from tb.simulate import simulate
 
 

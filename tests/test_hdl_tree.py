@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from arch.presets import PRESETS
-from hdl.tree import TreeArray, TreeColumn
+from hdl.matrix.tree import TreeArray, TreeColumn
 from tb.simulate import simulate
 from tb.toggles import Pairs, check_gating, count_toggles
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hdl.uart import UartReceiver, UartTransmitter
+from hdl.link.uart import UartReceiver, UartTransmitter
 from sim.uart import line_bytes, line_levels
 from tb.simulate import simulate
 

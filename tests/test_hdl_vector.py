@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from hdl.vector import VectorEngine
+from hdl.vector.vector import VectorEngine
 from tb.configurations import SMALLEST, UNITS, random_config
 from tb.simulate import simulate
 

@@ -5,9 +5,9 @@ import pytest
 from amaranth.sim import Simulator
 
 from arch.presets import PRESETS
-from hdl.drain import DrainReader, drain_latency
-from hdl.reader import RowReader, reader_latency
-from hdl.walker import Walker
+from hdl.vector.drain import DrainReader, drain_latency
+from hdl.vector.reader import RowReader, reader_latency
+from hdl.vector.walker import Walker
 
 ADDR_WIDTH = 12
 SIZE = 1 << ADDR_WIDTH

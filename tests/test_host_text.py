@@ -11,8 +11,8 @@ import pytest
 
 from arch.presets import PRESETS
 from fpga.device import Device
-from generators.decoder import decode
-from generators.decoder_options import DecoderOptions
+from generators.quantize.decoder_options import DecoderOptions
+from generators.reference.decoder import decode
 from generators.text_program import compile_text
 from generators.text_sources import load_text
 from tb.text_session import TextSession

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from arch.isa import DEFINITIONS, Engine, Opcode
+from arch.micro.assembler import Assembler
+from arch.micro.isa import IMMEDIATE_WIDTH, OPERATIONS, Form, encode
+from arch.micro.memory import OPERANDS, memory_map
 from arch.presets import PRESETS
-from micro.assembler import Assembler
-from micro.isa import IMMEDIATE_WIDTH, OPERATIONS, Form, encode
-from micro.memory import OPERANDS, memory_map
 from sim.micro_core import Micro, decode
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from arch.micro.epilogue import FACTOR, REST, RIGHT, VALUE, X
+from arch.micro.memory import LINK
 from arch.presets import PRESETS
-from micro.epilogue import FACTOR, REST, RIGHT, VALUE, X
-from micro.memory import LINK
 from sim.micro_core import MicroCore, signed
 from sim.micro_machine import MicroMachine
 from sim.reciprocal import reciprocal, rsqrt

@@ -8,8 +8,8 @@ import pytest
 from arch.config import Config
 from arch.instruction import Instruction, pack
 from arch.isa import DEFINITIONS, Opcode
+from arch.micro.memory import memory_map
 from arch.presets import PRESETS
-from micro.memory import memory_map
 from sim.interpreter import Interpreter
 from sim.micro_machine import MicroMachine
 

@@ -8,9 +8,9 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
-from generators.embedding import lookup
-from generators.float_model import forward
+from generators.frontend.embedding import lookup
 from generators.golden import GoldenModel
+from generators.reference.float_model import forward
 from generators.sources import load_source, read_samples
 from tb.run_model import compile_digits
 from tb.run_sentences import CALIBRATION

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from generators.decoder import decode
-from generators.decoder_options import DecoderOptions
+from generators.frontend.text_description import TextDescription
 from generators.perplexity import measure, read_texts
-from generators.text_description import TextDescription
-from generators.text_model import text_forward
+from generators.quantize.decoder_options import DecoderOptions
+from generators.reference.decoder import decode
+from generators.reference.text_model import text_forward
 from generators.text_sources import TextSource
 from tb.random_models import random_text_weights
 

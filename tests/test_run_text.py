@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.characters import CharacterTokenizer
-from generators.decoder import decode
-from generators.decoder_options import DecoderOptions
-from generators.sampling import Sampling, draw
+from generators.frontend.characters import CharacterTokenizer
+from generators.quantize.decoder_options import DecoderOptions
+from generators.reference.decoder import decode
+from generators.reference.sampling import Sampling, draw
 from generators.text_program import compile_text
 from generators.text_sources import load_text
 from tb.run_text import run_text

@@ -6,7 +6,7 @@ import pytest
 from arch.assembler import assemble
 from arch.instruction import pack
 from arch.presets import PRESETS
-from generators.layout import param_words
+from generators.program.layout import param_words
 from sim.interpreter import Interpreter
 from sim.requantize import quantize_multiplier
 

@@ -6,10 +6,10 @@ import pytest
 from arch.assembler import assemble
 from arch.instruction import pack, unpack
 from arch.isa import Opcode
+from arch.micro.assembler import Assembler
+from arch.micro.isa import MULTIPLY_CYCLES
+from arch.micro.memory import memory_map
 from arch.presets import PRESETS
-from micro.assembler import Assembler
-from micro.isa import MULTIPLY_CYCLES
-from micro.memory import memory_map
 from sim.interpreter import Interpreter
 from sim.micro_core import MicroCore, signed
 from sim.micro_machine import MicroMachine

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.decoder import decode
-from generators.decoder_options import DecoderOptions
+from generators.quantize.decoder_options import DecoderOptions
+from generators.reference.decoder import decode
 from generators.text_program import compile_text
 from generators.text_sources import load_text
 from tb.text_session import TextSession

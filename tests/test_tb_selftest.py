@@ -7,7 +7,7 @@ from arch.config import Config
 from arch.instruction import Instruction, pack
 from arch.isa import Engine, Opcode
 from arch.presets import PRESETS
-from generators.tokens import insert_tokens
+from generators.program.tokens import insert_tokens
 from sim.interpreter import Interpreter
 from tb.machine import VerilatorMachine
 from tb.selftest import selftest

@@ -11,10 +11,10 @@ import pytest
 from arch.instruction import Instruction, pack
 from arch.isa import Opcode
 from arch.presets import PRESETS
-from generators.gemm import Gemm
-from generators.gemm_bench import run_gemm
-from generators.layout import param_words
-from generators.tokens import insert_tokens
+from generators.bench.gemm import Gemm
+from generators.bench.gemm_bench import run_gemm
+from generators.program.layout import param_words
+from generators.program.tokens import insert_tokens
 from sim.interpreter import Interpreter
 from tb.machine import VerilatorMachine
 

@@ -1,0 +1,1 @@
+"""The microcoded machine's instructions and its microcode."""

@@ -1,0 +1,96 @@
+"""DRAIN and MAP in microcode."""
+
+from arch.config import Config
+from arch.isa import Opcode
+from arch.micro.assembler import Assembler
+from arch.micro.epilogue import (
+    COUNT,
+    FRONT,
+    OWN,
+    PARAM,
+    PARAMS,
+    ROW_STEP,
+    N,
+    T,
+    X,
+    begin_rows,
+    bit,
+    next_row,
+)
+from arch.micro.memory import FLAGS, LINK, LINK2, OPERANDS, ZERO, memory_map
+
+_SUM, _LEFT, _TILE, _COLS = OWN[:4]
+_IN = OWN[0]
+_ACC_ADDR, _ACC_STRIDE, _R_ADDR, _R_STRIDE, _I_ADDR, _I_STRIDE, _I_ZERO = (
+    OPERANDS[name]
+    for name in ("acc_addr", "acc_stride", "r_addr", "r_stride", "i_addr", "i_stride", "i_zero")
+)
+
+
+def drain(a: Assembler, config: Config) -> None:
+    """Append DRAIN."""
+    a.call("begin", LINK)
+    begin_rows(a, Opcode.DRAIN)
+    # From accumulator rows to data addresses.
+    a.constant(_COLS, config.cols)
+    a.multiply(_ACC_ADDR, _COLS)
+    a.constant(T, memory_map(config).acc)
+    a.low(_ACC_ADDR)
+    a.multiply(_ACC_STRIDE, _COLS)
+    a.alu("ADD", _ACC_ADDR, _ACC_ADDR, T)
+    a.low(_TILE)
+    a.alu("SUB", _TILE, _TILE, _COLS)
+    a.label("drain row")
+    a.emit("ADDI", FRONT, value="sum in")
+    a.move(_SUM, _ACC_ADDR)
+    a.move(_LEFT, _COLS)
+    a.move(COUNT, N)
+    a.move(PARAM, PARAMS)
+    a.call("epilogue", LINK2)
+    a.branch("BEQ", _LEFT, _COLS, "drained")
+    a.label("clear behind")
+    a.store("STP", _SUM, ZERO, 1)
+    a.loop(_LEFT, "clear behind")
+    a.label("drained")
+    a.alu("ADD", _ACC_ADDR, _ACC_ADDR, _COLS)
+    a.alu("ADD", _R_ADDR, _R_ADDR, _R_STRIDE)
+    a.alu("ADD", PARAMS, PARAMS, ROW_STEP)
+    next_row(a, "drain row")
+
+
+def map_rows(a: Assembler, _config: Config) -> None:
+    """Append MAP."""
+    a.call("begin", LINK)
+    a.emit("ADDI", _IN, value="byte in")
+    a.alu("SUB", _I_STRIDE, _I_STRIDE, N)
+    a.if_flag(FLAGS, bit(Opcode.MAP, "wide_in"), "map row", T, clear=True)
+    a.emit("ADDI", _IN, value="wide in")
+    a.alu("SUB", _I_STRIDE, _I_STRIDE, N)
+    a.label("map row")
+    a.move(FRONT, _IN)
+    a.move(COUNT, N)
+    a.move(PARAM, PARAMS)
+    a.call("epilogue", LINK2)
+    a.alu("ADD", _I_ADDR, _I_ADDR, _I_STRIDE)
+    a.alu("ADD", _R_ADDR, _R_ADDR, _R_STRIDE)
+    next_row(a, "map row")
+
+
+def fronts(a: Assembler, _config: Config) -> None:
+    """Append the fronts of accumulators and of elements."""
+    a.label("sum in")
+    a.load("LD", X, _SUM)
+    a.store("STP", _SUM, ZERO, 1)
+    a.loop(_LEFT, "taken")
+    a.alu("ADD", _SUM, _SUM, _TILE)
+    a.move(_LEFT, _COLS)
+    a.label("taken")
+    a.back(LINK)
+    a.label("byte in")
+    a.load("LBP", X, _I_ADDR, 1)
+    a.alu("SUB", X, X, _I_ZERO)
+    a.back(LINK)
+    a.label("wide in")
+    a.load("LHP", X, _I_ADDR, 2)
+    a.alu("SUB", X, X, _I_ZERO)
+    a.back(LINK)

@@ -1,0 +1,1 @@
+"""Programs and figures of single operations."""

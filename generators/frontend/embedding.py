@@ -1,0 +1,69 @@
+"""What the host does before the machine: rows of trained tables, looked up and added."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from generators.frontend.description import ModelDescription
+from generators.frontend.weights import Floats, Weights
+
+
+def lookup(
+    model: ModelDescription,
+    weights: Weights,
+    inputs: NDArray[np.generic],
+    types: NDArray[np.integer] | None = None,
+) -> Floats:
+    """Return what a model without linear embedding works on, [count, sequence, dim].
+
+    ``inputs`` is [count, n] token numbers, or [count, n, dim] where ``embedding`` is ``none``;
+    ``n`` is ``tokens``, or less where the model takes variable lengths. A row is the sum of its
+    token's row, its type's (of ``types``, [count, n], all 0 without it) and its place's; the class
+    token stands before the others.
+
+    Raises :class:`ValueError` where the inputs have another shape, a token or a type does not
+    exist.
+    """
+    check_shape(model, np.asarray(inputs))
+    if model.embedding == "tokens":
+        x = weights["words"][_numbers(model, "token", inputs, model.vocabulary)]
+    else:
+        x = np.asarray(inputs, np.float64)
+    if model.types:
+        given = np.zeros(inputs.shape[:2], np.int64) if types is None else types
+        x = x + weights["types"][_numbers(model, "token type", given, model.types)]
+    if model.class_token:
+        token = np.broadcast_to(weights["class_token"], (len(x), 1, model.dim))
+        x = np.concatenate([token, x], axis=1)  # [count, sequence, dim]
+    if model.positions == "learned":
+        x = x + weights["positions"][: x.shape[1]]
+    return x
+
+
+def check_shape(model: ModelDescription, inputs: NDArray[np.generic]) -> None:
+    """Raise :class:`ValueError` where a batch of inputs has a shape that the model cannot take."""
+    expected = ["count", model.tokens, model.features]
+    if model.embedding == "tokens":
+        expected.pop()
+    shape = list(inputs.shape)
+    fits = len(shape) == len(expected) and shape[2:] == expected[2:]
+    if model.variable:
+        fits = fits and 1 <= shape[1] <= model.tokens
+    else:
+        fits = fits and shape[1] == model.tokens
+    if not fits:
+        most = "at most " if model.variable else ""
+        text = ", ".join(["count", f"{most}{model.tokens}", *map(str, expected[2:])])
+        raise ValueError(f"Inputs of model {model.name} must have the shape [{text}], not {shape}")
+
+
+def _numbers(
+    model: ModelDescription, name: str, values: NDArray[np.generic], count: int
+) -> NDArray[np.int64]:
+    """Return row numbers after checking that they are integers from 0 to ``count - 1``."""
+    numbers = np.asarray(values)
+    if not np.issubdtype(numbers.dtype, np.integer):
+        raise ValueError(f"Model {model.name} takes {name} numbers, not {numbers.dtype}")
+    wrong = numbers[(numbers < 0) | (numbers >= count)]
+    if wrong.size:
+        raise ValueError(f"Model {model.name} has no {name} {wrong[0]}; the last is {count - 1}")
+    return numbers.astype(np.int64)

@@ -1,0 +1,168 @@
+"""Checkpoints and tokenizers of llama2.c (github.com/karpathy/llama2.c), in its legacy format."""
+
+import itertools
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Floats, Weights, check_weights
+
+HEADER = struct.Struct("<7i")
+"""dim, ffn, layers, heads, kv_heads, vocabulary (negative: a head of its own), positions."""
+BEGIN, END = 1, 2
+"""Tokens before a text, and behind it."""
+_FIRST_BYTE = 3
+"""Token of the byte 0."""
+_LONGEST_TOKEN = 1 << 16
+
+
+def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
+    """Return the description and weights of a checkpoint.
+
+    It is a header of seven int32 and then float32 arrays, matrices [outputs, inputs], each for all
+    layers: the vocabulary's vectors; attention norms; query, key, value, output; MLP norms; gate
+    (w1), down (w2), up (w3); the final norm; two rotary tables, which are not needed; and the head
+    where the vocabulary's size is negative. Queries and keys have their pairs beside each other.
+
+    Raises :class:`ValueError` where the file cannot be read, or is of another size than its header
+    tells.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"Cannot read checkpoint {path}: {error.strerror}") from error
+    if len(content) < HEADER.size:
+        raise ValueError(f"Checkpoint {path} is too short for a header of {HEADER.size} bytes")
+    dim, ffn, layers, heads, kv_heads, vocabulary, positions = HEADER.unpack_from(content)
+    try:
+        model = TextDescription(
+            name=path.stem,
+            vocabulary=abs(vocabulary),
+            positions=positions,
+            dim=dim,
+            layers=layers,
+            heads=heads,
+            kv_heads=kv_heads,
+            ffn=ffn,
+            tied=vocabulary > 0,
+        )
+    except ValueError as error:
+        raise ValueError(f"{error} in checkpoint {path}") from error
+    shapes: list[tuple[str, tuple[int, ...]]] = [
+        ("words", (model.vocabulary, dim)),
+        ("attention_norm", (layers, dim)),
+        *((name, (layers, *model.projections[name])) for name in _ATTENTION),
+        ("mlp_norm", (layers, dim)),
+        *((name, (layers, *model.projections[name])) for name in _MLP),
+        ("final_norm.weight", (dim,)),
+        ("rotary", (2, positions, model.head_dim // 2)),
+    ]
+    if not model.tied:
+        shapes.append(("head.weight", (model.vocabulary, dim)))
+    expected = HEADER.size + 4 * sum(int(np.prod(shape)) for _, shape in shapes)
+    if len(content) != expected:
+        raise ValueError(
+            f"Checkpoint {path} must have {expected} bytes as its header tells, not {len(content)}"
+        )
+    numbers = np.frombuffer(content, "<f4", offset=HEADER.size)
+    weights: dict[str, Floats] = {}
+    for name, shape in shapes:
+        size = int(np.prod(shape))
+        tensor, numbers = numbers[:size].reshape(shape).astype(np.float64), numbers[size:]
+        if name in (*_ATTENTION, *_MLP, "attention_norm", "mlp_norm"):
+            weights |= {f"layers.{i}.{name}.weight": tensor[i] for i in range(layers)}
+        elif name != "rotary":
+            weights[name] = tensor
+    try:
+        return model, check_weights(weights, model)
+    except ValueError as error:
+        raise ValueError(f"{error} in checkpoint {path}") from error
+
+
+_ATTENTION = ("query", "key", "value", "output")
+_MLP = ("gate", "down", "up")
+
+
+class Llama2cTokenizer:
+    """Byte pairs with scores, as llama2.c encodes and decodes them.
+
+    A text is the token BEGIN, a space, and its characters; one that is no token becomes its UTF-8
+    bytes, of which byte b is token ``3 + b``. Then the two neighbours that together are the token
+    of the highest score are merged, the first ones of equals, until no two are.
+    """
+
+    begin = BEGIN
+    """Token that every text begins with."""
+    ends = frozenset({BEGIN, END})
+    """Tokens behind which a text has ended."""
+
+    def __init__(self, path: Path, vocabulary: int):
+        """Read a tokenizer file: the longest token, then score, length and bytes of each token.
+
+        ``vocabulary`` is the number of tokens, which the file does not tell. Raises
+        :class:`ValueError` where it cannot be read or has another number of tokens.
+        """
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise ValueError(f"Cannot read tokenizer {path}: {error.strerror}") from error
+        self.pieces: list[bytes] = []
+        self.scores: list[float] = []
+        place = 4
+        while place + 8 <= len(content):
+            score, size = struct.unpack_from("<fi", content, place)
+            place += 8 + size
+            if not 0 <= size < _LONGEST_TOKEN or place > len(content):
+                break
+            self.pieces.append(content[place - size : place])
+            self.scores.append(score)
+        if place != len(content) or len(self.pieces) != vocabulary:
+            raise ValueError(f"Tokenizer {path} does not hold the {vocabulary} tokens of the model")
+        self._numbers = {piece: number for number, piece in reversed([*enumerate(self.pieces)])}
+
+    def encode(self, text: str) -> list[int]:
+        """Return the tokens of a text, the first of them BEGIN.
+
+        Raises :class:`ValueError` where the text needs a byte that is no token.
+        """
+        tokens = [BEGIN]
+        if text:
+            tokens += self._character(b" ")
+        for character in text:
+            tokens += self._character(character.encode())
+        while True:
+            pairs = itertools.pairwise(tokens)
+            merged = [self._numbers.get(self.pieces[a] + self.pieces[b]) for a, b in pairs]
+            scores = [-np.inf if one is None else self.scores[one] for one in merged]
+            if not scores or max(scores) == -np.inf:
+                return tokens
+            best = int(np.argmax(scores))
+            found = merged[best]
+            assert found is not None
+            tokens[best : best + 2] = [found]
+
+    def _character(self, character: bytes) -> list[int]:
+        number = self._numbers.get(character)
+        if number is not None:
+            return [number]
+        tokens = [_FIRST_BYTE + byte for byte in character]
+        if max(tokens) >= len(self.pieces):
+            raise ValueError(f"Character {character.decode()!r} has no token")
+        return tokens
+
+    def piece(self, token: int, before: int) -> bytes:
+        """Return the bytes that a token adds to a text behind the token ``before``."""
+        piece = self.pieces[token]
+        if before == BEGIN:
+            piece = piece.removeprefix(b" ")
+        if len(piece) == 6 and piece.startswith(b"<0x"):
+            return bytes([int(piece[3:5], 16)])
+        return piece
+
+    def decode(self, tokens: list[int]) -> str:
+        """Return the text of tokens, of which BEGIN and END add nothing."""
+        pairs = itertools.pairwise([-1, *tokens])
+        joined = b"".join(self.piece(t, before) for before, t in pairs if t not in self.ends)
+        return joined.decode(errors="replace")

@@ -1,0 +1,1 @@
+"""ONNX graphs: their nodes' meaning, and the Transformer found in them."""

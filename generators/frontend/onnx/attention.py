@@ -1,0 +1,101 @@
+"""The ONNX nodes of which attention is made: products of heads, their softmax and their masks."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from generators.frontend.onnx.node import Node, whole
+from generators.frontend.onnx.values import Context, Index, Mask, Scores, UnsupportedError, View
+
+LEAST_MASKED = -1e4
+"""What is at most added to the scores of a key that a mask takes out."""
+
+
+def scores(node: Node, left: View, right: View) -> View:
+    """Return the products of queries and keys, head by head."""
+    factors = left.factor(), right.factor()
+    if factors[0] is None or factors[1] is None:
+        raise UnsupportedError("it multiplies data by data that are not queries and keys")
+    queries = _head_columns(left, _as_heads(left.index))
+    keys = _head_columns(right, _as_heads(right.index).swapaxes(1, 2))
+    rows = left.tensor.rows
+    tensor = Scores(
+        node=node.name,
+        rows=len(queries) * rows,
+        columns=rows,
+        query=left.tensor,
+        key=right.tensor,
+        query_columns=queries,
+        key_columns=np.broadcast_to(keys, queries.shape),
+        factor=factors[0] * factors[1],
+    )
+    return whole(tensor, (*left.index.shape[:-1], rows))
+
+
+def softmax(node: Node) -> View:
+    """Return the softmax of scores over the keys."""
+    view = node.inputs[0]
+    axis = node.attribute("axis", -1)
+    if not isinstance(view, View) or not isinstance(view.tensor, Scores):
+        raise UnsupportedError("it is not taken of products of queries and keys")
+    factor = view.factor()
+    if axis not in (-1, view.index.ndim - 1) or factor is None or not _in_order(view):
+        raise UnsupportedError("it is not taken over the keys")
+    scores = replace(view.tensor, node=node.name, factor=view.tensor.factor * factor, softmax=True)
+    return View(scores, view.index)
+
+
+def context(node: Node, left: View, right: View) -> View:
+    """Return the sums of values by weights that are a softmax."""
+    scores = left.tensor
+    assert isinstance(scores, Scores)
+    if not scores.softmax or left.factor() != 1.0 or not _in_order(left):
+        raise UnsupportedError("it multiplies scores that are no softmax")
+    columns = _head_columns(right, _as_heads(right.index))
+    heads, head_dim = len(scores.query_columns), columns.shape[1]
+    rows = right.tensor.rows
+    tensor = Context(
+        node=node.name,
+        rows=rows,
+        columns=heads * head_dim,
+        scores=scores,
+        value=right.tensor,
+        value_columns=np.broadcast_to(columns, (heads, head_dim)),
+    )
+    index = np.arange(rows * tensor.columns).reshape(rows, heads, head_dim).swapaxes(0, 1)
+    return View(tensor, index.reshape(*left.index.shape[:-1], head_dim))
+
+
+def masked(view: View, mask: Mask) -> View:
+    """Return scores after checking that a mask takes out the keys of missing tokens."""
+    scores = view.tensor
+    if not isinstance(scores, Scores) or scores.softmax:
+        raise UnsupportedError("a mask is not applied to scores")
+    full, cut = (np.broadcast_to(v, view.index.shape) for v in (mask.full, mask.cut))
+    if np.any(full != 0) or np.any(cut[..., :-1] != 0) or np.any(cut[..., -1] > LEAST_MASKED):
+        raise UnsupportedError(
+            "its mask does not take out the keys of missing tokens, and only them"
+        )
+    factor = view.factor()
+    if factor is None:
+        raise UnsupportedError("a mask is applied to a function of scores")
+    return View(replace(scores, factor=scores.factor * factor, variable=True), view.index)
+
+
+def _head_columns(view: View, index: Index) -> Index:
+    """Return the columns [heads, head_dim] of an index [heads, rows, head_dim]."""
+    rows, columns = np.divmod(index, view.tensor.columns)
+    inside = rows == np.arange(view.tensor.rows)[:, None]
+    if index.shape[1] != view.tensor.rows or not inside.all() or np.any(columns != columns[:, :1]):
+        raise UnsupportedError("it does not multiply heads of all tokens")
+    return np.asarray(columns[:, 0])
+
+
+def _as_heads(index: Index) -> Index:
+    if index.ndim < 2:
+        raise UnsupportedError("it does not multiply heads of all tokens")
+    return index.reshape(-1, *index.shape[-2:])
+
+
+def _in_order(view: View) -> bool:
+    return np.array_equal(view.index.ravel(), np.arange(view.tensor.rows * view.tensor.columns))

@@ -1,0 +1,289 @@
+"""The blocks of a Transformer encoder in what the nodes of a graph compute."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from generators.frontend.onnx.values import (
+    Activation,
+    Context,
+    Index,
+    Input,
+    Linear,
+    Lookup,
+    Mean,
+    Norm,
+    Prepend,
+    Shift,
+    Sum,
+    Tensor,
+    UnsupportedError,
+    View,
+)
+from generators.frontend.weights import Floats
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block: its weights by their names in a description, and what they must fit."""
+
+    source: Tensor
+    weights: dict[str, Floats]
+    heads: int
+    kv_heads: int
+    head_dim: int
+    activation: str
+    placement: str
+    norms: tuple[Norm, ...]
+    variable: bool
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What blocks of one model have in common."""
+        shapes = tuple((name, value.shape) for name, value in sorted(self.weights.items()))
+        placement = self.placement if self.norms else ""
+        return self.heads, self.kv_heads, self.activation, placement, self.variable, shapes
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A whole encoder; weights of blocks are in the blocks, the first block first."""
+
+    blocks: list[Block]
+    weights: dict[str, Floats]
+    dim: int
+    classes: int
+    pooling: str
+    embedding: str
+    norm: str
+    epsilon: float
+
+
+def match(output: View) -> Encoder:
+    """Return the encoder that computes a view.
+
+    Raises :class:`UnsupportedError` that names the node from which on nothing fits.
+    """
+    x = output.tensor
+    weights: dict[str, Floats] = {}
+    rows, columns = output.layout()
+    classes, pooling = 0, "none"
+    if not np.array_equal(columns, np.arange(x.columns)):
+        raise UnsupportedError(f"the output takes some of the columns of node {x.node}")
+    if isinstance(x, Linear):
+        weights |= _parameters("head", x)
+        classes, x = x.columns, x.source
+    if isinstance(x, Mean):
+        pooling, x = "mean", x.source
+    elif np.array_equal(rows, [0]) and x.rows > 1:
+        pooling = "class"
+    elif not np.array_equal(rows, np.arange(x.rows)):
+        raise UnsupportedError(f"the output takes some of the tokens of node {x.node}")
+    norms: list[Norm] = []
+    if isinstance(x, Norm) and _block(x) is None:
+        weights |= _affine("final_norm", x)
+        norms.append(x)
+        x = x.source
+    blocks: list[Block] = []
+    while (found := _block(x)) is not None:
+        blocks.insert(0, found)
+        x = found.source
+    if not blocks:
+        raise UnsupportedError(
+            f"node {x.node}: it is not the end of a block with attention and an MLP"
+        )
+    _alike(blocks)
+    norms += [norm for block in blocks for norm in block.norms]
+    dim = x.columns
+    if isinstance(x, Norm):
+        weights |= _affine("embedding_norm", x)
+        norms.append(x)
+        x = x.source
+    embedding = _embedding(x, weights)
+    kinds = {(norm.rms, norm.epsilon) for norm in norms}
+    if len(kinds) > 1:
+        names = ", ".join(sorted({norm.node for norm in norms}))
+        raise UnsupportedError(f"norms differ in their kind or epsilon: {names}")
+    rms, epsilon = kinds.pop() if kinds else (False, 1e-5)
+    norm = "none" if not norms else "rmsnorm" if rms else "layernorm"
+    return Encoder(blocks, weights, dim, classes, pooling, embedding, norm, epsilon)
+
+
+def _alike(blocks: list[Block]) -> None:
+    for number, block in enumerate(blocks):
+        if block.kind != blocks[0].kind:
+            raise UnsupportedError(f"block {number} has another shape than block 0")
+
+
+def _parameters(name: str, linear: Linear) -> dict[str, Floats]:
+    return {f"{name}.weight": linear.weight, f"{name}.bias": linear.bias}
+
+
+def _affine(name: str, norm: Norm) -> dict[str, Floats]:
+    return {f"{name}.weight": norm.gamma, f"{name}.bias": norm.beta}
+
+
+def _orders(x: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
+    """Yield the two operands of a sum in both orders, none of anything else."""
+    if isinstance(x, Sum):
+        yield x.left, x.right
+        yield x.right, x.left
+
+
+def _block(x: Tensor) -> Block | None:
+    """Return the block that ends with a tensor."""
+    norms: list[Norm] = []
+    if isinstance(x, Norm):
+        return _post(x)
+    for s, mlp in _orders(x):
+        if (found := _mlp(mlp)) is None:
+            continue
+        up, activation, down = found
+        middle, mlp_norm = _normed(up.source, s)
+        for r, attention in _orders(s) if middle else ():
+            context = _context(attention)
+            if context is None or not isinstance(attention, Linear):
+                continue
+            query, own = _query(context)
+            source, attention_norm = _normed(own, r)
+            if not source or (mlp_norm is None) != (attention_norm is None):
+                continue
+            weights = query | _parameters("output", attention)
+            weights |= _parameters("up", up) | _parameters("down", down)
+            if attention_norm is not None and mlp_norm is not None:
+                norms = [attention_norm, mlp_norm]
+                weights |= _affine("attention_norm", attention_norm)
+                weights |= _affine("mlp_norm", mlp_norm)
+            return _made(r, weights, context, activation, "pre", norms)
+    return None
+
+
+def _post(x: Norm) -> Block | None:
+    """Return the block that ends with the norm of a sum."""
+    for s, mlp in _orders(x.source):
+        found = _mlp(mlp)
+        if found is None or found[0].source is not s or not isinstance(s, Norm):
+            continue
+        up, activation, down = found
+        for r, attention in _orders(s.source):
+            context = _context(attention)
+            if context is None or not isinstance(attention, Linear):
+                continue
+            query, own = _query(context)
+            if own is not r:
+                continue
+            weights = query | _parameters("output", attention)
+            weights |= _parameters("up", up) | _parameters("down", down)
+            weights |= _affine("attention_norm", s) | _affine("mlp_norm", x)
+            return _made(r, weights, context, activation, "post", [s, x])
+    return None
+
+
+def _made(
+    source: Tensor,
+    weights: dict[str, Floats],
+    context: Context,
+    activation: str,
+    placement: str,
+    norms: list[Norm],
+) -> Block:
+    heads, head_dim = context.value_columns.shape
+    return Block(
+        source,
+        weights,
+        heads,
+        len(weights["key.bias"]) // head_dim,
+        head_dim,
+        activation,
+        placement,
+        tuple(norms),
+        context.scores.variable,
+    )
+
+
+def _normed(x: Tensor, stream: Tensor) -> tuple[bool, Norm | None]:
+    """Return whether a tensor is the stream or its norm, and the norm."""
+    if x is stream:
+        return True, None
+    return isinstance(x, Norm) and x.source is stream, x if isinstance(x, Norm) else None
+
+
+def _mlp(x: Tensor) -> tuple[Linear, str, Linear] | None:
+    """Return the layers of an MLP and its activation."""
+    if isinstance(x, Linear) and isinstance(x.source, Activation):
+        up = x.source.source
+        if isinstance(up, Linear):
+            return up, x.source.function, x
+    return None
+
+
+def _context(x: Tensor) -> Context | None:
+    if isinstance(x, Linear) and isinstance(x.source, Context):
+        return x.source
+    return None
+
+
+def _query(context: Context) -> tuple[dict[str, Floats], Tensor]:
+    """Return the projections of an attention, and what they all take."""
+    scores = context.scores
+    heads, head_dim = scores.query_columns.shape
+    if context.value_columns.shape != (heads, head_dim):
+        raise UnsupportedError(f"node {context.node}: keys and values differ in width")
+    shared = _shared(scores.key_columns, context.value_columns)
+    weights: dict[str, Floats] = {}
+    sources = []
+    # A description divides scores by the root of the head's width; what is left is in the queries.
+    factor = scores.factor * head_dim**0.5
+    factor = 1.0 if abs(factor - 1) < 1e-6 else factor
+    for name, tensor, columns, gain in (
+        ("query", scores.query, scores.query_columns, factor),
+        ("key", scores.key, scores.key_columns[::shared], 1.0),
+        ("value", context.value, context.value_columns[::shared], 1.0),
+    ):
+        if not isinstance(tensor, Linear):
+            raise UnsupportedError(f"node {tensor.node}: it gives a {name} but is no linear layer")
+        chosen = replace(
+            tensor,
+            weight=gain * tensor.weight[columns.ravel()],
+            bias=gain * tensor.bias[columns.ravel()],
+        )
+        weights |= _parameters(name, chosen)
+        sources.append(tensor.source)
+    if any(source is not sources[0] for source in sources):
+        raise UnsupportedError(f"node {context.node}: it attends from one sequence to another")
+    return weights, sources[0]
+
+
+def _shared(keys: Index, values: Index) -> int:
+    """Return how many query heads share each key head and value head."""
+    heads = len(keys)
+    for shared in range(heads, 0, -1):
+        groups = np.arange(heads) // shared * shared
+        if heads % shared == 0 and all(np.array_equal(c, c[groups]) for c in (keys, values)):
+            return shared
+    return 1
+
+
+def _embedding(x: Tensor, weights: dict[str, Floats]) -> str:
+    """Take the embedding's weights and return its kind."""
+    positions = np.zeros((x.rows, x.columns))
+    while isinstance(x, Shift | Prepend):
+        if isinstance(x, Shift):
+            positions[-x.rows :] += x.values
+        else:
+            weights["class_token"] = x.row
+        x = x.source
+    if positions.any():
+        weights["positions"] = positions
+    if isinstance(x, Linear) and isinstance(x.source, Input):
+        weights |= _parameters("embed", x)
+        return "linear"
+    if isinstance(x, Lookup):
+        weights["words"] = x.table
+        return "tokens"
+    if isinstance(x, Input):
+        return "none"
+    raise UnsupportedError(
+        f"node {x.node}: neither a block with attention and an MLP nor an embedding ends there"
+    )

@@ -1,0 +1,51 @@
+"""One ONNX node with its inputs, on the values of generators.frontend.onnx.values."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from generators.frontend.onnx.values import Made, Tensor, UnsupportedError, Value, View
+from generators.frontend.weights import Floats
+
+Array = NDArray[np.generic]
+Fold = Callable[[Sequence[Any]], list[Array]]
+"""Computes a node from the numbers of all of its inputs."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node with its inputs resolved."""
+
+    name: str
+    kind: str
+    inputs: Sequence[Value | None]
+    attributes: Mapping[str, Any]
+    fold: Fold
+    made: Made = field(repr=False)
+
+    def attribute(self, name: str, default: Any) -> Any:
+        """Return an attribute's value, strings as such."""
+        value = self.attributes.get(name, default)
+        return value.decode() if isinstance(value, bytes) else value
+
+    def view(self, place: int) -> View:
+        """Return an input that must be a view, its function settled."""
+        value = self.inputs[place]
+        if not isinstance(value, View):
+            raise UnsupportedError("it does not take the model's data where that is expected")
+        return self.made.settled(value)
+
+    def constant(self, place: int) -> Floats:
+        """Return an input that must be known, in float64."""
+        value = self.inputs[place]
+        if not isinstance(value, np.ndarray):
+            raise UnsupportedError("a weight is not constant")
+        return value.astype(np.float64)
+
+
+def whole(tensor: Tensor, shape: Sequence[int]) -> View:
+    """Return a view of all elements of a tensor, in their order."""
+    return View(tensor, np.arange(tensor.rows * tensor.columns).reshape(shape))

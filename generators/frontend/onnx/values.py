@@ -1,0 +1,222 @@
+"""What the nodes of an ONNX graph compute for one input: named tensors and views of them.
+
+A tensor is [rows, columns], one row for each token. Whatever an exporter makes of reshaping,
+transposing, splitting and selecting, a :class:`View` knows for each of its elements which element
+of which tensor it is; so a product is recognized by what it multiplies, not by nodes around it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.functions import FUNCTIONS
+from generators.frontend.weights import Floats
+
+Function = Callable[[Floats], Floats]
+Index = NDArray[np.int64]
+
+_SAMPLES = np.linspace(-9.0, 9.0, 1801)
+_TOLERANCE = 2e-5
+"""How far a function may be from the one that it is taken for; constants are often float32."""
+
+
+class UnsupportedError(Exception):
+    """What a node does has no counterpart in a model description."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Tensor:
+    """What a node computes, [rows, columns]."""
+
+    node: str
+    rows: int
+    columns: int
+
+
+@dataclass(eq=False, kw_only=True)
+class Input(Tensor):
+    """The graph's input: feature vectors, or token numbers."""
+
+    tokens: bool
+
+
+@dataclass(eq=False, kw_only=True)
+class Lookup(Tensor):
+    """Rows of a table by the numbers of an input."""
+
+    source: Tensor
+    table: Floats
+
+
+@dataclass(eq=False, kw_only=True)
+class Prepend(Tensor):
+    """A constant row, [columns], before the rows of another tensor."""
+
+    source: Tensor
+    row: Floats
+
+
+@dataclass(eq=False, kw_only=True)
+class Shift(Tensor):
+    """A tensor plus a constant, [rows, columns]."""
+
+    source: Tensor
+    values: Floats
+
+
+@dataclass(eq=False, kw_only=True)
+class Linear(Tensor):
+    """``source @ weight.T + bias``."""
+
+    source: Tensor
+    weight: Floats
+    bias: Floats
+
+
+@dataclass(eq=False, kw_only=True)
+class Norm(Tensor):
+    """Normalized rows times ``gamma`` plus ``beta``."""
+
+    source: Tensor
+    gamma: Floats
+    beta: Floats
+    epsilon: float
+    rms: bool
+
+
+@dataclass(eq=False, kw_only=True)
+class Activation(Tensor):
+    """A function of :data:`arch.functions.FUNCTIONS` of every element."""
+
+    source: Tensor
+    function: str
+
+
+@dataclass(eq=False, kw_only=True)
+class Sum(Tensor):
+    """The sum of two tensors."""
+
+    left: Tensor
+    right: Tensor
+
+
+@dataclass(eq=False, kw_only=True)
+class Mean(Tensor):
+    """The mean of all rows."""
+
+    source: Tensor
+
+
+@dataclass(eq=False, kw_only=True)
+class Scores(Tensor):
+    """Products of queries and keys, [heads * rows, rows]; softmax may have been applied."""
+
+    query: Tensor
+    key: Tensor
+    query_columns: Index
+    """[heads, head_dim]"""
+    key_columns: Index
+    """[heads, head_dim]"""
+    factor: float
+    variable: bool = False
+    """Whether a mask takes keys out."""
+    softmax: bool = False
+
+
+@dataclass(eq=False, kw_only=True)
+class Context(Tensor):
+    """Values weighted by the softmax of scores, the heads one beside the other."""
+
+    scores: Scores
+    value: Tensor
+    value_columns: Index
+    """[heads, head_dim]"""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Elements of a tensor, each by its place, and a function of them."""
+
+    tensor: Tensor
+    index: Index
+    """Place in the tensor, ``row * columns + column``, of each element."""
+    function: Function | None = None
+
+    def apply(self, function: Function) -> "View":
+        """Return a function of every element."""
+        inner = self.function
+        return replace(self, function=function if inner is None else lambda x: function(inner(x)))
+
+    def factor(self) -> float | None:
+        """Return by what elements are multiplied; None where that is not all."""
+        if self.function is None:
+            return 1.0
+        found = self.function(_SAMPLES)
+        factor = float(self.function(np.ones(1))[0])
+        same = np.allclose(found, factor * _SAMPLES, rtol=1e-6, atol=1e-9)
+        return factor if same else None
+
+    def layout(self) -> tuple[Index, Index]:
+        """Return which rows and which columns the view holds, if its last axis holds columns.
+
+        Raises :class:`UnsupportedError` where its last axis mixes rows, or rows differ in columns.
+        """
+        flat = self.index.reshape(-1, self.index.shape[-1])
+        rows, columns = np.divmod(flat, self.tensor.columns)
+        if np.any(rows != rows[:, :1]) or np.any(columns != columns[0]):
+            raise UnsupportedError("it does not work on the columns of whole tokens")
+        return rows[:, 0], columns[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """Numbers made of the mask of keys: with all of them there, and without the last one."""
+
+    full: NDArray[np.generic]
+    cut: NDArray[np.generic]
+
+
+Value = View | Mask | NDArray[np.generic]
+
+
+@dataclass
+class Made:
+    """Tensors made of functions of others, so that each is made once."""
+
+    activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
+    kept: list[Tensor] = field(default_factory=list)
+    """Sources of the activations, which keep their identities taken."""
+
+    def settled(self, view: View) -> View:
+        """Return a view without function: its function becomes a tensor of its own.
+
+        Raises :class:`UnsupportedError` where the function is none that there is a name for.
+        """
+        if view.function is None:
+            return view
+        tensor = view.tensor
+        factor = view.factor()
+        if factor is not None:
+            if factor == 1.0:
+                return replace(view, function=None)
+            if isinstance(tensor, Linear):
+                made = replace(tensor, weight=factor * tensor.weight, bias=factor * tensor.bias)
+                return View(made, view.index)
+            raise UnsupportedError(f"it multiplies by {factor:g} what no linear layer gives")
+        found = view.function(_SAMPLES)
+        for name in ("gelu_erf", "gelu_tanh", "silu", "relu"):
+            if np.abs(FUNCTIONS[name](_SAMPLES) - found).max() <= _TOLERANCE:
+                key = id(tensor), name
+                if key not in self.activations:
+                    self.activations[key] = Activation(
+                        node=tensor.node,
+                        rows=tensor.rows,
+                        columns=tensor.columns,
+                        source=tensor,
+                        function=name,
+                    )
+                    self.kept.append(tensor)
+                return View(self.activations[key], view.index)
+        raise UnsupportedError("its input is a function that is not GELU, SiLU or ReLU")

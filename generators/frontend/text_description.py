@@ -1,0 +1,168 @@
+"""What a decoder of texts is made of: everything that is known about a language model."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from generators.frontend.description import check_choices, check_types, fields_toml, read_fields
+
+CHOICES = {
+    "norm": ("layernorm", "rmsnorm"),
+    "position": ("rotary", "learned"),
+    "activation": ("gelu", "gelu_tanh", "silu", "relu"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDescription:
+    """A Transformer decoder: token numbers in, a score for each possible next token out.
+
+    ``x = words[token]``, plus ``positions[place]`` where positions are learned; then in each layer
+    ``x + attention(norm(x))`` and ``x + mlp(norm(x))``; then ``head(norm(x))``. Attention is
+    causal; each group of ``heads / kv_heads`` query heads shares a key head. With rotary positions
+    each pair of neighbouring columns (2j, 2j + 1) of a query's or key's head is rotated by the
+    angle ``place * rotary_base ** (-2j / head_dim)`` (Su et al. 2021). The MLP is
+    ``down(activation(up(x)))``, or, ``gated``, ``down(activation(gate(x)) * up(x))``
+    (Shazeer 2020).
+
+    With these fields Llama is rmsnorm, rotary, gated and silu without biases, and GPT-2 is
+    layernorm, learned, gelu_tanh with biases.
+
+    Raises :class:`TypeError` and :class:`ValueError` where fields cannot work, in one sentence.
+    """
+
+    name: str
+    """Name of the model."""
+    vocabulary: int
+    """Tokens that there are."""
+    positions: int
+    """Places of the longest text that the model was made for (tokens)."""
+    dim: int
+    """Width of the residual stream."""
+    layers: int
+    """Blocks."""
+    heads: int
+    """Query heads."""
+    ffn: int
+    """Width of the hidden layer of the MLP."""
+    kv_heads: int = 0
+    """Key and value heads, a divisor of ``heads``; 0 for as many as ``heads``."""
+    head_dim: int = 0
+    """Width of a head; 0 for ``dim / heads``."""
+    norm: str = "rmsnorm"
+    """The normalization in front of attention, MLP and head."""
+    epsilon: float = 1e-5
+    """What the normalizations add to the variance."""
+    position: str = "rotary"
+    """How places count: by rotated queries and keys, or by trained vectors that are added."""
+    rotary_base: float = 10000.0
+    """Base of the rotary angles."""
+    gated: bool = True
+    """Whether the MLP has a gate."""
+    activation: str = "silu"
+    """The activation function of the MLP; ``gelu`` is the exact form, with erf."""
+    bias: bool = False
+    """Whether the linear layers of the blocks have biases; the head has none."""
+    tied: bool = True
+    """Whether the head's weights are the vocabulary's vectors."""
+
+    def __post_init__(self) -> None:
+        """Fill in the defaults that depend on other fields and check everything."""
+        check_types(self)
+        for name in ("vocabulary", "positions", "dim", "layers", "heads", "ffn"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Model field {name} must be positive, not {getattr(self, name)}")
+        for name in ("kv_heads", "head_dim", "epsilon"):
+            if getattr(self, name) < 0:
+                raise ValueError(
+                    f"Model field {name} must not be negative, not {getattr(self, name)}"
+                )
+        check_choices(self, CHOICES)
+        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
+        if not self.head_dim and self.dim % self.heads:
+            raise ValueError(
+                f"Model field dim must be a multiple of heads where head_dim is not given, "
+                f"but dim is {self.dim} and heads is {self.heads}"
+            )
+        object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
+        if self.heads % self.kv_heads:
+            raise ValueError(
+                f"Model field heads must be a multiple of kv_heads, but heads is {self.heads} "
+                f"and kv_heads is {self.kv_heads}"
+            )
+        if self.position == "rotary" and self.head_dim % 2:
+            raise ValueError(
+                f"Model field head_dim must be even where position is rotary, not {self.head_dim}"
+            )
+        if self.rotary_base <= 1:
+            raise ValueError(f"Model field rotary_base must be more than 1, not {self.rotary_base}")
+
+    @property
+    def query_width(self) -> int:
+        """Columns of the queries of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Columns of the keys of all heads, and of the values."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def projections(self) -> dict[str, tuple[int, int]]:
+        """The shape [outputs, inputs] of each linear layer of a block by name."""
+        found = {
+            "query": (self.query_width, self.dim),
+            "key": (self.kv_width, self.dim),
+            "value": (self.kv_width, self.dim),
+            "output": (self.dim, self.query_width),
+            "gate": (self.ffn, self.dim),
+            "up": (self.ffn, self.dim),
+            "down": (self.dim, self.ffn),
+        }
+        if not self.gated:
+            del found["gate"]
+        return found
+
+    def replace(self, **changes: object) -> "TextDescription":
+        """Return a copy with some fields changed."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return TextDescription(**{**values, **changes})
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the name and shape of every weight; matrices are [outputs, inputs]."""
+        found: dict[str, tuple[int, ...]] = {"words": (self.vocabulary, self.dim)}
+
+        def norm(name: str) -> None:
+            found[f"{name}.weight"] = (self.dim,)
+            if self.norm == "layernorm":
+                found[f"{name}.bias"] = (self.dim,)
+
+        if self.position == "learned":
+            found["positions"] = (self.positions, self.dim)
+        for layer in range(self.layers):
+            norm(f"layers.{layer}.attention_norm")
+            norm(f"layers.{layer}.mlp_norm")
+            for name, shape in self.projections.items():
+                found[f"layers.{layer}.{name}.weight"] = shape
+                if self.bias:
+                    found[f"layers.{layer}.{name}.bias"] = shape[:1]
+        norm("final_norm")
+        if not self.tied:
+            found["head.weight"] = (self.vocabulary, self.dim)
+        return found
+
+    def to_toml(self) -> str:
+        """Return the description as TOML text that :func:`read_text_description` accepts."""
+        return fields_toml(self)
+
+
+def read_text_description(path: Path) -> TextDescription:
+    """Return the decoder that a TOML file describes.
+
+    Raises :class:`ValueError` as :func:`generators.frontend.description.read_fields`.
+    """
+    return read_fields(path, TextDescription)

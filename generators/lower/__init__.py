@@ -1,0 +1,1 @@
+"""From a quantized model to instructions: blocks, buffers, order."""

@@ -1,0 +1,109 @@
+"""From lowered operations to a program: loads placed, buffers given addresses, words made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, Engine
+from generators.lower.lower import Lowered
+from generators.program.allocate import Use, allocate, live_bytes, uses
+from generators.program.draft import Draft, Node, Repeat, Written, arrange, flatten
+from generators.program.loops import least_words, lines, with_barriers, words
+
+TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
+"""Why a program cannot be, what comes closest to a program last."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why there is no program, and how far it was from fitting."""
+
+    stage: int
+    excess: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A lowered model whose buffers have addresses."""
+
+    name: str
+    lowered: Lowered
+    ahead: int
+    """Items that a load comes ahead of its use."""
+    loop_layers: bool
+    addresses: Mapping[str, int]
+    used: Mapping[str, Use]
+    """When each buffer holds something."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program's words, and what is known of them."""
+
+    words: list[int]
+    drafts: list[Draft]
+    """Every instruction that an engine runs, in the order in which they run."""
+    written: list[Written]
+    """What each vector instruction writes, in the order in which they run."""
+    loops: int
+    """Loops that are not in another."""
+
+
+def place(
+    name: str, lowered: Lowered, ahead: int, config: Config, *, loop_layers: bool
+) -> Placed | Refusal:
+    """Return a lowered model with addresses, or why it has none."""
+    nodes = _nodes(lowered, ahead, loop_layers)
+    least = least_words(nodes)
+    if least > config.program_depth:
+        return _too_long(name, least, config)
+    used = uses(list(flatten(nodes)))
+    addresses = allocate(used, lowered.sizes, config)
+    if addresses is not None:
+        return Placed(name, lowered, ahead, loop_layers, addresses, used)
+    needed = live_bytes(used, lowered.sizes)
+    largest = max(lowered.sizes, key=lambda buffer: lowered.sizes[buffer])
+    text = (
+        f"Model {name} needs {needed} scratchpad bytes at once and {largest} of "
+        f"{lowered.sizes[largest]} bytes in one bank, but scratchpad_bytes is "
+        f"{config.scratchpad_bytes} in banks of {config.bank_bytes}"
+    )
+    return Refusal(TOO_LARGE, needed, text)
+
+
+def assemble(placed: Placed, config: Config, layers: int | None = None) -> Program | Refusal:
+    """Return the program of a placed model, or of its first layers alone, or why there is none."""
+    lowered = placed.lowered
+    if layers is not None:
+        lowered = replace(lowered, layers=lowered.layers[:layers])
+    nodes = _nodes(lowered, placed.ahead, placed.loop_layers)
+    program = lines(nodes, placed.addresses, config)
+    made = None if program is None else words(program, config)
+    if made is None:
+        text = f"The loops of model {placed.name} differ in more than the registers can hold"
+        return Refusal(TOO_VARIED, 0, text)
+    if len(made) > config.program_depth:
+        return _too_long(placed.name, len(made), config)
+    drafts = list(flatten(nodes))
+    written = [draft.written for draft in drafts if draft.written is not None]
+    vector = [d for d in drafts if DEFINITIONS[d.opcode].engine == Engine.VECTOR]
+    assert len(written) == len(vector)
+    return Program(made, drafts, written, sum(isinstance(node, Repeat) for node in nodes))
+
+
+def _too_long(name: str, least: int, config: Config) -> Refusal:
+    text = (
+        f"Model {name} needs a program of at least {least} words, but program_depth is "
+        f"{config.program_depth}"
+    )
+    return Refusal(TOO_LONG, least, text)
+
+
+def _nodes(lowered: Lowered, ahead: int, loop_layers: bool) -> list[Node]:
+    """Return the whole program, with loops as asked."""
+    sections = [lowered.before, *lowered.layers, lowered.after]
+    before, *layers, after = arrange(sections, ahead, across=not loop_layers)
+    if loop_layers:
+        return with_barriers([*before, Repeat(layers), *after])
+    return with_barriers([*before, *(node for layer in layers for node in layer), *after])

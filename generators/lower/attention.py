@@ -1,0 +1,294 @@
+"""Lowering of attention: head by head, some rows at a time, products beside the softmax."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from arch.isa import Opcode
+from generators.graph import Attention, Rescale
+from generators.lower.blocks import Blocks, Part, cut, even, parts
+from generators.lower.lowering import SPARE_WORDS, Lowering, Operands
+from generators.program.draft import LENGTH_REGISTER, Draft, Given, Item, Node, Ref, Repeat, Written
+from sim.requantize import quantize_multiplier
+
+
+def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
+    """Return all heads of an attention, in steps of rows that scores and sums have room for."""
+    config, limits = lowering.config, lowering.limits
+    alike = all(head == op.heads[0] for head in op.heads)
+    heads = op.heads[:1] if alike else op.heads
+    if config.fused:
+        # What a softmax takes in is scaled by the word before that of its probabilities.
+        rescales = [r for head in heads for r in (op.scores, head.probabilities, head.context)]
+    else:
+        rescales = [op.scores, *(r for head in heads for r in (head.probabilities, head.context))]
+    lowering.room_for(len(rescales) + 1)
+    if not config.b_transpose:
+        rescales.append(_rescale_by_one())
+    params = lowering.params(rescales)
+    item = Item()
+    sequence = op.key.rows
+    pieces = [params]
+    if not config.b_transpose:
+        pieces.append(np.eye(sequence, dtype=np.uint8).ravel())
+    lowering.load(item, label, np.concatenate(pieces))
+    item.body.append(lowering.params_draft(label, len(rescales)))
+    keys = None
+    if not config.b_transpose:
+        keys = _transposed(lowering, op)
+        identity = Ref(label, params.size)
+        item.body += _transpose(lowering, op, keys, identity, SPARE_WORDS + len(rescales) - 1)
+    most = max(1, limits.blob_bytes // (2 * sequence))
+    height = even(op.query.rows, min(lowering.height(op.query.rows), most))
+    for parity in range(2):
+        lowering.sizes[f"scores.{parity}"] = 2 * sequence * height
+        lowering.sizes[f"probabilities.{parity}"] = sequence * height
+    steps = _Steps(lowering, op, height, keys, alike)
+    if limits.loop_heads:
+        item.body += steps.loops()
+    else:
+        item.body += steps.pipeline(range(len(op.heads)))
+    return item
+
+
+def _transposed(lowering: Lowering, op: Attention) -> Blocks:
+    """Return the blocks of the transposed keys, [kv_heads * head_dim, sequence]."""
+    # As many rows in a block as the keys have columns there: blocks of whole heads.
+    step = lowering.blocks[op.key.buffer].column_step
+    blocks = Blocks("key_transposed", op.key.columns, op.key.rows, 1, step, op.key.rows)
+    lowering.sizes |= blocks.sizes()
+    return blocks
+
+
+def _transpose(
+    lowering: Lowering, op: Attention, keys: Blocks, identity: Ref, word: int
+) -> list[Node]:
+    """Write the transposed keys as a product with one."""
+    config, key = lowering.config, op.key
+    source = lowering.blocks[key.buffer]
+    height = lowering.height(key.columns)
+    tiles = lowering.tiles(height)
+    rows = [
+        (first + begin, m)
+        for first, count in cut(key.columns, source.column_marks)
+        for begin, m in parts(count, even(count, height))
+    ]
+    nodes: list[Node] = []
+    for row, m in rows:
+        for column, count in _column_parts(config.cols, key.rows, tiles):
+            acc = lowering.acc(m * -(-count // config.cols))
+            operands: Operands = {
+                "a_addr": source.place(0, row),
+                "a_stride": source.stride(row),
+                "b_addr": Ref(identity.buffer, identity.offset + column),
+                "b_stride": key.rows,
+                "acc_addr": acc,
+                "acc_stride": m,
+                "m": m,
+                "k": key.rows,
+                "n": count,
+                "a_zero": key.zero,
+            }
+            nodes.append(Draft(Opcode.MATMUL, operands, frozenset({"a_transpose"})))
+            place = keys.place(row, column)
+            operands = {
+                "acc_addr": acc,
+                "acc_stride": m,
+                "o_addr": place,
+                "o_stride": keys.stride(column),
+                "o_zero": key.zero,
+                "m": m,
+                "n": count,
+                "params": word,
+            }
+            written = Written(f"{key.name}_transposed", row, m, column, count)
+            flags = frozenset({"per_tensor"})
+            nodes.append(Draft(Opcode.DRAIN, operands, flags, lowering.defines(place), written))
+    return nodes
+
+
+def _column_parts(cols: int, n: int, tiles: int) -> list[Part]:
+    """Return the parts (first, count) of n columns, each of at most so many tile columns."""
+    return parts(n, even(-(-n // cols), tiles) * cols)
+
+
+def _rescale_by_one() -> Rescale:
+    multiplier, shift = quantize_multiplier(1.0)
+    return Rescale(np.array([0]), np.array([multiplier]), np.array([shift]))
+
+
+class _Steps:
+    """The instructions of an attention, head by head and some rows at a time."""
+
+    def __init__(
+        self, lowering: Lowering, op: Attention, height: int, keys: Blocks | None, alike: bool
+    ):
+        self.lowering, self.op, self.keys, self.alike = lowering, op, keys, alike
+        self.query, self.key, self.value, self.target = (
+            lowering.blocks[tensor.buffer] for tensor in (op.query, op.key, op.value, op.target)
+        )
+        self.prefix = op.query.name.rpartition(".")[0]
+        self.row_groups = lowering.row_groups(
+            op.query.rows, height, (op.query.buffer, 0), (op.target.buffer, 0)
+        )
+        self.group = len(op.heads) * op.head_dim // op.key.columns
+        self.tiles = lowering.tiles(height)
+
+    def pipeline(self, heads: Sequence[int]) -> list[Node]:
+        """Return steps such that the products of one run beside the softmax of the one before."""
+        parts = [part for group in self.row_groups for part in group]
+        steps = [(head, row, m) for head in heads for row, m in parts]
+        nodes: list[Node] = []
+        for place in range(len(steps) + 1):
+            if place < len(steps):
+                nodes += self._weigh(*steps[place], place % 2)
+            if place:
+                nodes += self._mix(*steps[place - 1], (place - 1) % 2)
+        return nodes
+
+    def loops(self) -> list[Node]:
+        """Return a loop over the heads of each block, and in it over those that share keys."""
+        heads, head_dim = len(self.op.heads), self.op.head_dim
+        marks = {
+            mark // head_dim * (self.group if blocks in (self.key, self.value) else 1)
+            for blocks in (self.query, self.key, self.value, self.target)
+            for mark in blocks.column_marks
+        }
+        nodes: list[Node] = []
+        for first, count in cut(heads, marks):
+            if count % self.group:
+                nodes.append(Repeat([self._one_by_one(first + head) for head in range(count)]))
+                continue
+            groups = [
+                [self._one_by_one(first + begin + head) for head in range(self.group)]
+                for begin in range(0, count, self.group)
+            ]
+            nodes.append(
+                Repeat([[Repeat(bodies)] if self.group > 1 else bodies[0] for bodies in groups])
+            )
+        return nodes
+
+    def _one_by_one(self, head: int) -> list[Node]:
+        """Return the steps of a head as a loop's body: each head's use the same accumulators."""
+        if self.lowering.limits.loop_parts:
+            return [
+                node
+                for group in self.row_groups
+                for node in self.lowering.each(
+                    group,
+                    lambda row, m: [*self._weigh(head, row, m, 0), *self._mix(head, row, m, 0)],
+                )
+            ]
+        self.lowering.restart()
+        return self.pipeline([head])
+
+    def _weigh(self, head: int, row: int, m: int, parity: int) -> list[Node]:
+        """Return scores and softmax."""
+        op, config = self.op, self.lowering.config
+        n, own, shared = op.key.rows, head * op.head_dim, head // self.group * op.head_dim
+        scores, probabilities = f"scores.{parity}", f"probabilities.{parity}"
+        nodes: list[Node] = []
+        columns = _column_parts(config.cols, n, self.tiles)
+        fused = config.fused and len(columns) == 1
+        # Tile columns that are read in turns lie at rows of either parity.
+        acc_stride = m | 1 if fused else m
+        for column, count in columns:
+            acc = self.lowering.acc(acc_stride * -(-count // config.cols))
+            product: Operands = {
+                "a_addr": self.query.place(row, own),
+                "a_stride": self.query.stride(own),
+                "a_zero": op.query.zero,
+                "b_zero": op.key.zero,
+                "acc_addr": acc,
+                "acc_stride": acc_stride,
+                "m": m,
+                "k": op.head_dim,
+                "n": count,
+            }
+            if self.keys is None:
+                place, stride = self.key.place(column, shared), self.key.stride(shared)
+            else:
+                place, stride = self.keys.place(shared, column), self.keys.stride(column)
+            product |= {"b_addr": place, "b_stride": stride}
+            flags = frozenset({"b_transpose"} if self.keys is None else ())
+            nodes.append(Draft(Opcode.MATMUL, product, flags))
+            if fused:
+                break
+            drain: Operands = {
+                "acc_addr": acc,
+                "acc_stride": m,
+                "o_addr": Ref(scores, 2 * column),
+                "o_stride": 2 * n,
+                "m": m,
+                "n": count,
+                "params": SPARE_WORDS,
+            }
+            wide = frozenset({"wide_out", "per_tensor"})
+            written = Written(f"{self.prefix}.scores", row, m, column, count, head)
+            nodes.append(Draft(Opcode.DRAIN, drain, wide, "" if column else scores, written))
+        diagonal = op.heads[head].diagonal
+        softmax: Operands = {
+            "i_addr": acc if fused else Ref(scores),
+            "i_stride": acc_stride if fused else 2 * n,
+            "o_addr": Ref(probabilities),
+            "o_stride": n,
+            "o_zero": op.probability_zero,
+            "m": m,
+            "n": n,
+            "params": self._word(head) - fused,
+            "limit": Given(LENGTH_REGISTER, n) if op.variable else n,
+            "diagonal": 0 if diagonal is None else row,
+            "diagonal_value": diagonal or 0,
+        }
+        shaped = {"per_tensor"} | (set() if diagonal is None else {"diagonal"})
+        shaped |= {"drain"} if fused else set()
+        written = Written(f"{self.prefix}.probabilities", row, m, 0, n, head)
+        nodes.append(Draft(Opcode.SOFTMAX, softmax, frozenset(shaped), probabilities, written))
+        return nodes
+
+    def _mix(self, head: int, row: int, m: int, parity: int) -> list[Node]:
+        """Return the sums of values by their probabilities, block by block of the values."""
+        op, config = self.op, self.lowering.config
+        own, shared = head * op.head_dim, head // self.group * op.head_dim
+        flags = {"per_tensor"} | ({"wide_out"} if op.target.wide else set())
+        flags |= {"add"} if op.residual else set()
+        nodes: list[Node] = []
+        for column, count in _column_parts(config.cols, op.head_dim, self.tiles):
+            acc = self.lowering.acc(m * -(-count // config.cols))
+            for key, k in cut(op.key.rows, self.value.row_marks):
+                product: Operands = {
+                    "a_addr": Ref(f"probabilities.{parity}", key),
+                    "a_stride": op.key.rows,
+                    "a_zero": op.probability_zero,
+                    "b_addr": self.value.place(key, shared + column),
+                    "b_stride": self.value.stride(shared),
+                    "b_zero": op.value.zero,
+                    "acc_addr": acc,
+                    "acc_stride": m,
+                    "m": m,
+                    "k": k,
+                    "n": count,
+                }
+                nodes.append(Draft(Opcode.MATMUL, product))
+            place, stride = self.target.place(row, own + column), self.target.stride(own)
+            drain: Operands = {
+                "acc_addr": acc,
+                "acc_stride": m,
+                "o_addr": place,
+                "o_stride": stride,
+                "o_zero": op.target.zero,
+                "m": m,
+                "n": count,
+                "params": self._word(head) + 1,
+            }
+            if op.residual:
+                drain |= {"r_addr": place, "r_stride": stride}
+            written = Written(op.target.name, row, m, own + column, count)
+            defines = self.lowering.defines(place, anew=not op.residual)
+            nodes.append(Draft(Opcode.DRAIN, drain, frozenset(flags), defines, written))
+        return nodes
+
+    def _word(self, head: int) -> int:
+        """Return the parameter word of a head's probabilities; its context's follows."""
+        words = 3 if self.lowering.config.fused else 2
+        return SPARE_WORDS + 1 + (0 if self.alike else words * head)

@@ -1,0 +1,165 @@
+"""Which bank each buffer lies in: what engines read at the same time lies apart.
+
+How long two buffers are read at the same time is taken from a program's predicted timeline; that
+is what it would cost to have them in one bank. Buffers are then moved, and exchanged, from bank to
+bank as long as that makes the sum of these costs smaller and every bank still has room.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, Engine, Opcode
+from generators.program.allocate import Use, fit
+from generators.program.draft import Draft, Ref
+
+Pair = tuple[str, str]
+"""Two buffers, in the order of their names."""
+Span = tuple[int, int]
+"""First cycle of an instruction, and the one behind its last."""
+
+ROUNDS = 4
+"""How often all buffers are gone through at most."""
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A buffer that is read for a while, in a share of the cycles."""
+
+    begin: int
+    end: int
+    buffer: str
+    share: float
+
+
+def conflicts(
+    drafts: Sequence[Draft], timeline: Sequence[Span], config: Config
+) -> dict[Pair, float]:
+    """Return the cycles that pairs of buffers would cost if they lay in one bank.
+
+    ``timeline`` has the span of every instruction.
+    """
+    found: dict[Pair, float] = defaultdict(float)
+    matrix: list[_Read] = []
+    vector: list[_Read] = []
+    for draft, (begin, end) in zip(drafts, timeline, strict=True):
+        buffers = {n: v.buffer for n, v in draft.operands.items() if isinstance(v, Ref)}
+        if draft.opcode == Opcode.MATMUL:
+            share = min(1.0, min(config.rows, _size(draft, "k")) / _size(draft, "m"))
+            tiles = -(-_size(draft, "k") // config.rows) * -(-_size(draft, "n") // config.cols)
+            matrix.append(_Read(begin, end, buffers["a_addr"], 1.0))
+            matrix.append(_Read(begin, end, buffers["b_addr"], share))
+            _note(found, buffers["a_addr"], buffers["b_addr"], tiles * share * _size(draft, "m"))
+        elif DEFINITIONS[draft.opcode].engine == Engine.VECTOR:
+            reads = [buffers[name] for name in ("i_addr", "r_addr") if name in buffers]
+            vector += [_Read(begin, end, buffer, 1.0) for buffer in reads]
+    for one, other, cycles in _together(matrix, vector):
+        _note(found, one.buffer, other.buffer, cycles * one.share)
+    return dict(found)
+
+
+def _size(draft: Draft, name: str) -> int:
+    value = draft.operands[name]
+    assert isinstance(value, int)
+    return value
+
+
+def _note(found: dict[Pair, float], one: str, other: str, cycles: float) -> None:
+    if one != other:
+        found[min(one, other), max(one, other)] += cycles
+
+
+def _together(
+    matrix: Sequence[_Read], vector: Sequence[_Read]
+) -> Iterator[tuple[_Read, _Read, int]]:
+    """Yield what is read at the same time, and for how many cycles; both in order of time."""
+    start = 0
+    for read in vector:
+        while start < len(matrix) and matrix[start].end <= read.begin:
+            start += 1
+        for product in matrix[start:]:
+            if product.begin >= read.end:
+                break
+            cycles = min(product.end, read.end) - max(product.begin, read.begin)
+            if cycles > 0:
+                yield product, read, cycles
+
+
+def rebank(
+    used: Mapping[str, Use],
+    sizes: Mapping[str, int],
+    addresses: Mapping[str, int],
+    costs: Mapping[Pair, float],
+    config: Config,
+) -> dict[str, int]:
+    """Return addresses at which conflicts cost less, or the same ones where none are found."""
+    return _Banks(used, sizes, addresses, costs, config).run()
+
+
+class _Banks:
+    def __init__(
+        self,
+        used: Mapping[str, Use],
+        sizes: Mapping[str, int],
+        addresses: Mapping[str, int],
+        costs: Mapping[Pair, float],
+        config: Config,
+    ):
+        self.used, self.sizes, self.config = used, sizes, config
+        self.bank = {name: addr // config.bank_bytes for name, addr in addresses.items()}
+        self.offsets = {name: addr % config.bank_bytes for name, addr in addresses.items()}
+        self.near: dict[str, dict[str, float]] = defaultdict(dict)
+        for (one, other), cycles in costs.items():
+            self.near[one][other] = self.near[other][one] = cycles
+
+    def run(self) -> dict[str, int]:
+        """Return the addresses behind the last exchange."""
+        for _ in range(ROUNDS):
+            # What suffers most comes first.
+            names = sorted(self.near, key=lambda name: (-self._cost(name, self.bank[name]), name))
+            if not sum(self._better(name) for name in names):
+                break
+        size = self.config.bank_bytes
+        return {name: bank * size + self.offsets[name] for name, bank in self.bank.items()}
+
+    def _cost(self, name: str, bank: int, without: str = "") -> float:
+        """Return the conflicts of a buffer in a bank."""
+        return sum(
+            cycles
+            for other, cycles in self.near[name].items()
+            if self.bank[other] == bank and other != without
+        )
+
+    def _better(self, name: str) -> bool:
+        """Move a buffer, or exchange it with another, where that helps; return whether it did."""
+        here = self.bank[name]
+        now = self._cost(name, here)
+        if not now:
+            return False
+        for bank in sorted(range(self.config.scratchpad_banks), key=lambda b: self._cost(name, b)):
+            gain = now - self._cost(name, bank)
+            if bank != here and gain > 0 and self._assign({name: bank}):
+                return True
+        for other in sorted(self.bank):
+            bank = self.bank[other]
+            if bank == here:
+                continue
+            gain = now - self._cost(name, bank, without=other)
+            gain += self._cost(other, bank) - self._cost(other, here, without=name)
+            if gain > 0 and self._assign({name: bank, other: here}):
+                return True
+        return False
+
+    def _assign(self, changes: Mapping[str, int]) -> bool:
+        """Give buffers other banks if all have room there."""
+        banks = self.bank | dict(changes)
+        found: dict[str, int] = {}
+        for bank in set(changes.values()):
+            inside = {name: self.sizes[name] for name, place in banks.items() if place == bank}
+            placed = fit(self.used, inside, self.config)
+            if placed is None:
+                return False
+            found |= placed
+        self.bank, self.offsets = banks, self.offsets | found
+        return True

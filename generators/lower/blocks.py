@@ -1,0 +1,165 @@
+"""How a tensor is cut into blocks, each a buffer of its own, so that each fits one bank.
+
+An access of the scratchpad stays inside a bank, and so does a row (``sim.admission``). A tensor
+that is normalized, or that comes from or goes to external memory as a whole, is cut into blocks of
+rows; any other one into blocks of columns, at multiples of what reads them.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from arch.config import Config
+from generators.graph import Attention, Linear, Norm, Pool, QuantizedModel, Tensor
+from generators.program.draft import Ref
+
+Part = tuple[int, int]
+"""First and count, of rows or of columns."""
+
+
+def even(total: int, most: int) -> int:
+    """Return the size of equal parts of ``total``, each at most ``most``."""
+    return -(-total // -(-total // most))
+
+
+def parts(total: int, size: int) -> list[Part]:
+    """Return (first, count) of the parts of ``total`` in steps of ``size``."""
+    return [(first, min(size, total - first)) for first in range(0, total, size)]
+
+
+def cut(total: int, marks: Iterable[int]) -> list[Part]:
+    """Return (first, count) of ``total`` cut at every mark inside it."""
+    edges = sorted({0, total, *(mark for mark in marks if 0 < mark < total)})
+    return [(first, last - first) for first, last in itertools.pairwise(edges)]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The blocks of the tensors that follow each other in a buffer."""
+
+    buffer: str
+    rows: int
+    columns: int
+    size: int
+    """Bytes of an element."""
+    row_step: int
+    """Rows of a block; the last one may have fewer."""
+    column_step: int
+    """Columns of a block; the last one may have fewer."""
+
+    @property
+    def row_marks(self) -> range:
+        """First rows of all blocks."""
+        return range(0, self.rows, self.row_step)
+
+    @property
+    def column_marks(self) -> range:
+        """First columns of all blocks."""
+        return range(0, self.columns, self.column_step)
+
+    def stride(self, column: int) -> int:
+        """Return the bytes from row to row of the block that holds a column."""
+        first = column // self.column_step * self.column_step
+        return min(self.column_step, self.columns - first) * self.size
+
+    def place(self, row: int, column: int) -> Ref:
+        """Return where an element lies."""
+        block_row, inside_row = divmod(row, self.row_step)
+        block_column, inside_column = divmod(column, self.column_step)
+        offset = inside_row * self.stride(column) + inside_column * self.size
+        return Ref(self._name(block_row, block_column), offset)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of every block by the name of its buffer."""
+        return {
+            self.place(row, column).buffer: min(self.row_step, self.rows - row)
+            * self.stride(column)
+            for row in self.row_marks
+            for column in self.column_marks
+        }
+
+    def _name(self, row: int, column: int) -> str:
+        if self.row_step < self.rows:
+            return f"{self.buffer}.{row}"
+        return f"{self.buffer}.{column}" if self.column_step < self.columns else self.buffer
+
+
+def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
+    """Return a tensor cut into blocks of whole rows of at most so many bytes, if a row has less.
+
+    Blocks are of whole external words, so that one can be loaded or stored on its own.
+    """
+    unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
+    step = tensor.rows
+    if tensor.bytes > most:
+        step = max(most // (tensor.stride * unit), 1) * unit
+        step = min(-(-even(tensor.rows, step) // unit) * unit, tensor.rows)
+    return _blocks(tensor, step, tensor.columns)
+
+
+def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
+    """Return a tensor cut into blocks of columns of at most so many bytes, if a unit has less.
+
+    ``units`` are numbers of columns, the preferred first: blocks are of whole units of the first
+    of which one fits, or else of the last.
+    """
+    step = tensor.columns
+    if tensor.bytes > most:
+        fitting = most // (tensor.bytes // tensor.columns)
+        unit = next((unit for unit in units if unit <= fitting), units[-1])
+        count = -(-tensor.columns // unit)
+        step = min(even(count, max(fitting // unit, 1)) * unit, tensor.columns)
+    return _blocks(tensor, tensor.rows, step)
+
+
+def _blocks(tensor: Tensor, row_step: int, column_step: int) -> Blocks:
+    size = tensor.stride // tensor.columns
+    return Blocks(tensor.buffer, tensor.rows, tensor.columns, size, row_step, column_step)
+
+
+@dataclass
+class _Buffer:
+    """What the operations of a model do with the tensors of a buffer."""
+
+    tensor: Tensor
+    """The largest of them."""
+    whole_rows: bool = False
+    """Whether an instruction takes or gives whole rows."""
+    head: int = 1
+    """Columns of a head, which are never cut."""
+    tile: int = 1
+    """Columns that products take or give at once, which are cut only where they must be."""
+
+
+def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
+    """Return the blocks of every buffer of a model, of at most so many bytes where possible."""
+    found: dict[str, _Buffer] = {}
+
+    def note(tensor: Tensor) -> _Buffer:
+        buffer = found.setdefault(tensor.buffer, _Buffer(tensor))
+        if tensor.rows > buffer.tensor.rows:
+            buffer.tensor = tensor
+        return buffer
+
+    whole = [model.input, model.output, model.stream]
+    whole += [] if model.start is None else [model.before[0].target]
+    for tensor in whole:
+        note(tensor).whole_rows = True
+    for op in [*model.before, *(op for layer in model.layers for op in layer), *model.after]:
+        if isinstance(op, Attention):
+            for tensor in (op.query, op.key, op.value, op.target):
+                note(tensor).head = op.head_dim
+            continue
+        source, target = note(op.source), note(op.target)
+        if isinstance(op, Norm):
+            source.whole_rows = target.whole_rows = True
+        elif isinstance(op, Linear | Pool):
+            source.tile = math.lcm(source.tile, config.rows)
+            target.tile = math.lcm(target.tile, config.cols)
+    return {
+        name: by_rows(buffer.tensor, most, config)
+        if buffer.whole_rows
+        else by_columns(buffer.tensor, most, (math.lcm(buffer.head, buffer.tile), buffer.head))
+        for name, buffer in found.items()
+    }

@@ -1,0 +1,303 @@
+"""Lowering of linear layers: parts of columns, blocks of the source, rows, one drain each."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from arch.isa import Opcode
+from generators.graph import Ints, Linear
+from generators.lower.blocks import Part, cut
+from generators.lower.lowering import SPARE_WORDS, Lowering, Operands
+from generators.lower.rows import Rows
+from generators.program.draft import Draft, Item, Node, Ref, Written
+from generators.program.image import Bytes
+from generators.program.layout import param_words
+
+
+def lower_linear(
+    lowering: Lowering, label: str, op: Linear, behind: Rows, behind_words: int, *, early: bool
+) -> list[Item]:
+    """Return a linear layer as items, each with the weights of some columns, and what is behind it.
+
+    ``behind`` works on rows of the target as soon as they are complete; its parameters take the
+    last ``behind_words`` words. ``early`` says that the source's rows come in chunks as well.
+    """
+    return _Linear(lowering, label, op, behind, behind_words, early).items()
+
+
+class _Linear:
+    def __init__(
+        self,
+        lowering: Lowering,
+        label: str,
+        op: Linear,
+        behind: Rows,
+        behind_words: int,
+        early: bool,
+    ):
+        self.lowering, self.label, self.op, self.behind = lowering, label, op, behind
+        config, limits = lowering.config, lowering.limits
+        self.source = lowering.blocks[op.source.buffer]
+        self.target = lowering.blocks[op.target.buffer]
+        k, n = op.weight.shape
+        # Every block of the source has weights, and a product, of its own.
+        self.k_parts = cut(k, self.source.column_marks)
+        longest = max(count for _, count in self.k_parts)
+        nt = -(-n // config.cols)
+        lowering.room_for(config.lane_groups)
+        self.height = lowering.height(op.source.rows)
+        tiles = min(nt, lowering.tiles(self.height))
+        words = config.param_depth - SPARE_WORDS - behind_words
+        tiles = min(tiles, words // config.lane_groups)
+        kt = sum(-(-count // config.rows) for _, count in self.k_parts)
+        self.masked = limits.skip_zero_tiles and 2 * kt <= config.mask_depth
+        if self.masked:
+            tiles = min(tiles, config.mask_depth // 2 // kt)
+        fixed = 0 if op.table is None else 256
+        per_tile = config.lane_groups * lowering.word_bytes + longest * config.cols
+        per_tile += -(-longest // config.rows) * self.masked
+        tiles = min(tiles, max(1, (limits.blob_bytes - fixed) // per_tile))
+        self.groups = lowering.column_groups(n, tiles, op.target.buffer)
+        self.early = early
+
+    def items(self) -> list[Item]:
+        """Return the items of the whole layer."""
+        if self.lowering.limits.loop_parts:
+            return self._loops()
+        columns = [part for group in self.groups for part in group]
+        items: list[Item] = []
+        for number, part in enumerate(columns):
+            first, last = number == 0, number == len(columns) - 1
+            chunks = (first and self.early) or (last and bool(self.behind.chunks))
+            rows = [row for group in self._rows(chunks=chunks) for row in group]
+            blocks = self._blocks(f"{self.label}.{number}", part, table=first)
+            behind = self.behind if last else Rows()
+            items += self._part(part, rows, blocks, behind)
+        return items
+
+    def _part(
+        self, part: Part, rows: list[Part], blocks: list["_Block"], behind: Rows
+    ) -> list[Item]:
+        """Return the items of some columns: one for each block of the source if sums have room."""
+        config = self.lowering.config
+        nt = -(-part[1] // config.cols)
+        if sum(m for _, m in rows) * nt > config.acc_depth // 2:
+            blocks = [_together(blocks)]
+        # Sums stay in their rows from block to block.
+        sums = [(row, m, self.lowering.acc(self._acc_stride(m) * nt)) for row, m in rows]
+        for block in blocks[:-1]:
+            for row, m, acc in sums:
+                block.item.body += self._products(block, part, row, m, acc)
+        end = blocks[-1]
+        end.item.loads += behind.loads
+        end.item.body += behind.params
+        waiting = list(behind.chunks)
+        for row, m, acc in sums:
+            end.item.body += self._products(end, part, row, m, acc)
+            nodes: list[Node] = [self._drain(acc, self.op.row + row, m, *part)]
+            while waiting and waiting[0][0] <= self.op.row + row + m:
+                nodes += waiting.pop(0)[1]
+            # A stream that is normalized itself does not go on as it was.
+            keep = self.lowering.model.description.placement == "pre"
+            end.item.body += _fused(nodes, keep=keep) if config.fused else nodes
+        end.item.body += [node for _, nodes in waiting for node in nodes]
+        return [block.item for block in blocks]
+
+    def _loops(self) -> list[Item]:
+        """Return the parts of each block of the target as the iterations of a loop."""
+        lowering, op = self.lowering, self.op
+        items = []
+        if op.table is not None:
+            items.append(Item())
+            blob = f"{self.label}.table"
+            lowering.load(items[0], blob, op.table.astype(np.int8).view(np.uint8))
+            items[0].body.append(_table(Ref(blob)))
+
+        def part(first: int, count: int) -> list[Node]:
+            lowering.mask_half = 0
+            block = _together(self._blocks(self.label, (first, count), table=False))
+            nodes = [*block.item.loads, *block.item.body]
+            nt = -(-count // lowering.config.cols)
+
+            def product(row: int, m: int) -> list[Node]:
+                acc = lowering.acc(self._acc_stride(m) * nt)
+                drain = self._drain(acc, op.row + row, m, first, count)
+                return [*self._products(block, (first, count), row, m, acc), drain]
+
+            for group in self._rows(chunks=False):
+                nodes += lowering.each(group, product)
+            return nodes
+
+        body = [node for group in self.groups for node in lowering.each(group, part)]
+        return [*items, Item(body=body), *self.behind.items()]
+
+    def _rows(self, *, chunks: bool) -> list[list[Part]]:
+        """Return the row parts, grouped by the blocks that they lie in."""
+        op, most = self.op, self.height
+        if chunks and self.lowering.limits.height:
+            most = min(most, self.lowering.limits.height)
+        buffers = (op.source.buffer, 0), (op.target.buffer, op.row)
+        return self.lowering.row_groups(op.source.rows, most, *buffers)
+
+    def _blocks(self, blob: str, part: Part, *, table: bool) -> list["_Block"]:
+        """Return what loads and prepares some columns, for each block of the source."""
+        lowering, config, op = self.lowering, self.lowering.config, self.op
+        columns = slice(part[0], part[0] + part[1])
+        rescale = op.rescale
+        params = param_words(
+            rescale.bias[columns],
+            rescale.multiplier[columns],
+            rescale.shift[columns],
+            config,
+            by_tile=True,
+        ).ravel()
+        mask_addr = lowering.mask_half * (config.mask_depth // 2)
+        lowering.mask_half ^= self.masked
+        blocks = []
+        for k, size in self.k_parts:
+            name = f"{blob}.{k}" if len(self.k_parts) > 1 else blob
+            item = Item()
+            pieces: list[Bytes] = []
+            if k == 0:
+                pieces.append(params)
+                item.body.append(lowering.params_draft(name, len(params) // lowering.word_bytes))
+            if k == 0 and op.table is not None and table:
+                item.body.append(_table(Ref(name, params.size)))
+                pieces.append(op.table.astype(np.int8).view(np.uint8))
+            weight = op.weight[k : k + size, columns]
+            product = _Product(k, size, Ref(name), mask_addr)
+            if self.masked:
+                mask = self._mask(weight)
+                place = Ref(name, sum(piece.size for piece in pieces))
+                operands: Operands = {"i_addr": place, "n": mask.size, "mask": mask_addr}
+                item.body.append(Draft(Opcode.MASK, operands, written=Written("mask")))
+                pieces.append(mask)
+                mask_addr += mask.size
+            product.weights = Ref(name, sum(piece.size for piece in pieces))
+            pieces.append(weight.astype(np.int8).view(np.uint8).ravel())
+            lowering.load(item, name, np.concatenate(pieces))
+            blocks.append(_Block(item, [product]))
+        return blocks
+
+    def _products(self, block: "_Block", part: Part, row: int, m: int, acc: int) -> list[Node]:
+        """Return the products of some rows with the weights of a block."""
+        op, count = self.op, part[1]
+        flags = frozenset({"b_masked"} if self.masked else ())
+        nodes: list[Node] = []
+        for product in block.products:
+            operands: Operands = {
+                "a_addr": self.source.place(row, product.k),
+                "a_stride": self.source.stride(product.k),
+                "b_addr": product.weights,
+                "b_stride": count,
+                "acc_addr": acc,
+                "acc_stride": self._acc_stride(m),
+                "m": m,
+                "k": product.size,
+                "n": count,
+                "a_zero": op.source.zero,
+                "b_mask": product.mask_addr,
+            }
+            nodes.append(Draft(Opcode.MATMUL, operands, flags))
+        return nodes
+
+    def _acc_stride(self, m: int) -> int:
+        """Return the rows between tile columns: where they may be read in turns, an odd number."""
+        return m | 1 if self.lowering.config.fused and self.behind.chunks else m
+
+    def _drain(self, acc: int, row: int, m: int, first: int, count: int) -> Draft:
+        op, target = self.op, self.op.target
+        place, stride = self.target.place(row, first), self.target.stride(first)
+        operands: Operands = {
+            "acc_addr": acc,
+            "acc_stride": self._acc_stride(m),
+            "o_addr": place,
+            "o_stride": stride,
+            "o_zero": 0 if op.table is not None else target.zero,
+            "m": m,
+            "n": count,
+            "params": SPARE_WORDS,
+        }
+        flags = {
+            "wide_out": target.wide,
+            "relu": op.relu,
+            "table": op.table is not None,
+            "add": op.residual,
+        }
+        if op.residual:
+            operands |= {"r_addr": place, "r_stride": stride}
+        # Rows before the first one are loaded.
+        defines = self.lowering.defines(place, anew=not op.residual and op.row == 0)
+        on = frozenset(name for name, given in flags.items() if given)
+        written = Written(target.name, row, m, first, count)
+        return Draft(Opcode.DRAIN, operands, on, defines, written)
+
+    def _mask(self, weight: Ints) -> Bytes:
+        """Return one byte per tile, in order (nt, kt): whether any weight is other than zero."""
+        config, (k, n) = self.lowering.config, weight.shape
+        kt, nt = -(-k // config.rows), -(-n // config.cols)
+        padded = np.zeros((kt * config.rows, nt * config.cols), np.bool_)
+        padded[:k, :n] = weight != 0
+        tiles = padded.reshape(kt, config.rows, nt, config.cols).any(axis=(1, 3))  # [kt, nt]
+        return tiles.T.astype(np.uint8).ravel()
+
+
+def _fused(nodes: list[Node], *, keep: bool) -> list[Node]:
+    """Return a drain and what is behind it, as one where that normalizes what is drained.
+
+    With ``keep`` the sums are written as well.
+    """
+    drain, *rest = nodes
+    if not rest:
+        return nodes
+    norm = rest[0]
+    assert isinstance(drain, Draft)
+    if not isinstance(norm, Draft) or norm.opcode != Opcode.NORM or drain.defines:
+        return nodes
+    given, taken = drain.operands, norm.operands
+    same = (("o_addr", "i_addr"), ("o_stride", "i_stride"), ("m", "m"), ("n", "n"))
+    if drain.flags - {"wide_out", "add"} or any(given[a] != taken[b] for a, b in same):
+        return nodes
+    source, target = given["o_addr"], taken["o_addr"]
+    operands: Operands = {**taken, "i_addr": given["acc_addr"], "i_stride": given["acc_stride"]}
+    operands |= {"pre": given["params"]}
+    flags = norm.flags | {"drain"}
+    if "add" in drain.flags:
+        flags |= {"add"}
+        operands |= {name: given[name] for name in ("r_addr", "r_stride")}
+    if keep and source != target:
+        flags |= {"write_sum"}
+        operands |= {"s_addr": source, "s_stride": given["o_stride"]}
+    return [Draft(Opcode.NORM, operands, flags, norm.defines, norm.written), *rest[1:]]
+
+
+def _table(place: Ref) -> Draft:
+    return Draft(Opcode.TABLE, {"i_addr": place}, written=Written("table"))
+
+
+@dataclass
+class _Product:
+    """The product with one block of the source."""
+
+    k: int
+    """First column of the block."""
+    size: int
+    weights: Ref
+    mask_addr: int
+
+
+@dataclass
+class _Block:
+    """What loads and prepares products, and the products."""
+
+    item: Item
+    products: list[_Product]
+
+
+def _together(blocks: list[_Block]) -> _Block:
+    """Return blocks as one, all of whose loads come first."""
+    item = Item()
+    for block in blocks:
+        item.loads += block.item.loads
+        item.body += block.item.body
+    return _Block(item, [product for block in blocks for product in block.products])

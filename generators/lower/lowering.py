@@ -1,0 +1,220 @@
+"""What lowering every kind of operation needs: memory image, buffers, parameters, accumulators."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from arch.config import Config
+from arch.isa import Opcode
+from generators.graph import QuantizedModel, Rescale, Tensor
+from generators.lower.blocks import Blocks, Part, cut, even, parts
+from generators.program.draft import Draft, Given, Item, Node, Ref, Repeat, Written
+from generators.program.image import Bytes, ImageBuilder, Piece
+from generators.program.layout import param_words
+
+SPARE_WORDS = 1
+"""Parameter words that no operation uses; loops read into them (see generators.program.loops)."""
+
+Operands = dict[str, int | Ref | Given]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the lowering may use of the memories, and what it makes loops of."""
+
+    blob_bytes: int
+    """Scratchpad bytes of one load of weights, and of the scores of one step of attention."""
+    block_bytes: int
+    """Scratchpad bytes of one block of a tensor."""
+    height: int = 0
+    """Rows after which norms, and products beside them, are cut; 0 for as many as fit."""
+    loop_heads: bool = False
+    """Whether heads come one after the other, as iterations of a loop, and not interleaved."""
+    loop_parts: bool = False
+    """Whether the parts that a product is cut into are iterations of a loop."""
+    barriers: bool = False
+    """Whether there is any loop (see generators.program.loops)."""
+    skip_zero_tiles: bool = False
+    """Whether weight tiles of zeros are masked."""
+
+
+def word(r: Rescale, config: Config) -> Bytes:
+    """Return the word of a tensor whose columns are all alike, the same in every lane, [bytes]."""
+    lanes = np.ones(config.lanes, np.int64)
+    values = (r.bias * lanes, r.multiplier * lanes, r.shift * lanes)
+    return param_words(*values, config, by_tile=False).ravel()
+
+
+class Lowering:
+    """A model on its way to instructions."""
+
+    def __init__(
+        self, model: QuantizedModel, config: Config, limits: Limits, blocks: dict[str, Blocks]
+    ):
+        self.model, self.config, self.limits, self.blocks = model, config, limits, blocks
+        self.image = ImageBuilder(config)
+        self.sizes: dict[str, int] = {}
+        for tensor in blocks.values():
+            self.sizes |= tensor.sizes()
+        self.name = model.description.name
+        self.mask_half = 0
+        self.pool: Piece | None = None
+        self._acc_next = 0
+        self._written: set[str] = set()
+
+    @property
+    def word_bytes(self) -> int:
+        """Scratchpad bytes of a parameter word."""
+        return self.config.param_lines * self.config.line_bytes
+
+    def restart(self) -> None:
+        """Take accumulators and masks from their start again, so that iterations are alike."""
+        self._acc_next = self.mask_half = 0
+
+    def load(self, item: Item, buffer: str, data: Bytes) -> None:
+        """Add bytes to the image and load them into a buffer."""
+        self.load_piece(item, buffer, self.image.add(data))
+
+    def load_piece(self, item: Item, buffer: str, piece: Piece) -> None:
+        """Load a piece of external memory into a buffer."""
+        self.sizes[buffer] = max(self.sizes.get(buffer, 0), piece.size)
+        item.loads.append(_load(Ref(buffer), piece.addr, piece.m, piece.row_bytes, buffer))
+
+    def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
+        """Load a tensor that lies in external memory row behind row."""
+        for place, addr, size in self._runs(tensor, piece):
+            whole = -(-size // self.config.mem_bytes) * self.config.mem_bytes
+            self.sizes[place.buffer] = max(self.sizes[place.buffer], whole)
+            for first, m, row_bytes in _rows(whole, piece.row_bytes):
+                at = Ref(place.buffer, place.offset + first)
+                define = "" if first else place.buffer
+                item.loads.append(_load(at, addr + first, m, row_bytes, define))
+
+    def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
+        """Store a tensor, byte behind byte, in rows as long as possible."""
+        nodes: list[Node] = []
+        for place, addr, size in self._runs(tensor, piece):
+            for first, m, row_bytes in _rows(size, piece.row_bytes):
+                operands: Operands = {
+                    "dram_addr": addr + first,
+                    "dram_stride": row_bytes,
+                    "sp_addr": Ref(place.buffer, place.offset + first),
+                    "sp_stride": row_bytes,
+                    "m": m,
+                    "row_bytes": row_bytes,
+                }
+                nodes.append(Draft(Opcode.STORE, operands))
+        return nodes
+
+    def _runs(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int]]:
+        """Return scratchpad place, external address and bytes of each block of whole rows."""
+        blocks = self.blocks[tensor.buffer]
+        return [
+            (blocks.place(row, 0), piece.addr + row * tensor.stride, m * tensor.stride)
+            for row, m in cut(tensor.rows, blocks.row_marks)
+        ]
+
+    def params(self, rescales: Sequence[Rescale]) -> Bytes:
+        """Return parameter words one behind the other, [bytes]."""
+        words = [
+            word(r, self.config)
+            if r.per_tensor
+            else param_words(r.bias, r.multiplier, r.shift, self.config, by_tile=False).ravel()
+            for r in rescales
+        ]
+        return np.concatenate(words)
+
+    def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
+        """Return the instruction that reads so many words from a blob's start."""
+        operands: Operands = {"i_addr": Ref(blob), "n": count, "params": SPARE_WORDS + first}
+        return Draft(Opcode.PARAMS, operands, written=Written("parameters"))
+
+    def room_for(self, words: int) -> None:
+        """Refuse more parameter words than there are."""
+        if words + SPARE_WORDS > self.config.param_depth:
+            raise ValueError(
+                f"Model {self.name} needs {words + SPARE_WORDS} parameter words at once, but "
+                f"param_depth is {self.config.param_depth}"
+            )
+
+    def acc(self, rows: int) -> int:
+        """Return the first of so many accumulator rows, other ones than the last time."""
+        if self._acc_next + rows > self.config.acc_depth:
+            self._acc_next = 0
+        first = self._acc_next
+        self._acc_next += rows
+        return first
+
+    def height(self, m: int) -> int:
+        """Return how many of m rows of one tile column half of the accumulators take."""
+        return even(m, min(m, self.config.acc_depth // 2))
+
+    def tiles(self, height: int) -> int:
+        """Return how many tile columns of so many rows half of the accumulators take."""
+        return max(1, self.config.acc_depth // 2 // height)
+
+    def begin(self) -> None:
+        """Begin an operation: what it writes first is written anew."""
+        self._written.clear()
+
+    def defines(self, place: Ref, *, anew: bool = True) -> str:
+        """Return the buffer of a place if the operation writes there first, and nothing before."""
+        first = place.buffer not in self._written
+        self._written.add(place.buffer)
+        return place.buffer if first and anew else ""
+
+    def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
+        """Return the instructions of parts (first, count), those of one size as a loop if asked."""
+        if not self.limits.loop_parts or len(pieces) == 1:
+            return [node for part in pieces for node in make(*part)]
+        bodies = []
+        for part in pieces:
+            self._acc_next = 0
+            bodies.append(make(*part))
+        alike = sum(count == pieces[0][1] for _, count in pieces)
+        rest = [node for body in bodies[alike:] for node in body]
+        return [Repeat(bodies[:alike]), *rest] if alike > 1 else [*bodies[0], *rest]
+
+    def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
+        """Return row parts of at most so many rows, grouped by the blocks that they lie in.
+
+        ``tensors`` are buffers and the row of each that row 0 is.
+        """
+        marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
+        return [
+            [(first + begin, m) for begin, m in parts(count, even(count, most))]
+            for first, count in cut(total, marks)
+        ]
+
+    def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
+        """Return column parts of at most so many tile columns, grouped by the blocks they lie in.
+
+        The parts of a block are of one size, but for the last.
+        """
+        marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
+        cols = self.config.cols
+        return [
+            [(first + begin, n) for begin, n in parts(count, even(-(-count // cols), tiles) * cols)]
+            for first, count in cut(total, marks)
+        ]
+
+
+def _load(place: Ref, addr: int, m: int, row_bytes: int, defines: str) -> Draft:
+    operands: Operands = {
+        "dram_addr": addr,
+        "dram_stride": row_bytes,
+        "sp_addr": place,
+        "sp_stride": row_bytes,
+        "m": m,
+        "row_bytes": row_bytes,
+    }
+    return Draft(Opcode.LOAD, operands, defines=defines)
+
+
+def _rows(size: int, longest: int) -> list[tuple[int, int, int]]:
+    """Return (first byte, rows, bytes of a row) that bytes behind each other are moved as."""
+    row = min(size, longest)
+    rest = size % row
+    found = ((0, size // row, row), (size - rest, 1, rest))
+    return [(first, m, count) for first, m, count in found if count]

@@ -1,0 +1,242 @@
+"""The search for the cuts, the order and the places that make a model's program fast.
+
+Every candidate is lowered, given addresses and assembled, and its cycles are predicted
+(``predict``) for an external memory of :data:`LATENCY`. Every weight is loaded once in
+each candidate, so that cycles are all there is to compare. Loops cost cycles and save words, hence
+the first of :data:`LOOPS` that fits is taken; in it, one choice after the other is improved.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from arch.config import Config
+from generators.graph import QuantizedModel
+from generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemble, place
+from generators.lower.banks import conflicts, rebank
+from generators.lower.lower import Lowered, lower
+from generators.lower.lowering import Limits
+from generators.program.predict import Prediction, predict
+
+LATENCY = 40
+"""Latency of the external memory that programs are made for (cycles)."""
+
+LOOPS = (
+    (False, False, False),
+    (True, False, False),
+    (False, True, False),
+    (True, True, False),
+    (True, False, True),
+    (True, True, True),
+)
+"""What to make loops of, in order of preference: layers, heads, parts of a product."""
+
+SMALLEST_BLOB = 256
+"""Where loads of weights are no longer cut smaller (bytes)."""
+
+AHEAD = (8, 4, 2, 1, 0)
+"""Items that a load may come ahead of its use."""
+
+_SHARES = (8, 7, 6, 5, 4, 3, 2)
+"""Eighths of a bank that loads and blocks are cut to."""
+
+REBANKS = 4
+"""How often banks are chosen again, by the timeline of the program before."""
+
+_TRIAL_LAYERS = 2
+"""Layers of the programs that are compared; layers are alike."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The choices that make a program of a quantized model."""
+
+    loop_layers: bool
+    loop_heads: bool
+    loop_parts: bool
+    blob_bytes: int
+    """Scratchpad bytes of one load of weights."""
+    block_bytes: int
+    """Scratchpad bytes of one block of a tensor."""
+    height: int = 0
+    """Rows of a chunk that norms and the products beside them are cut into; 0 for no chunks."""
+    ahead: int = 0
+    """Items that a load comes ahead of its use."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A plan, and the program that it gives."""
+
+    plan: Plan
+    lowered: Lowered
+    program: Program
+
+
+def schedule(
+    model: QuantizedModel, config: Config, *, skip_zero_tiles: bool = False, search: bool = True
+) -> Schedule:
+    """Return the program of a model: the fastest found, or without ``search`` the first that fits.
+
+    Raises :class:`ValueError` where an operation cannot be done on the configuration, or where no
+    program fits; the message is that of the attempt that came furthest.
+    """
+    scheduler = _Scheduler(model, config, skip_zero_tiles)
+    for loops in LOOPS:
+        for plan in _fallbacks(loops, config):
+            found = scheduler.try_out(plan)
+            if isinstance(found, _Trial):
+                return scheduler.finish(
+                    scheduler.rebank(scheduler.improve(found)) if search else found
+                )
+            if found.stage == TOO_LONG:
+                # Smaller loads would make the program longer still.
+                break
+    raise ValueError(_best(scheduler.refusals).text)
+
+
+def _fallbacks(loops: tuple[bool, bool, bool], config: Config) -> Iterator[Plan]:
+    """Yield plans of ever smaller loads."""
+    layers, heads, parts = loops
+    blob = config.bank_bytes
+    while blob >= min(SMALLEST_BLOB, config.bank_bytes):
+        yield Plan(
+            loop_layers=layers,
+            loop_heads=heads,
+            loop_parts=parts,
+            blob_bytes=blob,
+            block_bytes=config.bank_bytes,
+            ahead=AHEAD[0],
+        )
+        blob //= 2
+
+
+def _best(refusals: Sequence[Refusal]) -> Refusal:
+    """Return the refusal that came furthest."""
+    return min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A plan that fits, and what it is worth."""
+
+    plan: Plan
+    placed: Placed
+    program: Program
+    """That of the first layers."""
+    prediction: Prediction
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """What is to be small: cycles, then words."""
+        return self.prediction.cycles, len(self.program.words)
+
+
+class _Scheduler:
+    def __init__(self, model: QuantizedModel, config: Config, skip_zero_tiles: bool):
+        self.model, self.config, self.skip = model, config, skip_zero_tiles
+        self.refusals: list[Refusal] = []
+        self._lowered: dict[Limits, Lowered] = {}
+        self._tried: dict[tuple[object, ...], _Trial | Refusal] = {}
+
+    def _lower(self, plan: Plan) -> Lowered:
+        limits = Limits(
+            blob_bytes=plan.blob_bytes,
+            block_bytes=plan.block_bytes,
+            height=plan.height,
+            loop_heads=plan.loop_heads,
+            loop_parts=plan.loop_parts,
+            barriers=plan.loop_layers or plan.loop_heads or plan.loop_parts,
+            skip_zero_tiles=self.skip,
+        )
+        if limits not in self._lowered:
+            # The image of a model is large: only the last one is kept.
+            self._lowered = {limits: lower(self.model, self.config, limits)}
+        return self._lowered[limits]
+
+    def try_out(self, plan: Plan) -> "_Trial | Refusal":
+        """Return the program of a plan's first layers, with loads as early as it asks, if it can.
+
+        Where the buffers have no room, loads come later.
+        """
+        lowered = self._lower(plan)
+        longest = max(len(section) for section in lowered.layers) - 1
+        aheads = sorted({min(a, longest) for a in AHEAD if a <= plan.ahead}, reverse=True)
+        for ahead in aheads:
+            found = self._try_one(dataclasses.replace(plan, ahead=ahead), lowered)
+            if isinstance(found, _Trial) or found.stage == TOO_LONG:
+                return found
+        return found
+
+    def _try_one(self, plan: Plan, lowered: Lowered) -> "_Trial | Refusal":
+        name = self.model.description.name
+        placed = place(name, lowered, plan.ahead, self.config, loop_layers=plan.loop_layers)
+        if isinstance(placed, Refusal):
+            self.refusals.append(placed)
+            return placed
+        # Plans that cut nothing in another way give the same buffers.
+        shape = (
+            len(lowered.image),
+            *sorted(placed.addresses.items()),
+            *sorted(lowered.sizes.items()),
+        )
+        key = plan.loop_layers, plan.loop_heads, plan.loop_parts, plan.height, plan.ahead, shape
+        if key not in self._tried:
+            program = assemble(placed, self.config, _TRIAL_LAYERS)
+            if isinstance(program, Refusal):
+                self.refusals.append(program)
+                self._tried[key] = program
+            else:
+                self._tried[key] = self._trial(plan, placed, program)
+        return self._tried[key]
+
+    def _trial(self, plan: Plan, placed: Placed, program: Program) -> _Trial:
+        expected = predict(program.words, self.config, latency=LATENCY)
+        return _Trial(plan, placed, program, expected)
+
+    def rebank(self, best: _Trial) -> _Trial:
+        """Return the best trial that moving buffers to other banks leads to."""
+        for _ in range(REBANKS):
+            placed, program = best.placed, best.program
+            costs = conflicts(program.drafts, best.prediction.timeline, self.config)
+            sizes = placed.lowered.sizes
+            addresses = rebank(placed.used, sizes, placed.addresses, costs, self.config)
+            moved = dataclasses.replace(placed, addresses=addresses)
+            changed = assemble(moved, self.config, _TRIAL_LAYERS)
+            if isinstance(changed, Refusal):
+                break
+            found = self._trial(best.plan, moved, changed)
+            if found.cost >= best.cost:
+                break
+            best = found
+        return best
+
+    def improve(self, best: _Trial) -> _Trial:
+        """Return the best trial that changing one choice after the other leads to."""
+        bank = self.config.bank_bytes
+        shares = [bank * share // 8 for share in _SHARES]
+        rows = self.model.description.sequence
+        heights = [-(-rows // count) for count in (2, 4) if rows // count >= self.config.rows]
+        axes: tuple[list[dict[str, Any]], ...] = (
+            [{"blob_bytes": share, "ahead": AHEAD[0]} for share in shares],
+            [{"height": height, "ahead": AHEAD[0]} for height in heights],
+            [{"block_bytes": share, "ahead": AHEAD[0]} for share in shares[1:5]],
+            [{"ahead": ahead} for ahead in AHEAD],
+        )
+        for changes in axes:
+            start = best
+            for change in changes:
+                found = self.try_out(dataclasses.replace(start.plan, **change))
+                if isinstance(found, _Trial) and found.cost < best.cost:
+                    best = found
+        return best
+
+    def finish(self, best: _Trial) -> Schedule:
+        """Return the whole program of a trial."""
+        program: Program | Refusal = best.program
+        if len(best.placed.lowered.layers) > _TRIAL_LAYERS:
+            program = assemble(best.placed, self.config)
+        if isinstance(program, Refusal):
+            raise ValueError(program.text)
+        return Schedule(best.plan, best.placed.lowered, program)

@@ -1,0 +1,229 @@
+"""What all parts of a decoder's programs are made of: products, and what takes in their sums."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from arch.isa import Opcode
+from generators.lower.lowering import Operands
+from generators.lower.text_memory import Register, given
+from generators.lower.text_plan import Plan
+from generators.lower.text_stage import Stage
+from generators.program.draft import Draft, Given, Ref, Written
+from generators.reference.decoder import DecoderNorm
+
+EPS_LOW_WIDTH = 28
+"""Bits of an added variance in the lower of its two operands."""
+
+BANKS = 2
+"""Banks of the accumulators, which their rows take in turn."""
+ODD = frozenset({"query", "up"})
+"""Projections whose sums are in the odd rows: others are drained while they are multiplied."""
+
+
+@dataclass
+class Instructions:
+    """Makes the instructions of one program."""
+
+    plan: Plan
+    stage: Stage
+    rows: int
+    """Tokens that there is room for; 1 for a step."""
+
+    def __post_init__(self) -> None:
+        """Note what does not change."""
+        self.config, self.decoder = self.plan.config, self.plan.decoder
+        self.model = self.decoder.description
+        self.memory, self.capacity = self.plan.memory, self.plan.cache.capacity
+        self.m: int | Given = 1 if self.rows == 1 else given(Register.ROWS, self.rows)
+        self.count = given(Register.COUNT, self.capacity)
+        self._acc: dict[str, tuple[int, int]] = {}
+
+    def stride(self, name: str) -> int:
+        """Return the accumulator rows from one tile column of a projection to the next.
+
+        Rows alternate between two banks. A projection of one token takes those of one bank, so that
+        it can be drained while a product goes to the other bank; but what attention mixes is
+        drained from both banks beside the product of its output, which takes both in turn.
+        """
+        if self.rows > 1:
+            return self.rows
+        return 1 if name.endswith(".output") else BANKS
+
+    def sums(self, name: str) -> int:
+        """Return the first accumulator row of a projection, in the bank that is its own."""
+        kind = name.rpartition(".")[2]
+        tiles = -(-self.plan.matrices[name].n // self.config.cols)
+        return self.acc(kind, tiles * self.stride(name)) + (self.rows == 1 and kind in ODD)
+
+    def acc(self, name: str, rows: int) -> int:
+        """Return the first of so many accumulator rows, an even one, that only this name has."""
+        if name not in self._acc:
+            first = sum(count + count % BANKS for _, count in self._acc.values())
+            if first + rows > self.config.acc_depth:
+                raise ValueError(
+                    f"Model {self.model.name} needs {first + rows} accumulator rows or more, but "
+                    f"acc_depth is {self.config.acc_depth}"
+                )
+            self._acc[name] = first, rows
+        return self._acc[name][0]
+
+    def vector(
+        self, opcode: Opcode, name: str, operands: Operands, flags: Sequence[str] = ()
+    ) -> None:
+        """Add an instruction of the vector engine, which writes a tensor of some name."""
+        draft = Draft(opcode, operands, frozenset(flags), written=Written(name))
+        self.stage.add(draft)
+
+    def product(
+        self,
+        name: str,
+        source: str | Given | Ref,
+        acc: int,
+        *,
+        tiles: tuple[int, int] | None = None,
+        share: int | None = None,
+    ) -> None:
+        """Add the product of all rows of a buffer, or of one row at a place, and a matrix.
+
+        With ``tiles`` (first, count) only of some tile columns, with ``share`` of one share.
+        """
+        matrix, cols = self.plan.matrices[name], self.config.cols
+        one = not isinstance(source, str)
+        place = Ref(source) if isinstance(source, str) else source
+        total = -(-matrix.n // cols)
+        first, count = tiles or (0, total)
+        end = min(matrix.n, (first + count) * cols)
+        stride = BANKS if one else self.stride(name)
+        common: Operands = {
+            "a_stride": matrix.k,
+            "acc_stride": stride,
+            "m": 1 if one else self.m,
+        }
+        for index, part in enumerate(matrix.shares):
+            operands = common | {
+                "a_addr": _behind(place, part.row),
+                "acc_addr": acc,
+                "k": part.k,
+                "n": end - first * cols,
+                "slot": part.slots.first + first * part.slots.k_tiles,
+            }
+            if share in (None, index):
+                self.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"resident"})))
+        for cut in matrix.cuts:
+            if not first * cols <= cut.column < end:
+                continue
+            addr = _behind(place, cut.row)
+            operands = common | {
+                "a_addr": addr,
+                "b_addr": self.stage.piece(cut.piece),
+                "b_stride": cut.n,
+                "acc_addr": acc + (cut.column // cols - first) * stride,
+                "k": cut.k,
+                "n": cut.n,
+            }
+            self.stage.add(Draft(Opcode.MATMUL, operands))
+
+    def drain(
+        self,
+        name: str,
+        acc: int,
+        target: Ref | Given,
+        *flags: str,
+        first: int = 0,
+        count: int = 0,
+        **more: int | Ref | Given,
+    ) -> None:
+        """Add the requantization of a projection's sums, or of some of its tile columns."""
+        matrix, cols = self.plan.matrices[name], self.config.cols
+        end = min(matrix.n, (first + (count or matrix.n)) * cols)
+        wide = 2 if "wide_out" in flags else 1
+        operands: Operands = {
+            "acc_addr": acc,
+            "acc_stride": self.stride(name),
+            "o_addr": target,
+            "o_stride": wide * matrix.n,
+            "m": self.m,
+            "n": end - first * cols,
+            "params": matrix.words + first * self.config.lane_groups,
+            **more,
+        }
+        self.vector(Opcode.DRAIN, name, operands, flags)
+
+    def norm(self, name: str, step: DecoderNorm, *, last: bool = False) -> None:
+        """Add the norm of all rows of the residual stream, or of the last."""
+        most = 2 * self.model.dim * (self.rows - 1)
+        operands: Operands = {
+            "i_addr": given(Register.LAST, most, Ref("x")) if last else Ref("x"),
+            "i_stride": 2 * self.model.dim,
+        }
+        self._norm(name, step, operands, 1 if last else self.m)
+
+    def _norm(
+        self,
+        name: str,
+        step: DecoderNorm,
+        source: Operands,
+        m: int | Given,
+        flags: Sequence[str] = (),
+    ) -> None:
+        operands: Operands = source | {
+            "o_addr": Ref("h"),
+            "o_stride": self.model.dim,
+            "m": m,
+            "n": self.model.dim,
+            "params": self.plan.words[name],
+            "eps_low": _signed(step.eps),
+            "eps_high": step.eps >> EPS_LOW_WIDTH,
+        }
+        kind = ["rms"] if self.model.norm == "rmsnorm" else []
+        same = ["per_tensor"] if step.rescale.per_tensor else []
+        self.vector(Opcode.NORM, name, operands, [*kind, *same, *flags])
+
+    def shared(self, name: str, source: str, came: int, first: int = 0) -> int:
+        """Add shares of a product, of which so many columns of the operand are there.
+
+        Those before ``first`` have been added; returned is the first that has not. Without weights
+        on the chip all of it is one share.
+        """
+        matrix = self.plan.matrices[name]
+        acc = self.sums(name)
+        ends = [share.row + share.k for share in matrix.shares] or [matrix.k]
+        while first < len(ends) and ends[first] <= came:
+            self.product(name, source, acc, share=first)
+            first += 1
+        return first
+
+    def residual(self, name: str, after: str, step: DecoderNorm | None) -> None:
+        """Add the shares' sum to the residual stream, and the norm behind it."""
+        dim = self.model.dim
+        matrix = self.plan.matrices[name]
+        acc = self.sums(name)
+        if step is not None and self.config.fused:
+            operands: Operands = {
+                "i_addr": acc,
+                "i_stride": self.stride(name),
+                "r_addr": Ref("x"),
+                "r_stride": 2 * dim,
+                "s_addr": Ref("x"),
+                "s_stride": 2 * dim,
+                "pre": matrix.words,
+            }
+            self._norm(after, step, operands, self.m, ("drain", "add", "write_sum"))
+            return
+        self.drain(name, acc, Ref("x"), "wide_out", "add", r_addr=Ref("x"), r_stride=2 * dim)
+        if step is not None:
+            self.norm(after, step)
+
+
+def _behind(place: Ref | Given, offset: int) -> Ref | Given:
+    """Return a place so many bytes behind another."""
+    if isinstance(place, Ref):
+        return Ref(place.buffer, place.offset + offset)
+    assert isinstance(place.base, Ref)
+    return Given(place.register, place.most, Ref(place.base.buffer, place.base.offset + offset))
+
+
+def _signed(eps: int) -> int:
+    """Return the low bits of an added variance as an operand holds them."""
+    half = 1 << (EPS_LOW_WIDTH - 1)
+    return (eps + half) % (1 << EPS_LOW_WIDTH) - half

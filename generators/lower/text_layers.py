@@ -1,0 +1,156 @@
+"""A decoder's instructions for the tokens of one run: one, or a chunk of a prompt.
+
+Tokens are rows; each program has room for a fixed number of them.
+"""
+
+from itertools import pairwise
+
+from arch.isa import Opcode
+from generators.lower.lowering import Operands
+from generators.lower.text_attention import AttentionInstructions
+from generators.lower.text_engine import BANKS
+from generators.lower.text_memory import Register, given
+from generators.program.draft import Draft, Given, Ref
+from generators.reference.decoder import DecoderLayer
+
+HEAD_TILES = 12
+"""Tile columns of the head's products that are requantized at once."""
+
+
+class Layers(AttentionInstructions):
+    """Makes the instructions of whole programs."""
+
+    def embed(self, row: int, word: int, place: int) -> None:
+        """Look up a token, whose place is ``row`` places behind that in a register."""
+        plan, dim = self.plan, self.model.dim
+        flags = ["wide_out"]
+        operands: Operands = {
+            "i_addr": self._row("words", word, row, 0),
+            "o_addr": Ref("x", 2 * dim * row),
+            "m": 1,
+            "n": dim,
+            "params": plan.words["embedding"],
+        }
+        if self.decoder.positions is not None:
+            operands["r_addr"] = self._row("places", place, row, row)
+            flags.append("add")
+        if self.decoder.embedding_rescale.per_tensor:
+            flags.append("per_tensor")
+        self.vector(Opcode.MAP, "embedding", operands, flags)
+
+    def _row(self, name: str, register: int, row: int, behind: int) -> Ref | Given:
+        """Return where the row of a table is that a register tells, or load it to its place."""
+        table = self.plan.rows_tables[name]
+        most = (table.rows - 1 - behind) * table.stride
+        if self.plan.resident:
+            base = Ref(table.place.buffer, behind * table.stride)
+            return given(register, most, base)
+        place = Ref(table.place.buffer, row * table.stride)
+        operands: Operands = {
+            "dram_addr": given(register, most, table.addr + behind * table.stride),
+            "sp_addr": place,
+            "m": 1,
+            "row_bytes": table.stride,
+        }
+        self.stage.add(Draft(Opcode.LOAD, operands))
+        return place
+
+    def layers(self) -> None:
+        """Add all layers; the residual stream is there, and its first norm is not."""
+        layers = self.decoder.layers
+        if self.decoder.rotary is not None and not self.plan.resident:
+            self._load_pairs()
+        self.norm("layers.0.attention_norm", layers[0].attention_norm)
+        for index, layer in enumerate(layers):
+            prefix = f"layers.{index}"
+            self.attention(index, layer)
+            self.residual(f"{prefix}.output", f"{prefix}.mlp_norm", layer.mlp_norm)
+            self._mlp(prefix, layer, self.plan.tables[index])
+            if index + 1 < len(layers):
+                after, step = f"layers.{index + 1}.attention_norm", layers[index + 1].attention_norm
+                self.residual(f"{prefix}.down", after, step)
+            elif self.rows == 1:
+                self.residual(f"{prefix}.down", "final_norm", self.decoder.final_norm)
+            else:
+                self.residual(f"{prefix}.down", "", None)
+                self.norm("final_norm", self.decoder.final_norm, last=True)
+
+    def _load_pairs(self) -> None:
+        table = self.plan.rows_tables["places"]
+        most = (table.rows - self.rows) * table.stride
+        operands: Operands = {
+            "dram_addr": given(Register.PLACE, most, table.addr),
+            "dram_stride": table.stride,
+            "sp_addr": table.place,
+            "sp_stride": table.stride,
+            "m": self.m,
+            "row_bytes": table.stride,
+        }
+        self.stage.add(Draft(Opcode.LOAD, operands))
+
+    def _mlp(self, prefix: str, layer: DecoderLayer, table: int) -> None:
+        """Add the MLP part by part, so that one is multiplied while the one before is drained."""
+        names = ("up",) if layer.gate is None else ("gate", "up")
+        parts = self.plan.ffn_parts
+        down, ready = f"{prefix}.down", 0
+        for place, (first, end) in enumerate(parts):
+            for name in names:
+                whole = f"{prefix}.{name}"
+                acc = self.sums(whole) + first * self.stride(whole)
+                self.product(whole, "h", acc, tiles=(first, end - first))
+            self._hidden(prefix, layer, table, first, end - first)
+            # The hidden layer's part before is there by now, and so is a share of the last product.
+            if place:
+                came = parts[place - 1][1] * self.config.cols
+                ready = self.shared(down, "hidden", came, ready)
+        self.shared(down, "hidden", self.model.ffn, ready)
+
+    def _hidden(self, prefix: str, layer: DecoderLayer, table: int, first: int, count: int) -> None:
+        """Add what makes the hidden layer of sums, in some tile columns."""
+        column = first * self.config.cols
+        part = {"first": first, "count": count}
+        up = self.sums(f"{prefix}.up") + first * self.stride(f"{prefix}.up")
+        hidden = Ref("hidden", column)
+        if layer.gate is None:
+            self.drain(f"{prefix}.up", up, hidden, "table", table=table, **part)
+            return
+        gate = self.sums(f"{prefix}.gate") + first * self.stride(f"{prefix}.gate")
+        self.drain(f"{prefix}.gate", gate, Ref("gate", column), "table", table=table, **part)
+        self.drain(
+            f"{prefix}.up",
+            up,
+            hidden,
+            "times",
+            r_addr=Ref("gate", column),
+            r_stride=self.model.ffn,
+            table=layer.gate_zero,
+            **part,
+        )
+
+    def head(self) -> None:
+        """Add the scores of all tokens, behind the last row alone."""
+        cols, parts = self.config.cols, self._head_parts()
+        most = max(count for _, count in parts)
+        for place, (first, count) in enumerate(parts):
+            acc = self.acc(f"head{place % 2}", most * BANKS) + place % 2
+            self.product("head", Ref("h"), acc, tiles=(first, count))
+            flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
+            more = {"table": first * cols} if self.config.argmax else {}
+            target = Ref("logits", 2 * first * cols)
+            more |= {"m": 1, "acc_stride": BANKS}
+            self.drain("head", acc, target, *flags, first=first, count=count, **more)
+
+    def _head_parts(self) -> list[tuple[int, int]]:
+        """Return (first, count) of tile columns of the head that are requantized at once."""
+        matrix, cols = self.plan.matrices["head"], self.config.cols
+        total = -(-matrix.n // cols)
+        starts = sorted({cut.column // cols for cut in matrix.cuts})
+        if matrix.resident:
+            starts = list(range(total))
+        parts: list[tuple[int, int]] = []
+        for first, end in pairwise([*starts, total]):
+            if parts and end - parts[-1][0] <= HEAD_TILES:
+                parts[-1] = parts[-1][0], end - parts[-1][0]
+            else:
+                parts.append((first, end - first))
+        return parts

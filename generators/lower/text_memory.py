@@ -1,0 +1,160 @@
+"""Where a decoder of texts keeps what it needs on the chip, and where each token's part is."""
+
+import enum
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arch.config import Config
+from arch.isa import RING_SLOTS
+from generators.graph import Ints, Rescale
+from generators.program.draft import Given, Ref
+from generators.program.image import Bytes
+from generators.program.layout import param_words
+
+
+class Register(enum.IntEnum):
+    """What the host writes before it starts a program."""
+
+    WORD = 1
+    """Bytes from the vocabulary's first row to the token's."""
+    PLACE = 2
+    """Bytes from the first row of positions, or of rotary pairs, to the first token's."""
+    KEY = 3
+    """Slots from the first of a head's keys, or bytes from its first row, to the token's."""
+    KEY_LINE = 4
+    """The column of the first token's key in its slot."""
+    VALUE = 5
+    """Slots from the first of a head's values, or bytes from its first row, to the token's."""
+    VALUE_LINE = 6
+    """The row of the first token's values in their slot."""
+    COUNT = 7
+    """Places of the cache that the last token attends to."""
+    LIMIT = 8
+    """Places of the cache that the first token attends to."""
+    ROWS = 9
+    """Tokens."""
+    LAST = 10
+    """Bytes from the first row of the residual stream to the last token's."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """The places that keys and values of a text's tokens have.
+
+    The first ``capacity`` tokens take them in order. From then on the first ``sinks`` stay, and
+    each further token takes the place of the one that has been there longest (Xiao et al. 2024,
+    "Efficient Streaming Language Models with Attention Sinks").
+    """
+
+    capacity: int
+    sinks: int
+
+    def __post_init__(self) -> None:
+        """Check both numbers."""
+        if self.capacity < 1:
+            raise ValueError(f"Context must be at least 1 token, not {self.capacity}")
+        if not 0 <= self.sinks < self.capacity:
+            raise ValueError(
+                f"Sinks must be from 0 to {self.capacity - 1}, which is less than the context, "
+                f"not {self.sinks}"
+            )
+
+    def place(self, position: int) -> int:
+        """Return the place of the token at a position of the text."""
+        if position < self.capacity:
+            return position
+        return self.sinks + (position - self.sinks) % (self.capacity - self.sinks)
+
+    def count(self, position: int) -> int:
+        """Return how many places the token at a position attends to, its own among them."""
+        return min(position + 1, self.capacity)
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Weight slots of a matrix [k, n]: tile (nt, kt) is in slot ``first + nt * k_tiles + kt``."""
+
+    first: int
+    k_tiles: int
+    n_tiles: int
+
+
+@dataclass
+class Memory:
+    """What is taken of a configuration's memories for good.
+
+    Every ``take`` refuses, in one sentence, what does not fit.
+    """
+
+    name: str
+    """Of the model."""
+    config: Config
+    buffers: dict[str, int] = field(default_factory=dict)
+    """Bytes of each scratchpad buffer."""
+    slots: int = RING_SLOTS
+    words: list[Bytes] = field(default_factory=list)
+    """Parameter words, [words, bytes] each time."""
+    tables: list[Ints] = field(default_factory=list)
+
+    def buffer(self, name: str, size: int) -> Ref:
+        """Return the place of a buffer of at least so many bytes."""
+        self.buffers[name] = max(size, self.buffers.get(name, 0))
+        return Ref(name)
+
+    def take_slots(self, k: int, n: int) -> Slots:
+        """Return the next slots for a matrix [k, n]; :meth:`check_slots` refuses too many."""
+        found = Slots(self.slots, -(-k // self.config.rows), -(-n // self.config.cols))
+        self.slots += found.k_tiles * found.n_tiles
+        return found
+
+    def check_slots(self) -> None:
+        """Refuse more slots than there are."""
+        if self.slots > self.config.weight_depth:
+            raise ValueError(
+                f"Model {self.name} with its keys and values needs {self.slots} weight slots of "
+                f"{self.config.rows} x {self.config.cols}, but weight_depth is "
+                f"{self.config.weight_depth}"
+            )
+
+    def take_words(self, rescale: Rescale, *, by_tile: bool = False) -> int:
+        """Return the first parameter word of a rescale; ``by_tile`` in DRAIN's order.
+
+        A rescale that is the same for all columns is one word.
+        """
+        first, lanes = sum(map(len, self.words)), self.config.lanes
+        repeat = lanes if rescale.per_tensor else 1
+        by_tile = by_tile and not rescale.per_tensor
+        self.words.append(
+            param_words(
+                np.repeat(rescale.bias, repeat),
+                np.repeat(rescale.multiplier, repeat),
+                np.repeat(rescale.shift, repeat),
+                self.config,
+                by_tile=by_tile,
+            )
+        )
+        if first + len(self.words[-1]) > self.config.param_depth:
+            raise ValueError(
+                f"Model {self.name} needs more parameter words than param_depth = "
+                f"{self.config.param_depth}"
+            )
+        return first
+
+    def take_table(self, table: Ints) -> int:
+        """Return the slot of an activation table; equal tables share one."""
+        for slot, other in enumerate(self.tables):
+            if np.array_equal(table, other):
+                return slot
+        if len(self.tables) == self.config.table_slots:
+            raise ValueError(
+                f"Model {self.name} needs more activation tables than table_slots = "
+                f"{self.config.table_slots}"
+            )
+        self.tables.append(table)
+        return len(self.tables) - 1
+
+
+def given(register: int, most: int, base: int | Ref = 0) -> Given:
+    """Return ``base`` plus what the host writes to a register, which is ``most`` or less."""
+    return Given(register, most, base)

@@ -1,0 +1,73 @@
+"""What fills the chip before the first token, cut so that a small external memory has room."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, Opcode
+from generators.program.draft import Draft, Written
+from generators.program.image import Bytes
+
+Assemble = Callable[[Sequence[Draft]], list[int]]
+
+
+@dataclass(frozen=True)
+class Fill:
+    """What external memory holds from address 0 on, and the program that takes it in."""
+
+    image: bytes
+    words: list[int]
+    """They run from word 0, with nothing else in the program memory."""
+    written: list[Written]
+    """What each vector instruction writes."""
+
+
+@dataclass
+class _Part:
+    """Some of the instructions, and the external bytes that they load."""
+
+    first: int
+    end: int
+    words: int = DEFINITIONS[Opcode.HALT].words
+    drafts: list[Draft] = field(default_factory=list)
+
+    def fill(self, image: Bytes, assemble: Assemble) -> Fill:
+        drafts = [_moved(draft, self.first) for draft in self.drafts]
+        written = [draft.written for draft in drafts if draft.written is not None]
+        return Fill(image[self.first : self.end].tobytes(), assemble(drafts), written)
+
+
+def fills(
+    drafts: Sequence[Draft], image: Bytes, config: Config, memory_bytes: int, assemble: Assemble
+) -> list[Fill]:
+    """Return instructions whose loads take an image from front to end, in as few parts as will do.
+
+    The image of each part has at most ``memory_bytes`` bytes, and its program fits the program
+    memory. No load may be larger.
+    """
+    parts = [_Part(0, 0)]
+    for draft in drafts:
+        part, words = parts[-1], DEFINITIONS[draft.opcode].words
+        end = part.end
+        if draft.opcode == Opcode.LOAD:
+            addr, m, stride = (_plain(draft, name) for name in ("dram_addr", "m", "dram_stride"))
+            end = addr + m * stride
+        if end - part.first > memory_bytes or part.words + words > config.program_depth:
+            part = _Part(part.end, end)
+            parts.append(part)
+        part.end = end
+        part.words += words
+        part.drafts.append(draft)
+    return [part.fill(image, assemble) for part in parts]
+
+
+def _plain(draft: Draft, name: str) -> int:
+    value = draft.operands[name]
+    assert isinstance(value, int)
+    return value
+
+
+def _moved(draft: Draft, by: int) -> Draft:
+    if draft.opcode != Opcode.LOAD:
+        return draft
+    return replace(draft, operands={**draft.operands, "dram_addr": _plain(draft, "dram_addr") - by})

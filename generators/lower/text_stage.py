@@ -1,0 +1,154 @@
+"""Pieces of external memory on their way through the scratchpad."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from arch.config import Config
+from arch.isa import Opcode
+from generators.graph import Ints
+from generators.lower.lowering import Operands
+from generators.lower.text_memory import Memory, Slots
+from generators.program.draft import Draft, Ref, Written
+from generators.program.image import Bytes, ImageBuilder, Piece
+
+STAGES = 4
+"""Buffers that pieces take in turn."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A part of a matrix that is dense in external memory: rows from ``row`` on, and columns."""
+
+    row: int
+    k: int
+    column: int
+    n: int
+    piece: Piece
+
+
+@dataclass
+class Stage:
+    """Loads each piece into the next of a few buffers, as early as the one before allows."""
+
+    memory: Memory
+    image: ImageBuilder
+    size: int
+    """Bytes of a buffer."""
+    nodes: list[Draft] = field(default_factory=list)
+    _loads: list[tuple[int, Draft]] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Take the buffers."""
+        for index in range(STAGES):
+            self.memory.buffer(f"stage{index}", self.size)
+
+    def piece(self, piece: Piece) -> Ref:
+        """Load a piece, and return where the instructions that come next find it."""
+        place = Ref(f"stage{len(self._starts) % STAGES}")
+        self._loads.append((len(self._starts), load(place, piece)))
+        self._starts.append(len(self.nodes))
+        return place
+
+    def add(self, *drafts: Draft) -> None:
+        """Append instructions."""
+        self.nodes += drafts
+
+    def take(self) -> list[Draft]:
+        """Return all instructions, each load as early as its buffer is free, and begin anew."""
+        placed: list[list[Draft]] = [[] for _ in range(len(self.nodes) + 1)]
+        for index, draft in self._loads:
+            # Behind the uses of the piece that had the buffer before.
+            first = self._starts[index - STAGES + 1] if index >= STAGES else 0
+            placed[first].append(draft)
+        found: list[Draft] = []
+        for place, draft in enumerate(self.nodes):
+            found += [*placed[place], draft]
+        self.nodes, self._loads, self._starts = [], [], []
+        return found
+
+
+def load(place: Ref, piece: Piece) -> Draft:
+    """Return the instruction that loads a piece."""
+    operands: Operands = {
+        "dram_addr": piece.addr,
+        "dram_stride": piece.row_bytes,
+        "sp_addr": place,
+        "sp_stride": piece.row_bytes,
+        "m": piece.m,
+        "row_bytes": piece.row_bytes,
+    }
+    return Draft(Opcode.LOAD, operands)
+
+
+def cuts(weight: Ints, image: ImageBuilder, size: int, config: Config) -> list[Cut]:
+    """Put a matrix [k, n] into the image in parts of at most so many bytes, and return them.
+
+    They are whole tile columns, or, where one is too large, parts of one.
+    """
+    k, n = weight.shape
+    width = size // (k * config.cols) * config.cols
+    depth = k if width else size // (config.rows * config.cols) * config.rows
+    found = []
+    for column in range(0, n, width or config.cols):
+        for row in range(0, k, depth):
+            part = weight[row : row + depth, column : column + (width or config.cols)]
+            data = np.ascontiguousarray(part, np.int8).view(np.uint8).ravel()
+            found.append(Cut(row, part.shape[0], column, part.shape[1], image.add(data)))
+    return found
+
+
+def preload(cut: Cut, place: Ref, slots: Slots, config: Config) -> Draft:
+    """Return the instruction that keeps a part of a matrix in its slots."""
+    tile = cut.column // config.cols * slots.k_tiles + cut.row // config.rows
+    operands: Operands = {
+        "b_addr": place,
+        "b_stride": cut.n,
+        "k": cut.k,
+        "n": cut.n,
+        "slot": slots.first + tile,
+    }
+    return Draft(Opcode.PRELOAD, operands)
+
+
+def constants(stage: Stage) -> None:
+    """Load all parameter words and tables that the memory has been asked for."""
+    memory = stage.memory
+    words = np.concatenate(memory.words)  # [words, bytes]
+    most = max(1, stage.size // words.shape[1])
+    for first in range(0, len(words), most):
+        part = words[first : first + most]
+        place = stage.piece(stage.image.add(part.ravel()))
+        operands: Operands = {"i_addr": place, "n": len(part), "params": first}
+        stage.add(Draft(Opcode.PARAMS, operands, written=Written("parameters")))
+    for slot, table in enumerate(memory.tables):
+        place = stage.piece(stage.image.add(table.astype(np.int8).view(np.uint8)))
+        operands = {"i_addr": place, "table": slot}
+        stage.add(Draft(Opcode.TABLE, operands, written=Written("table")))
+
+
+def least_size(config: Config) -> int:
+    """Return the least bytes of a buffer that every piece finds room in."""
+    word = config.param_lines * config.line_bytes
+    return max(256, word, config.rows * config.cols, config.mem_bytes)
+
+
+def stage_size(config: Config, taken: int, most: int) -> int:
+    """Return the bytes of a buffer where so many bytes of the scratchpad are taken already.
+
+    They are at most ``most``, if that suffices for every piece.
+    """
+    free = max(0, config.scratchpad_bytes - taken) // 2
+    line = config.line_bytes
+    size = min(free // STAGES, config.bank_bytes // 4, 8192, most) // line * line
+    return max(least_size(config), size)
+
+
+def rows_of(values: Ints, dtype: str, config: Config) -> tuple[Bytes, int]:
+    """Return rows one behind the other, each padded to whole external words, and their stride."""
+    data = np.ascontiguousarray(values.astype(dtype)).view(np.uint8).reshape(len(values), -1)
+    stride = -(-data.shape[1] // config.mem_bytes) * config.mem_bytes
+    padded = np.zeros((len(values), stride), np.uint8)
+    padded[:, : data.shape[1]] = data
+    return padded.ravel(), stride

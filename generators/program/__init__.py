@@ -1,0 +1,1 @@
+"""Programs: drafts, addresses, loops, tokens, words, predicted cycles."""

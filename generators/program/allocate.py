@@ -1,0 +1,149 @@
+"""Scratchpad addresses for buffers: what lives at the same time lies apart."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, Engine, Opcode
+from generators.program.draft import Draft, Given, Ref
+
+Interval = tuple[int, int]
+
+
+@dataclass
+class Use:
+    """When a buffer holds something, and what it is used together with."""
+
+    intervals: list[Interval] = field(default_factory=list)
+    """First and last place in the program of each time it holds something."""
+    beside: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """How often each other buffer is used by the same or a neighbouring instruction."""
+
+    def overlaps(self, other: "Use") -> bool:
+        """Return whether both hold something at the same time."""
+        i = j = 0
+        while i < len(self.intervals) and j < len(other.intervals):
+            (first, last), (other_first, other_last) = self.intervals[i], other.intervals[j]
+            if first <= other_last and other_first <= last:
+                return True
+            if last < other_last:
+                i += 1
+            else:
+                j += 1
+        return False
+
+
+def buffers_of(draft: Draft) -> list[str]:
+    """Return the buffers that an instruction names."""
+    values = [v.base if isinstance(v, Given) else v for v in draft.operands.values()]
+    return sorted({value.buffer for value in values if isinstance(value, Ref)})
+
+
+def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
+    """Return the use of every buffer of a program without loops."""
+    found: dict[str, Use] = defaultdict(Use)
+    last: dict[Engine | None, list[str]] = defaultdict(list)
+    for place, draft in enumerate(drafts):
+        names = buffers_of(draft)
+        for name in names:
+            intervals = found[name].intervals
+            if draft.defines == name or not intervals:
+                intervals.append((place, place))
+            else:
+                intervals[-1] = (intervals[-1][0], place)
+        if draft.opcode == Opcode.PARAMS:
+            continue
+        for one, other in combinations(names, 2):
+            found[one].beside[other] += 4
+            found[other].beside[one] += 4
+        engine = DEFINITIONS[draft.opcode].engine
+        for neighbour, others in last.items():
+            if neighbour != engine:
+                for one in names:
+                    for other in others:
+                        if one != other:
+                            found[one].beside[other] += 1
+                            found[other].beside[one] += 1
+        last[engine] = names
+    return dict(found)
+
+
+def allocate(
+    uses: Mapping[str, Use], sizes: Mapping[str, int], config: Config
+) -> dict[str, int] | None:
+    """Return an address for every buffer, or None where no way to fit them was found.
+
+    Each buffer lies inside one bank at a multiple of the line, away from all buffers that it is
+    used together with as far as the banks allow. Large buffers are placed first.
+    """
+    for spread in (True, False):
+        placed = _place(uses, sizes, config, spread=spread)
+        if placed is not None:
+            return placed
+    return None
+
+
+def _place(
+    uses: Mapping[str, Use], sizes: Mapping[str, int], config: Config, *, spread: bool
+) -> dict[str, int] | None:
+    line, bank_bytes = config.line_bytes, config.bank_bytes
+    rounded = {name: -(-sizes[name] // line) * line for name in uses}
+    placed: dict[str, int] = {}
+    for name in sorted(uses, key=lambda name: (-rounded[name], name)):
+        size = rounded[name]
+        taken: list[list[Interval]] = [[] for _ in range(config.scratchpad_banks)]
+        penalty = [0] * config.scratchpad_banks
+        filled = [0] * config.scratchpad_banks
+        for other, addr in placed.items():
+            bank = addr // bank_bytes
+            filled[bank] += rounded[other]
+            penalty[bank] += uses[name].beside.get(other, 0)
+            if uses[name].overlaps(uses[other]):
+                taken[bank].append((addr % bank_bytes, addr % bank_bytes + rounded[other]))
+        banks = range(config.scratchpad_banks)
+        order = sorted(banks, key=lambda bank: (penalty[bank], filled[bank])) if spread else banks
+        for bank in order:
+            start = 0
+            for low, high in sorted(taken[bank]):
+                if start + size <= low:
+                    break
+                start = max(start, high)
+            if start + size <= bank_bytes:
+                placed[name] = bank * bank_bytes + start
+                break
+        else:
+            return None
+    return placed
+
+
+def fit(uses: Mapping[str, Use], sizes: Mapping[str, int], config: Config) -> dict[str, int] | None:
+    """Return an offset in one bank for each buffer of ``sizes``, or None where it has no room."""
+    line = config.line_bytes
+    placed: dict[str, tuple[int, int]] = {}
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        size, start = -(-sizes[name] // line) * line, 0
+        taken = (range_ for other, range_ in placed.items() if uses[name].overlaps(uses[other]))
+        for low, high in sorted(taken):
+            if start + size <= low:
+                break
+            start = max(start, high)
+        if start + size > config.bank_bytes:
+            return None
+        placed[name] = start, start + size
+    return {name: start for name, (start, _) in placed.items()}
+
+
+def live_bytes(uses: Mapping[str, Use], sizes: Mapping[str, int]) -> int:
+    """Return the most bytes that hold something at the same time."""
+    changes: dict[int, int] = defaultdict(int)
+    for name, use in uses.items():
+        for first, last in use.intervals:
+            changes[first] += sizes[name]
+            changes[last + 1] -= sizes[name]
+    most = now = 0
+    for place in sorted(changes):
+        now += changes[place]
+        most = max(most, now)
+    return most

@@ -1,0 +1,290 @@
+"""Programs with addresses: loops found, tokens set, words made.
+
+A loop's tokens must be the same in every iteration, and none may cross its ends. So the vector
+engine has a barrier, a cheap instruction of its own, before each loop, at the start of its body
+and behind it: the first waits for all that comes before, the second starts every other engine of
+the body, and the body's last instruction, one of the vector engine, waits for all of them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from arch.config import Config
+from arch.instruction import Instruction, Operand, pack
+from arch.isa import DEFINITIONS, LOOP_LEVELS, REGISTERS, Engine, Opcode
+from generators.program.draft import Draft, Given, Node, Ref, Repeat, Written
+from generators.program.tokens import Access, Part, Tokens, order
+from sim.admission import check_step
+from sim.flow import Step
+from sim.regions import Region, regions
+
+Steps = tuple[tuple[int, int], ...]
+"""By how much a value grows from iteration to iteration of the loop at each depth.
+
+A value that the host gives has the one pair (:data:`GIVEN`, register), whatever the loops.
+"""
+GIVEN = -1
+"""In place of a depth: the value is in a register that no instruction writes."""
+BARRIER = "barrier"
+"""The buffer that barriers read a parameter word from."""
+
+
+def barrier() -> Draft:
+    """Return an instruction that only orders others: it reads the spare parameter word 0."""
+    operands: dict[str, int | Ref] = {"i_addr": Ref(BARRIER), "n": 1}
+    return Draft(Opcode.PARAMS, operands, written=Written(BARRIER))
+
+
+def with_barriers(nodes: Sequence[Node]) -> list[Node]:
+    """Return nodes with the barriers of loops."""
+    found: list[Node] = []
+    for node in nodes:
+        if isinstance(node, Repeat):
+            bodies = [[barrier(), *with_barriers(body)] for body in node.iterations]
+            found += [barrier(), Repeat(bodies), barrier()]
+        else:
+            found.append(node)
+    return found
+
+
+def least_words(nodes: Sequence[Node]) -> int:
+    """Return the words of a program without those that its loops' registers need."""
+    total = 0
+    for node in nodes:
+        if isinstance(node, Draft):
+            total += DEFINITIONS[node.opcode].words
+        else:
+            ends = DEFINITIONS[Opcode.LOOP].words + DEFINITIONS[Opcode.ENDLOOP].words
+            total += ends + least_words(node.iterations[0])
+    return total
+
+
+@dataclass
+class Line:
+    """An instruction of all iterations of the loops around it."""
+
+    opcode: Opcode
+    flags: frozenset[str]
+    values: dict[str, tuple[int, Steps]]
+    """Each operand's value in the first iteration, and its growth."""
+    reads: frozenset[Region]
+    writes: frozenset[Region]
+    """What all iterations touch."""
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that runs the instruction, or its first command."""
+        engine = DEFINITIONS[self.opcode].taker
+        assert engine is not None
+        return engine
+
+    @property
+    def parts(self) -> list[Part]:
+        """The commands of an instruction that has several, as if the last touched everything."""
+        if DEFINITIONS[self.opcode].expands is None:
+            return []
+        matrix, vector = frozenset({Engine.MATRIX}), frozenset({Engine.VECTOR})
+        return [
+            Part(Engine.MATRIX, push=vector),
+            Part(Engine.VECTOR, pop=matrix, push=matrix),
+            Part(Engine.MATRIX, pop=vector, push=vector),
+            Part(
+                Engine.VECTOR, sorted(self.reads, key=repr), sorted(self.writes, key=repr), matrix
+            ),
+        ]
+
+
+@dataclass
+class Loop:
+    """A loop over instructions."""
+
+    count: int
+    body: Sequence["Line | Loop"]
+
+
+def lines(
+    nodes: Sequence[Node], addresses: Mapping[str, int], config: Config, depth: int = 0
+) -> list[Line | Loop] | None:
+    """Return nodes with addresses and loops, or None where iterations differ in more than steps.
+
+    Raises :class:`ValueError` where an instruction could not run on the configuration.
+    """
+    found: list[Line | Loop] = []
+    for node in nodes:
+        if isinstance(node, Draft):
+            found.append(_line(node, addresses, config))
+            continue
+        bodies = []
+        for iteration in node.iterations:
+            body = lines(iteration, addresses, config, depth + 1)
+            if body is None:
+                return None
+            bodies.append(body)
+        merged = _merge(bodies, depth)
+        if merged is None or depth == LOOP_LEVELS:
+            return None
+        found.append(Loop(len(bodies), merged))
+    return found
+
+
+def _line(draft: Draft, addresses: Mapping[str, int], config: Config) -> Line:
+    definition = DEFINITIONS[draft.opcode]
+    operands = dict.fromkeys(definition.operands, 0)
+    given: dict[str, tuple[int, Steps]] = {}
+    for name, value in draft.operands.items():
+        base = value.base if isinstance(value, Given) else value
+        if isinstance(base, Ref):
+            base = addresses[base.buffer] + base.offset
+        operands[name] = base
+        if isinstance(value, Given):
+            operands[name] += value.most
+            given[name] = (base, ((GIVEN, value.register),))
+    assert definition.taker is not None
+    step = Step(0, draft.opcode, definition.taker, operands, draft.flags, frozenset(), frozenset())
+    check_step(step, config)
+    reads, writes = regions(step, config)
+    values: dict[str, tuple[int, Steps]] = {name: (value, ()) for name, value in operands.items()}
+    values |= given
+    return Line(draft.opcode, draft.flags, values, frozenset(reads), frozenset(writes))
+
+
+def _merge(bodies: Sequence[Sequence[Line | Loop]], depth: int) -> list[Line | Loop] | None:
+    """Return one body for all iterations of the loop at a depth."""
+    if len({len(body) for body in bodies}) != 1:
+        return None
+    merged: list[Line | Loop] = []
+    for nodes in zip(*bodies, strict=True):
+        one: Line | Loop | None = None
+        loops = [node for node in nodes if isinstance(node, Loop)]
+        same = [node for node in nodes if isinstance(node, Line)]
+        if len(loops) == len(nodes) and len({loop.count for loop in loops}) == 1:
+            inner = _merge([loop.body for loop in loops], depth)
+            one = None if inner is None else Loop(loops[0].count, inner)
+        elif len(same) == len(nodes):
+            one = _merge_lines(same, depth)
+        if one is None:
+            return None
+        merged.append(one)
+    return merged
+
+
+def _merge_lines(same: Sequence[Line], depth: int) -> Line | None:
+    first = same[0]
+    if len({(line.opcode, line.flags) for line in same}) != 1:
+        return None
+    values = {}
+    for name, (base, steps) in first.values.items():
+        others = [line.values[name] for line in same]
+        growth = others[1][0] - base if len(others) > 1 else 0
+        for index, (value, inner) in enumerate(others):
+            if value != base + index * growth or inner != steps:
+                return None
+        values[name] = (base, (((depth, growth), *steps) if growth else steps))
+    reads = frozenset(region for line in same for region in line.reads)
+    writes = frozenset(region for line in same for region in line.writes)
+    return Line(first.opcode, first.flags, values, reads, writes)
+
+
+def _inside(nodes: Sequence[Line | Loop]) -> Iterator[Line]:
+    for node in nodes:
+        if isinstance(node, Line):
+            yield node
+        else:
+            yield from _inside(node.body)
+
+
+def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[int, Tokens]:
+    """Return the tokens of every line, by its identity, in nodes and the loops in them."""
+    flat: list[Line] = []
+    accesses: list[Access] = []
+    last: dict[Engine, int] = {}
+    waiting: dict[Engine, int] = {}
+    """Engines that must wait for a barrier before they do anything more, and its place."""
+    found: dict[int, Tokens] = {}
+    for index, node in enumerate(nodes):
+        if isinstance(node, Loop):
+            found |= _order(node.body, config, body=True)
+            continue
+        access = Access(node.engine, list(node.reads), list(node.writes), parts=node.parts)
+        for neighbour in (index - 1, index + 1):
+            beside = nodes[neighbour] if 0 <= neighbour < len(nodes) else None
+            if isinstance(beside, Loop):
+                inner = list(_inside(beside.body))
+                access.reads = sorted(node.reads.union(*(line.reads for line in inner)), key=repr)
+                access.writes = sorted(
+                    node.writes.union(*(line.writes for line in inner)), key=repr
+                )
+                engines = {line.engine for line in inner} - {Engine.VECTOR}
+                if neighbour > index:
+                    access.after += [last[engine] for engine in engines if engine in last]
+                else:
+                    waiting |= dict.fromkeys(engines, len(flat))
+        if node.engine in waiting:
+            access.after.append(waiting.pop(node.engine))
+        if body and not flat:
+            waiting = dict.fromkeys(set(Engine) - {Engine.VECTOR}, 0)
+        last[node.engine] = len(flat)
+        flat.append(node)
+        accesses.append(access)
+    if body:
+        assert flat[0].engine == DEFINITIONS[flat[-1].opcode].giver == Engine.VECTOR
+        end = len(flat) - 1
+        accesses[-1].after += [
+            at for engine, at in last.items() if engine != Engine.VECTOR and at != end
+        ]
+    for line, tokens in zip(flat, order(accesses, config), strict=True):
+        found[id(line)] = tokens
+    return found
+
+
+def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
+    """Return a program's words, or None where its loops need more registers than there are."""
+    tokens = _order(nodes, config, body=False)
+    kinds = {steps for line in _inside(nodes) for _, steps in line.values.values() if steps}
+    registers = {steps: steps[0][1] for steps in kinds if steps[0][0] == GIVEN}
+    free = [number for number in range(1, REGISTERS) if number not in registers.values()]
+    changing = sorted(kinds - registers.keys())
+    if len(changing) > len(free):
+        return None
+    registers |= dict(zip(changing, free, strict=False))
+    program = _emit(nodes, tokens, registers, 0)
+    return pack([*program, Instruction(Opcode.HALT)])
+
+
+def _emit(
+    nodes: Sequence[Line | Loop],
+    tokens: Mapping[int, Tokens],
+    registers: Mapping[Steps, int],
+    depth: int,
+) -> list[Instruction]:
+    program = []
+    for node in nodes:
+        if isinstance(node, Line):
+            operands: dict[str, int | Operand] = {
+                name: Operand(value, registers[steps] if steps else 0)
+                for name, (value, steps) in node.values.items()
+            }
+            given = tokens[id(node)]
+            pop, push = frozenset(given.pop), frozenset(given.push)
+            program.append(Instruction(node.opcode, operands, node.flags, pop, push))
+            continue
+        used = {steps for line in _inside(node.body) for _, steps in line.values.values()}
+        growing = [(steps, dict(steps)[depth]) for steps in sorted(used) if depth in dict(steps)]
+        for steps, _ in growing:
+            if steps[0][0] == depth:
+                program.append(_set(registers[steps], Operand(0)))
+        program.append(Instruction(Opcode.LOOP, {"count": node.count}))
+        program += _emit(node.body, tokens, registers, depth + 1)
+        for steps, growth in growing:
+            number = registers[steps]
+            program.append(_set(number, Operand(growth, number)))
+        program.append(Instruction(Opcode.ENDLOOP))
+        for steps, growth in growing:
+            if steps[0][0] < depth:
+                number = registers[steps]
+                program.append(_set(number, Operand(-node.count * growth, number)))
+    return program
+
+
+def _set(number: int, value: Operand) -> Instruction:
+    return Instruction(Opcode.SET, {"register": number, "value": value})

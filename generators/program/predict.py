@@ -1,0 +1,195 @@
+"""The cycles that a program will take, without running it.
+
+Every instruction passes once through the sequencer, its engine's queue and its engine; tokens,
+queues and memory make it wait as they do in the circuit. What an engine does with a command is a
+formula (``timing``), longer where a product reads the same bank of the scratchpad.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from arch.config import Config
+from arch.instruction import Instruction, unpack_one
+from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
+from generators.program.timing import MatrixTiming, VectorTiming
+from sim.flow import Step, run
+
+_START = 4
+"""Cycles from the start of a run to the first word's way to a queue."""
+_STOP = 3
+"""Cycles from the last command's end to the halt."""
+_ASK = 5
+"""Cycles from a taken LOAD to its first request."""
+_KEEP = 3
+"""Cycles from a LOAD's last word to its end."""
+_FETCH = 6
+"""Cycles from a taken STORE to its first word."""
+_BURSTS = 8
+"""Bursts that the external memory takes before it answers the first."""
+_BURST_WORDS = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """What is to be expected of a run."""
+
+    cycles: int
+    words_read: int
+    """Words of external memory."""
+    busy: Mapping[Engine, int]
+    """Cycles that each engine works."""
+    timeline: Sequence[tuple[int, int]] = field(repr=False)
+    """When each instruction begins, and the cycle behind its last, in program order."""
+
+
+def predict(
+    words: Sequence[int],
+    config: Config,
+    *,
+    latency: int = 8,
+    interval: int = 1,
+    registers: Mapping[int, int] | None = None,
+) -> Prediction:
+    """Return the cycles of a program on a memory of some latency and cycles per word.
+
+    ``registers`` are those that the host sets.
+    """
+    values = [0] * REGISTERS
+    for number, value in (registers or {}).items():
+        values[number] = value
+    machine = _Machine(words, config, latency, interval)
+    for step in run(words, 0, values):
+        machine.step(step)
+    return machine.finish()
+
+
+@dataclass
+class _Command:
+    """An instruction in its engine's queue."""
+
+    step: Step
+    visible: int
+    """When it can be at the queue's head."""
+    place: int
+    """Its place in the program's order."""
+
+
+class _Machine:
+    def __init__(self, words: Sequence[int], config: Config, latency: int, interval: int):
+        self._words, self._config = list(words), config
+        self._latency, self._interval = latency, interval
+        self._vector, self._matrix = VectorTiming(config), MatrixTiming(config)
+        self._now = _START
+        self._at = 0
+        """Word behind the last instruction."""
+        self._decoded: dict[int, Instruction] = {}
+        self._gaps: dict[tuple[int, int], int] = {}
+        self._queues: dict[Engine, deque[_Command]] = {engine: deque() for engine in Engine}
+        self._leaves: dict[Engine, deque[int]] = {
+            engine: deque([0] * config.queue_depth) for engine in Engine
+        }
+        """When the last commands left their queue, the oldest that counts first."""
+        self._tokens: dict[tuple[Engine, Engine], deque[int]] = {
+            (source, sink): deque() for source in Engine for sink in Engine
+        }
+        self._busy = dict.fromkeys(Engine, 0)
+        self._free = dict.fromkeys(Engine, 0)
+        """When each engine takes a command again."""
+        self._timeline: list[tuple[int, int]] = []
+        self._last = 0
+        self._data = 0
+        """When the last word asked for has come."""
+        self._read = 0
+
+    def step(self, step: Step) -> None:
+        """Pass an instruction to its engine's queue, once there is room for it."""
+        engine = step.engine
+        whole = self._instruction(step.address)
+        if step.opcode == whole.opcode or self._at != step.address + whole.definition.words:
+            self._now += self._control(step.address)
+        self._at = step.address + whole.definition.words
+        while not self._leaves[engine]:
+            self._advance()
+        # The first word waits until the queue has room for another command.
+        begin = max(self._now, self._leaves[engine].popleft())
+        self._now = begin + DEFINITIONS[step.opcode].words
+        visible = self._now + self._config.queue_depth - 1
+        self._queues[engine].append(_Command(step, visible, len(self._timeline)))
+        self._timeline.append((0, 0))
+
+    def _advance(self) -> None:
+        """Run the head of a queue whose tokens are there.
+
+        The vector engine comes last: it waits for banks that others read, and nobody for it.
+        """
+        for engine in (Engine.MATRIX, Engine.LOAD, Engine.STORE, Engine.VECTOR):
+            queue = self._queues[engine]
+            if queue and all(self._tokens[source, engine] for source in queue[0].step.pop):
+                self._run(engine, queue.popleft())
+                return
+        raise ValueError("The program waits for a token that no engine gives")
+
+    def _run(self, engine: Engine, command: _Command) -> None:
+        step, ready = command.step, max(command.visible, self._free[engine])
+        for source in step.pop:
+            ready = max(ready, self._tokens[source, engine].popleft())
+        begin, leaves, done = self._time(step, ready)
+        self._busy[engine] += done - begin
+        self._timeline[command.place] = begin, done + 1
+        self._leaves[engine].append(leaves)
+        for sink in step.push:
+            self._tokens[engine, sink].append(done + 1)
+        self._last = max(self._last, done)
+
+    def _time(self, step: Step, ready: int) -> tuple[int, int, int]:
+        """Return when a command begins, when it leaves its queue, and when it is complete."""
+        if step.engine == Engine.MATRIX:
+            return self._matrix.take(step, ready)
+        if step.engine == Engine.VECTOR:
+            done = self._vector.done(step, ready, self._matrix.reads)
+            self._free[Engine.VECTOR] = done + 1
+            return ready, done, done
+        words = step["m"] * -(-step["row_bytes"] // self._config.mem_bytes)
+        if step.engine == Engine.STORE:
+            end = ready + _FETCH + words * self._interval
+            self._free[Engine.STORE] = end
+            return ready, ready, end + self._latency
+        self._read += words
+        begin = max(self._data, ready + _ASK + self._latency)
+        self._data = begin + words * self._interval
+        # Requests go ahead of data as far as the memory takes them.
+        ahead = _BURSTS * _BURST_WORDS * self._interval
+        self._free[Engine.LOAD] = max(ready + step["m"] + 1, self._data - self._latency - ahead)
+        return begin, ready, self._data + _KEEP
+
+    def _instruction(self, address: int) -> Instruction:
+        if address not in self._decoded:
+            self._decoded[address] = unpack_one(self._words, address)
+        return self._decoded[address]
+
+    def _control(self, address: int) -> int:
+        """Return the cycles of what the sequencer does itself before an instruction."""
+        key = (self._at, address)
+        if key not in self._gaps:
+            here, cycles = self._at, 0
+            while here != address:
+                instruction = self._instruction(here)
+                cycles += instruction.definition.words
+                here += instruction.definition.words
+                if instruction.opcode == Opcode.ENDLOOP and address < here:
+                    # The turn costs a cycle; a body begins with an instruction of an engine.
+                    here, cycles = address, cycles + 1
+            self._gaps[key] = cycles
+        return self._gaps[key]
+
+    def finish(self) -> Prediction:
+        """Return what became of it."""
+        while any(self._queues.values()):
+            self._advance()
+        return Prediction(
+            cycles=max(self._last, self._now) + _STOP,
+            words_read=self._read,
+            busy=dict(self._busy),
+            timeline=self._timeline,
+        )

@@ -1,0 +1,209 @@
+"""How long engines take: the formulas that the circuits' docstrings state, benches assert."""
+
+import itertools
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from arch.config import Config
+from arch.isa import Opcode
+from hdl.functions.addnorm import AddNormUnit
+from hdl.functions.elementwise import ElementwiseLane
+from hdl.functions.rotary import RotaryUnit
+from hdl.functions.softmax import SoftmaxUnit
+from hdl.matrix.array import array_latency
+from hdl.matrix.retirement import DISPATCH
+from hdl.memory.accumulator import ACC_SETTLE
+from hdl.vector.drain import drain_latency
+from hdl.vector.epilogue import Epilogue
+from hdl.vector.intake import Intake
+from hdl.vector.reader import reader_latency
+from sim.flow import Step
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a product reads from the scratchpad for a while."""
+
+    begin: int
+    end: int
+    banks: tuple[int | None, int | None]
+    """Of the activations, which take every cycle, and of the weights, where any are read."""
+    lines: int
+    """Lines of weights in every ``cycles``."""
+    cycles: int
+
+
+def _adds(step: Step) -> bool:
+    return bool(step.flags & {"add", "rotate", "times"}) or step.opcode in (Opcode.ADD, Opcode.MUL)
+
+
+def _reads(step: Step) -> bool:
+    return "i_addr" in step.operands and "drain" not in step.flags
+
+
+class VectorTiming:
+    """Cycles of the vector engine's commands, as ``hdl.vector.vector.VectorEngine`` states them."""
+
+    def __init__(self, config: Config):
+        self._config = config
+        lanes = config.lanes
+        self._reader = int(reader_latency(config)) + config.registered
+        self._elementwise = int(ElementwiseLane.latency)
+        self._overhead = self._reader + int(Epilogue(config).latency)
+        self._sooner = int(reader_latency(config) - drain_latency(config))
+        self._softmax = self._norm = 0
+        if config.softmax:
+            running_rows = config.running_rows if config.attention else 0
+            unit = SoftmaxUnit(lanes, config.max_row, running_rows)
+            self._softmax = int(unit.latency) + config.registered
+        if config.norm:
+            self._norm = int(AddNormUnit(lanes=lanes, max_row=config.max_row).latency)
+
+    def done(self, step: Step, begin: int, others: Iterable[Reads]) -> int:
+        """Return the cycle in which a command that is offered in ``begin`` completes.
+
+        ``others`` are what comes before it at the banks, one after the other.
+        """
+        beats = self._beats(step)
+        banks = {
+            step[name] // self._config.bank_bytes
+            for name, used in (("i_addr", _reads(step)), ("r_addr", _adds(step)))
+            if used
+        }
+        now, left = begin, float(beats)
+        for reads in others:
+            if not banks or reads.end <= now:
+                continue
+            if now + left <= reads.begin:
+                break
+            left -= max(reads.begin - now, 0)
+            now = max(now, reads.begin)
+            share = 1.0
+            if reads.banks[0] in banks:
+                share = 0.0
+            elif reads.banks[1] in banks:
+                share = max(1 - reads.lines / reads.cycles, 0.0)
+            if share * (reads.end - now) >= left:
+                left /= share
+                break
+            left -= share * (reads.end - now)
+            now = reads.end
+        return now + round(left) + self.cycles(step) - beats - 1
+
+    def _beats(self, step: Step) -> int:
+        """Return how often a command reads its input."""
+        config = self._config
+        if step.opcode == Opcode.PARAMS:
+            return step["n"] * config.param_lines
+        if step.opcode == Opcode.TABLE:
+            return 256
+        if step.opcode == Opcode.MASK:
+            return step["n"]
+        size = config.rows if step.opcode == Opcode.SCAN else config.lanes
+        return step["m"] * -(-step["n"] // size)
+
+    def cycles(self, step: Step) -> int:
+        """Return the cycles from the one that offers a command to the one that completes it."""
+        config, opcode = self._config, step.opcode
+        if opcode == Opcode.PARAMS:
+            return step["n"] * config.param_lines + self._reader
+        if opcode == Opcode.TABLE:
+            return 256 + self._reader
+        if opcode == Opcode.MASK:
+            return step["n"] + self._reader
+        m, n = step["m"], step["n"]
+        if opcode == Opcode.SCAN:
+            return m * -(-n // config.rows) + self._reader
+        row = -(-n // config.lanes)
+        turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
+        if opcode == Opcode.DRAIN:
+            tiles, rest = divmod(n, config.cols)
+            beats = m * (tiles * config.lane_groups + -(-rest // config.lanes))
+            sooner = 0 if "running" in step.flags else self._sooner
+            return beats + self._overhead - sooner + turn
+        latency = {
+            Opcode.MAP: turn,
+            Opcode.MUL: self._elementwise,
+            Opcode.ADD: self._elementwise + 2,
+            Opcode.SOFTMAX: self._softmax + 2 * (row - 1),
+            Opcode.NORM: self._norm + row - 1,
+        }[opcode]
+        if "drain" in step.flags:
+            latency += int(Intake.latency) - self._sooner
+        return m * row + self._overhead + latency
+
+
+class MatrixTiming:
+    """When the matrix engine streams the tiles of its commands, one behind the other.
+
+    The lines of a tile's weights come a cycle after each other while the tile before computes, into
+    the slot of the one before that; activations follow the first line, with a tree the last. In one
+    bank, lines take the activations' cycles. Resident weights have no lines, and a PRELOAD's tile
+    takes one of the cycles in which vectors set out. Masked tiles are taken as if they were not.
+    """
+
+    def __init__(self, config: Config):
+        self._config = config
+        # From the cycle behind the last request: the read, the entry, the array, the accumulators.
+        self._settle = config.sram_latency + array_latency(config) + int(ACC_SETTLE - DISPATCH)
+        self._settle += config.registered
+        self._end = self._before = 0
+        """Ends of the last tile's and the one before's activations."""
+        self._loaded = 0
+        """End of the last tile's weights."""
+        self._accept = self._accept_next = 0
+        """When the walker takes the next command, by the last one's tiles, and the one before's."""
+        self.reads: deque[Reads] = deque(maxlen=64)
+        """What the last products read."""
+
+    def take(self, step: Step, ready: int) -> tuple[int, int, int]:
+        """Return when a ready command's products begin, when it is taken, and when complete."""
+        config, product = self._config, step.opcode == Opcode.MATMUL
+        m = step["m"] if product else 1
+        a_bank = step["a_addr"] // config.bank_bytes if product else None
+        b_bank = None if "resident" in step.flags else step["b_addr"] // config.bank_bytes
+        shared = a_bank == b_bank
+        taken = max(ready, self._accept)
+        end, before, loaded = self._end, self._before, self._loaded
+        tiles = self._tiles(step)
+        first, previous = -1, taken
+        masked = bool({"a_masked", "b_masked"} & step.flags)
+        loaded = max(loaded, taken + 1 + config.tile_skip + masked + config.registered)
+        for tile, (lines, inner) in enumerate(tiles):
+            cycles = max(m, -(-m // config.rows) * inner) if "a_transpose" in step.flags else m
+            line = max(loaded, before)
+            previous, loaded = loaded, line + max(lines, 1)
+            late = shared or config.array == "tree"
+            begin = loaded if late and lines else line + (lines > 0)
+            begin = max(end, begin)
+            before, end = end, begin + cycles
+            if shared and tile < len(tiles) - 1:
+                end += lines
+            if first < 0:
+                first = begin
+        self._end, self._before, self._loaded = end, before, loaded
+        # Without masks, a command's last tile leaves the walker as its lines are asked for.
+        left = previous if config.tile_skip else loaded - 1
+        self._accept = max(self._accept_next, taken + len(tiles), left)
+        self._accept_next = loaded
+        lines = max(lines for lines, _ in tiles)
+        self.reads.append(Reads(first, end, (a_bank, b_bank), lines, max(m, lines)))
+        return first, taken, end + self._settle
+
+    def _tiles(self, step: Step) -> list[tuple[int, int]]:
+        """Return how many lines of weights each tile reads, and how many rows of B it has."""
+        config, k, n = self._config, step["k"], step["n"]
+        rows, cols = config.rows, config.cols
+        inner = [min(rows, k - place) for place in range(0, k, rows)]
+        across = -(-n // cols)
+        transposed = "b_transpose" in step.flags
+        if "append" in step.flags:
+            size, whole = (n, cols) if transposed else (k, rows)
+            start = step["line"]
+            ends = [*range(whole, start + size, whole), start + size]
+            lines = [end - begin for begin, end in itertools.pairwise([start, *ends])]
+            return [(count, 0) for count in lines for _ in (inner if transposed else [0])]
+        if "resident" in step.flags:
+            return [(0, height) for height in inner] * across
+        return [(cols if transposed else height, height) for height in inner] * across

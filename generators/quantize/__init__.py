@@ -1,0 +1,1 @@
+"""From floating point to integers: calibration, steps, multipliers."""

@@ -1,0 +1,48 @@
+"""Steps that lose less: of each column where columns differ, and of what a table can tell apart."""
+
+import numpy as np
+
+from arch.functions import Function
+from generators.frontend.weights import Floats
+from generators.quantize.calibrate import Range
+
+GRID = 4096
+"""Intervals at whose ends a function is looked at."""
+TAIL = 0.25
+"""By how much a function may change, in its output's steps, where its inputs are all one."""
+
+
+def column_gains(largest: Floats, strength: float) -> Floats:
+    """Return the step of each column relative to one step for all, [n].
+
+    ``largest`` is each column's largest magnitude, [n]. Steps grow as its power of ``strength``:
+    0 leaves all alike, 1 lets every column fill its range. They are as small as they can be so
+    that every column fits. A linear layer takes the gains into the rows of its weights, after
+    Xiao et al. 2023, "SmoothQuant", whose split between inputs and weights is by 0.5.
+    """
+    known = largest > 0
+    if not known.any():
+        return np.ones_like(largest)
+    # A column that calibration never saw gets the step of the average one.
+    middle = np.exp(np.log(largest[known]).mean())
+    gains = np.where(known, largest, middle) ** strength
+    return np.asarray(gains * ((largest / gains).max() / largest.max()))
+
+
+def useful_range(function: Function, found: Range, step: float) -> Range:
+    """Return the part of a range outside which a function changes by less than a share of a step.
+
+    Inputs outside are taken for the nearest inside, so its result is at most TAIL steps off there.
+    """
+    x = np.linspace(found.low, found.high, GRID + 1)
+    y = function(x)
+
+    def flat(values: Floats) -> int:
+        """Return the last place up to which values are all within TAIL steps."""
+        span = np.maximum.accumulate(values) - np.minimum.accumulate(values)
+        return int(np.searchsorted(span, TAIL * step, side="right")) - 1
+
+    first, last = flat(y), GRID - flat(y[::-1])
+    if first >= last:
+        return found
+    return Range(float(x[first]), float(x[last]))

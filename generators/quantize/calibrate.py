@@ -1,0 +1,153 @@
+"""Static ranges: what every tensor of a model holds over sample inputs."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from generators.frontend.description import ModelDescription
+from generators.frontend.weights import Floats, Weights
+from generators.reference.float_model import forward
+
+Samples = Sequence[NDArray[np.generic]] | NDArray[np.generic]
+"""Inputs, each [n, features] or [n] token numbers; all in one array where they are alike."""
+Progress = Callable[[int, int], None]
+"""Takes the samples that are done, and all of them."""
+
+BATCH_ELEMENTS = 1 << 18
+"""How many numbers of a layer are computed at once, in one batch of samples of one length."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The smallest and the largest value of a tensor in calibration, 0 included."""
+
+    low: float
+    high: float
+
+    @property
+    def size(self) -> float:
+        """The largest magnitude, 1 where the tensor is all zero."""
+        return max(self.high, -self.low) or 1.0
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """What calibration found."""
+
+    tensors: dict[str, Range]
+    """By name, as :func:`generators.reference.float_model.forward` names them."""
+    heads: dict[str, list[Range]]
+    """Of each head of the probabilities, by name."""
+    columns: dict[str, Floats]
+    """The largest magnitude of each column of what linear layers of the blocks take, by name."""
+
+
+def calibrate(
+    model: ModelDescription,
+    weights: Weights,
+    inputs: Samples,
+    percentile: float = 100.0,
+    progress: Progress | None = None,
+) -> Ranges:
+    """Return the range of every tensor, and of every head's probabilities, over sample inputs.
+
+    A percentile below 100 leaves out that share of the largest and of the smallest values of all
+    inputs together, exactly as :func:`numpy.percentile` would.
+    Raises :class:`ValueError` where there is no input, an input is not finite or of a shape that
+    the model cannot take, or the percentile is not above 50 and at most 100.
+    """
+    if not 50 < percentile <= 100:
+        raise ValueError(f"Calibration percentile must be above 50, at most 100, not {percentile}")
+    if not len(inputs):
+        raise ValueError("Calibration needs at least one input")
+    samples = [np.asarray(values) for values in inputs]
+    if not all(np.isfinite(values).all() for values in samples):
+        raise ValueError("Calibration inputs must be finite numbers")
+    share = 1 - percentile / 100
+    most = sum(len(values) + model.class_token for values in samples)
+    squares = sum((len(values) + model.class_token) ** 2 for values in samples)
+    extremes: dict[str, _Extremes] = {}
+    heads: dict[str, list[_Extremes]] = {}
+    columns: dict[str, Floats] = {}
+
+    def note(name: str, values: Floats, total: int) -> None:
+        extremes.setdefault(name, _Extremes(share, total)).add(values)
+
+    done = 0
+    for batch in _batches(model, samples):
+        found = forward(model, weights, batch)
+        for name, values in found.items():
+            if name.endswith((".scores", ".probabilities")):
+                note(name, values, model.heads * squares)
+            else:
+                note(name, values, most * values.shape[-1])
+            if name.endswith(("attention_input", "mlp_input")):
+                largest = np.abs(values).max(axis=(0, 1))
+                columns[name] = np.maximum(columns.get(name, largest), largest)
+            if name.endswith(".probabilities"):
+                of_heads = heads.setdefault(
+                    name, [_Extremes(share, squares) for _ in range(model.heads)]
+                )
+                for head, one in enumerate(of_heads):
+                    one.add(values[:, head])
+        done += len(batch)
+        if progress is not None:
+            progress(done, len(samples))
+    tensors = {name: one.range() for name, one in extremes.items()}
+    return Ranges(
+        tensors,
+        {name: [one.range() for one in several] for name, several in heads.items()},
+        {name: np.minimum(values, tensors[name].size) for name, values in columns.items()},
+    )
+
+
+def _batches(
+    model: ModelDescription, samples: Sequence[NDArray[np.generic]]
+) -> Iterator[NDArray[np.generic]]:
+    """Yield neighbours of one shape as batches of at most BATCH_ELEMENTS numbers."""
+    first = 0
+    while first < len(samples):
+        shape = samples[first].shape
+        rows = shape[0] + model.class_token if shape else 1
+        wide = rows * max(model.dim, model.ffn, model.heads * rows)
+        most = max(1, BATCH_ELEMENTS // wide)
+        last = first + 1
+        while last < len(samples) and last - first < most and samples[last].shape == shape:
+            last += 1
+        yield np.stack(samples[first:last])
+        first = last
+
+
+class _Extremes:
+    """The smallest and the largest values of a tensor, as many as its percentiles need."""
+
+    def __init__(self, share: float, total: int):
+        """Take the share of values above the range, and an upper bound of how many there are."""
+        self.share, self.count = share, 0
+        self.kept = math.floor(share * max(total - 1, 0)) + 2
+        self.low: Floats = np.zeros(0)
+        self.high: Floats = np.zeros(0)
+
+    def add(self, values: Floats) -> None:
+        """Take more values into account."""
+        flat = values.ravel()
+        self.count += len(flat)
+        if self.share == 0:
+            self.low = np.append(self.low, flat.min()).min(keepdims=True)
+            self.high = np.append(self.high, flat.max()).max(keepdims=True)
+            return
+        self.low = np.sort(np.concatenate([self.low, flat]))[: self.kept]
+        self.high = np.sort(np.concatenate([self.high, flat]))[-self.kept :]
+
+    def range(self) -> Range:
+        """Return the range of all values added."""
+        if self.share == 0:
+            low, high = self.low[0], self.high[-1]
+        else:
+            place = self.share * (self.count - 1)
+            low = np.interp(place, np.arange(len(self.low)), self.low)
+            high = np.interp(place, np.arange(len(self.high)), self.high[::-1])
+        return Range(min(float(low), 0.0), max(float(high), 0.0))

@@ -1,0 +1,1 @@
+"""Verilog from components, and the descriptions beside it."""

@@ -1,0 +1,69 @@
+"""The description that goes with generated Verilog, for programs to read."""
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from amaranth.lib.wiring import Component
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, Definition
+from arch.operands import OPERAND_MEANINGS
+from arch.registers import REGISTER_MAP
+from generators.verilog.describe import ports, summary
+from hdl.accelerator import Accelerator
+from hdl.bus.axi4_lite import ADDR_WIDTH
+from hdl.bus.control import CONTROL_PREFIXES, ControlledAccelerator
+from hdl.bus_accelerator import PREFIXES, BusAccelerator
+
+
+def manifest(component: Component, name: str, config: Config) -> str:
+    """Return a JSON object: the module's name and meaning, its configuration and its ports.
+
+    For the accelerator also its ``registers`` and its ``instructions``, its ``bus`` where its
+    external memory is behind one, and its ``control`` where its host port is.
+    """
+    result: dict[str, Any] = {
+        "module": name,
+        "meaning": summary(type(component)),
+        "configuration": asdict(config),
+        "ports": ports(component),
+    }
+    if isinstance(component, ControlledAccelerator):
+        result["control"] = {
+            "protocol": component.control,
+            "prefix": CONTROL_PREFIXES[component.control],
+            "data_width": 32,
+            "addr_width": ADDR_WIDTH,
+        }
+        component = component.accelerator
+    if isinstance(component, BusAccelerator):
+        result["bus"] = {
+            "protocol": component.bus,
+            "prefix": PREFIXES[component.bus],
+            "data_width": config.mem_width,
+            "addr_width": component.addresses.width,
+            "base": component.addresses.base,
+            "bytes": 1 << config.mem_addr_width,
+        }
+    if isinstance(component, Accelerator | BusAccelerator):
+        result["registers"] = [asdict(register) for register in REGISTER_MAP.values()]
+        result["operands"] = OPERAND_MEANINGS
+        result["instructions"] = [
+            _instruction(definition)
+            for definition in DEFINITIONS.values()
+            if definition.unit is None or getattr(config, definition.unit)
+        ]
+    return json.dumps(result, indent=2) + "\n"
+
+
+def _instruction(definition: Definition) -> dict[str, Any]:
+    return {
+        "name": definition.opcode.name,
+        "opcode": int(definition.opcode),
+        "engine": definition.engine.name if definition.engine is not None else None,
+        "expands": [engine.name for engine in definition.expands or ()],
+        "operands": list(definition.operands),
+        "flags": list(definition.flags),
+        "meaning": definition.summary,
+    }

@@ -1,0 +1,113 @@
+"""Every circuit that can be generated alone, by name."""
+
+from collections.abc import Callable
+
+from amaranth.lib.wiring import Component
+
+from arch.config import Config
+from arch.functions import WIDE_FUNCTIONS
+from hdl.accelerator import Accelerator
+from hdl.arithmetic.polynomial import FunctionUnit
+from hdl.arithmetic.reciprocal import Reciprocal, ReciprocalSqrt
+from hdl.arithmetic.requantize import Requantizer
+from hdl.bus.axi4 import Axi4Bridge
+from hdl.bus.bus import BusAddress
+from hdl.bus.control import CONTROLS, ControlledAccelerator
+from hdl.bus.wishbone import WishboneBridge
+from hdl.bus_accelerator import BRIDGES, BusAccelerator
+from hdl.control.attention import AttentionExpander
+from hdl.control.dispatch import Dispatch
+from hdl.control.sequencer import Sequencer
+from hdl.functions.addnorm import AddNormUnit
+from hdl.functions.argmax import ArgmaxUnit
+from hdl.functions.elementwise import ElementwiseUnit
+from hdl.functions.rotary import RotaryUnit
+from hdl.functions.softmax import SoftmaxUnit
+from hdl.functions.table import LookupTable
+from hdl.matrix.matrix import MatrixEngine
+from hdl.matrix.systolic import SystolicArray
+from hdl.matrix.transposer import Transposer
+from hdl.matrix.tree import TreeArray
+from hdl.memory.accumulator import AccumulatorMemory
+from hdl.memory.load import LoadEngine
+from hdl.memory.scratchpad import Scratchpad
+from hdl.memory.store import StoreEngine
+from hdl.sparse.sparse import SparseMac
+from hdl.vector.vector import VectorEngine
+
+RECIPROCAL_WIDTH = 32
+"""Width of the operand of a reciprocal generated alone (bits)."""
+
+
+def _wide(name: str) -> Callable[[Config], Component]:
+    return lambda config: FunctionUnit(name, config.lanes)
+
+
+UNITS: dict[str, Callable[[Config], Component]] = {
+    "accelerator": Accelerator,
+    "matrix_engine": MatrixEngine,
+    "systolic_array": SystolicArray,
+    "tree_array": TreeArray,
+    "transposer": lambda config: Transposer(config.rows, 8),
+    "accumulators": AccumulatorMemory,
+    "sparse_mac": SparseMac.from_config,
+    "vector_engine": VectorEngine,
+    "softmax": lambda config: SoftmaxUnit(config.lanes, config.max_row),
+    "addnorm": lambda config: AddNormUnit(lanes=config.lanes, max_row=config.max_row),
+    "elementwise": lambda config: ElementwiseUnit(lanes=config.lanes),
+    "requantizer": lambda _config: Requantizer(),
+    "rotary": lambda config: RotaryUnit(2 * -(-config.lanes // 2), config.operand_width),
+    "argmax": lambda config: ArgmaxUnit(config.lanes),
+    "table": lambda config: LookupTable(config.lanes, config.table_slots),
+    "reciprocal": lambda _config: Reciprocal(RECIPROCAL_WIDTH),
+    "rsqrt": lambda _config: ReciprocalSqrt(RECIPROCAL_WIDTH),
+    **{f"{name}_16": _wide(name) for name in WIDE_FUNCTIONS},
+    "scratchpad": Scratchpad,
+    "axi4_bridge": lambda config: Axi4Bridge(config, BusAddress.for_config(config)),
+    "wishbone_bridge": lambda config: WishboneBridge(config, BusAddress.for_config(config)),
+    "load_engine": LoadEngine,
+    "store_engine": StoreEngine,
+    "sequencer": Sequencer,
+    "attention": lambda config: AttentionExpander(registered=config.registered),
+    "dispatch": Dispatch,
+}
+"""What makes each unit from a configuration."""
+
+
+def make_unit(name: str, config: Config) -> Component:
+    """Return the unit of a name, made from a configuration.
+
+    Raises :class:`ValueError` where there is no such unit.
+    """
+    if name not in UNITS:
+        raise ValueError(f"Unknown unit {name!r}; known are {', '.join(UNITS)}")
+    return UNITS[name](config)
+
+
+BUSES = ("native", *BRIDGES)
+"""What the accelerator's external memory may be behind; native is the port as it is."""
+
+
+CONTROL_BUSES = ("native", *CONTROLS)
+"""What the accelerator's host port may be behind; native is the port as it is."""
+
+
+def make_accelerator(
+    config: Config, bus: str, addr_width: int, base: int, control: str = "native"
+) -> Component:
+    """Return the accelerator with its external memory and its host port behind buses.
+
+    ``addr_width`` is the width of the memory bus's byte address (bits), ``base`` the memory's first
+    byte; neither means anything to the native port.
+
+    Raises :class:`ValueError` where there is no such bus, or the memory has no place on it.
+    """
+    if bus not in BUSES:
+        raise ValueError(f"Unknown bus {bus!r}; known are {', '.join(BUSES)}")
+    if control not in CONTROL_BUSES:
+        raise ValueError(f"Unknown control {control!r}; known are {', '.join(CONTROL_BUSES)}")
+    if bus == "native":
+        accelerator: Component = Accelerator(config)
+    else:
+        accelerator = BusAccelerator(config, bus, BusAddress.for_config(config, addr_width, base))
+    return accelerator if control == "native" else ControlledAccelerator(accelerator, control)

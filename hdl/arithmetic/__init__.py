@@ -1,0 +1,1 @@
+"""Arithmetic blocks: multipliers, reciprocals, polynomials, requantization."""

@@ -1,0 +1,155 @@
+"""Reciprocal and reciprocal square root of an integer, pipelined."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from arch.polynomial import (
+    FRACTION_WIDTH,
+    MANTISSA_WIDTH,
+    Polynomial,
+    reciprocal_polynomial,
+    rsqrt_polynomial,
+)
+from hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, PiecewisePolynomial
+
+EXPONENT_WIDTH = 8
+"""Width of the signed exponent of a result (bits)."""
+MAX_WIDTH = 64
+"""Largest width of an operand (bits)."""
+
+
+class Normalizer(wiring.Component):
+    """Find an integer's leading one.
+
+    ``exponent`` is the place of the leading one of ``x`` and ``fraction`` the ``FRACTION_WIDTH``
+    bits after it, missing ones 0 and further ones dropped; for 0, ``nonzero`` is 0 and the others
+    are undefined. Latency is ``ceil_log2(width)`` enabled cycles.
+    Raises :class:`ValueError` where ``width`` is not from 1 to 64.
+    """
+
+    def __init__(self, width: int):
+        if not 1 <= width <= MAX_WIDTH:
+            raise ValueError(f"Operand width must be from 1 to {MAX_WIDTH} bits, not {width!r}")
+        self.width = width
+        super().__init__(
+            {
+                "en": In(1),
+                "x": In(unsigned(width)),
+                "fraction": Out(unsigned(FRACTION_WIDTH)),
+                "exponent": Out(unsigned(max(1, ceil_log2(width)))),
+                "nonzero": Out(1),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Enabled cycles from operand to result."""
+        return ceil_log2(self.width)
+
+    def elaborate(self, platform):
+        """Shift left by halving powers of two, one to a cycle."""
+        m = Module()
+        left, zeros = self.x, Const(0, len(self.exponent))
+        for level in reversed(range(self.latency)):
+            step = 1 << level
+            shifted = Signal(self.width, name=f"left_{level}")
+            counted = Signal.like(self.exponent, name=f"zeros_{level}")
+            short = ~left[self.width - step :].any()
+            with m.If(self.en):
+                m.d.sync += [
+                    shifted.eq(Mux(short, left << step, left)),
+                    counted.eq(zeros + Mux(short, step, 0)),
+                ]
+            left, zeros = shifted, counted
+        m.d.comb += [
+            self.fraction.eq(Cat(Const(0, FRACTION_WIDTH), left[:-1])[-FRACTION_WIDTH:]),
+            self.exponent.eq(self.width - 1 - zeros),
+            self.nonzero.eq(left[-1]),
+        ]
+        return m
+
+
+class _Inverse(wiring.Component):
+    """What the two functions share: normalize, evaluate, make the mantissa fit."""
+
+    def __init__(self, width: int, polynomial: Polynomial, root: int):
+        self.normalizer = Normalizer(width)
+        self.polynomial = PiecewisePolynomial(polynomial)
+        self.root = root
+        super().__init__(
+            {
+                "en": In(1),
+                "valid_i": In(1),
+                "x": In(unsigned(width)),
+                "valid_o": Out(1),
+                "mantissa": Out(unsigned(MANTISSA_WIDTH)),
+                "exponent": Out(signed(EXPONENT_WIDTH)),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Enabled cycles from operand to result."""
+        return self.normalizer.latency + POLYNOMIAL_LATENCY + 1
+
+    def elaborate(self, platform):
+        """Connect the steps; the exponent and the valid bit wait beside them."""
+        m = Module()
+        m.submodules.normalizer = normalizer = self.normalizer
+        m.submodules.polynomial = polynomial = self.polynomial
+        m.d.comb += [
+            normalizer.en.eq(self.en),
+            normalizer.x.eq(self.x),
+            polynomial.en.eq(self.en),
+            # With the root, the exponent's last bit selects one of two octaves.
+            polynomial.x.eq(Cat(normalizer.fraction, normalizer.exponent[: self.root])),
+        ]
+        scale = [Signal.like(normalizer.exponent) for _ in range(POLYNOMIAL_LATENCY)]
+        nonzero = Signal(POLYNOMIAL_LATENCY)
+        valid = Signal(self.latency)
+        carry = polynomial.y[MANTISSA_WIDTH]
+        with m.If(self.en):
+            m.d.sync += [
+                scale[0].eq(normalizer.exponent >> self.root),
+                Cat(scale[1:]).eq(Cat(scale[:-1])),
+                nonzero.eq(Cat(normalizer.nonzero, nonzero)),
+                valid.eq(Cat(self.valid_i, valid)),
+                self.mantissa.eq(0),
+                self.exponent.eq(0),
+            ]
+            with m.If(nonzero[-1]):
+                m.d.sync += [
+                    self.mantissa.eq(Mux(carry, 1 << (MANTISSA_WIDTH - 1), polynomial.y)),
+                    self.exponent.eq(carry - MANTISSA_WIDTH - scale[-1]),
+                ]
+        m.d.comb += self.valid_o.eq(valid[-1])
+        return m
+
+
+class Reciprocal(_Inverse):
+    """``1 / x`` about ``mantissa * 2**exponent`` for an integer of ``width`` bits.
+
+    ``mantissa`` and ``exponent`` are :func:`sim.reciprocal.reciprocal`'s, bit for bit: ``2**17``
+    by the normalized operand, rounded by the polynomial; where that gives ``2**17``, half of it
+    and an exponent one larger. The relative error is at most ``1.13 * 2**-17``; powers of two are
+    exact; 0 gives 0.
+
+    ``latency`` is ``ceil_log2(width) + 7`` cycles in which ``en`` is 1 (all registers hold in the
+    others), throughput one operand per such cycle; ``valid_o`` follows ``valid_i``.
+    Raises :class:`ValueError` where ``width`` is not from 1 to 64.
+    """
+
+    def __init__(self, width: int):
+        super().__init__(width, reciprocal_polynomial(), 0)
+
+
+class ReciprocalSqrt(_Inverse):
+    """``1 / sqrt(x)`` about ``mantissa * 2**exponent`` for an integer of ``width`` bits.
+
+    As :class:`Reciprocal`, with :func:`sim.reciprocal.rsqrt`'s integers; powers of four are exact.
+    """
+
+    def __init__(self, width: int):
+        super().__init__(width, rsqrt_polynomial(), 1)

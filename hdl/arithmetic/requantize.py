@@ -1,0 +1,150 @@
+"""Requantization of 32-bit sums, equation (1), one lane."""
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.arithmetic.multiplier import multiply
+from hdl.stream.pipeline import delay
+
+LOST_BITS = 8
+"""Bits below a quotient that are looked at together (bits)."""
+
+
+class RoundingShift(wiring.Component):
+    """Right shift that rounds to nearest, ties away from zero.
+
+    ``floor + up = round(x / 2**amount)`` as gemmlowp's RoundingDivideByPOT rounds; who takes it has
+    an addition of its own to make.
+
+    Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
+    while ``en`` is 0. ``up`` is two tables behind registers.
+
+    ``width`` is that of the signed ``x`` (bits); ``amount`` is from 0 to 31.
+
+    Raises :class:`ValueError` where the width is not a positive integer.
+    """
+
+    latency = 1
+
+    def __init__(self, width: int):
+        if width < 1:
+            raise ValueError(f"Rounding shift's width must be a positive integer, not {width!r}")
+        super().__init__(
+            {
+                "en": In(1),
+                "x": In(signed(width)),
+                "amount": In(5),
+                "floor": Out(signed(width)),
+                "up": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        """Shift and find out whether to round up."""
+        m = Module()
+        width = len(self.x)
+
+        # The quotient's lowest bit here is the first bit that is shifted out. Where it is 1 the
+        # quotient is rounded up, except at a tie of a negative number: nothing but zeros follows.
+        quotient = Signal(signed(width + 1))
+        m.d.comb += quotient.eq(Cat(C(0, 1), self.x).as_signed() >> self.amount)
+        below = Cat(self.amount > place + 1 for place in range(width))
+        lost = self.x & below
+
+        half, exact = Signal(), Signal(-(-width // LOST_BITS))
+        m.d.comb += self.up.eq(half & ~exact.all())
+        with m.If(self.en):
+            m.d.sync += [
+                self.floor.eq(quotient >> 1),
+                half.eq(quotient[0]),
+                exact.eq(self._exact(lost)),
+            ]
+        return m
+
+    def _exact(self, lost: Value) -> Value:
+        """Return a bit each for some of the lost bits: none of them is 1 and ``x`` is negative."""
+        return Cat(
+            self.x[-1] & ~lost[low : low + LOST_BITS].any()
+            for low in range(0, len(lost), LOST_BITS)
+        )
+
+
+class Requantizer(wiring.Component):
+    """Requantize one 32-bit sum per cycle, equation (1).
+
+    Input: ``x``, ``bias`` and ``multiplier`` of 32 bits (of either sign), ``shift`` from -31 to 30,
+    the zero point ``zero``, and the clamp's bounds ``low`` and ``high`` with ``low <= high``, which
+    make the result 8 or 16 bits wide. All are taken together; each may change every cycle.
+    Output: ``y`` between the bounds.
+
+    ``x + bias`` and its left shift wrap at 32 bits, nothing after them does. Rounding is TFLite's
+    double rounding: the doubled high product rounds ties up, the right shift rounds ties away from
+    zero.
+
+    Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
+    while ``en`` is 0. Four 17x17-bit multiplications.
+    """
+
+    latency = 5 + RoundingShift.latency
+
+    en: In(1)
+    x: In(signed(32))
+    bias: In(signed(32))
+    multiplier: In(signed(32))
+    shift: In(signed(8))
+    zero: In(signed(16))
+    low: In(signed(16))
+    high: In(signed(16))
+    y: Out(signed(16))
+
+    def elaborate(self, platform: object) -> Module:
+        """One stage per operation; signal names end in the stage that writes them."""
+        m = Module()
+        m.submodules.rounding = rounding = RoundingShift(33)
+
+        left = Mux(self.shift < 0, 0, self.shift)[:5]
+        right = Mux(self.shift < 0, -self.shift, 0)[:5]
+
+        biased_1 = Signal(32, reset_less=True)
+        shifted_1 = Signal(32)
+        doubled_4 = Signal(signed(33), reset_less=True)
+        m.d.comb += shifted_1.eq(biased_1 << delay(m, left, 1, en=self.en))
+
+        # Four products of halves, the lower half taken as unsigned.
+        x_low, x_high = shifted_1[:16], shifted_1[16:].as_signed()
+        multiplier_1 = delay(m, self.multiplier, 1, en=self.en)
+        m_low, m_high = multiplier_1[:16], multiplier_1[16:].as_signed()
+        low_3 = multiply(m, "low", x_low, m_low, en=self.en)
+        cross_3 = [
+            multiply(m, "cross_0", x_low, m_high, en=self.en),
+            multiply(m, "cross_1", x_high, m_low, en=self.en),
+        ]
+        high_3 = multiply(m, "high", x_high, m_high, en=self.en)
+        outer_3 = Cat(low_3[16:], high_3).as_signed()
+        with m.If(self.en):
+            m.d.sync += [
+                biased_1.eq(self.x + self.bias),
+                # 2**30 rounds the product, of which bits 63 to 31 are wanted.
+                doubled_4.eq((outer_3 + cross_3[0] + cross_3[1] + (1 << 14)) >> 15),
+            ]
+        m.d.comb += [
+            rounding.en.eq(self.en),
+            rounding.x.eq(doubled_4),
+            rounding.amount.eq(delay(m, right, 4, en=self.en)),
+        ]
+
+        # The offset, and by how much it is beyond the bounds, so that no comparison follows a sum.
+        zero_4, low_4, high_4 = (
+            delay(m, value, 4, en=self.en) for value in (self.zero, self.low, self.high)
+        )
+        sum_5, less_5, more_5 = (
+            rounding.floor + delay(m, offset, 1, en=self.en) + rounding.up
+            for offset in (zero_4, zero_4 - low_4, zero_4 - high_4)
+        )
+        low_5, high_5 = (delay(m, value, 1, en=self.en) for value in (low_4, high_4))
+        with m.If(self.en):
+            m.d.sync += self.y.eq(
+                Mux(less_5 < 0, low_5, Mux(more_5 >= 0, high_5, sum_5[: len(self.y)]))
+            )
+        return m

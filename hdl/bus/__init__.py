@@ -1,0 +1,1 @@
+"""Bridges to standard buses: AXI4, AXI4-Lite, Wishbone."""

@@ -1,0 +1,199 @@
+"""The external memory port as an AXI4 manager."""
+
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.bus.bus import BusAddress
+from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
+from hdl.stream.slice import RegisterSlice
+
+BURSTS_AHEAD = 16
+"""Written bursts whose data may be under way."""
+
+INCR = 0b01
+"""Burst type: the address rises by a word from beat to beat."""
+
+CACHE = 0b0011
+"""Memory attributes: normal, non-cacheable, bufferable."""
+
+_ADDRESS = {
+    "id": "transaction identifier, always 0: everything comes back in order",
+    "addr": "byte address of a burst's first beat, a multiple of the data's bytes",
+    "len": "beats of the burst, less one; no burst crosses a multiple of 4096 bytes",
+    "size": "bytes of a beat, as a power of two: the whole width of the data",
+    "burst": "burst type, always INCR",
+    "lock": "always 0: no exclusive access",
+    "cache": "memory attributes, always normal non-cacheable bufferable",
+    "prot": "always 0: unprivileged, secure, data",
+    "qos": "always 0: no quality of service scheme",
+}
+
+PORT_MEANINGS = {
+    **{f"m_axi_aw{name}": f"write address: {text}" for name, text in _ADDRESS.items()},
+    "m_axi_awvalid": "a write address is offered",
+    "m_axi_awready": "the write address is taken at the next clock edge",
+    "m_axi_wdata": "write data",
+    "m_axi_wstrb": "bytes of the write data that are to be written, one bit each",
+    "m_axi_wlast": "this is the last beat of its burst",
+    "m_axi_wvalid": "write data is offered",
+    "m_axi_wready": "the write data is taken at the next clock edge",
+    "m_axi_bid": "identifier of a written burst; not looked at",
+    "m_axi_bresp": "response to a burst: bit 1 says that it was not written",
+    "m_axi_bvalid": "a response is offered",
+    "m_axi_bready": "always 1: responses are taken at once",
+    **{f"m_axi_ar{name}": f"read address: {text}" for name, text in _ADDRESS.items()},
+    "m_axi_arvalid": "a read address is offered",
+    "m_axi_arready": "the read address is taken at the next clock edge",
+    "m_axi_rid": "identifier of read data; not looked at",
+    "m_axi_rdata": "read data",
+    "m_axi_rresp": "response to a beat: bit 1 says that its data is no good",
+    "m_axi_rlast": "last beat of a burst; not looked at, as bursts come in order",
+    "m_axi_rvalid": "read data is offered",
+    "m_axi_rready": "the read data is taken at the next clock edge",
+}
+"""What each AXI signal means."""
+
+
+def axi4_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
+    """Return the signals of an AXI4 manager, by their usual names, without clock and reset."""
+    address = {"id": 1, "addr": addr_width, "len": 8, "size": 3, "burst": 2, "lock": 1}
+    address |= {"cache": 4, "prot": 3, "qos": 4}
+    members = {}
+    for channel in ("aw", "ar"):
+        members |= {f"m_axi_{channel}{name}": Out(width) for name, width in address.items()}
+        members |= {f"m_axi_{channel}valid": Out(1), f"m_axi_{channel}ready": In(1)}
+    return members | {
+        "m_axi_wdata": Out(config.mem_width),
+        "m_axi_wstrb": Out(config.mem_bytes),
+        "m_axi_wlast": Out(1),
+        "m_axi_wvalid": Out(1),
+        "m_axi_wready": In(1),
+        "m_axi_bid": In(1),
+        "m_axi_bresp": In(2),
+        "m_axi_bvalid": In(1),
+        "m_axi_bready": Out(1),
+        "m_axi_rid": In(1),
+        "m_axi_rdata": In(config.mem_width),
+        "m_axi_rresp": In(2),
+        "m_axi_rlast": In(1),
+        "m_axi_rvalid": In(1),
+        "m_axi_rready": Out(1),
+    }
+
+
+class Axi4Bridge(wiring.Component):
+    """Makes an AXI4 manager (AMBA AXI, IHI 0022) of the external memory port.
+
+    ``read`` and ``write`` are the port's halves, seen from the memory; their bursts, of at most 256
+    words and within 4096 bytes, become INCR bursts of the data's whole width, one each. Every
+    channel passes a register slice: one beat a cycle, one cycle more each way. Reads and writes are
+    independent, and any number of reads may wait for their data; of writes, 16 bursts may wait for
+    theirs. ``failed`` is 1 for one cycle for each beat or burst with an error response, or for two
+    at once, which count as answered otherwise; ``error`` is 1 from the first one on, until reset.
+    """
+
+    port_meanings = PORT_MEANINGS
+    addresses: BusAddress
+
+    def __init__(self, config: Config, addresses: BusAddress):
+        self.config = config
+        self.addresses = addresses
+        super().__init__(
+            {
+                "read": In(MemoryReadPort(config)),
+                "write": In(MemoryWritePort(config)),
+                "failed": Out(1),
+                "error": Out(1),
+                **axi4_members(config, addresses.width),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.lengths = lengths = SyncFIFO(width=8, depth=BURSTS_AHEAD)
+        self._addresses(m, "ar", self.read.request, 1)
+        self._addresses(m, "aw", self.write.request, lengths.w_rdy)
+        request = self.write.request
+        m.d.comb += [
+            lengths.w_data.eq(request.p.last),
+            lengths.w_en.eq(request.valid & request.ready),
+        ]
+        self._write(m, lengths)
+        wrong = Signal()
+        m.d.comb += [
+            self.m_axi_bready.eq(1),
+            wrong.eq(self._read(m) | (self.m_axi_bvalid & self.m_axi_bresp[1])),
+        ]
+        m.d.sync += [
+            self.write.written.eq(self.m_axi_bvalid),
+            self.failed.eq(wrong),
+            self.error.eq(self.error | wrong),
+        ]
+        return m
+
+    def _addresses(self, m, channel, request, may):
+        """Pass requests on to an address channel, while they ``may`` be taken."""
+        passed = RegisterSlice(burst_layout(self.config))
+        m.submodules[channel] = passed
+        m.d.comb += [
+            passed.i.p.eq(request.p),
+            passed.i.valid.eq(request.valid & may),
+            request.ready.eq(passed.i.ready & may),
+        ]
+        burst = passed.o.p
+
+        def port(name):
+            return getattr(self, f"m_axi_{channel}{name}")
+
+        m.d.comb += [
+            port("addr").eq(self.addresses.of(burst.addr)),
+            port("len").eq(burst.last),
+            port("size").eq((self.config.mem_bytes - 1).bit_length()),
+            port("burst").eq(INCR),
+            port("cache").eq(CACHE),
+            port("valid").eq(passed.o.valid),
+            passed.o.ready.eq(port("ready")),
+        ]
+
+    def _read(self, m):
+        """Pass read data on; return whether a beat comes with an error."""
+        beat = data.StructLayout({"data": unsigned(self.config.mem_width), "wrong": 1})
+        m.submodules.r = passed = RegisterSlice(beat)
+        words = self.read.data
+        m.d.comb += [
+            passed.i.p.data.eq(self.m_axi_rdata),
+            passed.i.p.wrong.eq(self.m_axi_rresp[1]),
+            passed.i.valid.eq(self.m_axi_rvalid),
+            self.m_axi_rready.eq(passed.i.ready),
+            words.p.eq(passed.o.p.data),
+            words.valid.eq(passed.o.valid),
+            passed.o.ready.eq(words.ready),
+        ]
+        return words.valid & words.ready & passed.o.p.wrong
+
+    def _write(self, m, lengths):
+        """Pass write data on, and mark the last beat of each burst."""
+        config, words = self.config, self.write.data
+        beat = {"data": unsigned(config.mem_width), "mask": unsigned(config.mem_bytes), "last": 1}
+        m.submodules.w = passed = RegisterSlice(data.StructLayout(beat))
+        place = Signal(8)
+        taken = Signal()
+        m.d.comb += [
+            passed.i.p.data.eq(words.p.data),
+            passed.i.p.mask.eq(words.p.mask),
+            passed.i.p.last.eq(place == lengths.r_data),
+            passed.i.valid.eq(words.valid & lengths.r_rdy),
+            words.ready.eq(passed.i.ready & lengths.r_rdy),
+            taken.eq(words.valid & words.ready),
+            lengths.r_en.eq(taken & passed.i.p.last),
+            self.m_axi_wdata.eq(passed.o.p.data),
+            self.m_axi_wstrb.eq(passed.o.p.mask),
+            self.m_axi_wlast.eq(passed.o.p.last),
+            self.m_axi_wvalid.eq(passed.o.valid),
+            passed.o.ready.eq(self.m_axi_wready),
+        ]
+        with m.If(taken):
+            m.d.sync += place.eq(Mux(passed.i.p.last, 0, place + 1))

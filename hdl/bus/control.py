@@ -1,0 +1,61 @@
+"""The accelerator with its host port behind a standard bus."""
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Component, Out, connect, flipped
+
+from hdl.bus.axi4_lite import Axi4LiteControl
+from hdl.bus.wishbone_control import WishboneControl
+
+CONTROLS = {"axi4-lite": Axi4LiteControl, "wishbone": WishboneControl}
+"""What makes each bus of the host port."""
+
+CONTROL_PREFIXES = {"axi4-lite": "s_axil_", "wishbone": "wbs_"}
+"""What the names of each bus's signals begin with."""
+
+
+class ControlledAccelerator(wiring.Component):
+    """A Transformer accelerator of some configuration, with its host port behind a standard bus.
+
+    Register n of ``arch.registers`` is the word at byte 4n. ``accelerator`` is
+    :class:`hdl.accelerator.Accelerator` or :class:`hdl.bus_accelerator.BusAccelerator`, whose other
+    ports are as they are there. The signals of the bus (``axi4-lite`` or ``wishbone``) are those of
+    :class:`Axi4LiteControl` or :class:`WishboneControl`, where
+    their timing is.
+
+    Raises :class:`ValueError` where the bus is unknown.
+    """
+
+    def __init__(self, accelerator: Component, control: str):
+        if control not in CONTROLS:
+            raise ValueError(f"Unknown control {control!r}; known are {', '.join(CONTROLS)}")
+        self.accelerator = accelerator
+        self.config = accelerator.config
+        self.control = control
+        self._control = CONTROLS[control]()
+        self.port_meanings = {
+            **getattr(accelerator, "port_meanings", {}),
+            **self._control.port_meanings,
+        }
+        members = {
+            name: member for name, member in accelerator.signature.members.items() if name != "host"
+        }
+        for name, member in self._control.signature.members.items():
+            if name != "host":
+                members[name] = member
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.accelerator = accelerator = self.accelerator
+        m.submodules.control = control = self._control
+        connect(m, control.host, accelerator.host)
+        for name, member in self.signature.members.items():
+            outer = getattr(self, name)
+            owner = control if name in control.signature.members else accelerator
+            inner = getattr(owner, name)
+            if member.is_signature:
+                connect(m, flipped(outer), inner)
+            else:
+                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
+        return m

@@ -1,0 +1,233 @@
+"""The external memory port as a Wishbone master."""
+
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.bus.bus import BusAddress
+from hdl.ports import MemoryReadPort, MemoryWritePort
+
+PORT_MEANINGS = {
+    "wbm_cyc_o": "a bus cycle is under way, one burst of one direction",
+    "wbm_stb_o": "a word is to be moved; the same as wbm_cyc_o, as there are no wait states",
+    "wbm_we_o": "the burst writes",
+    "wbm_adr_o": "byte address of the word, a multiple of the data's bytes",
+    "wbm_dat_o": "write data",
+    "wbm_sel_o": "bytes of the word that are to be written, one bit each; all of them in a read",
+    "wbm_cti_o": "cycle type: 010 where another word follows at the next address, 111 at the last",
+    "wbm_bte_o": "burst type, always 00: linear",
+    "wbm_dat_i": "read data",
+    "wbm_ack_i": "the word is moved at this clock edge",
+    "wbm_err_i": "the word is not moved and never will be; 0 where the bus has no errors",
+}
+"""What each Wishbone signal means."""
+
+
+class CycleType(enum.Enum, shape=unsigned(3)):
+    """The cycle type identifiers in use; CLASSIC only before the first burst."""
+
+    CLASSIC = 0b000
+    INCREMENTING = 0b010
+    END = 0b111
+
+
+def wishbone_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
+    """Return the signals of a Wishbone master, by their usual names, without clock and reset."""
+    return {
+        "wbm_cyc_o": Out(1),
+        "wbm_stb_o": Out(1),
+        "wbm_we_o": Out(1),
+        "wbm_adr_o": Out(addr_width),
+        "wbm_dat_o": Out(config.mem_width),
+        "wbm_sel_o": Out(config.mem_bytes),
+        "wbm_cti_o": Out(CycleType),
+        "wbm_bte_o": Out(2),
+        "wbm_dat_i": In(config.mem_width),
+        "wbm_ack_i": In(1),
+        "wbm_err_i": In(1),
+    }
+
+
+class BurstCutter(wiring.Component):
+    """Cuts a request of the port into bursts of at most ``longest`` words.
+
+    ``request`` is taken when nothing of the one before is left. ``valid``: a burst of ``words``
+    words from ``addr`` on is wanted, the request's ``final`` one; ``take`` goes to the next.
+    """
+
+    def __init__(self, config: Config, longest: int):
+        self.config = config
+        self.longest = longest
+        super().__init__(
+            {
+                "request": In(MemoryReadPort(config).members["request"].signature),
+                "valid": Out(1),
+                "addr": Out(config.mem_addr_width),
+                "words": Out(range(longest + 1)),
+                "final": Out(1),
+                "take": In(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        left = Signal(9)
+        size = self.longest * self.config.mem_bytes
+        m.d.comb += [
+            self.valid.eq(left != 0),
+            self.final.eq(left <= self.longest),
+            self.words.eq(Mux(self.final, left, self.longest)),
+            self.request.ready.eq(left == 0),
+        ]
+        with m.If(self.take):
+            m.d.sync += [self.addr.eq(self.addr + size), left.eq(left - self.words)]
+        with m.Elif(self.request.valid & self.request.ready):
+            m.d.sync += [self.addr.eq(self.request.p.addr), left.eq(self.request.p.last + 1)]
+        return m
+
+
+class WishboneBridge(wiring.Component):
+    """Makes a Wishbone B4 master with registered feedback bursts of the external memory port.
+
+    ``read`` and ``write`` are the port's halves, seen from the memory. Their bursts become linear
+    incrementing ones of at most ``longest`` words, each a bus cycle of its own. A read starts when
+    there is room for all of its words, a write when all of its words are there, so that no burst
+    has a wait state of the master's; every output is a register. With an acknowledge in every cycle
+    a burst of n words takes n + 1 cycles. Where both directions want the bus they take turns,
+    burst by burst. An ``err`` ends the bus cycle; the burst's other words follow in another one.
+    ``failed`` is 1 for one cycle for each word that met an ``err``, which counts as moved
+    otherwise; ``error`` is 1 from the first one on, until reset.
+
+    Raises :class:`ValueError` where ``longest`` is not from 1 to 256.
+    """
+
+    port_meanings = PORT_MEANINGS
+    addresses: BusAddress
+
+    def __init__(self, config: Config, addresses: BusAddress, longest: int = 32):
+        if not 1 <= longest <= 256:
+            raise ValueError(f"Longest Wishbone burst must be from 1 to 256 words, not {longest}")
+        self.config = config
+        self.addresses = addresses
+        self.longest = longest
+        super().__init__(
+            {
+                "read": In(MemoryReadPort(config)),
+                "write": In(MemoryWritePort(config)),
+                "failed": Out(1),
+                "error": Out(1),
+                **wishbone_members(config, addresses.width),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, depth = self.config, 2 * self.longest
+        m.submodules.reads = reads = BurstCutter(config, self.longest)
+        m.submodules.writes = writes = BurstCutter(config, self.longest)
+        m.submodules.coming = coming = SyncFIFO(width=config.mem_width, depth=depth)
+        word = self.write.data.p.shape()
+        m.submodules.going = going = SyncFIFO(width=word.size, depth=depth)
+        for cutter, port in ((reads, self.read), (writes, self.write)):
+            m.d.comb += [
+                cutter.request.p.eq(port.request.p),
+                cutter.request.valid.eq(port.request.valid),
+                port.request.ready.eq(cutter.request.ready),
+            ]
+        m.d.comb += [
+            self.read.data.p.eq(coming.r_data),
+            self.read.data.valid.eq(coming.r_rdy),
+            coming.r_en.eq(self.read.data.ready),
+            going.w_data.eq(self.write.data.p),
+            going.w_en.eq(self.write.data.valid),
+            self.write.data.ready.eq(going.w_rdy),
+        ]
+        # Words of reads that were begun and have not left yet; and whose turn it is.
+        promised = Signal(range(depth + 1))
+        leaves = coming.r_rdy & coming.r_en
+        m.d.sync += promised.eq(promised + Mux(reads.take, reads.words, 0) - leaves)
+        may_read = Signal()
+        may_write = Signal()
+        m.d.comb += [
+            may_read.eq(reads.valid & (promised + reads.words <= depth)),
+            may_write.eq(writes.valid & (going.level >= writes.words)),
+        ]
+        self._bus(m, reads, writes, (may_read, may_write), coming, going)
+        return m
+
+    def _bus(self, m, reads, writes, may, coming, going):
+        """Run one burst after the other."""
+        may_read, may_write = may
+        left = Signal(range(self.longest + 1))  # words behind this one
+        final = Signal()
+        moved = Signal()
+        writes_next = Signal()
+        word = data.View(self.write.data.p.shape(), going.r_data)
+        every = (1 << self.config.mem_bytes) - 1
+        m.d.comb += [
+            moved.eq(self.wbm_stb_o & (self.wbm_ack_i | self.wbm_err_i)),
+            coming.w_data.eq(self.wbm_dat_i),
+            coming.w_en.eq(moved & ~self.wbm_we_o),
+            writes_next.eq(may_write & (~may_read | ~self.wbm_we_o)),
+        ]
+        m.d.sync += [
+            self.failed.eq(moved & self.wbm_err_i),
+            self.error.eq(self.error | (moved & self.wbm_err_i)),
+            self.write.written.eq(moved & self.wbm_we_o & final & (left == 0)),
+        ]
+
+        def show_word():
+            """Offer the next word that is to be written."""
+            m.d.comb += going.r_en.eq(1)
+            m.d.sync += [self.wbm_dat_o.eq(word.data), self.wbm_sel_o.eq(word.mask)]
+
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(may_read | may_write):
+                    m.d.sync += [
+                        self.wbm_cyc_o.eq(1),
+                        self.wbm_we_o.eq(writes_next),
+                        self.wbm_sel_o.eq(every),
+                    ]
+                    m.next = "BURST"
+                with m.If(writes_next):
+                    m.d.comb += writes.take.eq(1)
+                    self._begin(m, writes, left, final)
+                    show_word()
+                with m.Elif(may_read):
+                    m.d.comb += reads.take.eq(1)
+                    self._begin(m, reads, left, final)
+            with m.State("BURST"), m.If(moved):
+                m.d.sync += [
+                    self.wbm_adr_o.eq(self.wbm_adr_o + self.config.mem_bytes),
+                    self.wbm_cti_o.eq(self._type(left - 1)),
+                    left.eq(left - 1),
+                ]
+                with m.If(left == 0):
+                    m.d.sync += self.wbm_cyc_o.eq(0)
+                    m.next = "IDLE"
+                with m.Else():
+                    with m.If(self.wbm_we_o):
+                        show_word()
+                    with m.If(self.wbm_err_i):
+                        m.d.sync += self.wbm_cyc_o.eq(0)
+                        m.next = "AGAIN"
+            with m.State("AGAIN"):
+                m.d.sync += self.wbm_cyc_o.eq(1)
+                m.next = "BURST"
+        m.d.comb += self.wbm_stb_o.eq(self.wbm_cyc_o)
+
+    def _begin(self, m, cutter, left, final):
+        """Show the first word of a burst."""
+        m.d.sync += [
+            self.wbm_adr_o.eq(self.addresses.of(cutter.addr)),
+            self.wbm_cti_o.eq(self._type(cutter.words - 1)),
+            left.eq(cutter.words - 1),
+            final.eq(cutter.final),
+        ]
+
+    def _type(self, left):
+        """Return the cycle type of a word that ``left`` words follow."""
+        return Mux(left == 0, CycleType.END, CycleType.INCREMENTING)

@@ -1,0 +1,68 @@
+"""The host port as a Wishbone slave."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.bus.axi4_lite import ADDR_WIDTH
+from hdl.ports import HostPort
+
+PORT_MEANINGS = {
+    "wbs_cyc_i": "a bus cycle is under way",
+    "wbs_stb_i": "a word is to be moved",
+    "wbs_we_i": "the word is to be written",
+    "wbs_adr_i": "byte address: four times the register's, its two lowest bits do nothing",
+    "wbs_dat_i": "write data",
+    "wbs_sel_i": "bytes that are to be written: all four, or it is an error",
+    "wbs_dat_o": "read data",
+    "wbs_ack_o": "the word is moved at this clock edge",
+    "wbs_err_o": "the word is not written, as not all four bytes were to be",
+}
+"""What each Wishbone signal means."""
+
+
+class WishboneControl(wiring.Component):
+    """Makes a Wishbone B4 slave with classic cycles of the register bus ``host``.
+
+    Register n is the word at byte 4n. A write takes two cycles, a read three. ``wbs_ack_o``,
+    ``wbs_err_o`` and ``wbs_dat_o`` are registers. A write of fewer than four bytes ends with
+    ``wbs_err_o``, and is not done.
+    """
+
+    port_meanings = PORT_MEANINGS
+
+    host: Out(HostPort())
+    wbs_cyc_i: In(1)
+    wbs_stb_i: In(1)
+    wbs_we_i: In(1)
+    wbs_adr_i: In(ADDR_WIDTH)
+    wbs_dat_i: In(32)
+    wbs_sel_i: In(4)
+    wbs_dat_o: Out(32)
+    wbs_ack_o: Out(1)
+    wbs_err_o: Out(1)
+
+    def elaborate(self, _platform):
+        m = Module()
+        host = self.host
+        asked, whole = Signal(), Signal()
+        m.d.comb += [
+            asked.eq(self.wbs_cyc_i & self.wbs_stb_i),
+            whole.eq(self.wbs_sel_i.all()),
+            host.addr.eq(self.wbs_adr_i >> 2),
+            host.write_data.eq(self.wbs_dat_i),
+        ]
+        m.d.sync += [self.wbs_ack_o.eq(0), self.wbs_err_o.eq(0)]
+        with m.FSM():
+            with m.State("IDLE"), m.If(asked):
+                m.next = "COMING"
+                with m.If(self.wbs_we_i):
+                    m.d.comb += host.write_en.eq(whole)
+                    m.d.sync += [self.wbs_ack_o.eq(whole), self.wbs_err_o.eq(~whole)]
+                    m.next = "REST"
+            with m.State("COMING"):
+                m.d.sync += [self.wbs_dat_o.eq(host.read_data), self.wbs_ack_o.eq(asked)]
+                m.next = "REST"
+            with m.State("REST"):
+                m.next = "IDLE"
+        return m

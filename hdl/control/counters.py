@@ -1,0 +1,104 @@
+"""Counters of what happens, kept in one memory."""
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.registers import COUNTER_WIDTH
+from hdl.memory.ram import Ram
+from hdl.stream.pipeline import delay
+
+
+class Counters(wiring.Component):
+    """One counter of ``COUNTER_WIDTH`` bits for each name, which ``count_NAME`` makes grow.
+
+    ``widths`` gives the counters' names and the widths of what is added to them each cycle (bits).
+    What is added is collected in a few bits, which one adder brings to memory in turn, a counter
+    a cycle: many wide counters would cost more than the rest of the control. A counter's value is
+    therefore complete as many cycles after its last growth as there are counters, plus 3;
+    ``settled`` tells that so many have passed since the cycle after that in which ``hold`` was 1
+    last, in which counters may still grow. ``clear`` sets all to 0.
+
+    ``value`` is the counter whose place, in ``places`` or else in ``widths``, was ``index`` in the
+    cycle before; other places read as 0.
+    """
+
+    def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):
+        self.widths = dict(widths)
+        self.places = list(places or range(len(self.widths)))
+        # One that is nobody's, where those that take a turn and do not count are written.
+        self.nobody = min(set(range(len(self.places) + 1)) - set(self.places))
+        self.index_width = max(self.nobody, *self.places).bit_length()
+        super().__init__(
+            {
+                "clear": In(1),
+                "hold": In(1),
+                "settled": Out(1),
+                "index": In(self.index_width),
+                "value": Out(COUNTER_WIDTH),
+                **{f"count_{name}": In(width) for name, width in self.widths.items()},
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        turns = max(3, len(self.widths))
+        # Whose turn it is to be read, and two cycles later to be written; a bit for each.
+        turn, first = Signal(range(turns)), Signal()
+        own = Signal(turns, init=1)
+        place = delay(m, turn, 2)
+        m.d.sync += [turn.eq(Mux(own[-1], 0, turn + 1)), own.eq(Cat(own[-1], own[:-1]))]
+        with m.If(own[-1]):
+            m.d.sync += first.eq(0)
+        with m.If(self.clear):
+            m.d.sync += [turn.eq(0), own.eq(1), first.eq(1)]
+
+        # What came since a counter's last turn; nothing is lost in the cycle of its turn.
+        collected = Signal(max((w + turns.bit_length() for w in self.widths.values()), default=1))
+        chosen = []
+        for index, (name, width) in enumerate(self.widths.items()):
+            recent = Signal(width + turns.bit_length(), name=f"recent_{name}")
+            added = Signal(width, name=f"added_{name}")
+            m.d.sync += [
+                added.eq(getattr(self, f"count_{name}")),
+                recent.eq(Mux(own[index], 0, recent) + added),
+            ]
+            with m.If(self.clear):
+                m.d.sync += [added.eq(0), recent.eq(0)]
+            chosen.append(Mux(own[index], recent, 0))
+        m.d.sync += collected.eq(reduce(or_, chosen, Const(0)))
+
+        # Two copies of one memory, one for the host to read. Turn and place of the other differ,
+        # except just after a clear, when what it holds does not count.
+        before = Signal(COUNTER_WIDTH)
+        total = Signal(COUNTER_WIDTH)
+        m.submodules.totals = totals = Ram(COUNTER_WIDTH, turns, ordered=False)
+        m.submodules.shown = shown = Ram(COUNTER_WIDTH, 1 << self.index_width)
+        found = Array([*self.places, *[self.nobody] * (turns - len(self.places))])
+        m.d.comb += [
+            total.eq(before + delay(m, collected, 1)),
+            totals.read_addr.eq(turn),
+            shown.read_addr.eq(self.index),
+            self.value.eq(shown.read_data),
+        ]
+        m.d.sync += before.eq(Mux(delay(m, first, 1), 0, totals.read_data))
+        for ram in (totals, shown):
+            m.d.comb += [
+                ram.read_en.eq(1),
+                ram.write_en.eq(1),
+                ram.write_data.eq(total),
+            ]
+        m.d.comb += totals.write_addr.eq(place)
+        m.d.sync += shown.write_addr.eq(found[delay(m, turn, 1)])
+
+        settling = Signal(range(turns + 5))
+        m.d.comb += self.settled.eq(settling == 0)
+        with m.If(self.hold):
+            m.d.sync += settling.eq(turns + 4)
+        with m.Elif(~self.settled):
+            m.d.sync += settling.eq(settling - 1)
+        return m

@@ -1,0 +1,236 @@
+"""Queues the engines' commands and keeps the dependency tokens."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import DEFINITIONS, FLAG_SHIFT, MAX_WORDS, Engine
+from hdl.ports import WORD, command_layout
+from hdl.stream.pipeline import delay
+
+TOKEN_WIDTH = 8
+"""Width of a token count (bits)."""
+
+
+class CommandQueue(wiring.Component):
+    """Assembles an engine's commands from words and holds up to ``depth`` of them.
+
+    One word a cycle; a command comes out ``depth`` cycles after its last word at the earliest.
+    Operands that the instruction does not have keep whatever value they had. ``busy`` while there
+    is a command or a part of one. With ``registered`` a place is filled only when it is empty, so
+    that no place depends on those before it, and which operand is next is known before it comes.
+    """
+
+    def __init__(self, engine: Engine, depth: int, *, registered: bool):
+        self.engine = engine
+        self.depth = depth
+        self.registered = registered
+        command = data.StructLayout({"pop": len(Engine), "command": command_layout(engine)})
+        super().__init__(
+            {
+                "i": In(stream.Signature(WORD)),
+                "o": Out(stream.Signature(command)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        command = Signal(self.o.p.shape())
+        complete, taken = Signal(), Signal()
+        index = Signal(range(MAX_WORDS))
+        partial = Signal()
+        with m.If(taken):
+            m.d.sync += complete.eq(0)
+        with m.If(self.i.valid & self.i.ready):
+            m.d.sync += [
+                complete.eq(self.i.p.last),
+                partial.eq(~self.i.p.last),
+                index.eq(Mux(self.i.p.first, 0, index + 1)),
+            ]
+            with m.If(self.i.p.first):
+                header = self.i.p.word
+                m.d.sync += [
+                    command.pop.eq(header[5:9]),
+                    command.command.push.eq(header[9:13]),
+                    command.command.opcode.eq(header[:5]),
+                    command.command.flags.eq(header[FLAG_SHIFT:]),
+                ]
+            with m.Elif(not self.registered):
+                self._operand(m, command.command, index)
+
+        if self.registered:
+            self._next_operands(m, command.command, index)
+
+        # A command moves towards the output as far as there is room. Whether one leaves it this
+        # cycle, which depends on much, lets no further word in before the next.
+        full = [complete]
+        m.d.comb += self.i.ready.eq(~complete)
+        valid, payload, moved = complete, command, taken
+        for place in range(1, self.depth):
+            held = Signal.like(command, name=f"held_{place}")
+            waiting = Signal(name=f"waiting_{place}")
+            leaves = Signal(name=f"leaves_{place}")
+            m.d.comb += moved.eq(valid & (~waiting | (leaves & (not self.registered))))
+            if place == 1:
+                m.d.comb += self.i.ready.eq(~complete | ~waiting)
+            with m.If(moved):
+                m.d.sync += [held.eq(payload), waiting.eq(1)]
+            with m.Elif(leaves):
+                m.d.sync += waiting.eq(0)
+            full.append(waiting)
+            valid, payload, moved = waiting, held, leaves
+        m.d.comb += [
+            self.o.p.eq(payload),
+            self.o.valid.eq(valid),
+            moved.eq(valid & self.o.ready),
+            self.busy.eq(partial | Cat(full).any()),
+        ]
+        return m
+
+    def _next_operands(self, m, command, index):
+        """Have a register for each field that tells that the next operand is its."""
+        first = self.i.p.first
+        fields: dict[str, list[Value]] = {}
+        for definition in DEFINITIONS.values():
+            if definition.engine == self.engine:
+                ahead = first & (self.i.p.word[:5] == definition.opcode)
+                behind = ~first & (command.opcode == definition.opcode)
+                for place, name in enumerate(definition.operands):
+                    known = behind & (index == place - 1) if place else ahead
+                    fields.setdefault(name, []).append(known)
+        for name, known in fields.items():
+            own = Signal(name=f"next_{name}")
+            # Words that find no room are headers, and change no operand.
+            with m.If(self.i.valid):
+                m.d.sync += own.eq(Cat(known).any())
+                with m.If(own & ~first):
+                    m.d.sync += command[name].eq(self.i.p.word)
+
+    def _operand(self, m, command, index):
+        """Write the field that the instruction has in this place."""
+        for definition in DEFINITIONS.values():
+            if definition.engine == self.engine:
+                with m.If(command.opcode == definition.opcode):
+                    for place, name in enumerate(definition.operands):
+                        with m.If(index == place):
+                            m.d.sync += command[name].eq(self.i.p.word)
+
+
+class Dispatch(wiring.Component):
+    """A command queue for each engine, and the tokens between each two.
+
+    ``i`` brings the sequencer's words; ``o_NAME`` gives the engine NAME its commands, each only
+    once every engine in its pop mask has a token for it, which it takes when the command is
+    taken. ``done_NAME`` with ``push_NAME`` says that a command has completed and whom it gives
+    tokens. ``idle``: no words, commands or unfinished commands. ``waiting_NAME``: a command is
+    complete but lacks tokens, those of the engines in the mask ``lacking_NAME``. ``overflow``
+    (until ``clear``): more than 255 tokens of one kind were held, so that the run is not to be
+    trusted.
+
+    With ``registered`` a command that has its tokens takes them and goes to a place of its own in
+    front of the engine, a cycle before the engine may take it and a cycle after the one before
+    was taken: what starts an engine depends on registers only. Tokens are there a cycle later, and
+    ``idle`` is told a cycle later.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        members = {
+            "i": In(stream.Signature(WORD)),
+            "clear": In(1),
+            "idle": Out(1),
+            "overflow": Out(1),
+        }
+        for engine in Engine:
+            name = engine.name.lower()
+            members[f"o_{name}"] = Out(stream.Signature(command_layout(engine)))
+            members[f"done_{name}"] = In(1)
+            members[f"push_{name}"] = In(len(Engine))
+            members[f"waiting_{name}"] = Out(1)
+            members[f"lacking_{name}"] = Out(len(Engine))
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        tokens = {
+            (source, sink): Signal(TOKEN_WIDTH, name=f"tokens_{source.name}_{sink.name}".lower())
+            for source in Engine
+            for sink in Engine
+            if source != sink
+        }
+        # Whether there are any, apart from how many: commands wait for it.
+        some = {
+            (source, sink): Signal(name=f"some_{source.name}_{sink.name}".lower())
+            for source, sink in tokens
+        }
+        pops, pushes, busy = {}, {}, []
+        for engine in Engine:
+            name = engine.name.lower()
+            out, done = getattr(self, f"o_{name}"), getattr(self, f"done_{name}")
+            registered = self.config.registered
+            queue = CommandQueue(engine, self.config.queue_depth, registered=registered)
+            m.submodules[f"queue_{name}"] = queue
+            m.d.comb += [queue.i.p.eq(self.i.p), queue.i.valid.eq(0)]
+            with m.If(self.i.p.engine == engine):
+                m.d.comb += [
+                    queue.i.valid.eq(self.i.valid),
+                    self.i.ready.eq(queue.i.ready),
+                ]
+            lacks = Cat(
+                queue.o.p.pop[source] & ~some[source, engine] if source != engine else Const(0, 1)
+                for source in Engine
+            )
+            granted = ~lacks.any()
+            lacking = getattr(self, f"lacking_{name}")
+            taken = queue.o.valid & queue.o.ready
+            # Tokens that were taken in the cycle before may still be counted.
+            late_taken = delay(m, taken, 1, reset=True) if registered else Const(0, 1)
+            known = ~late_taken
+            m.d.comb += [
+                lacking.eq(Mux(queue.o.valid & known, lacks, 0)),
+                getattr(self, f"waiting_{name}").eq(lacking.any()),
+            ]
+            if registered:
+                m.d.comb += queue.o.ready.eq(~out.valid & granted)
+                with m.If(taken):
+                    m.d.sync += [out.p.eq(queue.o.p.command), out.valid.eq(1)]
+                with m.Elif(out.ready):
+                    m.d.sync += out.valid.eq(0)
+            else:
+                m.d.comb += [
+                    out.p.eq(queue.o.p.command),
+                    out.valid.eq(queue.o.valid & granted),
+                    queue.o.ready.eq(out.ready & granted),
+                ]
+            under_way = Signal(8, name=f"under_way_{name}")
+            if registered:
+                # What was granted in the cycle before is counted in this one.
+                late_done = delay(m, done, 1, reset=True)
+                after = Signal.like(under_way, name=f"under_way_next_{name}")
+                some_under_way = Signal(name=f"some_under_way_{name}")
+                m.d.comb += after.eq(under_way + late_taken - late_done)
+                m.d.sync += [under_way.eq(after), some_under_way.eq(after != 0)]
+                busy += [some_under_way, late_taken, queue.busy]
+            else:
+                m.d.sync += under_way.eq(under_way + taken - done)
+                busy += [under_way != 0, queue.busy]
+            pops[engine] = [taken & queue.o.p.pop[source] for source in Engine]
+            pushes[engine] = [done & getattr(self, f"push_{name}")[sink] for sink in Engine]
+        m.d.comb += self.idle.eq(~Cat(busy).any() & ~self.i.valid)
+
+        for (source, sink), count in tokens.items():
+            up, down = pushes[source][sink], pops[sink][source]
+            if self.config.registered:
+                # A cycle later: the next command takes tokens two cycles after one at the earliest.
+                up, down = (delay(m, strobe, 1, reset=True) for strobe in (up, down))
+            after = Signal.like(count, name=f"after_{source.name}_{sink.name}".lower())
+            m.d.comb += after.eq(count + up - down)
+            m.d.sync += [count.eq(after), some[source, sink].eq(after != 0)]
+            with m.If(up & ~down & (count == (1 << TOKEN_WIDTH) - 1)):
+                m.d.sync += self.overflow.eq(1)
+        with m.If(self.clear):
+            m.d.sync += self.overflow.eq(0)
+            m.d.sync += [held.eq(0) for held in (*tokens.values(), *some.values())]
+        return m

@@ -1,0 +1,273 @@
+"""Fetches a program's words, runs its loops, resolves its operands."""
+
+from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import (
+    COUNT_WIDTH,
+    DEFINITIONS,
+    IMMEDIATE_WIDTH,
+    MAX_WORDS,
+    REGISTERS,
+    WORD_WIDTH,
+    Engine,
+    Opcode,
+)
+from hdl.control.loops import Loops
+from hdl.memory.ram import Ram
+from hdl.ports import WORD
+
+
+class Action(enum.Enum, shape=unsigned(3)):
+    """What a word makes the sequencer do."""
+
+    NOTHING = 0
+    SEND = 1
+    SELECT = 2
+    SET = 3
+    LOOP = 4
+    ENDLOOP = 5
+    HALT = 6
+    REFUSE = 7
+
+
+_HEADER_ACTIONS = {
+    Opcode.HALT: Action.HALT,
+    Opcode.LOOP: Action.NOTHING,
+    Opcode.ENDLOOP: Action.ENDLOOP,
+    Opcode.SET: Action.NOTHING,
+}
+
+_OPERAND_ACTIONS = {Opcode.LOOP: Action.LOOP, Opcode.SET: Action.SELECT}
+"""What the first operand does."""
+
+
+class _Early(data.Struct):
+    """What a word does if it is a header, and whether that has no operands."""
+
+    action: Action
+    alone: 1
+
+
+class _Header(data.Struct):
+    """What else a header means: how many operands follow, and what the first does."""
+
+    engine: Engine
+    operands: range(MAX_WORDS)
+    then: Action
+
+
+class _Decoded(data.Struct):
+    """A word's place in its instruction and what it does."""
+
+    engine: Engine
+    first: 1
+    last: 1
+    action: Action
+
+
+class Sequencer(wiring.Component):
+    """Sends the words of engine instructions to ``o``, one a cycle, and runs the others itself.
+
+    ``start`` begins at word ``pc``; ``busy`` is 1 until HALT, which waits for ``idle``, with
+    ``halted`` at 1. Headers go
+    out as they are; operands as immediate plus register, in the low 28 bits. There are two stages,
+    so that no memory shares a cycle with a decision: while a word is brought from the memory the
+    register of an operand is read, and what the word means as a header; then it acts. A control
+    instruction takes one cycle a word, and one more where a loop goes back to its start.
+
+    A word that is no instruction of this configuration, a loop nested deeper than LOOP_LEVELS or
+    of a count that is not 1 to 65,535, an ENDLOOP without LOOP, and a SET of a register other than
+    1 to 15 stop the run with ``error``, which holds until the next start. It is told a cycle after
+    the word acted, in which nothing is sent nor any register written. The program and the
+    registers are written through ``program`` and ``register`` while nothing runs; a register
+    holds its value from run to run. ATTENTION goes out as it is, as an instruction of the engine of
+    its first command.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        addr_width = (config.program_depth - 1).bit_length()
+        super().__init__(
+            {
+                "start": In(1),
+                "pc": In(addr_width),
+                "idle": In(1),
+                "busy": Out(1),
+                "halted": Out(1),
+                "error": Out(1),
+                "program_en": In(1),
+                "program_addr": In(addr_width),
+                "program_data": In(WORD_WIDTH),
+                "register_en": In(1),
+                "register_index": In(range(REGISTERS)),
+                "register_data": In(IMMEDIATE_WIDTH),
+                "o": Out(stream.Signature(WORD)),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.program = program = Ram(WORD_WIDTH, self.config.program_depth, ordered=False)
+        m.submodules.registers = registers = Ram(IMMEDIATE_WIDTH, REGISTERS, ordered=False)
+        m.submodules.loops = loops = Loops(len(self.pc))
+        starting, advance = Signal(), Signal()
+        m.d.comb += starting.eq(self.start & ~self.busy)
+
+        # Fetch: pc is the address of the word that the memory shows.
+        pc = Signal.like(self.pc)
+        again = Signal()
+        m.d.comb += [
+            program.write_en.eq(self.program_en),
+            program.write_addr.eq(self.program_addr),
+            program.write_data.eq(self.program_data),
+            program.read_en.eq(advance | ~self.busy),
+            program.read_addr.eq(Mux(self.busy, Mux(again, loops.start, pc + 1), self.pc)),
+        ]
+        with m.If(program.read_en):
+            m.d.sync += pc.eq(program.read_addr)
+
+        # First stage: there is no word after a start, nor behind a loop that goes back.
+        word, fresh = Signal(WORD_WIDTH), Signal()
+        with m.If(advance):
+            m.d.sync += [word.eq(program.read_data), fresh.eq(~again)]
+        with m.If(starting):
+            m.d.sync += fresh.eq(0)
+
+        # Second stage.
+        now = self._decode(m, program.read_data, word, fresh, starting, advance)
+        wrong = Signal()
+        value = Signal(IMMEDIATE_WIDTH)
+        m.d.comb += [
+            registers.read_en.eq(advance),
+            registers.read_addr.eq(program.read_data[IMMEDIATE_WIDTH:]),
+            value.eq(word[:IMMEDIATE_WIDTH] + registers.read_data),
+            self.o.p.engine.eq(now.engine),
+            self.o.p.first.eq(now.first),
+            self.o.p.last.eq(now.last),
+            self.o.p.word.eq(Mux(now.first, word, value)),
+            self.o.valid.eq(self.busy & ~wrong & (now.action == Action.SEND)),
+            loops.clear.eq(starting),
+            loops.pc.eq(pc),
+            loops.count.eq(value),
+            again.eq(loops.turn & loops.again),
+        ]
+        refused = self._act(m, now.action, value, registers, loops, advance, wrong)
+        m.d.sync += wrong.eq(refused)
+        with m.If(wrong):
+            m.d.sync += [self.busy.eq(0), self.error.eq(1)]
+        with m.If(starting):
+            m.d.sync += [self.busy.eq(1), self.error.eq(0)]
+        return m
+
+    def _header(self, m: Module, coming, word) -> tuple[Signal, Signal]:
+        """Return what a word that comes does as a header, and what else the one before it means."""
+        early, header = Signal(_Early), Signal(_Header)
+        m.d.comb += early.eq(_Early.const({"action": Action.REFUSE, "alone": 1}))
+        known = [
+            definition
+            for definition in DEFINITIONS.values()
+            if definition.unit is None or getattr(self.config, definition.unit)
+        ]
+        with m.Switch(coming[:5]):
+            for definition in known:
+                action = _HEADER_ACTIONS.get(definition.opcode, Action.SEND)
+                with m.Case(definition.opcode):
+                    m.d.comb += [
+                        early.action.eq(action),
+                        early.alone.eq(not definition.operands),
+                    ]
+        with m.Switch(word[:5]):
+            for definition in known:
+                then = _OPERAND_ACTIONS.get(definition.opcode, Action.SEND)
+                with m.Case(definition.opcode):
+                    m.d.comb += [
+                        header.operands.eq(len(definition.operands)),
+                        header.then.eq(then),
+                    ]
+                    if definition.taker is not None:
+                        m.d.comb += header.engine.eq(definition.taker)
+        return early, header
+
+    def _decode(self, m: Module, coming, word, fresh, starting: Signal, advance: Signal) -> Signal:
+        """Return what a word is: a header, or the next operand of the header before it.
+
+        Without ``fresh`` there is no word, and nothing to do.
+        """
+        decoded, current = Signal(_Decoded), Signal(_Decoded)
+        left = Signal(range(MAX_WORDS))
+        early, header = self._header(m, coming, word)
+        here = Signal(_Early)
+        with m.If(advance):
+            m.d.sync += here.eq(early)
+        m.d.comb += decoded.eq(current)
+        with m.If(current.first):
+            m.d.comb += [
+                decoded.engine.eq(header.engine),
+                decoded.last.eq(here.alone),
+                decoded.action.eq(here.action),
+            ]
+        with m.If(~fresh):
+            m.d.comb += decoded.action.eq(Action.NOTHING)
+        with m.Elif(advance):
+            # What the next word is unless it is a header.
+            with m.If(current.first):
+                m.d.sync += [
+                    left.eq(header.operands),
+                    current.engine.eq(header.engine),
+                    current.first.eq(here.alone),
+                    current.last.eq(header.operands == 1),
+                    current.action.eq(header.then),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    left.eq(left - 1),
+                    current.first.eq(current.last),
+                    current.last.eq(left == 2),
+                ]
+                with m.If(current.action == Action.SELECT):
+                    m.d.sync += current.action.eq(Action.SET)
+        with m.If(starting):
+            m.d.sync += current.first.eq(1)
+        return decoded
+
+    def _act(self, m, action, value, registers: Ram, loops: Loops, advance: Signal, wrong: Signal):
+        """Run a control word, or wait until the word is sent; return whether it is refused.
+
+        ``wrong``: the one before was.
+        """
+        refused = Signal()
+        selected = Signal(range(REGISTERS))
+        m.d.comb += [
+            advance.eq(self.busy),
+            registers.write_en.eq(self.register_en & (self.register_index != 0)),
+            registers.write_addr.eq(self.register_index),
+            registers.write_data.eq(self.register_data),
+        ]
+        with m.If(self.busy), m.Switch(action):
+            with m.Case(Action.SEND):
+                m.d.comb += advance.eq(self.o.ready)
+            with m.Case(Action.SELECT):
+                m.d.sync += selected.eq(value)
+                m.d.comb += refused.eq((value == 0) | value[len(selected) :].any())
+            with m.Case(Action.SET):
+                m.d.comb += [
+                    registers.write_en.eq(~wrong),
+                    registers.write_addr.eq(selected),
+                    registers.write_data.eq(value),
+                ]
+            with m.Case(Action.LOOP):
+                m.d.comb += [
+                    loops.enter.eq(1),
+                    refused.eq(loops.full | (value == 0) | value[COUNT_WIDTH:].any()),
+                ]
+            with m.Case(Action.ENDLOOP):
+                m.d.comb += [loops.turn.eq(1), refused.eq(loops.empty)]
+            with m.Case(Action.HALT):
+                m.d.comb += [advance.eq(0), self.halted.eq(1)]
+                m.d.sync += self.busy.eq(~self.idle)
+            with m.Case(Action.REFUSE):
+                m.d.comb += refused.eq(1)
+        return refused

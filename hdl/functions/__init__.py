@@ -1,0 +1,1 @@
+"""The vector engine's functions of rows: softmax, norms, rotation, tables."""

@@ -1,0 +1,90 @@
+"""The largest element of a row, and its column."""
+
+from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from arch.isa import COLUMN_WIDTH
+from hdl.stream.pipeline import delay
+
+LOWEST = -(1 << 15)
+"""The smallest element, which is larger than none."""
+
+
+def largest_layout() -> data.StructLayout:
+    """Return an element and the number of its column."""
+    return data.StructLayout({"value": signed(16), "column": unsigned(COLUMN_WIDTH)})
+
+
+class ArgmaxUnit(wiring.Component):
+    """Keeps the largest element of those that come, and the column of the first of several.
+
+    In a cycle in which ``valid`` is 1, the first ``count`` lanes of ``i`` bring elements, those of
+    columns ``column`` and on. ``fresh`` forgets what came before. ``o`` tells of all
+    that came ``latency`` cycles ago or earlier. Columns come in ascending order; a beat a cycle.
+
+    Raises :class:`ValueError` where ``lanes`` is not positive.
+    """
+
+    def __init__(self, lanes: int):
+        if lanes < 1:
+            raise ValueError(f"Argmax lanes must be a positive integer, not {lanes!r}")
+        self.lanes = lanes
+        super().__init__(
+            {
+                "valid": In(1),
+                "fresh": In(1),
+                "count": In(range(lanes + 1)),
+                "column": In(COLUMN_WIDTH),
+                "i": In(data.ArrayLayout(signed(16), lanes)),
+                "o": Out(largest_layout()),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a beat to its effect."""
+        return 3 + ceil_log2(self.lanes)
+
+    def elaborate(self, _platform):
+        m = Module()
+        candidates = []
+        for lane in range(self.lanes):
+            value = Signal(signed(16), name=f"value_{lane}", reset_less=True)
+            m.d.sync += value.eq(Mux(self.count > lane, self.i[lane], LOWEST))
+            candidates.append((value, lane))
+        stages = ceil_log2(self.lanes)
+        for stage in range(stages):
+            candidates = self._halve(m, stage, candidates)
+
+        # The beat's largest, and its column; then the largest of all so far.
+        ((value, lane),) = candidates
+        found = Signal(largest_layout(), reset_less=True)
+        m.d.sync += [
+            found.value.eq(value),
+            found.column.eq(delay(m, self.column, 1 + stages) + lane),
+        ]
+        valid = delay(m, self.valid, 2 + stages, reset=True)
+        fresh = delay(m, self.fresh, 2 + stages)
+        with m.If(valid & (fresh | (found.value > self.o.value))):
+            m.d.sync += self.o.eq(found)
+        return m
+
+    def _halve(self, m, stage, candidates):
+        """Return the larger of each two neighbours, a cycle later."""
+        kept = []
+        for place, pair in enumerate(zip(candidates[::2], candidates[1::2], strict=False)):
+            (left, left_lane), (right, right_lane) = pair
+            value = Signal(signed(16), name=f"value_{stage}_{place}", reset_less=True)
+            lane = Signal(range(self.lanes), name=f"lane_{stage}_{place}", reset_less=True)
+            larger = right > left
+            m.d.sync += [
+                value.eq(Mux(larger, right, left)),
+                lane.eq(Mux(larger, right_lane, left_lane)),
+            ]
+            kept.append((value, lane))
+        if len(candidates) % 2:
+            value, lane = candidates[-1]
+            kept.append((delay(m, value, 1), delay(m, lane, 1)))
+        return kept

@@ -1,0 +1,97 @@
+"""Rotation of pairs of columns, equation (9), and products with a second input, equation (10)."""
+
+from amaranth.hdl import Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.arithmetic.multiplier import multiply
+
+ROTARY_FRACTION = 15
+"""Fraction bits of a cosine or sine (bits)."""
+PRODUCT_FRACTION = 4
+"""Fraction bits of a product (bits)."""
+NARROW_FRACTION = 8
+"""Fraction bits that an 8-bit output has more to round than a 16-bit one (bits)."""
+
+
+class RotaryUnit(wiring.Component):
+    """Turns ``lanes / 2`` pairs of elements a cycle, or multiplies ``lanes`` elements.
+
+    ``y`` are elements of 16 bits. Lanes 2j and 2j + 1 of ``pairs`` are the cosine and sine, in
+    Q1.15, that turn lanes 2j and 2j + 1 of ``y``; with ``times``, each lane is multiplied by ``r``
+    less ``r_zero`` instead. ``o`` is rounded to nearest, ties up, and clamped: with ``wide`` to 16
+    bits, else to ``operand_width``. ``times``, ``wide`` and ``r_zero`` hold still while elements
+    are on their way.
+
+    Latency is ``latency`` cycles with ``en`` at 1, one beat a cycle; everything holds still while
+    ``en`` is 0. Three multiplications of at most 17x17 bits a pair:
+    ``c * (y0 + y1)`` is part of both results (Gauss).
+
+    Raises :class:`ValueError` where ``lanes`` is not positive and even.
+    """
+
+    latency = 5
+
+    def __init__(self, lanes: int, operand_width: int = 8):
+        if lanes < 2 or lanes % 2:
+            raise ValueError(f"Rotary lanes must be even and positive, not {lanes!r}")
+        self.lanes = lanes
+        self.operand_width = operand_width
+        elements = data.ArrayLayout(signed(16), lanes)
+        super().__init__(
+            {
+                "en": In(1),
+                "times": In(1),
+                "wide": In(1),
+                "y": In(elements),
+                "pairs": In(elements),
+                "r": In(data.ArrayLayout(signed(8), lanes)),
+                "r_zero": In(signed(8)),
+                "o": Out(elements),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        for first in range(0, self.lanes, 2):
+            for lane, total in zip((first, first + 1), self._pair(m, first), strict=True):
+                with m.If(self.en):
+                    m.d.sync += self.o[lane].eq(self._round(m, lane, total))
+        return m
+
+    def _pair(self, m, first):
+        """Return both lanes' results, not rounded, three cycles later."""
+        y_0, y_1 = self.y[first], self.y[first + 1]
+        cosine, sine = self.pairs[first], self.pairs[first + 1]
+        r_0, r_1 = self.r[first] - self.r_zero, self.r[first + 1] - self.r_zero
+
+        # u = c (y0 + y1) - y1 (c + s), v = c (y0 + y1) + y0 (s - c); a product needs no c.
+        factors = {
+            "middle": (y_0 + y_1, Mux(self.times, 0, cosine)),
+            "left": (Mux(self.times, y_0, y_1), Mux(self.times, -r_0, cosine + sine)),
+            "right": (Mux(self.times, y_1, y_0), Mux(self.times, r_1, sine - cosine)),
+        }
+        middle, left, right = (
+            multiply(m, f"{name}_{first}", a, b, en=self.en) for name, (a, b) in factors.items()
+        )
+        u, v = (Signal(signed(33), reset_less=True, name=f"{name}_{first}") for name in ("u", "v"))
+        with m.If(self.en):
+            m.d.sync += [u.eq(middle - left), v.eq(middle + right)]
+        return u, v
+
+    def _round(self, m, lane, total):
+        """Return a result rounded, a cycle later, and clamped."""
+        # All but the last fraction bit go first, the last one rounds.
+        wide = Mux(self.times, total >> (PRODUCT_FRACTION - 1), total >> (ROTARY_FRACTION - 1))
+        half = Signal(signed(22), name=f"half_{lane}")
+        rounded = Signal(signed(22), name=f"rounded_{lane}")
+        low, high = Signal(signed(16), name=f"low_{lane}"), Signal(signed(16), name=f"high_{lane}")
+        bound = Mux(self.wide, 1 << 15, 1 << (self.operand_width - 1))
+        m.d.comb += [
+            half.eq(Mux(self.wide, wide, wide >> NARROW_FRACTION)),
+            low.eq(-bound),
+            high.eq(bound - 1),
+        ]
+        with m.If(self.en):
+            m.d.sync += rounded.eq((half + 1) >> 1)
+        return Mux(rounded < low, low, Mux(rounded > high, high, rounded))

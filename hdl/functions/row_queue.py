@@ -1,0 +1,84 @@
+"""A queue that holds the beats of rows back until something about the whole row is known."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out
+
+from hdl.stream.pipeline import delay
+
+ROW_LATENCY = 3
+"""Cycles from a row's value to its first beat."""
+
+
+class RowQueue(wiring.Component):
+    """Joins each beat of a row with the row's own value, which arrives after its last beat.
+
+    ``beat`` enters in a cycle with ``beat_en``, ``row`` with ``row_en``; ``o`` brings every beat
+    with its row's value. Neither entry can be refused: instead, ``room``, a register, tells that
+    one more beat may be committed, which ``commit`` does (with ``commit_last`` at a row's last),
+    and what was committed may enter at any later time. ``beat`` has a field ``last``.
+
+    A row may have ``max_beats`` beats, and its value may take ``waiting`` cycles from the
+    commitment of its last beat to ``row_en``; then no row, however short, ever waits for room:
+    throughput is one beat per cycle. Latency is ``ROW_LATENCY`` cycles from ``row_en`` to the row's
+    first beat. What ``o`` brings comes from registers, as block RAM answers late.
+    """
+
+    def __init__(
+        self, beat: data.StructLayout, row: data.StructLayout, *, max_beats: int, waiting: int
+    ):
+        # Room is known two cycles after a beat was taken, and is one less than there is.
+        in_flight = waiting + ROW_LATENCY + 4
+        self.beats = SyncFIFOBuffered(width=beat.size, depth=max_beats + in_flight)
+        self.rows = SyncFIFOBuffered(width=row.size, depth=in_flight)
+        super().__init__(
+            {
+                "commit": In(1),
+                "commit_last": In(1),
+                "room": Out(1, init=1),
+                "beat_en": In(1),
+                "beat": In(beat),
+                "row_en": In(1),
+                "row": In(row),
+                "o": Out(stream.Signature(data.StructLayout({"beat": beat, "row": row}))),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Join what both queues hold; count what is committed, so that neither overflows."""
+        m = Module()
+        m.submodules.beats = beats = self.beats
+        m.submodules.rows = rows = self.rows
+        beat = Signal.like(self.o.payload.beat, reset_less=True)
+        row = Signal.like(self.o.payload.row, reset_less=True)
+        beat_held, row_held = Signal(), Signal()
+        taken, taken_last = Signal(), Signal()
+        m.d.comb += [
+            beats.w_en.eq(self.beat_en),
+            beats.w_data.eq(self.beat),
+            rows.w_en.eq(self.row_en),
+            rows.w_data.eq(self.row),
+            self.o.valid.eq(beat_held & row_held),
+            self.o.payload.beat.eq(beat),
+            self.o.payload.row.eq(row),
+            taken.eq(self.o.valid & self.o.ready),
+            taken_last.eq(taken & beat.last),
+            beats.r_en.eq(~beat_held | taken),
+            rows.r_en.eq(~row_held | taken_last),
+        ]
+        with m.If(beats.r_en):
+            m.d.sync += [beat_held.eq(beats.r_rdy), beat.eq(beats.r_data)]
+        with m.If(rows.r_en):
+            m.d.sync += [row_held.eq(rows.r_rdy), row.eq(rows.r_data)]
+
+        beat_count = Signal(range(beats.depth + 1))
+        row_count = Signal(range(rows.depth + 1))
+        m.d.sync += [
+            beat_count.eq(beat_count + self.commit - delay(m, taken, 1, reset=True)),
+            row_count.eq(
+                row_count + (self.commit & self.commit_last) - delay(m, taken_last, 1, reset=True)
+            ),
+        ]
+        m.d.sync += self.room.eq((beat_count < beats.depth - 1) & (row_count < rows.depth - 1))
+        return m

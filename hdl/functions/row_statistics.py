@@ -1,0 +1,129 @@
+"""Statistics of rows: the sum and the inverse root of the scaled variance, equation (4)."""
+
+from functools import reduce
+from operator import add
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from arch.norm import EPS_WIDTH, VALUE_FRACTION
+from arch.polynomial import MANTISSA_WIDTH
+from hdl.arithmetic.multiplier import multiply
+from hdl.arithmetic.reciprocal import ReciprocalSqrt
+from hdl.stream.pipeline import delay
+
+CHUNK_WIDTH = 17
+"""Width of an unsigned factor that an 18x18-bit multiplier takes (bits)."""
+
+
+class RowStatistics(wiring.Component):
+    """Sum each row and find ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
+
+    Input, whenever ``valid_i`` is 1: ``s``, ``lanes`` 16-bit elements, those that the row lacks
+    being 0, and ``last`` in a row's last beat. ``n`` is the row's length, at least the number of
+    its elements; with ``rms`` the sum is taken as 0. ``n``, ``rms`` and ``eps`` hold still while a
+    row is inside.
+
+    Output, ``latency`` cycles after a row's last beat: ``valid_o`` is 1 for one cycle with
+    ``total``, the sum, and with ``mantissa`` and ``right``: a product with ``mantissa``, shifted
+    right by ``right``, is one with the inverse root, in Q.16. The variance is an exact integer
+    and its inverse root ``hdl.arithmetic.reciprocal.ReciprocalSqrt``'s.
+
+    Throughput is one beat per cycle, also of rows of one beat; nothing is ever refused.
+    """
+
+    def __init__(self, *, lanes: int, max_row: int):
+        self.lanes = lanes
+        self.max_row = max_row
+        self._squares_width = (max_row << 30).bit_length()
+        self._root = ReciprocalSqrt(((max_row**2 << 30) + (1 << EPS_WIDTH) - 1).bit_length())
+        super().__init__(
+            {
+                "n": In(unsigned(max_row.bit_length())),
+                "rms": In(1),
+                "eps": In(unsigned(EPS_WIDTH)),
+                "valid_i": In(1),
+                "s": In(data.ArrayLayout(signed(16), lanes)),
+                "last": In(1),
+                "valid_o": Out(1),
+                "total": Out(signed((max_row << 15).bit_length() + 1)),
+                "mantissa": Out(unsigned(MANTISSA_WIDTH)),
+                "right": Out(5),
+            }
+        )
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a row's last beat to its statistics."""
+        return self._sum_latency + 4 + self._root.latency
+
+    @property
+    def _sum_latency(self) -> int:
+        return 3 + ceil_log2(self.lanes)
+
+    def elaborate(self, _platform):
+        """Sum the row; combine its sums; take the root, the sum waiting beside it."""
+        m = Module()
+        m.submodules.root = root = self._root
+        total, squares, done = self._sum(m)
+        m.d.comb += [
+            root.en.eq(1),
+            root.valid_i.eq(delay(m, done, 4, reset=True)),
+            root.x.eq(self._variance(m, total, squares)),
+            self.valid_o.eq(root.valid_o),
+            self.mantissa.eq(root.mantissa),
+            # Without variance the mantissa is 0, and so is the product, wherever it is shifted.
+            self.right.eq((-root.exponent - VALUE_FRACTION)[:5]),
+            self.total.eq(delay(m, total, 4 + root.latency)),
+        ]
+        return m
+
+    def _sum(self, m):
+        """Return a row's sum, its sum of squares, and whether they are complete."""
+        terms = [delay(m, s, 2) for s in self.s]
+        squares = [
+            multiply(m, f"square_{lane}", s, s).as_unsigned()[:31] for lane, s in enumerate(self.s)
+        ]
+        while len(terms) > 1:
+            terms, squares = self._pairs(m, terms), self._pairs(m, squares)
+        valid = delay(m, self.valid_i, self._sum_latency - 1, reset=True)
+        last = delay(m, self.last, self._sum_latency - 1)
+
+        inside = Signal()
+        done = Signal()
+        total = Signal.like(self.total, reset_less=True)
+        square = Signal(self._squares_width, reset_less=True)
+        m.d.sync += done.eq(valid & last)
+        with m.If(valid):
+            m.d.sync += [
+                inside.eq(~last),
+                total.eq(Mux(self.rms, 0, Mux(inside, total, 0) + terms[0])),
+                square.eq(Mux(inside, square, 0) + squares[0]),
+            ]
+        return total, square, done
+
+    @staticmethod
+    def _pairs(m, terms):
+        pairs = [terms[k : k + 2] for k in range(0, len(terms), 2)]
+        return [delay(m, reduce(add, pair), 1) for pair in pairs]
+
+    def _variance(self, m, total, squares):
+        """Return ``n * squares - total**2 + eps``, four cycles later."""
+        chunks = [
+            multiply(m, f"scaled_{low}", self.n, squares[low : low + CHUNK_WIDTH])
+            for low in range(0, len(squares), CHUNK_WIDTH)
+        ]
+        # The first and the third do not touch each other.
+        assert len(chunks) <= 3
+        assert len(chunks[0]) <= 2 * CHUNK_WIDTH
+        apart = chunks[0] | Cat(chunks[2:]) << 2 * CHUNK_WIDTH
+        scaled = delay(m, apart + (chunks[1] << CHUNK_WIDTH) + self.eps, 1)
+
+        half = len(total) // 2
+        low, high = total[:half], total[half:].as_signed()
+        outer = Cat(multiply(m, "low", low, low), multiply(m, "high", high, high))
+        cross = multiply(m, "cross", low, high) << (half + 1)
+        square = delay(m, outer + cross, 1)
+        return delay(m, scaled - square, 1)

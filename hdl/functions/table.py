@@ -1,0 +1,67 @@
+"""Activation tables that can be loaded while the machine runs."""
+
+from amaranth.hdl import Cat, Module, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from arch.functions import TABLE_ENTRIES
+from hdl.memory.ram import Ram
+
+TABLE_LATENCY = 2
+"""Enabled cycles from an index to its value."""
+
+
+def table_write_signature(slots: int) -> wiring.Signature:
+    """Return the write port of a :class:`LookupTable`, seen from the writer."""
+    slot = unsigned(max(1, ceil_log2(slots)))
+    return wiring.Signature(
+        {"en": Out(1), "slot": Out(slot), "index": Out(8), "value": Out(signed(8))}
+    )
+
+
+class LookupTable(wiring.Component):
+    """``slots`` tables of 256 signed bytes, of which each of ``lanes`` lanes has a copy.
+
+    ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, ``TABLE_LATENCY`` cycles in
+    which ``en`` is 1 after ``index`` and ``slot``; it holds while ``en`` is 0. ``write`` sets
+    entry ``index`` (unsigned, 0 for -128) of table ``slot`` in all copies; a read in the cycle of
+    a write sees the old value. Throughput is one value per lane and one write in every cycle.
+    Raises :class:`ValueError` where ``lanes`` or ``slots`` is not positive.
+    """
+
+    def __init__(self, lanes: int, slots: int = 1):
+        for name, count in (("lanes", lanes), ("slots", slots)):
+            if count < 1:
+                raise ValueError(f"Table {name} must be a positive integer, not {count!r}")
+        self.lanes = lanes
+        self.slots = slots
+        super().__init__(
+            {
+                "en": In(1),
+                "index": In(data.ArrayLayout(signed(8), lanes)),
+                "slot": In(max(1, ceil_log2(slots))),
+                "value": Out(data.ArrayLayout(signed(8), lanes)),
+                "write": In(table_write_signature(slots)),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Place one memory per lane."""
+        m = Module()
+        for lane in range(self.lanes):
+            ram = Ram(8, self.slots * TABLE_ENTRIES)
+            m.submodules[f"table_{lane}"] = ram
+            index = self.index[lane].as_unsigned()
+            m.d.comb += [
+                ram.write_en.eq(self.write.en),
+                ram.write_addr.eq(Cat(self.write.index, self.write.slot)),
+                ram.write_data.eq(self.write.value),
+                ram.read_en.eq(self.en),
+                # Offset binary: -128 comes first.
+                ram.read_addr.eq(Cat(index[:7], ~index[7], self.slot)),
+            ]
+            # Block RAM answers late.
+            with m.If(self.en):
+                m.d.sync += self.value[lane].eq(ram.read_data)
+        return m

@@ -1,0 +1,1 @@
+"""The host link: frames over a serial line or SPI."""

@@ -1,0 +1,63 @@
+"""The host link: requests in, answers out, on whatever carries bytes."""
+
+from amaranth.hdl import Module, unsigned
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from arch.link import Identity
+from hdl.link.answer import AnswerSender
+from hdl.link.executor import STATUS_WIDTH, LinkExecutor
+from hdl.link.request import RequestReceiver
+from hdl.link.uart import RECEIVED
+from hdl.ports import HostPort, MemoryReadPort, MemoryWritePort
+from hdl.stream.flow import Flow
+
+
+class Link(wiring.Component):
+    """Answers the requests of ``arch.link``, whose bytes come on ``i``, on ``o``.
+
+    It is the host of an accelerator (``host``), and a user of its external memory (``mem_read``,
+    ``mem_write``) while ``owns`` is 1. ``status`` is STATUS as it was read last. A request that
+    stops for ``timeout`` cycles is given up and answered as corrupt.
+
+    The parts are :class:`RequestReceiver`, :class:`LinkExecutor` and
+    :class:`hdl.link.answer.AnswerSender`; docs/protocol.md has the frames.
+    """
+
+    def __init__(self, config: Config, identity: Identity, timeout: int):
+        self.config = config
+        self.identity = identity
+        self.timeout = timeout
+        super().__init__(
+            {
+                "i": In(Flow(RECEIVED)),
+                "o": Out(stream.Signature(unsigned(8))),
+                "host": Out(HostPort()),
+                "mem_read": Out(MemoryReadPort(config)),
+                "mem_write": Out(MemoryWritePort(config)),
+                "owns": Out(1),
+                "status": Out(STATUS_WIDTH),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.receiver = receiver = RequestReceiver(self.identity.payload, self.timeout)
+        m.submodules.executor = executor = LinkExecutor(self.config, self.identity)
+        m.submodules.sender = sender = AnswerSender()
+        connect(m, flipped(self.i), receiver.i)
+        connect(m, receiver.o, executor.i)
+        connect(m, executor.o, sender.i)
+        connect(m, executor.o_bytes, sender.i_bytes)
+        connect(m, sender.o, flipped(self.o))
+        connect(m, executor.host, flipped(self.host))
+        connect(m, executor.mem_read, flipped(self.mem_read))
+        connect(m, executor.mem_write, flipped(self.mem_write))
+        m.d.comb += [
+            receiver.payload_addr.eq(executor.payload_addr),
+            executor.payload_data.eq(receiver.payload_data),
+            self.owns.eq(executor.owns),
+            self.status.eq(executor.status),
+        ]
+        return m

@@ -1,0 +1,85 @@
+"""The link as a peripheral of SPI: bytes in and out, mode 0, most significant bit first."""
+
+from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.link.uart import RECEIVED
+from hdl.stream.flow import Flow
+
+FILL = 0x00
+"""What is sent where there is nothing to send."""
+
+CYCLES = 8
+"""Least cycles of a period of ``sck``, half of them at each level."""
+
+
+class SpiPeripheral(wiring.Component):
+    """Turns the lines of SPI into bytes and back, in mode 0 (idle clock low, sampled as it rises).
+
+    ``sck``, ``cs_n`` and ``copi`` may change at any time; they pass two synchronizing registers. A
+    period of ``sck`` takes at least ``CYCLES`` cycles, and ``cs_n`` is low for half of one
+    before it begins. ``cipo`` changes at most four cycles after ``sck`` falls, and is
+    driven also where ``cs_n`` is high, so that the peripheral must be alone on its line.
+
+    Every eight bits bring a byte on ``o`` and take one of ``i``, or ``FILL`` where ``i`` has none
+    as a byte begins. While ``cs_n`` is high nothing is received. Where it rises within a byte, what
+    came is brought as ``broken``, and the byte that was being sent is lost; a byte that waits to
+    be sent remains. The mode is that of Motorola's SPI Block Guide V03.06 with CPOL = CPHA = 0.
+    """
+
+    sck: In(1)
+    cs_n: In(1, init=1)
+    copi: In(1)
+    cipo: Out(1)
+    o: Out(Flow(RECEIVED))
+    i: In(stream.Signature(unsigned(8)))
+
+    def elaborate(self, _platform):
+        m = Module()
+        clocks, selects, bits = Signal(3), Signal(3, init=0b111), Signal(2)
+        m.d.sync += [
+            clocks.eq(Cat(self.sck, clocks)),
+            selects.eq(Cat(self.cs_n, selects)),
+            bits.eq(Cat(self.copi, bits)),
+        ]
+        selected, begins, ends = Signal(), Signal(), Signal()
+        rises, falls = Signal(), Signal()
+        m.d.comb += [
+            selected.eq(~selects[1]),
+            begins.eq(~selects[1] & selects[2]),
+            ends.eq(selects[1] & ~selects[2]),
+            rises.eq(selected & clocks[1] & ~clocks[2]),
+            falls.eq(selected & ~clocks[1] & clocks[2]),
+        ]
+        count = Signal(3)
+        came = Signal(7)
+        going = Signal(8)
+        waits = Signal()  # a byte of i that is not sent yet
+        load = Signal()
+        m.d.comb += [self.cipo.eq(going[-1]), self.i.ready.eq(load)]
+        m.d.sync += self.o.valid.eq(0)
+        with m.If(rises):
+            m.d.sync += [count.eq(count + 1), came.eq(Cat(bits[1], came))]
+            with m.If(count == 7):
+                m.d.sync += [
+                    self.o.valid.eq(1),
+                    self.o.payload.byte.eq(Cat(bits[1], came)),
+                    self.o.payload.broken.eq(0),
+                    waits.eq(0),
+                ]
+        with m.If(falls):
+            m.d.sync += going.eq(going << 1)
+        m.d.comb += load.eq((falls & (count == 0)) | (begins & ~waits))
+        with m.If(load):
+            m.d.sync += [going.eq(FILL), waits.eq(self.i.valid)]
+            with m.If(self.i.valid):
+                m.d.sync += going.eq(self.i.payload)
+        with m.If(ends & (count != 0)):
+            m.d.sync += [
+                count.eq(0),
+                waits.eq(0),
+                self.o.valid.eq(1),
+                self.o.payload.broken.eq(1),
+            ]
+        return m

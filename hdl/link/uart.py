@@ -1,0 +1,128 @@
+"""The serial line: bytes in and out, 8 data bits, no parity, one stop bit."""
+
+from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.stream.flow import Flow
+
+SMALLEST_DIVISOR = 4
+"""Cycles of a bit that the receiver needs to find its middle."""
+
+RECEIVED = data.StructLayout({"byte": unsigned(8), "broken": 1})
+"""A received byte; ``broken`` where its stop bit was not 1, so that it may be any other."""
+
+
+def check_divisor(divisor: int) -> None:
+    """Raise :class:`ValueError` where bits are too short."""
+    if divisor < SMALLEST_DIVISOR:
+        raise ValueError(
+            f"UART divisor must be at least {SMALLEST_DIVISOR} cycles a bit, not {divisor}"
+        )
+
+
+class UartReceiver(wiring.Component):
+    """Turns the line ``rx`` into bytes; a bit takes ``divisor`` cycles.
+
+    ``rx`` may change at any time: it passes two synchronizing registers, and every bit is the
+    majority of three samples around its middle, so that a disturbance of one cycle does nothing.
+    A start bit that is over by its middle is none. The sender's clock may differ by 3 % where
+    ``divisor`` is at least 16. ``o`` brings a byte in the cycle after the middle of its stop bit;
+    after a ``broken`` one nothing is received until the line has been 1 again.
+
+    Raises :class:`ValueError` where the divisor is less than 4.
+    """
+
+    rx: In(1, init=1)
+    o: Out(Flow(RECEIVED))
+
+    def __init__(self, divisor: int):
+        check_divisor(divisor)
+        self.divisor = divisor
+        super().__init__()
+
+    def elaborate(self, _platform):
+        m = Module()
+        samples = Signal(5, init=0b11111)
+        m.d.sync += samples.eq(Cat(self.rx, samples))
+        a, b, c = samples[2:]
+        level = Signal()
+        m.d.comb += level.eq((a & b) | (b & c) | (a & c))
+
+        timer = Signal(range(self.divisor))
+        bits = Signal(8)
+        place = Signal(range(10))  # 0 is the start bit, 9 the stop bit
+        m.d.sync += self.o.valid.eq(0)
+        with m.FSM():
+            with m.State("IDLE"):
+                # Four cycles after the edge, and so is every sample that is looked at.
+                m.d.sync += [timer.eq(self.divisor // 2 - 1), place.eq(0)]
+                with m.If(~level):
+                    m.next = "BITS"
+            with m.State("BITS"):
+                m.d.sync += timer.eq(timer - 1)
+                with m.If(timer == 0):
+                    m.d.sync += [timer.eq(self.divisor - 1), place.eq(place + 1)]
+                    with m.If(place == 9):
+                        m.d.sync += [
+                            self.o.valid.eq(1),
+                            self.o.payload.byte.eq(bits),
+                            self.o.payload.broken.eq(~level),
+                        ]
+                        m.next = "REST"
+                    with m.Else():
+                        m.d.sync += bits.eq(Cat(bits[1:], level))
+                    with m.If((place == 0) & level):
+                        m.next = "IDLE"
+            with m.State("REST"), m.If(level):
+                m.next = "IDLE"
+        return m
+
+
+class UartTransmitter(wiring.Component):
+    """Sends the bytes of ``i`` on the line ``tx``; a bit takes ``divisor`` cycles.
+
+    A byte takes ``10 * divisor`` cycles from when it is taken; where the next one waits, it
+    follows at once. ``tx`` is a register.
+
+    Raises :class:`ValueError` where the divisor is less than 4.
+    """
+
+    i: In(stream.Signature(unsigned(8)))
+    tx: Out(1, init=1)
+
+    def __init__(self, divisor: int):
+        check_divisor(divisor)
+        self.divisor = divisor
+        super().__init__()
+
+    def elaborate(self, _platform):
+        m = Module()
+        timer = Signal(range(self.divisor))
+        left = Signal(range(11))  # bits that are not over yet
+        rest = Signal(9, init=0x1FF)
+        last = Signal()
+        m.d.comb += [
+            last.eq((timer == 0) & (left <= 1)),
+            self.i.ready.eq(last),
+        ]
+        with m.If(self.i.ready):
+            with m.If(self.i.valid):
+                m.d.sync += [
+                    timer.eq(self.divisor - 1),
+                    left.eq(10),
+                    self.tx.eq(0),
+                    rest.eq(Cat(self.i.payload, 1)),
+                ]
+            with m.Else():
+                m.d.sync += left.eq(0)
+        with m.Elif(timer == 0):
+            m.d.sync += [
+                timer.eq(self.divisor - 1),
+                left.eq(left - 1),
+                self.tx.eq(rest[0]),
+                rest.eq(Cat(rest[1:], 1)),
+            ]
+        with m.Else():
+            m.d.sync += timer.eq(timer - 1)
+        return m

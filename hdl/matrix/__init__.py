@@ -1,0 +1,1 @@
+"""The matrix engine: arrays of multipliers, and what feeds and drains them."""

@@ -1,0 +1,95 @@
+"""What goes into the array of multipliers and comes out of it, whichever kind it is."""
+
+from typing import Any
+
+from amaranth.hdl import Module, Mux, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.stream.flow import Flow
+from hdl.stream.pipeline import delay
+
+
+def array_members(config: Config) -> dict[str, Any]:
+    """Return the ports of an array: activations, lines of weights, and the sums that come of them.
+
+    With ``operand_gating``, ``zeros`` tells how many of the activations of two cycles before were
+    zero.
+    """
+    members = {
+        "i": In(Flow(activation_layout(config))),
+        "i_weights": In(Flow(weight_layout(config))),
+        "o": Out(Flow(sum_layout(config))),
+    }
+    if config.operand_gating:
+        members["zeros"] = Out(range(config.rows + 1))
+    return members
+
+
+def activation_layout(config: Config) -> data.StructLayout:
+    """Return a vector of activations, one per row, and the slot of the weights to use."""
+    return data.StructLayout(
+        {
+            "a": data.ArrayLayout(signed(config.element_width), config.rows),
+            "slot": range(config.weight_depth),
+        }
+    )
+
+
+def weight_layout(config: Config) -> data.StructLayout:
+    """Return a line of weights: row ``index`` or, with ``column``, column ``index`` of a tile."""
+    lines, elements = config.rows, config.cols
+    if config.b_transpose:
+        lines = elements = max(config.rows, config.cols)
+    return data.StructLayout(
+        {
+            "data": data.ArrayLayout(signed(config.element_width), elements),
+            "slot": range(config.weight_depth),
+            "index": range(lines),
+        }
+        | ({"column": 1} if config.b_transpose else {})
+    )
+
+
+def sum_layout(config: Config) -> data.ArrayLayout:
+    """Return a row of sums, one per column."""
+    return data.ArrayLayout(signed(config.acc_width), config.cols)
+
+
+def sum_width(config: Config, products: int) -> int:
+    """Return the width that a sum of so many products needs (bits)."""
+    largest = (1 << config.operand_width) - 1 if config.zero_points else -config.operand_min
+    return min(config.acc_width, (products * largest * largest).bit_length() + 1)
+
+
+def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, zero: Any) -> None:
+    """Drive operands by the elements of the cycle before, less their zero point.
+
+    Elements from ``count`` on become 0. With ``registered`` the register stands before the
+    subtraction where the array has one behind it, as a systolic one does at its edge.
+    """
+    early = config.registered and config.array == "systolic"
+    before, behind = (1, m.d.comb) if early else (0, m.d.sync)
+    zero = delay(m, zero, before) if config.zero_points else 0
+    for index, operand in enumerate(operands):
+        element = delay(m, elements[index][: config.operand_width], before).as_signed()
+        counts = delay(m, count > index, before)
+        behind += operand.eq(Mux(counts, element - zero, 0))
+
+
+def side(config: Config, col: int) -> str:
+    """Return whether a column is the ``left`` or the ``right`` of two that share multipliers.
+
+    Nothing where it has multipliers of its own.
+    """
+    if not config.packed or (col == config.cols - 1 and not col % 2):
+        return ""
+    return ("left", "right")[col % 2]
+
+
+def array_latency(config: Config) -> int:
+    """Return the cycles from activations to their sums."""
+    if config.array == "tree":
+        return 3 + (config.rows - 1).bit_length()
+    return config.rows + config.cols + 3

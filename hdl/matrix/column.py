@@ -1,0 +1,134 @@
+"""A column of the systolic array."""
+
+import itertools
+from collections.abc import Sequence
+
+from amaranth.hdl import Module, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.matrix.element import ProcessingElement
+
+
+class ElementColumn(wiring.Component):
+    """Elements one below the other: ``sum_o`` is the sum of their products.
+
+    What belongs to an element's row comes in and leaves as an array over the rows: activations
+    ``a_i`` with ``slot_i`` (and ``live_i`` with ``gating``), and the strobes ``row_strobe_i`` with
+    ``row_slot_i`` that write ``column_data``. With ``transpose``, ``column_strobe_i`` with
+    ``column_slot_i`` passes down the column and writes ``row_data``. The element of row r adds a
+    cycle after the one above, to a sum of ``sum_widths[r]`` bits. ``side`` is that of all elements,
+    with arrays ``beside`` and ``product`` over the rows. All else is as in
+    :class:`hdl.matrix.element.ProcessingElement`.
+    """
+
+    def __init__(
+        self,
+        *,
+        sum_widths: Sequence[int],
+        weight_depth: int,
+        width: int,
+        gating: bool,
+        transpose: bool,
+        side: str = "",
+    ):
+        self.side = side
+        self.sum_widths = tuple(sum_widths)
+        self.weight_depth = weight_depth
+        self.width = width
+        self.gating = gating
+        self.transpose = transpose
+        rows = len(self.sum_widths)
+        operand = signed(width)
+        operands = data.ArrayLayout(operand, rows)
+        slots = data.ArrayLayout(range(weight_depth), rows)
+        members = {
+            "a_i": In(operands),
+            "a_o": Out(operands),
+            "slot_i": In(slots),
+            "slot_o": Out(slots),
+            "sum_o": Out(signed(self.sum_widths[-1])),
+            "column_data": In(operand),
+            "row_strobe_i": In(rows),
+            "row_strobe_o": Out(rows),
+            "row_slot_i": In(slots),
+            "row_slot_o": Out(slots),
+        }
+        if gating:
+            members |= {"live_i": In(rows), "live_o": Out(rows), "column_live": In(1)}
+        if transpose:
+            members |= {
+                "row_data": In(operands),
+                "column_strobe_i": In(1),
+                "column_slot_i": In(range(weight_depth)),
+            }
+        if transpose and gating:
+            members["row_live"] = In(rows)
+        if side:
+            beside = data.ArrayLayout(width + gating, rows)
+            products = data.ArrayLayout(signed(2 * width), rows)
+            left = side == "left"
+            members["beside"] = Out(beside) if left else In(beside)
+            members["product"] = In(products) if left else Out(products)
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        elements = []
+        for row, sum_width in enumerate(self.sum_widths):
+            element = ProcessingElement(
+                weight_depth=self.weight_depth,
+                width=self.width,
+                sum_i_width=self.sum_widths[row - 1] if row else 0,
+                sum_o_width=sum_width,
+                gating=self.gating,
+                transpose=self.transpose,
+                side=self.side,
+            )
+            m.submodules[f"element_{row}"] = element
+            elements.append(element)
+            m.d.comb += [
+                element.a_i.eq(self.a_i[row]),
+                self.a_o[row].eq(element.a_o),
+                element.slot_i.eq(self.slot_i[row]),
+                self.slot_o[row].eq(element.slot_o),
+                element.column_data.eq(self.column_data),
+                element.row_strobe_i.eq(self.row_strobe_i[row]),
+                self.row_strobe_o[row].eq(element.row_strobe_o),
+                element.row_slot_i.eq(self.row_slot_i[row]),
+                self.row_slot_o[row].eq(element.row_slot_o),
+            ]
+            if self.gating:
+                m.d.comb += [
+                    element.live_i.eq(self.live_i[row]),
+                    self.live_o[row].eq(element.live_o),
+                    element.column_live.eq(self.column_live),
+                ]
+            if self.transpose:
+                m.d.comb += element.row_data.eq(self.row_data[row])
+            if self.transpose and self.gating:
+                m.d.comb += element.row_live.eq(self.row_live[row])
+            if self.side == "left":
+                m.d.comb += [
+                    self.beside[row].eq(element.beside),
+                    element.product.eq(self.product[row]),
+                ]
+            elif self.side == "right":
+                m.d.comb += [
+                    element.beside.eq(self.beside[row]),
+                    self.product[row].eq(element.product),
+                ]
+        for upper, lower in itertools.pairwise(elements):
+            m.d.comb += lower.sum_i.eq(upper.sum_o)
+            if self.transpose:
+                m.d.comb += [
+                    lower.column_strobe_i.eq(upper.column_strobe_o),
+                    lower.column_slot_i.eq(upper.column_slot_o),
+                ]
+        m.d.comb += self.sum_o.eq(elements[-1].sum_o)
+        if self.transpose:
+            m.d.comb += [
+                elements[0].column_strobe_i.eq(self.column_strobe_i),
+                elements[0].column_slot_i.eq(self.column_slot_i),
+            ]
+        return m

@@ -1,0 +1,135 @@
+"""The edges of the systolic array, where vectors turn into diagonals and back."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.stream.pipeline import delay, stairs
+
+
+class ActivationEdge(wiring.Component):
+    """The array's left edge: row r gets its activation and slot r + 1 cycles after they came.
+
+    Without ``valid`` no row is live. ``zeros``, with ``gating``, is how many of the activations of
+    two cycles before were zero, 0 where none came.
+    """
+
+    def __init__(self, *, rows: int, width: int, weight_depth: int, gating: bool):
+        self.rows = rows
+        self.width = width
+        self.weight_depth = weight_depth
+        self.gating = gating
+        slot = range(weight_depth)
+        members = {
+            "valid": In(1),
+            "a": In(data.ArrayLayout(signed(width), rows)),
+            "slot": In(slot),
+            "o_a": Out(data.ArrayLayout(signed(width), rows)),
+            "o_slot": Out(data.ArrayLayout(slot, rows)),
+        }
+        if gating:
+            members |= {"o_live": Out(rows), "zeros": Out(range(rows + 1))}
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        slot = self.slot
+        for row, a in enumerate(stairs(m, list(self.a))):
+            slot = delay(m, slot, 1)
+            m.d.comb += [self.o_a[row].eq(a), self.o_slot[row].eq(slot)]
+        if self.gating:
+            nonzero = Signal(self.rows)
+            zero = Signal(self.rows)
+            m.d.comb += nonzero.eq(Cat(a != 0 for a in self.a))
+            live = stairs(m, [self.valid & bit for bit in nonzero], reset=True)
+            m.d.comb += self.o_live.eq(Cat(live))
+            m.d.sync += [zero.eq(Mux(self.valid, ~nonzero, 0)), self.zeros.eq(sum(zero))]
+        return m
+
+
+class WeightEdge(wiring.Component):
+    """The array's left and upper edge for weights: lines turn into strobes and delayed data.
+
+    Row ``index`` gets its strobe at the left a cycle after the line came, column c the data for it
+    c cycles later, since the strobe moves on by a column a cycle; with ``column`` the same with
+    rows and columns exchanged.
+    """
+
+    def __init__(
+        self,
+        *,
+        rows: int,
+        cols: int,
+        width: int,
+        weight_depth: int,
+        gating: bool,
+        transpose: bool,
+    ):
+        self.rows = rows
+        self.cols = cols
+        self.width = width
+        self.weight_depth = weight_depth
+        self.gating = gating
+        self.transpose = transpose
+        self.lines = max(rows, cols) if transpose else rows
+        self.elements = max(rows, cols) if transpose else cols
+        slot = range(weight_depth)
+        members = {
+            "en": In(1),
+            "slot": In(slot),
+            "index": In(range(self.lines)),
+            "data": In(data.ArrayLayout(signed(width), self.elements)),
+            "o_slot": Out(slot),
+            "o_row": Out(rows),
+            "o_data": Out(data.ArrayLayout(signed(width), self.elements)),
+        }
+        if gating:
+            members["o_live"] = Out(self.elements)
+        if transpose:
+            members |= {"column": In(1), "o_column": Out(cols)}
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        column = self.column if self.transpose else 0
+        m.d.sync += self.o_slot.eq(self.slot)
+        here = Cat(self.en & (self.index == index) for index in range(self.lines))
+        m.d.sync += self.o_row.eq(Mux(column, 0, here))
+        if self.transpose:
+            m.d.sync += self.o_column.eq(Mux(column, here, 0))
+        # Row writes and column writes take the same data from the same stairs.
+        for out, element in zip(self.o_data, stairs(m, list(self.data)), strict=True):
+            m.d.comb += out.eq(element)
+        if self.gating:
+            m.d.comb += self.o_live.eq(Cat(stairs(m, [element != 0 for element in self.data])))
+        return m
+
+
+class SumEdge(wiring.Component):
+    """The array's lower edge: column c waits until the last column's sum is there.
+
+    Columns whose sums come a cycle ``late`` wait one less. ``o_valid`` is ``valid`` of ``latency``
+    cycles before, the time that activations take from the left edge through the array and this.
+    """
+
+    def __init__(self, *, late: Sequence[bool], width: int, latency: int):
+        self.late = tuple(late)
+        self.cols = cols = len(self.late)
+        self.width = width
+        self.latency = latency
+        sums = data.ArrayLayout(signed(width), cols)
+        super().__init__({"valid": In(1), "i": In(sums), "o_valid": Out(1), "o": Out(sums)})
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.d.comb += self.o_valid.eq(delay(m, self.valid, self.latency, reset=True))
+        waits = [self.cols - 1 - col - late for col, late in enumerate(self.late)]
+        together = [
+            [col for col, wait in enumerate(waits) if wait == cycles] for cycles in range(self.cols)
+        ]
+        sums = [Cat(self.i[col] for col in cols) for cols in together]
+        for cols, value in zip(together, [sums[0], *stairs(m, sums[1:])], strict=True):
+            m.d.comb += Cat(self.o[col] for col in cols).eq(value)
+        return m

@@ -1,0 +1,195 @@
+"""One processing element of the systolic array."""
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike, signed, unsigned
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
+from hdl.memory.ram import Ram
+
+REGISTER_DEPTH = 4
+"""Weights up to which an element keeps them in registers rather than in a memory."""
+
+
+def weight_registers(
+    m: Module,
+    *,
+    name: str,
+    depth: int,
+    write_en: ValueLike,
+    write_slot: ValueLike,
+    data: Value,
+    slot: ValueLike,
+) -> Value:
+    """Return the weight of ``slot``, of ``depth`` weights in registers.
+
+    ``write_en`` writes ``data`` to ``write_slot``, for later cycles.
+    """
+    held = [Signal(len(data), name=f"{name}_{index}") for index in range(depth)]
+    for index, weight in enumerate(held):
+        with m.If(write_en & (write_slot == index)):
+            m.d.sync += weight.eq(data)
+    chosen = Signal(len(data), name=name)
+    m.d.comb += chosen.eq(Array(held)[slot])
+    return chosen
+
+
+class ProcessingElement(wiring.Component):
+    """Multiplies the activation that passes by one of its weights and adds the sum from above.
+
+    The activation ``a_i`` and the ``slot_i`` of its weight leave to the right a cycle later. Its
+    product is added to the ``sum_i`` of three cycles later, and the sum leaves below as ``sum_o``
+    a cycle after that: four registers in a row, of which the two inner ones are those of a
+    hardware multiplier. A ``sum_i_width`` of 0 stands for the top row, which has no ``sum_i``.
+
+    ``row_strobe_i`` writes ``column_data`` to ``row_slot_i`` and leaves to the right a cycle later;
+    with ``transpose``, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i`` and leaves
+    below. The two never come in the same cycle. A weight that is written in a cycle is used by the
+    activations of later cycles, not by those of earlier ones; no activation may use it in that
+    cycle.
+
+    With ``gating``, ``live`` bits are 0 where an operand is zero. The inputs of the multiplier then
+    stand still, and so does the activation's register where the activation is zero; the product's
+    register is cleared, so that no gate stands between it and the adder.
+
+    Two elements next to each other can share a multiplier. The one whose ``side`` is ``left`` has
+    none: its weight leaves on ``beside`` a cycle later, when its activation is in the other, and
+    its ``product`` comes from there, so that its sums are a cycle later, too. The one whose
+    ``side`` is ``right`` makes both products.
+    """
+
+    def __init__(
+        self,
+        *,
+        weight_depth: int,
+        width: int,
+        sum_i_width: int,
+        sum_o_width: int,
+        gating: bool,
+        transpose: bool,
+        side: str = "",
+    ):
+        self.side = side
+        self.weight_depth = weight_depth
+        self.width = width
+        self.sum_i_width = sum_i_width
+        self.sum_o_width = sum_o_width
+        self.gating = gating
+        self.transpose = transpose
+        operand, slot = signed(width), range(weight_depth)
+        members = {
+            "a_i": In(operand),
+            "a_o": Out(operand),
+            "slot_i": In(slot),
+            "slot_o": Out(slot),
+            "sum_o": Out(signed(sum_o_width)),
+            "column_data": In(operand),
+            "row_strobe_i": In(1),
+            "row_strobe_o": Out(1),
+            "row_slot_i": In(slot),
+            "row_slot_o": Out(slot),
+        }
+        if sum_i_width:
+            members["sum_i"] = In(signed(sum_i_width))
+        if gating:
+            members |= {"live_i": In(1), "live_o": Out(1), "column_live": In(1)}
+        if transpose:
+            members |= {
+                "row_data": In(operand),
+                "column_strobe_i": In(1),
+                "column_strobe_o": Out(1),
+                "column_slot_i": In(slot),
+                "column_slot_o": Out(slot),
+            }
+        if transpose and gating:
+            members["row_live"] = In(1)
+        beside = unsigned(width + gating)
+        if side == "left":
+            members |= {"beside": Out(beside), "product": In(signed(2 * width))}
+        elif side == "right":
+            members |= {"beside": In(beside), "product": Out(signed(2 * width))}
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.d.sync += [
+            self.slot_o.eq(self.slot_i),
+            self.row_strobe_o.eq(self.row_strobe_i),
+            self.row_slot_o.eq(self.row_slot_i),
+        ]
+        if self.transpose:
+            m.d.sync += [
+                self.column_strobe_o.eq(self.column_strobe_i),
+                self.column_slot_o.eq(self.column_slot_i),
+            ]
+        if self.gating:
+            m.d.sync += self.live_o.eq(self.live_i)
+            with m.If(self.live_i):
+                m.d.sync += self.a_o.eq(self.a_i)
+        else:
+            m.d.sync += self.a_o.eq(self.a_i)
+        weight = self._weight(m)
+        if self.side == "left":
+            m.d.sync += self.beside.eq(weight)
+            product = self.product
+        else:
+            product = self._multiply(m, weight)
+        m.d.sync += self.sum_o.eq(self.sum_i + product if self.sum_i_width else product)
+        return m
+
+    def _multiply(self, m, weight):
+        """Return the product of the activation in ``a_o``; at the right both."""
+        right = self.side == "right"
+        kind = PackedMultiplier if right else Multiplier
+        m.submodules.multiplier = multiplier = kind(self.width, gating=self.gating)
+        m.d.comb += multiplier.a.eq(self.a_o)
+        if self.gating:
+            live = Signal()
+            blank = Signal()
+            m.d.comb += [
+                live.eq(self.live_o & (weight[-1] | self.beside[-1] if right else weight[-1])),
+                multiplier.en.eq(live),
+                multiplier.clear.eq(blank),
+            ]
+            m.d.sync += blank.eq(~live)
+        own = weight[: self.width]
+        if not right:
+            m.d.comb += multiplier.b.eq(own)
+            return multiplier.p
+        m.d.comb += [
+            multiplier.b[0].eq(self.beside[: self.width]),
+            multiplier.b[1].eq(own),
+            self.product.eq(multiplier.p[0]),
+        ]
+        return multiplier.p[1]
+
+    def _weight(self, m):
+        """Return the weight of the activation in ``a_o``, its live bit uppermost."""
+        write, slot = self.row_strobe_i, self.row_slot_i
+        what = Cat(self.column_data, self.column_live) if self.gating else self.column_data
+        if self.transpose:
+            other = Cat(self.row_data, self.row_live) if self.gating else self.row_data
+            write = write | self.column_strobe_i
+            slot = Mux(self.row_strobe_i, slot, self.column_slot_i)
+            what = Mux(self.row_strobe_i, what, other)
+        what = Value.cast(what)
+        if self.weight_depth <= REGISTER_DEPTH:
+            return weight_registers(
+                m,
+                name="weight",
+                depth=self.weight_depth,
+                write_en=write,
+                write_slot=slot,
+                data=what,
+                slot=self.slot_o,
+            )
+        # What a read gets of the slot that is written in its cycle, nothing uses.
+        m.submodules.weight = memory = Ram(len(what), self.weight_depth, ordered=False)
+        m.d.comb += [
+            memory.write_en.eq(write),
+            memory.write_addr.eq(slot),
+            memory.write_data.eq(what),
+            memory.read_en.eq(self.live_i if self.gating else 1),
+            memory.read_addr.eq(self.slot_i),
+        ]
+        return memory.read_data

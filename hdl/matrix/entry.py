@@ -1,0 +1,49 @@
+"""What activations pass between the scratchpad and the systolic array."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.matrix.array import activation_layout, enter
+from hdl.matrix.streamer import vector_layout
+from hdl.stream.flow import Flow
+from hdl.stream.pipeline import delay
+
+
+class ActivationEntry(wiring.Component):
+    """Subtracts the zero point, and lets elements past the sums' end count as zero.
+
+    ``o`` brings the vector of the cycle before. ``macs`` counts its useful products, two cycles
+    after it, and ``gated``, three cycles after it, the zeros among its elements that count, from
+    the array's ``zeros``.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        members = {
+            "elements": In(data.ArrayLayout(8, config.rows)),
+            "note": In(vector_layout(config)),
+            "o": Out(Flow(activation_layout(config))),
+            "macs": Out(range(config.elements + 1)),
+        }
+        if config.operand_gating:
+            members |= {"zeros": In(range(config.rows + 1)), "gated": Out(range(config.rows + 1))}
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, note = self.config, self.note
+        m.d.sync += [self.o.valid.eq(note.valid), self.o.payload.slot.eq(note.slot)]
+        enter(m, config, self.o.payload.a, self.elements, note.k, note.zero)
+
+        # A product of two small numbers, for which no multiplier is spent.
+        k = Signal.like(note.k)
+        n = Signal.like(note.n)
+        m.d.sync += [k.eq(Mux(note.valid, note.k, 0)), n.eq(note.n)]
+        m.d.sync += self.macs.eq(sum(Mux(bit, k << place, 0) for place, bit in enumerate(n)))
+        if config.operand_gating:
+            # Elements past the end are among the zeros.
+            late_k = delay(m, k, 2)
+            m.d.comb += self.gated.eq(Mux(late_k == 0, 0, self.zeros + late_k - config.rows))
+        return m

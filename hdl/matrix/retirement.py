@@ -1,0 +1,89 @@
+"""What becomes of vectors and commands when their sums leave the systolic array."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import Engine
+from hdl.memory.accumulator import ACC_SETTLE
+from hdl.memory.ram import Ram
+from hdl.ports import EngineStatus
+from hdl.stream.pipeline import delay
+
+DISPATCH = 2
+"""Cycles from a completion to the first request of a command that waited for it: one until the
+token is there, one until the other engine has taken the command."""
+
+UNDER_WAY_WIDTH = 9
+"""Width of the number of commands taken and not yet done, above any array's latency (bits)."""
+
+
+class Retirement(wiring.Component):
+    """Keeps what belongs to each vector while the array works on it.
+
+    ``acc_addr`` leaves ``latency`` cycles after it came. ``status.done`` comes with ``push`` so
+    long after ``last`` that a drain which is asked for ``DISPATCH`` cycles later sees the sums of
+    ``latency`` cycles after it. ``offered`` and ``taken`` are 1 as a command is, ``named`` while
+    there is a tile to fetch, ``waiting`` while one waits for a memory. ``working`` is 1 from the
+    first tile until the last sum of all commands has been written.
+    """
+
+    def __init__(self, config: Config, latency: int):
+        self.config = config
+        self.latency = latency
+        super().__init__(
+            {
+                "offered": In(1),
+                "taken": In(1),
+                "named": In(1),
+                "waiting": In(1),
+                "last": In(1),
+                "push": In(len(Engine)),
+                "i_addr": In(config.acc_addr_width),
+                "acc_addr": Out(config.acc_addr_width),
+                "status": Out(EngineStatus()),
+                "working": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        # A ring of memory words stands for all registers but the last.
+        note = Cat(self.i_addr, self.push)
+        turns = self.latency - 1
+        m.submodules.ring = ring = Ram(len(note), turns)
+        place = Signal(range(turns))
+        following = Signal.like(place)
+        with m.If(place != turns - 1):
+            m.d.comb += following.eq(place + 1)
+        m.d.sync += place.eq(following)
+        push = Signal.like(self.push)
+        m.d.comb += [
+            ring.write_en.eq(1),
+            ring.write_addr.eq(place),
+            ring.write_data.eq(note),
+            ring.read_en.eq(1),
+            ring.read_addr.eq(following),
+            Cat(self.acc_addr, push).eq(delay(m, ring.read_data, 1)),
+        ]
+        under_way = Signal(UNDER_WAY_WIDTH)
+        settle = ACC_SETTLE - DISPATCH
+        done = delay(m, self.last, self.latency + settle, reset=True)
+        # What was taken counts a cycle later, as much stands before it.
+        taken = delay(m, self.taken, 1, reset=True)
+        busy = Signal()
+        m.d.sync += under_way.eq(under_way + taken - done)
+        m.d.comb += [
+            self.status.done.eq(done),
+            self.status.push.eq(delay(m, push, settle)),
+            busy.eq(taken | (under_way != 0)),
+            self.status.busy.eq(self.offered | busy),
+            self.status.stall.eq(self.waiting),
+        ]
+        # A command that was taken is at work once it has named a tile.
+        begun = Signal()
+        m.d.sync += begun.eq((begun | self.named) & busy)
+        written = delay(m, done, ACC_SETTLE - 1 - settle, reset=True)
+        m.d.comb += self.working.eq(self.named | (begun & busy) | written)
+        return m

@@ -1,0 +1,140 @@
+"""The systolic array: a grid of processing elements, weight-stationary."""
+
+import itertools
+
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+
+from arch.config import Config
+from hdl.matrix.array import array_latency, array_members, side, sum_width
+from hdl.matrix.column import ElementColumn
+from hdl.matrix.edges import ActivationEdge, SumEdge, WeightEdge
+
+
+class SystolicArray(wiring.Component):
+    """``rows`` x ``cols`` elements: sums over the rows, one vector of activations a cycle.
+
+    For each vector of activations on ``i``, ``o`` brings ``latency`` cycles later, for each
+    column, the sum over the rows of activation times weight, modulo 2**acc_width. Operands are from
+    -L to L, with L the largest distance of an operand from its zero point (2**operand_width - 1;
+    2**(operand_width - 1) without zero points): sums are as wide as that demands.
+
+    ``i_weights`` writes a line of weights a cycle: a row (an element per column) or, with
+    ``column``, a column (an element per row). The lines of a tile are all of one kind and come in
+    ascending order from 0, one a cycle at most. Writes travel through the array as activations
+    do: a tile's lines may come from the cycle after the last activations that use the slot's old
+    weights, and activations may use the slot once line r has come r - 1 cycles later than they or
+    sooner, for every r: from the cycle after its first line where lines come in consecutive cycles.
+
+    With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
+    columns share multipliers in pairs.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(array_members(config))
+
+    @property
+    def latency(self) -> int:
+        """Cycles from activations to their sums."""
+        return array_latency(self.config.replace(array="systolic"))
+
+    def elaborate(self, _platform):
+        m = Module()
+        config = self.config
+        columns = []
+        for col in range(config.cols):
+            column = ElementColumn(
+                sum_widths=[sum_width(config, row + 1) for row in range(config.rows)],
+                weight_depth=config.weight_depth,
+                width=config.element_width,
+                gating=config.operand_gating,
+                transpose=config.b_transpose,
+                side=side(config, col),
+            )
+            m.submodules[f"column_{col}"] = column
+            columns.append(column)
+        for left, right in itertools.pairwise(columns):
+            m.d.comb += [
+                right.a_i.eq(left.a_o),
+                right.slot_i.eq(left.slot_o),
+                right.row_strobe_i.eq(left.row_strobe_o),
+                right.row_slot_i.eq(left.row_slot_o),
+            ]
+            if config.operand_gating:
+                m.d.comb += right.live_i.eq(left.live_o)
+            if right.side == "right":
+                m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
+        self._activations(m, columns[0])
+        self._weights(m, columns)
+        self._sums(m, columns)
+        return m
+
+    def _activations(self, m, first):
+        """Place the left edge."""
+        config = self.config
+        m.submodules.activation_edge = edge = ActivationEdge(
+            rows=config.rows,
+            width=config.element_width,
+            weight_depth=config.weight_depth,
+            gating=config.operand_gating,
+        )
+        m.d.comb += [
+            edge.valid.eq(self.i.valid),
+            edge.a.eq(self.i.payload.a),
+            edge.slot.eq(self.i.payload.slot),
+            first.a_i.eq(edge.o_a),
+            first.slot_i.eq(edge.o_slot),
+        ]
+        if config.operand_gating:
+            m.d.comb += [first.live_i.eq(edge.o_live), self.zeros.eq(edge.zeros)]
+
+    def _weights(self, m, columns):
+        """Place the edge that weights come in by."""
+        config = self.config
+        m.submodules.weight_edge = edge = WeightEdge(
+            rows=config.rows,
+            cols=config.cols,
+            width=config.element_width,
+            weight_depth=config.weight_depth,
+            gating=config.operand_gating,
+            transpose=config.b_transpose,
+        )
+        m.d.comb += [
+            edge.en.eq(self.i_weights.valid),
+            edge.slot.eq(self.i_weights.payload.slot),
+            edge.index.eq(self.i_weights.payload.index),
+            edge.data.eq(self.i_weights.payload.data),
+            columns[0].row_strobe_i.eq(edge.o_row),
+        ]
+        for slot in columns[0].row_slot_i:
+            m.d.comb += slot.eq(edge.o_slot)
+        if config.b_transpose:
+            m.d.comb += edge.column.eq(self.i_weights.payload.column)
+        for col, column in enumerate(columns):
+            m.d.comb += column.column_data.eq(edge.o_data[col])
+            if config.operand_gating:
+                m.d.comb += column.column_live.eq(edge.o_live[col])
+            if config.b_transpose:
+                m.d.comb += [
+                    column.column_strobe_i.eq(edge.o_column[col]),
+                    column.column_slot_i.eq(edge.o_slot),
+                    *(data.eq(edge.o_data[row]) for row, data in enumerate(column.row_data)),
+                ]
+            if config.b_transpose and config.operand_gating:
+                m.d.comb += column.row_live.eq(edge.o_live[: config.rows])
+
+    def _sums(self, m, columns):
+        """Place the lower edge."""
+        config = self.config
+        m.submodules.sum_edge = edge = SumEdge(
+            late=[column.side == "left" for column in columns],
+            width=sum_width(config, config.rows),
+            latency=self.latency,
+        )
+        m.d.comb += [
+            edge.valid.eq(self.i.valid),
+            self.o.valid.eq(edge.o_valid),
+        ]
+        for col, column in enumerate(columns):
+            m.d.comb += [edge.i[col].eq(column.sum_o), self.o.payload[col].eq(edge.o[col])]

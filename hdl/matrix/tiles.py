@@ -1,0 +1,378 @@
+"""The tiles of a matrix product, in order, without those that are masked."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import COUNT_WIDTH, DEFINITIONS, RING_SLOTS, Engine, Opcode
+from hdl.ports import MaskReadPort, command_layout
+from hdl.stream.skid import Skid
+from hdl.stream.slice import RegisterSlice
+
+
+def times(value, factor: int):
+    """Return a value times a constant as a sum of shifts, which needs no multiplier."""
+    total = 0
+    for bit in range(factor.bit_length()):
+        if factor >> bit & 1:
+            total = total + (value << bit)
+    return total
+
+
+def tile_layout(config: Config) -> data.StructLayout:
+    """Return one tile: where its operands and sums are, and how much of it is used.
+
+    Its lines of weights are ``line`` to ``end`` - 1. With ``onward`` the next tile's lie in B
+    behind them, else at ``b_addr`` and what was passed by ``onward`` before. ``last`` marks the end
+    of a command; ``empty``, which comes only with ``last``, stands for no tile at all. ``parity``
+    alternates from command to command. ``product`` marks tiles of a MATMUL, ``loads`` those whose
+    lines are to be read, ``column`` those whose lines are columns; ``single`` says that there is
+    one line, ``vector`` that A has one row, ``block`` that it has as many as the array at most. The
+    slot of a product that loads is the ring's next.
+    """
+    lines = max(config.rows, config.cols) if config.b_transpose else config.rows
+    return data.StructLayout(
+        {
+            "a_addr": unsigned(config.sp_addr_width),
+            "b_addr": unsigned(config.sp_addr_width),
+            "acc_addr": unsigned(config.acc_addr_width),
+            "slot": range(config.weight_depth),
+            "k": range(config.rows + 1),
+            "n": range(config.cols + 1),
+            "line": range(lines),
+            "end": range(lines + 1),
+            "onward": 1,
+            "empty": 1,
+            "last": 1,
+            "parity": 1,
+            "product": 1,
+            "loads": 1,
+            "column": 1,
+            "single": 1,
+            "vector": 1,
+            "block": 1,
+        }
+    )
+
+
+class TileWalker(wiring.Component):
+    """Names the tiles of MATMUL and PRELOAD commands, without those that are masked.
+
+    Tile column by tile column, in each from the first K tile on, one tile a cycle from the cycle
+    after a command was taken on, with ``tile_skip`` from the second (from the third where it is
+    masked). The next command is taken while the last tiles of this one wait, so that there is no
+    pause between them. Only with ``tile_skip`` and no slots but the ring's, whose tiles wait for
+    their lines, there is one of a cycle where tiles leave one a cycle.
+    ``command`` is that of the tile on ``o``. A tile that a mask leaves out costs one cycle,
+    ``skipped``; where the last tiles are left out, the last that is not becomes ``last``, and where
+    all are, one that is ``empty`` comes in their place. Sizes must be at least 1. With
+    ``registered`` tiles come a cycle later, from a register: ``moves`` says that ``o`` brings
+    ``following`` next, or nothing. Places may then wait in front of what the masks decide, so that
+    the walker waits as a register tells, and there is no such pause.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        command = command_layout(Engine.MATRIX)
+        members = {
+            "i": In(stream.Signature(command)),
+            "o": Out(stream.Signature(tile_layout(config))),
+            "command": Out(command),
+        }
+        if config.tile_skip:
+            members["a_mask"] = Out(MaskReadPort(config))
+            members["b_mask"] = Out(MaskReadPort(config))
+            members["skipped"] = Out(1)
+        if config.registered:
+            members |= {"moves": Out(1), "following": Out(tile_layout(config))}
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        # The command that is walked, the newest, and the one before, whose tiles may still wait.
+        newest = Signal(self.i.p.shape())
+        older = Signal(self.i.p.shape())
+        parity = Signal()
+        alive = Signal(range(3))
+        take = Signal()
+        walking = Signal()
+        advance = Signal()
+        moves = Signal()
+        place = Signal(tile_layout(self.config))
+        m.d.comb += [
+            self.i.ready.eq((alive != 2) & (~walking | (moves & place.last))),
+            take.eq(self.i.valid & self.i.ready),
+            place.parity.eq(parity),
+            self.command.eq(Mux(self.o.p.parity == parity, newest, older)),
+        ]
+        with m.If(take):
+            m.d.sync += [newest.eq(self.i.p), older.eq(newest), parity.eq(~parity), walking.eq(1)]
+        with m.Elif(advance & place.last):
+            m.d.sync += walking.eq(0)
+        m.d.sync += alive.eq(alive + take - (self.o.valid & self.o.ready & self.o.p.last))
+        out = stream.Signature(place.shape()).create()
+        if self.config.registered:
+            m.submodules.stage = stage = RegisterSlice(place.shape())
+            wiring.connect(m, out, stage.i)
+            wiring.connect(m, stage.o, wiring.flipped(self.o))
+            m.d.comb += [
+                self.moves.eq(self.o.ready | ~self.o.valid),
+                self.following.eq(stage.following),
+            ]
+        else:
+            wiring.connect(m, out, wiring.flipped(self.o))
+        k_last = self._walk(m, newest, place, take, advance)
+        kept = stream.Signature(place.shape()).create()
+        source = Signal.like(place)
+        m.d.comb += [
+            moves.eq(self._keep(m, kept, source, newest, place, take, walking, advance, k_last)),
+            out.p.eq(kept.p),
+            out.valid.eq(kept.valid),
+            kept.ready.eq(out.ready),
+        ]
+        # What is loaded for a product goes into the slots of the ring in turn. An empty tile's slot
+        # does not matter, so that the masks do not stand before it.
+        turn = Signal()
+        with m.If(source.product & source.loads):
+            m.d.comb += out.p.slot.eq(turn)
+        m.d.sync += turn.eq(turn ^ (kept.p.product & kept.p.loads & out.valid & out.ready))
+        return m
+
+    def _walk(self, m, cmd, place, take, advance):
+        """Go from place to place; return whether a place is the last in its column."""
+        config = self.config
+        a_addr = Signal(config.sp_addr_width)
+        b_addr = Signal(config.sp_addr_width)
+        b_column = Signal(config.sp_addr_width)
+        acc_addr = Signal(config.acc_addr_width)
+        slot = Signal(range(config.weight_depth))
+        k_left = Signal(COUNT_WIDTH + 1)
+        n_left = Signal(COUNT_WIDTH + 1)
+        line = Signal.like(place.line)
+        column = b_transposed(config, cmd)
+        append = appends(cmd)
+        resident = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
+        k_last = Signal()
+        k_single = Signal()
+        vector, block = Signal(), Signal()
+        with m.If(take):
+            m.d.sync += [vector.eq(self.i.p.m == 1), block.eq(self.i.p.m <= config.rows)]
+        k = Signal.like(place.k)
+        n = Signal.like(place.n)
+        n_last = Signal()
+        m.d.comb += [
+            place.a_addr.eq(a_addr),
+            place.b_addr.eq(b_addr),
+            place.acc_addr.eq(acc_addr),
+            place.slot.eq(slot),
+            k.eq(Mux(k_last, k_left, config.rows)),
+            n.eq(Mux(n_last, n_left, config.cols)),
+            place.k.eq(k),
+            place.n.eq(n),
+            place.line.eq(line),
+            # Where lines go on from tile to tile, the sizes left count those before the first.
+            place.end.eq(Mux(column, Mux(append, n, config.cols), k)),
+            place.onward.eq(append & (~column | k_last)),
+            place.last.eq(k_last & n_last),
+            place.product.eq(cmd.opcode == Opcode.MATMUL),
+            place.loads.eq(~(place.product & cmd.flags[resident])),
+            place.column.eq(column),
+            place.single.eq(place.line + 1 == place.end),
+            place.vector.eq(vector),
+            place.block.eq(block),
+        ]
+        steps = self._steps(self.i.p)
+        a_step = Signal(config.sp_addr_width)
+        b_k_step = Signal(config.sp_addr_width)
+        b_n_step = Signal(config.sp_addr_width)
+        before = Signal.like(line)
+        m.d.comb += before.eq(Mux(appends(self.i.p), self.i.p.line, 0))
+        to_column = b_transposed(config, self.i.p)
+        first_k = Signal.like(k_left)
+        first_n = Signal.like(n_left)
+        m.d.comb += [
+            first_k.eq(self.i.p.k + Mux(to_column, 0, before)),
+            first_n.eq(self.i.p.n + Mux(to_column, before, 0)),
+        ]
+        with m.If(take):
+            m.d.sync += [
+                a_addr.eq(self.i.p.a_addr),
+                b_addr.eq(self.i.p.b_addr),
+                b_column.eq(self.i.p.b_addr),
+                acc_addr.eq(self.i.p.acc_addr),
+                slot.eq(self.i.p.slot),
+                k_left.eq(first_k),
+                n_left.eq(first_n),
+                k_last.eq(_fits(self.i.p.k, Mux(to_column, 0, before), config.rows)),
+                k_single.eq(_fits(self.i.p.k, Mux(to_column, 0, before), config.rows)),
+                n_last.eq(_fits(self.i.p.n, Mux(to_column, before, 0), config.cols)),
+                line.eq(before),
+                a_step.eq(steps[0]),
+                b_k_step.eq(steps[1]),
+                b_n_step.eq(steps[2]),
+            ]
+        with m.Elif(advance & ~k_last):
+            m.d.sync += [
+                a_addr.eq(a_addr + a_step),
+                b_addr.eq(b_addr + b_k_step),
+                slot.eq(slot + 1),
+                k_left.eq(k_left - config.rows),
+                k_last.eq(k_left <= 2 * config.rows),
+            ]
+        with m.Elif(advance):
+            m.d.sync += [
+                a_addr.eq(cmd.a_addr),
+                b_addr.eq(b_column + b_n_step),
+                b_column.eq(b_column + b_n_step),
+                acc_addr.eq(acc_addr + cmd.acc_stride),
+                slot.eq(slot + 1),
+                k_left.eq(cmd.k),
+                n_left.eq(n_left - config.cols),
+                k_last.eq(k_single),
+                n_last.eq(n_left <= 2 * config.cols),
+            ]
+        with m.If(~take & advance & (k_last | ~column)):
+            m.d.sync += line.eq(0)
+        return k_last
+
+    def _steps(self, cmd):
+        """Return what a K tile moves A and B by, and a tile column moves B by (bytes)."""
+        config = self.config
+        a_step, b_k_step, b_n_step = config.rows, times(cmd.b_stride, config.rows), config.cols
+        if config.a_transpose:
+            transposed = cmd.flags[DEFINITIONS[Opcode.MATMUL].flag_bit("a_transpose")]
+            a_step = Mux(transposed, times(cmd.a_stride, config.rows), a_step)
+        column = b_transposed(config, cmd)
+        if config.b_transpose:
+            b_k_step = Mux(column, config.rows, b_k_step)
+            b_n_step = Mux(column, times(cmd.b_stride, config.cols), b_n_step)
+        # Lines that go on from tile to tile are counted as they are read.
+        on = appends(cmd)
+        return a_step, Mux(on & ~column, 0, b_k_step), Mux(on, 0, b_n_step)
+
+    def _keep(self, m, out, source, cmd, place, take, walking, advance, k_last):
+        """Hold each place until it is known whether it is kept, and whether it is the last.
+
+        Returns whether the walker moves on, as far as a command that waits for that should know:
+        it depends on much, and with no slots but the ring's it is enough to know it a cycle later.
+        """
+        if not self.config.tile_skip:
+            m.d.comb += [
+                source.eq(place),
+                out.p.eq(source),
+                out.valid.eq(walking),
+                advance.eq(walking & out.ready),
+            ]
+            return advance
+        tile = Signal.like(place)
+        full = Signal()
+        leaves = Signal()
+        named = stream.Signature(data.StructLayout({"place": place.shape(), "plain": 1})).create()
+        waits = named
+        if self.config.registered:
+            m.submodules.skid = skid = Skid(named.p.shape())
+            wiring.connect(m, named, skid.i)
+            waits = skid.o
+        plain = Signal()
+        m.d.comb += [
+            named.valid.eq(walking),
+            named.p.place.eq(place),
+            # Of a command without masks.
+            named.p.plain.eq(~self._masked(cmd).any()),
+            advance.eq(walking & named.ready),
+            waits.ready.eq(~full | leaves),
+        ]
+        with m.If(waits.valid & waits.ready):
+            m.d.sync += [tile.eq(waits.p.place), plain.eq(waits.p.plain), full.eq(1)]
+        with m.Elif(leaves):
+            m.d.sync += full.eq(0)
+        keep = self._masks(m, cmd, take, advance, k_last)
+        kept = Signal()
+        fresh = Signal()
+        latest = Signal()
+        keeps = Signal()
+        m.d.comb += [latest.eq(Mux(fresh, keep, kept)), keeps.eq(latest)]
+        m.d.sync += [fresh.eq(advance), kept.eq(latest)]
+        if self.config.registered:
+            # With a place behind it, the tile is not the one that was named last.
+            before = Signal()
+            m.d.comb += keeps.eq(Mux(named.ready, latest, before))
+            m.d.sync += before.eq(keeps)
+
+        # A kept tile waits for the next kept one of its command, or for the command's end; not so
+        # in a command without masks.
+        waiting = Signal.like(place)
+        has_waiting = Signal()
+        ended = Signal()
+        m.d.comb += [
+            ended.eq(has_waiting & waiting.last),
+            source.eq(Mux(has_waiting, waiting, tile)),
+            out.p.eq(source),
+            out.valid.eq(ended),
+        ]
+        with m.If(full & plain):
+            m.d.comb += [out.valid.eq(1), leaves.eq(~has_waiting & out.ready)]
+        with m.Elif(full & keeps):
+            m.d.comb += [out.valid.eq(has_waiting), leaves.eq(~has_waiting | out.ready)]
+        with m.Elif(full & tile.last & ~ended):
+            m.d.comb += [
+                out.valid.eq(1),
+                out.p.last.eq(1),
+                out.p.empty.eq(~has_waiting),
+                out.p.loads.eq(has_waiting & waiting.loads),
+                leaves.eq(out.ready),
+            ]
+        with m.Elif(full & ~tile.last):
+            m.d.comb += leaves.eq(1)
+        m.d.comb += self.skipped.eq(leaves & full & ~keeps)
+        with m.If(leaves & full & keeps & ~plain):
+            m.d.sync += [waiting.eq(tile), has_waiting.eq(1)]
+        with m.Elif(out.valid & out.ready):
+            m.d.sync += has_waiting.eq(0)
+        late = self.config.weight_depth == RING_SLOTS and not self.config.registered
+        return ~full if late else advance
+
+    def _masks(self, m, cmd, take, advance, k_last):
+        """Return, in the cycle after a place was named, whether it is kept."""
+        a_addr = Signal.like(self.a_mask.addr)
+        b_addr = Signal.like(self.b_mask.addr)
+        with m.If(take):
+            m.d.sync += [a_addr.eq(self.i.p.a_mask), b_addr.eq(self.i.p.b_mask)]
+        with m.Elif(advance):
+            m.d.sync += [a_addr.eq(Mux(k_last, cmd.a_mask, a_addr + 1)), b_addr.eq(b_addr + 1)]
+        m.d.comb += [self.a_mask.addr.eq(a_addr), self.b_mask.addr.eq(b_addr)]
+        masked = Signal(2)
+        m.d.sync += masked.eq(self._masked(cmd))
+        return (self.a_mask.data | ~masked[0]) & (self.b_mask.data | ~masked[1])
+
+    @staticmethod
+    def _masked(cmd):
+        """Return whether a command's A and B are masked, a bit each."""
+        bits = DEFINITIONS[Opcode.MATMUL]
+        flags = Cat(cmd.flags[bits.flag_bit(name)] for name in ("a_masked", "b_masked"))
+        return Mux(cmd.opcode == Opcode.MATMUL, flags, 0)
+
+
+def _fits(count, before, size: int):
+    """Return whether a count and the few before it are no more than a size.
+
+    No carry runs through all bits of the count.
+    """
+    low = size.bit_length()
+    return ~count[low:].any() & (count[:low] + before <= size)
+
+
+def appends(command):
+    """Whether a command is a PRELOAD that writes lines into tiles and leaves the others."""
+    bit = DEFINITIONS[Opcode.PRELOAD].flag_bit("append")
+    return (command.opcode == Opcode.PRELOAD) & command.flags[bit]
+
+
+def b_transposed(config: Config, command):
+    """Whether a MATMUL or PRELOAD takes B transposed."""
+    if not config.b_transpose:
+        return Const(0, 1)
+    product = command.opcode == Opcode.MATMUL
+    bits = [DEFINITIONS[op].flag_bit("b_transpose") for op in (Opcode.MATMUL, Opcode.PRELOAD)]
+    return Mux(product, command.flags[bits[0]], command.flags[bits[1]])

@@ -1,0 +1,222 @@
+"""The array for single vectors: a tree of adders below each column of multipliers."""
+
+import itertools
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
+from hdl.matrix.array import array_latency, array_members, side, sum_width
+from hdl.matrix.element import REGISTER_DEPTH, weight_registers
+from hdl.memory.split_ram import SplitRam
+from hdl.stream.pipeline import delay
+
+
+class TreeColumn(wiring.Component):
+    """A column of elements, each with weights and a multiplier, and the tree that adds them.
+
+    ``slot`` is that of the activations ``a`` of the next cycle; their sum is on ``o``
+    ``2 + ceil(log2(rows))`` cycles after them. ``strobe`` writes ``weights`` to ``write_slot`` of
+    its rows, for activations whose ``slot`` comes later; none of this cycle may have that one.
+
+    More than ``REGISTER_DEPTH`` slots are one memory of the column, whose words hold a slot's
+    weights of all rows, so that block RAM is taken in its full width.
+
+    With ``gating``, ``live`` tells in the cycle before an activation that it is not zero, and the
+    uppermost bit of a weight that that is not: at a zero the multiplier's inputs stand still.
+
+    A column whose ``side`` is ``left`` has no multipliers: the one at its right, whose ``side`` is
+    ``right``, gets its weights by ``beside`` and makes its ``product``.
+    """
+
+    def __init__(self, config: Config, side: str = ""):
+        self.config = config
+        self.side = side
+        rows, width = config.rows, config.element_width
+        self.weight_width = width + config.operand_gating
+        members = {
+            "a": In(data.ArrayLayout(signed(width), rows)),
+            "slot": In(range(config.weight_depth)),
+            "strobe": In(rows),
+            "write_slot": In(range(config.weight_depth)),
+            "weights": In(data.ArrayLayout(unsigned(self.weight_width), rows)),
+            "o": Out(signed(sum_width(config, rows))),
+        }
+        if config.operand_gating:
+            members["live"] = In(rows)
+        if side:
+            beside = data.ArrayLayout(unsigned(self.weight_width), rows)
+            products = data.ArrayLayout(signed(2 * width), rows)
+            left = side == "left"
+            members["beside"] = Out(beside) if left else In(beside)
+            members["product"] = In(products) if left else Out(products)
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        config = self.config
+        late_live = Signal(config.rows)
+        if config.operand_gating:
+            m.d.sync += late_live.eq(self.live)
+        held = self._memory(m) if config.weight_depth > REGISTER_DEPTH else self._registers(m)
+        if self.side == "left":
+            m.d.comb += [out.eq(weight) for out, weight in zip(self.beside, held, strict=True)]
+            products = list(self.product)
+        else:
+            products = [
+                self._multiply(m, row, weight, late_live[row]) for row, weight in enumerate(held)
+            ]
+        terms = [(product, 1) for product in products]
+        while len(terms) > 1:
+            terms = self._level(m, terms)
+        m.d.comb += self.o.eq(terms[0][0])
+        return m
+
+    def _multiply(self, m, row, weight, live):
+        """Return the product of a row; at the right both."""
+        width, right = self.config.element_width, self.side == "right"
+        kind = PackedMultiplier if right else Multiplier
+        multiplier = kind(width, gating=self.config.operand_gating)
+        m.submodules[f"multiplier_{row}"] = multiplier
+        m.d.comb += multiplier.a.eq(self.a[row])
+        if self.config.operand_gating:
+            blank = Signal(name=f"blank_{row}")
+            counts = weight[width] | self.beside[row][width] if right else weight[width]
+            m.d.comb += [multiplier.en.eq(live & counts), multiplier.clear.eq(blank)]
+            m.d.sync += blank.eq(~multiplier.en)
+        if not right:
+            m.d.comb += multiplier.b.eq(weight[:width])
+            return multiplier.p
+        m.d.comb += [
+            multiplier.b[0].eq(self.beside[row][:width]),
+            multiplier.b[1].eq(weight[:width]),
+            self.product[row].eq(multiplier.p[0]),
+        ]
+        return multiplier.p[1]
+
+    def _memory(self, m):
+        """Return each row's weight of the slot of a cycle before, from one memory."""
+        config, width = self.config, self.weight_width
+        m.submodules.weights = memory = SplitRam(
+            width * config.rows, config.weight_depth, part=width
+        )
+        m.d.comb += [
+            memory.write_en.eq(self.strobe),
+            memory.write_addr.eq(self.write_slot),
+            memory.write_data.eq(self.weights.as_value()),
+            memory.read_en.eq(self.live.any() if config.operand_gating else 1),
+            memory.read_addr.eq(self.slot),
+        ]
+        return [memory.read_data.word_select(row, width) for row in range(config.rows)]
+
+    def _registers(self, m):
+        """Return each row's weight of the slot of a cycle before, from registers."""
+        late_slot = Signal.like(self.slot)
+        m.d.sync += late_slot.eq(self.slot)
+        return [
+            weight_registers(
+                m,
+                name=f"weight_{row}",
+                depth=self.config.weight_depth,
+                write_en=self.strobe[row],
+                write_slot=self.write_slot,
+                data=weight,
+                slot=late_slot,
+            )
+            for row, weight in enumerate(self.weights)
+        ]
+
+    def _level(self, m, terms):
+        """Add terms in pairs; each comes with how many products it is the sum of."""
+        sums = []
+        for place in range(0, len(terms), 2):
+            pair = terms[place : place + 2]
+            products = sum(count for _, count in pair)
+            total = Signal(signed(sum_width(self.config, products)), reset_less=True)
+            m.d.sync += total.eq(sum(term for term, _ in pair))
+            sums.append((total, products))
+        return sums
+
+
+class TreeArray(wiring.Component):
+    """``rows`` x ``cols`` elements: sums over the rows, one vector of activations a cycle.
+
+    For each vector of activations on ``i``, ``o`` brings ``latency`` = ``3 + ceil(log2(rows))``
+    cycles later, for each column, the sum over the rows of activation times weight, modulo
+    2**acc_width: what :class:`SystolicArray` gives, bit for bit. An activation goes to
+    all columns at once, and each column adds its products in a tree.
+
+    ``i_weights`` writes a line of weights a cycle: a row (an element per column) or, with
+    ``column``, a column (an element per row), in any order. A vector sees the lines of
+    earlier cycles and no later ones; none may use a slot in the cycle in which a line of it comes.
+
+    With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
+    columns share multipliers in pairs.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(array_members(config))
+
+    @property
+    def latency(self) -> int:
+        """Cycles from activations to their sums."""
+        return array_latency(self.config.replace(array="tree"))
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, i = self.config, self.i.payload
+        a = Signal.like(i.a)
+        live = Signal(config.rows)
+        if config.operand_gating:
+            nonzero = Cat(element != 0 for element in i.a)
+            zero = Signal(config.rows)
+            m.d.comb += live.eq(Mux(self.i.valid, nonzero, 0))
+            m.d.sync += [zero.eq(Mux(self.i.valid, ~nonzero, 0)), self.zeros.eq(sum(zero))]
+            for row, element in enumerate(a):
+                with m.If(live[row]):
+                    m.d.sync += element.eq(i.a[row])
+        else:
+            m.d.sync += a.eq(i.a)
+        m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.latency, reset=True))
+        columns = []
+        for index in range(config.cols):
+            m.submodules[f"column_{index}"] = column = TreeColumn(config, side(config, index))
+            columns.append(column)
+            m.d.comb += [
+                column.a.eq(a),
+                column.slot.eq(i.slot),
+                self.o.payload[index].eq(column.o),
+            ]
+            if config.operand_gating:
+                m.d.comb += column.live.eq(live)
+        for left, right in itertools.pairwise(columns):
+            if right.side == "right":
+                m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
+        self._write(m, columns)
+        return m
+
+    def _write(self, m, columns):
+        """Give a row's elements to the columns, one each, or a column's to its rows."""
+        config, line = self.config, self.i_weights.payload
+        elements = [
+            Cat(element, element != 0) if config.operand_gating else element
+            for element in line.data
+        ]
+        here = Signal(max(config.rows, config.cols) if config.b_transpose else config.rows)
+        m.d.comb += here.eq(Mux(self.i_weights.valid, 1 << line.index, 0))
+        by_column = line.column if config.b_transpose else 0
+        for index, column in enumerate(columns):
+            mine = here[index].replicate(config.rows) if config.b_transpose else 0
+            m.d.comb += [
+                column.write_slot.eq(line.slot),
+                column.strobe.eq(Mux(by_column, mine, here[: config.rows])),
+            ]
+            for row, weight in enumerate(column.weights):
+                m.d.comb += weight.eq(
+                    Mux(by_column, elements[row], elements[index])
+                    if config.b_transpose
+                    else elements[index]
+                )

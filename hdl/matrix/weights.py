@@ -1,0 +1,217 @@
+"""Brings the weights of each tile into the array, up to one tile ahead of the products."""
+
+from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
+from hdl.matrix.array import enter, weight_layout
+from hdl.matrix.slots import SlotGuard
+from hdl.matrix.tiles import TileWalker, tile_layout
+from hdl.ports import MaskReadPort, ReadPort, command_layout
+from hdl.stream.flow import Flow
+from hdl.stream.pipeline import delay
+
+
+def job_layout(config: Config) -> data.StructLayout:
+    """Return one tile for the streamer, with what it needs of its command."""
+    return data.StructLayout(
+        {
+            "tile": tile_layout(config),
+            "a_stride": unsigned(config.sp_addr_width),
+            "a_zero": signed(config.operand_width),
+            "m": unsigned(COUNT_WIDTH),
+            "transpose": 1,
+            "push": unsigned(len(Engine)),
+        }
+    )
+
+
+class WeightFetcher(wiring.Component):
+    """Takes MATMUL and PRELOAD commands and hands their tiles on as their weights come.
+
+    A tile's weights are read from ``b`` line by line, rows of B or, transposed, its columns, and
+    leave on ``o_weights`` without their zero point: into the slots of the ring in turn, or for
+    PRELOAD into the slot named. A tile takes as many cycles as it has rows; transposed, ``cols``
+    cycles; the next one follows without a pause. Its columns past the end of B become zero. With
+    ``append`` it takes as many as there are lines to write in it. A resident MATMUL reads nothing.
+    A tile's lines wait until no product needs its slot, which ``freed`` tells
+    (:class:`SlotGuard`). A command is taken when its last tile is being read, so the next
+    one's weights load under its products.
+
+    ``o`` brings a tile when the first of its lines has been asked for. Activations that are asked
+    for from the next cycle on (by ``weight_latency - sram_latency`` cycles later) find every weight
+    in place, as row r of the array sees them r cycles later than row 0, and line r comes r cycles
+    after line 0. This rests on ``b``: **once it has
+    taken the first line of a tile it must take the others without a wait.** Before a tile it may
+    make the engine wait as long as it likes. A tree has no such skew: with it, ``o`` brings a tile
+    when the last of its lines has been asked for. ``placed`` says that a tile has no lines to wait
+    for, so that its activations may be asked for at once.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        members = {
+            "i": In(stream.Signature(command_layout(Engine.MATRIX))),
+            "b": Out(ReadPort(config)),
+            "o": Out(stream.Signature(job_layout(config))),
+            "freed": In(1),
+            "named": Out(1),
+            "placed": Out(1),
+            "o_weights": Out(Flow(weight_layout(config))),
+        }
+        if config.tile_skip:
+            members["a_mask"] = Out(MaskReadPort(config))
+            members["b_mask"] = Out(MaskReadPort(config))
+            members["skipped"] = Out(1)
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        config = self.config
+        m.submodules.tiles = tiles = TileWalker(config)
+        connect(m, flipped(self.i), tiles.i)
+        cmd = tiles.command
+        if config.tile_skip:
+            connect(m, tiles.a_mask, flipped(self.a_mask))
+            connect(m, tiles.b_mask, flipped(self.b_mask))
+            m.d.comb += self.skipped.eq(tiles.skipped)
+
+        job = self.o.p
+        m.d.comb += [
+            self.named.eq(tiles.o.valid),
+            self.placed.eq(~tiles.o.p.loads),
+            job.tile.eq(tiles.o.p),
+            job.a_stride.eq(cmd.a_stride),
+            job.a_zero.eq(cmd.a_zero),
+            job.m.eq(cmd.m),
+            job.push.eq(cmd.push),
+        ]
+        with m.If(~tiles.o.p.product):
+            m.d.comb += job.tile.empty.eq(1)  # nothing to multiply
+        if config.a_transpose:
+            m.d.comb += job.transpose.eq(
+                cmd.flags[DEFINITIONS[Opcode.MATMUL].flag_bit("a_transpose")]
+            )
+        self._load(m, cmd, tiles, job)
+        return m
+
+    def _load(self, m, cmd, tiles, job):
+        """Ask for a tile's lines, and hand the tile on with the first."""
+        config, tile = self.config, tiles.o.p
+        column, loads = tile.column, tile.loads
+        begun = Signal()
+        following = Signal.like(tile.line)
+        index = Signal.like(tile.line)
+        base = Signal(config.sp_addr_width)
+        offset = Signal(config.sp_addr_width)
+        behind = Signal(config.sp_addr_width)
+        fill = Signal()
+        final = Signal()
+        following_final = Signal()
+        may = Signal()
+        handed = final if config.array == "tree" else ~begun
+        taken = Signal()
+        request = self.b.request
+        m.submodules.guard = guard = SlotGuard(config)
+        if config.registered:
+            m.d.comb += [
+                guard.moves.eq(tiles.moves),
+                guard.next_slot.eq(tiles.following.slot),
+                guard.next_line.eq(tiles.following.line),
+            ]
+        m.d.comb += [
+            guard.slot.eq(job.tile.slot),
+            guard.line.eq(tile.line),
+            guard.hold.eq(self.o.valid & self.o.ready & ~job.tile.empty),
+            guard.freed.eq(self.freed),
+            guard.written.eq(taken),
+            guard.index.eq(index),
+            index.eq(Mux(begun, following, tile.line)),
+            behind.eq(offset + cmd.b_stride),
+            # Columns that B lacks are written as zeros; rows that it lacks meet zeros in A.
+            fill.eq(column & (index >= tile.n)),
+            final.eq(Mux(begun, following_final, tile.single)),
+            # The first line waits until the tile can be handed on with it, the others for nothing.
+            may.eq(tiles.o.valid & loads & (begun | (guard.free & self.o.ready))),
+            request.p.eq(tile.b_addr + offset),
+            request.valid.eq(may & ~fill),
+            taken.eq(may & (fill | request.ready)),
+            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & handed, 1)),
+            tiles.o.ready.eq(Mux(loads, taken & final, self.o.ready)),
+        ]
+        with m.If(taken & final):
+            m.d.sync += begun.eq(0)
+            with m.If(tile.last):
+                m.d.sync += [base.eq(0), offset.eq(0)]
+            with m.Elif(tile.onward):
+                m.d.sync += [base.eq(behind), offset.eq(behind)]
+            with m.Else():
+                m.d.sync += offset.eq(base)
+        with m.Elif(taken):
+            m.d.sync += [
+                begun.eq(1),
+                following.eq(index + 1),
+                following_final.eq(index + 2 == tile.end),
+                offset.eq(behind),
+            ]
+
+        m.submodules.writer = writer = WeightWriter(config)
+        m.d.comb += [
+            writer.i.valid.eq(taken),
+            writer.i.payload.slot.eq(job.tile.slot),
+            writer.i.payload.index.eq(index),
+            writer.i.payload.count.eq(Mux(fill, 0, Mux(column, tile.k, tile.n))),
+            writer.data.eq(self.b.data),
+            self.o_weights.valid.eq(writer.o.valid),
+            self.o_weights.payload.eq(writer.o.payload),
+        ]
+        if config.zero_points:
+            m.d.comb += writer.i.payload.zero.eq(cmd.b_zero)
+        if config.b_transpose:
+            m.d.comb += writer.i.payload.column.eq(column)
+
+
+class WeightWriter(wiring.Component):
+    """Turns a scratchpad line into a line of weights.
+
+    ``i`` tells, in the cycle in which a line is asked for, where it goes, how many elements of it
+    count (the others become zero) and what to subtract; ``data`` brings the line
+    ``weight_latency`` cycles later, ``o`` the weights a cycle after that.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        elements = max(config.rows, config.cols)
+        note = {
+            "slot": range(config.weight_depth),
+            "index": range(elements),
+            "count": range(elements + 1),
+        }
+        if config.zero_points:
+            note["zero"] = signed(config.operand_width)
+        if config.b_transpose:
+            note["column"] = 1
+        super().__init__(
+            {
+                "i": In(Flow(data.StructLayout(note))),
+                "data": In(data.ArrayLayout(8, config.line_bytes)),
+                "o": Out(Flow(weight_layout(config))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, weights = self.config, self.o.payload
+        note = data.View(self.i.payload.shape(), delay(m, self.i.payload, config.weight_latency))
+        m.d.sync += [
+            self.o.valid.eq(delay(m, self.i.valid, config.weight_latency, reset=True)),
+            weights.slot.eq(note.slot),
+            weights.index.eq(note.index),
+        ]
+        if config.b_transpose:
+            m.d.sync += weights.column.eq(note.column)
+        zero = note.zero if config.zero_points else 0
+        enter(m, config, weights.data, self.data, note.count, zero)
+        return m

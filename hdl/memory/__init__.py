@@ -1,0 +1,1 @@
+"""Memories on the chip, and the engines that load and store them."""

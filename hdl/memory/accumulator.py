@@ -1,0 +1,202 @@
+"""The accumulator memory: where the systolic array's sums grow, and from where they drain."""
+
+from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.memory.ram import Ram
+from hdl.ports import AccumulatePort, DrainPort
+from hdl.stream.pipeline import delay
+
+ACC_SETTLE = 3
+"""Cycles from one use of a row to the next of another kind: from a row that is accumulated to the
+first drain request that sees it, and from a taken drain request to the first accumulated row, or
+the first drain request, that finds the row cleared."""
+
+
+class AccumulatorBank(wiring.Component):
+    """Rows of sums, each with a bit that tells whether it holds a sum; one read, one write a cycle.
+
+    ``row`` and ``filled`` are what ``read_addr`` of the cycle before held at that time. ``filled``
+    is 0 at first, and a row is as it was left; a clear writes ``filled`` only, so that no gate
+    stands between an adder and the memory. Both are undefined for a row that was written in the
+    cycle of its ``read_addr``.
+    """
+
+    read_addr: Signal
+    row: data.View
+    filled: Signal
+    write_stb: Signal
+    clear_stb: Signal
+    write_addr: Signal
+    write_row: data.View
+
+    def __init__(self, depth: int, layout: data.Layout):
+        self._depth = depth
+        self._layout = layout
+        addr_width = (depth - 1).bit_length()
+        super().__init__(
+            {
+                "read_addr": In(addr_width),
+                "row": Out(layout),
+                "filled": Out(1),
+                "write_stb": In(1),
+                "clear_stb": In(1),
+                "write_addr": In(addr_width),
+                "write_row": In(layout),
+            }
+        )
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.rows = rows = Ram(self._layout.size, self._depth, ordered=False)
+        m.submodules.marks = marks = Ram(1, self._depth, ordered=False)
+        m.d.comb += [
+            rows.read_en.eq(1),
+            rows.read_addr.eq(self.read_addr),
+            self.row.eq(rows.read_data),
+            marks.read_en.eq(1),
+            marks.read_addr.eq(self.read_addr),
+            self.filled.eq(marks.read_data),
+            rows.write_addr.eq(self.write_addr),
+            rows.write_data.eq(self.write_row),
+            rows.write_en.eq(self.write_stb),
+            marks.write_addr.eq(self.write_addr),
+            marks.write_data.eq(self.write_stb),
+            marks.write_en.eq(self.write_stb | self.clear_stb),
+        ]
+        return m
+
+
+class AccumulatorMemory(wiring.Component):
+    """``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits, all zero at first.
+
+    ``accumulate`` adds a row to the row at ``addr``, modulo 2**acc_width, one row a cycle without
+    end, the same row in consecutive cycles included. ``drain`` reads a row and clears it: the row
+    appears ``acc_latency`` cycles after the request was taken, one row a cycle.
+
+    Rows lie in two banks by the parity of their address. A drain request waits in every cycle in
+    which an accumulated row has the same parity; consecutive rows alternate, so that half of the
+    cycles of a running array are left for each parity.
+
+    A drain request that is presented ``ACC_SETTLE`` cycles after a row was accumulated, or later,
+    sees it; what comes ``ACC_SETTLE`` cycles after a row's drain request was taken, or later, finds
+    the row zero. What comes sooner is undefined: the engine's ``done`` and the program's tokens
+    keep the order. Addresses must be below ``acc_depth``.
+    """
+
+    accumulate: wiring.PureInterface
+    drain: wiring.PureInterface
+
+    def __init__(self, config: Config):
+        self._depth = -(-config.acc_depth // 2)
+        self._addr_width = config.acc_addr_width
+        self._registered = config.registered
+        self._layout = data.ArrayLayout(signed(config.acc_width), config.cols)
+        super().__init__({"accumulate": In(AccumulatePort(config)), "drain": In(DrainPort(config))})
+
+    def elaborate(self, platform):
+        m = Module()
+        banks = []
+        for parity in range(2):
+            bank = AccumulatorBank(self._depth, self._layout)
+            m.submodules[f"bank_{parity}"] = bank
+            banks.append(bank)
+        filled = Array(bank.filled for bank in banks)
+        adding, draining = self.accumulate, self.drain.request
+
+        # The row that accumulates goes first; the other bank is free for the drain.
+        m.d.comb += draining.ready.eq(~(adding.valid & (adding.addr[0] == draining.payload[0])))
+        for parity, bank in enumerate(banks):
+            with m.If(adding.valid & (adding.addr[0] == parity)):
+                m.d.comb += bank.read_addr.eq(adding.addr[1:])
+            with m.Else():
+                m.d.comb += bank.read_addr.eq(draining.payload[1:])
+
+        # Stages 1 (row read) and 2 (sum written), with the addresses that stages compare.
+        add_1 = Signal()
+        add_2 = Signal()
+        add_addr_1 = Signal(self._addr_width)
+        add_addr_2 = Signal(self._addr_width)
+        addend_1 = Signal(self._layout)
+        addend_2 = Signal(self._layout)
+        clear_1 = Signal()
+        clear_addr_1 = Signal(self._addr_width)
+        m.d.sync += [
+            add_1.eq(adding.valid),
+            add_addr_1.eq(adding.addr),
+            addend_1.eq(adding.data),
+            add_2.eq(add_1),
+            add_addr_2.eq(add_addr_1),
+            addend_2.eq(addend_1),
+            clear_1.eq(draining.valid & draining.ready),
+            clear_addr_1.eq(draining.payload),
+        ]
+
+        # What the two rows before leave is not in the memory yet when this row is read: one is
+        # being added, the other is written in that cycle. Whether the row held a sum is known no
+        # sooner than the row, and is looked at a cycle later.
+        after_1 = Signal()
+        after_2 = Signal()
+        repeats = Signal()
+        holds = Signal()
+        follows = Signal()
+        base = Signal(self._layout)
+        total = Signal(self._layout)
+        total_before = Signal(self._layout)
+        m.d.sync += [
+            after_1.eq(add_1 & (add_addr_1 == adding.addr)),
+            after_2.eq(add_2 & (add_addr_2 == adding.addr)),
+            repeats.eq(after_1),
+            holds.eq(filled[add_addr_1[0]]),
+            follows.eq(after_2),
+            total_before.eq(total),
+        ]
+        row, drained = self._read(m, banks, add_addr_1[0], clear_addr_1[0], after_2, total_before)
+        with m.If(repeats):
+            m.d.comb += base.eq(total_before)
+        with m.Elif(holds | follows):
+            m.d.comb += base.eq(row)
+        for column, value in enumerate(total):
+            m.d.comb += value.eq(base[column] + addend_2[column])
+
+        # Each bank has registers of its own for where it is written: it is large.
+        for parity, bank in enumerate(banks):
+            adds = add_1 & (add_addr_1[0] == parity)
+            clears = clear_1 & (clear_addr_1[0] == parity)
+            addr = Mux(adds, add_addr_1[1:], clear_addr_1[1:])
+            m.d.comb += [
+                bank.write_stb.eq(delay(m, adds, 1, reset=True)),
+                bank.clear_stb.eq(delay(m, clears, 1, reset=True)),
+                bank.write_addr.eq(delay(m, addr, 1)),
+                bank.write_row.eq(total),
+            ]
+
+        held = Signal()
+        m.d.sync += held.eq(filled[clear_addr_1[0]])
+        late = int(self._registered)
+        m.d.comb += [
+            self.drain.valid.eq(delay(m, clear_1, 1 + late, reset=True)),
+            self.drain.data.eq(delay(m, Mux(held, Value.cast(drained), 0), late)),
+        ]
+        return m
+
+    def _read(self, m, banks, adds, drains, after, total):
+        """Return the row to add to and the one to drain, a cycle after the banks brought them.
+
+        ``adds`` and ``drains`` are the banks of the two; where ``after`` is 1, ``total`` is what is
+        added to. With ``registered`` they are chosen behind a register for each bank, which block
+        RAM has itself.
+        """
+        layout = self._layout
+        if not self._registered:
+            rows = Array(bank.row for bank in banks)
+            row, drained = Signal(layout), Signal(layout)
+            m.d.sync += [row.eq(Mux(after, total, rows[adds])), drained.eq(rows[drains])]
+            return row, drained
+        rows = Array(data.View(layout, delay(m, bank.row.as_value(), 1)) for bank in banks)
+        adds, drains, after = (delay(m, bit, 1) for bit in (adds, drains, after))
+        total = delay(m, total.as_value(), 1)
+        row = data.View(layout, Mux(after, total, rows[adds].as_value()))
+        return row, rows[drains]

@@ -1,0 +1,91 @@
+"""One bank of byte-addressed memory."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from hdl.memory.ram import Ram
+from hdl.stream.pipeline import delay
+
+
+class Bank(wiring.Component):
+    """A memory of ``size`` bytes that reads and writes up to ``line_bytes`` bytes at any address.
+
+    Byte ``i`` lies in row ``i // line_bytes`` of the byte-wide memory ``i % line_bytes``, so an
+    access that crosses a row needs only that the memories before the offset take the next row.
+
+    ``read_data`` brings the bytes from ``read_addr`` on, two cycles after ``read_en``. Byte ``i``
+    of ``write_data`` goes to memory ``i`` where ``write_mask`` says so, in the row of the address
+    or, in memories before its offset, in the next. A read of the cycle after a write sees it, a
+    read of the same cycle may see anything in its place. One read and one write a cycle. Past the
+    last byte an access goes on at the first.
+
+    Raises :class:`ValueError` where a size cannot work.
+    """
+
+    def __init__(self, line_bytes: int, size: int):
+        for name, value, least in (("line_bytes", line_bytes, 1), ("size", size, 2 * line_bytes)):
+            if value < least or value & (value - 1):
+                raise ValueError(
+                    f"Bank {name} must be a power of two of at least {least}, not {value}"
+                )
+        self.line_bytes = line_bytes
+        self.size = size
+        addr_width = (size - 1).bit_length()
+        line = data.ArrayLayout(unsigned(8), line_bytes)
+        super().__init__(
+            {
+                "read_en": In(1),
+                "read_addr": In(addr_width),
+                "read_data": Out(line),
+                "write_mask": In(line_bytes),
+                "write_addr": In(addr_width),
+                "write_data": In(line),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        lanes = range(self.line_bytes)
+        width = (self.line_bytes - 1).bit_length()
+        read_offset, write_offset = self.read_addr[:width], self.write_addr[:width]
+        read_rows = self._rows(m, "read", self.read_addr[width:], read_offset)
+        write_rows = self._rows(m, "write", self.write_addr[width:], write_offset)
+        found = Signal.like(self.read_data)
+        for lane in lanes:
+            m.submodules[f"lane_{lane}"] = cells = Ram(
+                8, self.size // self.line_bytes, ordered=False
+            )
+            m.d.comb += [
+                cells.read_en.eq(self.read_en),
+                cells.read_addr.eq(read_rows[lane]),
+                cells.write_en.eq(self.write_mask[lane]),
+                cells.write_addr.eq(write_rows[lane]),
+                cells.write_data.eq(self.write_data[lane]),
+            ]
+            m.d.sync += found[lane].eq(cells.read_data)
+        offset = delay(m, read_offset, 2)
+        m.d.comb += Cat(self.read_data).eq(Cat(rotate(m, "read", list(found), offset)))
+        return m
+
+    def _rows(self, m: Module, name: str, row: Value, offset: Value) -> list[Value]:
+        """Return each lane's row: lanes before the offset hold bytes of the next row."""
+        after = Signal(len(row), name=f"{name}_row_after")
+        m.d.comb += after.eq(row + 1)
+        return [Mux(offset > lane, after, row) for lane in range(self.line_bytes)]
+
+
+def rotate(m: Module, name: str, lanes: Sequence[Value], amount: Value) -> list[Value]:
+    """Return lanes of one width rotated down: result i is lane (i + amount) modulo their number.
+
+    ``name`` begins the names of the signals between; ``amount`` is below the number of lanes.
+    """
+    width = len(lanes[0])
+    value = Cat(lanes)
+    for bit in range(len(amount)):
+        rotated = Signal(len(value), name=f"{name}_rotated_{bit}")
+        m.d.comb += rotated.eq(Mux(amount[bit], value.rotate_right(width << bit), value))
+        value = rotated
+    return [value[lane * width : (lane + 1) * width] for lane in range(len(lanes))]

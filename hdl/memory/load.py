@@ -1,0 +1,113 @@
+"""The load engine: rows of external memory to the scratchpad."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from arch.isa import Engine
+from hdl.memory.address import Bursts, Rows, span_layout
+from hdl.ports import EngineStatus, MaskReadPort, MemoryReadPort, WritePort, command_layout
+from hdl.stream.slice import RegisterSlice
+
+ROWS_AHEAD = 32
+"""Rows whose data may be under way."""
+
+
+class LoadEngine(wiring.Component):
+    """Runs LOAD commands: copies ``m`` rows of ``row_bytes`` bytes, leaving out masked ones.
+
+    ``dram_addr`` and ``dram_stride`` are multiples of the memory word's bytes, ``sp_addr`` and
+    ``sp_stride`` anything; a row's last word is written in part. ``i`` takes commands and
+    ``memory`` is asked for their rows while the data of those before is still under way, over up
+    to 32 rows of any number of commands; bursts are those of ``Bursts``. One memory
+    word a cycle goes through: a row costs its words, if ``memory`` takes a request for each
+    within that time. A masked row costs one cycle of asking and none of data. ``status.done`` is
+    1 in the cycle in which the last write of a command was taken.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        ports = {
+            "i": In(stream.Signature(command_layout(Engine.LOAD))),
+            "status": Out(EngineStatus()),
+            "memory": Out(MemoryReadPort(config)),
+            "write": Out(WritePort(config)),
+        }
+        if config.tile_skip:
+            ports["mask"] = Out(MaskReadPort(config))
+        super().__init__(ports)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.rows = rows = Rows(self.config)
+        m.submodules.bursts = bursts = Bursts(self.config)
+        layout = span_layout(self.config)
+        m.submodules.ahead = ahead = SyncFIFOBuffered(width=layout.size, depth=ROWS_AHEAD + 1)
+        connect(m, flipped(self.i), rows.i)
+        if self.config.tile_skip:
+            connect(m, rows.mask, flipped(self.mask))
+
+        # Each row is asked for, and remembered until its data comes; an empty one only remembered.
+        request = self.memory.request
+        m.d.comb += [
+            bursts.i.p.eq(rows.o.p),
+            bursts.i.valid.eq(rows.o.valid & ahead.w_rdy & ~rows.o.p.span.empty),
+            rows.o.ready.eq(ahead.w_rdy & (bursts.i.ready | rows.o.p.span.empty)),
+            ahead.w_data.eq(rows.o.p.span),
+            ahead.w_en.eq(rows.o.valid & rows.o.ready),
+            request.p.addr.eq(bursts.o.p.word_addr * self.config.mem_bytes),
+            request.p.last.eq(bursts.o.p.last),
+            request.valid.eq(bursts.o.valid),
+            bursts.o.ready.eq(request.ready),
+        ]
+        self._write(m, ahead, rows.busy)
+        return m
+
+    def _write(self, m: Module, ahead: SyncFIFOBuffered, asking: Signal) -> None:
+        """Write each row's words as they come."""
+        write, words = self.write.request, self.memory.data
+        row = Signal(span_layout(self.config))
+        active, final = Signal(), Signal()
+        # Two places for what is written, or for the end of a command without rows behind it.
+        layout = {"write": write.p.shape(), "some": 1, "end": 1, "push": row.push.shape()}
+        m.submodules.stage = stage = RegisterSlice(data.StructLayout(layout))
+        step, done = stage.i, stage.o
+        free, take, row_end = step.ready, Signal(), Signal()
+        m.d.comb += [
+            take.eq(active & free & (words.valid | row.empty)),
+            words.ready.eq(active & free & ~row.empty),
+            row_end.eq(take & (row.empty | final)),
+            ahead.r_en.eq(~active | row_end),
+        ]
+        with m.If(ahead.r_en):
+            m.d.sync += [
+                row.eq(ahead.r_data),
+                final.eq(span_layout(self.config)(ahead.r_data).words == 0),
+                active.eq(ahead.r_rdy),
+            ]
+        with m.Elif(take):
+            m.d.sync += [
+                row.sp_addr.eq(row.sp_addr + self.config.mem_bytes),
+                row.words.eq(row.words - 1),
+                final.eq(row.words == 1),
+            ]
+        m.d.comb += [
+            step.valid.eq(take),
+            step.p.write.addr.eq(row.sp_addr),
+            step.p.write.count.eq(Mux(final, row.tail + 1, self.config.mem_bytes)),
+            step.p.write.data.as_value().eq(words.p),
+            step.p.some.eq(~row.empty),
+            step.p.end.eq(row_end & row.last),
+            step.p.push.eq(row.push),
+            write.valid.eq(done.valid & done.p.some),
+            write.p.eq(done.p.write),
+            done.ready.eq(write.ready | ~done.p.some),
+            self.status.done.eq(done.valid & done.ready & done.p.end),
+            self.status.push.eq(done.p.push),
+            self.status.busy.eq(asking | (ahead.level != 0) | active | done.valid),
+            self.status.stall.eq(
+                (write.valid & ~write.ready) | (active & ~row.empty & ~words.valid)
+            ),
+        ]

@@ -1,0 +1,52 @@
+"""What a reader of the scratchpad asks for, and what belongs to each answer."""
+
+from amaranth.hdl import Module, ShapeLike, unsigned
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from hdl.ports import ReadPort
+from hdl.stream.pipeline import delay
+from hdl.stream.slice import RegisterSlice
+
+
+class Requests(wiring.Component):
+    """Asks ``port`` for the address of each of ``i``, and tells its note as the answer comes.
+
+    ``note`` belongs to what ``port`` answers in the same cycle, ``sram_latency`` cycles after it
+    was taken. With ``registered`` requests stand between registers, as what grants them
+    is far away: an answer comes a cycle later. One request a cycle.
+    """
+
+    def __init__(self, config: Config, note: ShapeLike):
+        self.config = config
+        self.request = data.StructLayout({"addr": unsigned(config.sp_addr_width), "note": note})
+        super().__init__(
+            {
+                "i": In(stream.Signature(self.request)),
+                "port": Out(ReadPort(config)),
+                "note": Out(note),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        request = stream.Signature(self.request).create()
+        if self.config.registered:
+            m.submodules.registers = registers = RegisterSlice(self.request)
+            connect(m, flipped(self.i), registers.i)
+            request = registers.o
+        else:
+            connect(m, flipped(self.i), flipped(request))
+        m.d.comb += [
+            self.port.request.p.eq(request.p.addr),
+            self.port.request.valid.eq(request.valid),
+            request.ready.eq(self.port.request.ready),
+            self.note.eq(delay(m, request.p.note, self.config.sram_latency)),
+        ]
+        return m
+
+
+def requests_latency(config: Config) -> int:
+    """Return the cycles from a request to its answer, where nothing makes it wait."""
+    return config.sram_latency + config.registered

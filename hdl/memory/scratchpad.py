@@ -1,0 +1,165 @@
+"""The scratchpad: banks of byte-addressed memory between all engines."""
+
+from collections.abc import Sequence
+
+from amaranth.hdl import C, Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config, next_power_of_two
+from hdl.memory.bank import Bank, rotate
+from hdl.ports import ReadPort, WritePort, write_layout
+from hdl.stream.pipeline import delay
+
+READERS = ("b", "a", "v", "r", "store")
+"""Readers of the whole machine: the array's weights and activations, the vector engine's input and
+second input, the store engine."""
+
+WRITERS = ("o", "s", "load")
+"""Writers of the whole machine: the vector engine's output and written-back sum, the load
+engine."""
+
+
+def written_bytes(config: Config, writer: str) -> int:
+    """Return how many bytes a writer writes at once at most."""
+    return config.mem_bytes if writer == "load" else 2 * config.lanes
+
+
+class WriteLine(wiring.Component):
+    """Leads a write of up to ``width`` bytes to the byte-wide memories of a bank.
+
+    ``mask`` says to which memories it goes, ``data`` what would go to each; both in the same cycle.
+    """
+
+    def __init__(self, config: Config, width: int):
+        self.line_bytes = config.line_bytes
+        self.width = next_power_of_two(width)
+        super().__init__(
+            {
+                "write": In(write_layout(config)),
+                "mask": Out(self.line_bytes),
+                "data": Out(8 * self.line_bytes),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        write, width = self.write, self.width
+        back = Signal((self.line_bytes - 1).bit_length())
+        m.d.comb += back.eq(-write.addr)
+        taken = [write.count > place for place in range(width)]
+        taken += [C(0, 1)] * (self.line_bytes - width)
+        # As no more are written, every so many memories see the same bytes.
+        data = rotate(m, "data", list(write.data)[:width], back[: (width - 1).bit_length()])
+        m.d.comb += [
+            self.mask.eq(Cat(rotate(m, "mask", taken, back))),
+            self.data.eq(Cat(data).replicate(self.line_bytes // width)),
+        ]
+        return m
+
+
+class Scratchpad(wiring.Component):
+    """``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by readers and writers.
+
+    Ports ``read_NAME`` and ``write_NAME`` for each name given, as ``hdl.ports`` defines them. The
+    high address bits choose the bank, and each bank takes one read and one write a cycle. Among
+    ports that want the same bank the first named wins, in the same cycle (``ready`` depends on
+    ``valid``). The order is fixed: ``b`` comes first because a tile's weights must come without a
+    gap, and ``a`` next because an array whose activations stop loses ``rows * cols`` products a
+    cycle; an engine behind them waits at most for the end of a command, as every command ends.
+    Weights that share a bank with the activations cost a cycle a line in whatever order. No write
+    has more bytes than ``written_bytes`` says. With ``registered`` a bank does what was
+    granted a cycle later, and what the first reader asks for is granted in the next cycle, as it
+    never waits: it is answered after ``weight_latency`` cycles, the others after ``sram_latency``.
+
+    A read sees every write of an earlier cycle; what is written in the same cycle may look like
+    anything, as engines are ordered by tokens. An access must not cross from one bank to the next:
+    bytes past a bank's end are undefined when read, and when written go to the bank's start.
+    """
+
+    def __init__(
+        self, config: Config, readers: Sequence[str] = READERS, writers: Sequence[str] = WRITERS
+    ):
+        self.config = config
+        self.readers = tuple(readers)
+        self.writers = tuple(writers)
+        ports = {f"read_{name}": In(ReadPort(config)) for name in self.readers}
+        ports |= {f"write_{name}": In(WritePort(config)) for name in self.writers}
+        super().__init__(ports)
+
+    def elaborate(self, _platform):
+        m = Module()
+        banks = [
+            Bank(self.config.line_bytes, self.config.bank_bytes)
+            for _ in range(self.config.scratchpad_banks)
+        ]
+        for index, bank in enumerate(banks):
+            m.submodules[f"bank_{index}"] = bank
+        # What a bank is asked for, in the cycle in which it is granted or the one after.
+        domain = m.d.sync if self.config.registered else m.d.comb
+        self._write(m, banks, domain)
+        self._read(m, banks, domain)
+        return m
+
+    def _write(self, m: Module, banks: list[Bank], domain) -> None:
+        requests = [getattr(self, f"write_{name}").request for name in self.writers]
+        lines = [WriteLine(self.config, written_bytes(self.config, name)) for name in self.writers]
+        for name, request, line in zip(self.writers, requests, lines, strict=True):
+            m.submodules[f"line_{name}"] = line
+            m.d.comb += line.write.eq(request.p)
+        asked = [(request.valid, request.p.addr) for request in requests]
+        m.d.comb += [r.ready.eq(may) for r, may in zip(requests, self._free(asked), strict=True)]
+        chosen = self._chosen(banks, asked)
+        for bank, wanted in zip(banks, chosen, strict=True):
+            domain += bank.write_mask.eq(0)
+            for request, line, wants in reversed(list(zip(requests, lines, wanted, strict=True))):
+                with m.If(wants):
+                    domain += [
+                        bank.write_addr.eq(request.p.addr),
+                        bank.write_mask.eq(line.mask),
+                        bank.write_data.eq(line.data),
+                    ]
+
+    def _read(self, m: Module, banks: list[Bank], domain) -> None:
+        ports = [getattr(self, f"read_{name}") for name in self.readers]
+        asked = [(port.request.valid, port.request.p) for port in ports]
+        latency = [self.config.sram_latency] * len(ports)
+        if self.config.registered:
+            valid, addr = asked[0]
+            asked[0] = (delay(m, valid, 1, reset=True), delay(m, addr, 1))
+            latency[0] = self.config.weight_latency
+        for port, free in zip(ports, self._free(asked), strict=True):
+            m.d.comb += port.request.ready.eq(free)
+        for bank, wanted in zip(banks, self._chosen(banks, asked), strict=True):
+            domain += bank.read_en.eq(Cat(wanted).any())
+            for (_, addr), wants in reversed(list(zip(asked, wanted, strict=True))):
+                with m.If(wants):
+                    domain += bank.read_addr.eq(addr)
+
+        # Each answer is found where its request went, as many cycles later.
+        for port, cycles in zip(ports, latency, strict=True):
+            valid = port.request.valid & port.request.ready
+            m.d.comb += port.valid.eq(delay(m, valid, cycles, reset=True))
+            with m.Switch(delay(m, self._bank(port.request.p), cycles)):
+                for index, bank in enumerate(banks):
+                    with m.Case(index):
+                        m.d.comb += port.data.eq(bank.read_data)
+
+    def _bank(self, addr):
+        return addr[(self.config.bank_bytes - 1).bit_length() :]
+
+    def _free(self, asked):
+        """Return for each valid and address whether no earlier one keeps it from its bank."""
+        return [
+            ~Cat(
+                valid & (self._bank(before) == self._bank(addr)) for valid, before in asked[:place]
+            ).any()
+            for place, (_, addr) in enumerate(asked)
+        ]
+
+    def _chosen(self, banks: list[Bank], asked):
+        """Return for each bank which requests want it; the first of them is the one it takes."""
+        return [
+            [valid & (self._bank(addr) == index) for valid, addr in asked]
+            for index in range(len(banks))
+        ]

@@ -1,0 +1,44 @@
+"""A deep memory in two parts, so that no word is chosen among many block RAMs."""
+
+from amaranth.hdl import Module, Mux, Signal
+
+from hdl.memory.ram import Ram
+
+
+class SplitRam(Ram):
+    """What :class:`Ram` is without order, its words beyond a power of two by themselves.
+
+    Block RAM is as deep as it is narrow, by powers of two: 4,096 words of 64 bits are sixteen of
+    4 bits side by side, but 4,608 words would be nine rows of two of 36 bits, with a choice of
+    nine behind each bit. Here they are the sixteen and two, with a choice of two.
+    """
+
+    def __init__(self, width: int, depth: int, *, part: int):
+        super().__init__(width, depth, part=part, ordered=False)
+
+    def elaborate(self, _platform):
+        m = Module()
+        low_depth = 1 << (self.depth.bit_length() - 1)
+        m.submodules.low = low = Ram(self.width, low_depth, part=self.part, ordered=False)
+        parts = [low]
+        if self.depth > low_depth:
+            m.submodules.high = high = Ram(
+                self.width, self.depth - low_depth, part=self.part, ordered=False
+            )
+            parts.append(high)
+        read_high, write_high = (
+            address[-1] if len(parts) > 1 else 0 for address in (self.read_addr, self.write_addr)
+        )
+        for number, ram in enumerate(parts):
+            m.d.comb += [
+                ram.write_en.eq(Mux(write_high == number, self.write_en, 0)),
+                ram.write_addr.eq(self.write_addr),
+                ram.write_data.eq(self.write_data),
+                ram.read_en.eq(self.read_en & (read_high == number)),
+                ram.read_addr.eq(self.read_addr),
+            ]
+        shown = Signal(range(len(parts)))
+        with m.If(self.read_en):
+            m.d.sync += shown.eq(read_high)
+        m.d.comb += self.read_data.eq(Mux(shown, parts[-1].read_data, low.read_data))
+        return m

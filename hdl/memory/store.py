@@ -1,0 +1,173 @@
+"""The store engine: rows of the scratchpad to external memory."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from arch.isa import Engine
+from hdl.memory.address import Bursts, Rows, piece_layout, span_layout
+from hdl.memory.requests import Requests, requests_latency
+from hdl.ports import EngineStatus, MaskReadPort, MemoryWritePort, ReadPort, command_layout
+from hdl.stream.skid import Skid
+
+BURSTS_AHEAD = 16
+"""Bursts that may wait for being written."""
+
+_EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
+
+
+class StoreEngine(wiring.Component):
+    """Runs STORE commands: copies ``m`` rows of ``row_bytes`` bytes, leaving out masked ones.
+
+    Alignment is as in :class:`LoadEngine`; the mask of a row's last word leaves out the
+    bytes behind the row. ``i`` takes commands and reads their rows while bursts before are still
+    being written. One memory word a cycle goes through. The words of a burst are offered after
+    its request was taken. ``status.done`` is 1 in or after the cycle of ``memory.written`` for
+    the last burst of a command, in order, one command a cycle.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        ports = {
+            "i": In(stream.Signature(command_layout(Engine.STORE))),
+            "status": Out(EngineStatus()),
+            "memory": Out(MemoryWritePort(config)),
+            "read": Out(ReadPort(config)),
+        }
+        if config.tile_skip:
+            ports["mask"] = Out(MaskReadPort(config))
+        super().__init__(ports)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.rows = rows = Rows(self.config)
+        m.submodules.bursts = bursts = Bursts(self.config)
+        layout = span_layout(self.config)
+        m.submodules.ahead = ahead = SyncFIFOBuffered(width=layout.size, depth=3)
+        m.submodules.events = events = SyncFIFOBuffered(width=_EVENT.size, depth=BURSTS_AHEAD + 1)
+        connect(m, flipped(self.i), rows.i)
+        if self.config.tile_skip:
+            connect(m, rows.mask, flipped(self.mask))
+
+        # Every row goes to the bursts, every row with words also to the reading side.
+        m.d.comb += [
+            bursts.i.p.eq(rows.o.p),
+            bursts.i.valid.eq(rows.o.valid & ahead.w_rdy),
+            rows.o.ready.eq(bursts.i.ready & ahead.w_rdy),
+            ahead.w_data.eq(rows.o.p.span),
+            ahead.w_en.eq(rows.o.valid & rows.o.ready & ~rows.o.p.span.empty),
+        ]
+        pieces = bursts.o
+        if self.config.registered:
+            m.submodules.skid = skid = Skid(piece_layout(self.config))
+            connect(m, bursts.o, skid.i)
+            pieces = skid.o
+        taken = Signal()
+        asked = self._request(m, pieces, events, taken)
+        moving = self._words(m, ahead, asked, taken)
+        self._finish(m, events, rows.busy | pieces.valid | moving, moving)
+        return m
+
+    def _request(self, m: Module, pieces, events: SyncFIFOBuffered, taken: Signal) -> Signal:
+        """Ask for bursts, and return whether they have words that were not asked for yet.
+
+        It is a register. ``taken`` says that one is asked for.
+        """
+        request, piece = self.memory.request, pieces.p
+        asked = Signal(10)
+        some = Signal()
+        may = Signal()
+        more = Signal()
+        event = Signal(_EVENT)
+        m.d.comb += [
+            may.eq(events.w_rdy & (asked[8:] == 0)),
+            request.p.addr.eq(piece.word_addr * self.config.mem_bytes),
+            request.p.last.eq(piece.last),
+            request.valid.eq(pieces.valid & may & ~piece.empty),
+            pieces.ready.eq(may & (request.ready | piece.empty)),
+            more.eq(request.valid & request.ready),
+            event.burst.eq(~piece.empty),
+            event.end.eq(piece.end),
+            event.push.eq(piece.push),
+            events.w_data.eq(event),
+            events.w_en.eq(pieces.valid & pieces.ready),
+        ]
+        # asked + last + 1 - taken, or asked - 1 + 1 - taken, in one carry chain.
+        added = Cat(~taken, Mux(more, piece.last, ~Const(0, len(asked))))
+        m.d.sync += [
+            asked.eq((Cat(Const(1, 1), asked) + added)[1:]),
+            some.eq(more | asked[1:].any() | (asked[0] & ~taken)),
+        ]
+        return some
+
+    def _words(self, m: Module, ahead: SyncFIFOBuffered, asked: Signal, taken: Signal) -> Signal:
+        """Read words that were asked for and offer them; return whether any is to be moved."""
+        config, out = self.config, self.memory.data
+        row = Signal(span_layout(config))
+        active, row_end = Signal(), Signal()
+        final = Signal()
+        # Words on their way: enough for one a cycle.
+        most = requests_latency(config) + 3
+        pending = Signal(range(most + 1))
+        # The place of the word's last byte waits for the word.
+        m.submodules.requests = requests = Requests(config, range(config.mem_bytes))
+        connect(m, requests.port, flipped(self.read))
+        request, last_byte = requests.i, requests.note
+        m.d.comb += [
+            request.p.addr.eq(row.sp_addr),
+            request.p.note.eq(Mux(final, row.tail, config.mem_bytes - 1)),
+            request.valid.eq(active & asked & (pending != most)),
+            taken.eq(request.valid & request.ready),
+            row_end.eq(taken & final),
+            ahead.r_en.eq(~active | row_end),
+        ]
+        m.d.sync += pending.eq(pending + taken - (out.valid & out.ready))
+        with m.If(ahead.r_en):
+            m.d.sync += [
+                row.eq(ahead.r_data),
+                final.eq(span_layout(config)(ahead.r_data).words == 0),
+                active.eq(ahead.r_rdy),
+            ]
+        with m.Elif(taken):
+            m.d.sync += [
+                row.sp_addr.eq(row.sp_addr + config.mem_bytes),
+                row.words.eq(row.words - 1),
+                final.eq(row.words == 1),
+            ]
+        mask = Cat(last_byte >= byte for byte in range(self.config.mem_bytes))
+        word = Cat(self.read.data.as_value()[: self.config.mem_width], mask)
+        m.submodules.words = words = SyncFIFOBuffered(width=len(word), depth=most)
+        m.d.comb += [
+            words.w_data.eq(word),
+            words.w_en.eq(self.read.valid),
+            out.p.as_value().eq(words.r_data),
+            out.valid.eq(words.r_rdy),
+            words.r_en.eq(out.ready),
+        ]
+        moving = Signal()
+        m.d.comb += moving.eq((ahead.level != 0) | active | (pending != 0))
+        return moving
+
+    def _finish(self, m: Module, events: SyncFIFOBuffered, busy, moving: Signal) -> None:
+        """Complete a command when the last of its bursts has been written."""
+        event = Signal(_EVENT)
+        read, out = self.read.request, self.memory.data
+        written = Signal(range(BURSTS_AHEAD + 2))  # bursts that no event was taken for yet
+        waits = Signal()
+        m.d.comb += [
+            event.eq(events.r_data),
+            waits.eq(event.burst & (written == 0) & ~self.memory.written),
+            events.r_en.eq(events.r_rdy & ~waits),
+            self.status.done.eq(events.r_en & event.end),
+            self.status.push.eq(event.push),
+            self.status.busy.eq(busy | (events.level != 0)),
+            self.status.stall.eq(
+                (read.valid & ~read.ready)
+                | (out.valid & ~out.ready)
+                | (self.memory.request.valid & ~self.memory.request.ready)
+                | (~moving & events.r_rdy & waits)
+            ),
+        ]
+        m.d.sync += written.eq(written + self.memory.written - (events.r_en & event.burst))

@@ -1,0 +1,1 @@
+"""The microcoded machine: one core in the place of all engines."""

@@ -1,0 +1,129 @@
+"""What each micro-instruction makes the core do, bit by bit."""
+
+from amaranth.hdl import Module
+from amaranth.lib import data, enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.micro.isa import OPERATIONS, Form
+from hdl.micro.alu import ALU_CONTROL
+
+
+class Source(enum.Enum, shape=3):
+    """Where the value of a register comes from."""
+
+    ALU = 0
+    DATA = 1
+    MICROCODE = 2
+    SCRATCHPAD = 3
+    LOW = 4
+    MIDDLE = 5
+    MEMORY = 6
+    ADDRESS = 7
+
+
+def _twins(*names: str) -> tuple[str, ...]:
+    """Return loads or stores with those that step."""
+    return names + tuple(f"{name}P" for name in names)
+
+
+def _both(*names: str) -> tuple[str, ...]:
+    """Return operations on two values with those of an immediate."""
+    return names + tuple(f"{name}I" for name in names)
+
+
+_FORMS = {
+    form: tuple(name for name, one in OPERATIONS.items() if one.form == form) for form in Form
+}
+_STEPPING = tuple(name for name in OPERATIONS if name.endswith("P") and name[:-1] in OPERATIONS)
+_ALU = tuple(name for name, one in OPERATIONS.items() if one.number % 16 < 11 and one.number < 32)
+_COMPARING = _both("SUB", "SLT", "SLTU", "MIN", "MAX") + tuple(
+    name for name in _FORMS[Form.BRANCH] if name != "LOOP"
+)
+_LOADS = _twins("LB", "LBU", "LH", "LHU")
+
+_ALU_BITS = {
+    "subtract": (*_COMPARING, "LOOP", "PUT"),
+    "carry": _COMPARING,
+    "logic_0": (*_both("OR", "MAX"), "PUT"),
+    "logic_1": ("PUT",),
+    "extreme": _both("MIN", "MAX"),
+    "unsigned": (*_both("SLTU"), "BLTU", "BGEU"),
+    "left": _both("SLL"),
+    "arithmetic": _both("SRA"),
+    "result_0": (*_both("AND", "OR", "MIN", "MAX", "SLT", "SLTU"), "PUT"),
+    "result_1": _both("SLL", "SRL", "SRA", "SLT", "SLTU"),
+}
+_BITS = {
+    "immediate": tuple(name for name in _FORMS[Form.IMMEDIATE] + _FORMS[Form.STORE]),
+    "writes_first": (*_ALU, *_STEPPING, "LOOP", "JUMP", "PUT", "WEIGHT", "ENTER", "SUM"),
+    "writes_last": (*_LOADS, *_twins("LD"), "LC", "LOW", "MIDDLE", "TAKE", "START"),
+    "steps": (*_STEPPING, "LOOP", "WEIGHT", "ENTER", "SUM"),
+    "put": ("PUT",),
+    "at_a": (*_STEPPING, "WEIGHT", "ENTER", "SUM"),
+    "slow": (*_LOADS, *_twins("LD"), "LC", "SUM"),
+    "scratchpad": (*_LOADS, *_twins("SB", "SH"), "WEIGHT", "ENTER"),
+    "scratchpad_write": _twins("SB", "SH"),
+    "half": _twins("LH", "LHU", "SH"),
+    "signed": _twins("LB", "LH"),
+    "data": (*_twins("LD", "ST"), "SUM"),
+    "data_write": _twins("ST"),
+    "sum": ("SUM",),
+    "constant": ("LC",),
+    "weight": ("WEIGHT",),
+    "blank": ("BLANK",),
+    "enter": ("ENTER",),
+    "branch": _FORMS[Form.BRANCH],
+    "if_less": ("BLT", "BGE", "BLTU", "BGEU"),
+    "if_not": ("BNE", "BGE", "BGEU", "LOOP"),
+    "jump": ("JUMP",),
+    "multiply": ("MUL", "MULR"),
+    "rounds": ("MULR",),
+    "product": ("LOW", "MIDDLE"),
+    "ask": ("ASK",),
+    "take": ("TAKE",),
+    "offer": ("OFFER",),
+    "give": ("GIVE",),
+    "awaits": ("AWAIT",),
+    "signal": ("SIGNAL",),
+    "start": ("START",),
+}
+_SOURCES = {
+    Source.DATA: _twins("LD"),
+    Source.MICROCODE: ("LC",),
+    Source.SCRATCHPAD: _LOADS,
+    Source.LOW: ("LOW",),
+    Source.MIDDLE: ("MIDDLE",),
+    Source.MEMORY: ("TAKE",),
+    Source.ADDRESS: ("START", "JUMP"),
+}
+
+CONTROL = data.StructLayout({"alu": ALU_CONTROL, **dict.fromkeys(_BITS, 1), "source": Source})
+"""What a micro-instruction makes the core do; 0 is nothing."""
+
+
+class MicroDecode(wiring.Component):
+    """Turns an operation's number into the core's control bits, within the cycle.
+
+    ``store`` says that the immediate, or target, has its low bits where rd is.
+    """
+
+    operation: In(6)
+    control: Out(CONTROL)
+    store: Out(1)
+
+    def elaborate(self, _platform):
+        m = Module()
+        alu = self.control.alu
+        for name, operations in _ALU_BITS.items():
+            m.d.comb += getattr(alu, name).eq(self._is(operations))
+        for name, operations in _BITS.items():
+            m.d.comb += getattr(self.control, name).eq(self._is(operations))
+        with m.Switch(self.operation):
+            for source, operations in _SOURCES.items():
+                with m.Case(*(OPERATIONS[name].number for name in operations)):
+                    m.d.comb += self.control.source.eq(source)
+        m.d.comb += self.store.eq(self._is(_FORMS[Form.STORE] + _FORMS[Form.BRANCH]))
+        return m
+
+    def _is(self, operations):
+        return self.operation.matches(*(OPERATIONS[name].number for name in operations))

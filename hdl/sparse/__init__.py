@@ -1,0 +1,1 @@
+"""The zero-skip multiply-accumulate unit."""

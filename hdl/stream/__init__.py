@@ -1,0 +1,1 @@
+"""Registers in streams and pipelines."""

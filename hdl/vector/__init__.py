@@ -1,0 +1,1 @@
+"""The vector engine: from accumulators or scratchpad back to the scratchpad."""

@@ -1,0 +1,108 @@
+"""Reads accumulator rows as a stream of lane groups, and clears them."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.fifo import SyncFIFO
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import COUNT_WIDTH
+from hdl.ports import DrainPort
+from hdl.stream.pipeline import delay
+from hdl.vector.beats import value_layout
+from hdl.vector.walker import Walker
+
+
+class DrainReader(wiring.Component):
+    """Streams m rows of n accumulators, tile column by tile column, ``lanes`` a beat.
+
+    Tile column nt is in accumulator rows ``acc_addr + nt * acc_stride`` and on. A row of a tile
+    column becomes ``ceil(columns / lanes)`` beats, one a cycle, lowest column first; columns past
+    the row's end are undefined. The first comes ``drain_latency`` cycles after ``start`` if no row
+    that accumulates is in the way. With ``by_row``, which a configuration has with ``fused``, all
+    tile columns of a row come before the next row.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        members = {
+            "start": In(1),
+            "acc_addr": In(config.acc_addr_width),
+            "acc_stride": In(config.acc_addr_width),
+            "m": In(COUNT_WIDTH),
+            "n": In(COUNT_WIDTH),
+            "port": Out(DrainPort(config)),
+            "o": Out(stream.Signature(value_layout(config.lanes))),
+        }
+        if config.fused:
+            members["by_row"] = In(1)
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        config = self.config
+        m.submodules.walker = walker = Walker(config.acc_addr_width)
+        m.d.comb += [
+            walker.start.eq(self.start),
+            walker.walk.base.eq(self.acc_addr),
+            walker.walk.row_step.eq(1),
+            walker.walk.tile_step.eq(self.acc_stride),
+            walker.walk.m.eq(self.m),
+            walker.walk.n.eq(self.n),
+            walker.walk.beat.eq(config.cols),
+            walker.walk.tile.eq(config.cols),
+        ]
+        if config.fused:
+            # Then a row is a tile as wide as it is long.
+            m.d.comb += walker.walk.beat_step.eq(self.acc_stride)
+            with m.If(self.by_row):
+                m.d.comb += walker.walk.tile.eq(self.n)
+
+        # A request goes out only if the queue will have room for its answer.
+        groups = Signal(range(config.lane_groups))
+        row_width = len(self.port.data.as_value())
+        depth = config.acc_latency + 1  # enough for one a cycle
+        m.submodules.fifo = fifo = SyncFIFO(width=row_width + len(groups), depth=depth)
+        pending = Signal(range(depth + 1))
+        taken, finished = Signal(), Signal()
+        m.d.comb += [
+            self.port.request.p.eq(walker.o.p.addr),
+            self.port.request.valid.eq(walker.o.valid & (pending != depth)),
+            taken.eq(self.port.request.valid & self.port.request.ready),
+            walker.o.ready.eq(taken),
+        ]
+        m.d.sync += pending.eq(pending + taken - finished)
+        for group in range(config.lane_groups):
+            with m.If(walker.o.p.count > group * config.lanes):
+                m.d.comb += groups.eq(group)
+
+        # A row waits only if it does not leave at once, and none waits before it.
+        head = Signal.like(fifo.r_data)
+        m.d.comb += [
+            fifo.w_data.eq(Cat(self.port.data, delay(m, groups, config.acc_latency))),
+            fifo.w_en.eq(self.port.valid & (fifo.r_rdy | ~finished)),
+            fifo.r_en.eq(finished),
+            head.eq(Mux(fifo.r_rdy, fifo.r_data, fifo.w_data)),
+        ]
+
+        # The row at the head leaves group by group.
+        group = Signal.like(groups)
+        step = Signal()
+        m.d.comb += [
+            self.o.p.keep.eq(-1),
+            self.o.valid.eq(fifo.r_rdy | self.port.valid),
+            step.eq(self.o.valid & self.o.ready),
+            finished.eq(step & (group == head[row_width:])),
+        ]
+        m.d.sync += group.eq(Mux(finished, 0, group + step))
+        row = data.View(self.port.data.shape(), head[:row_width])
+        for index in range(config.lane_groups):
+            with m.If(group == index):
+                for lane in range(min(config.lanes, config.cols - index * config.lanes)):
+                    m.d.comb += self.o.p.value[lane].eq(row[index * config.lanes + lane])
+        return m
+
+
+def drain_latency(config: Config) -> int:
+    """Return the cycles from the start of a drain to its first beat."""
+    return config.acc_latency + 1

@@ -1,0 +1,260 @@
+"""The vector engine's back end: requantize, look up, add or turn, write."""
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import COLUMN_WIDTH
+from hdl.arithmetic.requantize import Requantizer
+from hdl.functions.argmax import ArgmaxUnit, largest_layout
+from hdl.functions.rotary import RotaryUnit
+from hdl.functions.table import TABLE_LATENCY, LookupTable, table_write_signature
+from hdl.ports import WritePort
+from hdl.stream.pipeline import delay
+from hdl.stream.skid import Skid
+from hdl.stream.slice import RegisterSlice
+from hdl.vector.beats import beat_layout, elements, value_layout
+from hdl.vector.params import param_layout
+from hdl.vector.running_drain import scale_layout
+from hdl.vector.walker import Walker, walk_layout
+
+
+def saturate16(total: Value) -> Value:
+    """Return a 17-bit sum clamped to signed 16 bits."""
+    overflow = total[16] ^ total[15]
+    return Mux(overflow, Cat((~total[16]).replicate(15), total[16]), total[:16])
+
+
+class Epilogue(wiring.Component):
+    """Turns values into output elements, ``lanes`` a cycle: equation (2).
+
+    ``i`` brings a value and ``keep`` for each lane; a lane whose ``keep`` is 0 gets the zero
+    point. The k-th beat takes the k-th parameter word of ``param_walk``, the k-th beat of
+    ``residual`` (with ``add``, 16-bit elements) and is written to the k-th place of ``o_walk``.
+    With ``running``, each beat takes its multiplier and shift from ``scale``, not from its word.
+    With ``rotate`` or ``times`` the residual is not added but turns or multiplies, equations (9)
+    and (10). With ``argmax`` the largest element that is written and its column, counted from
+    ``column`` on, become ``largest``, ``ArgmaxUnit.latency`` cycles after it was written; where
+    ``column`` is not 0, only if it is larger than what was there.
+    All of ``zero`` to ``column`` hold still during a command. ``done`` is 1 for one cycle when the
+    last write of ``o_walk`` was taken. One beat a cycle; it is written ``latency`` cycles after it
+    was taken at the earliest, ``RotaryUnit.latency`` more with ``rotate`` or ``times``.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        lanes = config.lanes
+        self._param_addr_width = max(1, (config.param_depth - 1).bit_length())
+        members = {
+            "start": In(1),
+            "zero": In(signed(8)),
+            "wide": In(1),
+            "relu": In(1),
+            "add": In(1),
+            "look_up": In(1),
+            "slot": In((config.table_slots - 1).bit_length()),
+            "done": Out(1),
+            "i": In(stream.Signature(value_layout(lanes))),
+            "residual": In(stream.Signature(beat_layout(config))),
+            "param_walk": In(walk_layout(self._param_addr_width)),
+            "param_addr": Out((config.param_depth - 1).bit_length()),
+            "param_en": Out(1),
+            "params": In(param_layout(config)),
+            "o_walk": In(walk_layout(config.sp_addr_width)),
+            "write": Out(WritePort(config)),
+        }
+        if config.attention:
+            members |= {"running": In(1), "scale": In(stream.Signature(scale_layout()))}
+        if config.activation:
+            members["table_write"] = In(table_write_signature(config.table_slots))
+        if config.rotary:
+            members |= {"rotate": In(1), "times": In(1), "r_zero": In(signed(8))}
+        if config.argmax:
+            members |= {
+                "argmax": In(1),
+                "column": In(COLUMN_WIDTH),
+                "largest": Out(largest_layout()),
+            }
+        super().__init__(members)
+
+    @property
+    def latency(self) -> int:
+        """Cycles from a beat of values to its write."""
+        return self.config.registered + self._depth + 1
+
+    @property
+    def _depth(self) -> int:
+        """Cycles from a beat behind the door to its elements."""
+        return 2 + Requantizer.latency + TABLE_LATENCY * self.config.activation
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.params = params = Walker(self._param_addr_width)
+        m.submodules.places = places = Walker(self.config.sp_addr_width)
+        stage = RegisterSlice if self.config.registered else Skid
+        m.submodules.door = door = stage(self.i.p.shape())
+        wiring.connect(m, wiring.flipped(self.i), door.i)
+        values = door.o
+        # The whole pipeline moves, or none of it.
+        en, taken = Signal(), Signal()
+        scaled = ~self.running | self.scale.valid if self.config.attention else 1
+        m.d.comb += [
+            params.start.eq(self.start),
+            params.walk.eq(self.param_walk),
+            places.start.eq(self.start),
+            places.walk.eq(self.o_walk),
+            # What belongs to the next command waits for its walk.
+            values.ready.eq(en & scaled & params.o.valid),
+            taken.eq(values.valid & values.ready),
+            params.o.ready.eq(taken),
+            self.param_addr.eq(params.o.p.addr),
+            self.param_en.eq(en),
+        ]
+        y = self._requantize(m, en, values)
+        if self.config.activation:
+            y = self._look_up(m, en, y)
+        valid = delay(m, taken, self._depth, en=en, reset=True)
+        self._write(m, en, valid, y, places)
+        return m
+
+    def _requantize(self, m, en, values):
+        """Return the output elements of the beat taken ``2 + Requantizer.latency`` cycles ago."""
+        config = self.config
+        value = data.View(values.p.shape(), delay(m, values.p, 2, en=en))
+        scale = self._scale(m, en, values) if config.attention else None
+        wide = self.wide | self._turns()
+        low = Mux(wide, C(-(1 << 15), signed(16)), C(config.operand_min, signed(16)))
+        high = Mux(wide, C((1 << 15) - 1, signed(16)), C(config.operand_max, signed(16)))
+        bottom = Signal(signed(16))
+        m.d.comb += bottom.eq(Mux(self.relu & (self.zero > low), self.zero, low))
+        keep = delay(m, value.keep, Requantizer.latency, en=en)
+        y = []
+        for lane, params in enumerate(self.params.lanes):
+            multiplier, shift = params.multiplier, params.shift
+            if scale is not None:
+                multiplier = Mux(self.running, scale.multiplier, multiplier)
+                shift = Mux(self.running, scale.shift, shift)
+            m.submodules[f"requantizer_{lane}"] = unit = Requantizer()
+            m.d.comb += [
+                unit.en.eq(en),
+                unit.x.eq(value.value[lane]),
+                # A register after the memory's own: block RAM answers late.
+                unit.bias.eq(delay(m, params.bias, 1, en=en)),
+                unit.multiplier.eq(delay(m, multiplier, 1, en=en)),
+                unit.shift.eq(delay(m, shift, 1, en=en)),
+                unit.zero.eq(self.zero),
+                unit.low.eq(bottom),
+                unit.high.eq(high),
+            ]
+            y.append(Mux(keep[lane], unit.y, self.zero))
+        return y
+
+    def _scale(self, m, en, values):
+        """Return multiplier and shift of the beat taken in the cycle before, where it runs."""
+        scale = Signal.like(self.scale.p)
+        with m.If(en):
+            m.d.sync += scale.eq(self.scale.p)
+        m.d.comb += self.scale.ready.eq(self.running & values.valid & en)
+        return scale
+
+    def _look_up(self, m, en, y):
+        """Return elements looked up, or as they were, ``TABLE_LATENCY`` cycles later."""
+        config = self.config
+        table = LookupTable(lanes=config.lanes, slots=config.table_slots)
+        m.submodules.table = table
+        wiring.connect(m, wiring.flipped(self.table_write), table.write)
+        m.d.comb += [
+            table.en.eq(en),
+            table.slot.eq(self.slot),
+            *(table.index[lane].eq(element) for lane, element in enumerate(y)),
+        ]
+        plain = [delay(m, element, TABLE_LATENCY, en=en) for element in y]
+        return [
+            Mux(self.look_up, value, element)
+            for value, element in zip(table.value, plain, strict=True)
+        ]
+
+    def _write(self, m, en, valid, y, places):
+        """Add the residual and hold the beat until it is written."""
+        request = self.write.request
+        written = data.StructLayout({"write": request.p.shape(), "last": 1})
+        m.submodules.out = out = Skid(written)
+        held, waiting = Signal(written, reset_less=True), Signal()
+        place = places.o.p
+        needed = valid & (self.add | self._turns())
+        m.d.comb += [
+            en.eq(out.i.ready & (~needed | self.residual.valid)),
+            self.residual.ready.eq(out.i.ready & needed),
+        ]
+        residuals = elements(self.residual.p, self.config.lanes, 2)
+        wide = []
+        for lane, (element, residual) in enumerate(zip(y, residuals, strict=True)):
+            total = Signal(signed(17), name=f"total_{lane}")
+            m.d.comb += total.eq(element + Mux(self.add, residual, 0))
+            wide.append(saturate16(total))
+        narrow = [element[:8] for element in y]
+        if self.config.rotary:
+            valid, wide, narrow = self._turn(m, en, valid, y, wide)
+        m.d.comb += [
+            out.i.valid.eq(valid & en),
+            out.i.p.write.addr.eq(place.addr),
+            out.i.p.write.count.eq(Mux(self.wide, place.count << 1, place.count)),
+            out.i.p.write.data.eq(Mux(self.wide, Cat(wide), Cat(narrow))),
+            out.i.p.last.eq(place.last),
+            out.o.ready.eq(~waiting | request.ready),
+            places.o.ready.eq(out.i.valid),
+            request.valid.eq(waiting),
+            request.p.eq(held.write),
+            self.done.eq(waiting & request.ready & held.last),
+        ]
+        with m.If(out.o.ready):
+            m.d.sync += [waiting.eq(out.o.valid), held.eq(out.o.p)]
+        if self.config.argmax:
+            self._find_largest(m, out.i.valid, out.i.p.write.data, place)
+
+    def _turns(self):
+        """Return whether the second input turns or multiplies."""
+        return self.rotate | self.times if self.config.rotary else 0
+
+    def _turn(self, m, en, valid, y, wide):
+        """Return whether there is a beat, and its elements of 16 and 8 bits, turned or not."""
+        lanes = self.config.lanes
+        m.submodules.rotary = unit = RotaryUnit(lanes, self.config.operand_width)
+        m.d.comb += [
+            unit.en.eq(en),
+            unit.times.eq(self.times),
+            unit.wide.eq(self.wide),
+            unit.r_zero.eq(self.r_zero),
+            Cat(unit.y).eq(Cat(y)),
+            Cat(unit.pairs).eq(Cat(elements(self.residual.p, lanes, 2))),
+            Cat(unit.r).eq(Cat(elements(self.residual.p, lanes, 1))),
+        ]
+        turns = self._turns()
+        turned = delay(m, valid & turns, unit.latency, en=en, reset=True)
+        return (
+            Mux(turns, turned, valid),
+            [Mux(turns, unit.o[lane], wide[lane])[:16] for lane in range(lanes)],
+            [Mux(turns, unit.o[lane], y[lane])[:8] for lane in range(lanes)],
+        )
+
+    def _find_largest(self, m, written, out, place):
+        """Tell the largest element of what is about to be written."""
+        lanes = self.config.lanes
+        m.submodules.argmax = unit = ArgmaxUnit(lanes)
+        column, first = Signal(COLUMN_WIDTH), Signal()
+        with m.If(self.start):
+            m.d.sync += [column.eq(self.column), first.eq(self.column == 0)]
+        with m.Elif(written):
+            m.d.sync += [column.eq(column + place.count), first.eq(0)]
+        for lane in range(lanes):
+            wide = out.as_value().word_select(lane, 16).as_signed()
+            narrow = out.as_value().word_select(lane, 8).as_signed()
+            m.d.comb += unit.i[lane].eq(Mux(self.wide, wide, narrow))
+        m.d.comb += [
+            unit.valid.eq(written & self.argmax),
+            unit.fresh.eq(first),
+            unit.count.eq(place.count),
+            unit.column.eq(column),
+            self.largest.eq(unit.o),
+        ]

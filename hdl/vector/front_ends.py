@@ -1,0 +1,136 @@
+"""The vector engine's front ends side by side."""
+
+from amaranth.hdl import Cat, Module, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import Engine
+from hdl.functions.running import RunningWritePort
+from hdl.ports import command_layout
+from hdl.vector.beats import beat_layout, collect, distribute, value_layout
+from hdl.vector.decode import flag_layout, opcode_layout
+from hdl.vector.fronts import ElementwiseFront, MapFront, NormFront, SoftmaxFront
+from hdl.vector.params import scales_layout
+
+
+class FrontEnds(wiring.Component):
+    """Leads the input ``i`` and the second input ``r`` through the front end of a command.
+
+    With ``drain``, which a configuration has with ``fused``, the input of SOFTMAX and NORM is
+    ``drained``. While the command is none of MAP, SOFTMAX, NORM, ADD and MUL nothing moves. The
+    command and ``scales`` hold still from ``start``, a cycle before the first beat at the latest,
+    to the last value of ``o``; ``opcode`` and ``flag`` from a cycle later.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        beats = stream.Signature(beat_layout(config))
+        members = {
+            "start": In(1),
+            "command": In(command_layout(Engine.VECTOR)),
+            "opcode": In(opcode_layout()),
+            "flag": In(flag_layout()),
+            "i": In(beats),
+            "r": In(beats),
+            "o": Out(stream.Signature(value_layout(config.lanes))),
+        }
+        if config.fused:
+            members["drained"] = In(beats)
+        if config.elementwise:
+            members["scales"] = In(scales_layout())
+        if config.attention:
+            members["running_write"] = Out(RunningWritePort(config.running_rows))
+        if config.norm:
+            sums = data.ArrayLayout(signed(16), config.lanes)
+            members["o_sum"] = Out(stream.Signature(sums))
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        opcode = self.opcode
+        m.submodules.map = front = MapFront(self.config)
+        m.d.comb += [front.wide.eq(self.flag.wide_in), front.zero.eq(self.command.i_zero)]
+        inputs = [(opcode.map, front.i)]
+        rows = []
+        seconds = []
+        values = [(opcode.map, front.o)]
+        if self.config.softmax:
+            front = self._softmax(m)
+            rows.append((opcode.softmax, front.i))
+            values.append((opcode.softmax, front.o))
+        if self.config.norm:
+            front = self._norm(m)
+            rows.append((opcode.norm, front.i))
+            seconds.append((opcode.norm, front.r))
+            values.append((opcode.norm, front.o))
+        if self.config.elementwise:
+            front = self._elementwise(m)
+            strobe = opcode.add | opcode.mul
+            inputs.append((strobe, front.i))
+            seconds.append((strobe, front.r))
+            values.append((strobe, front.o))
+        distribute(m, self.i, inputs + rows)
+        if self.config.fused:
+            self._drained(m, rows)
+        distribute(m, self.r, seconds)
+        collect(m, values, self.o)
+        return m
+
+    def _drained(self, m, rows):
+        """Lead accumulators to those that take whole rows."""
+        for strobe, sink in rows:
+            with m.If(self.flag.drain):
+                m.d.comb += [
+                    sink.p.eq(self.drained.p),
+                    sink.valid.eq(self.drained.valid & strobe),
+                ]
+            with m.If(strobe):
+                m.d.comb += self.drained.ready.eq(sink.ready & self.flag.drain)
+
+    def _softmax(self, m):
+        command = self.command
+        m.submodules.softmax = front = SoftmaxFront(self.config)
+        m.d.comb += [
+            front.start.eq(self.start),
+            front.start_column.eq(command.start),
+            front.start_step.eq(command.start_step),
+            front.limit.eq(command.limit),
+            front.limit_step.eq(command.limit_step),
+            front.diagonal_en.eq(self.flag.diagonal),
+            front.diagonal.eq(command.diagonal),
+            front.diagonal_value.eq(command.diagonal_value),
+        ]
+        if self.config.attention:
+            m.d.comb += [
+                front.running.online.eq(self.flag.online),
+                front.running.first.eq(self.flag.first),
+                front.running.row.eq(command.row),
+            ]
+            wiring.connect(m, front.running_write, wiring.flipped(self.running_write))
+        return front
+
+    def _norm(self, m):
+        command = self.command
+        m.submodules.norm = front = NormFront(self.config)
+        m.d.comb += [
+            front.n.eq(command.n),
+            front.rms.eq(self.flag.rms),
+            front.add.eq(self.flag.add),
+            front.eps.eq(Cat(command.eps_low, command.eps_high)),
+        ]
+        wiring.connect(m, front.o_sum, wiring.flipped(self.o_sum))
+        return front
+
+    def _elementwise(self, m):
+        m.submodules.elementwise = front = ElementwiseFront(self.config)
+        m.d.comb += [
+            front.multiply.eq(self.opcode.mul),
+            front.i_zero.eq(self.command.i_zero),
+            front.r_zero.eq(self.command.r_zero),
+            front.i_multiplier.eq(self.scales.i.multiplier),
+            front.i_shift.eq(self.scales.i.shift),
+            front.r_multiplier.eq(self.scales.r.multiplier),
+            front.r_shift.eq(self.scales.r.shift),
+        ]
+        return front

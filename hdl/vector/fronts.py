@@ -1,0 +1,283 @@
+"""The vector engine's front ends: from scratchpad beats to values for the back end."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.isa import COUNT_WIDTH
+from hdl.functions.addnorm import AddNormUnit
+from hdl.functions.elementwise import ElementwiseUnit
+from hdl.functions.running import RunningWritePort, running_layout
+from hdl.functions.softmax import SoftmaxUnit
+from hdl.stream.skid import Skid
+from hdl.stream.slice import RegisterSlice
+from hdl.vector.beats import beat_layout, elements, present, value_layout
+
+OFFSET_WIDTH = COUNT_WIDTH + 3
+"""Width of a signed distance between two columns (bits)."""
+
+
+class MapFront(wiring.Component):
+    """Elements of ``i``, of 8 or with ``wide`` of 16 bits, less ``zero``; none is kept waiting."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "wide": In(1),
+                "zero": In(signed(8)),
+                "i": In(stream.Signature(beat_layout(config))),
+                "o": Out(stream.Signature(value_layout(config.lanes))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        lanes = self.config.lanes
+        narrow, wide = elements(self.i.p, lanes, 1), elements(self.i.p, lanes, 2)
+        for lane in range(lanes):
+            element = Mux(self.wide, wide[lane], narrow[lane])
+            m.d.comb += self.o.p.value[lane].eq(element - self.zero)
+        m.d.comb += [
+            self.o.p.keep.eq(-1),
+            self.o.valid.eq(self.i.valid),
+            self.i.ready.eq(self.o.ready),
+        ]
+        return m
+
+
+class ColumnOffset(wiring.Component):
+    """Distance from a beat's first column to a column that moves by ``step`` from row to row.
+
+    ``start`` takes ``first``, the column of row 0; each ``advance`` is one beat, the last of its
+    row with ``row_last``.
+    """
+
+    start: In(1)
+    first: In(signed(OFFSET_WIDTH))
+    step: In(signed(OFFSET_WIDTH))
+    advance: In(1)
+    row_last: In(1)
+    offset: Out(signed(OFFSET_WIDTH))
+
+    def __init__(self, lanes: int):
+        self.lanes = lanes
+        super().__init__()
+
+    def elaborate(self, _platform):
+        m = Module()
+        row = Signal(signed(OFFSET_WIDTH))
+        following = Signal(signed(OFFSET_WIDTH))
+        m.d.comb += following.eq(row + self.step)
+        with m.If(self.start):
+            m.d.sync += [row.eq(self.first), self.offset.eq(self.first)]
+        with m.Elif(self.advance):
+            with m.If(self.row_last):
+                m.d.sync += [row.eq(following), self.offset.eq(following)]
+            with m.Else():
+                m.d.sync += self.offset.eq(self.offset - self.lanes)
+        return m
+
+
+class SoftmaxFront(wiring.Component):
+    """Softmax of 16-bit scores; columns outside ``start_column`` to ``limit - 1`` are masked.
+
+    With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number;
+    ``registered`` gives that a cycle of its own.
+    ``running`` says what row 0 is to the running rows; the rows behind it follow there, too.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        members = {
+            "start": In(1),
+            "start_column": In(signed(OFFSET_WIDTH)),
+            "start_step": In(signed(OFFSET_WIDTH)),
+            "limit": In(signed(OFFSET_WIDTH)),
+            "limit_step": In(signed(OFFSET_WIDTH)),
+            "diagonal_en": In(1),
+            "diagonal": In(signed(OFFSET_WIDTH)),
+            "diagonal_value": In(signed(28)),
+            "i": In(stream.Signature(beat_layout(config))),
+            "o": Out(stream.Signature(value_layout(config.lanes))),
+        }
+        if config.attention:
+            members["running"] = In(running_layout(config.running_rows))
+            members["running_write"] = Out(RunningWritePort(config.running_rows))
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        lanes = self.config.lanes
+        running_rows = self.config.running_rows if self.config.attention else 0
+        m.submodules.softmax = unit = SoftmaxUnit(lanes, self.config.max_row, running_rows)
+        m.submodules.first = first = ColumnOffset(lanes)
+        m.submodules.limit = limit = ColumnOffset(lanes)
+        m.submodules.diagonal = diagonal = ColumnOffset(lanes)
+        for tracker, column, step, flow, row_last in (
+            (first, self.start_column, self.start_step, self.i, self.i.p.row_last),
+            (limit, self.limit, self.limit_step, self.i, self.i.p.row_last),
+            (diagonal, self.diagonal, 1, unit.o, unit.o.p.last),
+        ):
+            m.d.comb += [
+                tracker.start.eq(self.start),
+                tracker.first.eq(column),
+                tracker.step.eq(step),
+                tracker.advance.eq(flow.valid & flow.ready),
+                tracker.row_last.eq(row_last),
+            ]
+        inside = Cat((first.offset <= lane) & (limit.offset > lane) for lane in range(lanes))
+        m.d.comb += [
+            Cat(unit.i.p.q).eq(Cat(elements(self.i.p, lanes, 2))),
+            unit.i.p.mask.eq(inside & present(self.i.p, lanes)),
+            unit.i.p.last.eq(self.i.p.row_last),
+            unit.i.valid.eq(self.i.valid),
+            self.i.ready.eq(unit.i.ready),
+        ]
+        layout = data.StructLayout({"found": unit.o.p.shape(), "diagonal": lanes})
+        shares = stream.Signature(layout).create()
+        m.d.comb += [
+            shares.p.found.eq(unit.o.p),
+            shares.p.diagonal.eq(
+                Cat(self.diagonal_en & (diagonal.offset == lane) for lane in range(lanes))
+            ),
+            shares.valid.eq(unit.o.valid),
+            unit.o.ready.eq(shares.ready),
+        ]
+        if self.config.registered:
+            m.submodules.stage = stage = RegisterSlice(layout)
+            wiring.connect(m, shares, stage.i)
+            shares = stage.o
+        m.d.comb += [
+            self.o.p.keep.eq(shares.p.found.mask),
+            self.o.valid.eq(shares.valid),
+            shares.ready.eq(self.o.ready),
+        ]
+        for lane in range(lanes):
+            added = Mux(shares.p.diagonal[lane], self.diagonal_value, 0)
+            m.d.comb += self.o.p.value[lane].eq(shares.p.found.p[lane] + added)
+        if running_rows:
+            self._running(m, unit)
+        return m
+
+    def _running(self, m, unit):
+        """Count the running rows."""
+        row = Signal.like(self.running.row)
+        with m.If(self.start):
+            m.d.sync += row.eq(self.running.row)
+        with m.Elif(self.i.valid & self.i.ready & self.i.p.row_last):
+            m.d.sync += row.eq(row + 1)
+        m.d.comb += [
+            unit.i.p.running.eq(self.running),
+            unit.i.p.running.row.eq(row),
+        ]
+        wiring.connect(m, unit.running, wiring.flipped(self.running_write))
+
+
+class NormFront(wiring.Component):
+    """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
+
+    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs and unit are told from
+    registers to wait.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        lanes = config.lanes
+        super().__init__(
+            {
+                "n": In(COUNT_WIDTH),
+                "rms": In(1),
+                "add": In(1),
+                "eps": In(56),
+                "i": In(stream.Signature(beat_layout(config))),
+                "r": In(stream.Signature(beat_layout(config))),
+                "o": Out(stream.Signature(value_layout(lanes))),
+                "o_sum": Out(stream.Signature(data.ArrayLayout(signed(16), lanes))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        lanes = self.config.lanes
+        m.submodules.addnorm = unit = AddNormUnit(lanes=lanes, max_row=self.config.max_row)
+        joined, values = unit.i, unit.o
+        if self.config.registered:
+            m.submodules.before = before = Skid(unit.i.p.shape())
+            m.submodules.behind = behind = Skid(unit.o.p.shape())
+            wiring.connect(m, before.o, unit.i)
+            wiring.connect(m, unit.o, behind.i)
+            joined, values = before.i, behind.o
+        both = Signal()
+        m.d.comb += [
+            both.eq(self.i.valid & (self.r.valid | ~self.add)),
+            Cat(joined.p.x).eq(Cat(elements(self.i.p, lanes, 2))),
+            Cat(joined.p.r).eq(Cat(elements(self.r.p, lanes, 2))),
+            joined.p.mask.eq(present(self.i.p, lanes)),
+            joined.p.last.eq(self.i.p.row_last),
+            joined.valid.eq(both),
+            self.i.ready.eq(both & joined.ready),
+            self.r.ready.eq(both & joined.ready & self.add),
+            unit.n.eq(self.n),
+            unit.rms.eq(self.rms),
+            unit.add.eq(self.add),
+            unit.eps.eq(self.eps),
+            Cat(self.o.p.value).eq(Cat(values.p.value)),
+            self.o.p.keep.eq(values.p.mask),
+            self.o.valid.eq(values.valid),
+            values.ready.eq(self.o.ready),
+            Cat(self.o_sum.p).eq(Cat(unit.o_sum.p.s)),
+            self.o_sum.valid.eq(unit.o_sum.valid),
+            unit.o_sum.ready.eq(self.o_sum.ready),
+        ]
+        return m
+
+
+class ElementwiseFront(wiring.Component):
+    """Sum or product of the 8-bit elements of ``i`` and ``r``."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "multiply": In(1),
+                "i_zero": In(signed(8)),
+                "r_zero": In(signed(8)),
+                "i_multiplier": In(signed(32)),
+                "i_shift": In(signed(8)),
+                "r_multiplier": In(signed(32)),
+                "r_shift": In(signed(8)),
+                "i": In(stream.Signature(beat_layout(config))),
+                "r": In(stream.Signature(beat_layout(config))),
+                "o": Out(stream.Signature(value_layout(config.lanes))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        lanes = self.config.lanes
+        m.submodules.elementwise = unit = ElementwiseUnit(lanes=lanes)
+        both = Signal()
+        m.d.comb += [
+            both.eq(self.i.valid & self.r.valid),
+            Cat(unit.i.p.i).eq(Cat(elements(self.i.p, lanes, 1))),
+            Cat(unit.i.p.r).eq(Cat(elements(self.r.p, lanes, 1))),
+            unit.i.p.mask.eq(present(self.i.p, lanes)),
+            unit.i.p.last.eq(self.i.p.row_last),
+            unit.i.valid.eq(both),
+            self.i.ready.eq(both & unit.i.ready),
+            self.r.ready.eq(both & unit.i.ready),
+            unit.multiply.eq(self.multiply),
+            unit.i_zero.eq(self.i_zero),
+            unit.r_zero.eq(self.r_zero),
+            unit.i_multiplier.eq(self.i_multiplier),
+            unit.i_shift.eq(self.i_shift),
+            unit.r_multiplier.eq(self.r_multiplier),
+            unit.r_shift.eq(self.r_shift),
+            Cat(self.o.p.value).eq(Cat(unit.o.p.value)),
+            self.o.p.keep.eq(unit.o.p.mask),
+            self.o.valid.eq(unit.o.valid),
+            unit.o.ready.eq(self.o.ready),
+        ]
+        return m

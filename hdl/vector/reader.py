@@ -1,0 +1,79 @@
+"""Reads a matrix from the scratchpad as a stream of beats."""
+
+from amaranth.hdl import Cat, Module, Signal, unsigned
+from amaranth.lib import stream, wiring
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from hdl.memory.requests import Requests, requests_latency
+from hdl.ports import ReadPort
+from hdl.stream.slice import RegisterSlice
+from hdl.vector.beats import beat_layout
+from hdl.vector.walker import Walker, walk_layout
+
+
+def reader_latency(config: Config) -> int:
+    """Return the cycles from the start of a walk to its first beat."""
+    return requests_latency(config) + 3 + config.registered
+
+
+class RowReader(wiring.Component):
+    """Answers a walk over scratchpad addresses with the bytes found there.
+
+    Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all but the
+    address of the walk's beat. One beat a cycle; the first comes ``reader_latency`` cycles after
+    ``start`` if the scratchpad answers at once. With ``registered`` beats come from a register.
+    With ``wraps`` the walk may have a period.
+    """
+
+    def __init__(self, config: Config, *, wraps: bool = False):
+        self.config = config
+        self.wraps = wraps
+        super().__init__(
+            {
+                "start": In(1),
+                "walk": In(walk_layout(config.sp_addr_width, wraps=wraps)),
+                "port": Out(ReadPort(config)),
+                "o": Out(stream.Signature(beat_layout(config))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.walker = walker = Walker(self.config.sp_addr_width, wraps=self.wraps)
+        m.d.comb += [walker.start.eq(self.start), walker.walk.eq(self.walk)]
+        # Answers that may be under way or waiting: enough for one a cycle.
+        width, depth = self.o.p.shape().size, reader_latency(self.config)
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=width, depth=depth)
+
+        # A request goes out only if the queue will have room for its answer.
+        note = walker.o.p.as_value()[len(walker.o.p.addr) :]
+        m.submodules.requests = requests = Requests(self.config, unsigned(len(note)))
+        connect(m, requests.port, flipped(self.port))
+        pending = Signal(range(depth + 1))
+        room = Signal()
+        m.d.comb += [
+            room.eq(pending != depth),
+            requests.i.p.addr.eq(walker.o.p.addr),
+            requests.i.p.note.eq(note),
+            requests.i.valid.eq(walker.o.valid & room),
+            walker.o.ready.eq(requests.i.ready & room),
+        ]
+        beats = stream.Signature(beat_layout(self.config)).create()
+        if self.config.registered:
+            m.submodules.stage = stage = RegisterSlice(beat_layout(self.config))
+            connect(m, beats, stage.i)
+            connect(m, stage.o, flipped(self.o))
+        else:
+            connect(m, beats, flipped(self.o))
+        m.d.comb += [
+            fifo.w_data.eq(Cat(self.port.data, requests.note)),
+            fifo.w_en.eq(self.port.valid),
+            beats.p.as_value().eq(fifo.r_data),
+            beats.valid.eq(fifo.r_rdy),
+            fifo.r_en.eq(beats.ready),
+        ]
+        taken = requests.i.valid & requests.i.ready
+        m.d.sync += pending.eq(pending + taken - (beats.valid & beats.ready))
+        return m

@@ -1,0 +1,52 @@
+"""Writes a normalization's sums back to the scratchpad."""
+
+from amaranth.hdl import Cat, Module, signed
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.ports import WritePort
+from hdl.stream.skid import Skid
+from hdl.stream.slice import RegisterSlice
+from hdl.vector.walker import Walker, walk_layout
+
+
+class SumWriter(wiring.Component):
+    """Writes the k-th beat of ``i``, 16-bit elements, to the k-th place of ``walk``.
+
+    A walk starts with ``start``; ``busy`` is 1 from then until its last write was taken. While no
+    walk is under way beats are taken and dropped.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "start": In(1),
+                "walk": In(walk_layout(config.sp_addr_width)),
+                "i": In(stream.Signature(data.ArrayLayout(signed(16), config.lanes))),
+                "write": Out(WritePort(config)),
+                "busy": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        # Who else writes must not wait for what a normalization computes in the same cycle.
+        stage = RegisterSlice if self.config.registered else Skid
+        m.submodules.skid = skid = stage(self.i.p.shape())
+        wiring.connect(m, wiring.flipped(self.i), skid.i)
+        m.submodules.places = places = Walker(self.config.sp_addr_width)
+        request = self.write.request
+        m.d.comb += [
+            places.start.eq(self.start),
+            places.walk.eq(self.walk),
+            request.p.addr.eq(places.o.p.addr),
+            request.p.count.eq(places.o.p.count << 1),
+            request.p.data.eq(Cat(skid.o.p)),
+            request.valid.eq(skid.o.valid & self.busy),
+            skid.o.ready.eq(request.ready | ~self.busy),
+            places.o.ready.eq(request.valid & request.ready),
+            self.busy.eq(places.o.valid),
+        ]
+        return m

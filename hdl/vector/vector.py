@@ -1,0 +1,366 @@
+"""The vector engine: every instruction from accumulators or scratchpad back to the scratchpad."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from arch.isa import Engine
+from hdl.functions.argmax import largest_layout
+from hdl.ports import (
+    DrainPort,
+    EngineStatus,
+    MaskWritePort,
+    ReadPort,
+    TracePort,
+    WritePort,
+    command_layout,
+)
+from hdl.stream.pipeline import delay
+from hdl.stream.slice import RegisterSlice
+from hdl.vector.beats import collect, distribute
+from hdl.vector.decode import VectorDecoder
+from hdl.vector.drain import DrainReader
+from hdl.vector.epilogue import Epilogue
+from hdl.vector.fill import Fill
+from hdl.vector.front_ends import FrontEnds
+from hdl.vector.intake import Intake
+from hdl.vector.overlap import Overlap
+from hdl.vector.params import InputScales, ParamMemory
+from hdl.vector.reader import RowReader
+from hdl.vector.running_drain import ResidualScale, RunningScale
+from hdl.vector.sums import SumWriter
+from hdl.vector.walks import VectorWalks
+
+
+class VectorEngine(wiring.Component):
+    """Runs DRAIN, MAP, SOFTMAX, NORM, ADD, MUL, SCAN, PARAMS, TABLE and MASK, one after the other.
+
+    A command reads through ``v`` (the input) and ``r`` (the second input or the residual) or
+    ``drain`` (the accumulators), passes its front end and the epilogue, and writes through ``o``
+    (the output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can be the
+    input of SOFTMAX and NORM, too. The command is taken when its last write was, together with
+    ``status.done``; running rows are then what it leaves. An output may lie where an input lies,
+    row on row, if its elements are no wider. A SOFTMAX that is ``followed`` by another is taken as
+    soon as its input was, and the other one begins while its output is still on its way.
+
+    Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
+    columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
+    (DRAIN: that of each tile column, summed) and ``overhead = reader_latency + Epilogue.latency``,
+    which is 16 with activation tables and 14 without:
+
+    ========= =====================================================================
+    DRAIN     beats + drain_latency + Epilogue.latency, with running beats + overhead
+    MAP       beats + overhead
+    MUL       beats + overhead + ElementwiseLane.latency
+    ADD       beats + overhead + ElementwiseLane.latency + 2
+    SOFTMAX   beats + overhead + SoftmaxUnit.latency + 2 * (ceil(n / lanes) - 1)
+    NORM      beats + overhead + AddNormUnit.latency + ceil(n / lanes) - 1
+    SCAN      m * ceil(n / rows) + reader_latency
+    PARAMS    n * param_lines + reader_latency
+    TABLE     256 + reader_latency
+    MASK      n + reader_latency
+    ========= =====================================================================
+
+    With rotate or times it is ``RotaryUnit.latency`` more. With ``registered`` it is one more, and
+    of SOFTMAX two.
+    SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
+    ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
+    its command is done.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        members = {
+            "i": In(stream.Signature(command_layout(Engine.VECTOR))),
+            "status": Out(EngineStatus()),
+            "v": Out(ReadPort(config)),
+            "r": Out(ReadPort(config)),
+            "drain": Out(DrainPort(config)),
+            "o": Out(WritePort(config)),
+        }
+        if config.norm:
+            members["s"] = Out(WritePort(config))
+        if config.argmax:
+            members["largest"] = Out(largest_layout())
+        if config.tile_skip:
+            members["mask"] = Out(MaskWritePort(config))
+        if config.trace:
+            members["trace"] = Out(TracePort(config))
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        config = self.config
+        m.submodules.decoder = decoder = VectorDecoder(config)
+        m.submodules.walks = walks = VectorWalks(config)
+        m.submodules.reader = reader = RowReader(config)
+        m.submodules.second = second = RowReader(config, wraps=config.rotary)
+        m.submodules.accumulators = accumulators = DrainReader(config)
+        m.submodules.fronts = fronts = FrontEnds(config)
+        m.submodules.params = params = ParamMemory(config)
+        m.submodules.fill = fill = Fill(config)
+        m.submodules.epilogue = epilogue = Epilogue(config)
+        m.submodules.overlap = overlap = Overlap(config)
+        command, opcode, flag = self.i.p, decoder.opcode, decoder.flag
+        # What the data's way depends on: no data comes in a command's first cycle.
+        way, choice = Signal.like(opcode), Signal.like(flag)
+        m.d.sync += [way.eq(opcode), choice.eq(flag)]
+        last = overlap.o  # what is about to be written belongs to it
+        start, written = Signal(), Signal()
+        turns = flag.rotate | flag.times if config.rotary else 0
+        turning = delay(m, turns, 1)
+        fills = opcode.params | opcode.table | opcode.mask | opcode.scan
+        filling = delay(m, fills, 1)
+        drains = opcode.drain | flag.drain if config.fused else opcode.drain
+        adds = flag.add | turns | opcode.add | opcode.mul
+        # A normalization adds before, not behind.
+        adding = delay(m, flag.add & ~opcode.norm, 1)
+        if config.registered:
+            # A command starts a cycle later, when it is decoded.
+            opcode, flag, turns, fills = way, choice, turning, filling
+            drains, adds = delay(m, drains, 1), delay(m, adds, 1)
+
+        # What the command is, and who takes part in it.
+        m.d.comb += [
+            decoder.command.eq(last),
+            walks.command.eq(command),
+            walks.opcode.eq(decoder.opcode),
+            walks.flag.eq(decoder.flag),
+            reader.walk.eq(self._told(m, walks.i)),
+            reader.start.eq(start & ~drains),
+            second.walk.eq(self._told(m, walks.r)),
+            second.start.eq(start & adds),
+            accumulators.acc_addr.eq(self._told(m, command.acc_addr)),
+            accumulators.acc_stride.eq(self._told(m, command.acc_stride)),
+            accumulators.m.eq(self._told(m, command.m)),
+            accumulators.n.eq(self._told(m, command.n)),
+            accumulators.start.eq(start & drains),
+            fronts.command.eq(command),
+            fronts.opcode.eq(way),
+            fronts.flag.eq(choice),
+            fronts.start.eq(start),
+        ]
+        connect(m, reader.port, flipped(self.v))
+        connect(m, second.port, flipped(self.r))
+        connect(m, accumulators.port, flipped(self.drain))
+        connect(m, epilogue.write, flipped(self.o))
+        if config.activation:
+            connect(m, fill.table_write, epilogue.table_write)
+
+        # The way of the data.
+        distribute(m, reader.o, [(filling, fill.i), (~filling, fronts.i)])
+        residual = epilogue.residual
+        if config.attention:
+            residual = self._running(m, fronts, params, epilogue, choice, start & flag.running)
+        m.d.comb += epilogue.add.eq(adding)
+        if config.registered:
+            m.submodules.residuals = residuals = RegisterSlice(residual.p.shape())
+            connect(m, residuals.o, residual)
+            residual = residuals.i
+        behind = adding | turning
+        distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
+        collect(m, [(way.drain, accumulators.o), (~way.drain, fronts.o)], epilogue.i)
+        if config.fused:
+            self._intake(m, accumulators, walks, params, fronts, choice, start & flag.drain)
+        self._fill(m, fill, params, reader, opcode, start)
+        m.d.comb += [
+            epilogue.param_walk.eq(self._told(m, walks.params)),
+            epilogue.o_walk.eq(self._told(m, walks.o)),
+        ]
+        self._epilogue(m, epilogue, choice, overlap)
+        if config.norm:
+            begin = start & flag.write_sum
+            self._sums(m, fronts, self._told(m, walks.s), begin, epilogue.done, written)
+        else:
+            m.d.comb += written.eq(epilogue.done)
+
+        self._start(m, params, epilogue, fronts, decoder.opcode, start, overlap)
+        begun = start & ~fills
+        inputs = [fronts.i, fronts.drained] if config.fused else [fronts.i]
+        read = Cat(each.valid & each.ready & each.p.last for each in inputs).any()
+        m.d.comb += [
+            overlap.i.eq(command),
+            overlap.begun.eq(begun),
+            overlap.read.eq(read & way.softmax),
+            overlap.written.eq(written),
+            self.status.done.eq((self.i.valid | overlap.behind) & Mux(filling, fill.done, written)),
+        ]
+        self._status(m, overlap)
+        if config.trace:
+            self._trace(m)
+        return m
+
+    def _told(self, m, operand):
+        """Return what a command says, with ``registered`` as it was a cycle before it starts."""
+        if not self.config.registered:
+            return operand
+        late = Signal(operand.shape(), reset_less=True)
+        m.d.sync += late.eq(operand)
+        return late
+
+    def _start(self, m, params, epilogue, fronts, opcode, start, overlap):
+        """Start a command at once, an addition after reading the scales of its inputs.
+
+        With ``registered`` it is a cycle later, when the command is decoded.
+        """
+        begun, waiting, starts = Signal(), Signal(), Signal()
+        m.d.sync += begun.eq((starts | begun) & ~self.i.ready)
+        m.d.comb += start.eq(delay(m, starts, 1, reset=True) if self.config.registered else starts)
+        m.d.comb += [
+            waiting.eq(self.i.valid & ~begun & (~overlap.behind | overlap.follows)),
+            starts.eq(waiting),
+            params.read_addr.eq(epilogue.param_addr),
+            params.read_en.eq(epilogue.param_en),
+            epilogue.params.eq(params.read_data),
+        ]
+        if self.config.elementwise:
+            m.submodules.scales = scales = InputScales(self.config)
+            m.d.comb += [
+                scales.addr.eq(self.i.p.params),
+                scales.en.eq(waiting & opcode.add),
+                scales.read_data.eq(params.read_data),
+                fronts.scales.eq(scales.o),
+            ]
+            with m.If(scales.en):
+                m.d.comb += [
+                    starts.eq(scales.ready),
+                    params.read_addr.eq(scales.read_addr),
+                    params.read_en.eq(1),
+                ]
+
+    def _intake(self, m, accumulators, walks, params, fronts, flag, start):
+        """Lead accumulators to the front ends where ``drain`` says so, through words of a copy."""
+        m.submodules.intake = intake = Intake(self.config)
+        m.submodules.pre_params = copy = ParamMemory(self.config)
+        m.d.comb += [
+            *(
+                getattr(copy, name).eq(getattr(params, name))
+                for name in ("write_en", "write_addr", "write_line", "write_data")
+            ),
+            copy.read_addr.eq(intake.param_addr),
+            copy.read_en.eq(intake.param_en),
+            intake.params.eq(copy.read_data),
+            intake.walk.eq(self._told(m, walks.pre)),
+            intake.start.eq(start),
+            accumulators.by_row.eq(start),
+            intake.i.p.eq(accumulators.o.p),
+        ]
+        connect(m, intake.o, fronts.drained)
+        addr, stride = self._told(m, self.i.p.i_addr), self._told(m, self.i.p.i_stride)
+        with m.If(start):
+            m.d.comb += [accumulators.acc_addr.eq(addr), accumulators.acc_stride.eq(stride)]
+        with m.If(flag.drain):
+            m.d.comb += [
+                intake.i.valid.eq(accumulators.o.valid),
+                accumulators.o.ready.eq(intake.i.ready),
+            ]
+
+    def _fill(self, m, fill, params, reader, opcode, start):
+        """Let PARAMS, TABLE, MASK and SCAN write their memories.
+
+        With ``registered`` parameters are written a cycle later, as the next command begins to
+        read them two cycles later at the earliest.
+        """
+        command, late = self.i.p, int(self.config.registered)
+        m.d.comb += [
+            fill.start.eq(start),
+            fill.params.eq(opcode.params),
+            fill.table.eq(opcode.table),
+            fill.mask.eq(opcode.mask),
+            fill.scan.eq(opcode.scan),
+            fill.zero.eq(command.i_zero),
+            fill.addr.eq(
+                Mux(opcode.params, command.params, Mux(opcode.table, command.table, command.mask))
+            ),
+            params.write_en.eq(delay(m, fill.param_en, late, reset=True)),
+            params.write_addr.eq(delay(m, fill.param_addr, late)),
+            params.write_line.eq(delay(m, fill.param_line, late)),
+            params.write_data.eq(delay(m, reader.o.p.data.as_value(), late)),
+        ]
+        if self.config.tile_skip:
+            connect(m, fill.mask_write, flipped(self.mask))
+
+    def _epilogue(self, m, epilogue, flag, overlap):
+        """Tell the back end what the command wants."""
+        m.d.comb += [
+            epilogue.start.eq(overlap.start),
+            epilogue.zero.eq(overlap.o.o_zero),
+            epilogue.wide.eq(flag.wide_out),
+            epilogue.relu.eq(flag.relu),
+            epilogue.look_up.eq(flag.table),
+            epilogue.slot.eq(overlap.o.table),
+        ]
+        if self.config.rotary:
+            m.d.comb += [
+                epilogue.rotate.eq(flag.rotate),
+                epilogue.times.eq(flag.times),
+                epilogue.r_zero.eq(overlap.o.table),
+            ]
+        if self.config.argmax:
+            m.d.comb += [
+                epilogue.argmax.eq(flag.argmax),
+                epilogue.column.eq(overlap.o.table),
+                self.largest.eq(epilogue.largest),
+            ]
+
+    def _running(self, m, fronts, params, epilogue, flag, start):
+        """Let DRAIN divide by running rows' sums; return where residuals are scaled first."""
+        m.submodules.scale = scale = RunningScale(self.config)
+        m.submodules.residual = residual = ResidualScale(self.config)
+        lane = params.read_data.lanes[0]
+        for unit in (scale, residual):
+            m.d.comb += [unit.row.eq(self.i.p.row), unit.start.eq(start)]
+            m.d.comb += [
+                getattr(unit.write, name).eq(getattr(fronts.running_write, name))
+                for name in unit.write.signature.members
+            ]
+        m.d.comb += [
+            scale.m.eq(self.i.p.m),
+            scale.n.eq(self.i.p.n),
+            scale.scale.multiplier.eq(lane.multiplier),
+            scale.scale.shift.eq(lane.shift),
+            residual.running.eq(flag.running),
+            epilogue.running.eq(flag.running),
+        ]
+        connect(m, scale.o, epilogue.scale)
+        connect(m, residual.o, epilogue.residual)
+        return residual.i
+
+    def _sums(self, m, fronts, walk, start, done, written):
+        """Write a normalization's sums back; they may be late, if their bank is busy."""
+        m.submodules.sums = sums = SumWriter(self.config)
+        connect(m, fronts.o_sum, sums.i)
+        connect(m, sums.write, flipped(self.s))
+        ended = Signal()
+        m.d.comb += [
+            sums.walk.eq(walk),
+            sums.start.eq(start),
+            written.eq((done | ended) & ~sums.busy),
+        ]
+        m.d.sync += ended.eq((done | ended) & ~written)
+
+    def _status(self, m, overlap):
+        """Tell what the engine is doing; a command is taken when it is done, or has been read."""
+        requests = [port.request for port in (self.v, self.r, self.drain, self.o)]
+        if self.config.norm:
+            requests.append(self.s.request)
+        m.d.comb += [
+            self.i.ready.eq((self.status.done & ~overlap.behind) | overlap.early),
+            self.status.push.eq(overlap.o.push),
+            self.status.busy.eq(self.i.valid | overlap.behind),
+            self.status.stall.eq(Cat(request.valid & ~request.ready for request in requests).any()),
+        ]
+
+    def _trace(self, m):
+        """Report the writes that are taken."""
+        m.d.comb += [
+            self.trace.retire.eq(self.status.done),
+            self.trace.o_valid.eq(self.o.request.valid & self.o.request.ready),
+            self.trace.o_write.eq(self.o.request.p),
+        ]
+        if self.config.norm:
+            m.d.comb += [
+                self.trace.s_valid.eq(self.s.request.valid & self.s.request.ready),
+                self.trace.s_write.eq(self.s.request.p),
+            ]

@@ -1,0 +1,155 @@
+"""Which elements a command of the vector engine touches, for its readers and writers."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.functions import TABLE_ENTRIES
+from arch.isa import COUNT_WIDTH, Engine
+from hdl.ports import command_layout
+from hdl.vector.decode import flag_layout, opcode_layout
+from hdl.vector.walker import walk_layout
+
+
+class VectorWalks(wiring.Component):
+    """Describes the walks of a command.
+
+    ``i`` is that over the input, ``r`` over the second input or the residual, ``o`` over the
+    output, ``s`` over the sum written back, ``params`` over the parameter words and ``pre`` over
+    those of accumulators that a softmax or a normalization takes in.
+    With the unit ``rotary``, ``r`` has a period: the pairs of a head, with ``rotate``.
+    All but the fills' walks go beat by beat together, ``lanes`` columns a beat; DRAIN's go tile
+    column by tile column, as accumulators lie. Combinational.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.param_addr_width = max(1, (config.param_depth - 1).bit_length())
+        rows = walk_layout(config.sp_addr_width)
+        members = {
+            "command": In(command_layout(Engine.VECTOR)),
+            "opcode": In(opcode_layout()),
+            "flag": In(flag_layout()),
+            "i": Out(rows),
+            "r": Out(walk_layout(config.sp_addr_width, wraps=config.rotary)),
+            "o": Out(rows),
+            "s": Out(rows),
+            "params": Out(walk_layout(self.param_addr_width)),
+        }
+        if config.fused:
+            members["pre"] = Out(walk_layout(self.param_addr_width))
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, command, opcode, flag = self.config, self.command, self.opcode, self.flag
+        cols, lanes = config.cols, config.lanes
+        tile = Mux(opcode.drain, cols, command.n)
+
+        self._rows(m, "i", tile, flag.wide_in | opcode.softmax | opcode.norm)
+        self._rows(m, "r", tile, ~(opcode.add | opcode.mul | flag.times))
+        self._rows(m, "o", tile, flag.wide_out)
+        self._rows(m, "s", tile, 1)
+        first = Mux(opcode.add, 2, 0)
+        if config.fused:
+            first = Mux(opcode.softmax & flag.drain, 1, first)
+        m.d.comb += [
+            self.params.base.eq(command.params + first),
+            self.params.m.eq(command.m),
+            self.params.n.eq(command.n),
+            self.params.beat.eq(lanes),
+            self.params.tile.eq(tile),
+        ]
+        with m.If(~flag.per_tensor):
+            m.d.comb += [
+                self.params.beat_step.eq(1),
+                self.params.tile_step.eq(config.lane_groups),
+            ]
+        if config.fused:
+            self._pre(m)
+        self._per_row(m)
+        if config.rotary:
+            self._pairs(m)
+        self._fills(m)
+        return m
+
+    def _pre(self, m):
+        """Describe what accumulators are scaled by: a word for all, or one for each beat."""
+        command, norm = self.command, self.opcode.norm
+        m.d.comb += [
+            self.pre.base.eq(Mux(norm, command.pre, command.params)),
+            self.pre.beat_step.eq(norm),
+            self.pre.m.eq(command.m),
+            self.pre.n.eq(command.n),
+            self.pre.beat.eq(self.config.lanes),
+            self.pre.tile.eq(command.n),
+        ]
+
+    def _per_row(self, m):
+        """Let every row go on with its own parameter words."""
+        with m.If(self.flag.per_row):
+            m.d.comb += self.params.row_step.eq(1)
+            if self.config.fused:
+                with m.If(self.flag.drain):
+                    m.d.comb += [self.params.row_step.eq(2), self.pre.row_step.eq(2)]
+
+    def _pairs(self, m):
+        """Let the walk over pairs begin again behind the columns of a head."""
+        columns = self.command.table[:COUNT_WIDTH]
+
+        def rest(number):
+            # What is left of a few columns behind whole heads.
+            found = Signal(range(number + 1), name=f"rest_{number}", init=number)
+            m.d.comb += found.eq(number)
+            for period in range(2, number + 1, 2):
+                with m.If(columns == period):
+                    m.d.comb += found.eq(number % period)
+            return found
+
+        with m.If(self.flag.rotate):
+            m.d.comb += [
+                self.r.period.eq(columns << 1),
+                self.r.beat_step.eq(rest(self.config.lanes) << 1),
+                self.r.tile_step.eq(rest(self.config.cols) << 1),
+            ]
+
+    def _rows(self, m, name, tile, wide):
+        """Describe m rows of n elements of one byte, or of two."""
+        command, walk = self.command, getattr(self, name)
+        m.d.comb += [
+            walk.base.eq(command[f"{name}_addr"]),
+            walk.row_step.eq(command[f"{name}_stride"]),
+            walk.beat_step.eq(Mux(wide, 2 * self.config.lanes, self.config.lanes)),
+            walk.tile_step.eq(Mux(wide, 2 * self.config.cols, self.config.cols)),
+            walk.m.eq(command.m),
+            walk.n.eq(command.n),
+            walk.beat.eq(self.config.lanes),
+            walk.tile.eq(tile),
+        ]
+
+    def _fills(self, m):
+        """Describe the input of what fills a memory: the array's K tiles, lines, or bytes."""
+        config, command, opcode, walk = self.config, self.command, self.opcode, self.i
+        with m.If(opcode.scan):
+            rows = config.rows
+            m.d.comb += [walk.beat.eq(rows), walk.tile.eq(rows), walk.tile_step.eq(rows)]
+        with m.If(opcode.params):
+            word = config.param_lines * config.line_bytes
+            m.d.comb += [
+                walk.beat_step.eq(config.line_bytes),
+                walk.row_step.eq(word),
+                walk.m.eq(command.n),
+                walk.n.eq(word),
+                walk.beat.eq(config.line_bytes),
+                walk.tile.eq(word),
+            ]
+        with m.If(opcode.table | opcode.mask):
+            n = Mux(opcode.table, TABLE_ENTRIES, command.n)
+            m.d.comb += [
+                walk.beat_step.eq(1),
+                walk.m.eq(1),
+                walk.n.eq(n),
+                walk.beat.eq(1),
+                walk.tile.eq(n),
+            ]
