@@ -9,10 +9,7 @@ import pytest
 
 from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 
-STORIES = Path(__file__).parents[2] / "shared" / "models" / "stories260k"
-needs_stories = pytest.mark.skipif(
-    not STORIES.is_dir(), reason=f"the weights of stories260K are not in {STORIES}"
-)
+STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 SIZES = (12, 10, 2, 6, 3, -7, 5)
 
 
@@ -119,7 +116,6 @@ def test_tokenizers_that_are_refused(tmp_path) -> None:
     refused(message, Llama2cTokenizer, path, 9)
 
 
-@needs_stories
 def test_words_of_the_real_tokenizer() -> None:
     tokenizer = Llama2cTokenizer(STORIES / "tok512.bin", 512)
     tokens = tokenizer.encode("Once upon a time")

@@ -30,10 +30,7 @@ GPT2 = TextDescription(
     activation="gelu_tanh",
     bias=True,
 )
-STORIES = Path(__file__).parents[2] / "shared" / "models" / "stories260k"
-needs_stories = pytest.mark.skipif(
-    not STORIES.is_dir(), reason=f"the weights of stories260K are not in {STORIES}"
-)
+STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 
 
 def slow_logits(model, weights, tokens):
@@ -105,7 +102,6 @@ def test_it_is_the_plain_decoder_at_once_and_token_by_token(model) -> None:
     assert found["layers.1.key"].shape == (2, 9, model.kv_width)
 
 
-@needs_stories
 def test_stories260k_tells_the_documented_text() -> None:
     model, weights = load_llama2c(STORIES / "stories260K.bin")
     tokenizer = Llama2cTokenizer(STORIES / "tok512.bin", model.vocabulary)

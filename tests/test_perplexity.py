@@ -16,10 +16,7 @@ from generators.reference.text_model import text_forward
 from generators.text_sources import TextSource
 from tb.random_models import random_text_weights
 
-STORIES = Path(__file__).parents[2] / "shared" / "models" / "stories260k"
-needs_stories = pytest.mark.skipif(
-    not STORIES.is_dir(), reason=f"the weights of stories260K are not in {STORIES}"
-)
+STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 REAL = (
     *("perplexity", STORIES / "stories260K.bin", "--tokenizer", STORIES / "tok512.bin"),
     *("--text", STORIES / "evaluation.txt", "--json"),
@@ -94,7 +91,6 @@ def test_texts_of_a_file(tmp_path) -> None:
     refused("Texts have no token to foresee", measure, source(), None, [""])
 
 
-@needs_stories
 def test_the_command_on_one_real_story(celosia) -> None:
     code, output, errors = celosia(*REAL, "--count", "1", "--samples", "1")
     assert (code, errors) == (0, "")
@@ -105,7 +101,6 @@ def test_the_command_on_one_real_story(celosia) -> None:
     assert found["perplexity"] == pytest.approx(math.exp(found["nll"]))
 
 
-@needs_stories
 def test_the_float_model_is_as_documented(celosia) -> None:
     code, output, _ = celosia(*REAL, "--float")
     found = json.loads(output)
@@ -114,7 +109,6 @@ def test_the_float_model_is_as_documented(celosia) -> None:
     assert found["nll"] == pytest.approx(1.2641, abs=5e-5)
 
 
-@needs_stories
 @pytest.mark.slow
 @pytest.mark.parametrize(("kv_bits", "most"), [(8, 1.29), (4, 1.40)])
 def test_a_decoder_all_in_integers_loses_little(celosia, kv_bits, most) -> None:

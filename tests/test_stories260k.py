@@ -1,7 +1,4 @@
-"""stories260K, a language model trained by others, on the machine `story`.
-
-Reads ../shared; skipped, with the reason, where that is absent.
-"""
+"""stories260K, a language model trained by others, on the machine `story`."""
 
 from pathlib import Path
 
@@ -15,16 +12,11 @@ from generators.text_program import compile_text
 from generators.text_sources import load_text
 from tb.text_session import TextSession
 
-STORIES = Path(__file__).parents[2] / "shared" / "models" / "stories260k"
+STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 COUNT = 200
 """Tokens of a true text."""
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not STORIES.is_dir(), reason=f"the weights of stories260K are not in {STORIES}"
-    ),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Published TFLite vectors, from ../shared/vectors/tflite, run as whole programs.
+"""Published TFLite vectors, run as whole programs.
 
 The golden machine and the Verilated circuit must both give every published element.
 """
@@ -18,11 +18,7 @@ from generators.program.tokens import insert_tokens
 from sim.interpreter import Interpreter
 from tb.machine import VerilatorMachine
 
-VECTORS = Path(__file__).parents[2] / "shared" / "vectors" / "tflite"
-
-pytestmark = pytest.mark.skipif(
-    not VECTORS.is_dir(), reason=f"published vectors are not here: {VECTORS} does not exist"
-)
+VECTORS = Path(__file__).parent / "data" / "tflite"
 
 CONFIG = PRESETS["small"].replace(mem_addr_width=16)
 MACHINES = {"golden": Interpreter, "verilator": VerilatorMachine}
