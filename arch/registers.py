@@ -12,6 +12,16 @@ Access = Literal["read", "write", "read/write"]
 
 
 @dataclass(frozen=True)
+class Field:
+    """Some bits of a register, from ``low`` on."""
+
+    name: str
+    low: int
+    width: int
+    meaning: str
+
+
+@dataclass(frozen=True)
 class Register:
     """One 32-bit register."""
 
@@ -19,6 +29,20 @@ class Register:
     addr: int
     access: Access
     meaning: str
+    fields: tuple[Field, ...] = ()
+    """Its parts; none where the whole register is one value."""
+
+
+FIELDS = {
+    "CONTROL": (Field("START", 0, 1, "starts a run at PC"),),
+    "STATUS": (
+        Field("BUSY", 0, 1, "busy"),
+        Field("ILLEGAL", 1, 1, "stopped by an unknown instruction or a loop too deep"),
+        Field("OVERFLOW", 2, 1, "a token count overflowed"),
+        Field("MEMORY", 3, 1, "external memory failed to read or write"),
+    ),
+}
+"""The fields of the registers that have any; those of STATUS but BUSY are errors."""
 
 
 COUNTERS = {
@@ -64,16 +88,16 @@ three of these are IDLE_MATRIX.
 """
 
 
+def _bits(name: str) -> str:
+    """Return the meaning of a register as that of its fields, of one bit each."""
+    return "; ".join(f"bit {field.low} {field.meaning}" for field in FIELDS[name])
+
+
 def _registers() -> list[Register]:
     entries: list[tuple[str, Access, str]] = [
         ("ID", "read", f"0x{IDENTITY:08X}"),
         ("CONTROL", "write", "writing 1 starts a run at PC"),
-        (
-            "STATUS",
-            "read",
-            "bit 0 busy; bit 1 stopped by an unknown instruction or a loop too "
-            "deep; bit 2 a token count overflowed; bit 3 external memory failed to read or write",
-        ),
+        ("STATUS", "read", _bits("STATUS")),
         ("PC", "read/write", "word address at which a run starts"),
         ("PROGRAM_ADDR", "write", "word address of the next PROGRAM_DATA"),
         ("PROGRAM_DATA", "write", "writes a program word and moves PROGRAM_ADDR on"),
@@ -81,7 +105,7 @@ def _registers() -> list[Register]:
         ("ARGMAX_VALUE", "read", "that element, 16 bits with their sign"),
     ]
     registers = [
-        Register(name, addr, access, meaning)
+        Register(name, addr, access, meaning, FIELDS.get(name, ()))
         for addr, (name, access, meaning) in enumerate(entries)
     ]
     registers += [

@@ -3,7 +3,8 @@
 set -eu
 
 missing=
-for pair in g++:g++ make:make perl:perl iverilog:iverilog python3:python3-venv; do
+for pair in g++:g++ make:make perl:perl iverilog:iverilog python3:python3-venv \
+    riscv64-unknown-elf-gcc:gcc-riscv64-unknown-elf; do
     command -v "${pair%%:*}" >/dev/null 2>&1 || missing="$missing ${pair#*:}"
 done
 [ -n "$missing" ] || exit 0

@@ -1,0 +1,71 @@
+"""What PeakRDL makes of the registers: a header for C, and pages in HTML."""
+
+import importlib
+import importlib.util
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from arch.systemrdl import NAME, systemrdl
+
+HEADER = f"{NAME}.h"
+"""Name of the header."""
+
+SOURCE = f"{NAME}.rdl"
+"""Name of the SystemRDL file."""
+
+PACKAGES = {
+    "systemrdl": "systemrdl-compiler",
+    "peakrdl_cheader": "peakrdl-cheader",
+    "peakrdl_html": "peakrdl-html",
+}
+"""The package that carries each module."""
+
+_TITLE = "Celosia registers"
+
+
+def header() -> str:
+    """Return the C header of the registers: masks of fields, and a struct of the whole map.
+
+    The struct gives offsets; what it is packed with makes compilers read it byte by byte.
+    Raises :class:`ValueError` where a package is missing.
+    """
+    exporter = _module("peakrdl_cheader.exporter").CHeaderExporter()
+    standards = _module("peakrdl_cheader.c_standards").CStandard
+    with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
+        path = Path(folder) / HEADER
+        # C11's assertions need a C library, which firmware may not have.
+        exporter.export(_compiled(Path(folder)), str(path), std=standards.gnu99)
+        return path.read_text(encoding="utf-8")
+
+
+def pages() -> dict[str, bytes]:
+    """Return pages of the registers in HTML: the content of each file, by its path.
+
+    Raises :class:`ValueError` where a package is missing.
+    """
+    exporter = _module("peakrdl_html").HTMLExporter()
+    with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
+        place = Path(folder) / "html"
+        exporter.export(_compiled(Path(folder)), str(place), title=_TITLE)
+        found = [path for path in sorted(place.rglob("*")) if path.is_file()]
+        return {path.relative_to(place).as_posix(): path.read_bytes() for path in found}
+
+
+def _compiled(folder: Path) -> Any:
+    """Return the registers as PeakRDL takes them; the source is left in the folder."""
+    path = folder / SOURCE
+    path.write_text(systemrdl(), encoding="utf-8")
+    compiler = _module("systemrdl").RDLCompiler()
+    compiler.compile_file(str(path))
+    return compiler.elaborate()
+
+
+def _module(name: str) -> Any:
+    top = name.partition(".")[0]
+    if importlib.util.find_spec(top) is None:
+        raise ValueError(
+            f"The registers' header needs {PACKAGES[top]}; install it with: "
+            f"pip install {PACKAGES[top]}"
+        )
+    return importlib.import_module(name)
