@@ -64,6 +64,46 @@ def tanh(x: Floats) -> Floats:
     return np.asarray(np.tanh(x))
 
 
+def leaky_relu(x: Floats) -> Floats:
+    """Return ``x``, or a hundredth of it where it is negative."""
+    return np.asarray(np.where(x < 0, 0.01 * x, x))
+
+
+def relu6(x: Floats) -> Floats:
+    """Return ``x`` between 0 and 6."""
+    return np.asarray(np.clip(x, 0.0, 6.0))
+
+
+def relu_squared(x: Floats) -> Floats:
+    """Return ``max(x, 0) ** 2`` (So et al. 2021, "Primer")."""
+    return np.asarray(np.maximum(x, 0.0) ** 2)
+
+
+def hard_sigmoid(x: Floats) -> Floats:
+    """Return ``x / 6 + 1/2`` between 0 and 1."""
+    return np.asarray(np.clip(x / 6 + 0.5, 0.0, 1.0))
+
+
+def hard_swish(x: Floats) -> Floats:
+    """Return ``x * hard_sigmoid(x)`` (Howard et al. 2019)."""
+    return x * hard_sigmoid(x)
+
+
+def quick_gelu(x: Floats) -> Floats:
+    """Return GELU's approximation ``x * sigmoid(1.702 x)`` (Hendrycks and Gimpel 2016)."""
+    return x * sigmoid(1.702 * x)
+
+
+def elu(x: Floats) -> Floats:
+    """Return ``x``, or ``exp(x) - 1`` where it is negative (Clevert et al. 2016)."""
+    return np.asarray(np.where(x < 0, np.expm1(np.minimum(x, 0.0)), x))
+
+
+def mish(x: Floats) -> Floats:
+    """Return ``x * tanh(log(1 + exp(x)))`` (Misra 2020)."""
+    return np.asarray(x * np.tanh(np.logaddexp(0, x)))
+
+
 def exp(x: Floats) -> Floats:
     """Return ``e**x``, infinite where float64 cannot hold it."""
     with np.errstate(over="ignore"):
@@ -87,6 +127,14 @@ FUNCTIONS: dict[str, Function] = {
         gelu_tanh,
         silu,
         relu,
+        leaky_relu,
+        relu6,
+        relu_squared,
+        hard_sigmoid,
+        hard_swish,
+        quick_gelu,
+        elu,
+        mish,
         sigmoid,
         tanh,
         exp,

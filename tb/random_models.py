@@ -35,6 +35,7 @@ def random_model(rng: np.random.Generator) -> ModelDescription:
                 head_dim=head_dim,
                 ffn=int(rng.integers(1, 50)),
                 classes=int(rng.integers(0, 12)),
+                head_hidden=int(rng.integers(1, 20)) * int(rng.integers(2)),
                 **fields,
             )
         except ValueError:

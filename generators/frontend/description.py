@@ -6,13 +6,31 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+ACTIVATIONS = (
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "relu",
+    "leaky_relu",
+    "relu6",
+    "relu_squared",
+    "hard_sigmoid",
+    "hard_swish",
+    "quick_gelu",
+    "elu",
+    "mish",
+    "sigmoid",
+    "tanh",
+)
+"""The activation functions of an MLP: tables of the machine's, but for ``relu``."""
 CHOICES = {
     "embedding": ("linear", "tokens", "none"),
     "pooling": ("mean", "class", "none"),
     "positions": ("learned", "none"),
     "norm": ("layernorm", "rmsnorm", "none"),
     "placement": ("pre", "post"),
-    "activation": ("gelu", "gelu_tanh", "silu", "relu"),
+    "activation": ACTIVATIONS,
+    "head_activation": ACTIVATIONS,
 }
 Described = TypeVar("Described")
 
@@ -57,6 +75,10 @@ class ModelDescription:
     """Width of the hidden layer of the MLP."""
     classes: int = 0
     """Outputs of the classifier; 0 for none."""
+    head_hidden: int = 0
+    """Width of a hidden layer in front of the classifier, as BERT's pooler; 0 for none."""
+    head_activation: str = "tanh"
+    """The activation function of that layer."""
     kv_heads: int = 0
     """Key and value heads, a divisor of ``heads``; 0 for as many as ``heads``."""
     head_dim: int = 0
@@ -111,7 +133,15 @@ class ModelDescription:
         for name in ("tokens", "features", "dim", "layers", "heads", "ffn"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Model field {name} must be positive, not {getattr(self, name)}")
-        for name in ("classes", "kv_heads", "head_dim", "epsilon", "vocabulary", "types"):
+        for name in (
+            "classes",
+            "kv_heads",
+            "head_dim",
+            "epsilon",
+            "vocabulary",
+            "types",
+            "head_hidden",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(
                     f"Model field {name} must not be negative, not {getattr(self, name)}"
@@ -134,6 +164,10 @@ class ModelDescription:
             )
         if self.pooling == "class" and self.embedding == "linear" and not self.class_token:
             raise ValueError("Model field pooling cannot be class where class_token is false")
+        if self.head_hidden and not self.classes:
+            raise ValueError(
+                f"Model field head_hidden must be 0 where classes is 0, not {self.head_hidden}"
+            )
         self._check_inputs()
         for name in ("final_norm", "embedding_norm"):
             if getattr(self, name) and self.norm == "none":
@@ -232,8 +266,10 @@ class ModelDescription:
             linear(f"{prefix}.down", self.dim, self.ffn)
         if self.final_norm:
             norm("final_norm")
+        if self.head_hidden:
+            linear("head_hidden", self.head_hidden, self.dim)
         if self.classes:
-            linear("head", self.classes, self.dim)
+            linear("head", self.classes, self.head_hidden or self.dim)
         return found
 
     def to_toml(self) -> str:

@@ -3,12 +3,18 @@
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from generators.frontend.description import check_choices, check_types, fields_toml, read_fields
+from generators.frontend.description import (
+    ACTIVATIONS,
+    check_choices,
+    check_types,
+    fields_toml,
+    read_fields,
+)
 
 CHOICES = {
     "norm": ("layernorm", "rmsnorm"),
     "position": ("rotary", "learned"),
-    "activation": ("gelu", "gelu_tanh", "silu", "relu"),
+    "activation": ACTIVATIONS,
 }
 
 

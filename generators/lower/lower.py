@@ -71,7 +71,8 @@ def _check(quantized: QuantizedModel, config: Config) -> None:
     needs = {
         "softmax": True,
         "norm": model.norm != "none",
-        "activation": model.activation != "relu",
+        "activation": model.activation != "relu"
+        or (model.head_hidden > 0 and model.head_activation != "relu"),
     }
     for unit, needed in needs.items():
         if needed and not getattr(config, unit):
@@ -85,7 +86,7 @@ def _check(quantized: QuantizedModel, config: Config) -> None:
             f"configuration {config.name} has neither"
         )
     longest = {
-        "max_k": max(model.dim, model.ffn, model.features, model.sequence),
+        "max_k": max(model.dim, model.ffn, model.features, model.sequence, model.head_hidden),
         "max_row": max(model.sequence, model.dim if model.norm != "none" else 0),
     }
     for field, least in longest.items():

@@ -330,24 +330,26 @@ class _Quantizer:
         )
 
     def _mlp(self, prefix: str, x: Tensor, total: Tensor, residual: bool) -> list[Op]:
-        model = self.model
         hidden = self.tensors.hidden(f"{prefix}.hidden")
-        if model.activation == "relu":
-            up = self._linear(f"{prefix}.up", x, hidden, relu=True)
-        else:
-            function = FUNCTIONS[FUNCTION_NAMES[model.activation]]
-            found = useful_range(function, self.ranges.tensors[f"{prefix}.up"], hidden.scale)
-            low, high = self.config.operand_min, self.config.operand_max
-            up_scale = (found.high - found.low) / (high - low) or 1.0
-            up_zero = round(low - found.low / up_scale)
-            width = self.config.operand_width
-            table = int8_table(function, up_scale, up_zero, hidden.scale, hidden.zero, width)
-            # The zero point of the table's inputs is a part of the bias: layers may differ in it.
-            up = self._linear(
-                f"{prefix}.up", x, hidden, scale=up_scale, offset=up_scale * up_zero, table=table
-            )
+        up = self._activated(f"{prefix}.up", f"{prefix}.up", x, hidden, self.model.activation)
         gain = self._gain(f"{prefix}.mlp_gain")
         return [up, self._linear(f"{prefix}.down", hidden, total, gain=gain, residual=residual)]
+
+    def _activated(
+        self, name: str, sums: str, x: Tensor, target: Tensor, activation: str
+    ) -> Linear:
+        """Return a linear layer with its activation; ``sums`` is the tensor between the two."""
+        if activation == "relu":
+            return self._linear(name, x, target, relu=True)
+        function = FUNCTIONS[FUNCTION_NAMES[activation]]
+        found = useful_range(function, self.ranges.tensors[sums], target.scale)
+        low, high = self.config.operand_min, self.config.operand_max
+        scale = (found.high - found.low) / (high - low) or 1.0
+        zero = round(low - found.low / scale)
+        width = self.config.operand_width
+        table = int8_table(function, scale, zero, target.scale, target.zero, width)
+        # The zero point of the table's inputs is a part of the bias: layers may differ in it.
+        return self._linear(name, x, target, scale=scale, offset=scale * zero, table=table)
 
     def _after(self) -> list[Op]:
         """Return the operations from the last block's stream to the output."""
@@ -372,6 +374,11 @@ class _Quantizer:
                 pooled = self.tensors.wide("pooled", 1, model.dim)
             ops.append(Pool(x, pooled, x.scale / pooled.scale, model.variable))
             x = pooled
+        if model.head_hidden:
+            hidden = self.tensors.narrow("head_hidden", model.head_hidden, rows=x.rows)
+            activation = model.head_activation
+            ops.append(self._activated("head_hidden", "head_up", x, hidden, activation))
+            x = hidden
         if model.classes:
             output = self.tensors.wide("raw_output", x.rows, model.classes)
             ops.append(self._linear("head", x, replace(output, name="output", buffer="output")))

@@ -4,11 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.functions import FUNCTIONS
-from generators.frontend.description import ModelDescription
+from generators.frontend.description import ACTIVATIONS, ModelDescription
 from generators.frontend.embedding import check_shape, lookup
 from generators.frontend.weights import Floats, Weights
 
-FUNCTION_NAMES = {"gelu": "gelu_erf", "gelu_tanh": "gelu_tanh", "silu": "silu", "relu": "relu"}
+FUNCTION_NAMES = {name: name for name in ACTIVATIONS} | {"gelu": "gelu_erf"}
 """The name in :data:`arch.functions.FUNCTIONS` of each activation of a description."""
 
 
@@ -24,6 +24,8 @@ def forward(
     ``scores`` and ``probabilities`` [batch, heads, sequence, sequence], ``context``,
     ``attention``, ``attention_sum``, ``mlp_input``, ``up``, ``hidden``, ``mlp``, ``mlp_sum`` and
     ``stream``, the block's output; where a block normalizes its sums, also ``attention_norm``.
+    ``head_up`` and ``head_hidden`` are the hidden layer in front of a classifier, before and behind
+    its activation.
 
     Raises :class:`ValueError` where the inputs have another shape.
     """
@@ -52,6 +54,9 @@ def forward(
     if model.pooling == "mean":
         x = x.mean(axis=1, keepdims=True)
     found["pooled"] = x
+    if model.head_hidden:
+        x = found["head_up"] = linear(weights, "head_hidden", x)
+        x = found["head_hidden"] = FUNCTIONS[FUNCTION_NAMES[model.head_activation]](x)
     x = linear(weights, "head", x) if model.classes else x
     found["raw_output"] = x
     found["output"] = unit_rows(x) if model.unit else x
