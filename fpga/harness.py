@@ -1,14 +1,15 @@
 """A unit between registers, so that it can be placed and timed alone."""
 
 from amaranth.hdl import Cat, Module, Signal, Value
-from amaranth.lib import wiring
-from amaranth.lib.wiring import Component, In, Out
+from amaranth.lib.wiring import In, Out
+
+from hdl.component import Component
 
 FOLD = 4
 """Outputs that one table of the parity tree takes."""
 
 
-class Harness(wiring.Component):
+class Harness(Component):
     """A unit whose inputs are a shift register and whose outputs are registered.
 
     ``i`` is shifted into the inputs of the unit, a bit a cycle. ``o`` is the parity of all outputs,

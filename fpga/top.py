@@ -1,13 +1,13 @@
 """The complete top level of a board: link, accelerator, external memory on the chip, LEDs."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from arch.config import Config
 from arch.link import VERSION, Identity, fingerprint
 from fpga.boards import LEDS, LINKS, check_link
 from hdl.accelerator import Accelerator
+from hdl.component import Component
 from hdl.link.link import Link
 from hdl.link.spi import SpiPeripheral
 from hdl.link.uart import UartReceiver, UartTransmitter
@@ -28,7 +28,7 @@ _HIGH = ("rx", "tx", "cs_n")  # lines that are 1 where nothing goes on
 _QUIET_SECONDS = 0.02  # a request that stops for so long is given up
 
 
-class BoardTop(wiring.Component):
+class BoardTop(Component):
     """A board's machine behind its serial line or its SPI, whatever the board.
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external

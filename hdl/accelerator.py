@@ -1,12 +1,12 @@
 """The accelerator: every engine and memory, placed and connected."""
 
 from amaranth.hdl import Cat, Const, Module
-from amaranth.lib import wiring
 from amaranth.lib.wiring import connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
 from arch.registers import ARRAY_CAUSES
+from hdl.component import Component
 from hdl.control.account import ArrayAccount
 from hdl.control.attention import AttentionExpander
 from hdl.control.dispatch import Dispatch
@@ -26,7 +26,7 @@ from hdl.stream.slice import RegisterSlice
 from hdl.vector.vector import VectorEngine
 
 
-class Accelerator(wiring.Component):
+class Accelerator(Component):
     """A Transformer accelerator of some configuration; its ports are ``hdl.ports.MachinePorts``."""
 
     def __init__(self, config: Config):

@@ -1,7 +1,6 @@
 """The accelerator with its external memory behind a standard bus."""
 
 from amaranth.hdl import Module
-from amaranth.lib import wiring
 from amaranth.lib.wiring import Out, connect, flipped
 
 from arch.config import Config
@@ -9,6 +8,7 @@ from hdl.accelerator import Accelerator
 from hdl.bus.axi4 import Axi4Bridge
 from hdl.bus.bus import BusAddress
 from hdl.bus.wishbone import WishboneBridge
+from hdl.component import Component
 
 BRIDGES = {"axi4": Axi4Bridge, "wishbone": WishboneBridge}
 """What makes each bus of the external memory port."""
@@ -17,7 +17,7 @@ PREFIXES = {"axi4": "m_axi_", "wishbone": "wbm_"}
 """What the names of each bus's signals begin with."""
 
 
-class BusAccelerator(wiring.Component):
+class BusAccelerator(Component):
     """A Transformer accelerator of some configuration, with its memory behind a standard bus.
 
     ``host`` is the register bus (``arch.registers``), over which a program is written and

@@ -1,12 +1,12 @@
 """The power of two with a negative exponent."""
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
-from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
 from arch.functions import OCTAVE_FRACTION, OCTAVE_LIMIT, OCTAVE_MANTISSA, octave_table
+from hdl.component import Component
 
 EXPONENTIAL_LATENCY = 2
 """Enabled cycles from a distance to its weight."""
@@ -16,7 +16,7 @@ SHIFT_WIDTH = exact_log2(OCTAVE_LIMIT)
 """Width of a weight's shift (bits)."""
 
 
-class OctaveExponential(wiring.Component):
+class OctaveExponential(Component):
     """``2**(-distance / 256)`` about ``mantissa * 2**(-16 - shift)``.
 
     Both are :func:`sim.exponential.octave_exponential`'s, bit for bit: a table of 256 mantissas

@@ -1,14 +1,16 @@
 """A multiplier with the registers that hardware multipliers have."""
 
 from amaranth.hdl import Module, Signal, Value, ValueLike, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
+
+from hdl.component import Component
 
 HARDWARE_WIDTH = 18
 """Width of the signed operands of a hardware multiplier (bits)."""
 
 
-class Multiplier(wiring.Component):
+class Multiplier(Component):
     """Signed product with a register at each operand and one at the product.
 
     ``p`` is ``a * b`` of two cycles before. With ``gating``, the operands' registers take ``a`` and
@@ -92,7 +94,7 @@ def multiply(
     return p.as_signed() if a.shape().signed or b.shape().signed else p
 
 
-class PackedMultiplier(wiring.Component):
+class PackedMultiplier(Component):
     """Two signed products of one operand, ``p[i]`` = ``a * b[i]``, from one :class:`Multiplier`.
 
     Its second operand is ``b[1] * 2**(2 * width) + b[0]``. In its product ``p[0]`` is below
@@ -129,7 +131,7 @@ class PackedMultiplier(wiring.Component):
         return m
 
 
-class MultiplierPair(wiring.Component):
+class MultiplierPair(Component):
     """Two signed 8-bit products whose operands are held in pairs.
 
     ``a`` is taken in cycles with ``a_en``, ``b`` in cycles with ``b_en``; ``p[i]`` is ``a[i] *

@@ -1,19 +1,20 @@
 """Piecewise polynomials in fixed point."""
 
 from amaranth.hdl import Cat, Module, Signal, signed, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from arch.functions import WIDE_FUNCTIONS, WIDE_WIDTH
 from arch.polynomial import Polynomial, wide_polynomial
 from hdl.arithmetic.multiplier import multiply
+from hdl.component import Component
 
 POLYNOMIAL_LATENCY = 6
 """Enabled cycles from an operand to its result."""
 
 
-class PiecewisePolynomial(wiring.Component):
+class PiecewisePolynomial(Component):
     """A polynomial of degree 2 whose coefficients depend on the operand's segment.
 
     ``y`` is :class:`Polynomial`'s result for the raw bits ``x``, bit for bit.
@@ -72,7 +73,7 @@ class PiecewisePolynomial(wiring.Component):
         return m
 
 
-class FunctionUnit(wiring.Component):
+class FunctionUnit(Component):
     """A function of 16-bit fixed-point operands, ``lanes`` of them in every cycle.
 
     ``function`` is a key of :data:`arch.functions.WIDE_FUNCTIONS`, which states the formats; for

@@ -1,7 +1,6 @@
 """Reciprocal and reciprocal square root of an integer, pipelined."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -13,6 +12,7 @@ from arch.polynomial import (
     rsqrt_polynomial,
 )
 from hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, PiecewisePolynomial
+from hdl.component import Component
 
 EXPONENT_WIDTH = 8
 """Width of the signed exponent of a result (bits)."""
@@ -20,7 +20,7 @@ MAX_WIDTH = 64
 """Largest width of an operand (bits)."""
 
 
-class Normalizer(wiring.Component):
+class Normalizer(Component):
     """Find an integer's leading one.
 
     ``exponent`` is the place of the leading one of ``x`` and ``fraction`` the ``FRACTION_WIDTH``
@@ -71,7 +71,7 @@ class Normalizer(wiring.Component):
         return m
 
 
-class _Inverse(wiring.Component):
+class _Inverse(Component):
     """What the two functions share: normalize, evaluate, make the mantissa fit."""
 
     def __init__(self, width: int, polynomial: Polynomial, root: int):

@@ -1,17 +1,17 @@
 """Requantization of 32-bit sums, equation (1), one lane."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.arithmetic.multiplier import multiply
+from hdl.component import Component
 from hdl.stream.pipeline import delay
 
 LOST_BITS = 8
 """Bits below a quotient that are looked at together (bits)."""
 
 
-class RoundingShift(wiring.Component):
+class RoundingShift(Component):
     """Right shift that rounds to nearest, ties away from zero.
 
     ``floor + up = round(x / 2**amount)`` as gemmlowp's RoundingDivideByPOT rounds; who takes it has
@@ -70,7 +70,7 @@ class RoundingShift(wiring.Component):
         )
 
 
-class Requantizer(wiring.Component):
+class Requantizer(Component):
     """Requantize one 32-bit sum per cycle, equation (1).
 
     Input: ``x``, ``bias`` and ``multiplier`` of 32 bits (of either sign), ``shift`` from -31 to 30,

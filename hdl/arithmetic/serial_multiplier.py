@@ -1,13 +1,14 @@
 """A multiplier of 32 bits that takes two bits of an operand in a cycle."""
 
 from amaranth.hdl import Cat, Module, Signal, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+
+from hdl.component import Component
 
 _STEPS = 16  # pairs of bits
 
 
-class SerialMultiplier(wiring.Component):
+class SerialMultiplier(Component):
     """The product of ``a`` and ``b``, both signed; with ``rounds``, plus ``2**30``.
 
     ``start`` takes the operands; ``busy`` is 1 in the 16 cycles behind it, and from the next one

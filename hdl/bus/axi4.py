@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.bus.bus import BusAddress
+from hdl.component import Component
 from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
 from hdl.stream.slice import RegisterSlice
 
@@ -84,7 +85,7 @@ def axi4_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:
     }
 
 
-class Axi4Bridge(wiring.Component):
+class Axi4Bridge(Component):
     """Makes an AXI4 manager (AMBA AXI, IHI 0022) of the external memory port.
 
     ``read`` and ``write`` are the port's halves, seen from the memory; their bursts, of at most 256

@@ -1,9 +1,10 @@
 """The host port as an AXI4-Lite subordinate."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import enum, wiring
+from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
 from hdl.ports import HostPort
 
 ADDR_WIDTH = 10
@@ -40,7 +41,7 @@ class Response(enum.Enum, shape=2):
     SLVERR = 0b10
 
 
-class Axi4LiteControl(wiring.Component):
+class Axi4LiteControl(Component):
     """Makes an AXI4-Lite subordinate (AMBA AXI, IHI 0022) of the register bus ``host``.
 
     Register n is the word at byte 4n. One access at a time: a write takes three cycles, a read

@@ -1,11 +1,11 @@
 """The accelerator with its host port behind a standard bus."""
 
 from amaranth.hdl import Module
-from amaranth.lib import wiring
-from amaranth.lib.wiring import Component, Out, connect, flipped
+from amaranth.lib.wiring import Out, connect, flipped
 
 from hdl.bus.axi4_lite import Axi4LiteControl
 from hdl.bus.wishbone_control import WishboneControl
+from hdl.component import Component
 
 CONTROLS = {"axi4-lite": Axi4LiteControl, "wishbone": WishboneControl}
 """What makes each bus of the host port."""
@@ -14,7 +14,7 @@ CONTROL_PREFIXES = {"axi4-lite": "s_axil_", "wishbone": "wbs_"}
 """What the names of each bus's signals begin with."""
 
 
-class ControlledAccelerator(wiring.Component):
+class ControlledAccelerator(Component):
     """A Transformer accelerator of some configuration, with its host port behind a standard bus.
 
     Register n of ``arch.registers`` is the word at byte 4n. ``accelerator`` is

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.bus.bus import BusAddress
+from hdl.component import Component
 from hdl.ports import MemoryReadPort, MemoryWritePort
 
 PORT_MEANINGS = {
@@ -50,7 +51,7 @@ def wishbone_members(config: Config, addr_width: int) -> dict[str, wiring.Member
     }
 
 
-class BurstCutter(wiring.Component):
+class BurstCutter(Component):
     """Cuts a request of the port into bursts of at most ``longest`` words.
 
     ``request`` is taken when nothing of the one before is left. ``valid``: a burst of ``words``
@@ -88,7 +89,7 @@ class BurstCutter(wiring.Component):
         return m
 
 
-class WishboneBridge(wiring.Component):
+class WishboneBridge(Component):
     """Makes a Wishbone B4 master with registered feedback bursts of the external memory port.
 
     ``read`` and ``write`` are the port's halves, seen from the memory. Their bursts become linear

@@ -1,10 +1,10 @@
 """The host port as a Wishbone slave."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.bus.axi4_lite import ADDR_WIDTH
+from hdl.component import Component
 from hdl.ports import HostPort
 
 PORT_MEANINGS = {
@@ -21,7 +21,7 @@ PORT_MEANINGS = {
 """What each Wishbone signal means."""
 
 
-class WishboneControl(wiring.Component):
+class WishboneControl(Component):
     """Makes a Wishbone B4 slave with classic cycles of the register bus ``host``.
 
     Register n is the word at byte 4n. A write takes two cycles, a read three. ``wbs_ack_o``,

@@ -1,13 +1,13 @@
 """Says of each cycle whether the array gets a vector, or why it does not."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.isa import Engine
+from hdl.component import Component
 
 
-class ArrayAccount(wiring.Component):
+class ArrayAccount(Component):
     """Gives each cycle of a run to one cause.
 
     In the cycle after one with ``running``, one output is 1, that of the first of these that held:

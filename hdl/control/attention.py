@@ -1,7 +1,7 @@
 """Expands ATTENTION into the engines' commands, between sequencer and queues."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -14,6 +14,7 @@ from arch.isa import (
     Engine,
     Opcode,
 )
+from hdl.component import Component
 from hdl.control.attention_steps import (
     GLOBAL_WIDTH,
     OPERANDS,
@@ -65,7 +66,7 @@ def _kinds(step):
     return Cat(Cat(step.op == op for op in ops).any() for ops in _KINDS.values())
 
 
-class AttentionExpander(wiring.Component):
+class AttentionExpander(Component):
     """Passes the sequencer's words on, but in place of an ATTENTION's those of its commands.
 
     The commands are :func:`arch.attention.expand`'s, word for word. A small machine makes them: a

@@ -5,15 +5,15 @@ from functools import reduce
 from operator import or_
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.registers import COUNTER_WIDTH
+from hdl.component import Component
 from hdl.memory.ram import Ram
 from hdl.stream.pipeline import delay
 
 
-class Counters(wiring.Component):
+class Counters(Component):
     """One counter of ``COUNTER_WIDTH`` bits for each name, which ``count_NAME`` makes grow.
 
     ``widths`` gives the counters' names and the widths of what is added to them each cycle (bits).

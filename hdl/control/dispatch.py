@@ -1,11 +1,12 @@
 """Queues the engines' commands and keeps the dependency tokens."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, FLAG_SHIFT, MAX_WORDS, Engine
+from hdl.component import Component
 from hdl.ports import WORD, command_layout
 from hdl.stream.pipeline import delay
 
@@ -13,7 +14,7 @@ TOKEN_WIDTH = 8
 """Width of a token count (bits)."""
 
 
-class CommandQueue(wiring.Component):
+class CommandQueue(Component):
     """Assembles an engine's commands from words and holds up to ``depth`` of them.
 
     One word a cycle; a command comes out ``depth`` cycles after its last word at the earliest.
@@ -118,7 +119,7 @@ class CommandQueue(wiring.Component):
                             m.d.sync += command[name].eq(self.i.p.word)
 
 
-class Dispatch(wiring.Component):
+class Dispatch(Component):
     """A command queue for each engine, and the tokens between each two.
 
     ``i`` brings the sequencer's words; ``o_NAME`` gives the engine NAME its commands, each only

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import IMMEDIATE_WIDTH, REGISTERS, WORD_WIDTH
 from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
+from hdl.component import Component
 from hdl.control.counters import Counters
 from hdl.functions.argmax import largest_layout
 from hdl.ports import HostPort
@@ -24,7 +24,7 @@ def counter_names(config: Config) -> list[str]:
     return [name for name in COUNTERS if name not in _UNITS or getattr(config, _UNITS[name])]
 
 
-class HostRegisters(wiring.Component):
+class HostRegisters(Component):
     """The registers of ``arch.registers``, on the bus ``host``.
 
     ``start`` is 1 for one cycle when a run is to begin at ``pc``. A counter grows by ``count_NAME``

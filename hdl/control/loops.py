@@ -3,13 +3,14 @@
 from itertools import pairwise
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.isa import COUNT_WIDTH, LOOP_LEVELS
+from hdl.component import Component
 
 
-class Loops(wiring.Component):
+class Loops(Component):
     """Remembers where up to ``LOOP_LEVELS`` nested loops begin and how often each still runs.
 
     ``enter`` opens a loop at word ``pc`` that runs ``count`` times, at least once; ``turn`` is the

@@ -1,7 +1,7 @@
 """Fetches a program's words, runs its loops, resolves its operands."""
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
-from amaranth.lib import data, enum, stream, wiring
+from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
@@ -15,6 +15,7 @@ from arch.isa import (
     Engine,
     Opcode,
 )
+from hdl.component import Component
 from hdl.control.loops import Loops
 from hdl.memory.ram import Ram
 from hdl.ports import WORD
@@ -68,7 +69,7 @@ class _Decoded(data.Struct):
     action: Action
 
 
-class Sequencer(wiring.Component):
+class Sequencer(Component):
     """Sends the words of engine instructions to ``o``, one a cycle, and runs the others itself.
 
     ``start`` begins at word ``pc``; ``busy`` is 1 until HALT, which waits for ``idle``, with
@@ -211,7 +212,7 @@ class Sequencer(wiring.Component):
             ]
         with m.If(~fresh):
             m.d.comb += decoded.action.eq(Action.NOTHING)
-        with m.Elif(advance):
+        with m.If(fresh & advance):
             # What the next word is unless it is a header.
             with m.If(current.first):
                 m.d.sync += [

@@ -1,14 +1,15 @@
 """Counts from the first to the last cycle of something, pauses included."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
+
+from hdl.component import Component
 
 PAUSE_WIDTH = 16
 """Width of the longest pause that counts in full (bits)."""
 
 
-class Span(wiring.Component):
+class Span(Component):
     """Turns a bit into the growth of a counter of the cycles between its first and its last 1.
 
     In each cycle with ``active``, ``grows`` is 1 and the cycles of the pause before it; a pause of

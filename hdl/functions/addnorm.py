@@ -3,12 +3,13 @@
 from math import isqrt
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.arithmetic.multiplier import multiply
+from hdl.component import Component
 from hdl.functions.row_queue import ROW_LATENCY, RowQueue
 from hdl.functions.row_statistics import RowStatistics
 from hdl.stream.pipeline import delay
@@ -32,7 +33,7 @@ def sum_layout(lanes: int) -> data.StructLayout:
     return data.StructLayout({"s": elements, "mask": lanes, "last": 1})
 
 
-class NormalizeLane(wiring.Component):
+class NormalizeLane(Component):
     """Normalize one element: ``((n * s - total) * mantissa) / 2**right`` to nearest, ties up.
 
     Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
@@ -81,7 +82,7 @@ class NormalizeLane(wiring.Component):
         return m
 
 
-class AddNormUnit(wiring.Component):
+class AddNormUnit(Component):
     """Add two rows, normalize the sum, and give both, reading the input once.
 
     Input stream ``i``: ``x`` and ``r``, ``lanes`` 16-bit elements of each; ``mask``, whose bit is

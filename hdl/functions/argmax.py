@@ -1,11 +1,12 @@
 """The largest element of a row, and its column."""
 
 from amaranth.hdl import Module, Mux, Signal, signed, unsigned
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from arch.isa import COLUMN_WIDTH
+from hdl.component import Component
 from hdl.stream.pipeline import delay
 
 LOWEST = -(1 << 15)
@@ -17,7 +18,7 @@ def largest_layout() -> data.StructLayout:
     return data.StructLayout({"value": signed(16), "column": unsigned(COLUMN_WIDTH)})
 
 
-class ArgmaxUnit(wiring.Component):
+class ArgmaxUnit(Component):
     """Keeps the largest element of those that come, and the column of the first of several.
 
     In a cycle in which ``valid`` is 1, the first ``count`` lanes of ``i`` bring elements, those of

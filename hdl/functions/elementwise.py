@@ -1,11 +1,12 @@
 """Elementwise addition and multiplication of INT8 streams, equations (5) and (6)."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from hdl.arithmetic.multiplier import multiply
 from hdl.arithmetic.requantize import RoundingShift
+from hdl.component import Component
 from hdl.stream.pipeline import delay
 
 _PARAMETERS = {
@@ -31,7 +32,7 @@ def output_layout(lanes: int) -> data.StructLayout:
     return data.StructLayout({"value": values, "mask": lanes, "last": 1})
 
 
-class ElementwiseLane(wiring.Component):
+class ElementwiseLane(Component):
     """One lane of :class:`ElementwiseUnit`; the signals as there.
 
     Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
@@ -93,7 +94,7 @@ class ElementwiseLane(wiring.Component):
         return rounding
 
 
-class ElementwiseUnit(wiring.Component):
+class ElementwiseUnit(Component):
     """Add or multiply two INT8 tensors up to the output's requantization.
 
     Input stream: ``i`` and ``r``, ``lanes`` elements of each, ``mask`` with a bit for each lane

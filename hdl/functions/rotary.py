@@ -1,10 +1,11 @@
 """Rotation of pairs of columns, equation (9), and products with a second input, equation (10)."""
 
 from amaranth.hdl import Module, Mux, Signal, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.arithmetic.multiplier import multiply
+from hdl.component import Component
 
 ROTARY_FRACTION = 15
 """Fraction bits of a cosine or sine (bits)."""
@@ -14,7 +15,7 @@ NARROW_FRACTION = 8
 """Fraction bits that an 8-bit output has more to round than a 16-bit one (bits)."""
 
 
-class RotaryUnit(wiring.Component):
+class RotaryUnit(Component):
     """Turns ``lanes / 2`` pairs of elements a cycle, or multiplies ``lanes`` elements.
 
     ``y`` are elements of 16 bits. Lanes 2j and 2j + 1 of ``pairs`` are the cosine and sine, in

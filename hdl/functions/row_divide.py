@@ -1,13 +1,14 @@
 """The end of a softmax: weights become probabilities."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.functions import OCTAVE_MANTISSA, PROBABILITY_FRACTION
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.arithmetic.exponential import SHIFT_WIDTH
 from hdl.arithmetic.multiplier import multiply
+from hdl.component import Component
 from hdl.stream.pipeline import delay
 
 PROBABILITY_WIDTH = PROBABILITY_FRACTION + 1
@@ -24,7 +25,7 @@ def probability_layout(lanes: int) -> data.StructLayout:
     return data.StructLayout({"p": probabilities, "mask": unsigned(lanes), "last": 1})
 
 
-class DivideLane(wiring.Component):
+class DivideLane(Component):
     """One lane of :class:`RowDivide`: ``p`` is ``mantissa * inverse``, shifted and rounded.
 
     The weight is ``mantissa * 2**(-16 - shift)``, the reciprocal ``inverse * 2**(-16 - scale)``.
@@ -59,7 +60,7 @@ class DivideLane(wiring.Component):
         return m
 
 
-class RowDivide(wiring.Component):
+class RowDivide(Component):
     """Multiplies a row's weights by the reciprocal of their sum, rounded to nearest in Q0.24.
 
     Latency is ``DIVIDE_LATENCY`` cycles, throughput one beat per cycle.

@@ -1,17 +1,18 @@
 """A queue that holds the beats of rows back until something about the whole row is known."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
 from hdl.stream.pipeline import delay
 
 ROW_LATENCY = 3
 """Cycles from a row's value to its first beat."""
 
 
-class RowQueue(wiring.Component):
+class RowQueue(Component):
     """Joins each beat of a row with the row's own value, which arrives after its last beat.
 
     ``beat`` enters in a cycle with ``beat_en``, ``row`` with ``row_en``; ``o`` brings every beat

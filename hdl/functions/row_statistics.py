@@ -4,7 +4,7 @@ from functools import reduce
 from operator import add
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
@@ -12,13 +12,14 @@ from arch.norm import EPS_WIDTH, VALUE_FRACTION
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.arithmetic.multiplier import multiply
 from hdl.arithmetic.reciprocal import ReciprocalSqrt
+from hdl.component import Component
 from hdl.stream.pipeline import delay
 
 CHUNK_WIDTH = 17
 """Width of an unsigned factor that an 18x18-bit multiplier takes (bits)."""
 
 
-class RowStatistics(wiring.Component):
+class RowStatistics(Component):
     """Sum each row and find ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
 
     Input, whenever ``valid_i`` is 1: ``s``, ``lanes`` 16-bit elements, those that the row lacks

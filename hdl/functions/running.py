@@ -9,6 +9,7 @@ from arch.functions import KEEP_FRACTION, OCTAVE_MANTISSA, RUNNING_WIDTH, WEIGHT
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.arithmetic.exponential import DISTANCE_WIDTH, EXPONENTIAL_LATENCY, OctaveExponential
 from hdl.arithmetic.multiplier import multiply
+from hdl.component import Component
 from hdl.memory.ram import Ram
 from hdl.stream.pipeline import delay
 
@@ -51,7 +52,7 @@ class RunningWritePort(wiring.Signature):
         )
 
 
-class RunningMaximum(wiring.Component):
+class RunningMaximum(Component):
     """The largest score of each running row so far.
 
     ``before`` is that of ``read_row`` in the cycle before. At first it is the lowest score.
@@ -85,7 +86,7 @@ class RunningMaximum(wiring.Component):
         return m
 
 
-class CarriedSum(wiring.Component):
+class CarriedSum(Component):
     """A running row's sum of weights so far, relative to a maximum that has grown by ``distance``.
 
     ``carried`` is ``total * 2**(-distance / 256)`` of the row ``read_row``, further bits dropped,
@@ -137,7 +138,7 @@ class CarriedSum(wiring.Component):
         return m
 
 
-class RowShare(wiring.Component):
+class RowShare(Component):
     """Tells draining the reciprocal of a running row's sum, and what the row keeps.
 
     ``row_en`` brings, ``waiting`` cycles before ``inverse_en`` brings the sum's reciprocal, the

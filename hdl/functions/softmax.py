@@ -15,6 +15,7 @@ from arch.functions import (
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.arithmetic.exponential import EXPONENTIAL_LATENCY, SHIFT_WIDTH, OctaveExponential
 from hdl.arithmetic.reciprocal import Reciprocal
+from hdl.component import Component
 from hdl.functions.row_divide import RowDivide, probability_layout
 from hdl.functions.row_queue import ROW_LATENCY, RowQueue
 from hdl.functions.running import (
@@ -73,7 +74,7 @@ def _strobes(m: Module, strobe: Value, cycles: int) -> Signal:
     return history
 
 
-class RowMaximum(wiring.Component):
+class RowMaximum(Component):
     """Brings each beat of a row with the largest score of the row's columns that take part.
 
     Of a row where none does, it is -32,768. An online row also counts those of its chunks before,
@@ -149,7 +150,7 @@ class RowMaximum(wiring.Component):
         return m
 
 
-class RowWeights(wiring.Component):
+class RowWeights(Component):
     """Turns a row's scores into weights and brings them with the reciprocal of their sum.
 
     A weight is ``mantissa * 2**(-16 - shift)``, 0 of a column that does not take part; the sum is
@@ -275,7 +276,7 @@ class RowWeights(wiring.Component):
         return carried, share.online
 
 
-class SoftmaxUnit(wiring.Component):
+class SoftmaxUnit(Component):
     """Probabilities of rows of scores: softmax to the base 2, scores in units of 1/256 octave.
 
     ``i`` brings rows of 1 to ``max_row`` elements as beats of ``lanes`` columns: ``q`` the scores,

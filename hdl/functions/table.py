@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from arch.functions import TABLE_ENTRIES
+from hdl.component import Component
 from hdl.memory.ram import Ram
 
 TABLE_LATENCY = 2
@@ -20,7 +21,7 @@ def table_write_signature(slots: int) -> wiring.Signature:
     )
 
 
-class LookupTable(wiring.Component):
+class LookupTable(Component):
     """``slots`` tables of 256 signed bytes, of which each of ``lanes`` lanes has a copy.
 
     ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, ``TABLE_LATENCY`` cycles in

@@ -1,12 +1,13 @@
 """Requests carried out: on the accelerator's registers, its program and external memory."""
 
 from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.link import Command, Identity, Status
 from arch.registers import REGISTER_MAP
+from hdl.component import Component
 from hdl.link.answer import ANSWER
 from hdl.link.request import REQUEST
 from hdl.ports import HostPort, MemoryReadPort, MemoryWritePort
@@ -23,7 +24,7 @@ STATUS_WIDTH = 4
 _WAITING = (Command.READ_MEMORY, Command.WRITE_MEMORY, Command.LOAD_PROGRAM, Command.START)
 
 
-class LinkExecutor(wiring.Component):
+class LinkExecutor(Component):
     """Carries out the requests of ``arch.link`` one after the other.
 
     ``i`` brings a request, whose payload is read byte by byte, ``payload_data`` being the byte at

@@ -1,11 +1,12 @@
 """The host link: requests in, answers out, on whatever carries bytes."""
 
 from amaranth.hdl import Module, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.link import Identity
+from hdl.component import Component
 from hdl.link.answer import AnswerSender
 from hdl.link.executor import STATUS_WIDTH, LinkExecutor
 from hdl.link.request import RequestReceiver
@@ -14,7 +15,7 @@ from hdl.ports import HostPort, MemoryReadPort, MemoryWritePort
 from hdl.stream.flow import Flow
 
 
-class Link(wiring.Component):
+class Link(Component):
     """Answers the requests of ``arch.link``, whose bytes come on ``i``, on ``o``.
 
     It is the host of an accelerator (``host``), and a user of its external memory (``mem_read``,

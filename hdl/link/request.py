@@ -1,11 +1,12 @@
 """Requests from bytes: where a frame begins and ends, and whether it is whole."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.crc.catalog import CRC16_IBM_3740
 from amaranth.lib.wiring import In, Out
 
 from arch.link import CRC_BYTES, READS, REQUEST_HEADER, REQUEST_SYNC
+from hdl.component import Component
 from hdl.link.uart import RECEIVED
 from hdl.memory.ram import Ram
 from hdl.stream.flow import Flow
@@ -19,7 +20,7 @@ REQUEST = data.StructLayout({"header": HEADER, "corrupt": 1})
 """A request; where it is corrupt, nothing of its header is to be trusted."""
 
 
-class RequestReceiver(wiring.Component):
+class RequestReceiver(Component):
     """Puts the bytes of ``i`` together to the requests of ``arch.link``.
 
     ``o`` offers a request when its last byte has come and its CRC is right, and its payload can be

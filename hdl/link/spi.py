@@ -1,9 +1,10 @@
 """The link as a peripheral of SPI: bytes in and out, mode 0, most significant bit first."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
 from hdl.link.uart import RECEIVED
 from hdl.stream.flow import Flow
 
@@ -14,7 +15,7 @@ CYCLES = 8
 """Least cycles of a period of ``sck``, half of them at each level."""
 
 
-class SpiPeripheral(wiring.Component):
+class SpiPeripheral(Component):
     """Turns the lines of SPI into bytes and back, in mode 0 (idle clock low, sampled as it rises).
 
     ``sck``, ``cs_n`` and ``copi`` may change at any time; they pass two synchronizing registers. A

@@ -1,9 +1,10 @@
 """The serial line: bytes in and out, 8 data bits, no parity, one stop bit."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
 from hdl.stream.flow import Flow
 
 SMALLEST_DIVISOR = 4
@@ -21,7 +22,7 @@ def check_divisor(divisor: int) -> None:
         )
 
 
-class UartReceiver(wiring.Component):
+class UartReceiver(Component):
     """Turns the line ``rx`` into bytes; a bit takes ``divisor`` cycles.
 
     ``rx`` may change at any time: it passes two synchronizing registers, and every bit is the
@@ -79,7 +80,7 @@ class UartReceiver(wiring.Component):
         return m
 
 
-class UartTransmitter(wiring.Component):
+class UartTransmitter(Component):
     """Sends the bytes of ``i`` on the line ``tx``; a bit takes ``divisor`` cycles.
 
     A byte takes ``10 * divisor`` cycles from when it is taken; where the next one waits, it

@@ -4,13 +4,14 @@ import itertools
 from collections.abc import Sequence
 
 from amaranth.hdl import Module, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
 from hdl.matrix.element import ProcessingElement
 
 
-class ElementColumn(wiring.Component):
+class ElementColumn(Component):
     """Elements one below the other: ``sum_o`` is the sum of their products.
 
     What belongs to an element's row comes in and leaves as an array over the rows: activations

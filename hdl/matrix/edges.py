@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
 from hdl.stream.pipeline import delay, stairs
 
 
-class ActivationEdge(wiring.Component):
+class ActivationEdge(Component):
     """The array's left edge: row r gets its activation and slot r + 1 cycles after they came.
 
     Without ``valid`` no row is live. ``zeros``, with ``gating``, is how many of the activations of
@@ -49,7 +50,7 @@ class ActivationEdge(wiring.Component):
         return m
 
 
-class WeightEdge(wiring.Component):
+class WeightEdge(Component):
     """The array's left and upper edge for weights: lines turn into strobes and delayed data.
 
     Row ``index`` gets its strobe at the left a cycle after the line came, column c the data for it
@@ -107,7 +108,7 @@ class WeightEdge(wiring.Component):
         return m
 
 
-class SumEdge(wiring.Component):
+class SumEdge(Component):
     """The array's lower edge: column c waits until the last column's sum is there.
 
     Columns whose sums come a cycle ``late`` wait one less. ``o_valid`` is ``valid`` of ``latency``

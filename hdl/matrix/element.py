@@ -1,10 +1,10 @@
 """One processing element of the systolic array."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike, signed, unsigned
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
+from hdl.component import Component
 from hdl.memory.ram import Ram
 
 REGISTER_DEPTH = 4
@@ -34,7 +34,7 @@ def weight_registers(
     return chosen
 
 
-class ProcessingElement(wiring.Component):
+class ProcessingElement(Component):
     """Multiplies the activation that passes by one of its weights and adds the sum from above.
 
     The activation ``a_i`` and the ``slot_i`` of its weight leave to the right a cycle later. Its

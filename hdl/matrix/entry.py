@@ -1,17 +1,18 @@
 """What activations pass between the scratchpad and the systolic array."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.matrix.array import activation_layout, enter
 from hdl.matrix.streamer import vector_layout
 from hdl.stream.flow import Flow
 from hdl.stream.pipeline import delay
 
 
-class ActivationEntry(wiring.Component):
+class ActivationEntry(Component):
     """Subtracts the zero point, and lets elements past the sums' end count as zero.
 
     ``o`` brings the vector of the cycle before. ``macs`` counts its useful products, two cycles

@@ -1,11 +1,12 @@
 """The matrix engine: products of scratchpad matrices, added to the accumulators."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import RING_SLOTS, Engine
+from hdl.component import Component
 from hdl.matrix.entry import ActivationEntry
 from hdl.matrix.retirement import Retirement
 from hdl.matrix.streamer import ActivationStreamer
@@ -17,7 +18,7 @@ from hdl.stream.pipeline import delay
 from hdl.stream.slice import RegisterSlice
 
 
-class MatrixEngine(wiring.Component):
+class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD on the array that the configuration's field ``array`` names.
 
     Weights come in up to one tile ahead of the activations.

@@ -1,11 +1,11 @@
 """What becomes of vectors and commands when their sums leave the systolic array."""
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import Engine
+from hdl.component import Component
 from hdl.memory.accumulator import ACC_SETTLE
 from hdl.memory.ram import Ram
 from hdl.ports import EngineStatus
@@ -19,7 +19,7 @@ UNDER_WAY_WIDTH = 9
 """Width of the number of commands taken and not yet done, above any array's latency (bits)."""
 
 
-class Retirement(wiring.Component):
+class Retirement(Component):
     """Keeps what belongs to each vector while the array works on it.
 
     ``acc_addr`` leaves ``latency`` cycles after it came. ``status.done`` comes with ``push`` so

@@ -1,10 +1,10 @@
 """Which weight slots the products under way still need."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.component import Component
 
 JOBS_AHEAD = 2
 """Tiles that compute or whose weights are in place or on their way."""
@@ -16,7 +16,7 @@ REGISTERED_AHEAD = 2
 """Tiles beyond these, of one vector each, that can wait in the register of what is asked for."""
 
 
-class SlotGuard(wiring.Component):
+class SlotGuard(Component):
     """Tells whether the first line of a tile, ``line`` of ``slot``, may be asked for.
 
     ``hold`` says that products will use ``slot``, in the order of the tiles; ``freed`` that the

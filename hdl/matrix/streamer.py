@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, Engine
+from hdl.component import Component
 from hdl.matrix.transposer import Transposer
 from hdl.matrix.weights import job_layout
 from hdl.ports import ReadPort
@@ -33,7 +34,7 @@ def vector_layout(config: Config) -> data.StructLayout:
     )
 
 
-class ActivationStreamer(wiring.Component):
+class ActivationStreamer(Component):
     """Reads the activations of each job's tile, row by row, and sends them on.
 
     One vector a cycle, in the order of the jobs, which cannot be refused: ``elements`` as read from

@@ -3,15 +3,15 @@
 import itertools
 
 from amaranth.hdl import Module
-from amaranth.lib import wiring
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.matrix.array import array_latency, array_members, side, sum_width
 from hdl.matrix.column import ElementColumn
 from hdl.matrix.edges import ActivationEdge, SumEdge, WeightEdge
 
 
-class SystolicArray(wiring.Component):
+class SystolicArray(Component):
     """``rows`` x ``cols`` elements: sums over the rows, one vector of activations a cycle.
 
     For each vector of activations on ``i``, ``o`` brings ``latency`` cycles later, for each

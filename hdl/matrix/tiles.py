@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, RING_SLOTS, Engine, Opcode
+from hdl.component import Component
 from hdl.ports import MaskReadPort, command_layout
 from hdl.stream.skid import Skid
 from hdl.stream.slice import RegisterSlice
@@ -56,7 +57,7 @@ def tile_layout(config: Config) -> data.StructLayout:
     )
 
 
-class TileWalker(wiring.Component):
+class TileWalker(Component):
     """Names the tiles of MATMUL and PRELOAD commands, without those that are masked.
 
     Tile column by tile column, in each from the first K tile on, one tile a cycle from the cycle

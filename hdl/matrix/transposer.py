@@ -1,15 +1,16 @@
 """Turns rows into columns at full rate."""
 
 from amaranth.hdl import Array, C, Cat, Module, Signal, unsigned
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import next_power_of_two
+from hdl.component import Component
 from hdl.memory.bank import rotate
 from hdl.memory.ram import Ram
 
 
-class Transposer(wiring.Component):
+class Transposer(Component):
     """A ping-pong block of ``size`` x ``size`` elements, written by rows and read by columns.
 
     ``write_en`` writes ``write_data`` to row ``write_row`` of block ``write_block``; ``read_data``

@@ -3,18 +3,19 @@
 import itertools
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
+from hdl.component import Component
 from hdl.matrix.array import array_latency, array_members, side, sum_width
 from hdl.matrix.element import REGISTER_DEPTH, weight_registers
 from hdl.memory.split_ram import SplitRam
 from hdl.stream.pipeline import delay
 
 
-class TreeColumn(wiring.Component):
+class TreeColumn(Component):
     """A column of elements, each with weights and a multiplier, and the tree that adds them.
 
     ``slot`` is that of the activations ``a`` of the next cycle; their sum is on ``o``
@@ -140,7 +141,7 @@ class TreeColumn(wiring.Component):
         return sums
 
 
-class TreeArray(wiring.Component):
+class TreeArray(Component):
     """``rows`` x ``cols`` elements: sums over the rows, one vector of activations a cycle.
 
     For each vector of activations on ``i``, ``o`` brings ``latency`` = ``3 + ceil(log2(rows))``

@@ -1,11 +1,12 @@
 """Brings the weights of each tile into the array, up to one tile ahead of the products."""
 
 from amaranth.hdl import Module, Mux, Signal, signed, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
+from hdl.component import Component
 from hdl.matrix.array import enter, weight_layout
 from hdl.matrix.slots import SlotGuard
 from hdl.matrix.tiles import TileWalker, tile_layout
@@ -28,7 +29,7 @@ def job_layout(config: Config) -> data.StructLayout:
     )
 
 
-class WeightFetcher(wiring.Component):
+class WeightFetcher(Component):
     """Takes MATMUL and PRELOAD commands and hands their tiles on as their weights come.
 
     A tile's weights are read from ``b`` line by line, rows of B or, transposed, its columns, and
@@ -173,7 +174,7 @@ class WeightFetcher(wiring.Component):
             m.d.comb += writer.i.payload.column.eq(column)
 
 
-class WeightWriter(wiring.Component):
+class WeightWriter(Component):
     """Turns a scratchpad line into a line of weights.
 
     ``i`` tells, in the cycle in which a line is asked for, where it goes, how many elements of it

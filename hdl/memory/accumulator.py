@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.memory.ram import Ram
 from hdl.ports import AccumulatePort, DrainPort
 from hdl.stream.pipeline import delay
@@ -15,7 +16,7 @@ first drain request that sees it, and from a taken drain request to the first ac
 the first drain request, that finds the row cleared."""
 
 
-class AccumulatorBank(wiring.Component):
+class AccumulatorBank(Component):
     """Rows of sums, each with a bit that tells whether it holds a sum; one read, one write a cycle.
 
     ``row`` and ``filled`` are what ``read_addr`` of the cycle before held at that time. ``filled``
@@ -69,7 +70,7 @@ class AccumulatorBank(wiring.Component):
         return m
 
 
-class AccumulatorMemory(wiring.Component):
+class AccumulatorMemory(Component):
     """``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits, all zero at first.
 
     ``accumulate`` adds a row to the row at ``addr``, modulo 2**acc_width, one row a cycle without

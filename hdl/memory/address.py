@@ -1,11 +1,12 @@
 """Address generators of the load and store engines: rows, and bursts of external memory."""
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
+from hdl.component import Component
 from hdl.ports import MaskReadPort, command_layout
 from hdl.stream.skid import Skid
 
@@ -66,7 +67,7 @@ def piece_layout(config: Config) -> data.StructLayout:
     )
 
 
-class Rows(wiring.Component):
+class Rows(Component):
     """Names the rows of LOAD and STORE commands, one a cycle.
 
     ``i`` takes commands, ``o`` names the rows to move. A masked row costs a cycle and is not
@@ -172,7 +173,7 @@ class Rows(wiring.Component):
             m.d.sync += addr.eq(addr + 1)
 
 
-class Bursts(wiring.Component):
+class Bursts(Component):
     """Cuts rows into bursts of external memory, one burst a cycle.
 
     A burst ends where the row ends, or before an address that is a multiple of ``burst_words``

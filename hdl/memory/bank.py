@@ -3,14 +3,15 @@
 from collections.abc import Sequence
 
 from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
 from hdl.memory.ram import Ram
 from hdl.stream.pipeline import delay
 
 
-class Bank(wiring.Component):
+class Bank(Component):
     """A memory of ``size`` bytes that reads and writes up to ``line_bytes`` bytes at any address.
 
     Byte ``i`` lies in row ``i // line_bytes`` of the byte-wide memory ``i % line_bytes``, so an

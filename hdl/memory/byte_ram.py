@@ -5,6 +5,8 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
+
 
 class BytePort(wiring.Signature):
     """A port of a :class:`ByteRam`, seen from its user."""
@@ -21,7 +23,7 @@ class BytePort(wiring.Signature):
         )
 
 
-class ByteRam(wiring.Component):
+class ByteRam(Component):
     """``depth`` words of ``width`` bits (a multiple of 8) behind one port.
 
     In a cycle with ``en`` the word at ``addr`` is accessed: where ``mask`` is 0 it is read, and is

@@ -1,12 +1,13 @@
 """The load engine: rows of external memory to the scratchpad."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
+from hdl.component import Component
 from hdl.memory.address import Bursts, Rows, span_layout
 from hdl.ports import EngineStatus, MaskReadPort, MemoryReadPort, WritePort, command_layout
 from hdl.stream.slice import RegisterSlice
@@ -15,7 +16,7 @@ ROWS_AHEAD = 32
 """Rows whose data may be under way."""
 
 
-class LoadEngine(wiring.Component):
+class LoadEngine(Component):
     """Runs LOAD commands: copies ``m`` rows of ``row_bytes`` bytes, leaving out masked ones.
 
     ``dram_addr`` and ``dram_stride`` are multiples of the memory word's bytes, ``sp_addr`` and

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from amaranth.hdl import Module
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.memory.ram import Ram
 from hdl.ports import MaskReadPort, MaskWritePort
 
@@ -14,7 +14,7 @@ READERS = ("load", "store", "a", "b")
 """Readers of the whole machine: the load and store engines' rows, the array's tiles."""
 
 
-class MaskMemory(wiring.Component):
+class MaskMemory(Component):
     """``mask_depth`` bits with one writer and any number of readers, each with a copy of its own.
 
     Ports ``write`` and ``read_NAME`` for each name given, as ``hdl.ports`` defines them. Readers

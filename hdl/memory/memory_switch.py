@@ -1,16 +1,16 @@
 """The external memory port, of which one of two users has the use."""
 
 from amaranth.hdl import Module
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.ports import MemoryReadPort, MemoryWritePort
 
 _HALVES = ("read", "write")
 
 
-class MemorySwitch(wiring.Component):
+class MemorySwitch(Component):
     """Connects ``a_read`` and ``a_write`` to ``read`` and ``write``, or ``b`` with ``to_b``.
 
     Combinational. ``to_b`` may change only while nothing is under way; the other user's requests

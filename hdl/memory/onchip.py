@@ -1,12 +1,12 @@
 """External memory on the chip, for boards that have no other."""
 
 from amaranth.hdl import Module, Signal
-from amaranth.lib import wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.memory.byte_ram import ByteRam
 from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
 from hdl.stream.skid import Skid
@@ -16,7 +16,7 @@ READ_AHEAD = 4
 power of two)."""
 
 
-class OnchipMemory(wiring.Component):
+class OnchipMemory(Component):
     """A memory of ``size`` bytes behind the external memory port, seen from the memory.
 
     One word moves per cycle, a write before a read; the first word of a read is there four cycles

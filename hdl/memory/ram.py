@@ -1,12 +1,13 @@
 """The memory block that all larger memories are made of."""
 
 from amaranth.hdl import Module, unsigned
-from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
 
-class Ram(wiring.Component):
+
+class Ram(Component):
     """``depth`` words of ``width`` bits with one write port and one read port, all 0 at first.
 
     ``write_en`` has a bit for each ``part`` bits of a word, without ``part`` one for all of them.

@@ -1,16 +1,17 @@
 """What a reader of the scratchpad asks for, and what belongs to each answer."""
 
 from amaranth.hdl import Module, ShapeLike, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.ports import ReadPort
 from hdl.stream.pipeline import delay
 from hdl.stream.slice import RegisterSlice
 
 
-class Requests(wiring.Component):
+class Requests(Component):
     """Asks ``port`` for the address of each of ``i``, and tells its note as the answer comes.
 
     ``note`` belongs to what ``port`` answers in the same cycle, ``sram_latency`` cycles after it

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from amaranth.hdl import C, Cat, Module, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config, next_power_of_two
+from hdl.component import Component
 from hdl.memory.bank import Bank, rotate
 from hdl.ports import ReadPort, WritePort, write_layout
 from hdl.stream.pipeline import delay
@@ -25,7 +25,7 @@ def written_bytes(config: Config, writer: str) -> int:
     return config.mem_bytes if writer == "load" else 2 * config.lanes
 
 
-class WriteLine(wiring.Component):
+class WriteLine(Component):
     """Leads a write of up to ``width`` bytes to the byte-wide memories of a bank.
 
     ``mask`` says to which memories it goes, ``data`` what would go to each; both in the same cycle.
@@ -58,7 +58,7 @@ class WriteLine(wiring.Component):
         return m
 
 
-class Scratchpad(wiring.Component):
+class Scratchpad(Component):
     """``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by readers and writers.
 
     Ports ``read_NAME`` and ``write_NAME`` for each name given, as ``hdl.ports`` defines them. The

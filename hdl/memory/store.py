@@ -1,12 +1,13 @@
 """The store engine: rows of the scratchpad to external memory."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
+from hdl.component import Component
 from hdl.memory.address import Bursts, Rows, piece_layout, span_layout
 from hdl.memory.requests import Requests, requests_latency
 from hdl.ports import EngineStatus, MaskReadPort, MemoryWritePort, ReadPort, command_layout
@@ -18,7 +19,7 @@ BURSTS_AHEAD = 16
 _EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
 
 
-class StoreEngine(wiring.Component):
+class StoreEngine(Component):
     """Runs STORE commands: copies ``m`` rows of ``row_bytes`` bytes, leaving out masked ones.
 
     Alignment is as in :class:`LoadEngine`; the mask of a row's last word leaves out the

@@ -1,8 +1,10 @@
 """The arithmetic of the microcoded machine's core."""
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
+
+from hdl.component import Component
 
 ALU_CONTROL = data.StructLayout(
     dict.fromkeys(
@@ -24,7 +26,7 @@ ALU_CONTROL = data.StructLayout(
 """What the arithmetic does: see :class:`MicroAlu`."""
 
 
-class MicroAlu(wiring.Component):
+class MicroAlu(Component):
     """Combines ``a`` and ``b`` as ``control`` says, within the cycle.
 
     ``sum`` is ``a + b + carry``, with ``subtract`` ``a - b - 1 + carry``; ``zero`` says whether it

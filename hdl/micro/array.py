@@ -1,14 +1,14 @@
 """The array of the microcoded machine: products of held weights with held activations."""
 
 from amaranth.hdl import Array, Module, Signal, signed
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.arithmetic.multiplier import MultiplierPair
+from hdl.component import Component
 
 
-class MicroArray(wiring.Component):
+class MicroArray(Component):
     """``rows`` by ``cols`` multipliers, in pairs, and one column's sum at a time.
 
     ``byte`` brings an operand: in cycles with ``weight`` the next weight, with ``enter`` the next

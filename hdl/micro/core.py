@@ -1,13 +1,13 @@
 """The core of the microcoded machine: it runs the micro-instructions of ``arch.micro.isa``."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
-from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.micro.isa import IMMEDIATE_WIDTH, REGISTERS
 from hdl.arithmetic.serial_multiplier import SerialMultiplier
+from hdl.component import Component
 from hdl.memory.byte_ram import BytePort
 from hdl.memory.ram import Ram
 from hdl.micro.alu import MicroAlu
@@ -15,7 +15,7 @@ from hdl.micro.decode import CONTROL, MicroDecode, Source
 from hdl.ports import MemoryReadPort, MemoryWritePort
 
 
-class MicroCore(wiring.Component):
+class MicroCore(Component):
     """Runs ``microcode`` (words) from address 0 on, one micro-instruction a cycle.
 
     While one runs, the next one's registers are read and the one behind it is fetched, so that a

@@ -1,10 +1,11 @@
 """What each micro-instruction makes the core do, bit by bit."""
 
 from amaranth.hdl import Module
-from amaranth.lib import data, enum, wiring
+from amaranth.lib import data, enum
 from amaranth.lib.wiring import In, Out
 
 from arch.micro.isa import OPERATIONS, Form
+from hdl.component import Component
 from hdl.micro.alu import ALU_CONTROL
 
 
@@ -101,7 +102,7 @@ CONTROL = data.StructLayout({"alu": ALU_CONTROL, **dict.fromkeys(_BITS, 1), "sou
 """What a micro-instruction makes the core do; 0 is nothing."""
 
 
-class MicroDecode(wiring.Component):
+class MicroDecode(Component):
     """Turns an operation's number into the core's control bits, within the cycle.
 
     ``store`` says that the immediate, or target, has its low bits where rd is.

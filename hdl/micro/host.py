@@ -1,17 +1,17 @@
 """The host's registers of the microcoded machine."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import REGISTERS
 from arch.micro.memory import memory_map
 from arch.registers import COUNTER_WIDTH, IDENTITY, REGISTER_MAP
+from hdl.component import Component
 from hdl.ports import HostPort
 
 
-class MicroHost(wiring.Component):
+class MicroHost(Component):
     """The registers of ``arch.registers`` but for all counters other than CYCLES, on ``host``.
 
     ``run`` is 1 from when the host starts a run until ``over``. Program words and registers are

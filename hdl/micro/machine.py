@@ -1,13 +1,13 @@
 """The microcoded machine: one core with its memories, and the array."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import connect, flipped
 
 from arch.config import Config
 from arch.micro.isa import Signal as Told
 from arch.micro.memory import memory_map
 from arch.micro.microcode import assemble
+from hdl.component import Component
 from hdl.memory.byte_ram import ByteRam
 from hdl.micro.array import MicroArray
 from hdl.micro.core import MicroCore
@@ -15,7 +15,7 @@ from hdl.micro.host import MicroHost
 from hdl.ports import MachinePorts
 
 
-class MicroMachine(wiring.Component):
+class MicroMachine(Component):
     """An accelerator of which a core and its microcode do the work.
 
     Its ports are ``hdl.ports.MachinePorts``; nothing is reported on ``events``.

@@ -8,10 +8,11 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.sparse.sparse_lane import SparseLane, SparseShape
 
 
-class SparseDispatcher(wiring.Component):
+class SparseDispatcher(Component):
     """Sends each beat to the lane with the least left to do, of those with room for one.
 
     A beat without weights goes to no lane. Each beat also gives a ticket for the merger. Beats are
@@ -85,7 +86,7 @@ def _smaller(
     return key, lane
 
 
-class SparseMerger(wiring.Component):
+class SparseMerger(Component):
     """Adds the beats' sums, one beat per cycle in the order of the tickets, to the rows' sums.
 
     ``done`` is 1 for one cycle when the last beat of a matrix is merged.
@@ -129,7 +130,7 @@ class SparseMerger(wiring.Component):
         return m
 
 
-class SparseLoader(wiring.Component):
+class SparseLoader(Component):
     """Writes vectors alternately to the two banks of the activation memories.
 
     ``loaded`` is 1 while the vector of the next beat is there, in bank ``bank``. ``claim`` tells
@@ -175,7 +176,7 @@ class SparseLoader(wiring.Component):
         return m
 
 
-class SparseMac(wiring.Component):
+class SparseMac(Component):
     """Multiplies a compressed matrix with a vector: one nonzero product per lane and cycle.
 
     ``y[n] = sum over k of w[n][k] * x[k]``, exact; ``w`` and ``x`` are signed integers of

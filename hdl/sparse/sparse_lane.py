@@ -3,13 +3,14 @@
 from typing import Self
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from arch.config import Config
+from hdl.component import Component
 
 LATENCY = 4
 """Cycles from a product's turn in a lane until the lane's sum can be merged."""
@@ -149,7 +150,7 @@ def _check(name: str, value: object, low: int) -> None:
         raise ValueError(f"Sparse {name} must be at least {low}, not {value}")
 
 
-class SparseLane(wiring.Component):
+class SparseLane(Component):
     """Sums the products of one beat after the other, one nonzero product per cycle.
 
     A beat is taken from ``job`` where ``start`` is 1; it must have a weight, and ``full`` must be

@@ -1,11 +1,13 @@
 """A stream's way to wait, told from a register."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
 
-class Skid(wiring.Component):
+
+class Skid(Component):
     """Passes a stream of ``payload`` on in the same cycle, but tells from a register to wait.
 
     ``i.ready`` depends on no input: a payload that ``o`` does not take in the cycle in which it

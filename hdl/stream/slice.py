@@ -1,11 +1,13 @@
 """A register stage in a stream that breaks every combinational path, in both directions."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
+from hdl.component import Component
 
-class RegisterSlice(wiring.Component):
+
+class RegisterSlice(Component):
     """Two places for payloads between ``i`` and ``o``: one a cycle, a cycle of latency.
 
     ``i.ready``, ``o.valid`` and ``o.payload`` are registers, so that nothing at one side depends on

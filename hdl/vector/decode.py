@@ -1,11 +1,12 @@
 """What a command of the vector engine asks for, as a bit each."""
 
 from amaranth.hdl import Cat, Module
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Definition, Engine
+from hdl.component import Component
 from hdl.ports import command_layout
 
 _DEFINITIONS = [
@@ -27,7 +28,7 @@ def flag_layout() -> data.StructLayout:
     return data.StructLayout({flag: 1 for definition in _DEFINITIONS for flag in definition.flags})
 
 
-class VectorDecoder(wiring.Component):
+class VectorDecoder(Component):
     """Tells a command's opcode and flags as a bit each; a flag it does not have is 0.
 
     The bits of an instruction that the configuration leaves out are always 0.

@@ -1,19 +1,20 @@
 """Reads accumulator rows as a stream of lane groups, and clears them."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH
+from hdl.component import Component
 from hdl.ports import DrainPort
 from hdl.stream.pipeline import delay
 from hdl.vector.beats import value_layout
 from hdl.vector.walker import Walker
 
 
-class DrainReader(wiring.Component):
+class DrainReader(Component):
     """Streams m rows of n accumulators, tile column by tile column, ``lanes`` a beat.
 
     Tile column nt is in accumulator rows ``acc_addr + nt * acc_stride`` and on. A row of a tile

@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import COLUMN_WIDTH
 from hdl.arithmetic.requantize import Requantizer
+from hdl.component import Component
 from hdl.functions.argmax import ArgmaxUnit, largest_layout
 from hdl.functions.rotary import RotaryUnit
 from hdl.functions.table import TABLE_LATENCY, LookupTable, table_write_signature
@@ -26,7 +27,7 @@ def saturate16(total: Value) -> Value:
     return Mux(overflow, Cat((~total[16]).replicate(15), total[16]), total[:16])
 
 
-class Epilogue(wiring.Component):
+class Epilogue(Component):
     """Turns values into output elements, ``lanes`` a cycle: equation (2).
 
     ``i`` brings a value and ``keep`` for each lane; a lane whose ``keep`` is 0 gets the zero

@@ -1,16 +1,17 @@
 """Fills the vector engine's own memories from scratchpad beats."""
 
 from amaranth.hdl import Cat, Module, Signal, signed
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.functions.table import table_write_signature
 from hdl.ports import MaskWritePort
 from hdl.vector.beats import beat_layout
 
 
-class Fill(wiring.Component):
+class Fill(Component):
     """Writes each beat of ``i`` to the memory that one of four strobes selects.
 
     ``params``: lines of parameter words, ``param_lines`` a word, from word ``addr`` on; ``table``:

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import Engine
+from hdl.component import Component
 from hdl.functions.running import RunningWritePort
 from hdl.ports import command_layout
 from hdl.vector.beats import beat_layout, collect, distribute, value_layout
@@ -14,7 +15,7 @@ from hdl.vector.fronts import ElementwiseFront, MapFront, NormFront, SoftmaxFron
 from hdl.vector.params import scales_layout
 
 
-class FrontEnds(wiring.Component):
+class FrontEnds(Component):
     """Leads the input ``i`` and the second input ``r`` through the front end of a command.
 
     With ``drain``, which a configuration has with ``fused``, the input of SOFTMAX and NORM is

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import COUNT_WIDTH
+from hdl.component import Component
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.elementwise import ElementwiseUnit
 from hdl.functions.running import RunningWritePort, running_layout
@@ -18,7 +19,7 @@ OFFSET_WIDTH = COUNT_WIDTH + 3
 """Width of a signed distance between two columns (bits)."""
 
 
-class MapFront(wiring.Component):
+class MapFront(Component):
     """Elements of ``i``, of 8 or with ``wide`` of 16 bits, less ``zero``; none is kept waiting."""
 
     def __init__(self, config: Config):
@@ -47,7 +48,7 @@ class MapFront(wiring.Component):
         return m
 
 
-class ColumnOffset(wiring.Component):
+class ColumnOffset(Component):
     """Distance from a beat's first column to a column that moves by ``step`` from row to row.
 
     ``start`` takes ``first``, the column of row 0; each ``advance`` is one beat, the last of its
@@ -80,7 +81,7 @@ class ColumnOffset(wiring.Component):
         return m
 
 
-class SoftmaxFront(wiring.Component):
+class SoftmaxFront(Component):
     """Softmax of 16-bit scores; columns outside ``start_column`` to ``limit - 1`` are masked.
 
     With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number;
@@ -175,7 +176,7 @@ class SoftmaxFront(wiring.Component):
         wiring.connect(m, unit.running, wiring.flipped(self.running_write))
 
 
-class NormFront(wiring.Component):
+class NormFront(Component):
     """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
 
     ``o_sum`` brings the sums, for writing back. With ``registered`` inputs and unit are told from
@@ -234,7 +235,7 @@ class NormFront(wiring.Component):
         return m
 
 
-class ElementwiseFront(wiring.Component):
+class ElementwiseFront(Component):
     """Sum or product of the 8-bit elements of ``i`` and ``r``."""
 
     def __init__(self, config: Config):

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.arithmetic.requantize import Requantizer
+from hdl.component import Component
 from hdl.stream.pipeline import delay
 from hdl.stream.skid import Skid
 from hdl.vector.beats import beat_layout, value_layout
@@ -13,7 +14,7 @@ from hdl.vector.params import param_layout
 from hdl.vector.walker import Walker, walk_layout
 
 
-class Intake(wiring.Component):
+class Intake(Component):
     """Requantizes rows of accumulators to 16 bits, ``lanes`` a cycle: equation (1).
 
     The k-th beat of ``i`` takes the k-th parameter word of ``walk``, which goes row by row, and

@@ -1,16 +1,16 @@
 """Two commands of the vector engine at once: one is read while the other is still written."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
+from hdl.component import Component
 from hdl.ports import command_layout
 from hdl.stream.pipeline import delay
 
 
-class Overlap(wiring.Component):
+class Overlap(Component):
     """Keeps a SOFTMAX that is ``followed`` while the next command is read.
 
     ``i`` is the command at the engine's door, and ``o`` the one that the back end works for: the

@@ -1,10 +1,11 @@
 """The vector engine's requantization parameters."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, wiring
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.memory.ram import Ram
 
 PARAM_BYTES = 9
@@ -19,7 +20,7 @@ def param_layout(config: Config) -> data.StructLayout:
     return data.StructLayout({"lanes": data.ArrayLayout(lane, config.lanes), "spare": spare})
 
 
-class ParamMemory(wiring.Component):
+class ParamMemory(Component):
     """Holds the parameter words; a word is written line by line and read whole, a cycle later.
 
     A word that is written is not read in that cycle: the program's tokens keep the order.
@@ -64,7 +65,7 @@ def scales_layout() -> data.StructLayout:
     return data.StructLayout({"i": scale, "r": scale})
 
 
-class InputScales(wiring.Component):
+class InputScales(Component):
     """Fetches the multipliers and shifts of an addition's inputs from two parameter words.
 
     While ``en`` is 1, lane 0 of word ``addr`` is read for the input and that of the next word for

@@ -1,11 +1,12 @@
 """Reads a matrix from the scratchpad as a stream of beats."""
 
 from amaranth.hdl import Cat, Module, Signal, unsigned
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.memory.requests import Requests, requests_latency
 from hdl.ports import ReadPort
 from hdl.stream.slice import RegisterSlice
@@ -18,7 +19,7 @@ def reader_latency(config: Config) -> int:
     return requests_latency(config) + 3 + config.registered
 
 
-class RowReader(wiring.Component):
+class RowReader(Component):
     """Answers a walk over scratchpad addresses with the bytes found there.
 
     Each beat of ``o`` holds ``line_bytes`` bytes from the beat's address on, and all but the

@@ -1,7 +1,7 @@
 """What draining needs of running rows: the division, and the share of the residual that is kept."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
@@ -9,6 +9,7 @@ from arch.functions import KEEP_FRACTION
 from arch.isa import COUNT_WIDTH
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.arithmetic.multiplier import multiply
+from hdl.component import Component
 from hdl.functions.running import HALVINGS_WIDTH, KEEP_WIDTH, RunningWritePort, row_shape
 from hdl.memory.ram import Ram
 from hdl.stream.pipeline import delay
@@ -24,7 +25,7 @@ def scale_layout() -> data.StructLayout:
     return data.StructLayout({"multiplier": signed(32), "shift": signed(8)})
 
 
-class RunningScale(wiring.Component):
+class RunningScale(Component):
     """Multiplier and shift of equation (1) for each beat of a drain, divided by its row's sum.
 
     After ``start``, the k-th payload of ``o`` is of the k-th beat of m rows of n columns as
@@ -99,7 +100,7 @@ class RunningScale(wiring.Component):
         return m
 
 
-class ResidualLane(wiring.Component):
+class ResidualLane(Component):
     """One lane of :class:`ResidualScale`: ``o`` is ``element`` times ``keep`` of two cycles later.
 
     Latency is ``latency`` cycles with ``en`` at 1; everything holds still while ``en`` is 0.
@@ -123,7 +124,7 @@ class ResidualLane(wiring.Component):
         return m
 
 
-class ResidualScale(wiring.Component):
+class ResidualScale(Component):
     """The share of residuals that their running rows keep; with ``running`` at 0, all of it.
 
     ``i`` brings the beats of a walk tile by tile, the first row's running row being the ``row`` at

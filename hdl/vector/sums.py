@@ -5,13 +5,14 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.component import Component
 from hdl.ports import WritePort
 from hdl.stream.skid import Skid
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.walker import Walker, walk_layout
 
 
-class SumWriter(wiring.Component):
+class SumWriter(Component):
     """Writes the k-th beat of ``i``, 16-bit elements, to the k-th place of ``walk``.
 
     A walk starts with ``start``; ``busy`` is 1 from then until its last write was taken. While no

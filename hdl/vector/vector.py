@@ -1,11 +1,12 @@
 """The vector engine: every instruction from accumulators or scratchpad back to the scratchpad."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
-from amaranth.lib import stream, wiring
+from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
+from hdl.component import Component
 from hdl.functions.argmax import largest_layout
 from hdl.ports import (
     DrainPort,
@@ -33,7 +34,7 @@ from hdl.vector.sums import SumWriter
 from hdl.vector.walks import VectorWalks
 
 
-class VectorEngine(wiring.Component):
+class VectorEngine(Component):
     """Runs DRAIN, MAP, SOFTMAX, NORM, ADD, MUL, SCAN, PARAMS, TABLE and MASK, one after the other.
 
     A command reads through ``v`` (the input) and ``r`` (the second input or the residual) or

@@ -1,10 +1,11 @@
 """Walks over the elements of a matrix in beats, tile by tile, without a multiplier."""
 
 from amaranth.hdl import Module, Mux, Signal, unsigned
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.isa import COUNT_WIDTH
+from hdl.component import Component
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
@@ -38,7 +39,7 @@ def place_layout(addr_width: int) -> data.StructLayout:
     )
 
 
-class Walker(wiring.Component):
+class Walker(Component):
     """Names the beats of m rows of n columns, one a cycle.
 
     The columns are cut into tiles of ``tile`` columns, and a tile's row into beats of ``beat``

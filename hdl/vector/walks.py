@@ -1,18 +1,18 @@
 """Which elements a command of the vector engine touches, for its readers and writers."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.functions import TABLE_ENTRIES
 from arch.isa import COUNT_WIDTH, Engine
+from hdl.component import Component
 from hdl.ports import command_layout
 from hdl.vector.decode import flag_layout, opcode_layout
 from hdl.vector.walker import walk_layout
 
 
-class VectorWalks(wiring.Component):
+class VectorWalks(Component):
     """Describes the walks of a command.
 
     ``i`` is that over the input, ``r`` over the second input or the residual, ``o`` over the

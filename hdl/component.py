@@ -1,0 +1,46 @@
+"""The base class of the components: ordinary ones of Amaranth, of which modules can be shared."""
+
+import functools
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from amaranth.hdl import Elaboratable
+from amaranth.lib import wiring
+
+
+@runtime_checkable
+class Placer(Protocol):
+    """A platform that decides what stands for each component, such as an instance of a module."""
+
+    def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
+        """Return what stands for a component; ``elaborate`` makes its circuit of a platform."""
+        ...
+
+
+class Component(wiring.Component):
+    """A component that a module of its own can stand for.
+
+    Amaranth elaborates it as any other. Only where the platform is a :class:`Placer`, this one is
+    asked. Such a component meets its surroundings at its ports only, has no clock domain but
+    ``sync``, and what it elaborates to depends on nothing but its attributes; ``ResetInserter``
+    and ``EnableInserter`` do not reach into a module that a placer has made, so that the ports
+    have such controls where they are needed.
+    """
+
+    def __init_subclass__(cls, **kwargs):
+        """Let the platform decide before each ``elaborate`` of a subclass."""
+        super().__init_subclass__(**kwargs)
+        if "elaborate" in vars(cls):
+            cls.elaborate = _ask(cls.elaborate)
+
+
+def _ask(elaborate: Callable) -> Callable:
+    """Return an ``elaborate`` that asks the platform first, where this is a placer."""
+
+    @functools.wraps(elaborate)
+    def ask(self, platform):
+        if isinstance(platform, Placer):
+            return platform.place(self, elaborate)
+        return elaborate(self, platform)
+
+    return ask
