@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from amaranth.back import rtlil
-from amaranth.hdl import ClockDomain, ClockSignal, Instance, Module, ResetSignal, Value
+from amaranth.hdl import (
+    ClockDomain,
+    ClockSignal,
+    DomainRenamer,
+    Instance,
+    Module,
+    ResetSignal,
+    Value,
+)
 
 # Amaranth has no public way to look into an elaborated design; pyproject.toml pins its version.
 from amaranth.hdl._ir import Fragment, PortDirection
@@ -26,6 +34,7 @@ from amaranth.lib.wiring import Component, In
 from arch.config import Config
 from generators.verilog.describe import parameters, summary
 from generators.verilog.prune import prune
+from hdl.domain import InDomain
 
 
 @dataclass
@@ -92,6 +101,7 @@ class Tree:
         self._deferred_keys: dict[Any, str] = {}
         self._uses: dict[int, Counter[int]] = {}
         self._domains: dict[int, set[str]] = {}
+        self._renamed: dict[int, str] = {}
         self._signal_names: list[tuple[Any, str]] = []
         self._ports: dict[int, tuple[Component, list[tuple[str, bool, Value]]]] = {}
         self._can_split = True
@@ -114,7 +124,7 @@ class Tree:
         component._MustUse__used = True
         made = component.elaborate(None)
         if isinstance(made, Module):
-            defer = defer and not made._domains
+            defer = defer and "sync" not in made._domains
             for name, (part, location) in made._named_submodules.items():
                 made._named_submodules[name] = (self._part(part, defer), location)
             parts = [
@@ -126,6 +136,10 @@ class Tree:
         return fragment
 
     def _part(self, part: Any, defer: bool) -> Any:
+        domain = "sync"
+        if isinstance(part, InDomain):
+            part._MustUse__used = True
+            part, domain = part.component, part.domain
         if not isinstance(part, Component):
             return part
         key = self._key(part)
@@ -133,18 +147,20 @@ class Tree:
             part._MustUse__used = True
             identity = self._deferred_keys.setdefault(key, f"celosia:{len(self.deferred)}:")
             self.deferred.setdefault(identity, part)
-            instance = Instance(identity, **self._connections(part, {"sync"}))
+            instance = Instance(identity, **self._connections(part, {"sync"}, domain))
             self._repeated[id(instance)] = (None, part)
             return instance
         if key is not None and key in self._known:
             part._MustUse__used = True
-            instance = Instance("", **self._connections(part, self._known[key]))
+            instance = Instance("", **self._connections(part, self._known[key], domain))
             self._repeated[id(instance)] = (key, part)
+            self._renamed[id(instance)] = domain
             return instance
         fragment = self._elaborate(part)
         self._survey(fragment)
         if key is not None:
             self._known[key] = self._domains[id(fragment)]
+        self._renamed[id(fragment)] = domain
         return fragment
 
     def _survey(self, fragment: Any) -> None:
@@ -160,7 +176,8 @@ class Tree:
         for child, _, _ in fragment.subfragments:
             self._survey(child)
             uses.update(self._uses[id(child)])
-            domains |= self._domains[id(child)]
+            own_sync = self._renamed.get(id(child), "sync")
+            domains |= {own_sync if each == "sync" else each for each in self._domains[id(child)]}
         self._uses[id(fragment)] = uses
         self._domains[id(fragment)] = domains - set(fragment.domains)
 
@@ -173,19 +190,26 @@ class Tree:
                     draft = self._by_key.get(key)
                     if draft is None:
                         # Its first occurrence has become a part of what surrounds it.
-                        fragment.subfragments[index] = (self._elaborate(component), name, location)
+                        inner = self._elaborate(component)
+                        domain = self._renamed.get(id(child), "sync")
+                        if domain != "sync":
+                            inner = DomainRenamer({"sync": domain})(inner)
+                        fragment.subfragments[index] = (inner, name, location)
                         continue
                     child.type = draft.identity
                     draft.share(parameters(component))
             else:
                 self._split(child)
-                component = _component(child)
-                if component is None or not self._is_closed(child, component):
+                component, domain = _component(child), self._renamed.get(id(child), "sync")
+                draft = None
+                if component is not None and self._is_closed(child, component):
+                    draft = self._module(child, component)
+                if component is None or draft is None:
+                    if domain != "sync":
+                        renamed = DomainRenamer({"sync": domain})(child)
+                        fragment.subfragments[index] = (renamed, name, location)
                     continue
-                draft = self._module(child, component)
-                if draft is None:
-                    continue
-                connections = self._connections(component, self._domains[id(child)])
+                connections = self._connections(component, self._domains[id(child)], domain)
                 instance = Instance(draft.identity, **connections)
                 fragment.subfragments[index] = (instance, name, location)
                 draft.share(parameters(component))
@@ -250,13 +274,19 @@ class Tree:
         )
         return type(component), tuple(sorted(values.items())), members
 
-    def _connections(self, component: Component, domains: set[str]) -> dict[str, Any]:
-        """Return the arguments of an instance of a component: each port with its signal."""
+    def _connections(
+        self, component: Component, domains: set[str], sync: str = "sync"
+    ) -> dict[str, Any]:
+        """Return the arguments of an instance of a component: each port with its signal.
+
+        ``sync`` is the domain around it that is its own ``sync``.
+        """
         connections: dict[str, Any] = {}
         for domain in sorted(domains):
             clock = ClockDomain(domain)
-            connections[f"i_{clock.clk.name}"] = ClockSignal(domain)
-            connections[f"i_{clock.rst.name}"] = ResetSignal(domain, allow_reset_less=True)
+            around = sync if domain == "sync" else domain
+            connections[f"i_{clock.clk.name}"] = ClockSignal(around)
+            connections[f"i_{clock.rst.name}"] = ResetSignal(around, allow_reset_less=True)
         for port, is_input, value in self._members(component):
             connections[f"{'i' if is_input else 'o'}_{port}"] = value
         return connections
