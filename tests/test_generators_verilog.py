@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module, Signal, signed, unsigned
+from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal, Signal, signed, unsigned
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,6 +16,8 @@ from arch.config import Config
 from arch.presets import PRESETS
 from generators.verilog.verilog import WAIVERS, to_verilog
 from hdl.accelerator import Accelerator
+from hdl.component import Component
+from hdl.domain import InDomain
 from hdl.matrix.systolic import SystolicArray
 from hdl.memory.ram import Ram
 from tb.toolchain import ROOT, environment, missing_tools
@@ -32,6 +34,52 @@ class Stage(wiring.Component):
         m = Module()
         forgotten = Signal(8)
         m.d.sync += [self.o.eq(self.i + 1), forgotten.eq(forgotten + 1)]
+        return m
+
+
+class Counter(Component):
+    """A counter."""
+
+    o: Out(4)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.d.sync += self.o.eq(self.o + 1)
+        return m
+
+
+class Pair(Component):
+    """Two counters, of which ``clear`` resets the first."""
+
+    first: Out(4)
+    second: Out(4)
+    clear: In(1)
+
+    def elaborate(self, _platform):
+        m = Module()
+        first, second = Counter(), Counter()
+        m.domains.core = core = ClockDomain("core", local=True)
+        m.submodules.first = InDomain(first, "core")
+        m.submodules.second = second
+        m.d.comb += [
+            core.clk.eq(ClockSignal()),
+            core.rst.eq(ResetSignal() | self.clear),
+            self.first.eq(first.o),
+            self.second.eq(second.o),
+        ]
+        return m
+
+
+class Around(Component):
+    """A pair below the top."""
+
+    first: Out(4)
+    clear: In(1)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.pair = pair = Pair()
+        m.d.comb += [self.first.eq(pair.first), pair.clear.eq(self.clear)]
         return m
 
 
@@ -225,3 +273,17 @@ def test_memories_without_an_order_say_so():
     assert "(*" not in ordered
     assert unordered.replace("  (* no_rw_check *)\n", "", 1).count("no_rw_check") == 0
     assert "  (* no_rw_check *)\n  reg [7:0] memory [15:0];\n" in unordered
+
+
+@pytest.mark.parametrize("component", [Pair, Around])
+def test_one_module_serves_two_domains(component) -> None:
+    """A component with a reset of its own is the module that others are, with another reset."""
+    text = to_verilog(component(), "top")
+    assert text.count("\nmodule Counter") == 1
+    first, second = (
+        re.search(rf"^  Counter {name} \((.*?)\);", text, re.MULTILINE | re.DOTALL)[1]
+        for name in ("first", "second")
+    )
+    assert ".rst(core_rst)" in first
+    assert ".rst(rst)" in second
+    assert "core_rst = rst | clear" in text
