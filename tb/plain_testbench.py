@@ -1,5 +1,8 @@
 """A testbench in plain Verilog that needs nothing but the files that are generated with it."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -21,29 +24,78 @@ LATENCY = 10
 """Cycles from a request to external memory to its first word."""
 
 LIMIT = 1_000_000
-"""Cycles after which the run is given up."""
+"""Cycles after which the run of a random program is given up."""
 
 _SOURCE = Path(__file__).parent / "harness" / "plain.v"
-_REGISTERS = ("PROGRAM_ADDR", "PROGRAM_DATA", "PC", "CONTROL", "STATUS", "MACS_LOW", "CYCLES_LOW")
+_REGISTERS = ("PROGRAM_ADDR", "PROGRAM_DATA", "PC", "CONTROL", "STATUS", "CYCLES_LOW")
 _WIDTHS = ("MEM_WIDTH", "BURST_WIDTH", "WRITE_WIDTH")
 _FIELDS = ("BURST_ADDR", "BURST_LAST", "WRITE_DATA", "WRITE_MASK")
 
 
-def testbench(
-    config: Config,
-    control: str,
-    seed: int,
-    *,
-    bus: str,
-    addr_width: int,
-    base: int,
-) -> dict[str, str]:
-    """Return the files of a testbench by name: the Verilog, a program, memory before and after.
+class Action(IntEnum):
+    """What a step does."""
+
+    SET_WORD = 0
+    SET_REGISTER = 1
+    RUN = 2
+    WORD_IS = 3
+    REGISTER_IS = 4
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """What an accelerator's ports are behind.
+
+    ``control`` is what its host port is behind, ``bus`` what its memory is, from the address
+    ``base`` of ``addr_width`` bits on.
+    """
+
+    control: str = "native"
+    bus: str = "native"
+    addr_width: int = 32
+    base: int = 0
+
+
+@dataclass
+class Steps:
+    """What a testbench does after its program is loaded, a line for each step."""
+
+    config: Config
+    lines: list[str] = field(default_factory=list)
+    count: int = 0
+
+    @property
+    def value_width(self) -> int:
+        """Width of a step's value (bits)."""
+        return max(self.config.mem_width, 32)
+
+    def say(self, text: str) -> None:
+        """Add a comment."""
+        self.lines.append(f"// {text}")
+
+    def add(self, action: Action, place: int = 0, value: int = 0) -> None:
+        """Add a step on a word of memory or a register, by its number."""
+        self.lines.append(f"{action:02x}{place:08x}{value:0{self.value_width // 4}x}")
+        self.count += 1
+
+    def add_words(self, action: Action, addr: int, data: bytes) -> None:
+        """Add a step for each word of external memory from a byte address on.
+
+        What the data lacks of its last word is 0.
+        """
+        step = self.config.mem_bytes
+        padded = data + bytes(-len(data) % step)
+        for place in range(0, len(padded), step):
+            value = int.from_bytes(padded[place : place + step], "little")
+            self.add(action, (addr + place) // step, value)
+
+
+def testbench(config: Config, seed: int, attachment: Attachment) -> dict[str, str]:
+    """Return the files of a testbench by name: the Verilog, a program, memory and steps.
 
     The program has random instructions of every kind that the configuration has; what it leaves in
-    external memory, and how many products it counts, comes from the golden machine. ``control`` is
-    what the accelerator's host port is behind, ``bus`` what its memory is, from the address
-    ``base`` of ``addr_width`` bits on. The simulation prints a line that begins with PASS or FAIL.
+    external memory, and how many products it counts, comes from the golden machine. The simulation
+    ends with a line that begins with PASS or FAIL.
     """
     program = random_program(config, np.random.default_rng(seed), STEPS)
     if len(program.words) > config.program_depth:
@@ -58,30 +110,57 @@ def testbench(
     golden.write_memory(0, before)
     golden.load_program(program.words)
     report = golden.start()
+    steps = Steps(config)
+    steps.add(Action.RUN)
+    steps.add_words(Action.WORD_IS, 0, golden.read_memory(0, end))
+    # A microcoded machine counts cycles only; what else is read is 0.
+    products = 0 if config.microcoded else report.counters["macs"]
+    steps.add(Action.REGISTER_IS, REGISTER_MAP["MACS_LOW"].addr, products)
+    return testbench_files(config, attachment, program.words, before, steps, LIMIT)
+
+
+def testbench_files(
+    config: Config,
+    attachment: Attachment,
+    words: Sequence[int],
+    memory: bytes,
+    steps: Steps,
+    limit: int,
+) -> dict[str, str]:
+    """Return the files of a testbench that loads a program and memory, and takes steps.
+
+    A run of more than ``limit`` cycles is given up, and so is the program's loading.
+    """
     found = interface(config)
-    defines = {name: found[name] for name in _WIDTHS}
+    defines: dict[str, int | str] = {name: found[name] for name in _WIDTHS}
     for name in _FIELDS:
         defines |= {f"{name}_{part}": found[f"{name}_{part}"] for part in ("LSB", "WIDTH")}
     defines |= {name: REGISTER_MAP[name].addr for name in _REGISTERS}
     defines |= {
-        "MEMORY_WORDS": end // config.mem_bytes,
-        "PROGRAM_WORDS": len(program.words),
-        # A microcoded machine counts cycles only; what else is read is 0.
-        "EXPECTED_MACS": 0 if config.microcoded else report.counters["macs"],
+        "MEMORY_WORDS": -(-len(memory) // config.mem_bytes),
+        "PROGRAM_WORDS": len(words),
+        "STEPS": steps.count,
+        "STEP_WIDTH": 40 + steps.value_width,
+        "VALUE_WIDTH": steps.value_width,
         "LATENCY": LATENCY,
-        "LIMIT": LIMIT,
-        "BUS_BASE": f"{MAX_WIDTH}'h{base:x}",
-        "BUS_ADDR_WIDTH": addr_width,
+        "LIMIT": limit,
+        "BUS_BASE": f"{MAX_WIDTH}'h{attachment.base:x}",
+        "BUS_ADDR_WIDTH": attachment.addr_width,
     }
     header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
-    for name, choice in (("CONTROL", control), ("BUS", bus)):
+    for name, choice in (("CONTROL", attachment.control), ("BUS", attachment.bus)):
         header += f"`define {name}_{choice.upper().replace('-', '_')}\n"
     return {
         NAME: header + "\n" + _SOURCE.read_text(encoding="utf-8"),
-        "program.hex": "".join(f"{word:08x}\n" for word in program.words),
-        "memory.hex": _words(before, config),
-        "expected.hex": _words(golden.read_memory(0, end), config),
+        "program.hex": program_text(words),
+        "memory.hex": _words(memory, config),
+        "steps.hex": "".join(f"{line}\n" for line in steps.lines),
     }
+
+
+def program_text(words: Sequence[int]) -> str:
+    """Return a program as text, a word a line."""
+    return "".join(f"{word:08x}\n" for word in words)
 
 
 def _words(data: bytes, config: Config) -> str:

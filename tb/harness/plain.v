@@ -1,6 +1,7 @@
-// Runs one program on the accelerator and compares external memory with the golden model's.
+// Loads a program and external memory, and takes the steps of a file: words for memory, registers,
+// runs, and what is expected then, which is the golden model's.
 //
-// Needs the accelerator's Verilog and the files program.hex, memory.hex and expected.hex beside it:
+// Needs the accelerator's Verilog and the files program.hex, memory.hex and steps.hex beside it:
 //   iverilog -g2005 -o test.vvp celosia_accelerator_tb.v celosia_accelerator.v && vvp -n test.vvp
 
 `timescale 1ns / 1ps
@@ -14,7 +15,6 @@ module celosia_accelerator_tb;
 
   // External memory: a burst at a time in each direction, its first word LATENCY cycles later.
   reg [`MEM_WIDTH-1:0] memory [0:`MEMORY_WORDS-1];
-  reg [`MEM_WIDTH-1:0] expected [0:`MEMORY_WORDS-1];
   reg [31:0] program [0:`PROGRAM_WORDS-1];
 
   wire [63:0] read_at, write_at;
@@ -238,43 +238,79 @@ module celosia_accelerator_tb;
     .rst(rst)
   );
 
-  integer word, wrong;
+  // A step is what to do, a word of memory or a register, and a value.
+  localparam SET_WORD = 0, SET_REGISTER = 1, RUN = 2, WORD_IS = 3, REGISTER_IS = 4;
+  reg [`STEP_WIDTH-1:0] steps [0:`STEPS-1];
+  reg [7:0] action;
+  reg [31:0] place;
+  reg [`VALUE_WIDTH-1:0] data;
+  integer step, runs, wrong, busy;
+  reg [63:0] cycles;
+
+  task run;
+    begin
+      write_register(`PC, 0);
+      busy = 0;
+      write_register(`CONTROL, 1);
+      read_register(`STATUS);
+      while (value[0]) read_register(`STATUS);
+      if (value != 0 || mem_error) begin
+        $display("STATUS is %b", value);
+        wrong = wrong + 1;
+      end
+      read_register(`CYCLES_LOW);
+      $display("run %0d: %0d cycles", runs, value);
+      cycles = cycles + value;
+      runs = runs + 1;
+    end
+  endtask
+
+  task expect_value(input [`VALUE_WIDTH-1:0] found);
+    if (found !== data) begin
+      if (wrong < 10)
+        $display("%0s %0d is %h, expected %h", action == WORD_IS ? "word" : "register", place,
+                 found, data);
+      wrong = wrong + 1;
+    end
+  endtask
+
   initial begin
     $readmemh("program.hex", program);
     $readmemh("memory.hex", memory);
-    $readmemh("expected.hex", expected);
+    $readmemh("steps.hex", steps);
+    wrong = 0;
+    runs = 0;
+    cycles = 0;
+    busy = 0;
     repeat (4) @(negedge clk);
     rst = 0;
     @(negedge clk);
     write_register(`PROGRAM_ADDR, 0);
-    for (word = 0; word < `PROGRAM_WORDS; word = word + 1)
-      write_register(`PROGRAM_DATA, program[word]);
-    write_register(`PC, 0);
-    write_register(`CONTROL, 1);
-    read_register(`STATUS);
-    while (value[0]) read_register(`STATUS);
-    wrong = value != 0 || mem_error;
-    if (wrong) $display("STATUS is %b", value);
-    for (word = 0; word < `MEMORY_WORDS; word = word + 1)
-      if (memory[word] !== expected[word]) begin
-        if (wrong < 10)
-          $display("word %0d is %h, expected %h", word, memory[word], expected[word]);
-        wrong = wrong + 1;
-      end
-    read_register(`MACS_LOW);
-    if (value != `EXPECTED_MACS) begin
-      $display("%0d products, expected %0d", value, `EXPECTED_MACS);
-      wrong = wrong + 1;
+    for (step = 0; step < `PROGRAM_WORDS; step = step + 1)
+      write_register(`PROGRAM_DATA, program[step]);
+    for (step = 0; step < `STEPS; step = step + 1) begin
+      {action, place, data} = steps[step];
+      case (action)
+        SET_WORD: memory[place] = data[`MEM_WIDTH-1:0];
+        SET_REGISTER: write_register(place[7:0], data[31:0]);
+        RUN: run;
+        WORD_IS: expect_value(memory[place]);
+        default: begin
+          read_register(place[7:0]);
+          expect_value(value);
+        end
+      endcase
     end
-    read_register(`CYCLES_LOW);
-    if (wrong) $display("FAIL");
-    else $display("PASS: %0d cycles, memory and %0d products as expected", value, `EXPECTED_MACS);
+    if (wrong) $display("FAIL: %0d differences", wrong);
+    else $display("PASS: %0d runs, %0d cycles, all as expected", runs, cycles);
     $finish;
   end
 
-  initial begin
-    repeat (`LIMIT) @(negedge clk);
-    $display("FAIL: still busy after %0d cycles", `LIMIT);
-    $finish;
+  always @(negedge clk) begin
+    busy = busy + 1;
+    if (busy == `LIMIT) begin
+      $display("FAIL: still busy after %0d cycles", busy);
+      $finish;
+    end
   end
 endmodule

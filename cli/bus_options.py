@@ -1,0 +1,76 @@
+"""Options for what a generated accelerator's ports are behind."""
+
+import functools
+from typing import Any
+
+import click
+from amaranth.lib.wiring import Component
+
+from arch.config import Config
+from cli.options import Command
+from generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
+from tb.plain_testbench import Attachment
+
+_OPTIONS = (
+    click.option(
+        "--bus",
+        default="native",
+        show_default=True,
+        metavar="BUS",
+        help=f"What the accelerator's external memory is behind: {', '.join(BUSES)}.",
+    ),
+    click.option(
+        "--bus-addr-width",
+        "addr_width",
+        type=int,
+        default=32,
+        show_default=True,
+        help="Width of a byte address of the bus, in bits.",
+    ),
+    click.option(
+        "--bus-base",
+        "base",
+        default="0",
+        show_default=True,
+        metavar="ADDRESS",
+        help="Bus address of the first byte of external memory, as 0x80000000.",
+    ),
+    click.option(
+        "--control",
+        default="native",
+        show_default=True,
+        metavar="BUS",
+        help=f"What the accelerator's host port is behind: {', '.join(CONTROL_BUSES)}.",
+    ),
+)
+
+
+def attachment_options(command: Command) -> Command:
+    """Add options for the buses; the command gets them as ``attachment``."""
+
+    @functools.wraps(command)
+    def with_attachment(bus: str, addr_width: int, base: str, control: str, **given: Any) -> Any:
+        found = Attachment(control, bus, addr_width, _number(base))
+        return command(attachment=found, **given)
+
+    wrapped: Command = with_attachment
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def attached(config: Config, attachment: Attachment) -> Component:
+    """Return the accelerator with its ports behind buses.
+
+    Raises :class:`ValueError` as :func:`generators.verilog.units.make_accelerator`.
+    """
+    it = attachment
+    return make_accelerator(config, it.bus, it.addr_width, it.base, it.control)
+
+
+def _number(text: str) -> int:
+    """Return an integer as programs write it, in any base."""
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ValueError(f"Base of external memory must be an integer, not {text!r}") from None
