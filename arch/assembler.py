@@ -13,6 +13,7 @@ that are 0 may be left out; a ``#`` starts a comment::
 
 import re
 
+from arch.errors import ProgramError
 from arch.instruction import Instruction, Operand
 from arch.isa import DEFINITIONS, Engine, Opcode
 
@@ -22,7 +23,7 @@ _VALUE = re.compile(r"(?:(?P<immediate>-?(?:0x[0-9a-fA-F]+|\d+))(?:\+|$))?(?:r(?
 def assemble(text: str) -> list[Instruction]:
     """Return the instructions of a program's text.
 
-    Raises :class:`ValueError` naming the line where the text is malformed.
+    Raises :class:`ProgramError` naming the line where the text is malformed.
     """
     program = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -30,8 +31,8 @@ def assemble(text: str) -> list[Instruction]:
         if words:
             try:
                 program.append(_instruction(words))
-            except ValueError as error:
-                raise ValueError(f"Line {number}: {error}") from error
+            except ProgramError as error:
+                raise ProgramError(f"Line {number}: {error}") from error
     return program
 
 
@@ -42,7 +43,7 @@ def disassemble(program: list[Instruction]) -> str:
 
 def _instruction(words: list[str]) -> Instruction:
     if words[0] not in Opcode.__members__:
-        raise ValueError(f"Unknown instruction {words[0]!r}")
+        raise ProgramError(f"Unknown instruction {words[0]!r}")
     opcode = Opcode[words[0]]
     operands: dict[str, Operand] = {}
     flags = set()
@@ -60,14 +61,14 @@ def _instruction(words: list[str]) -> Instruction:
 
 def _engine(name: str) -> Engine:
     if name not in Engine.__members__:
-        raise ValueError(f"Unknown engine {name!r}")
+        raise ProgramError(f"Unknown engine {name!r}")
     return Engine[name]
 
 
 def _operand(value: str) -> Operand:
     match = _VALUE.fullmatch(value)
     if match is None or not value:
-        raise ValueError(f"A value must look like 5, r1 or 5+r1, not {value!r}")
+        raise ProgramError(f"A value must look like 5, r1 or 5+r1, not {value!r}")
     return Operand(int(match["immediate"] or "0", 0), int(match["register"] or "0"))
 
 

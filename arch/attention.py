@@ -24,6 +24,7 @@ VECTOR one with weights for values. All else follows, as each engine runs its co
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from arch.errors import ProgramError
 from arch.instruction import Instruction, wrap
 from arch.isa import COUNT_WIDTH, Engine, Opcode
 
@@ -237,17 +238,17 @@ def _output(it: Attention, block: _Block, last: bool) -> Instruction:
 def check_sizes(it: Attention) -> None:
     """Refuse an ATTENTION that has no steps.
 
-    Raises :class:`ValueError` where a size is not positive.
+    Raises :class:`ProgramError` where a size is not positive.
     """
     for name in ("m", "k", "n", "heads", "group", "height"):
         if not 1 <= it[name] < 1 << COUNT_WIDTH:
-            raise ValueError(f"needs {name} from 1 to {(1 << COUNT_WIDTH) - 1}, not {it[name]}")
+            raise ProgramError(f"needs {name} from 1 to {(1 << COUNT_WIDTH) - 1}, not {it[name]}")
 
 
 def expand(it: Attention) -> Iterator[Instruction]:
     """Yield the commands of an ATTENTION in the order in which they are sent.
 
-    Raises :class:`ValueError` where a size is not positive.
+    Raises :class:`ProgramError` where a size is not positive.
     """
     check_sizes(it)
     # The blocks that wait for their weights and for their output.

@@ -6,6 +6,8 @@ import tomllib
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from arch.errors import InputError, InputTypeError
+
 
 def next_power_of_two(value: int) -> int:
     """Return the smallest power of two that is not below a positive value."""
@@ -16,8 +18,8 @@ def next_power_of_two(value: int) -> int:
 class Config:
     """Everything that a generated accelerator depends on.
 
-    Raises :class:`TypeError` where a field has the wrong type and :class:`ValueError` where its
-    value, or its value together with another field's, cannot work.
+    Raises :class:`InputTypeError` where a field has the wrong type and :class:`InputError` where
+    its value, or its value together with another field's, cannot work.
     """
 
     name: str = "custom"
@@ -115,64 +117,64 @@ class Config:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
-                raise TypeError(f"Field {field.name} must be an integer, not {value!r}")
+                raise InputTypeError(f"Field {field.name} must be an integer, not {value!r}")
             if field.type is bool and not isinstance(value, bool):
-                raise TypeError(f"Field {field.name} must be true or false, not {value!r}")
+                raise InputTypeError(f"Field {field.name} must be true or false, not {value!r}")
             if field.type is str and not isinstance(value, str):
-                raise TypeError(f"Field {field.name} must be a string, not {value!r}")
+                raise InputTypeError(f"Field {field.name} must be a string, not {value!r}")
 
     def _check_ranges(self) -> None:
         for name, (low, high) in RANGES.items():
             value = getattr(self, name)
             if not low <= value <= high:
-                raise ValueError(f"Field {name} must be from {low} to {high}, not {value}")
+                raise InputError(f"Field {name} must be from {low} to {high}, not {value}")
         for name in ("scratchpad_bytes", "scratchpad_banks", "mem_width"):
             value = getattr(self, name)
             if value & (value - 1):
-                raise ValueError(f"Field {name} must be a power of two, not {value}")
+                raise InputError(f"Field {name} must be a power of two, not {value}")
 
     def _check_rules(self) -> None:
         if self.array not in ARRAYS:
-            raise ValueError(
+            raise InputError(
                 f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {self.array!r}"
             )
         if self.lanes > self.cols:
-            raise ValueError(
+            raise InputError(
                 f"Field lanes must be at most cols, but lanes is {self.lanes} "
                 f"and cols is {self.cols}"
             )
         if self.packed and self.element_width > PACKED_WIDTH:
-            raise ValueError(
+            raise InputError(
                 f"Field packed needs operands of at most {PACKED_WIDTH} bits after their zero "
                 f"points, but operand_width is {self.operand_width} and zero_points "
                 f"{str(self.zero_points).lower()}"
             )
         if self.attention and not self.softmax:
-            raise ValueError(
+            raise InputError(
                 "Field attention needs softmax, but attention is true and softmax false"
             )
         if self.rotary and (self.lanes % 2 or self.cols % 2):
-            raise ValueError(
+            raise InputError(
                 f"Field rotary needs even lanes and cols, but lanes is {self.lanes} "
                 f"and cols is {self.cols}"
             )
         if self.fused and not (self.softmax or self.norm):
-            raise ValueError(
+            raise InputError(
                 "Field fused needs softmax or norm, but fused is true and softmax and norm false"
             )
         if self.fused and self.cols % self.lanes:
-            raise ValueError(
+            raise InputError(
                 f"Field fused needs lanes to divide cols, but lanes is {self.lanes} "
                 f"and cols is {self.cols}"
             )
         if self.bank_bytes < 2 * self.line_bytes:
-            raise ValueError(
+            raise InputError(
                 f"Field scratchpad_bytes must give each bank at least two lines of "
                 f"{self.line_bytes} bytes, but scratchpad_bytes is {self.scratchpad_bytes} "
                 f"and scratchpad_banks is {self.scratchpad_banks}"
             )
         if self.acc_width < self.sum_width:
-            raise ValueError(
+            raise InputError(
                 f"Field acc_width must be at least {self.sum_width} so that a sum of max_k = "
                 f"{self.max_k} products of {self.element_width}-bit operands cannot overflow, "
                 f"but acc_width is {self.acc_width}"
@@ -186,14 +188,14 @@ class Config:
             value = getattr(self, name)
             if value != wanted:
                 shown, found = (str(one).lower() for one in (wanted, value))
-                raise ValueError(f"Field microcoded needs {name} to be {shown}, not {found}")
+                raise InputError(f"Field microcoded needs {name} to be {shown}, not {found}")
         if self.mem_width > 32:
-            raise ValueError(
+            raise InputError(
                 f"Field microcoded needs mem_width to be at most 32, not {self.mem_width}"
             )
         words = self.program_depth + self.max_row + 64 * self.table_slots
         if words > MICROCODED_WORDS:
-            raise ValueError(
+            raise InputError(
                 f"Field microcoded needs program_depth + max_row + 64 * table_slots to be at most "
                 f"{MICROCODED_WORDS}, not {words}"
             )
@@ -277,24 +279,24 @@ class Config:
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed.
 
-        Raises :class:`ValueError` where a field is unknown.
+        Raises :class:`InputError` where a field is unknown.
         """
         known = {field.name for field in fields(self)}
         for name in changes:
             if name not in known:
-                raise ValueError(f"Unknown field {name!r}; known are {', '.join(sorted(known))}")
+                raise InputError(f"Unknown field {name!r}; known are {', '.join(sorted(known))}")
         return dataclasses.replace(self, **changes)
 
     def override(self, assignments: list[str]) -> Self:
         """Return a copy changed by texts such as ``rows=12`` or ``norm=false``.
 
-        Raises :class:`ValueError` where a text is malformed or its field is unknown.
+        Raises :class:`InputError` where a text is malformed or its field is unknown.
         """
         changes: dict[str, Any] = {}
         for assignment in assignments:
             name, equals, text = assignment.partition("=")
             if not equals:
-                raise ValueError(f"An override must look like FIELD=VALUE, not {assignment!r}")
+                raise InputError(f"An override must look like FIELD=VALUE, not {assignment!r}")
             try:
                 changes[name] = tomllib.loads(f"value = {text}")["value"]
             except tomllib.TOMLDecodeError:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
+
 Floats = NDArray[np.float64]
 Function = Callable[[Floats], Floats]
 
@@ -162,11 +164,11 @@ def int8_table(
 
     Entry ``q + 128`` is ``clamp(round(f(x_scale * (q - x_zero)) / y_scale) + y_zero)``, TFLite's
     rule, rounded to nearest with ties away from zero and clamped to signed ``operand_width`` bits.
-    Raises :class:`ValueError` where a scale is not positive and finite.
+    Raises :class:`InputError` where a scale is not positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
         if not 0 < scale < math.inf:
-            raise ValueError(f"Table {name} must be positive and finite, not {scale!r}")
+            raise InputError(f"Table {name} must be positive and finite, not {scale!r}")
     half = 1 << (operand_width - 1)
     q = np.arange(-TABLE_ENTRIES // 2, TABLE_ENTRIES // 2)  # [256]
     y = round_away(function(x_scale * (q - x_zero).astype(np.float64)) / y_scale) + y_zero

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from arch.errors import ProgramError
 from arch.isa import (
     DEFINITIONS,
     FLAG_SHIFT,
@@ -25,9 +26,11 @@ class Operand:
         """Check both parts."""
         bound = 1 << (IMMEDIATE_WIDTH - 1)
         if not -bound <= self.immediate < bound:
-            raise ValueError(f"Immediate must fit in {IMMEDIATE_WIDTH} bits, not {self.immediate}")
+            raise ProgramError(
+                f"Immediate must fit in {IMMEDIATE_WIDTH} bits, not {self.immediate}"
+            )
         if not 0 <= self.register < REGISTERS:
-            raise ValueError(f"Register must be from 0 to {REGISTERS - 1}, not {self.register}")
+            raise ProgramError(f"Register must be from 0 to {REGISTERS - 1}, not {self.register}")
 
     def pack(self) -> int:
         """Return the operand as a word."""
@@ -64,14 +67,14 @@ class Instruction:
         name = self.opcode.name
         for operand in self.operands:
             if operand not in definition.operands:
-                raise ValueError(f"{name} has no operand {operand!r}")
+                raise ProgramError(f"{name} has no operand {operand!r}")
         for flag in self.flags:
             if flag not in definition.flags:
-                raise ValueError(f"{name} has no flag {flag!r}")
+                raise ProgramError(f"{name} has no flag {flag!r}")
         if definition.taker is None and (self.pop or self.push):
-            raise ValueError(f"{name} runs on no engine and takes no tokens")
+            raise ProgramError(f"{name} runs on no engine and takes no tokens")
         if definition.taker in self.pop or definition.giver in self.push:
-            raise ValueError(f"{name} cannot exchange tokens with its own engine")
+            raise ProgramError(f"{name} cannot exchange tokens with its own engine")
 
     @property
     def definition(self) -> Definition:
@@ -99,18 +102,18 @@ def _engines(mask: int) -> frozenset[Engine]:
 def unpack_one(words: list[int], address: int) -> Instruction:
     """Return the instruction that starts at a word address.
 
-    Raises :class:`ValueError` where the words are not an instruction.
+    Raises :class:`ProgramError` where the words are not an instruction.
     """
     header = words[address]
     try:
         definition = DEFINITIONS[Opcode(header & 0x1F)]
     except ValueError:
-        raise ValueError(f"Word {address} has the unknown opcode {header & 0x1F}") from None
+        raise ProgramError(f"Word {address} has the unknown opcode {header & 0x1F}") from None
     if address + definition.words > len(words):
-        raise ValueError(f"Program ends within the instruction at word {address}")
+        raise ProgramError(f"Program ends within the instruction at word {address}")
     flags = header >> FLAG_SHIFT
     if flags >> len(definition.flags) or header >> 13 & 7:
-        raise ValueError(f"Word {address} sets bits that {definition.opcode.name} does not know")
+        raise ProgramError(f"Word {address} sets bits that {definition.opcode.name} does not know")
     return Instruction(
         definition.opcode,
         {

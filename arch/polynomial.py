@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from arch.functions import WIDE_WIDTH, WideFunction
 
 FRACTION_WIDTH = 22
@@ -88,10 +89,10 @@ def fit(
     ``function`` maps operands in units of their last bit to results in units of theirs, and is
     called only inside of segments, so that it may have a kink where two meet. The operand's raw
     bits are two's complement where ``signed``, unsigned otherwise.
-    Raises :class:`ValueError` where ``segments`` is not a power of two from 2 to ``2**x_width``.
+    Raises :class:`InputError` where ``segments`` is not a power of two from 2 to ``2**x_width``.
     """
     if segments < 2 or segments & (segments - 1) or segments > 1 << x_width:
-        raise ValueError(
+        raise InputError(
             f"Polynomial segments must be a power of two from 2 to {1 << x_width}, not {segments}"
         )
     index = np.arange(segments)  # [segments]

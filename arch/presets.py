@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from arch.config import Config
+from arch.errors import InputError
 
 _SMALL = Config(name="small", lanes=8, scratchpad_banks=4)
 
@@ -135,14 +136,14 @@ def load(source: str, overrides: list[str] | None = None) -> Config:
     """Return the configuration named by a preset's name or a TOML file's path.
 
     A TOML file gives any fields by name and may start from a preset with ``preset = "NAME"``.
-    Raises :class:`ValueError` where the source is neither, or its content cannot work.
+    Raises :class:`InputError` where the source is neither, or its content cannot work.
     """
     if source in PRESETS:
         config = PRESETS[source]
     elif Path(source).suffix == ".toml":
         config = _load_toml(Path(source))
     else:
-        raise ValueError(
+        raise InputError(
             f"Unknown configuration {source!r}; use a TOML file or one of {', '.join(PRESETS)}"
         )
     return config.override(overrides or [])
@@ -160,14 +161,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"Cannot read configuration {path}: {error.strerror}") from error
+        raise InputError(f"Cannot read configuration {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"Configuration {path} is not TOML: {error}") from error
+        raise InputError(f"Configuration {path} is not TOML: {error}") from error
 
 
 def _load_toml(path: Path) -> Config:
     values = _read_toml(path)
     preset = values.pop("preset", "small")
     if preset not in PRESETS:
-        raise ValueError(f"Unknown preset {preset!r} in {path}; known are {', '.join(PRESETS)}")
+        raise InputError(f"Unknown preset {preset!r} in {path}; known are {', '.join(PRESETS)}")
     return PRESETS[preset].replace(**{"name": path.stem, **values})

@@ -2,6 +2,7 @@
 
 import click
 
+from arch.errors import InputError
 from cli.options import json_option, seed_option
 from cli.output import progress, report
 from generators.accuracy import accuracy_report
@@ -14,7 +15,7 @@ from generators.accuracy import accuracy_report
 def accuracy(rows: int, seed: int, as_json: bool) -> None:
     """Measure the largest error of every nonlinear unit in steps of its output."""
     if rows < 1:
-        raise ValueError(f"Rows must be positive, not {rows}")
+        raise InputError(f"Rows must be positive, not {rows}")
     with progress("Rows") as update:
         result = accuracy_report(rows, seed, lambda _name, done, total: update(done, total))
     lines = [{"unit": name, **figures} for name, figures in result.items()]

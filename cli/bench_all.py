@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from arch.errors import RunError
 from cli.options import json_option
 from cli.output import check_folder, progress, report, text, write_files
 from tb.toolchain import ROOT, environment
@@ -132,7 +133,7 @@ def bench_all(quick: bool, out: Path | None, as_json: bool) -> None:
 def measure(case: Case) -> dict[str, Any]:
     """Return a case's line, by running its command from the project's folder.
 
-    Raises :class:`RuntimeError` where the command fails.
+    Raises :class:`RunError` where the command fails.
     """
     main = "from cli.main import main; main()"
     done = subprocess.run(
@@ -143,7 +144,7 @@ def measure(case: Case) -> dict[str, Any]:
         encoding="utf-8",
     )
     if done.returncode:
-        raise RuntimeError(f"celosia {case.words} failed: {done.stderr.strip()[-400:]}")
+        raise RunError(f"celosia {case.words} failed: {done.stderr.strip()[-400:]}")
     result = json.loads(done.stdout)
     parts: Sequence[Mapping[str, Any]] = result.get("shapes", [result])
     return {

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from arch.errors import InputError, RunError
 from cli.board_options import resolve_board
 from cli.options import json_option
 from cli.output import check_folder, progress, report, text, write_files
@@ -111,7 +112,7 @@ def bench_boards(
     check_folder(folder)
     cases = [case for case in CASES if only in case.file]
     if not cases:
-        raise ValueError(f"No build has {only!r} in its name")
+        raise InputError(f"No build has {only!r} in its name")
     pages = pages or PAGES
     for page in pages:
         refresh(page.read_text(encoding="utf-8"), {}, str(page))
@@ -133,7 +134,7 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> None:
 
     What does not fit its device has a report, too, which says so as ``refused``.
 
-    Raises :class:`RuntimeError` where the build fails.
+    Raises :class:`RunError` where the build fails.
     """
     design = case.design()
     for file in (folder / case.file, *others):
@@ -153,7 +154,7 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> None:
         )
     errors = done.stderr.strip()
     if done.returncode not in (0, 2):
-        raise RuntimeError(f"celosia build {' '.join(case.words)} failed: {errors[-400:]}")
+        raise RunError(f"celosia build {' '.join(case.words)} failed: {errors[-400:]}")
     if done.returncode:
         board = get_board(case.board)
         found = {
@@ -241,7 +242,7 @@ TABLES = {"boards": boards_table, "units": units_table}
 def refresh(page: str, found: Mapping[str, Any], name: str) -> str:
     """Return a page with every table that it has a place for made anew of reports.
 
-    Raises :class:`ValueError` where the page, which messages call ``name``, has no place.
+    Raises :class:`InputError` where the page, which messages call ``name``, has no place.
     """
     places = 0
     for table, make in TABLES.items():
@@ -253,5 +254,5 @@ def refresh(page: str, found: Mapping[str, Any], name: str) -> str:
             places += 1
     if not places:
         wanted = " or ".join(f"<!-- {table}: begin -->" for table in TABLES)
-        raise ValueError(f"Page {name} has no place for a table, which begins with {wanted}")
+        raise InputError(f"Page {name} has no place for a table, which begins with {wanted}")
     return page

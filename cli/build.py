@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from arch.errors import InputError
 from cli.board_options import board_options, resolve_board
 from cli.options import json_option
 from cli.output import check_folder, report, write_files
@@ -59,7 +60,7 @@ def build(
     """
     board, config = resolve_board(name, source, overrides, link, memory_bytes)
     if mhz is not None and not mhz > 0:
-        raise ValueError(f"The clock must be above 0 MHz, not {mhz:g}")
+        raise InputError(f"The clock must be above 0 MHz, not {mhz:g}")
     made = None if unit is None else make_unit(unit, config)
     check_folder(folder)
     seeds = range(seed, seed + count)

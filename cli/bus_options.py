@@ -7,6 +7,7 @@ import click
 from amaranth.lib.wiring import Component
 
 from arch.config import Config
+from arch.errors import InputError
 from cli.options import Command
 from generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
 from tb.plain_testbench import Attachment
@@ -62,7 +63,7 @@ def attachment_options(command: Command) -> Command:
 def attached(config: Config, attachment: Attachment) -> Component:
     """Return the accelerator with its ports behind buses.
 
-    Raises :class:`ValueError` as :func:`generators.verilog.units.make_accelerator`.
+    Raises :class:`InputError` as :func:`generators.verilog.units.make_accelerator`.
     """
     it = attachment
     return make_accelerator(config, it.bus, it.addr_width, it.base, it.control)
@@ -73,4 +74,4 @@ def _number(text: str) -> int:
     try:
         return int(text, 0)
     except ValueError:
-        raise ValueError(f"Base of external memory must be an integer, not {text!r}") from None
+        raise InputError(f"Base of external memory must be an integer, not {text!r}") from None

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from arch.errors import InputError
 from cli.bus_options import attached, attachment_options
 from cli.options import config_options, resolve, seed_option
 from cli.output import check_folder, write_files
@@ -56,9 +57,9 @@ def generate(
     if unit == "accelerator":
         component = attached(config, attachment)
     elif attachment.bus != "native":
-        raise ValueError(f"Only the accelerator can have its memory behind a bus, not {unit}")
+        raise InputError(f"Only the accelerator can have its memory behind a bus, not {unit}")
     elif attachment.control != "native":
-        raise ValueError(f"Only the accelerator can have its host port behind a bus, not {unit}")
+        raise InputError(f"Only the accelerator can have its host port behind a bus, not {unit}")
     else:
         component = make_unit(unit, config)
     name = f"celosia_{unit}"
@@ -70,7 +71,7 @@ def generate(
     added = {}
     if with_testbench:
         if unit != "accelerator":
-            raise ValueError(f"Only the accelerator has a testbench, not {unit}")
+            raise InputError(f"Only the accelerator has a testbench, not {unit}")
         added = testbench(config, seed, attachment)
     files |= added
     if with_core:

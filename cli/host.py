@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.presets import load
 from cli.board_options import link_option
 from cli.options import json_option, override_option, seed_option
@@ -44,7 +45,7 @@ def host(
 ) -> None:
     """Use a machine on a board, or on a simulated one (celosia board)."""
     if source is None and overrides:
-        raise ValueError("Option --set needs --config")
+        raise InputError("Option --set needs --config")
     config: Config | None = None if source is None else load(source, list(overrides))
     context.obj = lambda: Device.open(port, config, baud=baud, link=link)
 
@@ -84,7 +85,7 @@ def run(
     Without --prompt it classifies the digits' test split, with it the text goes on.
     """
     if prompt is not None and count is not None:
-        raise ValueError("Option --count counts images, and --prompt is for texts")
+        raise InputError("Option --count counts images, and --prompt is for texts")
     device = connect()
     clock, memory = device.identity.clock, device.identity.memory
     if prompt is None:

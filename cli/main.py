@@ -2,9 +2,12 @@
 
 import importlib
 import sys
+import traceback
 import warnings
 
 import click
+
+from arch.errors import InputError, RunError
 
 COMMANDS = {
     "configs": "cli.configs",
@@ -33,13 +36,13 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        """Return a command; raise :class:`ValueError` where it needs what is not installed."""
+        """Return a command; raise :class:`InputError` where it needs what is not installed."""
         if name not in COMMANDS:
             return None
         try:
             module = importlib.import_module(COMMANDS[name])
         except ModuleNotFoundError as error:
-            raise ValueError(
+            raise InputError(
                 f"Command {name} needs the package {error.name}; install "
                 "celosia[simulate,digits,plot,boards]"
             ) from error
@@ -54,10 +57,11 @@ def celosia() -> None:
 
 
 def main() -> None:
-    """Run the command.
+    """Run the command and exit with its code.
 
-    What the user got wrong is one sentence and exit code 2; a simulation that failed is its log's
-    end and exit code 1.
+    0: done. 1: results that differ from their reference, or a simulation, tool or board that
+    failed, whose log's end is told. 2: wrong input, told in one sentence. 70: a defect of this
+    project, with its traceback. 130: interrupted.
     """
     # Units are made also where only their latency is asked for.
     warnings.filterwarnings("ignore", message=".* created but never used")
@@ -70,11 +74,15 @@ def main() -> None:
         _refuse(error.format_message())
     except click.Abort:
         sys.exit(130)
-    except (ValueError, TypeError) as error:
+    except InputError as error:
         _refuse(str(error))
-    except RuntimeError as error:
+    except RunError as error:
         click.echo(f"celosia: {error}", err=True)
         sys.exit(1)
+    except Exception:
+        traceback.print_exc()
+        click.echo("celosia: this is a defect of celosia, not of what it was given", err=True)
+        sys.exit(70)
     else:
         sys.exit(code if isinstance(code, int) else 0)
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from arch.errors import InputError
 from sim.report import CAUSES
 
 Update = Callable[[int, int], None]
@@ -110,7 +111,7 @@ def text(value: Any) -> str:
 
 
 def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
-    """Raise :class:`ValueError` where files of some names cannot be written into a folder.
+    """Raise :class:`InputError` where files of some names cannot be written into a folder.
 
     The folder need not exist, and is not made.
     """
@@ -119,19 +120,19 @@ def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
         place = place.parent
     if not place.is_dir():
         what = "it" if place == folder else place
-        raise ValueError(f"Cannot write to {folder}: {what} is not a folder")
+        raise InputError(f"Cannot write to {folder}: {what} is not a folder")
     if not os.access(place, os.W_OK | os.X_OK):
-        raise ValueError(f"Cannot write to {folder}: permission denied")
+        raise InputError(f"Cannot write to {folder}: permission denied")
     for name in names:
         if (folder / name).is_dir():
-            raise ValueError(f"Cannot write {folder / name}: it is a folder")
+            raise InputError(f"Cannot write {folder / name}: it is a folder")
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
     """Write files into a folder, which is made where it does not exist: all of them, or none.
 
     They are written to a folder inside it first and then moved, one by one. Raises
-    :class:`ValueError` where that cannot be done.
+    :class:`InputError` where that cannot be done.
     """
     check_folder(folder, files)
     try:
@@ -143,4 +144,4 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
             for name in files:
                 os.replace(Path(inside) / name, folder / name)
     except OSError as error:
-        raise ValueError(f"Cannot write to {folder}: {error.strerror}") from error
+        raise InputError(f"Cannot write to {folder}: {error.strerror}") from error

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from arch.errors import InputError
 from cli.options import json_option, seed_option
 from cli.output import progress, report
 from generators.perplexity import measure, read_texts
@@ -53,7 +54,7 @@ def perplexity(
     options = DecoderOptions(kv_bits=kv_bits, texts=samples, seed=seed)
     texts = read_texts(path, verbatim=verbatim)
     if count is not None and not 1 <= count <= len(texts):
-        raise ValueError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
+        raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
     source = load_text(checkpoint, tokenizer)
     decoder = None
     if not in_float:

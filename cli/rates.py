@@ -3,6 +3,7 @@
 from typing import Any
 
 from arch.config import Config
+from arch.errors import InputError, RunError
 from arch.isa import RING_SLOTS
 from generators.quantize.decoder_options import DecoderOptions
 from generators.text_program import compile_text
@@ -39,15 +40,15 @@ def inference_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict
     one on the chip. Where the model does not fit the machine both are None, and ``no_inference``
     says why.
 
-    Raises :class:`RuntimeError` where an output is not the golden model's.
+    Raises :class:`RunError` where an output is not the golden model's.
     """
     machine = make_machine(config, "verilator", memory_bytes, ONCHIP)
     try:
         found = run_hosted(MODEL, config, machine, memory_bytes, COUNT)
-    except ValueError as error:
+    except InputError as error:
         return dict.fromkeys(RATES) | {"no_inference": str(error)}
     if found["mismatches"]:
-        raise RuntimeError(
+        raise RunError(
             f"{found['mismatches']} of {COUNT} outputs of {MODEL} on {config.name} are not the "
             "golden model's"
         )
@@ -62,7 +63,7 @@ def token_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict[str
     ``memory_bytes`` of external memory; the weights are random, as cycles do not depend on them.
     Nothing is returned where the model does not fit, or its weights would not stay on the chip.
 
-    Raises :class:`RuntimeError` where a tensor is not the golden model's.
+    Raises :class:`RunError` where a tensor is not the golden model's.
     """
     if config.weight_depth == RING_SLOTS:
         return {}
@@ -72,14 +73,14 @@ def token_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict[str
         program = compile_text(
             decoder, traced, context=context, sinks=min(4, context - 1), memory_bytes=memory_bytes
         )
-    except ValueError:
+    except InputError:
         return {}
     session = TextSession(program, "verilator", ONCHIP)
     session.length = POSITION
     turn = session.step(0)
     wrong = session.setup.mismatches + turn.mismatches
     if wrong:
-        raise RuntimeError(
+        raise RunError(
             f"{wrong} tensors of {TEXT_MODEL.name} on {config.name} are not the golden model's"
         )
     rate = round(clock_mhz * 1e6 / turn.cycles, 1)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from arch.errors import InputError
 from cli.options import config_options, json_option, memory_options, resolve, simulator_option
 from cli.output import cycles_table, progress, report
 from generators.compiler import Options
@@ -67,9 +68,9 @@ def run(
         skip_zero_tiles=skip_zero_tiles,
     )
     if sentences is None and inputs is None and (calibration is not None or tokens):
-        raise ValueError("Options --calibration and --tokens need --sentences or --inputs")
+        raise InputError("Options --calibration and --tokens need --sentences or --inputs")
     if sentences is not None and inputs is not None:
-        raise ValueError("Options --sentences and --inputs exclude each other")
+        raise InputError("Options --sentences and --inputs exclude each other")
     run_files = run_sentences if inputs is None else run_inputs
     file = sentences or inputs
     with progress(f"{model} on {config.name}, {simulator}") as update:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from arch.errors import InputError, RunError
 from cli.options import config_options, json_option, resolve, seed_option
 from cli.output import check_folder, progress, report
 from tb.benches import BENCHES
@@ -43,13 +44,13 @@ def test(
     config = resolve(source, overrides).replace(trace=True, mem_addr_width=16)
     for unit in units:
         if unit not in BENCHES:
-            raise ValueError(f"Unknown unit {unit!r}; benches are for {', '.join(BENCHES)}")
+            raise InputError(f"Unknown unit {unit!r}; benches are for {', '.join(BENCHES)}")
     for simulator in simulators:
         check_simulator(simulator)
     chosen = units or tuple(BENCHES)
     if waves is not None:
         if len(chosen) * len(simulators) != 1:
-            raise ValueError("Waveforms need exactly one --unit and one --sim")
+            raise InputError("Waveforms need exactly one --unit and one --sim")
         check_folder(waves.parent, [waves.name])
         waves.parent.mkdir(parents=True, exist_ok=True)
     rows = []
@@ -75,7 +76,7 @@ def _run(unit, config, simulator, seed, waves) -> dict[str, object]:
             parameters=parameters,
             waves=waves,
         )
-    except RuntimeError as error:
+    except RunError as error:
         click.echo(str(error), err=True)
         return {"unit": unit, "simulator": simulator, "seed": seed, "result": "failed"}
     return {"unit": unit, "simulator": simulator, "seed": seed, "result": "passed"}

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from arch.errors import InputError
 from cli.options import config_options, json_option, memory_options, resolve, simulator_option
 from cli.output import check_folder, cycles_table, progress, report, write_files
 from generators.compiler import Options
@@ -53,7 +54,7 @@ def trace(
     """
     config = resolve(source, overrides)
     if sentences is None and (calibration is not None or tokens):
-        raise ValueError("Options --calibration and --tokens need --sentences")
+        raise InputError("Options --calibration and --tokens need --sentences")
     names = [file.name, f"{file.stem}.roofline.png", f"{file.stem}.utilization.png"]
     check_folder(file.parent, names)
     title = f"{model} on {config.name}"

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from arch.config import Config
+from arch.errors import InputError
 from cli.output import check_folder, write_files
 from generators.bench.gemm_bench import Machine
 from tb.machine import SimulatedMachine
@@ -25,7 +26,7 @@ trace_option = click.option(
 class RunTrace:
     """Makes a machine that is recorded where a file is named, and writes the file.
 
-    Raises :class:`ValueError` where the file cannot be written.
+    Raises :class:`InputError` where the file cannot be written.
     """
 
     def __init__(self, file: Path | None):
@@ -37,14 +38,14 @@ class RunTrace:
     def machine(self, config: Config, simulator: str, *arguments: Any) -> Machine:
         """Return the machine, recorded where a file is named.
 
-        Raises :class:`ValueError` as :func:`tb.machines.make_machine`, and where a machine without
+        Raises :class:`InputError` as :func:`tb.machines.make_machine`, and where a machine without
         a clock is to be recorded.
         """
         if self._file is None:
             return make_machine(config, simulator, *arguments)
         made = make_machine(config.replace(trace=True), simulator, *arguments)
         if not isinstance(made, SimulatedMachine):
-            raise ValueError(f"The {simulator} machine has no clock to trace")
+            raise InputError(f"The {simulator} machine has no clock to trace")
         made.record()
         self._machine = made
         return made

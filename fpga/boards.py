@@ -16,6 +16,7 @@ from amaranth_boards.tang_primer_20k import TangPrimer20kDockPlatform
 from amaranth_boards.ulx3s import ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_85F_Platform
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.presets import PRESETS
 from fpga.devices import DEVICES, Device
 from fpga.spi_pins import spi_sites
@@ -231,10 +232,10 @@ BOARDS = tuple(_ENTRIES)
 def get_board(name: str, link: str = "uart") -> Board:
     """Return the board of a name, with the pins of one of ``LINKS``.
 
-    Raises :class:`ValueError` where there is no such board, or it cannot have that link.
+    Raises :class:`InputError` where there is no such board, or it cannot have that link.
     """
     if name not in _ENTRIES:
-        raise ValueError(f"Unknown board {name!r}; known are {', '.join(BOARDS)}")
+        raise InputError(f"Unknown board {name!r}; known are {', '.join(BOARDS)}")
     entry = _ENTRIES[name]
     platform = entry.platform()
     platform.add_resources([one for one in entry.extra if not _has(platform, one.name)])
@@ -274,9 +275,9 @@ def get_board(name: str, link: str = "uart") -> Board:
 
 
 def check_link(link: str) -> None:
-    """Raise :class:`ValueError` where there is no such link."""
+    """Raise :class:`InputError` where there is no such link."""
     if link not in LINKS:
-        raise ValueError(f"Unknown link {link!r}; known are {', '.join(LINKS)}")
+        raise InputError(f"Unknown link {link!r}; known are {', '.join(LINKS)}")
 
 
 def _has(platform: Any, name: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from amaranth.lib.wiring import Component
 
 from arch.config import Config
+from arch.errors import RunError
 from fpga.attribution import Units, count_units, critical_path
 from fpga.boards import Board
 from fpga.devices import RESOURCES, Family
@@ -159,7 +160,7 @@ def build_board(
             break
         wanted = _MARGIN * placements[0].mhz
     else:
-        raise RuntimeError(
+        raise RunError(
             f"Place and route reached {placements[0].mhz:.2f} MHz where {pll.mhz:.2f} MHz were "
             f"needed, in every attempt; ask for less with --clock"
         )

@@ -12,6 +12,7 @@ from typing import Self
 import serial
 
 from arch.config import Config
+from arch.errors import InputError, RunError
 from arch.link import (
     ANSWER_HEADER,
     ANSWER_SYNC,
@@ -73,7 +74,7 @@ class Device:
     An answer may take ``answer_seconds``, from a machine that has answered before twice as long
     each time that it is silent, or stops within an answer; a run may take ``run_seconds``.
 
-    Raises :class:`RuntimeError` where nothing answers, or what answers is another version or
+    Raises :class:`RunError` where nothing answers, or what answers is another version or
     configuration.
     """
 
@@ -118,8 +119,8 @@ class Device:
 
         ``link`` is one of ``fpga.boards.LINKS``, ``baud`` its bits a second.
 
-        Raises :class:`ValueError` where there is no such port or another program has it, and
-        :class:`RuntimeError` as the constructor.
+        Raises :class:`InputError` where there is no such port or another program has it, and
+        :class:`RunError` as the constructor.
         """
         check_link(link)
         port = open_serial(name, baud) if link == "uart" else open_spi(name, baud)
@@ -134,7 +135,7 @@ class Device:
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory.
 
-        Raises :class:`ValueError` where there is no memory for them.
+        Raises :class:`InputError` where there is no memory for them.
         """
         self._check_memory(addr, len(data))
         step = self.identity.payload
@@ -145,7 +146,7 @@ class Device:
     def read_memory(self, addr: int, count: int) -> bytes:
         """Return bytes of external memory.
 
-        Raises :class:`ValueError` where there is no such memory.
+        Raises :class:`InputError` where there is no such memory.
         """
         self._check_memory(addr, count)
         step = self.identity.payload
@@ -157,10 +158,10 @@ class Device:
     def load_program(self, words: Sequence[int]) -> None:
         """Load a program's words.
 
-        Raises :class:`ValueError` where they do not fit the program memory.
+        Raises :class:`InputError` where they do not fit the program memory.
         """
         if len(words) > self.config.program_depth:
-            raise ValueError(
+            raise InputError(
                 f"Program has {len(words)} words, but program_depth is {self.config.program_depth}"
             )
         step = self.identity.payload // WORD_BYTES
@@ -184,17 +185,17 @@ class Device:
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT; the report has no signatures.
 
-        Raises :class:`RuntimeError` where the circuit reports an error, the run takes more seconds
+        Raises :class:`RunError` where the circuit reports an error, the run takes more seconds
         than it may, or the board lost its run.
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds
         while (status := self.read_register("STATUS")) & BUSY:
             if time.monotonic() > end:
-                raise RuntimeError(f"The run did not halt within {self._run_seconds:g} s")
+                raise RunError(f"The run did not halt within {self._run_seconds:g} s")
         for bit, text in ERROR_BITS.items():
             if status & bit:
-                raise RuntimeError(f"The run stopped: {text}")
+                raise RunError(f"The run stopped: {text}")
         halves = self._read_registers(REGISTER_MAP["CYCLES_LOW"].addr, 2 * len(COUNTERS))
         values = {
             name.lower(): low | high << 32
@@ -202,12 +203,12 @@ class Device:
         }
         cycles = values.pop("cycles")
         if not cycles:
-            raise RuntimeError(f"The board on {self.name} was reset or flashed during the run")
+            raise RunError(f"The board on {self.name} was reset or flashed during the run")
         return Report(cycles=cycles, counters=values)
 
     def _check_memory(self, addr: int, count: int) -> None:
         if not 0 <= addr <= addr + count <= self.identity.memory:
-            raise ValueError(
+            raise InputError(
                 f"Bytes {addr} to {addr + count} are outside the board's external memory of "
                 f"{self.identity.memory} bytes"
             )
@@ -216,7 +217,7 @@ class Device:
         words = _words(self._ask(Command.HELLO, WORD_BYTES * len(HELLO_FIELDS), 0))
         identity = Identity(**dict(zip(HELLO_FIELDS, words, strict=True)))
         if identity.version != VERSION:
-            raise RuntimeError(
+            raise RunError(
                 f"The bitstream on {self.name} speaks protocol version {identity.version}, this "
                 f"program version {VERSION}; build and flash it again with celosia build and "
                 "celosia flash"
@@ -230,13 +231,13 @@ class Device:
             for known in (*PRESETS.values(), *boards):
                 if fingerprint(known) == found:
                     return known
-            raise RuntimeError(
+            raise RunError(
                 f"The bitstream on {self.name} has a configuration ({found:08x}) that is neither "
                 "a preset nor a board's; name its TOML file with --config"
             )
         config = config.replace(trace=False)
         if fingerprint(config) != found:
-            raise RuntimeError(
+            raise RunError(
                 f"The bitstream on {self.name} has another configuration ({found:08x}) than "
                 f"{config.name} ({fingerprint(config):08x}); give it with --config, or build and "
                 "flash again with celosia build and celosia flash"
@@ -258,7 +259,7 @@ class Device:
                 self._port.write(frame)
                 found = self._receive()
             except (serial.SerialException, OSError) as error:
-                raise RuntimeError(
+                raise RunError(
                     f"The connection to {self.name} was cut: {error}; connect the board and try "
                     "again"
                 ) from error
@@ -272,15 +273,15 @@ class Device:
                 return data
             if status != Status.CORRUPT:
                 meaning = STATUS_MEANINGS.get(status, "unknown status")
-                raise RuntimeError(
+                raise RunError(
                     f"The board on {self.name} refused {command.name} at {addr:#x}: {meaning}"
                 )
         if answered:
-            raise RuntimeError(
+            raise RunError(
                 f"The connection to {self.name} is too noisy: {command.name} or its answer "
                 f"arrived damaged {RETRIES + 1} times; try another cable or a lower --baud"
             )
-        raise RuntimeError(
+        raise RunError(
             f"Nothing on {self.name} answers {command.name}; check that the board is powered and "
             "flashed, and that --baud is the bitstream's"
         )

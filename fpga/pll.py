@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from arch.errors import InputError
+
 # The loop filter, which nextpnr-ecp5 leaves at zero where no attribute says it; the values are
 # those of Project Trellis's ecppll.
 _ECP5 = """\
@@ -163,7 +165,7 @@ def find_pll(family: str, device: str, clock_mhz: float, wanted_mhz: float) -> P
     """Return the setting of the highest frequency that is not above the one wanted.
 
     Of settings of the same frequency it is the one of the fastest oscillator, which jitters least.
-    Raises :class:`ValueError` where none is as low as that.
+    Raises :class:`InputError` where none is as low as that.
     """
     settings, text = _FAMILIES[family]
     best: tuple[float, float, dict[str, float]] | None = None
@@ -171,7 +173,7 @@ def find_pll(family: str, device: str, clock_mhz: float, wanted_mhz: float) -> P
         if found[0] <= wanted_mhz * (1 + 1e-9) and (best is None or found[:2] > best[:2]):
             best = found
     if best is None:
-        raise ValueError(
+        raise InputError(
             f"The clock generator of {device} cannot make {wanted_mhz:g} MHz or less "
             f"of {clock_mhz:g} MHz"
         )

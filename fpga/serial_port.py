@@ -4,6 +4,8 @@ from typing import Any, Protocol
 
 import serial
 
+from arch.errors import InputError
+
 
 class Port(Protocol):
     """What is used of pyserial's ports."""
@@ -26,7 +28,7 @@ class Port(Protocol):
 def open_serial(name: str, baud: int) -> Port:
     """Return a serial port for this program alone.
 
-    Raises :class:`ValueError` where there is none, or another program has it.
+    Raises :class:`InputError` where there is none, or another program has it.
     """
     try:
         port: Port = serial.Serial(name, baud, exclusive=True)
@@ -35,18 +37,18 @@ def open_serial(name: str, baud: int) -> Port:
     return port
 
 
-def port_error(name: str, reason: str) -> ValueError:
+def port_error(name: str, reason: str) -> InputError:
     """Return what a user is told of a port that cannot be opened, for a reason, and what to do."""
     if "exclusively lock" in reason or "busy" in reason:
-        return ValueError(f"Serial port {name} is used by another program; end that one first")
+        return InputError(f"Serial port {name} is used by another program; end that one first")
     if "No such file" in reason or "could not find port" in reason:
-        return ValueError(
+        return InputError(
             f"There is no serial port {name}; connect the board, and name its port with --port"
         )
     if "Permission denied" in reason:
-        return ValueError(
+        return InputError(
             f"Serial port {name} may not be used by this user; join the group that owns it"
         )
     if "Inappropriate ioctl" in reason or "Is a directory" in reason:
-        return ValueError(f"{name} is no serial port; name the board's with --port")
-    return ValueError(f"Cannot open serial port {name}: {reason}")
+        return InputError(f"{name} is no serial port; name the board's with --port")
+    return InputError(f"Cannot open serial port {name}: {reason}")

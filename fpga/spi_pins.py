@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from arch.errors import InputError
+
 SPI = ("cs_n", "copi", "cipo", "sck")
 """The lines of SPI, in the order of a Pmod of type 2 (Digilent's Pmod Interface Specification)."""
 
@@ -31,10 +33,10 @@ through buffers that only send.
 def spi_sites(name: str, connectors: Mapping[tuple[str, int], Any]) -> dict[str, str]:
     """Return the pins of SPI's lines on a board, whose connectors are those of its platform.
 
-    Raises :class:`ValueError` where the board has no place for SPI.
+    Raises :class:`InputError` where the board has no place for SPI.
     """
     if name not in _CONNECTORS:
-        raise ValueError(
+        raise InputError(
             f"Board {name} has no connector that can take SPI; leave out --link spi, or take one "
             f"of {', '.join(_CONNECTORS)}"
         )

@@ -11,6 +11,7 @@ from typing import Protocol
 from pyftdi.spi import SpiController, SpiIOError
 from pyftdi.usbtools import UsbToolsError
 
+from arch.errors import InputError
 from fpga.serial_port import port_error
 from hdl.link.spi import FILL
 
@@ -82,7 +83,7 @@ class SpiPort:
 class FtdiWires:
     """An adapter with one of FTDI's chips, in mode 0, whose ``name`` is pyftdi's.
 
-    Raises :class:`ValueError` where there is none, or it cannot be used.
+    Raises :class:`InputError` where there is none, or it cannot be used.
     """
 
     def __init__(self, name: str, hertz: float):
@@ -91,7 +92,7 @@ class FtdiWires:
             self._controller.configure(name)
             self._port = self._controller.get_port(cs=0, freq=hertz, mode=0)
         except (ValueError, OSError, UsbToolsError, SpiIOError) as error:
-            raise ValueError(
+            raise InputError(
                 f"Cannot use SPI adapter {name}: {error}; connect it, install libusb, and name it "
                 "as ftdi://ftdi:232h/1"
             ) from error
@@ -108,7 +109,7 @@ class FtdiWires:
 class TerminalWires:
     """A simulated board's port, on which a byte comes back for each that is written.
 
-    Raises :class:`ValueError` where there is none, or another program has it.
+    Raises :class:`InputError` where there is none, or another program has it.
     """
 
     def __init__(self, name: str):
@@ -151,6 +152,6 @@ class TerminalWires:
 def open_spi(name: str, hertz: float) -> SpiPort:
     """Return the port behind an adapter, or of a simulated board.
 
-    Raises :class:`ValueError` where there is none, or it cannot be used.
+    Raises :class:`InputError` where there is none, or it cannot be used.
     """
     return SpiPort(FtdiWires(name, hertz) if name.startswith(FTDI) else TerminalWires(name))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
+from arch.errors import InputError
 from fpga.devices import RESOURCES, Device, Family
 from fpga.large_memories import place_memories
 from fpga.memories import share_block_rams
@@ -150,10 +151,10 @@ def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_fits(device: Device, needed: Mapping[str, int], place: str) -> None:
-    """Raise :class:`ValueError` where a design needs more than a device has."""
+    """Raise :class:`InputError` where a design needs more than a device has."""
     for name, title in RESOURCES.items():
         if needed[name] > device.capacity[name]:
-            raise ValueError(
+            raise InputError(
                 f"{place} has {device.capacity[name]:,} {title}, but the design needs "
                 f"{needed[name]:,}; take a smaller configuration"
             )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from arch.errors import InputError
 from generators.process import run_process
 
 _PACKAGES = {
@@ -35,7 +36,7 @@ class Tool:
 def find_tool(name: str) -> Tool:
     """Return a tool: of a package that pip installs, or the one on PATH where that is newer.
 
-    Raises :class:`ValueError` with the package's name where there is neither.
+    Raises :class:`InputError` with the package's name where there is neither.
     """
     package = _PACKAGES[name]
     packaged = _packaged(name, package)
@@ -45,7 +46,7 @@ def find_tool(name: str) -> Tool:
         if packaged is None or _number(version) > _number(packaged.version):
             return Tool(native, version, True)
     if packaged is None:
-        raise ValueError(f"{name} is not installed; pip install {package}")
+        raise InputError(f"{name} is not installed; pip install {package}")
     return packaged
 
 

@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out, connect
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.link import VERSION, Identity, fingerprint
 from fpga.boards import LEDS, LINKS, check_link
 from hdl.accelerator import Accelerator
@@ -39,7 +40,7 @@ class BoardTop(Component):
     up. ``heartbeat`` changes about twice a second; ``busy`` is 1 during a run, and ``error`` where
     STATUS of the last one tells of an error.
 
-    Raises :class:`ValueError` where the clock has no number of cycles that is near enough to a
+    Raises :class:`InputError` where the clock has no number of cycles that is near enough to a
     bit, or the memory's size cannot be.
     """
 
@@ -115,11 +116,11 @@ class BoardTop(Component):
 def baud_divisor(clock: int, baud: int) -> int:
     """Return the cycles of a bit.
 
-    Raises :class:`ValueError` where they miss it by more than ``BAUD_ERROR``.
+    Raises :class:`InputError` where they miss it by more than ``BAUD_ERROR``.
     """
     divisor = max(1, round(clock / baud))
     if abs(clock / divisor / baud - 1) > BAUD_ERROR:
-        raise ValueError(
+        raise InputError(
             f"A clock of {clock} Hz cannot make {baud} baud: {divisor} cycles a bit are "
             f"{clock / divisor:.0f}"
         )

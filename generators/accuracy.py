@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from arch.functions import FUNCTIONS, PROBABILITY_FRACTION, WIDE_FUNCTIONS, int8_table
 from arch.polynomial import wide_polynomial
 from sim.norm import norm_parameters, normalize, quantize_eps
@@ -56,10 +57,10 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
     functions (``gelu_erf_16`` and so on) all 65,536; ``softmax``, ``layernorm`` and ``rmsnorm``
     take ``rows`` rows to INT8 through equation (1), random and adversarial, from ``seed``.
     ``progress`` is called with the unit's name, the cases done and the cases to do.
-    Raises :class:`ValueError` where ``rows`` is not positive.
+    Raises :class:`InputError` where ``rows`` is not positive.
     """
     if rows < 1:
-        raise ValueError(f"Accuracy rows must be a positive integer, not {rows!r}")
+        raise InputError(f"Accuracy rows must be a positive integer, not {rows!r}")
     tell = progress or (lambda name, done, total: None)
     report: Report = {}
 

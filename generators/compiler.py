@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
 from generators.graph import Pool, QuantizedModel
@@ -127,7 +128,7 @@ class CompiledModel:
 
         ``values`` is one input, [tokens, features], with fewer rows where the model takes
         variable lengths; without linear embedding the rows are those that
-        :func:`lookup` gives. Raises :class:`ValueError` where it has another
+        :func:`lookup` gives. Raises :class:`InputError` where it has another
         shape.
         """
         model, source = self.quantized.description, self.quantized.input
@@ -135,7 +136,7 @@ class CompiledModel:
         short = model.variable and 1 <= rows <= source.rows
         if shape[1:] != (source.columns,) or not (short or rows == source.rows):
             most = "at most " if model.variable else ""
-            raise ValueError(
+            raise InputError(
                 f"An input of model {model.name} must have the shape "
                 f"[{most}{source.rows}, {source.columns}], not {list(shape)}"
             )
@@ -173,12 +174,12 @@ def compile_model(
     ``calibration_inputs`` are inputs as :func:`forward` takes them, one
     array each or all in one. How the model is cut is searched for (``generators.lower.schedule``).
 
-    Raises :class:`ValueError` where the model cannot run on the configuration; where it is too
+    Raises :class:`InputError` where the model cannot run on the configuration; where it is too
     large, the message names the field.
     """
     options = options or Options()
     if options.skip_zero_tiles and not config.tile_skip:
-        raise ValueError(f"Skipping zero tiles needs tile_skip, which {config.name} leaves out")
+        raise InputError(f"Skipping zero tiles needs tile_skip, which {config.name} leaves out")
     quantized = quantize_model(
         description,
         weights,
@@ -192,7 +193,7 @@ def compile_model(
 def compile_quantized(quantized: QuantizedModel, config: Config, options: Options) -> CompiledModel:
     """Return the program of a model that is quantized for the configuration.
 
-    Raises :class:`ValueError` as :func:`compile_model`.
+    Raises :class:`InputError` as :func:`compile_model`.
     """
     found = schedule(
         quantized, config, skip_zero_tiles=options.skip_zero_tiles, search=options.search

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from arch.errors import InputError
 from generators.frontend.weights import Floats
 from generators.reference.decoder import Decoder, DecoderCache, decode
 from generators.reference.text_model import FloatCache, text_forward
@@ -54,19 +55,19 @@ def read_texts(path: Path, *, verbatim: bool = False) -> list[str]:
     """Return the texts of a file, which SEPARATOR stands between, without space at their ends.
 
     Unless ``verbatim``, typographers' quotes and dashes become ASCII's. Raises
-    :class:`ValueError` where the file cannot be read or has no text.
+    :class:`InputError` where the file cannot be read or has no text.
     """
     try:
         content = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"Cannot read text {path}: {error.strerror}") from error
+        raise InputError(f"Cannot read text {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"Text {path} is not UTF-8") from error
+        raise InputError(f"Text {path} is not UTF-8") from error
     if not verbatim:
         content = content.translate(ASCII)
     texts = [text.strip() for text in content.split(SEPARATOR)]
     if not any(texts):
-        raise ValueError(f"File {path} has no text")
+        raise InputError(f"File {path} has no text")
     return [text for text in texts if text]
 
 
@@ -84,14 +85,14 @@ def measure(
     Without ``decoder`` that is the float model. What is behind a model's last position is left
     out. ``slots`` and ``sinks`` are the decoder's cache's.
 
-    Raises :class:`ValueError` where no text has a second token, as :class:`DecoderCache` does, and
+    Raises :class:`InputError` where no text has a second token, as :class:`DecoderCache` does, and
     as the tokenizer does.
     """
     most = source.description.positions
     numbers = [np.array(source.tokenizer.encode(text)[:most]) for text in texts]
     total = sum(len(tokens) - 1 for tokens in numbers)
     if total < 1:
-        raise ValueError("Texts have no token to foresee")
+        raise InputError("Texts have no token to foresee")
     losses, exact_losses, alike, done = 0.0, 0.0, 0, 0
     for tokens in numbers:
         exact_cache, cache = FloatCache(), DecoderCache(slots, sinks)

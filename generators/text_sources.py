@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from arch.errors import InputError
 from generators.frontend.characters import CharacterTokenizer
 from generators.frontend.hugging_face import CONFIG_FILE, is_hugging_face, read_json
 from generators.frontend.hugging_face_text import load_hugging_face_text
@@ -55,7 +56,7 @@ class TextSource:
     ) -> Decoder:
         """Return the decoder in integers, calibrated on texts that it makes up itself.
 
-        Raises :class:`ValueError` as :func:`generators.quantize.decoder_quantize.quantize_decoder`.
+        Raises :class:`InputError` as :func:`generators.quantize.decoder_quantize.quantize_decoder`.
         """
         begin = self.tokenizer.begin
         return quantize_decoder(self.description, self.weights, begin, options, progress)
@@ -69,7 +70,7 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     GPT-2, where ``tokenizer`` is its own tokenizer.json if not given, or its own vocab.json where
     each token is a character; or the name of such a folder that comes with the package.
 
-    Raises :class:`ValueError` where there is no such model, where it or its tokenizer cannot be
+    Raises :class:`InputError` where there is no such model, where it or its tokenizer cannot be
     read, or where they do not fit.
     """
     folder = _MODELS / checkpoint
@@ -78,10 +79,10 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
         model, weights = load_hugging_face_text(path, path.name)
         return TextSource(model, weights, _tokenizer(path, tokenizer, model))
     if path.is_dir():
-        raise ValueError(f"Folder {path} has no {CONFIG_FILE}")
+        raise InputError(f"Folder {path} has no {CONFIG_FILE}")
     model, weights = load_llama2c(path)
     if tokenizer is None:
-        raise ValueError(f"Checkpoint {path} needs a tokenizer")
+        raise InputError(f"Checkpoint {path} needs a tokenizer")
     return TextSource(model, weights, Llama2cTokenizer(tokenizer, model.vocabulary))
 
 
@@ -96,7 +97,7 @@ def _tokenizer(folder: Path, given: Path | None, model: TextDescription) -> Toke
     config = read_json(folder / CONFIG_FILE)
     begin, ends = config.get("bos_token_id"), config.get("eos_token_id")
     if not isinstance(begin, int) or not 0 <= begin < model.vocabulary:
-        raise ValueError(
+        raise InputError(
             f"Setting 'bos_token_id' in {folder / CONFIG_FILE} must be a token, not {begin!r}"
         )
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]

@@ -4,6 +4,7 @@ from amaranth.hdl import Module
 from amaranth.lib.wiring import Out, connect, flipped
 
 from arch.config import Config
+from arch.errors import InputError
 from hdl.accelerator import Accelerator
 from hdl.bus.axi4 import Axi4Bridge
 from hdl.bus.bus import BusAddress
@@ -27,12 +28,12 @@ class BusAccelerator(Component):
     run in which it came is over; STATUS tells it of the latest run. With the field ``trace``,
     ``trace`` reports what the vector engine writes, and ``events`` what every engine does when.
 
-    Raises :class:`ValueError` where the bus is unknown.
+    Raises :class:`InputError` where the bus is unknown.
     """
 
     def __init__(self, config: Config, bus: str, addresses: BusAddress):
         if bus not in BRIDGES:
-            raise ValueError(f"Unknown bus {bus!r}; known are {', '.join(BRIDGES)}")
+            raise InputError(f"Unknown bus {bus!r}; known are {', '.join(BRIDGES)}")
         self.config = config
         self.bus = bus
         self._accelerator = Accelerator(config)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from arch.config import Config
+from arch.errors import ProgramError
 from arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, Opcode
 from sim.flow import Step, expanded
 from sim.regions import Region, regions, sizes
@@ -11,24 +12,24 @@ from sim.regions import Region, regions, sizes
 def check_step(step: Step, config: Config) -> None:
     """Refuse a step that no engine could run as it stands.
 
-    Raises :class:`ValueError` where a unit is absent, a size is not positive, an address leaves
+    Raises :class:`ProgramError` where a unit is absent, a size is not positive, an address leaves
     its memory, a scratchpad row crosses a bank, external rows are not aligned, or flags exclude
     each other.
     """
     unit = step.definition_unit
     if unit is not None and not getattr(config, unit):
-        raise ValueError(f"{step} needs the unit {unit}, which the configuration leaves out")
+        raise ProgramError(f"{step} needs the unit {unit}, which the configuration leaves out")
     if step.opcode == Opcode.ATTENTION:
         for part in expanded(step):
             check_step(part, config)
         return
     for name in ("m", "k", "n", "row_bytes"):
         if name in step.operands and not 1 <= step[name] < 1 << COUNT_WIDTH:
-            raise ValueError(
+            raise ProgramError(
                 f"{step} needs {name} from 1 to {(1 << COUNT_WIDTH) - 1}, not {step[name]}"
             )
     if step.opcode == Opcode.PARAMS and step["i_addr"] % config.line_bytes:
-        raise ValueError(f"{step} must read from a multiple of {config.line_bytes} bytes")
+        raise ProgramError(f"{step} must read from a multiple of {config.line_bytes} bytes")
     _check_flags(step, config)
     if step.opcode == Opcode.SOFTMAX:
         _check_window(step)
@@ -57,21 +58,25 @@ def _check_flags(step: Step, config: Config) -> None:
     for flag in step.flags:
         unit = _FLAG_UNITS.get(flag)
         if unit is not None and not getattr(config, unit):
-            raise ValueError(f"{step} needs the unit {unit}, which the configuration leaves out")
+            raise ProgramError(f"{step} needs the unit {unit}, which the configuration leaves out")
     if {"wide_out", "table"} <= step.flags:
-        raise ValueError(f"{step} cannot look up a table with a 16-bit output")
+        raise ProgramError(f"{step} cannot look up a table with a 16-bit output")
     if "first" in step.flags and "online" not in step.flags:
-        raise ValueError(f"{step} begins running rows, but is not online")
+        raise ProgramError(f"{step} begins running rows, but is not online")
     if {"online", "diagonal"} <= step.flags:
-        raise ValueError(f"{step} cannot add a diagonal to weights that are not divided yet")
+        raise ProgramError(f"{step} cannot add a diagonal to weights that are not divided yet")
     if "running" in step.flags and "per_tensor" not in step.flags:
-        raise ValueError(f"{step} needs per_tensor, as a running row scales all its columns alike")
+        raise ProgramError(
+            f"{step} needs per_tensor, as a running row scales all its columns alike"
+        )
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
-        raise ValueError(f"{step} can add a residual only with a 16-bit output")
+        raise ProgramError(f"{step} can add a residual only with a 16-bit output")
     if "followed" in step.flags and (
         "drain" not in step.flags or step.flags & {"online", "diagonal"}
     ):
-        raise ValueError(f"{step} is followed, which needs drain and excludes online and diagonal")
+        raise ProgramError(
+            f"{step} is followed, which needs drain and excludes online and diagonal"
+        )
     if "per_row" in step.flags:
         _check_per_row(step, config)
     if "rotate" in step.flags:
@@ -83,23 +88,23 @@ def _check_flags(step: Step, config: Config) -> None:
     for name in ("a_zero", "b_zero"):
         zero = step.operands.get(name, 0)
         if not config.operand_min <= zero <= config.operand_max:
-            raise ValueError(
+            raise ProgramError(
                 f"{step} needs {name} from {config.operand_min} to {config.operand_max}, not {zero}"
             )
         if zero and not config.zero_points:
-            raise ValueError(f"{step} has {name} {step[name]}, but zero_points is false")
+            raise ProgramError(f"{step} has {name} {step[name]}, but zero_points is false")
     resident = step.opcode == Opcode.PRELOAD or "resident" in step.flags
     if resident and step["slot"] < RING_SLOTS:
-        raise ValueError(
+        raise ProgramError(
             f"{step} needs a slot from {RING_SLOTS} on, not {step['slot']}: those before are for "
             f"streamed weights"
         )
     if "append" in step.flags:
         _check_append(step, config)
     if step.operands.get("k", 0) > config.max_k:
-        raise ValueError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
+        raise ProgramError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
     if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:
-        raise ValueError(f"{step} has rows of n = {step['n']}, but max_row is {config.max_row}")
+        raise ProgramError(f"{step} has rows of n = {step['n']}, but max_row is {config.max_row}")
 
 
 def _check_append(step: Step, config: Config) -> None:
@@ -107,20 +112,20 @@ def _check_append(step: Step, config: Config) -> None:
     transpose = "b_transpose" in step.flags
     lines, side = (config.cols, "cols") if transpose else (config.rows, "rows")
     if not 0 <= step["line"] < lines:
-        raise ValueError(
+        raise ProgramError(
             f"{step} needs line from 0 to {side} - 1 = {lines - 1}, not {step['line']}"
         )
     if not transpose and step["n"] > config.cols:
-        raise ValueError(
+        raise ProgramError(
             f"{step} appends rows of n = {step['n']}, but a tile has cols = {config.cols}"
         )
 
 
 def _check_per_row(step: Step, config: Config) -> None:
     if "running" in step.flags:
-        raise ValueError(f"{step} has parameters for each row, which excludes running")
+        raise ProgramError(f"{step} has parameters for each row, which excludes running")
     if "per_tensor" not in step.flags and step["n"] > config.lanes:
-        raise ValueError(
+        raise ProgramError(
             f"{step} takes one parameter word for each row, so it needs per_tensor or n of at most "
             f"lanes = {config.lanes}, not {step['n']}"
         )
@@ -129,44 +134,44 @@ def _check_per_row(step: Step, config: Config) -> None:
 def _check_rotate(step: Step, config: Config) -> None:
     for flag in ("relu", "table", "add", "running"):
         if flag in step.flags:
-            raise ValueError(f"{step} rotates pairs of columns, which excludes {flag}")
+            raise ProgramError(f"{step} rotates pairs of columns, which excludes {flag}")
     if step["n"] % 2:
-        raise ValueError(f"{step} rotates pairs of columns, so n must be even, not {step['n']}")
+        raise ProgramError(f"{step} rotates pairs of columns, so n must be even, not {step['n']}")
     period = step["table"]
     longest = config.bank_bytes // 2 - 2
     if period % 2 or not 2 <= period <= longest:
-        raise ValueError(
+        raise ProgramError(
             f"{step} rotates the columns of heads, so table must be even and from 2 to {longest}, "
             f"not {period}"
         )
     if step["o_zero"]:
-        raise ValueError(f"{step} rotates about 0, so o_zero must be 0, not {step['o_zero']}")
+        raise ProgramError(f"{step} rotates about 0, so o_zero must be 0, not {step['o_zero']}")
 
 
 def _check_times(step: Step) -> None:
     for flag in ("relu", "table", "add", "running", "rotate"):
         if flag in step.flags:
-            raise ValueError(f"{step} multiplies by a second input, which excludes {flag}")
+            raise ProgramError(f"{step} multiplies by a second input, which excludes {flag}")
     if not -128 <= step["table"] <= 127:
-        raise ValueError(
+        raise ProgramError(
             f"{step} multiplies by a second input whose zero point is table, which must be from "
             f"-128 to 127, not {step['table']}"
         )
     if step["o_zero"]:
-        raise ValueError(f"{step} multiplies, so o_zero must be 0, not {step['o_zero']}")
+        raise ProgramError(f"{step} multiplies, so o_zero must be 0, not {step['o_zero']}")
 
 
 def _check_argmax(step: Step) -> None:
     for flag in ("table", "rotate", "times"):
         if flag in step.flags:
-            raise ValueError(f"{step} looks for the largest element, which excludes {flag}")
+            raise ProgramError(f"{step} looks for the largest element, which excludes {flag}")
     if step["m"] != 1:
-        raise ValueError(
+        raise ProgramError(
             f"{step} looks for the largest element of one row, so m must be 1, not {step['m']}"
         )
     last = (1 << COLUMN_WIDTH) - step["n"]
     if not 0 <= step["table"] <= last:
-        raise ValueError(
+        raise ProgramError(
             f"{step} numbers its columns from table on, which must be from 0 to {last}, "
             f"not {step['table']}"
         )
@@ -175,7 +180,7 @@ def _check_argmax(step: Step) -> None:
 def check_followed(before: Step | None, step: Step | None) -> None:
     """Refuse a step of the vector engine that cannot begin before the one in front of it ends.
 
-    ``None`` stands for a program's beginning or end. Raises :class:`ValueError` where ``before``
+    ``None`` stands for a program's beginning or end. Raises :class:`ProgramError` where ``before``
     is followed, and ``step`` is not the same but for addresses, m, n and where its mask begins.
     """
     if before is None or "followed" not in before.flags:
@@ -186,7 +191,7 @@ def check_followed(before: Step | None, step: Step | None) -> None:
         and all(step[name] == before[name] for name in ("o_zero", "start_step", "limit_step"))
     )
     if not alike:
-        raise ValueError(f"{before} is followed by {step or 'nothing'}, which is another command")
+        raise ProgramError(f"{before} is followed by {step or 'nothing'}, which is another command")
 
 
 def _check_window(step: Step) -> None:
@@ -196,9 +201,9 @@ def _check_window(step: Step) -> None:
         last = step[name] + step[change] * (step["m"] - 1)
         for column in (step[name], step[change], last):
             if not -bound <= column < bound:
-                raise ValueError(f"{step} moves {name} to {column}, outside +-{bound}")
+                raise ProgramError(f"{step} moves {name} to {column}, outside +-{bound}")
     if not -bound <= step["diagonal"] < bound:
-        raise ValueError(f"{step} has its diagonal at {step['diagonal']}, outside +-{bound}")
+        raise ProgramError(f"{step} has its diagonal at {step['diagonal']}, outside +-{bound}")
 
 
 def _check_region(step: Step, kind: str, region: Region, config: Config) -> None:
@@ -206,7 +211,7 @@ def _check_region(step: Step, kind: str, region: Region, config: Config) -> None
     low, high = min(first, last), max(first, last) + region.count
     size = sizes(config)[region.memory]
     if low < 0 or high > size:
-        raise ValueError(
+        raise ProgramError(
             f"{step} {kind} {region.memory} from {low} to {high - 1}, but it has {size}"
         )
     if region.memory == "sp" and region.m * region.count:
@@ -214,12 +219,12 @@ def _check_region(step: Step, kind: str, region: Region, config: Config) -> None
         ends = starts + region.count - 1
         flat = step.opcode in (Opcode.PARAMS, Opcode.TABLE, Opcode.MASK)
         if not flat and np.any(starts // config.bank_bytes != ends // config.bank_bytes):
-            raise ValueError(
+            raise ProgramError(
                 f"{step} {kind} a scratchpad row that crosses a bank of {config.bank_bytes} bytes"
             )
     if region.memory == "dram" and (
         region.addr % config.mem_bytes or (region.m > 1 and region.stride % config.mem_bytes)
     ):
-        raise ValueError(
+        raise ProgramError(
             f"{step} {kind} external rows that do not start at multiples of {config.mem_bytes}"
         )

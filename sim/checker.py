@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import ProgramError
 from arch.isa import Engine
 from sim.admission import check_followed, check_step
 from sim.flow import Step, run
@@ -96,7 +97,7 @@ def check(
 ) -> int:
     """Check a program and return its number of steps.
 
-    Raises :class:`ValueError` where a step could not run on the configuration, waits for a token
+    Raises :class:`ProgramError` where a step could not run on the configuration, waits for a token
     that no earlier step pushes, leaves a token behind, or races with a step of another engine.
     """
     memories = Memories(config)
@@ -115,7 +116,7 @@ def check(
         clock = clocks[step.engine].copy()
         for source in sorted(step.pop):
             if not tokens[source, step.engine]:
-                raise ValueError(
+                raise ProgramError(
                     f"{step} waits for a token from {source.name}, but no earlier step pushes one"
                 )
             np.maximum(clock, tokens[source, step.engine].popleft(), out=clock)
@@ -130,7 +131,7 @@ def check(
     check_followed(before, None)
     for (source, sink), left in tokens.items():
         if left:
-            raise ValueError(
+            raise ProgramError(
                 f"Program leaves {len(left)} tokens from {source.name} to {sink.name} behind"
             )
     return steps
@@ -162,7 +163,7 @@ def _check_region(
         latest = memories.latest(region, writes_only=writes_only)
         for engine in Engine:
             if engine != step.engine and latest[engine] > clock[engine]:
-                raise ValueError(
+                raise ProgramError(
                     f"{step} {'writes' if writing else 'reads'} {region.memory} without waiting "
                     f"for the {kind} of {seen[engine, int(latest[engine])]}"
                 )

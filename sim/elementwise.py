@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arch.errors import InputError
 from sim.requantize import MIN_SHIFT, requantize, rounding_high, rounding_shift
 
 LEFT_SHIFT = 20
@@ -18,7 +19,7 @@ def add_sum(i: ArrayLike, r: ArrayLike, i_factor: Factor, r_factor: Factor) -> N
     ``i`` and ``r`` are elements less their zero points, -255 to 255, of one shape or broadcast.
     Each is shifted left by 20 and rescaled by its factor with double rounding, as in TFLite.
 
-    Raises :class:`ValueError` where a factor's shift is not from -31 to 0.
+    Raises :class:`InputError` where a factor's shift is not from -31 to 0.
     """
     total = _rescale(i, i_factor) + _rescale(r, r_factor)
     return total.astype(np.int32)
@@ -27,7 +28,7 @@ def add_sum(i: ArrayLike, r: ArrayLike, i_factor: Factor, r_factor: Factor) -> N
 def _rescale(x: ArrayLike, factor: Factor) -> NDArray[np.int64]:
     multiplier, shift = factor
     if not MIN_SHIFT <= shift <= 0:
-        raise ValueError(f"Shift of an addition's input must be from {MIN_SHIFT} to 0, not {shift}")
+        raise InputError(f"Shift of an addition's input must be from {MIN_SHIFT} to 0, not {shift}")
     shifted = np.asarray(x, dtype=np.int64) << LEFT_SHIFT
     return rounding_shift(rounding_high(shifted, multiplier), -shift)
 

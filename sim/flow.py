@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from arch.attention import Attention, expand
+from arch.errors import ProgramError
 from arch.instruction import Instruction, unpack_one, wrap
 from arch.isa import COUNT_WIDTH, DEFINITIONS, LOOP_LEVELS, REGISTERS, Engine, Opcode
 
@@ -47,7 +48,7 @@ def run(words: Sequence[int], start: int = 0, registers: list[int] | None = None
 def expanded(step: Step) -> Iterator[Step]:
     """Yield the steps that the engines receive for a step.
 
-    Raises :class:`ValueError` where an ATTENTION has a size that is not positive.
+    Raises :class:`ProgramError` where an ATTENTION has a size that is not positive.
     """
     if step.opcode != Opcode.ATTENTION:
         yield step
@@ -59,8 +60,8 @@ def expanded(step: Step) -> Iterator[Step]:
             assert engine is not None
             operands = {name: part.operand(name).immediate for name in part.definition.operands}
             yield Step(step.address, part.opcode, engine, operands, part.flags, part.pop, part.push)
-    except ValueError as error:
-        raise ValueError(f"{step} {error}") from error
+    except ProgramError as error:
+        raise ProgramError(f"{step} {error}") from error
 
 
 def resolve(
@@ -73,7 +74,7 @@ def resolve(
     ``registers`` holds the 16 registers, which the program changes in place; without it all start
     at 0.
 
-    Raises :class:`ValueError` where the program runs past its end, nests its loops too deeply,
+    Raises :class:`ProgramError` where the program runs past its end, nests its loops too deeply,
     loops less than once, or holds a word that is no instruction.
     """
     words = list(words)
@@ -83,7 +84,7 @@ def resolve(
     address = start
     while True:
         if not 0 <= address < len(words):
-            raise ValueError(f"Program runs past its last word, to word {address}")
+            raise ProgramError(f"Program runs past its last word, to word {address}")
         if address not in decoded:
             decoded[address] = unpack_one(words, address)
         instruction = decoded[address]
@@ -107,22 +108,22 @@ def resolve(
             return
         elif instruction.opcode == Opcode.SET:
             if not 1 <= operands["register"] <= 15:
-                raise ValueError(
+                raise ProgramError(
                     f"SET at word {here} must write a register from 1 to 15, "
                     f"not {operands['register']}"
                 )
             values[operands["register"]] = operands["value"]
         elif instruction.opcode == Opcode.LOOP:
             if not 1 <= operands["count"] < 1 << COUNT_WIDTH:
-                raise ValueError(
+                raise ProgramError(
                     f"LOOP at word {here} must run 1 to {(1 << COUNT_WIDTH) - 1} times, "
                     f"not {operands['count']}"
                 )
             if len(loops) == LOOP_LEVELS:
-                raise ValueError(f"LOOP at word {here} nests deeper than {LOOP_LEVELS} levels")
+                raise ProgramError(f"LOOP at word {here} nests deeper than {LOOP_LEVELS} levels")
             loops.append([address, operands["count"]])
         elif not loops:
-            raise ValueError(f"ENDLOOP at word {here} ends no loop")
+            raise ProgramError(f"ENDLOOP at word {here} ends no loop")
         else:
             loops[-1][1] -= 1
             if loops[-1][1]:

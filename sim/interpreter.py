@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import ProgramError
 from arch.instruction import wrap as wrap_immediate
 from arch.isa import REGISTERS, Engine, Opcode
 from sim.admission import check_followed, check_step
@@ -70,10 +71,10 @@ class Interpreter:
     def load_program(self, words: Sequence[int]) -> None:
         """Load a program's words.
 
-        Raises :class:`ValueError` where they do not fit the program memory.
+        Raises :class:`ProgramError` where they do not fit the program memory.
         """
         if len(words) > self.config.program_depth:
-            raise ValueError(
+            raise ProgramError(
                 f"Program has {len(words)} words, but program_depth is {self.config.program_depth}"
             )
         self.words = list(words)
@@ -89,7 +90,7 @@ class Interpreter:
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT.
 
-        Raises :class:`ValueError` where a step could not run on the configuration.
+        Raises :class:`ProgramError` where a step could not run on the configuration.
         """
         self._signatures = []
         self._macs = 0

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import ProgramError, RunError
 from arch.micro.isa import (
     IMMEDIATE_WIDTH,
     MULTIPLY_CYCLES,
@@ -40,10 +41,10 @@ class Micro:
 
 
 def decode(word: int) -> Micro:
-    """Return the micro-instruction of a word; raise :class:`ValueError` where it is none."""
+    """Return the micro-instruction of a word; raise :class:`ProgramError` where it is none."""
     name = _NAMES.get(word & 63)
     if name is None:
-        raise ValueError(f"There is no micro-instruction {word & 63}")
+        raise ProgramError(f"There is no micro-instruction {word & 63}")
     form = OPERATIONS[name].form
     ra, rb, rd, high = word >> 6 & 63, word >> 12 & 63, word >> 18 & 63, word >> 24
     value = 0
@@ -114,13 +115,13 @@ class MicroCore:
     def run(self, until: int, limit: int = 10_000_000) -> None:
         """Run until the next micro-instruction is the one at an address.
 
-        Raises :class:`RuntimeError` where it has not come after ``limit`` of them.
+        Raises :class:`RunError` where it has not come after ``limit`` of them.
         """
         for _ in range(limit):
             if self.address == until:
                 return
             self.step()
-        raise RuntimeError(f"Microcode did not come to {until} within {limit} steps")
+        raise RunError(f"Microcode did not come to {until} within {limit} steps")
 
     def call(self, address: int, link: int) -> None:
         """Run a routine that returns to the address in a register."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from arch.config import Config
+from arch.errors import RunError
 from arch.instruction import wrap
 from arch.micro.isa import Signal
 from arch.micro.memory import memory_map
@@ -51,7 +52,7 @@ class MicroMachine:
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT.
 
-        Raises :class:`RuntimeError` where the microcode fails, or does not come to an end.
+        Raises :class:`RunError` where the microcode fails, or does not come to an end.
         """
         self._signatures, self._written, self._failed = [], [], False
         before = self.core.cycles
@@ -59,7 +60,7 @@ class MicroMachine:
         self.core.step()
         self.core.run(self.labels["idle"], limit=1_000_000_000)
         if self._failed:
-            raise RuntimeError("The program has an unknown instruction, or loops too deep")
+            raise RunError("The program has an unknown instruction, or loops too deep")
         return Report(cycles=self.core.cycles - before, signatures=self._signatures)
 
     def _write(self, address: int, value: int) -> None:

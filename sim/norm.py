@@ -5,6 +5,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arch.errors import InputError
 from arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
 from sim.reciprocal import rsqrt
 from sim.requantize import quantize_multiplier, saturate16
@@ -23,15 +24,15 @@ def normalize(
     rounded to nearest, ties up, after the inverse root of 17 bits. With ``rms`` the row's sum is
     taken as 0. A row with ``V = 0`` gives 0.
 
-    Raises :class:`ValueError` where a row is longer than 4096, or ``eps`` is not from 0 to
+    Raises :class:`InputError` where a row is longer than 4096, or ``eps`` is not from 0 to
     ``2**56 - 1``.
     """
     s = np.asarray(x, dtype=np.int64)
     n = s.shape[-1]
     if n > MAX_NORM_ROW:
-        raise ValueError(f"Normalized row must have at most {MAX_NORM_ROW} elements, not {n}")
+        raise InputError(f"Normalized row must have at most {MAX_NORM_ROW} elements, not {n}")
     if not 0 <= eps < 1 << EPS_WIDTH:
-        raise ValueError(f"Added variance must be from 0 to 2**{EPS_WIDTH} - 1, not {eps}")
+        raise InputError(f"Added variance must be from 0 to 2**{EPS_WIDTH} - 1, not {eps}")
     if r is not None:
         s = saturate16(s + np.asarray(r, dtype=np.int64)).astype(np.int64)  # [m, n]
 
@@ -65,7 +66,7 @@ def norm_parameters(
     The bias is ``beta / gamma`` in Q.16. Where gamma is so small that it would not fit, gamma is
     enlarged to ``2**-15 * abs(beta)``, about: this moves the output by ``2**-15 * v * beta``.
 
-    Raises :class:`ValueError` where ``abs(gamma) / y_scale`` is 2**16 or more.
+    Raises :class:`InputError` where ``abs(gamma) / y_scale`` is 2**16 or more.
     """
     gammas = np.asarray(gamma, dtype=np.float64)
     betas = np.asarray(beta, dtype=np.float64)
@@ -80,7 +81,7 @@ def _column(gamma: float, beta: float, y_scale: float) -> tuple[int, int, int]:
         gamma = math.copysign(smallest, gamma)
     multiplier, shift = quantize_multiplier(gamma / (y_scale * (1 << VALUE_FRACTION)))
     if shift > 0:
-        raise ValueError(
+        raise InputError(
             f"Norm's gamma must be less than 2**{VALUE_FRACTION} output steps, but gamma is "
             f"{gamma} and the output step is {y_scale}"
         )

@@ -5,6 +5,8 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arch.errors import InputError
+
 INT16_MIN = -(1 << 15)
 INT16_MAX = (1 << 15) - 1
 MIN_SHIFT = -31
@@ -62,12 +64,12 @@ def requantize(
     zero point is added and the result clamped without overflow. All arguments are integers and
     broadcast. ``multiplier`` may be negative, which TFLite has no use for.
 
-    Raises :class:`ValueError` where a shift is not from -31 to 30.
+    Raises :class:`InputError` where a shift is not from -31 to 30.
     """
     shift = np.asarray(shift, dtype=np.int64)
     if shift.size and not MIN_SHIFT <= shift.min() <= shift.max() <= MAX_SHIFT:
         wrong = shift.min() if shift.min() < MIN_SHIFT else shift.max()
-        raise ValueError(f"Shift must be from {MIN_SHIFT} to {MAX_SHIFT}, not {wrong}")
+        raise InputError(f"Shift must be from {MIN_SHIFT} to {MAX_SHIFT}, not {wrong}")
     biased = wrap32(np.asarray(x, dtype=np.int64) + np.asarray(bias, dtype=np.int64))
     doubled = rounding_high(wrap32(biased << np.maximum(shift, 0)), multiplier)
     y = rounding_shift(doubled, np.maximum(-shift, 0)) + np.asarray(zero, dtype=np.int64)
@@ -80,17 +82,17 @@ def quantize_multiplier(real: float) -> tuple[int, int]:
     ``multiplier * 2**(shift - 31)`` is the factor to 31 bits. The multiplier of a negative factor
     is negative. A factor below 2**-32 gives ``(0, 0)``.
 
-    Raises :class:`ValueError` where the factor is not finite, or 2**30 or more.
+    Raises :class:`InputError` where the factor is not finite, or 2**30 or more.
     """
     if not math.isfinite(real):
-        raise ValueError(f"Requantization factor must be finite, not {real}")
+        raise InputError(f"Requantization factor must be finite, not {real}")
     fraction, shift = math.frexp(abs(real))
     multiplier = math.floor(fraction * (1 << 31) + 0.5)
     if multiplier == 1 << 31:
         multiplier >>= 1
         shift += 1
     if shift > MAX_SHIFT:
-        raise ValueError(f"Requantization factor must be less than 2**{MAX_SHIFT}, not {real}")
+        raise InputError(f"Requantization factor must be less than 2**{MAX_SHIFT}, not {real}")
     if shift < MIN_SHIFT:
         return 0, 0
     return (multiplier if real >= 0 else -multiplier), (shift if multiplier else 0)

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arch.errors import InputError
+
 ROTARY_FRACTION = 15
 """Fraction bits of a cosine or sine (bits)."""
 PRODUCT_FRACTION = 4
@@ -69,10 +71,10 @@ def rotary_table(
     Pair j of a head is turned by ``position / base**(2 * j / head_dim)`` (Su et al. 2021): its
     cosine is in column 2j, its sine in 2j + 1. The columns begin again behind ``head_dim``;
     ``width`` is how many :func:`rotary_places` reach, or any more.
-    Raises :class:`ValueError` where ``head_dim`` is not positive and even.
+    Raises :class:`InputError` where ``head_dim`` is not positive and even.
     """
     if head_dim < 2 or head_dim % 2:
-        raise ValueError(f"Rotary head_dim must be even and positive, not {head_dim!r}")
+        raise InputError(f"Rotary head_dim must be even and positive, not {head_dim!r}")
     column = np.arange(width) % head_dim  # [width]
     speed = float(base) ** (-(column - column % 2) / head_dim)  # [width] radians per position
     angle = np.asarray(positions, np.float64)[:, None] * speed  # [positions, width]

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import ProgramError
 from arch.functions import KEEP_FRACTION, OCTAVE_MANTISSA, RUNNING_WIDTH, WEIGHT_FRACTION
 from arch.polynomial import MANTISSA_WIDTH
 from sim.exponential import octave_exponential
@@ -44,7 +45,7 @@ class RunningRows:
         ``first``. Weights are relative to the largest score so far, so from 0 to ``2**24``. A
         column that does not take part gives 0; a row where none does stays as it is.
 
-        Raises :class:`ValueError` where a sum reaches ``2**20``.
+        Raises :class:`ProgramError` where a sum reaches ``2**20``.
         """
         q = np.asarray(q, dtype=np.int64)  # [m, n]
         keep = np.ones_like(q, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
@@ -57,7 +58,7 @@ class RunningRows:
         carried = relative(total, maximum - before)  # [m] Q.28
         total = carried + added
         if total.max() >= 1 << RUNNING_WIDTH:
-            raise ValueError(
+            raise ProgramError(
                 f"Running row {row + int(total.argmax())} sums weights to {total.max()}, which "
                 f"{RUNNING_WIDTH} bits do not hold"
             )

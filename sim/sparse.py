@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arch.errors import InputError
+
 LATENCY = 4
 """Cycles from a product's turn in a lane until the lane's sum can be merged."""
 
@@ -31,15 +33,15 @@ class Beats:
 def compress(w: ArrayLike, *, window: int, values: int) -> Beats:
     """Return the beats of a matrix of integers, (n, k), row by row from the left.
 
-    Raises :class:`ValueError` where the matrix is none or has no element, or where a window has no
+    Raises :class:`InputError` where the matrix is none or has no element, or where a window has no
     column or a beat no room for a weight.
     """
     matrix = np.asarray(w, dtype=np.int64)
     if matrix.ndim != 2 or not matrix.size:
-        raise ValueError(f"A weight matrix must have rows and columns, not shape {matrix.shape}")
+        raise InputError(f"A weight matrix must have rows and columns, not shape {matrix.shape}")
     for name, size in (("window", window), ("values", values)):
         if size < 1:
-            raise ValueError(f"Beat {name} must be at least 1, not {size}")
+            raise InputError(f"Beat {name} must be at least 1, not {size}")
 
     bases, columns, row_last = [], [], []  # columns: of each beat, relative to its base
     for row in matrix:

@@ -17,6 +17,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import ProgramError
 from arch.functions import TABLE_ENTRIES
 from arch.isa import DEFINITIONS, Engine, Opcode
 from hdl.functions.addnorm import AddNormUnit
@@ -295,7 +296,7 @@ def _random_steps(config: Config, random: np.random.Generator) -> Iterator[Step]
                 shape |= {"n": 2 * shape["n"], "table": 2 * int(random.integers(1, 20))}
             operands = {name: shape.get(name, 0) for name in definition.operands}
             step = Step(0, opcode, Engine.VECTOR, operands, flags, frozenset(), frozenset())
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ProgramError):
                 check_step(step, config)
                 yield step
 

@@ -11,6 +11,7 @@ from typing import Self
 
 from amaranth.lib.wiring import Component
 
+from arch.errors import RunError
 from generators.process import tail
 from generators.verilog.verilog import to_verilog
 from tb.toolchain import (
@@ -35,8 +36,8 @@ def build_board(top: Component) -> Path:
 
     ``top`` is ``fpga.top.BoardTop``.
 
-    Raises :class:`ValueError` where Verilator or a C++ compiler is missing, and
-    :class:`RuntimeError` where the build fails.
+    Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
+    :class:`RunError` where the build fails.
     """
     check_simulator("verilator")
     verilog = to_verilog(top, "top")
@@ -67,7 +68,7 @@ class SimulatedBoard:
     ``divisor`` are the cycles of a bit, of half a one with SPI; ``timeout`` is the top level's. It
     ends with :meth:`close`, with the context, or with this process.
 
-    Raises what :func:`build_board` does, and :class:`RuntimeError` where it does not start.
+    Raises what :func:`build_board` does, and :class:`RunError` where it does not start.
     """
 
     def __init__(self, top: Component, *, divisor: int, timeout: int):
@@ -89,15 +90,15 @@ class SimulatedBoard:
         if not self.port:
             code, text = self._process.wait(), tail(self._log)
             self.close()
-            raise RuntimeError(f"The board's simulation ended with exit code {code}\n{text}")
+            raise RunError(f"The board's simulation ended with exit code {code}\n{text}")
 
     def wait(self) -> None:
         """Wait until the simulation ends.
 
-        Raises :class:`RuntimeError` where it ends by itself.
+        Raises :class:`RunError` where it ends by itself.
         """
         code = self._process.wait()
-        raise RuntimeError(f"The board's simulation ended with exit code {code}\n{tail(self._log)}")
+        raise RunError(f"The board's simulation ended with exit code {code}\n{tail(self._log)}")
 
     def close(self) -> None:
         """End the simulation."""

@@ -22,7 +22,7 @@ def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str,
     it has held so far. ``predicted_cycles`` and ``predicted_utilization`` are for an external
     memory of some timing, ``plan`` are the choices of the search.
 
-    Raises :class:`ValueError` where there is no such model, or it does not fit the configuration.
+    Raises :class:`InputError` where there is no such model, or it does not fit the configuration.
     """
     source = load_source(model)
     begin, worked = time.perf_counter(), time.process_time()

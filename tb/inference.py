@@ -97,7 +97,7 @@ def run_inferences(
     With ``window`` each inference is recorded, with sums over so many cycles; the golden machine
     has none.
 
-    Raises :class:`ValueError` where the simulator cannot run here.
+    Raises :class:`InputError` where the simulator cannot run here.
     """
     machine = make_machine(compiled.config, simulator, compiled.memory_bytes, timing)
     recordings: list[Recording] = []

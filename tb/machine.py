@@ -18,6 +18,7 @@ from typing import IO
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError, RunError
 from arch.registers import COUNTERS, REGISTER_MAP
 from generators.process import tail
 from sim.report import Report
@@ -106,10 +107,10 @@ class SimulatedMachine(ABC):
     def load_program(self, words: Sequence[int]) -> None:
         """Load a program's words.
 
-        Raises :class:`ValueError` where they do not fit the program memory.
+        Raises :class:`InputError` where they do not fit the program memory.
         """
         if len(words) > self.config.program_depth:
-            raise ValueError(
+            raise InputError(
                 f"Program has {len(words)} words, but program_depth is {self.config.program_depth}"
             )
         self.write_register("PROGRAM_ADDR", 0)
@@ -131,7 +132,7 @@ class SimulatedMachine(ABC):
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT.
 
-        Raises :class:`RuntimeError` where the circuit reports an error, or the run takes more
+        Raises :class:`RunError` where the circuit reports an error, or the run takes more
         cycles or seconds than it may.
         """
         self.write_register("PC", pc)
@@ -139,11 +140,11 @@ class SimulatedMachine(ABC):
         status = REGISTER_MAP["STATUS"].addr
         (line,) = self._ask(f"s {status:x} {BUSY:x} 0 {self._limit:x}\n")
         if line.split()[1] != "1":
-            raise RuntimeError(f"The run did not halt within {self._limit} cycles")
+            raise RunError(f"The run did not halt within {self._limit} cycles")
         found = self.read_register("STATUS")
         for bit, text in ERROR_BITS.items():
             if found & bit:
-                raise RuntimeError(f"The run stopped: {text}")
+                raise RunError(f"The run stopped: {text}")
         names = [f"{name}_{part}" for name in COUNTERS for part in ("LOW", "HIGH")]
         halves = self._read_registers(names)
         values = {
@@ -160,14 +161,14 @@ class SimulatedMachine(ABC):
     def record(self, window: int = 256) -> None:
         """Record the runs that follow, with sums over windows of so many cycles; 0 ends it.
 
-        Raises :class:`ValueError` where the configuration has no ports for it.
+        Raises :class:`InputError` where the configuration has no ports for it.
         """
         if not self.config.trace:
-            raise ValueError(
+            raise InputError(
                 f"Recording a run needs the field trace, which {self.config.name} lacks"
             )
         if self.config.microcoded:
-            raise ValueError(
+            raise InputError(
                 f"Recording a run needs engines, which {self.config.name}, microcoded, lacks"
             )
         self._window = window
@@ -216,7 +217,7 @@ class SimulatedMachine(ABC):
         self._process.kill()
         code = self._process.wait()
         reason = line or f"ended with exit code {code}\n{tail(self._log)}"
-        raise RuntimeError(f"The simulation failed: {reason}")
+        raise RunError(f"The simulation failed: {reason}")
 
 
 class VerilatorMachine(SimulatedMachine):
@@ -224,8 +225,8 @@ class VerilatorMachine(SimulatedMachine):
 
     ``verilog`` is what stands in the place of the accelerator's own, with the same ports.
 
-    Raises :class:`ValueError` where Verilator or a C++ compiler is missing, and
-    :class:`RuntimeError` where the build fails.
+    Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
+    :class:`RunError` where the build fails.
     """
 
     def __init__(
@@ -247,7 +248,7 @@ class VerilatorMachine(SimulatedMachine):
 class IcarusMachine(SimulatedMachine):
     """The accelerator of a configuration, interpreted by Icarus; a hundred times as slow.
 
-    Raises :class:`ValueError` where Icarus is missing, and :class:`RuntimeError` where the build
+    Raises :class:`InputError` where Icarus is missing, and :class:`RunError` where the build
     fails.
     """
 

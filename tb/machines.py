@@ -1,6 +1,7 @@
 """Machines by the simulator's name."""
 
 from arch.config import Config
+from arch.errors import InputError
 from generators.bench.gemm_bench import Machine
 from sim.interpreter import Interpreter
 from tb.machine import IcarusMachine, VerilatorMachine
@@ -12,9 +13,9 @@ PROMPT = MemoryTiming()
 
 
 def check_simulator(simulator: str) -> None:
-    """Raise :class:`ValueError` where a simulator is unknown."""
+    """Raise :class:`InputError` where a simulator is unknown."""
     if simulator not in MACHINES:
-        raise ValueError(f"Unknown simulator {simulator!r}; known are {', '.join(MACHINES)}")
+        raise InputError(f"Unknown simulator {simulator!r}; known are {', '.join(MACHINES)}")
 
 
 def make_machine(
@@ -27,12 +28,12 @@ def make_machine(
 
     The golden machine has no time, and so no timing.
 
-    Raises :class:`ValueError` where the simulator is unknown or cannot run here.
+    Raises :class:`InputError` where the simulator is unknown or cannot run here.
     """
     check_simulator(simulator)
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()
     if size > 1 << config.mem_addr_width:
-        raise ValueError(
+        raise InputError(
             f"External memory of {memory_bytes} bytes needs more than mem_addr_width = "
             f"{config.mem_addr_width} bits of address"
         )

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict, dataclass
 
+from arch.errors import InputError
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTiming:
@@ -15,7 +17,7 @@ class MemoryTiming:
     period of 0 is a memory without refresh. Rows and banks have no time of their own: a
     controller that interleaves banks opens the next row of a stream while the present one is read.
 
-    Raises :class:`ValueError` where the memory could never move a word.
+    Raises :class:`InputError` where the memory could never move a word.
     """
 
     latency: int = 8
@@ -33,15 +35,15 @@ class MemoryTiming:
         ):
             value = getattr(self, name)
             if value < low:
-                raise ValueError(f"Memory timing {name} must be at least {low}, not {value}")
+                raise InputError(f"Memory timing {name} must be at least {low}, not {value}")
         if self.refresh_period and self.refresh_cycles >= self.refresh_period:
-            raise ValueError(
+            raise InputError(
                 f"Memory timing refresh_cycles must be less than refresh_period, but "
                 f"refresh_cycles is {self.refresh_cycles} and refresh_period is "
                 f"{self.refresh_period}"
             )
         if self.refresh_cycles and not self.refresh_period:
-            raise ValueError(
+            raise InputError(
                 f"Memory timing refresh_cycles = {self.refresh_cycles} needs a refresh_period"
             )
 

@@ -8,13 +8,15 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from arch.errors import InputError
+
 mpl.use("Agg")
 
 
 def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw accuracy beside the float model's, and where the cycles went, into a PNG file.
 
-    Raises :class:`ValueError` where the file cannot be written.
+    Raises :class:`InputError` where the file cannot be written.
     """
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -42,4 +44,4 @@ def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
         figure.savefig(beside, format="png", dpi=120)
         os.replace(beside, path)
     except OSError as error:
-        raise ValueError(f"Cannot write {path}: {error.strerror}") from error
+        raise InputError(f"Cannot write {path}: {error.strerror}") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.registers import REGISTER_MAP
 from hdl.bus.bus import MAX_WIDTH
 from sim.interpreter import Interpreter
@@ -99,7 +100,7 @@ def testbench(config: Config, seed: int, attachment: Attachment) -> dict[str, st
     """
     program = random_program(config, np.random.default_rng(seed), STEPS)
     if len(program.words) > config.program_depth:
-        raise ValueError(
+        raise InputError(
             f"A testbench needs {len(program.words)} words of program, but program_depth is "
             f"{config.program_depth}"
         )

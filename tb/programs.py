@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from arch.config import Config
+from arch.errors import ProgramError
 from arch.instruction import Instruction, Operand, pack, wrap
 from arch.isa import LOOP_LEVELS, REGISTERS, Opcode
 from generators.program.layout import param_words, rows_image
@@ -41,12 +42,12 @@ def _fits(instruction: Instruction, config: Config) -> bool:
     if instruction.opcode == Opcode.ATTENTION:
         try:
             check(words, config)
-        except ValueError:
+        except ProgramError:
             return False
     for step in run(words):
         try:
             check_step(step, config)
-        except ValueError:
+        except ProgramError:
             return False
         reads, writes = regions(step, config)
         read = [region for region in reads if region.memory == "sp"]

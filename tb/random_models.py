@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from generators.frontend.description import CHOICES, ModelDescription
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Weights, check_weights
@@ -38,7 +39,7 @@ def random_model(rng: np.random.Generator) -> ModelDescription:
                 head_hidden=int(rng.integers(1, 20)) * int(rng.integers(2)),
                 **fields,
             )
-        except ValueError:
+        except InputError:
             continue
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from arch.errors import RunError
 from arch.instruction import unpack_one, wrap
 from arch.isa import Engine, Opcode
 from arch.registers import ARRAY_CAUSES
@@ -62,7 +63,7 @@ class Recording:
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
     """Return a run's recording from what a harness noted: (cycle, code) of each event.
 
-    Raises :class:`RuntimeError` where events do not fit each other.
+    Raises :class:`RunError` where events do not fit each other.
     """
     sent: list[tuple[int, Engine, list[int]]] = []
     offered: dict[Engine, list[int]] = {engine: [] for engine in Engine}
@@ -103,7 +104,7 @@ def _commands(
     counts = {engine: sum(to == engine for _, to, _ in sent) for engine in Engine}
     for engine in Engine:
         if not counts[engine] == len(offered[engine]) == len(done[engine]):
-            raise RuntimeError(
+            raise RunError(
                 f"The {engine.name} engine was sent {counts[engine]} commands, was offered "
                 f"{len(offered[engine])} and completed {len(done[engine])}"
             )

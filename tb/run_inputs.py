@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import InputError
 from generators.compiler import Options, compile_model
 from generators.frontend.embedding import lookup
 from generators.reference.float_model import forward
@@ -37,7 +38,7 @@ def run_inputs(
     """Run a model on the first ``count`` inputs of a file, or on all.
 
     It is calibrated on another file's, or on the same ones. The figures are those of
-    :func:`run_source`. Raises :class:`ValueError` where the model, the simulator, a file or the
+    :func:`run_source`. Raises :class:`InputError` where the model, the simulator, a file or the
     count cannot be used.
     """
     check_simulator(simulator)
@@ -52,11 +53,11 @@ def run_inputs(
 def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_Item]:
     """Return the first inputs, all where no count is given.
 
-    Raises :class:`ValueError` where there are not so many.
+    Raises :class:`InputError` where there are not so many.
     """
     count = len(inputs) if count is None else count
     if not 1 <= count <= len(inputs):
-        raise ValueError(f"Count of {name} must be from 1 to {len(inputs)}, not {count}")
+        raise InputError(f"Count of {name} must be from 1 to {len(inputs)}, not {count}")
     return inputs[:count]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import InputError
 from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend import digits
 from generators.reference.float_model import forward
@@ -20,7 +21,7 @@ CALIBRATION_IMAGES = 256
 def compile_digits(model: str, config: Config, options: Options | None = None) -> CompiledModel:
     """Return a model compiled for a configuration, calibrated on the digits' training images.
 
-    Raises :class:`ValueError` where there is no such model, where it does not take the digits, or
+    Raises :class:`InputError` where there is no such model, where it does not take the digits, or
     where it does not fit the configuration.
     """
     source = _load(model)
@@ -32,7 +33,7 @@ def compile_digits(model: str, config: Config, options: Options | None = None) -
 def _load(model: str) -> Source:
     source = load_source(model)
     if source.tokenizer is not None:
-        raise ValueError(f"Model {model} takes texts; give them with --sentences FILE")
+        raise InputError(f"Model {model} takes texts; give them with --sentences FILE")
     return source
 
 
@@ -50,7 +51,7 @@ def run_model(
     The figures are those of :meth:`tb.inference.Inferences.figures`; ``accuracy`` is that of the
     machine's outputs, ``float_accuracy`` that of the float model on the same images.
 
-    Raises :class:`ValueError` where the model, the simulator or the count cannot be used.
+    Raises :class:`InputError` where the model, the simulator or the count cannot be used.
     """
     check_simulator(simulator)
     inputs = _inputs(count)
@@ -70,13 +71,13 @@ def run_hosted(
 ) -> dict[str, Any]:
     """Run a model as :func:`run_model` does, on a machine with its own external memory on the chip.
 
-    Raises :class:`ValueError` where the model or the count cannot be used, or the model needs
+    Raises :class:`InputError` where the model or the count cannot be used, or the model needs
     more memory than there is.
     """
     inputs = _inputs(count)
     compiled = compile_digits(model, config.replace(trace=False))
     if compiled.memory_bytes > memory_bytes:
-        raise ValueError(
+        raise InputError(
             f"Model {model} needs {compiled.memory_bytes} bytes of external memory, but the board "
             f"has {memory_bytes}"
         )
@@ -89,7 +90,7 @@ def _inputs(count: int | None) -> NDArray[np.float64]:
     if count is None:
         count = len(test.labels)
     if not 1 <= count <= len(test.labels):
-        raise ValueError(f"Count of images must be from 1 to {len(test.labels)}, not {count}")
+        raise InputError(f"Count of images must be from 1 to {len(test.labels)}, not {count}")
     return digits.patches(test.images[:count])
 
 

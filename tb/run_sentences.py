@@ -35,7 +35,7 @@ def run_sentences(
 
     The figures are those of :func:`tb.run_inputs.run_source`.
 
-    Raises :class:`ValueError` where the model, the simulator, a file or the count cannot be used.
+    Raises :class:`InputError` where the model, the simulator, a file or the count cannot be used.
     """
     check_simulator(simulator)
     source = load_source(model, tokens)
@@ -51,7 +51,7 @@ def compile_sentences(
 ) -> CompiledModel:
     """Return a model compiled for a configuration, calibrated on texts.
 
-    Raises :class:`ValueError` where it takes no texts or does not fit the configuration.
+    Raises :class:`InputError` where it takes no texts or does not fit the configuration.
     """
     numbers = [source.encode(text) for text in samples]
     return compile_model(source.description, source.weights, numbers, config, options)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from arch.errors import InputError
 from arch.isa import Engine
 from generators.reference.sampling import Sampling, draw
 from generators.text_program import TextProgram
@@ -50,17 +51,17 @@ def run_text(
     what the last token moved over the external port. ``where`` gives the cycles of all of these
     tokens by what the array did (``sim.report.where``), ``engines`` those of each engine.
 
-    Raises :class:`ValueError` where there are no steps to take, the prompt is not to be encoded or
+    Raises :class:`InputError` where there are no steps to take, the prompt is not to be encoded or
     too long, or the simulator cannot run here.
     """
     sampling = sampling or Sampling()
     if steps < 1:
-        raise ValueError(f"Steps must be at least 1, not {steps}")
+        raise InputError(f"Steps must be at least 1, not {steps}")
     tokens = tokenizer.encode(prompt)
     count = len(tokens)
     places = program.decoder.places
     if count + steps - 1 > places:
-        raise ValueError(
+        raise InputError(
             f"A prompt of {count} tokens and {steps} steps need more than the {places} "
             f"places of model {program.decoder.description.name}"
         )

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.instruction import Instruction, pack
 from arch.isa import DEFINITIONS, RING_SLOTS, Opcode
 from arch.registers import IDENTITY
@@ -79,7 +80,7 @@ def selftest(
     could use it.
     ``instructions`` are how often each instruction ran, ``untested`` those that never did.
 
-    Raises :class:`ValueError` where no random program fits the machine.
+    Raises :class:`InputError` where no random program fits the machine.
     """
     rng = np.random.default_rng(seed)
     groups = ["core", *(unit for unit in UNITS if getattr(config, unit)), "all"]
@@ -237,7 +238,7 @@ def _fitting(config: Config, memory_bytes: int, rng: np.random.Generator) -> Ran
         if words <= config.program_depth and end <= memory_bytes:
             return program
         steps = max(1, steps - 2)
-    raise ValueError(
+    raise InputError(
         f"No random program fits program_depth = {config.program_depth} words and {memory_bytes} "
         "bytes of external memory"
     )

@@ -52,8 +52,8 @@ def simulate(
     from and is printed. ``waves`` names a file that receives the waveforms (VCD from Verilator,
     FST from Icarus). ``timeout`` is in seconds, for the build and for the run each. ``verilog``
     runs in the place of the component's own: modules of the same ports, ``top`` the uppermost.
-    Builds are kept, by the hash of the Verilog. Raises :class:`RuntimeError` with the log's end
-    where a test fails, and :class:`ValueError` where the simulator is unknown or missing.
+    Builds are kept, by the hash of the Verilog. Raises :class:`RunError` with the log's end
+    where a test fails, and :class:`InputError` where the simulator is unknown or missing.
     """
     check_simulator(simulator)
     verilog = to_verilog(component, "top") if verilog is None else verilog

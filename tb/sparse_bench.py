@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError
 from hdl.sparse.sparse import SparseMac
 from hdl.sparse.sparse_lane import SparseShape
 from sim.sparse import compress, count_cycles, multiply
@@ -27,16 +28,16 @@ def bench_sparse(
     ``products / (lanes * cycles)``. ``predicted_cycles`` is the schedule of ``sim.sparse``,
     ``mismatches`` the number of wrong sums out of ``n``.
 
-    Raises :class:`ValueError` where an argument is out of its range or the simulator unknown, and
-    :class:`RuntimeError` where the simulation fails.
+    Raises :class:`InputError` where an argument is out of its range or the simulator unknown, and
+    :class:`RunError` where the simulation fails.
     """
     shape = SparseShape.from_config(config)
     if not 1 <= k <= shape.k_max:
-        raise ValueError(f"Sparse k must be from 1 to {shape.k_max} for {config.name}, not {k}")
+        raise InputError(f"Sparse k must be from 1 to {shape.k_max} for {config.name}, not {k}")
     if n < 1:
-        raise ValueError(f"Sparse n must be at least 1, not {n}")
+        raise InputError(f"Sparse n must be at least 1, not {n}")
     if not 0 <= sparsity <= 1:
-        raise ValueError(f"Sparsity must be from 0 to 1, not {sparsity}")
+        raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")
 
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"

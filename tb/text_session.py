@@ -59,7 +59,7 @@ class TextSession:
     own. Each program also runs on the golden machine; what they choose is compared, and, where the
     machine can be traced, each tensor that either writes by its signature.
 
-    Raises :class:`ValueError` where the simulator is unknown or cannot run here.
+    Raises :class:`InputError` where the simulator is unknown or cannot run here.
     """
 
     def __init__(

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from arch.errors import InputError
 from generators.process import run_process
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,12 +46,12 @@ two fifths less time, and its code is as fast.
 
 
 def check_simulator(simulator: str) -> None:
-    """Raise :class:`ValueError` where the simulator is unknown or cannot run on this machine."""
+    """Raise :class:`InputError` where the simulator is unknown or cannot run on this machine."""
     if simulator not in SIMULATORS:
-        raise ValueError(f"Unknown simulator {simulator!r}; known are {', '.join(SIMULATORS)}")
+        raise InputError(f"Unknown simulator {simulator!r}; known are {', '.join(SIMULATORS)}")
     missing = missing_tools(simulator)
     if missing:
-        raise ValueError(f"Simulator {simulator} needs {' and '.join(missing)}, not found here")
+        raise InputError(f"Simulator {simulator} needs {' and '.join(missing)}, not found here")
 
 
 def missing_tools(simulator: str) -> list[str]:

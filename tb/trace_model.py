@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import InputError
 from generators.compiler import CompiledModel, Options
 from generators.frontend import digits
 from generators.frontend.embedding import lookup
@@ -48,7 +49,7 @@ def trace_model(
 ) -> Traced:
     """Run a model once, on the first image of the digits' test split, and record it.
 
-    Raises :class:`ValueError` where the model or the simulator cannot be used.
+    Raises :class:`InputError` where the model or the simulator cannot be used.
     """
     _check(simulator)
     compiled = compile_digits(model, config.replace(trace=True), options)
@@ -71,7 +72,7 @@ def trace_sentence(
 
     The arguments are those of :func:`tb.run_sentences.run_sentences`.
 
-    Raises :class:`ValueError` where the model, the simulator or a file cannot be used.
+    Raises :class:`InputError` where the model, the simulator or a file cannot be used.
     """
     _check(simulator)
     source = load_source(model, tokens)
@@ -85,7 +86,7 @@ def trace_sentence(
 def _check(simulator: str) -> None:
     check_simulator(simulator)
     if simulator == "golden":
-        raise ValueError("The golden machine has no clock to trace; use verilator or icarus")
+        raise InputError("The golden machine has no clock to trace; use verilator or icarus")
 
 
 def _trace(

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from arch.errors import RunError
 from arch.presets import PRESETS
 from generators.verilog.units import UNITS
 from tb.toolchain import ROOT, environment, missing_tools
@@ -197,7 +198,7 @@ def test_a_failing_bench_is_told_and_gives_exit_code_1(celosia, monkeypatch) -> 
 
     def fail(component, **_arguments):
         component.elaborate(None)
-        raise RuntimeError("the end of a log")
+        raise RunError("the end of a log")
 
     monkeypatch.setattr(sys.modules[module], "simulate", fail)
     monkeypatch.setattr(sys.modules[module], "check_simulator", lambda _name: None)
@@ -211,10 +212,24 @@ def test_a_failing_simulation_is_no_traceback(celosia, monkeypatch) -> None:
     celosia("bench", "gemm", "--help")
 
     def fail(*_arguments, **_named):
-        raise RuntimeError("the end of a log")
+        raise RunError("the end of a log")
 
     monkeypatch.setattr(sys.modules["cli.bench"], "bench_gemm", fail)
     assert celosia(*GEMM) == (1, "", "celosia: the end of a log\n")
+
+
+def test_a_defect_of_ours_is_a_traceback_with_a_code_of_its_own(celosia, monkeypatch) -> None:
+    celosia("bench", "gemm", "--help")
+
+    def fail(*_arguments, **_named):
+        raise ValueError("operands could not be broadcast")
+
+    monkeypatch.setattr(sys.modules["cli.bench"], "bench_gemm", fail)
+    code, output, errors = celosia(*GEMM)
+    assert (code, output) == (70, "")
+    assert "Traceback" in errors
+    assert "operands could not be broadcast" in errors
+    assert errors.endswith("celosia: this is a defect of celosia, not of what it was given\n")
 
 
 @pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != "accelerator"])

@@ -1,5 +1,6 @@
 """An assembler of micro-instructions: each method appends one."""
 
+from arch.errors import ProgramError
 from arch.micro.isa import IMMEDIATE_WIDTH, OPERATIONS, Form, Signal, encode
 
 Target = int | str
@@ -26,16 +27,16 @@ class Assembler:
     def label(self, name: str) -> None:
         """Name the next micro-instruction.
 
-        Raises :class:`ValueError` where the name is taken.
+        Raises :class:`ProgramError` where the name is taken.
         """
         if name in self._labels or name in self._tables:
-            raise ValueError(f"Label {name} stands twice")
+            raise ProgramError(f"Label {name} stands twice")
         self._labels[name] = len(self._code)
 
     def table(self, name: str, words: "list[int | str]") -> None:
         """Name words that are placed behind the code: 32-bit values, or addresses of labels."""
         if name in self._labels or name in self._tables:
-            raise ValueError(f"Label {name} stands twice")
+            raise ProgramError(f"Label {name} stands twice")
         self._tables[name] = words
 
     def emit(self, name: str, rd: int = 0, ra: int = 0, rb: int = 0, value: Target = 0) -> None:
@@ -117,7 +118,7 @@ class Assembler:
     def words(self) -> list[int]:
         """Return the microcode: code, then tables, then constants.
 
-        Raises :class:`ValueError` where a label is missing or an immediate has no room.
+        Raises :class:`ProgramError` where a label is missing or an immediate has no room.
         """
         addresses = self.labels()
         tables: list[int | str] = [word for words in self._tables.values() for word in words]
@@ -145,5 +146,5 @@ def _resolve(value: Target, addresses: dict[str, int]) -> int:
     if isinstance(value, int):
         return value
     if value not in addresses:
-        raise ValueError(f"There is no label {value}")
+        raise ProgramError(f"There is no label {value}")
     return addresses[value]

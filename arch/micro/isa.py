@@ -20,6 +20,8 @@ but for the further ones that :class:`Operation` states; a taken branch takes on
 import enum
 from dataclasses import dataclass
 
+from arch.errors import ProgramError
+
 REGISTERS = 64
 """Registers of the core."""
 IMMEDIATE_WIDTH = 14
@@ -181,15 +183,15 @@ OPERATIONS = _operations()
 def encode(name: str, *, ra: int = 0, rb: int = 0, rd: int = 0, value: int = 0) -> int:
     """Return the word of a micro-instruction; ``value`` is its immediate or target.
 
-    Raises :class:`ValueError` where a register or the value has no room in its field.
+    Raises :class:`ProgramError` where a register or the value has no room in its field.
     """
     operation = OPERATIONS[name]
     for field, number in (("ra", ra), ("rb", rb), ("rd", rd)):
         if not 0 <= number < REGISTERS:
-            raise ValueError(f"{name} needs {field} from 0 to {REGISTERS - 1}, not {number}")
+            raise ProgramError(f"{name} needs {field} from 0 to {REGISTERS - 1}, not {number}")
     low = 0 if operation.form == Form.BRANCH else -(1 << (IMMEDIATE_WIDTH - 1))
     if not low <= value < low + (1 << IMMEDIATE_WIDTH):
-        raise ValueError(f"{name} has no room for {value} in {IMMEDIATE_WIDTH} bits")
+        raise ProgramError(f"{name} has no room for {value} in {IMMEDIATE_WIDTH} bits")
     value %= 1 << IMMEDIATE_WIDTH
     if operation.form == Form.IMMEDIATE:
         rb = value & 63

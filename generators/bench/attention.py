@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from arch.attention import cut
 from arch.config import Config
+from arch.errors import InputError
 from arch.instruction import Instruction, pack
 from arch.isa import Engine, Opcode
 from generators.bench.attention_problem import AttentionProblem, Window
@@ -71,7 +72,7 @@ class Banks:
 
         A machine with fewer banks takes their numbers modulo what it has.
 
-        Raises :class:`ValueError` where no bank has room.
+        Raises :class:`InputError` where no bank has room.
         """
         banks, line = self.config.scratchpad_banks, self.config.line_bytes
         taken = -(-size // line) * line
@@ -80,7 +81,7 @@ class Banks:
                 addr = bank * self.config.bank_bytes + self.used[bank]
                 self.used[bank] += taken
                 return int(addr)
-        raise ValueError(
+        raise InputError(
             f"Tensor {name} of {size} bytes does not fit a scratchpad bank of "
             f"{self.config.bank_bytes} bytes beside the others"
         )
@@ -122,18 +123,18 @@ class Working:
 def place_working(banks: Banks, head_dim: int, rows: int, keys: int) -> Working:
     """Place the score buffers, each in a bank of its own, and divide the accumulators.
 
-    Raises :class:`ValueError` where they do not fit.
+    Raises :class:`InputError` where they do not fit.
     """
     config = banks.config
     if keys > config.max_row:
-        raise ValueError(f"Rows of {keys} scores are longer than max_row = {config.max_row}")
+        raise InputError(f"Rows of {keys} scores are longer than max_row = {config.max_row}")
     grain = max(config.rows, config.cols)
     height = min(rows, step_height(config, head_dim, keys))
     tiles = -(-keys // config.cols) + -(-head_dim // config.cols)
     while height > grain and 2 * height * tiles > config.acc_depth:
         height = (height - 1) // grain * grain
     if 2 * height * tiles > config.acc_depth:
-        raise ValueError(
+        raise InputError(
             f"Steps of {height} rows of {keys} scores need {2 * height * tiles} accumulator rows, "
             f"but acc_depth is {config.acc_depth}"
         )
@@ -249,10 +250,10 @@ def _beside(tensor: Ints) -> Bytes:
 def check_length(words: Sequence[int], config: Config) -> None:
     """Refuse a program that does not fit the program memory.
 
-    Raises :class:`ValueError` where it does not.
+    Raises :class:`InputError` where it does not.
     """
     if len(words) > config.program_depth:
-        raise ValueError(
+        raise InputError(
             f"The attention needs a program of {len(words)} words, but program_depth is "
             f"{config.program_depth}"
         )
@@ -264,7 +265,7 @@ def compile_resident(problem: AttentionProblem, config: Config) -> AttentionProg
     Queries, keys, values and output are [seq, heads * head_dim]: heads side by side, as
     projections make them. The output is INT8 at once.
 
-    Raises :class:`ValueError` where they do not fit the configuration.
+    Raises :class:`InputError` where they do not fit the configuration.
     """
     banks = Banks(config)
     heads, seq, dim = problem.q.shape

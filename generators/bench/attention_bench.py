@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.isa import Opcode
 from generators.bench.attention import (
     AttentionProgram,
@@ -46,7 +47,7 @@ def random_attention(
     ``kv_heads`` are as many as ``heads`` if not given. ``span`` is :func:`windows`'s; without it
     a window or a block is a quarter of the sequence, and a quarter of the keys is padding.
 
-    Raises :class:`ValueError` where a size is not positive, the heads cannot be grouped, the mask
+    Raises :class:`InputError` where a size is not positive, the heads cannot be grouped, the mask
     is unknown or the span not from 1 to ``seq``.
     """
     key_heads = heads if kv_heads is None else kv_heads
@@ -57,15 +58,15 @@ def random_attention(
         ("kv_heads", key_heads),
     ):
         if size < 1:
-            raise ValueError(f"Size {name} of attention must be positive, not {size}")
+            raise InputError(f"Size {name} of attention must be positive, not {size}")
     if heads % key_heads:
-        raise ValueError(f"Attention of {heads} heads cannot share {key_heads} key heads")
+        raise InputError(f"Attention of {heads} heads cannot share {key_heads} key heads")
     if mask not in MASKS:
-        raise ValueError(f"Unknown mask {mask!r}; known are {', '.join(MASKS)}")
+        raise InputError(f"Unknown mask {mask!r}; known are {', '.join(MASKS)}")
     if span is None:
         span = max(1, seq - seq // 4 if mask == "padding" else -(-seq // 4))
     if not 1 <= span <= seq:
-        raise ValueError(f"Span of a mask must be from 1 to seq = {seq}, not {span}")
+        raise InputError(f"Span of a mask must be from 1 to seq = {seq}, not {span}")
     low, high = config.operand_min, config.operand_max + 1
     zeros = [int(rng.integers(low, high)) if config.zero_points else 0 for _ in range(4)]
     q, k, v = (
@@ -172,15 +173,15 @@ def compile_attention(
 ) -> AttentionProgram:
     """Return a program: with operands in the scratchpad if they fit, or else streamed.
 
-    Raises :class:`ValueError` where the configuration has no ATTENTION, or neither fits.
+    Raises :class:`InputError` where the configuration has no ATTENTION, or neither fits.
     """
     for unit in ("attention", "b_transpose"):
         if not getattr(config, unit):
-            raise ValueError(f"Attention needs the unit {unit}, which {config.name} lacks")
+            raise InputError(f"Attention needs the unit {unit}, which {config.name} lacks")
     if not stream:
         try:
             return compile_resident(problem, config)
-        except ValueError:
+        except InputError:
             if stream is False:
                 raise
     return compile_streamed(problem, config)
@@ -219,7 +220,7 @@ def bench_attention(
     ``mismatches`` counts outputs that differ from the golden machine's, ``max_lsb`` is the
     largest error of a weight against float64, ``output_max_lsb`` that of the output.
 
-    Raises :class:`ValueError` where the attention does not fit the configuration.
+    Raises :class:`InputError` where the attention does not fit the configuration.
     """
     problem = random_attention(
         config,

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.instruction import Instruction, Operand, pack
 from arch.isa import Engine, Opcode
 from generators.bench.attention import (
@@ -114,7 +115,7 @@ def _place(
 def _fit(problem: AttentionProblem, config: Config) -> tuple[int, int]:
     """Return the rows of a block and the keys of a chunk: the longest chunk that fits, by halves.
 
-    Raises :class:`ValueError` where none fits.
+    Raises :class:`InputError` where none fits.
     """
     grain = max(config.rows, config.cols)
     chunk = min(CHUNK, config.max_row, -(-problem.seq // 2))
@@ -124,13 +125,13 @@ def _fit(problem: AttentionProblem, config: Config) -> tuple[int, int]:
         while rows >= min(grain, problem.seq):
             try:
                 _place(problem, config, rows, chunk)
-            except ValueError as error:
+            except InputError as error:
                 refused = str(error)
                 rows //= 2
                 continue
             return rows, chunk
         chunk //= 2
-    raise ValueError(f"Attention of head_dim {problem.head_dim} does not fit: {refused}")
+    raise InputError(f"Attention of head_dim {problem.head_dim} does not fit: {refused}")
 
 
 def compile_streamed(problem: AttentionProblem, config: Config) -> AttentionProgram:
@@ -139,7 +140,7 @@ def compile_streamed(problem: AttentionProblem, config: Config) -> AttentionProg
     They are [heads, seq, head_dim] there. Blocks that all see the same keys are a loop, others
     follow each other.
 
-    Raises :class:`ValueError` where the program or its buffers do not fit the configuration.
+    Raises :class:`InputError` where the program or its buffers do not fit the configuration.
     """
     rows, chunk = _fit(problem, config)
     banks, inside, working = _place(problem, config, rows, chunk)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.instruction import Instruction, pack
 from arch.isa import Opcode
 from generators.bench.decode_layer import PROJECTIONS, Layer
@@ -88,11 +89,11 @@ class _Chunk:
 def compile_decode(layer: Layer, config: Config) -> DecodeProgram:
     """Return the step's program.
 
-    Raises :class:`ValueError` where a tensor or the program does not fit the configuration, or
+    Raises :class:`InputError` where a tensor or the program does not fit the configuration, or
     the configuration lacks a unit that the step needs.
     """
     if config.scratchpad_banks < 2:
-        raise ValueError(
+        raise InputError(
             "Decoding needs a scratchpad bank for vectors besides those for weights, but "
             f"scratchpad_banks is {config.scratchpad_banks}"
         )
@@ -170,7 +171,7 @@ class _Builder:
         addr = (config.scratchpad_banks - 1) * config.bank_bytes + self.taken
         self.taken += -(-size // config.line_bytes) * config.line_bytes
         if self.taken > config.bank_bytes:
-            raise ValueError(
+            raise InputError(
                 f"Vectors and parameters of the step need more than a scratchpad bank of "
                 f"{config.bank_bytes} bytes"
             )
@@ -321,7 +322,7 @@ class _Builder:
         ]
         words = pack([*insert_tokens(program, self.config), Instruction(Opcode.HALT)])
         if len(words) > self.config.program_depth:
-            raise ValueError(
+            raise InputError(
                 f"The step needs a program of {len(words)} words, but program_depth is "
                 f"{self.config.program_depth}"
             )

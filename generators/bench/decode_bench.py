@@ -33,7 +33,7 @@ def bench_decode(
     ``cycles``: the port's peak is a word in every cycle, refresh included. ``mismatches`` counts
     elements of all stored tensors that are not the golden machine's.
 
-    Raises :class:`ValueError` where the layer does not fit the configuration.
+    Raises :class:`InputError` where the layer does not fit the configuration.
     """
     layer = random_layer(config, np.random.default_rng(seed), dim=dim, ffn=ffn, batch=batch)
     program = compile_decode(layer, config)

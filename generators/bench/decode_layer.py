@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.functions import int8_table, silu
 from sim.norm import norm_parameters, normalize
 from sim.requantize import quantize_multiplier, requantize, saturate16
@@ -61,11 +62,11 @@ def random_layer(
 ) -> Layer:
     """Return a layer of random weights whose elements stay within their ranges, mostly.
 
-    Raises :class:`ValueError` where a size is not positive.
+    Raises :class:`InputError` where a size is not positive.
     """
     for name, size in (("dim", dim), ("ffn", ffn), ("batch", batch)):
         if size < 1:
-            raise ValueError(f"Size {name} of a layer must be positive, not {size}")
+            raise InputError(f"Size {name} of a layer must be positive, not {size}")
     low, high = config.operand_min, config.operand_max
     spread = (high + 1) / 4  # standard deviation of an INT8 element
     shapes = {name: (dim, ffn if name in ("gate", "up") else dim) for name in PROJECTIONS}

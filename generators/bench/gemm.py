@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.instruction import Instruction, pack
 from arch.isa import Engine, Opcode
 from generators.program.layout import param_words, rows_image
@@ -23,7 +24,7 @@ ITEM_CYCLES = 64
 """Products of one item last at least about this long, so that fetching the next one hides."""
 
 
-class TooLargeError(ValueError):
+class TooLargeError(InputError):
     """The operands of a product do not fit the scratchpad."""
 
 
@@ -176,7 +177,7 @@ def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
     """Return the programs of a product.
 
     Raises :class:`TooLargeError` where an operand does not fit the scratchpad, and
-    :class:`ValueError` where the mask or the program does not fit the configuration, or the
+    :class:`InputError` where the mask or the program does not fit the configuration, or the
     configuration lacks a unit that the product needs.
     """
     _check(gemm, config)
@@ -194,12 +195,12 @@ def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
         masks = _b_mask(gemm, config)
     masks_addr = banks.place("masks", masks.size)
     if len(params) > config.param_depth:
-        raise ValueError(
+        raise InputError(
             f"The product needs {len(params)} parameter words, but param_depth is "
             f"{config.param_depth}"
         )
     if gemm.skip_zero_tiles and kt * (nt + blocks) > config.mask_depth:
-        raise ValueError(
+        raise InputError(
             f"The product needs {kt * (nt + blocks)} mask bits, but mask_depth is "
             f"{config.mask_depth}"
         )
@@ -258,7 +259,7 @@ def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
     parts = [pack([*load, halt]), pack([*compute, halt]), pack([store, halt])]
     words = [word for part in parts for word in part]
     if len(words) > config.program_depth:
-        raise ValueError(
+        raise InputError(
             f"The product needs a program of {len(words)} words, but program_depth is "
             f"{config.program_depth}"
         )
@@ -278,11 +279,11 @@ def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
 def _check(gemm: Gemm, config: Config) -> None:
     for name in ("a_transpose", "b_transpose"):
         if getattr(gemm, name) and not getattr(config, name):
-            raise ValueError(f"The product has {name}, which configuration {config.name} lacks")
+            raise InputError(f"The product has {name}, which configuration {config.name} lacks")
     if gemm.skip_zero_tiles and not config.tile_skip:
-        raise ValueError(f"Skipping zero tiles needs tile_skip, which {config.name} lacks")
+        raise InputError(f"Skipping zero tiles needs tile_skip, which {config.name} lacks")
     if gemm.k > config.max_k:
-        raise ValueError(
+        raise InputError(
             f"A sum of k = {gemm.k} products could overflow the accumulator: max_k is "
             f"{config.max_k}"
         )

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import InputError
 from generators.bench.gemm import Gemm, GemmProgram, TooLargeError, compile_gemm
 from generators.bench.gemm_shapes import Shape
 from generators.bench.gemm_stream import compile_stream
@@ -63,14 +64,14 @@ def random_gemm(
     ``zero_tiles`` makes that share of the ``rows`` x ``rows`` tiles of A and of the ``rows`` x
     ``cols`` tiles of B zero, and has the machine skip them; without it, or at 0, it computes all.
 
-    Raises :class:`ValueError` where a size is not positive or the share is not from 0 to 1.
+    Raises :class:`InputError` where a size is not positive or the share is not from 0 to 1.
     """
     for name, size in (("m", m), ("k", k), ("n", n)):
         if size < 1:
-            raise ValueError(f"Size {name} of a product must be positive, not {size}")
+            raise InputError(f"Size {name} of a product must be positive, not {size}")
     share = 0.0 if zero_tiles is None else zero_tiles
     if not 0 <= share <= 1:
-        raise ValueError(f"Share of zero tiles must be from 0 to 1, not {share}")
+        raise InputError(f"Share of zero tiles must be from 0 to 1, not {share}")
     low, high = config.operand_min, config.operand_max + 1
     a_zero, b_zero = (
         (int(rng.integers(low, high)), int(rng.integers(low, high)))
@@ -123,7 +124,7 @@ def expected_result(gemm: Gemm, config: Config) -> Ints:
 def compile_product(gemm: Gemm, config: Config) -> GemmProgram:
     """Return the program of a product in the scratchpad or, where it is too large, streamed.
 
-    Raises :class:`ValueError` where neither fits the configuration.
+    Raises :class:`InputError` where neither fits the configuration.
     """
     try:
         return compile_gemm(gemm, config)
@@ -183,11 +184,11 @@ def bench_gemm(
     the products that were computed over elements times cycles and total cycles, so that skipped
     tiles do not count as useful.
 
-    Raises :class:`ValueError` where the product does not fit the configuration, or that is
+    Raises :class:`InputError` where the product does not fit the configuration, or that is
     microcoded and counts no window.
     """
     if config.microcoded:
-        raise ValueError(
+        raise InputError(
             f"Products are timed by what the matrix engine counts, which {config.name}, "
             f"microcoded, lacks"
         )

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from arch.errors import InputError
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -54,10 +56,10 @@ SHAPES = (
 def shapes_named(words: tuple[str, ...]) -> list[Shape]:
     """Return the shapes whose names contain one of some texts, all of them for none.
 
-    Raises :class:`ValueError` where a text is in no name.
+    Raises :class:`InputError` where a text is in no name.
     """
     for word in words:
         if not any(word in shape.name for shape in SHAPES):
             models = sorted({shape.name.partition(" ")[0] for shape in SHAPES})
-            raise ValueError(f"No shape is named {word!r}; known models are {', '.join(models)}")
+            raise InputError(f"No shape is named {word!r}; known models are {', '.join(models)}")
     return [s for s in SHAPES if not words or any(word in s.name for word in words)]

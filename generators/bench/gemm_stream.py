@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.instruction import Instruction, pack
 from arch.isa import DEFINITIONS, Engine, Opcode
 from generators.bench.gemm import Gemm, GemmProgram
@@ -58,14 +59,14 @@ class Plan:
 def compile_stream(gemm: Gemm, config: Config) -> GemmProgram:
     """Return the program of a product whose operands and result lie in external memory.
 
-    Raises :class:`ValueError` where the product skips tiles, or where no way to cut it fits the
+    Raises :class:`InputError` where the product skips tiles, or where no way to cut it fits the
     configuration.
     """
     if gemm.skip_zero_tiles:
-        raise ValueError("A product streamed from external memory cannot skip zero tiles")
+        raise InputError("A product streamed from external memory cannot skip zero tiles")
     params = param_words(gemm.bias, gemm.multiplier, gemm.shift, config, by_tile=True)
     if len(params) > config.param_depth:
-        raise ValueError(
+        raise InputError(
             f"The product needs {len(params)} parameter words, but param_depth is "
             f"{config.param_depth}"
         )
@@ -78,7 +79,7 @@ def compile_stream(gemm: Gemm, config: Config) -> GemmProgram:
         program = _program(gemm, config, plan, params)
         if len(program.words) <= config.program_depth:
             return program
-    raise ValueError(
+    raise InputError(
         f"No way to stream a product of m = {gemm.m}, k = {gemm.k} and n = {gemm.n} fits "
         f"configuration {config.name}"
     )

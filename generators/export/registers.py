@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from arch.errors import InputError
 from arch.systemrdl import NAME, systemrdl
 
 HEADER = f"{NAME}.h"
@@ -28,7 +29,7 @@ def header() -> str:
     """Return the C header of the registers: masks of fields, and a struct of the whole map.
 
     The struct gives offsets; what it is packed with makes compilers read it byte by byte.
-    Raises :class:`ValueError` where a package is missing.
+    Raises :class:`InputError` where a package is missing.
     """
     exporter = _module("peakrdl_cheader.exporter").CHeaderExporter()
     standards = _module("peakrdl_cheader.c_standards").CStandard
@@ -42,7 +43,7 @@ def header() -> str:
 def pages() -> dict[str, bytes]:
     """Return pages of the registers in HTML: the content of each file, by its path.
 
-    Raises :class:`ValueError` where a package is missing.
+    Raises :class:`InputError` where a package is missing.
     """
     exporter = _module("peakrdl_html").HTMLExporter()
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
@@ -64,7 +65,7 @@ def _compiled(folder: Path) -> Any:
 def _module(name: str) -> Any:
     top = name.partition(".")[0]
     if importlib.util.find_spec(top) is None:
-        raise ValueError(
+        raise InputError(
             f"The registers' header needs {PACKAGES[top]}; install it with: "
             f"pip install {PACKAGES[top]}"
         )

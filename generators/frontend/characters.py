@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from arch.errors import InputError
+
 
 class CharacterTokenizer:
     """One token for each character.
@@ -16,17 +18,17 @@ class CharacterTokenizer:
     def __init__(self, path: Path, vocabulary: int):
         """Read a JSON object that gives each of ``vocabulary`` characters its number.
 
-        Raises :class:`ValueError` where the file cannot be read or is something else.
+        Raises :class:`InputError` where the file cannot be read or is something else.
         """
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ValueError(f"Cannot read characters {path}: {error}") from error
+            raise InputError(f"Cannot read characters {path}: {error}") from error
         numbers = list(found.values()) if isinstance(found, dict) else []
         if sorted(map(str, numbers)) != sorted(map(str, range(vocabulary))):
-            raise ValueError(f"Characters {path} are not numbered from 0 to {vocabulary - 1}")
+            raise InputError(f"Characters {path} are not numbered from 0 to {vocabulary - 1}")
         if not all(len(character) == 1 for character in found) or "\n" not in found:
-            raise ValueError(f"Characters {path} are not single ones with the line's end")
+            raise InputError(f"Characters {path} are not single ones with the line's end")
         self._numbers: dict[str, int] = found
         self._characters: dict[int, str] = {number: text for text, number in found.items()}
         self.begin = found["\n"]
@@ -35,11 +37,11 @@ class CharacterTokenizer:
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, the first of them the line's end before it.
 
-        Raises :class:`ValueError` where a character has no number.
+        Raises :class:`InputError` where a character has no number.
         """
         for character in text:
             if character not in self._numbers:
-                raise ValueError(f"Character {character!r} has no token")
+                raise InputError(f"Character {character!r} has no token")
         return [self.begin, *(self._numbers[character] for character in text)]
 
     def piece(self, token: int, before: int) -> bytes:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from arch.errors import InputError, InputTypeError
+
 ACTIVATIONS = (
     "gelu",
     "gelu_tanh",
@@ -56,7 +58,7 @@ class ModelDescription:
     - ``values = false`` and ``output = false`` leave out the projections of that name; without
       values each head attends over its own slice of the block's input.
 
-    Raises :class:`TypeError` and :class:`ValueError` where fields cannot work, in one sentence.
+    Raises :class:`InputTypeError` and :class:`InputError` where fields cannot work.
     """
 
     name: str
@@ -132,7 +134,7 @@ class ModelDescription:
             object.__setattr__(self, "features", self.features or self.dim)
         for name in ("tokens", "features", "dim", "layers", "heads", "ffn"):
             if getattr(self, name) < 1:
-                raise ValueError(f"Model field {name} must be positive, not {getattr(self, name)}")
+                raise InputError(f"Model field {name} must be positive, not {getattr(self, name)}")
         for name in (
             "classes",
             "kv_heads",
@@ -143,13 +145,13 @@ class ModelDescription:
             "head_hidden",
         ):
             if getattr(self, name) < 0:
-                raise ValueError(
+                raise InputError(
                     f"Model field {name} must not be negative, not {getattr(self, name)}"
                 )
         check_choices(self, CHOICES)
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         if not self.head_dim and self.dim % self.heads:
-            raise ValueError(
+            raise InputError(
                 f"Model field dim must be a multiple of heads where head_dim is not given, "
                 f"but dim is {self.dim} and heads is {self.heads}"
             )
@@ -158,51 +160,51 @@ class ModelDescription:
 
     def _check_rules(self) -> None:
         if self.heads % self.kv_heads:
-            raise ValueError(
+            raise InputError(
                 f"Model field heads must be a multiple of kv_heads, but heads is {self.heads} "
                 f"and kv_heads is {self.kv_heads}"
             )
         if self.pooling == "class" and self.embedding == "linear" and not self.class_token:
-            raise ValueError("Model field pooling cannot be class where class_token is false")
+            raise InputError("Model field pooling cannot be class where class_token is false")
         if self.head_hidden and not self.classes:
-            raise ValueError(
+            raise InputError(
                 f"Model field head_hidden must be 0 where classes is 0, not {self.head_hidden}"
             )
         self._check_inputs()
         for name in ("final_norm", "embedding_norm"):
             if getattr(self, name) and self.norm == "none":
-                raise ValueError(f"Model field {name} cannot be true where norm is none")
+                raise InputError(f"Model field {name} cannot be true where norm is none")
         if self.parallel and self.placement == "post" and self.norm != "none":
-            raise ValueError("Model field placement cannot be post where parallel is true")
+            raise InputError("Model field placement cannot be post where parallel is true")
         if not self.output and self.heads * self.head_dim != self.dim:
-            raise ValueError(
+            raise InputError(
                 f"Model field output cannot be false where heads * head_dim is not dim, but "
                 f"heads is {self.heads}, head_dim is {self.head_dim} and dim is {self.dim}"
             )
         if not self.values and self.kv_heads * self.head_dim != self.dim:
-            raise ValueError(
+            raise InputError(
                 f"Model field values cannot be false where kv_heads * head_dim is not dim, but "
                 f"kv_heads is {self.kv_heads}, head_dim is {self.head_dim} and dim is {self.dim}"
             )
 
     def _check_inputs(self) -> None:
         if self.embedding != "linear" and self.features != self.dim:
-            raise ValueError(
+            raise InputError(
                 f"Model field features must be dim where embedding is {self.embedding}, but "
                 f"features is {self.features} and dim is {self.dim}"
             )
         words = self.embedding == "tokens"
         if words != (self.vocabulary > 0):
-            raise ValueError(
+            raise InputError(
                 f"Model field vocabulary must be {'positive' if words else '0'} where embedding "
                 f"is {self.embedding}, not {self.vocabulary}"
             )
         if self.types and not words:
-            raise ValueError(
+            raise InputError(
                 f"Model field types must be 0 where embedding is {self.embedding}, not {self.types}"
             )
         if self.variable and self.shaped:
-            raise ValueError("Model field variable cannot be true where shaped is true")
+            raise InputError("Model field variable cannot be true where shaped is true")
 
     @property
     def sequence(self) -> int:
@@ -278,23 +280,23 @@ class ModelDescription:
 
 
 def check_types(model: Any) -> None:
-    """Raise :class:`TypeError` where a field of a description is not of its type."""
+    """Raise :class:`InputTypeError` where a field of a description is not of its type."""
     for field in fields(model):
         value = getattr(model, field.name)
         if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"Model field {field.name} must be an integer, not {value!r}")
+            raise InputTypeError(f"Model field {field.name} must be an integer, not {value!r}")
         if field.type is float and (isinstance(value, bool) or not isinstance(value, float)):
-            raise TypeError(f"Model field {field.name} must be a real number, not {value!r}")
+            raise InputTypeError(f"Model field {field.name} must be a real number, not {value!r}")
         if field.type in (bool, str) and not isinstance(value, field.type):
             kind = "true or false" if field.type is bool else "a string"
-            raise TypeError(f"Model field {field.name} must be {kind}, not {value!r}")
+            raise InputTypeError(f"Model field {field.name} must be {kind}, not {value!r}")
 
 
 def check_choices(model: Any, choices: dict[str, tuple[str, ...]]) -> None:
-    """Raise :class:`ValueError` where a field of a description is none of its choices."""
+    """Raise :class:`InputError` where a field of a description is none of its choices."""
     for name, known in choices.items():
         if getattr(model, name) not in known:
-            raise ValueError(
+            raise InputError(
                 f"Model field {name} must be one of {', '.join(known)}, "
                 f"not {getattr(model, name)!r}"
             )
@@ -311,27 +313,27 @@ def fields_toml(model: Any) -> str:
 
 
 def read_description(path: Path) -> ModelDescription:
-    """Return the description in a TOML file; raise :class:`ValueError` as :func:`read_fields`."""
+    """Return the description in a TOML file; raise :class:`InputError` as :func:`read_fields`."""
     return read_fields(path, ModelDescription)
 
 
 def read_fields(path: Path, kind: type[Described]) -> Described:
     """Return the description of a kind of models in a TOML file.
 
-    Raises :class:`ValueError` where the file cannot be read, is not TOML, or does not describe a
+    Raises :class:`InputError` where the file cannot be read, is not TOML, or does not describe a
     model that can work.
     """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"Cannot read model description {path}: {error.strerror}") from error
+        raise InputError(f"Cannot read model description {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"Model description {path} is not TOML: {error}") from error
+        raise InputError(f"Model description {path} is not TOML: {error}") from error
     declared = fields(kind)  # type: ignore[arg-type]
     known = {field.name for field in declared}
     for name in values:
         if name not in known:
-            raise ValueError(
+            raise InputError(
                 f"Unknown model field {name!r} in {path}; known are {', '.join(sorted(known))}"
             )
     required = [
@@ -340,8 +342,8 @@ def read_fields(path: Path, kind: type[Described]) -> Described:
         if field.default is dataclasses.MISSING and field.name not in values
     ]
     if required:
-        raise ValueError(f"Model description {path} lacks the field {required[0]!r}")
+        raise InputError(f"Model description {path} lacks the field {required[0]!r}")
     try:
         return kind(**values)
-    except TypeError as error:
-        raise ValueError(f"{error} in {path}") from error
+    except InputTypeError as error:
+        raise InputError(f"{error} in {path}") from error

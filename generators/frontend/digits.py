@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
+
 TEST_IMAGES = 500
 
 
@@ -23,10 +25,10 @@ def load() -> tuple[Split, Split]:
 
     The test images are spread evenly over the images sorted by label, so that the split needs no
     random numbers, never changes, and keeps the share of each digit.
-    Raises :class:`ValueError` where scikit-learn, which carries the images, is not installed.
+    Raises :class:`InputError` where scikit-learn, which carries the images, is not installed.
     """
     if importlib.util.find_spec("sklearn") is None:
-        raise ValueError("The digits need scikit-learn; install it with: pip install scikit-learn")
+        raise InputError("The digits need scikit-learn; install it with: pip install scikit-learn")
     digits = importlib.import_module("sklearn.datasets").load_digits()
     images = np.asarray(digits.images, np.float32)
     labels = np.asarray(digits.target, np.int64)

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Floats, Weights
 
@@ -20,7 +21,7 @@ def lookup(
     token's row, its type's (of ``types``, [count, n], all 0 without it) and its place's; the class
     token stands before the others.
 
-    Raises :class:`ValueError` where the inputs have another shape, a token or a type does not
+    Raises :class:`InputError` where the inputs have another shape, a token or a type does not
     exist.
     """
     check_shape(model, np.asarray(inputs))
@@ -40,7 +41,7 @@ def lookup(
 
 
 def check_shape(model: ModelDescription, inputs: NDArray[np.generic]) -> None:
-    """Raise :class:`ValueError` where a batch of inputs has a shape that the model cannot take."""
+    """Raise :class:`InputError` where a batch of inputs has a shape that the model cannot take."""
     expected = ["count", model.tokens, model.features]
     if model.embedding == "tokens":
         expected.pop()
@@ -53,7 +54,7 @@ def check_shape(model: ModelDescription, inputs: NDArray[np.generic]) -> None:
     if not fits:
         most = "at most " if model.variable else ""
         text = ", ".join(["count", f"{most}{model.tokens}", *map(str, expected[2:])])
-        raise ValueError(f"Inputs of model {model.name} must have the shape [{text}], not {shape}")
+        raise InputError(f"Inputs of model {model.name} must have the shape [{text}], not {shape}")
 
 
 def _numbers(
@@ -62,8 +63,8 @@ def _numbers(
     """Return row numbers after checking that they are integers from 0 to ``count - 1``."""
     numbers = np.asarray(values)
     if not np.issubdtype(numbers.dtype, np.integer):
-        raise ValueError(f"Model {model.name} takes {name} numbers, not {numbers.dtype}")
+        raise InputError(f"Model {model.name} takes {name} numbers, not {numbers.dtype}")
     wrong = numbers[(numbers < 0) | (numbers >= count)]
     if wrong.size:
-        raise ValueError(f"Model {model.name} has no {name} {wrong[0]}; the last is {count - 1}")
+        raise InputError(f"Model {model.name} has no {name} {wrong[0]}; the last is {count - 1}")
     return numbers.astype(np.int64)

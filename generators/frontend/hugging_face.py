@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights, check_weights, read_tensors
 
@@ -121,13 +122,13 @@ def load_hugging_face(
     ``modules.json`` of Sentence Transformers decides on pooling and on outputs of length 1;
     without that file the output is the whole sequence.
 
-    Raises :class:`ValueError` where a file cannot be read, or names something that is not
+    Raises :class:`InputError` where a file cannot be read, or names something that is not
     supported.
     """
     config = read_json(folder / CONFIG_FILE)
     kind = config.get("model_type")
     if kind not in FAMILIES:
-        raise ValueError(
+        raise InputError(
             f"Model type {kind!r} in {folder / CONFIG_FILE} is not one of {', '.join(FAMILIES)}"
         )
     family = FAMILIES[kind]
@@ -143,26 +144,26 @@ def load_hugging_face(
         else:
             found[ours] = tensor[positions] if ours == "positions" else tensor
     if unknown:
-        raise ValueError(
+        raise InputError(
             f"Weights {folder / WEIGHTS_FILE} hold tensors that a model of type {kind} does not "
             f"have: {', '.join(sorted(unknown))}"
         )
     try:
         return description, check_weights(found, description)
-    except ValueError as error:
-        raise ValueError(f"{error} in {folder / WEIGHTS_FILE}") from error
+    except InputError as error:
+        raise InputError(f"{error} in {folder / WEIGHTS_FILE}") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; raise :class:`ValueError` where there is none."""
+    """Return the JSON object in a file; raise :class:`InputError` where there is none."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"Cannot read {path}: {error.strerror}") from error
+        raise InputError(f"Cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"File {path} is not JSON: {error}") from error
+        raise InputError(f"File {path} is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise ValueError(f"File {path} must hold a JSON object")
+        raise InputError(f"File {path} must hold a JSON object")
     return found
 
 
@@ -204,20 +205,20 @@ def _describe(
     sizes = {}
     for theirs, ours in family.fields.items():
         if not isinstance(config.get(theirs), int):
-            raise ValueError(f"Configuration {path} must give the integer {theirs!r}")
+            raise InputError(f"Configuration {path} must give the integer {theirs!r}")
         sizes[ours] = config[theirs]
     activation = config.get("hidden_act", config.get("activation"))
     if activation not in ACTIVATIONS:
-        raise ValueError(
+        raise InputError(
             f"Activation {activation!r} in {path} is not one of {', '.join(ACTIVATIONS)}"
         )
     absolute = config.get("position_embedding_type", "absolute")
     if absolute != "absolute" or config.get("is_decoder"):
-        raise ValueError(f"Configuration {path} must be that of an encoder with absolute positions")
+        raise InputError(f"Configuration {path} must be that of an encoder with absolute positions")
     places = tensors.get("embeddings.position_embeddings.weight")
     longest = 0 if places is None else len(places) - family.first_position
     if tokens > longest:
-        raise ValueError(f"Model {name} takes at most {longest} tokens, not {tokens}")
+        raise InputError(f"Model {name} takes at most {longest} tokens, not {tokens}")
     types = tensors.get("embeddings.token_type_embeddings.weight")
     pooling, unit = _pooling(folder)
     return ModelDescription(
@@ -246,7 +247,7 @@ def _pooling(folder: Path) -> tuple[str, bool]:
         modules = json.loads(path.read_text(encoding="utf-8"))
         kinds = [(str(module["type"]).rpartition(".")[2], module["path"]) for module in modules]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"File {path} is not a list of modules") from error
+        raise InputError(f"File {path} is not a list of modules") from error
     pooling, unit = "none", False
     for kind, place in kinds:
         if kind == "Pooling":
@@ -254,7 +255,7 @@ def _pooling(folder: Path) -> tuple[str, bool]:
         elif kind == "Normalize":
             unit = True
         elif kind != "Transformer":
-            raise ValueError(f"Module {kind} in {path} is not supported")
+            raise InputError(f"Module {kind} in {path} is not supported")
     return pooling, unit
 
 
@@ -266,7 +267,7 @@ def _pooling_mode(path: Path) -> str:
         if name.startswith("pooling_mode_") and on is True
     ]
     if len(given) != 1 or given[0] not in modes:
-        raise ValueError(
+        raise InputError(
             f"Pooling in {path} must be one of {', '.join(modes)}, not {', '.join(given)}"
         )
     return modes[given[0]]

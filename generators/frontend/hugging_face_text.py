@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from generators.frontend.hugging_face import ACTIVATIONS, CONFIG_FILE, WEIGHTS_FILE, read_json
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Weights, check_weights, read_tensors
@@ -124,14 +125,14 @@ def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescriptio
     Llama's queries and keys come with the columns of a pair half a head apart, and leave beside
     each other; GPT-2's matrices come as [inputs, outputs] and leave as [outputs, inputs].
 
-    Raises :class:`ValueError` where a file cannot be read, or names something that is not
+    Raises :class:`InputError` where a file cannot be read, or names something that is not
     supported.
     """
     path = folder / CONFIG_FILE
     config = read_json(path)
     kind = config.get("model_type")
     if kind not in TEXT_FAMILIES:
-        raise ValueError(f"Model type {kind!r} in {path} is not one of {', '.join(TEXT_FAMILIES)}")
+        raise InputError(f"Model type {kind!r} in {path} is not one of {', '.join(TEXT_FAMILIES)}")
     family = TEXT_FAMILIES[kind]
     model = _describe(path, config, family, name or folder.name)
     found: Tensors = {}
@@ -144,7 +145,7 @@ def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescriptio
         elif not family.ignored.fullmatch(inside):
             unknown.append(theirs)
     if unknown:
-        raise ValueError(
+        raise InputError(
             f"Weights {folder / WEIGHTS_FILE} hold tensors that a model of type {kind} does not "
             f"have: {', '.join(sorted(unknown))}"
         )
@@ -154,14 +155,14 @@ def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescriptio
     try:
         arranged = _side_by_side(found, model) if kind == "llama" else _outputs_first(found, model)
         return model, check_weights(arranged, model)
-    except ValueError as error:
-        raise ValueError(f"{error} in {folder / WEIGHTS_FILE}") from error
+    except InputError as error:
+        raise InputError(f"{error} in {folder / WEIGHTS_FILE}") from error
 
 
 def _describe(path: Path, config: Mapping[str, Any], family: _Family, name: str) -> TextDescription:
     for setting, value in family.only.items():
         if config.get(setting, value) != value:
-            raise ValueError(
+            raise InputError(
                 f"Setting {setting!r} in {path} must be {value!r}, not {config[setting]!r}"
             )
     given = {**config}
@@ -171,17 +172,17 @@ def _describe(path: Path, config: Mapping[str, Any], family: _Family, name: str)
     values: dict[str, Any] = {}
     for theirs, ours in family.fields.items():
         if not isinstance(given.get(theirs), int):
-            raise ValueError(f"Configuration {path} must give the integer {theirs!r}")
+            raise InputError(f"Configuration {path} must give the integer {theirs!r}")
         values[ours] = given[theirs]
     activation = config.get(family.activation)
     if activation not in ACTIVATIONS:
-        raise ValueError(
+        raise InputError(
             f"Activation {activation!r} in {path} is not one of {', '.join(ACTIVATIONS)}"
         )
     if family is _LLAMA:
         values |= _rotary(path, config)
         if bool(config.get("attention_bias")) != bool(config.get("mlp_bias")):
-            raise ValueError(
+            raise InputError(
                 f"Setting 'attention_bias' in {path} must be that of 'mlp_bias', "
                 f"not {config.get('attention_bias')!r}"
             )
@@ -199,14 +200,14 @@ def _describe(path: Path, config: Mapping[str, Any], family: _Family, name: str)
             **family.constants,
         )
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{error} in {path}") from error
+        raise InputError(f"{error} in {path}") from error
 
 
 def _rotary(path: Path, config: Mapping[str, Any]) -> dict[str, float]:
     rope = config.get("rope_parameters") or {}
     kind = rope.get("rope_type", "default")
     if kind != "default":
-        raise ValueError(f"Setting 'rope_type' in {path} must be 'default', not {kind!r}")
+        raise InputError(f"Setting 'rope_type' in {path} must be 'default', not {kind!r}")
     base = rope.get("rope_theta", config.get("rope_theta", _ROTARY_BASE))
     return {"rotary_base": float(base)}
 
@@ -247,7 +248,7 @@ def _outputs_first(tensors: Tensors, model: TextDescription) -> Tensors:
             found[name] = turned
             continue
         if len(turned) != 3 * model.dim:
-            raise ValueError(
+            raise InputError(
                 f"Weight {name!r} must have {3 * model.dim} outputs, not {len(turned)}"
             )
         for index, ours in enumerate(("query", "key", "value")):

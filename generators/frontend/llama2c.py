@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from arch.errors import InputError
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights, check_weights
 
@@ -26,15 +27,15 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
     (w1), down (w2), up (w3); the final norm; two rotary tables, which are not needed; and the head
     where the vocabulary's size is negative. Queries and keys have their pairs beside each other.
 
-    Raises :class:`ValueError` where the file cannot be read, or is of another size than its header
+    Raises :class:`InputError` where the file cannot be read, or is of another size than its header
     tells.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ValueError(f"Cannot read checkpoint {path}: {error.strerror}") from error
+        raise InputError(f"Cannot read checkpoint {path}: {error.strerror}") from error
     if len(content) < HEADER.size:
-        raise ValueError(f"Checkpoint {path} is too short for a header of {HEADER.size} bytes")
+        raise InputError(f"Checkpoint {path} is too short for a header of {HEADER.size} bytes")
     dim, ffn, layers, heads, kv_heads, vocabulary, positions = HEADER.unpack_from(content)
     try:
         model = TextDescription(
@@ -48,8 +49,8 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
             ffn=ffn,
             tied=vocabulary > 0,
         )
-    except ValueError as error:
-        raise ValueError(f"{error} in checkpoint {path}") from error
+    except InputError as error:
+        raise InputError(f"{error} in checkpoint {path}") from error
     shapes: list[tuple[str, tuple[int, ...]]] = [
         ("words", (model.vocabulary, dim)),
         ("attention_norm", (layers, dim)),
@@ -63,7 +64,7 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
         shapes.append(("head.weight", (model.vocabulary, dim)))
     expected = HEADER.size + 4 * sum(int(np.prod(shape)) for _, shape in shapes)
     if len(content) != expected:
-        raise ValueError(
+        raise InputError(
             f"Checkpoint {path} must have {expected} bytes as its header tells, not {len(content)}"
         )
     numbers = np.frombuffer(content, "<f4", offset=HEADER.size)
@@ -77,8 +78,8 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
             weights[name] = tensor
     try:
         return model, check_weights(weights, model)
-    except ValueError as error:
-        raise ValueError(f"{error} in checkpoint {path}") from error
+    except InputError as error:
+        raise InputError(f"{error} in checkpoint {path}") from error
 
 
 _ATTENTION = ("query", "key", "value", "output")
@@ -102,12 +103,12 @@ class Llama2cTokenizer:
         """Read a tokenizer file: the longest token, then score, length and bytes of each token.
 
         ``vocabulary`` is the number of tokens, which the file does not tell. Raises
-        :class:`ValueError` where it cannot be read or has another number of tokens.
+        :class:`InputError` where it cannot be read or has another number of tokens.
         """
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise ValueError(f"Cannot read tokenizer {path}: {error.strerror}") from error
+            raise InputError(f"Cannot read tokenizer {path}: {error.strerror}") from error
         self.pieces: list[bytes] = []
         self.scores: list[float] = []
         place = 4
@@ -119,13 +120,13 @@ class Llama2cTokenizer:
             self.pieces.append(content[place - size : place])
             self.scores.append(score)
         if place != len(content) or len(self.pieces) != vocabulary:
-            raise ValueError(f"Tokenizer {path} does not hold the {vocabulary} tokens of the model")
+            raise InputError(f"Tokenizer {path} does not hold the {vocabulary} tokens of the model")
         self._numbers = {piece: number for number, piece in reversed([*enumerate(self.pieces)])}
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, the first of them BEGIN.
 
-        Raises :class:`ValueError` where the text needs a byte that is no token.
+        Raises :class:`InputError` where the text needs a byte that is no token.
         """
         tokens = [BEGIN]
         if text:
@@ -149,7 +150,7 @@ class Llama2cTokenizer:
             return [number]
         tokens = [_FIRST_BYTE + byte for byte in character]
         if max(tokens) >= len(self.pieces):
-            raise ValueError(f"Character {character.decode()!r} has no token")
+            raise InputError(f"Character {character.decode()!r} has no token")
         return tokens
 
     def piece(self, token: int, before: int) -> bytes:

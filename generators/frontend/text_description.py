@@ -3,6 +3,7 @@
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from arch.errors import InputError
 from generators.frontend.description import (
     ACTIVATIONS,
     check_choices,
@@ -33,7 +34,7 @@ class TextDescription:
     With these fields Llama is rmsnorm, rotary, gated and silu without biases, and GPT-2 is
     layernorm, learned, gelu_tanh with biases.
 
-    Raises :class:`TypeError` and :class:`ValueError` where fields cannot work, in one sentence.
+    Raises :class:`TypeError` and :class:`InputError` where fields cannot work, in one sentence.
     """
 
     name: str
@@ -76,31 +77,31 @@ class TextDescription:
         check_types(self)
         for name in ("vocabulary", "positions", "dim", "layers", "heads", "ffn"):
             if getattr(self, name) < 1:
-                raise ValueError(f"Model field {name} must be positive, not {getattr(self, name)}")
+                raise InputError(f"Model field {name} must be positive, not {getattr(self, name)}")
         for name in ("kv_heads", "head_dim", "epsilon"):
             if getattr(self, name) < 0:
-                raise ValueError(
+                raise InputError(
                     f"Model field {name} must not be negative, not {getattr(self, name)}"
                 )
         check_choices(self, CHOICES)
         object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
         if not self.head_dim and self.dim % self.heads:
-            raise ValueError(
+            raise InputError(
                 f"Model field dim must be a multiple of heads where head_dim is not given, "
                 f"but dim is {self.dim} and heads is {self.heads}"
             )
         object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
         if self.heads % self.kv_heads:
-            raise ValueError(
+            raise InputError(
                 f"Model field heads must be a multiple of kv_heads, but heads is {self.heads} "
                 f"and kv_heads is {self.kv_heads}"
             )
         if self.position == "rotary" and self.head_dim % 2:
-            raise ValueError(
+            raise InputError(
                 f"Model field head_dim must be even where position is rotary, not {self.head_dim}"
             )
         if self.rotary_base <= 1:
-            raise ValueError(f"Model field rotary_base must be more than 1, not {self.rotary_base}")
+            raise InputError(f"Model field rotary_base must be more than 1, not {self.rotary_base}")
 
     @property
     def query_width(self) -> int:
@@ -169,6 +170,6 @@ class TextDescription:
 def read_text_description(path: Path) -> TextDescription:
     """Return the decoder that a TOML file describes.
 
-    Raises :class:`ValueError` as :func:`generators.frontend.description.read_fields`.
+    Raises :class:`InputError` as :func:`generators.frontend.description.read_fields`.
     """
     return read_fields(path, TextDescription)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
+
 TOKENIZER_FILE = "tokenizer.json"
 
 
@@ -17,7 +19,7 @@ class Tokenizer:
     def __init__(self, path: Path):
         """Read a tokenizer.json file.
 
-        Raises :class:`ValueError` where the package ``tokenizers`` is not installed, or the file
+        Raises :class:`InputError` where the package ``tokenizers`` is not installed, or the file
         cannot be read or is no tokenizer.
         """
         self._tokenizer: Any = _read_tokenizer(path)
@@ -26,15 +28,15 @@ class Tokenizer:
         """Return the token numbers of a text, [n], with the marks at its ends.
 
         The text is cut where it has more than ``most`` tokens with its marks. Raises
-        :class:`ValueError` where the text has no token, or its marks alone are too many.
+        :class:`InputError` where the text has no token, or its marks alone are too many.
         """
         marks = self._tokenizer.num_special_tokens_to_add(False)
         if most <= marks:
-            raise ValueError(f"A text takes more than {marks} tokens, but at most {most} may be")
+            raise InputError(f"A text takes more than {marks} tokens, but at most {most} may be")
         self._tokenizer.enable_truncation(max_length=most)
         numbers = np.array(self._tokenizer.encode(text).ids, np.int64)
         if not len(numbers):
-            raise ValueError(f"Text {text!r} has no tokens")
+            raise InputError(f"Text {text!r} has no tokens")
         return numbers
 
 
@@ -44,7 +46,7 @@ class TextTokenizer:
     def __init__(self, path: Path, begin: int, ends: frozenset[int]):
         """Read a tokenizer.json file; ``begin`` is the token before a text, ``ends`` those behind.
 
-        Raises :class:`ValueError` as :class:`Tokenizer`.
+        Raises :class:`InputError` as :class:`Tokenizer`.
         """
         self._tokenizer: Any = _read_tokenizer(path)
         self.begin, self.ends = begin, ends
@@ -70,18 +72,18 @@ class TextTokenizer:
 def _read_tokenizer(path: Path) -> Any:
     """Return a tokenizer of the package ``tokenizers``, without padding."""
     if importlib.util.find_spec("tokenizers") is None:
-        raise ValueError(
+        raise InputError(
             "Texts need the package tokenizers; install it with: pip install tokenizers"
         )
     library = importlib.import_module("tokenizers")
     try:
         content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"Cannot read tokenizer {path}: {error}") from error
+        raise InputError(f"Cannot read tokenizer {path}: {error}") from error
     try:
         found = library.Tokenizer.from_str(content)
     except Exception as error:
-        raise ValueError(f"Tokenizer {path} is not one: {error}") from error
+        raise InputError(f"Tokenizer {path} is not one: {error}") from error
     found.no_padding()
     return found
 
@@ -89,15 +91,15 @@ def _read_tokenizer(path: Path) -> Any:
 def read_sentences(path: Path) -> list[str]:
     """Return the lines of a text file that are not blank.
 
-    Raises :class:`ValueError` where it cannot be read or has no such line.
+    Raises :class:`InputError` where it cannot be read or has no such line.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"Cannot read sentences {path}: {error.strerror}") from error
+        raise InputError(f"Cannot read sentences {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"Sentences {path} are not UTF-8 text") from error
+        raise InputError(f"Sentences {path} are not UTF-8 text") from error
     sentences = [line.strip() for line in text.splitlines() if line.strip()]
     if not sentences:
-        raise ValueError(f"File {path} has no sentences")
+        raise InputError(f"File {path} has no sentences")
     return sentences

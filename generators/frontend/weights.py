@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from arch.errors import InputError
 from generators.frontend.description import ModelDescription, read_description
 
 Floats = NDArray[np.float64]
@@ -37,13 +38,13 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
     """Return a model's description and weights.
 
     ``source`` is the name of a model that comes with the package, or a folder with
-    ``model.toml`` and ``weights.safetensors``. Raises :class:`ValueError` where it is neither, or
+    ``model.toml`` and ``weights.safetensors``. Raises :class:`InputError` where it is neither, or
     where a file is missing, corrupt, or does not fit the other.
     """
     names = model_names()
     folder = _MODELS / source if source in names else Path(source)
     if not folder.is_dir():
-        raise ValueError(
+        raise InputError(
             f"Unknown model {source!r}; use a folder with {DESCRIPTION_FILE} and {WEIGHTS_FILE}, "
             f"or one of {', '.join(names)}"
         )
@@ -54,28 +55,28 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
 def read_weights(path: Path, description: Shaped) -> Weights:
     """Return the tensors of a safetensors file in float64.
 
-    Raises :class:`ValueError` as :func:`read_tensors` and :func:`check_weights`.
+    Raises :class:`InputError` as :func:`read_tensors` and :func:`check_weights`.
     """
     tensors = read_tensors(path)
     try:
         return check_weights(tensors, description)
-    except ValueError as error:
-        raise ValueError(f"{error} in {path}") from error
+    except InputError as error:
+        raise InputError(f"{error} in {path}") from error
 
 
 def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
     """Return the tensors of a safetensors file as they are.
 
-    Raises :class:`ValueError` where the file cannot be read or is corrupt.
+    Raises :class:`InputError` where the file cannot be read or is corrupt.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ValueError(f"Cannot read weights {path}: {error.strerror}") from error
+        raise InputError(f"Cannot read weights {path}: {error.strerror}") from error
     try:
         return load(content)
     except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(
+        raise InputError(
             f"Weights {path} are not a safetensors file of numbers: {error}"
         ) from error
 
@@ -83,24 +84,24 @@ def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
 def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Shaped) -> Weights:
     """Return tensors in float64 after checking that they are exactly those of the description.
 
-    Raises :class:`ValueError` where a tensor is missing, not known, of another shape, or not
+    Raises :class:`InputError` where a tensor is missing, not known, of another shape, or not
     finite.
     """
     shapes = description.shapes()
     for name in tensors:
         if name not in shapes:
-            raise ValueError(f"Weight {name!r} is not one of the model's")
+            raise InputError(f"Weight {name!r} is not one of the model's")
     weights = {}
     for name, shape in shapes.items():
         if name not in tensors:
-            raise ValueError(f"Weight {name!r} is missing")
+            raise InputError(f"Weight {name!r} is missing")
         if tensors[name].shape != shape:
-            raise ValueError(
+            raise InputError(
                 f"Weight {name!r} must have the shape {list(shape)}, "
                 f"not {list(tensors[name].shape)}"
             )
         value = np.asarray(tensors[name], np.float64)
         if not np.isfinite(value).all():
-            raise ValueError(f"Weight {name!r} must hold finite numbers only")
+            raise InputError(f"Weight {name!r} must hold finite numbers only")
         weights[name] = value
     return weights

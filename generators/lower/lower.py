@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError
 from generators.graph import Attention, Convert, Linear, Norm, Op, Pool, QuantizedModel
 from generators.lower.attention import lower_attention
 from generators.lower.blocks import blocks_of
@@ -36,7 +37,7 @@ class Lowered:
 def lower(model: QuantizedModel, config: Config, limits: Limits) -> Lowered:
     """Return a model's instructions with buffers that have no addresses yet.
 
-    Raises :class:`ValueError` where an operation cannot be done on the configuration at all.
+    Raises :class:`InputError` where an operation cannot be done on the configuration at all.
     """
     _check(model, config)
     lowering = Lowering(model, config, limits, blocks_of(model, limits.block_bytes, config))
@@ -76,12 +77,12 @@ def _check(quantized: QuantizedModel, config: Config) -> None:
     }
     for unit, needed in needs.items():
         if needed and not getattr(config, unit):
-            raise ValueError(
+            raise InputError(
                 f"Model {model.name} needs the unit {unit}, which configuration "
                 f"{config.name} leaves out"
             )
     if not (config.b_transpose or config.a_transpose):
-        raise ValueError(
+        raise InputError(
             f"Model {model.name} needs b_transpose or a_transpose for its attention, but "
             f"configuration {config.name} has neither"
         )
@@ -91,7 +92,7 @@ def _check(quantized: QuantizedModel, config: Config) -> None:
     }
     for field, least in longest.items():
         if least > getattr(config, field):
-            raise ValueError(
+            raise InputError(
                 f"Model {model.name} needs {field} of at least {least}, but configuration "
                 f"{config.name} has {getattr(config, field)}"
             )

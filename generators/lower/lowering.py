@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.isa import Opcode
 from generators.graph import QuantizedModel, Rescale, Tensor
 from generators.lower.blocks import Blocks, Part, cut, even, parts
@@ -133,7 +134,7 @@ class Lowering:
     def room_for(self, words: int) -> None:
         """Refuse more parameter words than there are."""
         if words + SPARE_WORDS > self.config.param_depth:
-            raise ValueError(
+            raise InputError(
                 f"Model {self.name} needs {words + SPARE_WORDS} parameter words at once, but "
                 f"param_depth is {self.config.param_depth}"
             )

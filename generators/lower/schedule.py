@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arch.config import Config
+from arch.errors import InputError
 from generators.graph import QuantizedModel
 from generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemble, place
 from generators.lower.banks import conflicts, rebank
@@ -79,7 +80,7 @@ def schedule(
 ) -> Schedule:
     """Return the program of a model: the fastest found, or without ``search`` the first that fits.
 
-    Raises :class:`ValueError` where an operation cannot be done on the configuration, or where no
+    Raises :class:`InputError` where an operation cannot be done on the configuration, or where no
     program fits; the message is that of the attempt that came furthest.
     """
     scheduler = _Scheduler(model, config, skip_zero_tiles)
@@ -93,7 +94,7 @@ def schedule(
             if found.stage == TOO_LONG:
                 # Smaller loads would make the program longer still.
                 break
-    raise ValueError(_best(scheduler.refusals).text)
+    raise InputError(_best(scheduler.refusals).text)
 
 
 def _fallbacks(loops: tuple[bool, bool, bool], config: Config) -> Iterator[Plan]:
@@ -238,5 +239,5 @@ class _Scheduler:
         if len(best.placed.lowered.layers) > _TRIAL_LAYERS:
             program = assemble(best.placed, self.config)
         if isinstance(program, Refusal):
-            raise ValueError(program.text)
+            raise InputError(program.text)
         return Schedule(best.plan, best.placed.lowered, program)

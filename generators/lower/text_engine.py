@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from arch.errors import InputError
 from arch.isa import Opcode
 from generators.lower.lowering import Operands
 from generators.lower.text_memory import Register, given
@@ -60,7 +61,7 @@ class Instructions:
         if name not in self._acc:
             first = sum(count + count % BANKS for _, count in self._acc.values())
             if first + rows > self.config.acc_depth:
-                raise ValueError(
+                raise InputError(
                     f"Model {self.model.name} needs {first + rows} accumulator rows or more, but "
                     f"acc_depth is {self.config.acc_depth}"
                 )

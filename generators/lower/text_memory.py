@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.isa import RING_SLOTS
 from generators.graph import Ints, Rescale
 from generators.program.draft import Given, Ref
@@ -53,9 +54,9 @@ class Cache:
     def __post_init__(self) -> None:
         """Check both numbers."""
         if self.capacity < 1:
-            raise ValueError(f"Context must be at least 1 token, not {self.capacity}")
+            raise InputError(f"Context must be at least 1 token, not {self.capacity}")
         if not 0 <= self.sinks < self.capacity:
-            raise ValueError(
+            raise InputError(
                 f"Sinks must be from 0 to {self.capacity - 1}, which is less than the context, "
                 f"not {self.sinks}"
             )
@@ -111,7 +112,7 @@ class Memory:
     def check_slots(self) -> None:
         """Refuse more slots than there are."""
         if self.slots > self.config.weight_depth:
-            raise ValueError(
+            raise InputError(
                 f"Model {self.name} with its keys and values needs {self.slots} weight slots of "
                 f"{self.config.rows} x {self.config.cols}, but weight_depth is "
                 f"{self.config.weight_depth}"
@@ -135,7 +136,7 @@ class Memory:
             )
         )
         if first + len(self.words[-1]) > self.config.param_depth:
-            raise ValueError(
+            raise InputError(
                 f"Model {self.name} needs more parameter words than param_depth = "
                 f"{self.config.param_depth}"
             )
@@ -147,7 +148,7 @@ class Memory:
             if np.array_equal(table, other):
                 return slot
         if len(self.tables) == self.config.table_slots:
-            raise ValueError(
+            raise InputError(
                 f"Model {self.name} needs more activation tables than table_slots = "
                 f"{self.config.table_slots}"
             )

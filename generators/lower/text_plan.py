@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.isa import REGISTERS, RING_SLOTS
 from generators.graph import Rescale
 from generators.lower.text_memory import Cache, Memory, Slots
@@ -130,7 +131,7 @@ def plan(decoder: Decoder, config: Config, cache: Cache, rows: int, memory_bytes
 
     What comes to it comes in pieces of at most ``memory_bytes``.
 
-    Raises :class:`ValueError` where it does not fit, or lacks a unit that it needs.
+    Raises :class:`InputError` where it does not fit, or lacks a unit that it needs.
     """
     model = decoder.description
     _check(decoder, config, cache, rows)
@@ -163,27 +164,27 @@ def _check(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
     }
     for name, needed in needs.items():
         if needed and not getattr(config, name):
-            raise ValueError(f"Model {model.name} needs the unit {name}, but {name} is false")
+            raise InputError(f"Model {model.name} needs the unit {name}, but {name} is false")
     if config.operand_width != 8:
-        raise ValueError(
+        raise InputError(
             f"Model {model.name} has operands of 8 bits, but operand_width is "
             f"{config.operand_width}"
         )
     if not 1 <= rows <= MOST_ROWS:
-        raise ValueError(f"Tokens of a chunk must be from 1 to {MOST_ROWS}, not {rows}")
+        raise InputError(f"Tokens of a chunk must be from 1 to {MOST_ROWS}, not {rows}")
     if cache.capacity > decoder.places:
-        raise ValueError(
+        raise InputError(
             f"Context must be at most the {decoder.places} tokens that model {model.name} was "
             f"made for, not {cache.capacity}"
         )
     if cache.capacity > config.max_row:
-        raise ValueError(
+        raise InputError(
             f"Context of {cache.capacity} tokens makes rows of scores that long, but max_row is "
             f"{config.max_row}"
         )
     for name, k in (("ffn", model.ffn), ("dim", model.dim), ("context", cache.capacity)):
         if k > config.max_k:
-            raise ValueError(
+            raise InputError(
                 f"Model {model.name} sums {name} = {k} products, but max_k is {config.max_k}"
             )
 

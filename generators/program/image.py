@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.errors import InputError
 
 Bytes = NDArray[np.uint8]
 LONGEST_ROW = 1 << 14
@@ -50,11 +51,11 @@ class ImageBuilder:
     def finish(self, model: str) -> Bytes:
         """Return the whole image.
 
-        Raises :class:`ValueError` where it is larger than the external address space.
+        Raises :class:`InputError` where it is larger than the external address space.
         """
         limit = 1 << self._config.mem_addr_width
         if self.size > limit:
-            raise ValueError(
+            raise InputError(
                 f"Model {model} needs {self.size} bytes of external memory, but mem_addr_width "
                 f"is {self._config.mem_addr_width}, which reaches {limit}"
             )

@@ -107,7 +107,7 @@ def lines(
 ) -> list[Line | Loop] | None:
     """Return nodes with addresses and loops, or None where iterations differ in more than steps.
 
-    Raises :class:`ValueError` where an instruction could not run on the configuration.
+    Raises :class:`ProgramError` where an instruction could not run on the configuration.
     """
     found: list[Line | Loop] = []
     for node in nodes:

@@ -155,7 +155,7 @@ def _parts(step: Step, config: Config) -> list[Part]:
 def insert_tokens(program: Sequence[Instruction], config: Config) -> list[Instruction]:
     """Return a straight-line program with the tokens that order all of its hazards.
 
-    Raises :class:`ValueError` where an instruction could not run on the configuration.
+    Raises :class:`ProgramError` where an instruction could not run on the configuration.
     """
     steps = list(resolve(pack([*program, Instruction(Opcode.HALT)])))
     for step in steps:

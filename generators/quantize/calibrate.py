@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Floats, Weights
 from generators.reference.float_model import forward
@@ -56,16 +57,16 @@ def calibrate(
 
     A percentile below 100 leaves out that share of the largest and of the smallest values of all
     inputs together, exactly as :func:`numpy.percentile` would.
-    Raises :class:`ValueError` where there is no input, an input is not finite or of a shape that
+    Raises :class:`InputError` where there is no input, an input is not finite or of a shape that
     the model cannot take, or the percentile is not above 50 and at most 100.
     """
     if not 50 < percentile <= 100:
-        raise ValueError(f"Calibration percentile must be above 50, at most 100, not {percentile}")
+        raise InputError(f"Calibration percentile must be above 50, at most 100, not {percentile}")
     if not len(inputs):
-        raise ValueError("Calibration needs at least one input")
+        raise InputError("Calibration needs at least one input")
     samples = [np.asarray(values) for values in inputs]
     if not all(np.isfinite(values).all() for values in samples):
-        raise ValueError("Calibration inputs must be finite numbers")
+        raise InputError("Calibration inputs must be finite numbers")
     share = 1 - percentile / 100
     most = sum(len(values) + model.class_token for values in samples)
     squares = sum((len(values) + model.class_token) ** 2 for values in samples)

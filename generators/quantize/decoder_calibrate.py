@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.reference.text_model import FloatCache, text_forward
@@ -40,11 +41,11 @@ def sample_texts(
     """Return texts that the model makes up, each from the token ``begin``.
 
     Each next token is drawn from the model's distribution, at temperature 1. ``progress`` is told
-    the places done. Raises :class:`ValueError` where count or length is not positive.
+    the places done. Raises :class:`InputError` where count or length is not positive.
     """
     for name, value in (("count", count), ("length", length)):
         if value < 1:
-            raise ValueError(f"Sampled texts' {name} must be positive, not {value}")
+            raise InputError(f"Sampled texts' {name} must be positive, not {value}")
     rng = np.random.default_rng(seed)
     tokens = np.full((count, length), begin, np.int64)
     cache = FloatCache()

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from arch.errors import InputError
+
 KV_BITS = (8, 4)
 """Widths that keys and values may be kept in (bits)."""
 
@@ -36,8 +38,8 @@ class DecoderOptions:
     def __post_init__(self) -> None:
         """Check what is not checked elsewhere."""
         if self.kv_bits not in KV_BITS:
-            raise ValueError(f"Bits of keys and values must be 8 or 4, not {self.kv_bits}")
+            raise InputError(f"Bits of keys and values must be 8 or 4, not {self.kv_bits}")
         if self.doubled is not None and self.doubled < 0:
-            raise ValueError(f"Doubled pairs must not be negative, not {self.doubled}")
+            raise InputError(f"Doubled pairs must not be negative, not {self.doubled}")
         if not 0 <= self.balance <= 1:
-            raise ValueError(f"Balance of columns must be from 0 to 1, not {self.balance}")
+            raise InputError(f"Balance of columns must be from 0 to 1, not {self.balance}")

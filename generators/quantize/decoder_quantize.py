@@ -11,6 +11,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from arch.errors import InputError
 from arch.functions import FUNCTIONS, OCTAVE_FRACTION, PROBABILITY_FRACTION, int8_table
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
@@ -56,7 +57,7 @@ def quantize_decoder(
 ) -> Decoder:
     """Return a decoder in integers, calibrated on texts that it makes up itself from ``begin``.
 
-    Raises :class:`ValueError` where a number of the model cannot be represented.
+    Raises :class:`InputError` where a number of the model cannot be represented.
     """
     options = options or DecoderOptions()
     samples = sample_texts(
@@ -79,7 +80,7 @@ def quantize_calibrated(
 ) -> Decoder:
     """Return a decoder in integers, calibrated on texts that are sampled already.
 
-    Raises :class:`ValueError` where a number of the model cannot be represented.
+    Raises :class:`InputError` where a number of the model cannot be represented.
     """
     return _Quantizer(model, weights, samples, options or DecoderOptions()).run()
 
@@ -107,7 +108,7 @@ class _Quantizer:
             doubled = model.head_dim // 4 if self.narrow else 0
         first = model.head_dim - 2 * doubled if self.rotary else model.head_dim
         if first < 0:
-            raise ValueError(f"Heads of {model.head_dim} columns have no {doubled} pairs to double")
+            raise InputError(f"Heads of {model.head_dim} columns have no {doubled} pairs to double")
         # Which column of a float head each of an integer head's is.
         self.columns = np.concatenate([np.arange(model.head_dim), np.arange(first, model.head_dim)])
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.functions import (
     FUNCTIONS,
     OCTAVE_FRACTION,
@@ -61,7 +62,7 @@ class Quantization:
     def __post_init__(self) -> None:
         """Check what is not checked elsewhere."""
         if not 0 <= self.balance <= 1:
-            raise ValueError(f"Balance of columns must be from 0 to 1, not {self.balance}")
+            raise InputError(f"Balance of columns must be from 0 to 1, not {self.balance}")
 
 
 def quantize_model(
@@ -74,7 +75,7 @@ def quantize_model(
 ) -> QuantizedModel:
     """Return a model in the integers of a configuration.
 
-    Raises :class:`ValueError` as :func:`calibrate`, and where a number of the
+    Raises :class:`InputError` as :func:`calibrate`, and where a number of the
     model cannot be represented.
     """
     options = options or Quantization()
@@ -91,7 +92,7 @@ def quantize_calibrated(
 ) -> QuantizedModel:
     """Return a model in integers by ranges that are known.
 
-    Raises :class:`ValueError` where a number of the model cannot be represented.
+    Raises :class:`InputError` where a number of the model cannot be represented.
     """
     return _Quantizer(model, weights, ranges, config, options or Quantization()).run()
 
@@ -162,7 +163,7 @@ class _Quantizer:
         reach = max(source.zero - low, high - source.zero)
         bound = np.abs(weight).sum(axis=0) * reach + np.abs(biases)
         if np.any(bound << np.maximum(rescale.shift, 0) >= 1 << 31):
-            raise ValueError(
+            raise InputError(
                 f"Layer {name} of model {self.model.name} cannot be requantized: its output's "
                 f"step {scale:.3g} is too small beside its products' {source.scale:.3g}"
             )
@@ -318,7 +319,7 @@ class _Quantizer:
         units = 2.0**PROBABILITY_FRACTION
         mean = gamma / self.model.sequence
         if max(abs(alpha), abs(mean)) * units >= abs(beta) * limit:
-            raise ValueError(
+            raise InputError(
                 f"Shaped attention of head {index} in {prefix} of model {self.model.name} needs "
                 f"alpha and gamma less than {limit / units:g} times beta, but alpha is {alpha:g}, "
                 f"beta is {beta:g} and gamma is {gamma:g}"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
+from arch.errors import InputError
 from generators.frontend.text_description import TextDescription
 from generators.graph import Ints, Rescale
 from generators.reference.text_model import check_tokens
@@ -152,7 +153,7 @@ class DecoderCache:
     def __post_init__(self) -> None:
         """Check slots and sinks."""
         if self.slots < 0 or (self.slots and not 0 <= self.sinks < self.slots):
-            raise ValueError(
+            raise InputError(
                 f"Cache slots must be 0 or more than the sinks, but slots is {self.slots} and "
                 f"sinks is {self.sinks}"
             )
@@ -186,7 +187,7 @@ def decode(
     [heads, n, all tokens], ``context``, ``attention_sum``, ``mlp_norm``, ``gate`` (behind its
     table), ``hidden`` and ``mlp_sum``.
 
-    Raises :class:`ValueError` where a token is not one of the vocabulary's, or where there are
+    Raises :class:`InputError` where a token is not one of the vocabulary's, or where there are
     more places than the tables of positions have.
     """
     numbers = np.asarray(tokens, np.int64)  # [n]
@@ -195,7 +196,7 @@ def decode(
     check_tokens(decoder.description, numbers, 0)
     first, cache.length = cache.length, cache.length + len(numbers)
     if cache.length > decoder.places:
-        raise ValueError(
+        raise InputError(
             f"Model {decoder.description.name} takes at most {decoder.places} tokens, "
             f"not {cache.length}"
         )

@@ -27,7 +27,7 @@ def forward(
     ``head_up`` and ``head_hidden`` are the hidden layer in front of a classifier, before and behind
     its activation.
 
-    Raises :class:`ValueError` where the inputs have another shape.
+    Raises :class:`InputError` where the inputs have another shape.
     """
     found: dict[str, Floats] = {}
     if model.embedding == "linear":

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from arch.errors import InputError
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -18,9 +20,9 @@ class Sampling:
     def __post_init__(self) -> None:
         """Check both numbers."""
         if self.temperature < 0:
-            raise ValueError(f"Temperature must not be negative, not {self.temperature}")
+            raise InputError(f"Temperature must not be negative, not {self.temperature}")
         if not 0 < self.top_p <= 1:
-            raise ValueError(f"Top-p must be more than 0 and at most 1, not {self.top_p}")
+            raise InputError(f"Top-p must be more than 0 and at most 1, not {self.top_p}")
 
     @property
     def greedy(self) -> bool:

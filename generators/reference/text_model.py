@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arch.errors import InputError
 from arch.functions import FUNCTIONS
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
@@ -43,7 +44,7 @@ def text_forward(
     there is no gate), ``hidden`` and ``mlp_sum``; and ``scores`` [batch, heads, n, all tokens],
     -inf at tokens to come.
 
-    Raises :class:`ValueError` where a token is not one of the vocabulary's, or where positions are
+    Raises :class:`InputError` where a token is not one of the vocabulary's, or where positions are
     learned and there are more places than the model has.
     """
     numbers = np.asarray(tokens)  # [batch, n]
@@ -73,16 +74,16 @@ def text_forward(
 
 
 def check_tokens(model: TextDescription, tokens: NDArray[np.integer[Any]], length: int) -> None:
-    """Raise :class:`ValueError` where tokens [..., n] cannot follow ``length`` earlier ones."""
+    """Raise :class:`InputError` where tokens [..., n] cannot follow ``length`` earlier ones."""
     wrong = tokens[(tokens < 0) | (tokens >= model.vocabulary)]
     if wrong.size:
-        raise ValueError(
+        raise InputError(
             f"Tokens of model {model.name} must be from 0 to {model.vocabulary - 1}, "
             f"not {wrong.flat[0]}"
         )
     total = length + tokens.shape[-1]
     if model.position == "learned" and total > model.positions:
-        raise ValueError(f"Model {model.name} takes at most {model.positions} tokens, not {total}")
+        raise InputError(f"Model {model.name} takes at most {model.positions} tokens, not {total}")
 
 
 def normalize(model: TextDescription, weights: Weights, name: str, x: Floats) -> Floats:

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from arch.errors import RunError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -38,7 +40,7 @@ def parallel_map(function: Callable[[Item], Result], items: Sequence[Item]) -> l
             data = stream.read()
         os.waitpid(child, 0)
     if not data:
-        raise RuntimeError("A process that converts components ended without an answer")
+        raise RunError("A process that converts components ended without an answer")
     others = pickle.loads(data)
     if isinstance(others, BaseException):
         raise others

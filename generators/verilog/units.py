@@ -5,6 +5,7 @@ from collections.abc import Callable
 from amaranth.lib.wiring import Component
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.functions import WIDE_FUNCTIONS
 from hdl.accelerator import Accelerator
 from hdl.arithmetic.polynomial import FunctionUnit
@@ -77,10 +78,10 @@ UNITS: dict[str, Callable[[Config], Component]] = {
 def make_unit(name: str, config: Config) -> Component:
     """Return the unit of a name, made from a configuration.
 
-    Raises :class:`ValueError` where there is no such unit.
+    Raises :class:`InputError` where there is no such unit.
     """
     if name not in UNITS:
-        raise ValueError(f"Unknown unit {name!r}; known are {', '.join(UNITS)}")
+        raise InputError(f"Unknown unit {name!r}; known are {', '.join(UNITS)}")
     return UNITS[name](config)
 
 
@@ -100,12 +101,12 @@ def make_accelerator(
     ``addr_width`` is the width of the memory bus's byte address (bits), ``base`` the memory's first
     byte; neither means anything to the native port.
 
-    Raises :class:`ValueError` where there is no such bus, or the memory has no place on it.
+    Raises :class:`InputError` where there is no such bus, or the memory has no place on it.
     """
     if bus not in BUSES:
-        raise ValueError(f"Unknown bus {bus!r}; known are {', '.join(BUSES)}")
+        raise InputError(f"Unknown bus {bus!r}; known are {', '.join(BUSES)}")
     if control not in CONTROL_BUSES:
-        raise ValueError(f"Unknown control {control!r}; known are {', '.join(CONTROL_BUSES)}")
+        raise InputError(f"Unknown control {control!r}; known are {', '.join(CONTROL_BUSES)}")
     if bus == "native":
         accelerator: Component = Accelerator(config)
     else:

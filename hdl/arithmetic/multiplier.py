@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Signal, Value, ValueLike, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from arch.errors import InputError
 from hdl.component import Component
 
 HARDWARE_WIDTH = 18
@@ -20,7 +21,7 @@ class Multiplier(Component):
 
     A module of its own, without parameters, so that a build for a device with multipliers that have
     these registers can put one in its place (``fpga.multipliers``); this is its meaning. ``width``
-    is that of ``a`` and, without ``b_width``, of ``b`` (bits). Raises :class:`ValueError` where one
+    is that of ``a`` and, without ``b_width``, of ``b`` (bits). Raises :class:`InputError` where one
     is not a positive integer, or where both ``gating`` and ``stalling`` are asked for.
     """
 
@@ -35,9 +36,9 @@ class Multiplier(Component):
         b_width = width if b_width is None else b_width
         if width < 1 or b_width < 1:
             wrong = b_width if width >= 1 else width
-            raise ValueError(f"Multiplier width must be a positive integer, not {wrong!r}")
+            raise InputError(f"Multiplier width must be a positive integer, not {wrong!r}")
         if gating and stalling:
-            raise ValueError("A multiplier is either gating or stalling, not both")
+            raise InputError("A multiplier is either gating or stalling, not both")
         self.width = width
         self.b_width = b_width
         self.gating = gating

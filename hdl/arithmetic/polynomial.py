@@ -5,6 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from arch.errors import InputError
 from arch.functions import WIDE_FUNCTIONS, WIDE_WIDTH
 from arch.polynomial import Polynomial, wide_polynomial
 from hdl.arithmetic.multiplier import multiply
@@ -79,7 +80,7 @@ class FunctionUnit(Component):
     ``function`` is a key of :data:`arch.functions.WIDE_FUNCTIONS`, which states the formats; for
     each operand, the result is within 1 of the last bit of the saturated exact one.
     Latency is ``POLYNOMIAL_LATENCY`` cycles, throughput one payload per cycle.
-    Raises :class:`ValueError` where ``function`` is unknown or ``lanes`` not positive.
+    Raises :class:`InputError` where ``function`` is unknown or ``lanes`` not positive.
     """
 
     i: stream.Interface
@@ -87,11 +88,11 @@ class FunctionUnit(Component):
 
     def __init__(self, function: str, lanes: int):
         if function not in WIDE_FUNCTIONS:
-            raise ValueError(
+            raise InputError(
                 f"Unknown 16-bit function {function!r}; known are {', '.join(WIDE_FUNCTIONS)}"
             )
         if lanes < 1:
-            raise ValueError(f"Function unit lanes must be a positive integer, not {lanes!r}")
+            raise InputError(f"Function unit lanes must be a positive integer, not {lanes!r}")
         self.polynomial = wide_polynomial(WIDE_FUNCTIONS[function])
         self.lanes = lanes
         payload = data.ArrayLayout(signed(WIDE_WIDTH), lanes)

@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from arch.errors import InputError
 from arch.polynomial import (
     FRACTION_WIDTH,
     MANTISSA_WIDTH,
@@ -26,12 +27,12 @@ class Normalizer(Component):
     ``exponent`` is the place of the leading one of ``x`` and ``fraction`` the ``FRACTION_WIDTH``
     bits after it, missing ones 0 and further ones dropped; for 0, ``nonzero`` is 0 and the others
     are undefined. Latency is ``ceil_log2(width)`` enabled cycles.
-    Raises :class:`ValueError` where ``width`` is not from 1 to 64.
+    Raises :class:`InputError` where ``width`` is not from 1 to 64.
     """
 
     def __init__(self, width: int):
         if not 1 <= width <= MAX_WIDTH:
-            raise ValueError(f"Operand width must be from 1 to {MAX_WIDTH} bits, not {width!r}")
+            raise InputError(f"Operand width must be from 1 to {MAX_WIDTH} bits, not {width!r}")
         self.width = width
         super().__init__(
             {
@@ -138,7 +139,7 @@ class Reciprocal(_Inverse):
 
     ``latency`` is ``ceil_log2(width) + 7`` cycles in which ``en`` is 1 (all registers hold in the
     others), throughput one operand per such cycle; ``valid_o`` follows ``valid_i``.
-    Raises :class:`ValueError` where ``width`` is not from 1 to 64.
+    Raises :class:`InputError` where ``width`` is not from 1 to 64.
     """
 
     def __init__(self, width: int):

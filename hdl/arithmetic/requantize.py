@@ -3,6 +3,7 @@
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib.wiring import In, Out
 
+from arch.errors import InputError
 from hdl.arithmetic.multiplier import multiply
 from hdl.component import Component
 from hdl.stream.pipeline import delay
@@ -22,14 +23,14 @@ class RoundingShift(Component):
 
     ``width`` is that of the signed ``x`` (bits); ``amount`` is from 0 to 31.
 
-    Raises :class:`ValueError` where the width is not a positive integer.
+    Raises :class:`InputError` where the width is not a positive integer.
     """
 
     latency = 1
 
     def __init__(self, width: int):
         if width < 1:
-            raise ValueError(f"Rounding shift's width must be a positive integer, not {width!r}")
+            raise InputError(f"Rounding shift's width must be a positive integer, not {width!r}")
         super().__init__(
             {
                 "en": In(1),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from amaranth.hdl import Cat, Const, Value
 
 from arch.config import Config
+from arch.errors import InputError
 
 MAX_WIDTH = 64
 """Widest address of a bus (bits)."""
@@ -14,7 +15,7 @@ MAX_WIDTH = 64
 class BusAddress:
     """Places the accelerator's 2**``memory_width`` bytes at byte ``base`` of a bus.
 
-    ``width`` is that of the bus's byte address. Raises :class:`ValueError` where the bus has not so
+    ``width`` is that of the bus's byte address. Raises :class:`InputError` where the bus has not so
     many addresses, or ``base`` is not a multiple of the memory's size.
     """
 
@@ -25,12 +26,12 @@ class BusAddress:
     def __post_init__(self) -> None:
         """Check the fields."""
         if not self.memory_width <= self.width <= MAX_WIDTH:
-            raise ValueError(
+            raise InputError(
                 f"Width of a bus address must be from mem_addr_width = {self.memory_width} to "
                 f"{MAX_WIDTH}, not {self.width}"
             )
         if not 0 <= self.base < 1 << self.width or self.base % (1 << self.memory_width):
-            raise ValueError(
+            raise InputError(
                 f"Base of external memory must be a multiple of 2**{self.memory_width} below "
                 f"2**{self.width}, not {self.base:#x}"
             )

@@ -3,6 +3,7 @@
 from amaranth.hdl import Module
 from amaranth.lib.wiring import Out, connect, flipped
 
+from arch.errors import InputError
 from hdl.bus.axi4_lite import Axi4LiteControl
 from hdl.bus.wishbone_control import WishboneControl
 from hdl.component import Component
@@ -23,12 +24,12 @@ class ControlledAccelerator(Component):
     :class:`Axi4LiteControl` or :class:`WishboneControl`, where
     their timing is.
 
-    Raises :class:`ValueError` where the bus is unknown.
+    Raises :class:`InputError` where the bus is unknown.
     """
 
     def __init__(self, accelerator: Component, control: str):
         if control not in CONTROLS:
-            raise ValueError(f"Unknown control {control!r}; known are {', '.join(CONTROLS)}")
+            raise InputError(f"Unknown control {control!r}; known are {', '.join(CONTROLS)}")
         self.accelerator = accelerator
         self.config = accelerator.config
         self.control = control

@@ -6,6 +6,7 @@ from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from arch.errors import InputError
 from hdl.bus.bus import BusAddress
 from hdl.component import Component
 from hdl.ports import MemoryReadPort, MemoryWritePort
@@ -101,7 +102,7 @@ class WishboneBridge(Component):
     ``failed`` is 1 for one cycle for each word that met an ``err``, which counts as moved
     otherwise; ``error`` is 1 from the first one on, until reset.
 
-    Raises :class:`ValueError` where ``longest`` is not from 1 to 256.
+    Raises :class:`InputError` where ``longest`` is not from 1 to 256.
     """
 
     port_meanings = PORT_MEANINGS
@@ -109,7 +110,7 @@ class WishboneBridge(Component):
 
     def __init__(self, config: Config, addresses: BusAddress, longest: int = 32):
         if not 1 <= longest <= 256:
-            raise ValueError(f"Longest Wishbone burst must be from 1 to 256 words, not {longest}")
+            raise InputError(f"Longest Wishbone burst must be from 1 to 256 words, not {longest}")
         self.config = config
         self.addresses = addresses
         self.longest = longest

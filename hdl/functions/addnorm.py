@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from arch.errors import InputError
 from arch.norm import EPS_WIDTH, MAX_NORM_ROW, VALUE_FRACTION
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.arithmetic.multiplier import multiply
@@ -102,7 +103,7 @@ class AddNormUnit(Component):
     its last beat was taken. A stalled ``o_sum`` stalls the input at once, a stalled ``o`` when
     the row buffer, which holds the longest row and ``latency`` beats more, about, is full.
 
-    Raises :class:`ValueError` where ``lanes`` is not positive, or ``max_row`` not from 1 to 4096.
+    Raises :class:`InputError` where ``lanes`` is not positive, or ``max_row`` not from 1 to 4096.
     """
 
     i: stream.Interface
@@ -111,9 +112,9 @@ class AddNormUnit(Component):
 
     def __init__(self, *, lanes: int, max_row: int):
         if lanes < 1:
-            raise ValueError(f"Norm lanes must be a positive integer, not {lanes!r}")
+            raise InputError(f"Norm lanes must be a positive integer, not {lanes!r}")
         if not 1 <= max_row <= MAX_NORM_ROW:
-            raise ValueError(f"Norm max_row must be from 1 to {MAX_NORM_ROW}, not {max_row!r}")
+            raise InputError(f"Norm max_row must be from 1 to {MAX_NORM_ROW}, not {max_row!r}")
         self.lanes = lanes
         self.max_row = max_row
         self._statistics = RowStatistics(lanes=lanes, max_row=max_row)

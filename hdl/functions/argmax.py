@@ -5,6 +5,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from arch.errors import InputError
 from arch.isa import COLUMN_WIDTH
 from hdl.component import Component
 from hdl.stream.pipeline import delay
@@ -25,12 +26,12 @@ class ArgmaxUnit(Component):
     columns ``column`` and on. ``fresh`` forgets what came before. ``o`` tells of all
     that came ``latency`` cycles ago or earlier. Columns come in ascending order; a beat a cycle.
 
-    Raises :class:`ValueError` where ``lanes`` is not positive.
+    Raises :class:`InputError` where ``lanes`` is not positive.
     """
 
     def __init__(self, lanes: int):
         if lanes < 1:
-            raise ValueError(f"Argmax lanes must be a positive integer, not {lanes!r}")
+            raise InputError(f"Argmax lanes must be a positive integer, not {lanes!r}")
         self.lanes = lanes
         super().__init__(
             {

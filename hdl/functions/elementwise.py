@@ -4,6 +4,7 @@ from amaranth.hdl import C, Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from arch.errors import InputError
 from hdl.arithmetic.multiplier import multiply
 from hdl.arithmetic.requantize import RoundingShift
 from hdl.component import Component
@@ -109,7 +110,7 @@ class ElementwiseUnit(Component):
     Latency is ``ElementwiseLane.latency`` cycles while the output is taken, throughput one beat
     per cycle; the unit stands still while a beat waits at its output.
 
-    Raises :class:`ValueError` where ``lanes`` is not a positive integer.
+    Raises :class:`InputError` where ``lanes`` is not a positive integer.
     """
 
     i: stream.Interface
@@ -117,7 +118,7 @@ class ElementwiseUnit(Component):
 
     def __init__(self, *, lanes: int):
         if lanes < 1:
-            raise ValueError(f"Elementwise lanes must be a positive integer, not {lanes!r}")
+            raise InputError(f"Elementwise lanes must be a positive integer, not {lanes!r}")
         self.lanes = lanes
         super().__init__(
             {

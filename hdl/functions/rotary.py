@@ -4,6 +4,7 @@ from amaranth.hdl import Module, Mux, Signal, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from arch.errors import InputError
 from hdl.arithmetic.multiplier import multiply
 from hdl.component import Component
 
@@ -28,14 +29,14 @@ class RotaryUnit(Component):
     ``en`` is 0. Three multiplications of at most 17x17 bits a pair:
     ``c * (y0 + y1)`` is part of both results (Gauss).
 
-    Raises :class:`ValueError` where ``lanes`` is not positive and even.
+    Raises :class:`InputError` where ``lanes`` is not positive and even.
     """
 
     latency = 5
 
     def __init__(self, lanes: int, operand_width: int = 8):
         if lanes < 2 or lanes % 2:
-            raise ValueError(f"Rotary lanes must be even and positive, not {lanes!r}")
+            raise InputError(f"Rotary lanes must be even and positive, not {lanes!r}")
         self.lanes = lanes
         self.operand_width = operand_width
         elements = data.ArrayLayout(signed(16), lanes)

@@ -7,6 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from arch.errors import InputError
 from arch.functions import (
     OCTAVE_MANTISSA,
     RUNNING_WIDTH,
@@ -298,7 +299,7 @@ class SoftmaxUnit(Component):
     running row was, if the last result of that was taken before its first beat. ``running`` writes
     what draining needs of it, before the row's first result. ``sum_width`` is then 48, and
     ``latency`` more by ``max(0, 3 - ceil_log2(lanes))``, of all rows.
-    Raises :class:`ValueError` where ``lanes`` is not positive or ``max_row`` is not from 1 to
+    Raises :class:`InputError` where ``lanes`` is not positive or ``max_row`` is not from 1 to
     65,536.
     """
 
@@ -307,9 +308,9 @@ class SoftmaxUnit(Component):
 
     def __init__(self, lanes: int, max_row: int, running_rows: int = 0):
         if lanes < 1:
-            raise ValueError(f"Softmax lanes must be a positive integer, not {lanes!r}")
+            raise InputError(f"Softmax lanes must be a positive integer, not {lanes!r}")
         if not 1 <= max_row <= 1 << 16:
-            raise ValueError(f"Softmax max_row must be from 1 to 65536 elements, not {max_row!r}")
+            raise InputError(f"Softmax max_row must be from 1 to 65536 elements, not {max_row!r}")
         max_beats = -(-max_row // lanes)
         self.maximum = RowMaximum(lanes, max_beats, running_rows)
         self.weights = RowWeights(lanes, max_beats, running_rows)

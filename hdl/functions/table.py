@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
+from arch.errors import InputError
 from arch.functions import TABLE_ENTRIES
 from hdl.component import Component
 from hdl.memory.ram import Ram
@@ -28,13 +29,13 @@ class LookupTable(Component):
     which ``en`` is 1 after ``index`` and ``slot``; it holds while ``en`` is 0. ``write`` sets
     entry ``index`` (unsigned, 0 for -128) of table ``slot`` in all copies; a read in the cycle of
     a write sees the old value. Throughput is one value per lane and one write in every cycle.
-    Raises :class:`ValueError` where ``lanes`` or ``slots`` is not positive.
+    Raises :class:`InputError` where ``lanes`` or ``slots`` is not positive.
     """
 
     def __init__(self, lanes: int, slots: int = 1):
         for name, count in (("lanes", lanes), ("slots", slots)):
             if count < 1:
-                raise ValueError(f"Table {name} must be a positive integer, not {count!r}")
+                raise InputError(f"Table {name} must be a positive integer, not {count!r}")
         self.lanes = lanes
         self.slots = slots
         super().__init__(

@@ -5,6 +5,7 @@ from amaranth.lib import data, stream
 from amaranth.lib.crc.catalog import CRC16_IBM_3740
 from amaranth.lib.wiring import In, Out
 
+from arch.errors import InputError
 from arch.link import CRC_BYTES, READS, REQUEST_HEADER, REQUEST_SYNC
 from hdl.component import Component
 from hdl.link.uart import RECEIVED
@@ -30,12 +31,12 @@ class RequestReceiver(Component):
     has come for so long, so that what is left of it is never taken for another one. Bytes before a
     sync byte, and while a request is offered, are ignored.
 
-    Raises :class:`ValueError` where the payload is not a power of two from 32 to 32768.
+    Raises :class:`InputError` where the payload is not a power of two from 32 to 32768.
     """
 
     def __init__(self, payload_bytes: int, timeout: int):
         if payload_bytes & (payload_bytes - 1) or not 32 <= payload_bytes <= 32768:
-            raise ValueError(
+            raise InputError(
                 f"Link payload must be a power of two from 32 to 32768 bytes, not {payload_bytes}"
             )
         self.payload_bytes = payload_bytes

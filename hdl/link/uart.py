@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Module, Signal, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
+from arch.errors import InputError
 from hdl.component import Component
 from hdl.stream.flow import Flow
 
@@ -15,9 +16,9 @@ RECEIVED = data.StructLayout({"byte": unsigned(8), "broken": 1})
 
 
 def check_divisor(divisor: int) -> None:
-    """Raise :class:`ValueError` where bits are too short."""
+    """Raise :class:`InputError` where bits are too short."""
     if divisor < SMALLEST_DIVISOR:
-        raise ValueError(
+        raise InputError(
             f"UART divisor must be at least {SMALLEST_DIVISOR} cycles a bit, not {divisor}"
         )
 
@@ -31,7 +32,7 @@ class UartReceiver(Component):
     ``divisor`` is at least 16. ``o`` brings a byte in the cycle after the middle of its stop bit;
     after a ``broken`` one nothing is received until the line has been 1 again.
 
-    Raises :class:`ValueError` where the divisor is less than 4.
+    Raises :class:`InputError` where the divisor is less than 4.
     """
 
     rx: In(1, init=1)
@@ -86,7 +87,7 @@ class UartTransmitter(Component):
     A byte takes ``10 * divisor`` cycles from when it is taken; where the next one waits, it
     follows at once. ``tx`` is a register.
 
-    Raises :class:`ValueError` where the divisor is less than 4.
+    Raises :class:`InputError` where the divisor is less than 4.
     """
 
     i: In(stream.Signature(unsigned(8)))

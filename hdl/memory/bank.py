@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from arch.errors import InputError
 from hdl.component import Component
 from hdl.memory.ram import Ram
 from hdl.stream.pipeline import delay
@@ -23,13 +24,13 @@ class Bank(Component):
     read of the same cycle may see anything in its place. One read and one write a cycle. Past the
     last byte an access goes on at the first.
 
-    Raises :class:`ValueError` where a size cannot work.
+    Raises :class:`InputError` where a size cannot work.
     """
 
     def __init__(self, line_bytes: int, size: int):
         for name, value, least in (("line_bytes", line_bytes, 1), ("size", size, 2 * line_bytes)):
             if value < least or value & (value - 1):
-                raise ValueError(
+                raise InputError(
                     f"Bank {name} must be a power of two of at least {least}, not {value}"
                 )
         self.line_bytes = line_bytes

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
 
 from arch.config import Config
+from arch.errors import InputError
 from hdl.component import Component
 from hdl.memory.byte_ram import ByteRam
 from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
@@ -25,7 +26,7 @@ class OnchipMemory(Component):
     half of the port until its last word, and one cycle. ``failed`` is 1 for one cycle for each word
     past the end, which is not written, or reads as some other word.
 
-    Raises :class:`ValueError` where the size is not one of whole words within the address.
+    Raises :class:`InputError` where the size is not one of whole words within the address.
     """
 
     def __init__(self, config: Config, size: int):
@@ -33,7 +34,7 @@ class OnchipMemory(Component):
             size % config.mem_bytes
             or not 2 * config.mem_bytes <= size <= 1 << config.mem_addr_width
         ):
-            raise ValueError(
+            raise InputError(
                 f"On-chip memory must have at least two words of {config.mem_bytes} bytes and at "
                 f"most 2**mem_addr_width = {1 << config.mem_addr_width} bytes, not {size}"
             )

@@ -217,8 +217,8 @@ class SparseMac(Component):
     ``load``, the elements of a vector's beat (a power of two, by default the first from ``lanes``
     up).
 
-    Raises :class:`TypeError` where a parameter is no integer, and :class:`ValueError` where it is
-    out of its range or ``acc_width`` could overflow.
+    Raises :class:`InputTypeError` where a parameter is no integer, and :class:`InputError` where
+    it is out of its range or ``acc_width`` could overflow.
 
     Bitmaps with packed values are the format of SparTen (Gondimalla and others, 2019); windows
     that start at any column keep empty stretches out of the stream.

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from amaranth.utils import ceil_log2
 
 from arch.config import Config
+from arch.errors import InputError, InputTypeError
 from hdl.component import Component
 
 LATENCY = 4
@@ -46,16 +47,16 @@ class SparseShape:
         for name, low in (("operand_width", 2), ("acc_width", 1), ("values", 1), ("load", 1)):
             _check(name, getattr(self, name), low)
         if operand_width > 8:
-            raise ValueError(f"Sparse operand_width must be at most 8, not {operand_width}")
+            raise InputError(f"Sparse operand_width must be at most 8, not {operand_width}")
         if self.load & (self.load - 1):
-            raise ValueError(f"Sparse load must be a power of two, not {self.load}")
+            raise InputError(f"Sparse load must be a power of two, not {self.load}")
         if self.values > self.window:
-            raise ValueError(
+            raise InputError(
                 f"Sparse values must be at most window, but values is {self.values} "
                 f"and window is {self.window}"
             )
         if acc_width < self.sum_width(k_max):
-            raise ValueError(
+            raise InputError(
                 f"Sparse acc_width must be at least {self.sum_width(k_max)} so that a sum of "
                 f"k_max = {k_max} products of {operand_width}-bit operands cannot overflow, "
                 f"but acc_width is {acc_width}"
@@ -145,9 +146,9 @@ class SparseShape:
 
 def _check(name: str, value: object, low: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"Sparse {name} must be an integer, not {value!r}")
+        raise InputTypeError(f"Sparse {name} must be an integer, not {value!r}")
     if value < low:
-        raise ValueError(f"Sparse {name} must be at least {low}, not {value}")
+        raise InputError(f"Sparse {name} must be at least {low}, not {value}")
 
 
 class SparseLane(Component):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.onnx.match import Encoder, match
 from generators.frontend.onnx.node import Array, Node
@@ -38,7 +39,7 @@ def load_onnx(path: Path, tokens: int = 0) -> tuple[ModelDescription, Weights]:
     or of no fixed size. ``tokens`` is the number of tokens where the graph does not fix it. The
     first output is what counts.
 
-    Raises :class:`ValueError` where the package ``onnx`` is not installed, the file cannot be read
+    Raises :class:`InputError` where the package ``onnx`` is not installed, the file cannot be read
     or holds what a description cannot say: then every such node is named.
     """
     graph = _Graph(path, tokens)
@@ -50,7 +51,7 @@ def load_onnx(path: Path, tokens: int = 0) -> tuple[ModelDescription, Weights]:
 
 def _library(name: str) -> Any:
     if importlib.util.find_spec("onnx") is None:
-        raise ValueError("ONNX files need the package onnx; install it with: pip install onnx")
+        raise InputError("ONNX files need the package onnx; install it with: pip install onnx")
     return importlib.import_module(name)
 
 
@@ -73,10 +74,10 @@ class _Graph:
             self.model = onnx.load(str(path))
             onnx.checker.check_model(self.model)
         except OSError as error:
-            raise ValueError(f"Cannot read ONNX file {path}: {error.strerror}") from error
+            raise InputError(f"Cannot read ONNX file {path}: {error.strerror}") from error
         except Exception as error:
             line = str(error).strip().partition("\n")[0]
-            raise ValueError(f"File {path} is not an ONNX model: {line}") from error
+            raise InputError(f"File {path} is not an ONNX model: {line}") from error
         self._numpy = _library("onnx.numpy_helper")
         self._helper = _library("onnx.helper")
         self._reference = _library("onnx.reference")
@@ -86,7 +87,7 @@ class _Graph:
         }
         inputs = [value for value in graph.input if value.name not in self.known]
         if not inputs or len(inputs) > 2:
-            raise ValueError(
+            raise InputError(
                 f"An encoder in {path} must have one input, or a mask as the second one, "
                 f"not {len(inputs)} inputs"
             )
@@ -97,16 +98,16 @@ class _Graph:
         shape = [dimension.dim_value for dimension in kind.shape.dim]
         integer = kind.elem_type in (6, 7, 9)
         if len(shape) not in (2, 3) or (len(shape) == 3 and (integer or not shape[2])):
-            raise ValueError(
+            raise InputError(
                 f"Input {value.name} in {self.path} must be [batch, tokens, features] or integers "
                 f"[batch, tokens]"
             )
         if shape[0] not in (0, 1):
-            raise ValueError(f"Input {value.name} in {self.path} has the fixed batch {shape[0]}")
+            raise InputError(f"Input {value.name} in {self.path} has the fixed batch {shape[0]}")
         if not shape[1] and not tokens:
-            raise ValueError(f"Input {value.name} in {self.path} has no fixed number of tokens")
+            raise InputError(f"Input {value.name} in {self.path} has no fixed number of tokens")
         if shape[1] and tokens and shape[1] != tokens:
-            raise ValueError(
+            raise InputError(
                 f"Input {value.name} in {self.path} has {shape[1]} tokens, not {tokens}"
             )
         return _Place(value.name, (1, shape[1] or tokens, *shape[2:]), integer)
@@ -114,7 +115,7 @@ class _Graph:
     def encoder(self) -> Encoder:
         """Return the blocks that the nodes make.
 
-        Raises :class:`ValueError` that names every node that has no place in them.
+        Raises :class:`InputError` that names every node that has no place in them.
         """
         values: dict[str, Value | None] = dict(self.known)
         first = self.places[0]
@@ -137,7 +138,7 @@ class _Graph:
             except UnsupportedError as error:
                 reasons.append(str(error))
         text = "; ".join(reasons)
-        raise ValueError(f"Model {self.path} is not an encoder that can be described: {text}")
+        raise InputError(f"Model {self.path} is not an encoder that can be described: {text}")
 
     def _follow(self, values: dict[str, Value | None]) -> list[str]:
         """Evaluate the nodes that the first output needs, and return why some cannot be."""
@@ -258,7 +259,7 @@ def _verify(path: Path, graph: _Graph, description: ModelDescription, weights: W
         expected = expected.reshape(-1, found.shape[-1])[: found.shape[1]]
         worst = float(np.abs(found[0] - expected).max())
         if worst > TOLERANCE * max(float(np.abs(expected).max()), 1.0) or math.isnan(worst):
-            raise ValueError(
+            raise InputError(
                 f"Model {path} does not compute what its nodes were taken for: "
                 f"outputs of {length} tokens differ by {worst:.3g}"
             )
