@@ -7,6 +7,7 @@ import itertools
 from pathlib import Path
 
 from arch.config import RANGES, Config
+from arch.errors import InputError
 from arch.presets import PRESETS
 from arch.registers import COUNTERS, REGISTER_MAP
 
@@ -82,12 +83,12 @@ TABLES = {"parameters": parameters, "presets": presets, "registers": registers}
 def refresh(page: str) -> str:
     """Return a page with every table between its two comments made anew.
 
-    Raises :class:`ValueError` where a table's comments are missing.
+    Raises :class:`InputError` where a table's comments are missing.
     """
     for name, make in TABLES.items():
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
         if page.count(begin) != 1 or page.count(end) != 1:
-            raise ValueError(f"The page must have one place between {begin.strip()} and {end}")
+            raise InputError(f"The page must have one place between {begin.strip()} and {end}")
         before, rest = page.split(begin)
         page = f"{before}{begin}\n{make()}\n\n{end}{rest.split(end)[1]}"
     return page

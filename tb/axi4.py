@@ -72,12 +72,12 @@ def _break(ram: AxiRam, first: int) -> None:
 
     async def read(address: int, length: int) -> bytes:
         if address >= first:
-            raise ValueError("broken")
+            raise OSError("broken")
         return bytes(reads.read(address, length))
 
     async def write(address: int, data: bytes) -> None:
         if address >= first:
-            raise ValueError("broken")
+            raise OSError("broken")
         writes.write(address, data)
 
     reads._read, writes._write = read, write

@@ -72,5 +72,8 @@ def test_sources_are_finished_and_own_their_words(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"\b(TODO|FIXME|XXX)\b|# noqa|# type: ignore(?!\[)", text)
     assert not any(name in text for name in REGISTRIES)
+    assert not re.search(r"raise (Value|Type|Runtime)Error\b", text), (
+        "arch.errors has what to raise"
+    )
     if path.is_relative_to(ROOT / "hdl"):
         assert "from __future__ import annotations" not in text

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from arch.config import Config
+from arch.errors import ProgramError
 from arch.instruction import Instruction, unpack_one
 from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
 from generators.program.timing import MatrixTiming, VectorTiming
@@ -128,7 +129,7 @@ class _Machine:
             if queue and all(self._tokens[source, engine] for source in queue[0].step.pop):
                 self._run(engine, queue.popleft())
                 return
-        raise ValueError("The program waits for a token that no engine gives")
+        raise ProgramError("The program waits for a token that no engine gives")
 
     def _run(self, engine: Engine, command: _Command) -> None:
         step, ready = command.step, max(command.visible, self._free[engine])
