@@ -19,4 +19,5 @@ def accuracy(rows: int, seed: int, as_json: bool) -> None:
     with progress("Rows") as update:
         result = accuracy_report(rows, seed, lambda _name, done, total: update(done, total))
     lines = [{"unit": name, **figures} for name, figures in result.items()]
-    report("Largest error against float64", lines, as_json, result)
+    wrong = any(line["max_lsb"] > line["bound_lsb"] for line in lines)
+    report("Largest error against float64", lines, as_json, result, wrong=wrong)

@@ -48,8 +48,7 @@ def demo(picture: Path) -> None:
         "cycles_per_second",
     )
     rows = [{name: result[name] for name in shown} for result in results]
-    report(f"Digits on small, {simulator}", rows, False, rows)
+    mismatches = sum(result["mismatches"] for result in results)
+    report(f"Digits on small, {simulator}", rows, False, {"mismatches": mismatches})
     draw(results, picture)
     click.echo(f"Picture: {picture}")
-    if any(result["mismatches"] for result in results):
-        raise SystemExit(1)

@@ -8,6 +8,7 @@ import warnings
 import click
 
 from arch.errors import InputError, RunError
+from cli.output import exit_code
 
 COMMANDS = {
     "configs": "cli.configs",
@@ -50,7 +51,7 @@ class Commands(click.Group):
         return command
 
 
-@click.group(cls=Commands)
+@click.group(cls=Commands, result_callback=lambda *_, **__: exit_code())
 @click.version_option(package_name="celosia")
 def celosia() -> None:
     """Open Transformer accelerators, generated from parameters and proven bit for bit."""

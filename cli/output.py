@@ -19,6 +19,8 @@ from sim.report import CAUSES
 
 Update = Callable[[int, int], None]
 
+_WRONG = "cli.output.wrong"
+
 
 @contextmanager
 def progress(title: str) -> Iterator[Update]:
@@ -41,11 +43,22 @@ def progress(title: str) -> Iterator[Update]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def report(title: str, rows: Sequence[Mapping[str, Any]], as_json: bool, result: Any) -> None:
+def report(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    as_json: bool,
+    result: Mapping[str, Any],
+    *,
+    wrong: bool = False,
+) -> None:
     """Print a result as one JSON object, or its rows as a table.
 
-    A row is a line, or, where lines would be longer than the screen is wide, a column.
+    A row is a line, or, where lines would be longer than the screen is wide, a column. With
+    ``wrong``, or where the result's ``mismatches`` or ``failed`` are more than 0,
+    :func:`exit_code` is 1.
     """
+    if wrong or result.get("mismatches") or result.get("failed"):
+        click.get_current_context().meta[_WRONG] = True
     if as_json:
         click.echo(json.dumps(result))
         return
@@ -69,6 +82,11 @@ def report(title: str, rows: Sequence[Mapping[str, Any]], as_json: bool, result:
             if console.measure(turned, options=unbounded).maximum < width:
                 table = turned
     console.print(table)
+
+
+def exit_code() -> int:
+    """Return the command's exit code, 1 where what it reported differs from its reference."""
+    return int(click.get_current_context().meta.get(_WRONG, False))
 
 
 def cycles_table(result: Mapping[str, Any], as_json: bool) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from generators.lower.text_memory import Register
 from generators.lower.text_plan import WORDS_PLACE
 from generators.program.draft import Written
+from generators.reference.decoder import DecoderCache, decode
 from generators.text_program import TextProgram
 from sim.interpreter import Interpreter
 from sim.report import Report
@@ -57,7 +58,8 @@ class TextSession:
 
     ``machine`` is a name of ``tb.toolchain.MACHINES``, or a machine with external memory of its
     own. Each program also runs on the golden machine; what they choose is compared, and, where the
-    machine can be traced, each tensor that either writes by its signature.
+    machine can be traced, each tensor that either writes by its signature. What the golden machine
+    itself chooses is compared with :func:`generators.reference.decoder.decode`.
 
     Raises :class:`InputError` where the simulator is unknown or cannot run here.
     """
@@ -71,7 +73,11 @@ class TextSession:
             if isinstance(machine, str)
             else machine
         )
-        self.golden = Interpreter(program.config)
+        self.golden = (
+            self.machine if isinstance(self.machine, Interpreter) else Interpreter(program.config)
+        )
+        self._decoded = self._empty()
+        self._expected: Ints = np.zeros(0, np.int64)
         self.length = 0
         """Tokens so far."""
         self.turns: list[Turn] = []
@@ -88,17 +94,27 @@ class TextSession:
 
     @property
     def _machines(self) -> tuple[TextMachine, ...]:
-        return self.machine, self.golden
+        return (self.golden,) if self._alone else (self.machine, self.golden)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether the machine is the golden one."""
+        return self.machine is self.golden
+
+    def _empty(self) -> DecoderCache:
+        return DecoderCache(slots=self.program.cache.capacity, sinks=self.program.cache.sinks)
 
     def begin(self) -> None:
         """Begin a new text; what the chip holds of the old one is never read again."""
         self.length = 0
+        self._decoded = self._empty()
 
     def step(self, token: int) -> Turn:
         """Take one token."""
         self._set(self.program.registers(self.length, 1))
         self._set({Register.WORD: self.program.word(token)})
         turn = self._start("step")
+        self._decode([token])
         self.length += 1
         self.turns.append(turn)
         return turn
@@ -125,19 +141,26 @@ class TextSession:
         turn = self._start("words")
         self._set(program.registers(self.length, len(tokens)))
         turn.add(self._start("chunk"))
+        self._decode(tokens)
         self.length += len(tokens)
         return turn
+
+    def _decode(self, tokens: Sequence[int]) -> None:
+        if self._alone:
+            self._expected = decode(self.program.decoder, tokens, self._decoded)[-1]
 
     def choose(self) -> int:
         """Return the token of the largest logit behind the last token, the first of equals."""
         if not self.program.config.argmax:
             return int(np.argmax(self.logits()))
-        (token, found), (expected, wanted) = (
-            [machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE")]
+        chosen = [
+            tuple(machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE"))
             for machine in self._machines
-        )
-        self._compare("argmax", (token, found) == (expected, wanted))
-        return token
+        ]
+        if self._alone:
+            chosen.append((int(np.argmax(self._expected)), int(self._expected.max())))
+        self._compare("argmax", len(set(chosen)) == 1)
+        return chosen[0][0]
 
     def logits(self) -> Ints:
         """Return the logits behind the last token, [vocabulary], stored and read."""
@@ -147,6 +170,8 @@ class TextSession:
         for machine in self._machines:
             data = machine.read_memory(self.program.logits.addr, 2 * vocabulary)
             found.append(np.frombuffer(data, "<i2").astype(np.int64))
+        if self._alone:
+            found.append(self._expected)
         if self.turns:
             self.turns[-1].counters["stored"] += turn.counters["stored"]
         self._compare("logits", np.array_equal(*found))
@@ -166,10 +191,10 @@ class TextSession:
         return self._run(entry.pc, entry.written)
 
     def _run(self, pc: int, written: Sequence[Written]) -> Turn:
-        report, wanted = (machine.start(pc) for machine in self._machines)
+        report, *others = (machine.start(pc) for machine in self._machines)
         turn = Turn(report.cycles, Counter(_counters(report)))
-        if self.program.config.trace or isinstance(self.machine, Interpreter):
-            pairs = list(zip(written, report.signatures, wanted.signatures, strict=True))
+        if self.program.config.trace and others:
+            pairs = list(zip(written, report.signatures, others[0].signatures, strict=True))
             turn.wrong = [what.name for what, found, expected in pairs if found != expected]
             turn.mismatches, turn.tensors = len(turn.wrong), len(pairs)
         return turn

@@ -1,12 +1,14 @@
 """A quantized model evaluated in whole operations, which knows no tiles and no programs."""
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from generators.compiler import CompiledModel
 from generators.frontend.description import ModelDescription
 from generators.frontend.embedding import lookup
 from generators.frontend.weights import Floats, Weights
@@ -101,3 +103,25 @@ def taken_in(quantized: QuantizedModel, config: Config) -> set[str]:
     sums = {op.target.name for op, behind in itertools.pairwise(ops) if isinstance(behind, Norm)}
     queries = [op.query.name for op in ops if isinstance(op, Attention)]
     return sums | {f"{name.rpartition('.')[0]}.scores" for name in queries}
+
+
+def differing(
+    compiled: CompiledModel, tensors: Mapping[str, Ints], values: Floats
+) -> tuple[list[str], int]:
+    """Return the tensors of an inference that are not those of :func:`evaluate`, and the count.
+
+    ``tensors`` are those of :meth:`generators.golden.GoldenModel.tensors` for the input ``values``.
+    Transposed copies are not compared, nor what the configuration never writes to memory.
+    """
+    expected = evaluate(compiled.quantized, compiled.config, values)
+    inside = taken_in(compiled.quantized, compiled.config)
+    copies = {name for name in tensors if name.endswith("_transposed")}
+    names = (expected.keys() | tensors.keys()) - inside - copies
+    wrong = [
+        name
+        for name in sorted(names)
+        if not (
+            name in tensors and name in expected and np.array_equal(tensors[name], expected[name])
+        )
+    ]
+    return wrong, len(names)

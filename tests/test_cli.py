@@ -270,7 +270,7 @@ def test_attention_runs_on_the_golden_machine(celosia) -> None:
     size = ("--config", "small", "--seq", "40", "--head-dim", "16", "--heads", "4")
     for options in (("--kv-heads", "2", "--mask", "causal"), ("--stream", "--mask", "window")):
         found = numbers(celosia, "bench", "attention", *size, *options, "--sim", "golden")
-        assert found["mismatches"] == 0
+        assert found["mismatches"] is None
         assert found["max_lsb"] <= 0.51
         assert found["streamed"] == ("--stream" in options)
 

@@ -33,7 +33,7 @@ def run_case(config, simulator, steps=12, **options):
     program = compile_text(DECODER, config, context=128)
     result = run_text(program, SOURCE.tokenizer, PROMPT, steps, simulator, **options)
     assert result["mismatches"] == 0
-    assert result["tensors"] > 30 * steps
+    assert result["tensors"] >= (steps if simulator == "golden" else 30 * steps)
     count = len(SOURCE.tokenizer.encode(PROMPT))
     assert result["prompt_tokens"] == count
     assert result["last_position"] == count + steps - 2

@@ -1,0 +1,86 @@
+"""Exit codes: 1 where a result differs from its reference, whatever the command."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tb.inference
+import tb.sparse_bench
+from cli.bench_all import Case, measure
+from sim.interpreter import Interpreter
+from tb.toolchain import missing_tools
+
+GOLDEN = ("--sim", "golden")
+GEMM = ("bench", "gemm", "--config", "tiny", *GOLDEN, "--m", "3", "--k", "4", "--n", "5")
+SHAPES = ("bench", "shapes", *GOLDEN, "--config", "small", "--only", "minilm scores")
+RUN = ("run", "digits", *GOLDEN, "--count", "2")
+TEXT = ("text", "tales", "--prompt", "the fox", "--steps", "2", *GOLDEN)
+ICARUS = ("--config", "tiny", "--sim", "icarus")
+ATTENTION = ("bench", "attention", *ICARUS, "--set", "attention=true", "--seq", "3")
+DECODE = ("bench", "decode", *ICARUS, "--dim", "8", "--ffn", "8")
+SPARSE = ("bench", "sparse", *ICARUS, "--k", "8", "--n", "3", "--sparsity", "0.5")
+
+needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+
+
+def damage_writes(monkeypatch) -> None:
+    """Make the golden machine's vector engine write one element of every tensor wrong."""
+    write = Interpreter._write
+
+    def damaged(self, step, name, values, wide):
+        values = np.array(values)
+        values.flat[0] ^= 1
+        return write(self, step, name, values, wide)
+
+    monkeypatch.setattr(Interpreter, "_write", damaged)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        GEMM,
+        SHAPES,
+        RUN,
+        TEXT,
+        pytest.param((*ATTENTION, "--head-dim", "4"), marks=needs_icarus),
+        pytest.param(DECODE, marks=needs_icarus),
+    ],
+    ids=["gemm", "shapes", "run", "text", "attention", "decode"],
+)
+def test_a_wrong_element_is_exit_code_1(celosia, monkeypatch, words) -> None:
+    damage_writes(monkeypatch)
+    code, output, errors = celosia(*words, "--json")
+    assert (code, errors.count("Traceback")) == (1, 0)
+    assert json.loads(output)["mismatches"] > 0
+
+
+@needs_icarus
+def test_a_wrong_sum_of_the_sparse_unit_is_exit_code_1(celosia, monkeypatch) -> None:
+    multiply = tb.sparse_bench.multiply
+    monkeypatch.setattr(tb.sparse_bench, "multiply", lambda *given: multiply(*given) + 1)
+    code, output, _ = celosia(*SPARSE, "--json")
+    assert (code, json.loads(output)["mismatches"]) == (1, 3)
+
+
+def test_an_error_over_its_bound_is_exit_code_1(celosia, monkeypatch) -> None:
+    found = {"gelu_erf": {"max_lsb": 0.9, "bound_lsb": 0.5}}
+    monkeypatch.setattr("cli.accuracy.accuracy_report", lambda *_given: found)
+    assert celosia("accuracy", "--rows", "10", "--json")[0] == 1
+
+
+@pytest.mark.parametrize("bench", ["attention", "decode"])
+def test_the_golden_machine_is_not_compared_with_itself(celosia, bench) -> None:
+    words = {
+        "attention": ("--seq", "3", "--head-dim", "4"),
+        "decode": ("--dim", "8", "--ffn", "8"),
+    }[bench]
+    code, output, _ = celosia("bench", bench, "--config", "small", *GOLDEN, *words, "--json")
+    assert (code, json.loads(output)["mismatches"]) == (0, None)
+
+
+def test_a_line_of_all_benchmarks_carries_its_mismatches(monkeypatch) -> None:
+    result = {"mismatches": 2, "cycles": 5, "ideal_cycles": 4}
+    done = type("Done", (), {"returncode": 1, "stdout": json.dumps(result)})
+    monkeypatch.setattr("cli.bench_all.subprocess.run", lambda *_given, **_named: done)
+    assert measure(Case("bench x", "cycles"))["mismatches"] == 2
