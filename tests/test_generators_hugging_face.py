@@ -9,10 +9,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from generators.frontend.hugging_face import load_hugging_face
+from generators.frontend.source import Source
 from generators.frontend.tokenizer import Tokenizer, read_sentences
 from generators.frontend.weights import load_model
 from generators.reference.float_model import forward
-from generators.sources import Source, load_source, read_samples
+from generators.sources import load_source, read_samples
 
 CONFIG = {
     "model_type": "bert",
@@ -128,7 +129,8 @@ def test_every_tensor_finds_its_place(tmp_path) -> None:
         modules=modules("Transformer", "Pooling", "Normalize"),
         pooling={"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False},
     )
-    model, weights = load_hugging_face(tmp_path, tokens=7)
+    source = load_hugging_face(tmp_path, tokens=7)
+    model, weights = source.description, source.weights
     assert (model.tokens, model.dim, model.layers, model.heads, model.ffn) == (7, 12, 2, 3, 20)
     assert (model.vocabulary, model.types, model.epsilon) == (6, 2, 1e-6)
     assert (model.placement, model.pooling, model.unit) == ("post", "mean", True)
@@ -152,7 +154,8 @@ def test_every_tensor_finds_its_place(tmp_path) -> None:
 
 def test_folders_of_other_families(tmp_path) -> None:
     write_folder(tmp_path, {**CONFIG, "model_type": "roberta"}, tensors=bert_tensors("roberta."))
-    model, weights = load_hugging_face(tmp_path)
+    source = load_hugging_face(tmp_path)
+    model, weights = source.description, source.weights
     assert (model.tokens, model.pooling, model.unit) == (7, "none", False)
     positions = bert_tensors()["embeddings.position_embeddings.weight"][2:]
     np.testing.assert_array_equal(weights["positions"], positions)
@@ -190,7 +193,8 @@ def test_folders_of_other_families(tmp_path) -> None:
         modules("Transformer", "Pooling"),
         {"pooling_mode_cls_token": True},
     )
-    model, weights = load_hugging_face(tmp_path)
+    source = load_hugging_face(tmp_path)
+    model, weights = source.description, source.weights
     assert (model.tokens, model.types, model.activation) == (9, 0, "relu")
     assert (model.pooling, model.unit) == ("class", False)
     found = bert_tensors()["encoder.layer.1.output.LayerNorm.weight"]

@@ -97,7 +97,8 @@ def test_an_encoder_exported_now(newer, tmp_path) -> None:
         pytest.skip("onnxscript, which PyTorch's newer exporter needs, is not installed")
     torch.manual_seed(newer)
     torch_encoder(torch, newer=newer, path=tmp_path / "new.onnx")
-    model, weights = load_onnx(tmp_path / "new.onnx")
+    source = load_onnx(tmp_path / "new.onnx")
+    model, weights = source.description, source.weights
     assert (model.layers, model.heads, model.placement) == (4, 3, "pre")
     assert (model.final_norm, model.activation, model.head_dim) == (True, "gelu", 6)
     compiled_close(model, weights, "small", 0.98)
@@ -185,7 +186,8 @@ def test_scales_shared_heads_and_gains_are_folded(kv_heads, tmp_path) -> None:
     x = graph.add("Add", x, graph.attention(x, kv_heads, scale=0.9))
     x = graph.add("Add", graph.mlp(x, "SiLU"), x)
     # The import itself compares with the graph, run by ONNX's reference implementation.
-    model, weights = load_onnx(graph.save(tmp_path / "model.onnx", x))
+    source = load_onnx(graph.save(tmp_path / "model.onnx", x))
+    model, weights = source.description, source.weights
     assert (model.norm, model.activation, model.embedding) == ("none", "silu", "linear")
     assert (model.heads, model.kv_heads, model.pooling) == (2, kv_heads, "none")
     compiled_close(model, weights, "small", 0.98)
@@ -196,7 +198,7 @@ def test_a_length_that_the_caller_gives(tmp_path) -> None:
     x = graph.add("Add", "x", graph.attention("x"))
     x = graph.add("Add", graph.mlp(x), x)
     path = graph.save(tmp_path / "model.onnx", graph.add("ReduceMean", x, axes=[1], keepdims=0))
-    assert load_onnx(path, 4)[0].pooling == "mean"
+    assert load_onnx(path, 4).description.pooling == "mean"
     refused(f"Input x in {path} has no fixed number of tokens", load_onnx, path)
     path = Graph().save(tmp_path / "fixed.onnx", "x")
     refused(f"Input x in {path} has 4 tokens, not 5", load_onnx, path, 5)

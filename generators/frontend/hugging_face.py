@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +12,15 @@ from numpy.typing import NDArray
 
 from arch.errors import InputError
 from generators.frontend.description import ModelDescription
-from generators.frontend.weights import Weights, check_weights, read_tensors
+from generators.frontend.host import Array, HostStep, layer_norm
+from generators.frontend.hugging_face_folder import CONFIG_FILE, Folder, read_json
+from generators.frontend.hugging_face_heads import HEADS, Head, text_head
+from generators.frontend.source import Source
+from generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
+from generators.frontend.weights import Floats, check_weights
 
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
 DEFAULT_TOKENS = 128
 """Longest input where the caller asks for none and the folder allows it (tokens)."""
-
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
-"""The name in a description of each activation of a configuration."""
-
-_HEADS = re.compile(r"(pooler|cls|classifier|lm_head|vocab_\w+|pre_classifier|qa_outputs)\.")
-"""Tensors behind the encoder, which embeddings do not use."""
 _POSITIONS = re.compile(r"embeddings\.(position|token_type)_ids$")
 _NORM_PARTS = {"gamma": "weight", "beta": "bias"}
 
@@ -50,6 +39,10 @@ class _Family:
     """The row of the table of positions that the first token takes."""
     epsilon: float = 1e-12
     """What norms add where the configuration does not tell."""
+    projection: str = ""
+    """The linear layer behind embeddings that are narrower than the model."""
+    only: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of which one value is supported, and it."""
 
 
 _BERT = _Family(
@@ -73,6 +66,23 @@ _BERT = _Family(
     },
 )
 _ROBERTA = _Family(_BERT.fields, _BERT.layer, _BERT.parts, 2, 1e-5)
+_ELECTRA = _Family(_BERT.fields, _BERT.layer, _BERT.parts, projection="embeddings_project")
+_ALBERT = _Family(
+    _BERT.fields,
+    "encoder.albert_layer_groups.0.albert_layers.",
+    {
+        "attention.query": "query",
+        "attention.key": "key",
+        "attention.value": "value",
+        "attention.dense": "output",
+        "attention.LayerNorm": "attention_norm",
+        "ffn": "up",
+        "ffn_output": "down",
+        "full_layer_layer_norm": "mlp_norm",
+    },
+    projection="encoder.embedding_hidden_mapping_in",
+    only={"num_hidden_groups": 1, "inner_group_num": 1},
+)
 _DISTILBERT = _Family(
     {
         "dim": "dim",
@@ -99,6 +109,8 @@ FAMILIES = {
     "xlm-roberta": _ROBERTA,
     "camembert": _ROBERTA,
     "distilbert": _DISTILBERT,
+    "electra": _ELECTRA,
+    "albert": _ALBERT,
 }
 """The kinds of models that are read, by the configuration's ``model_type``."""
 _EMBEDDINGS = {
@@ -108,72 +120,82 @@ _EMBEDDINGS = {
 }
 
 
-def is_hugging_face(folder: Path) -> bool:
-    """Return whether a folder looks like one of Hugging Face's."""
-    return (folder / CONFIG_FILE).is_file()
-
-
-def load_hugging_face(
-    folder: Path, name: str = "", tokens: int = 0
-) -> tuple[ModelDescription, Weights]:
-    """Return the description and weights of a folder with config.json and model.safetensors.
+def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
+    """Return the encoder of texts in a folder with config.json and model.safetensors.
 
     The model takes texts of at most ``tokens`` tokens; without it of 128, or as many as it can.
-    ``modules.json`` of Sentence Transformers decides on pooling and on outputs of length 1;
-    without that file the output is the whole sequence.
+    The architecture decides on the head; ``modules.json`` of Sentence Transformers, where there is
+    one, decides on pooling and on outputs of length 1 instead. Without either the output is the
+    whole sequence. Tensors of heads that this leaves out are named in ``unused``.
 
     Raises :class:`InputError` where a file cannot be read, or names something that is not
     supported.
     """
-    config = read_json(folder / CONFIG_FILE)
-    kind = config.get("model_type")
-    if kind not in FAMILIES:
-        raise InputError(
-            f"Model type {kind!r} in {folder / CONFIG_FILE} is not one of {', '.join(FAMILIES)}"
+    given = Folder(folder)
+    family = FAMILIES[given.kind]
+    for setting, value in family.only.items():
+        given.only(setting, value)
+    given.read((f"{given.kind}.", "roberta."))
+    tables = {ours: given.tensors.get(theirs) for theirs, ours in _EMBEDDINGS.items()}
+    fields = _fields(given, family, tables["positions"], name or folder.name, tokens)
+    words = tables["words"]
+    if words is None:
+        raise InputError(f"Weight 'words' is missing in {given.weights_path}")
+    head = Head()
+    if fields["pooling"] == "none":
+        table = np.asarray(words, np.float64)
+        head = text_head(
+            given, table, fields["tokens"], fields["activation"], float(fields["epsilon"])
         )
-    family = FAMILIES[kind]
-    tensors = _read_encoder(folder / WEIGHTS_FILE, kind)
-    description = _describe(folder, config, family, tensors, name or folder.name, tokens)
-    positions = slice(family.first_position, family.first_position + description.tokens)
+    unused = [one for one in given.tensors if HEADS.match(one)]
+    for one in [*unused, *(one for one in given.tensors if _POSITIONS.search(one))]:
+        del given.tensors[one]
+    found = _weights(given, family, fields)
+    before: tuple[HostStep, ...] = ()
+    narrow = f"{family.projection}.weight" if family.projection else ""
+    wide = words.shape[1:] == (fields["dim"],) and narrow not in given.tensors
+    if not wide:
+        before = (_narrow_embedding(given, family, found, fields),)
+        fields |= {"embedding": "none", "vocabulary": 0, "types": 0, "embedding_norm": False}
+        fields["positions"] = "none"
+    given.nothing_left()
+    try:
+        description = ModelDescription(**fields | head.fields)
+        weights = check_weights(found | head.weights, description)
+    except InputError as error:
+        raise InputError(f\"{error} in {given.weights_path}") from error
+    path = folder / TOKENIZER_FILE
+    return Source(
+        description,
+        weights,
+        Tokenizer(path) if path.is_file() else None,
+        before=before,
+        after=head.after,
+        unused=tuple(sorted(unused)),
+        labels=head.labels,
+        shape=(description.tokens,) if before else None,
+        vocabulary=len(words),
+    )
+
+
+def _weights(
+    given: Folder, family: _Family, fields: Mapping[str, Any]
+) -> dict[str, NDArray[np.generic]]:
+    """Take every tensor that has a name of ours; layers that are shared are repeated."""
+    first = family.first_position
     found: dict[str, NDArray[np.generic]] = {}
-    unknown = []
-    for theirs, tensor in tensors.items():
+    for theirs in list(given.tensors):
         ours = _own_name(theirs, family)
         if not ours:
-            unknown.append(theirs)
+            continue
+        tensor = given.take(theirs)
+        if ours == "positions":
+            tensor = tensor[first : first + fields["tokens"]]
+        if family is _ALBERT and ours.startswith("layers.0."):
+            for layer in range(fields["layers"]):
+                found[ours.replace("layers.0.", f"layers.{layer}.")] = tensor
         else:
-            found[ours] = tensor[positions] if ours == "positions" else tensor
-    if unknown:
-        raise InputError(
-            f"Weights {folder / WEIGHTS_FILE} hold tensors that a model of type {kind} does not "
-            f"have: {', '.join(sorted(unknown))}"
-        )
-    try:
-        return description, check_weights(found, description)
-    except InputError as error:
-        raise InputError(f"{error} in {folder / WEIGHTS_FILE}") from error
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; raise :class:`InputError` where there is none."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"File {path} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"File {path} must hold a JSON object")
-    return found
-
-
-def _read_encoder(path: Path, kind: str) -> dict[str, NDArray[np.generic]]:
-    """Return the encoder's tensors by name, without the model's own prefix."""
-    found = {}
-    for name, tensor in read_tensors(path).items():
-        inside = name.removeprefix(f"{kind}.").removeprefix("roberta.")
-        if not _HEADS.match(inside) and not _POSITIONS.search(inside):
-            found[inside] = tensor
+            found[ours] = tensor
     return found
 
 
@@ -193,49 +215,69 @@ def _own_name(name: str, family: _Family) -> str:
     return ""
 
 
-def _describe(
-    folder: Path,
-    config: Mapping[str, Any],
-    family: _Family,
-    tensors: Mapping[str, NDArray[np.generic]],
-    name: str,
-    tokens: int,
-) -> ModelDescription:
-    path = folder / CONFIG_FILE
-    sizes = {}
-    for theirs, ours in family.fields.items():
-        if not isinstance(config.get(theirs), int):
-            raise InputError(f"Configuration {path} must give the integer {theirs!r}")
-        sizes[ours] = config[theirs]
-    activation = config.get("hidden_act", config.get("activation"))
-    if activation not in ACTIVATIONS:
-        raise InputError(
-            f"Activation {activation!r} in {path} is not one of {', '.join(ACTIVATIONS)}"
-        )
-    absolute = config.get("position_embedding_type", "absolute")
-    if absolute != "absolute" or config.get("is_decoder"):
+def _fields(
+    given: Folder, family: _Family, places: NDArray[np.generic] | None, name: str, tokens: int
+) -> dict[str, Any]:
+    config, path = given.config, given.config_path
+    sizes = {ours: given.integer(theirs) for theirs, ours in family.fields.items()}
+    activation = given.activation("hidden_act" if "hidden_act" in config else "activation")
+    if config.get("position_embedding_type", "absolute") != "absolute" or config.get("is_decoder"):
         raise InputError(f"Configuration {path} must be that of an encoder with absolute positions")
-    places = tensors.get("embeddings.position_embeddings.weight")
     longest = 0 if places is None else len(places) - family.first_position
     if tokens > longest:
         raise InputError(f"Model {name} takes at most {longest} tokens, not {tokens}")
-    types = tensors.get("embeddings.token_type_embeddings.weight")
-    pooling, unit = _pooling(folder)
-    return ModelDescription(
-        name=name,
-        tokens=tokens or min(DEFAULT_TOKENS, longest),
-        embedding="tokens",
-        types=0 if types is None else len(types),
-        embedding_norm=True,
-        variable=True,
-        placement="post",
-        final_norm=False,
-        epsilon=float(config.get("layer_norm_eps", family.epsilon)),
-        activation=ACTIVATIONS[activation],
-        pooling=pooling,
-        unit=unit,
+    types = given.tensors.get("embeddings.token_type_embeddings.weight")
+    pooling, unit = _pooling(given.path)
+    return {
+        "name": name,
+        "tokens": tokens or min(DEFAULT_TOKENS, longest),
+        "embedding": "tokens",
+        "types": 0 if types is None else len(types),
+        "embedding_norm": True,
+        "variable": True,
+        "placement": "post",
+        "final_norm": False,
+        "epsilon": float(config.get("layer_norm_eps", family.epsilon)),
+        "activation": activation,
+        "pooling": pooling,
+        "unit": unit,
         **sizes,
+    }
+
+
+def _narrow_embedding(
+    given: Folder,
+    family: _Family,
+    found: dict[str, NDArray[np.generic]],
+    fields: Mapping[str, Any],
+) -> HostStep:
+    """Return the step from token numbers to rows, by tables that are narrower than the model."""
+    words, places = (np.asarray(found.pop(name), np.float64) for name in ("words", "positions"))
+    if "types" in found:
+        places = places + np.asarray(found.pop("types"), np.float64)[0]
+    gamma, beta = (
+        np.asarray(found.pop(f"embedding_norm.{part}"), np.float64) for part in ("weight", "bias")
     )
+    norm = layer_norm("", gamma, beta, float(fields["epsilon"]))
+    matrix: Floats = np.eye(fields["dim"])
+    bias: Floats = np.zeros(fields["dim"])
+    if family.projection:
+        matrix = given.floats(f"{family.projection}.weight")
+        bias = given.floats(f"{family.projection}.bias")
+
+    def function(numbers: Array) -> Array:
+        wrong = numbers[(numbers < 0) | (numbers >= len(words))]
+        if numbers.dtype.kind not in "iu" or wrong.size:
+            what = f"{wrong[0]}" if wrong.size else str(numbers.dtype)
+            raise InputError(
+                f"Model {fields['name']} takes token numbers from 0 to {len(words) - 1}, not {what}"
+            )
+        rows = norm.function(words[numbers] + places[: len(numbers)])
+        return np.asarray(rows @ matrix.T + bias)
+
+    sizes = (words.size, places.size, gamma.size, beta.size, matrix.size, bias.size)
+    what = f"lookup of {words.shape[1]} columns, LayerNorm, and a linear layer to {fields['dim']}"
+    return HostStep("embedding", what, function, sum(sizes), fields["tokens"] * matrix.size)
 
 
 def _pooling(folder: Path) -> tuple[str, bool]:

@@ -10,7 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from generators.frontend.hugging_face import ACTIVATIONS, CONFIG_FILE, WEIGHTS_FILE, read_json
+from generators.frontend.hugging_face_folder import (
+    ACTIVATIONS,
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    read_json,
+)
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Weights, check_weights, read_tensors
 
@@ -156,7 +161,7 @@ def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescriptio
         arranged = _side_by_side(found, model) if kind == "llama" else _outputs_first(found, model)
         return model, check_weights(arranged, model)
     except InputError as error:
-        raise InputError(f"{error} in {folder / WEIGHTS_FILE}") from error
+        raise InputError(f\"{error} in {folder / WEIGHTS_FILE}") from error
 
 
 def _describe(path: Path, config: Mapping[str, Any], family: _Family, name: str) -> TextDescription:

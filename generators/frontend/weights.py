@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load
+from safetensors import SafetensorError, deserialize
 
 from arch.errors import InputError
 from generators.frontend.description import ModelDescription, read_description
@@ -74,11 +73,36 @@ def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
     except OSError as error:
         raise InputError(f"Cannot read weights {path}: {error.strerror}") from error
     try:
-        return load(content)
+        return {name: _array(part) for name, part in deserialize(content)}
     except (SafetensorError, KeyError, ValueError) as error:
         raise InputError(
             f"Weights {path} are not a safetensors file of numbers: {error}"
         ) from error
+
+
+_TYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "i1",
+    "U8": "u1",
+    "BOOL": "?",
+}
+"""NumPy's name of each type of elements, but for ``BF16``: the upper half of a float32."""
+
+
+def _array(part: Mapping[str, Any]) -> NDArray[np.generic]:
+    """Return one tensor; raise :class:`ValueError` where its elements are of no known type."""
+    kind, data = part["dtype"], part["data"]
+    if kind == "BF16":
+        halves = np.frombuffer(data, "<u2").astype(np.uint32) << 16
+        return halves.view(np.float32).reshape(part["shape"])
+    if kind not in _TYPES:
+        raise ValueError(f"elements of type {kind} are not read; save the model in float32")
+    return np.frombuffer(data, _TYPES[kind]).reshape(part["shape"])
 
 
 def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Shaped) -> Weights:

@@ -22,6 +22,7 @@ from generators.frontend.onnx.match import Encoder, match
 from generators.frontend.onnx.node import Array, Node
 from generators.frontend.onnx.nodes import evaluate
 from generators.frontend.onnx.values import Input, Made, Mask, UnsupportedError, Value, View
+from generators.frontend.source import Source
 from generators.frontend.weights import Weights, check_weights
 from generators.reference.float_model import FUNCTION_NAMES, forward
 
@@ -31,8 +32,8 @@ TOLERANCE = 1e-3
 _NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
 
 
-def load_onnx(path: Path, tokens: int = 0) -> tuple[ModelDescription, Weights]:
-    """Return the description and weights of an encoder in an ONNX file.
+def load_onnx(path: Path, tokens: int = 0) -> Source:
+    """Return the encoder in an ONNX file.
 
     Its first input is [batch, tokens, features], or token numbers [batch, tokens]; a second one,
     where there is one, is the mask of tokens that are there, [batch, tokens]. The batch must be 1
@@ -46,7 +47,7 @@ def load_onnx(path: Path, tokens: int = 0) -> tuple[ModelDescription, Weights]:
     encoder = graph.encoder()
     description, weights = _describe(encoder, path.stem, graph)
     _verify(path, graph, description, weights)
-    return description, weights
+    return Source(description, weights)
 
 
 def _library(name: str) -> Any:

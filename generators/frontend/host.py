@@ -1,0 +1,74 @@
+"""What the host computes of a model, in floating point: steps before the machine and behind it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from generators.frontend.weights import Floats
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class HostStep:
+    """A function of one input, or of the machine's output, [rows, columns], for it."""
+
+    name: str
+    """What the part of the model is called."""
+    what: str
+    """What is done, in a few words."""
+    function: Callable[[Array], Array] = field(repr=False)
+    parameters: int = 0
+    """Trained numbers that it takes."""
+    products: int = 0
+    """Products of one inference."""
+
+
+def apply(steps: Sequence[HostStep], values: Array) -> Array:
+    """Return what steps make of values, one behind the other."""
+    for step in steps:
+        values = step.function(values)
+    return values
+
+
+def cut(name: str, what: str, places: NDArray[np.int64]) -> HostStep:
+    """Return the step that arranges an input's elements as [rows, columns].
+
+    ``places`` [rows, columns] are places among the input's elements in their order; -1 gives 0.
+    """
+
+    def function(values: Array) -> Array:
+        flat = np.append(np.asarray(values, np.float64).ravel(), 0.0)
+        return flat[places]
+
+    return HostStep(name, what, function)
+
+
+def linear(
+    name: str, what: str, weight: Floats, bias: Floats | None = None, *, rows: int = 1
+) -> HostStep:
+    """Return a linear layer, ``weight`` [outputs, inputs], of so many rows."""
+    added = 0.0 if bias is None else bias
+    parameters = weight.size + (0 if bias is None else bias.size)
+    return HostStep(
+        name, what, lambda x: np.asarray(x @ weight.T + added), parameters, rows * weight.size
+    )
+
+
+def pointwise(name: str, function: Callable[[Floats], Floats]) -> HostStep:
+    """Return a function of every element."""
+    return HostStep(name, "of every element", function)
+
+
+def layer_norm(name: str, gamma: Floats, beta: Floats, epsilon: float) -> HostStep:
+    """Return a LayerNorm of every row."""
+
+    def function(x: Array) -> Array:
+        centred = x - x.mean(axis=-1, keepdims=True)
+        variance = np.mean(centred * centred, axis=-1, keepdims=True)
+        return np.asarray(centred / np.sqrt(variance + epsilon) * gamma + beta)
+
+    return HostStep(name, "LayerNorm of every row", function, gamma.size + beta.size)

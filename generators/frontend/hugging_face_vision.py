@@ -1,0 +1,340 @@
+"""Model folders as Hugging Face's libraries write them, of encoders of images and spectrograms."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arch.errors import InputError
+from generators.frontend.description import ModelDescription
+from generators.frontend.host import Array, HostStep, cut, layer_norm, linear
+from generators.frontend.hugging_face_folder import Folder
+from generators.frontend.hugging_face_heads import HEADS, Head
+from generators.frontend.patches import windows
+from generators.frontend.source import Source
+from generators.frontend.weights import Floats, check_weights
+
+
+@dataclass(frozen=True)
+class _Family:
+    """How models of one kind name their tensors."""
+
+    prefixes: tuple[str, ...]
+    layer: str
+    """Prefix of layer 0 but for its number."""
+    parts: Mapping[str, str]
+    """Our name of each part of a layer."""
+    patches: str
+    """The convolution that makes vectors of patches."""
+    tokens: tuple[str, ...]
+    """Trained vectors before the patches."""
+    positions: str
+    norms: Mapping[str, str]
+    """Our name of each norm outside of the layers."""
+    epsilon: float = 1e-12
+
+
+_VIT_PARTS = {
+    "attention.attention.query": "query",
+    "attention.attention.key": "key",
+    "attention.attention.value": "value",
+    "attention.output.dense": "output",
+    "layernorm_before": "attention_norm",
+    "layernorm_after": "mlp_norm",
+    "intermediate.dense": "up",
+    "output.dense": "down",
+}
+_PROJECTION = "embeddings.patch_embeddings.projection"
+_VIT = _Family(
+    ("vit.",),
+    "encoder.layer.",
+    _VIT_PARTS,
+    _PROJECTION,
+    ("embeddings.cls_token",),
+    "embeddings.position_embeddings",
+    {"layernorm": "final_norm"},
+)
+_DISTILLED = ("embeddings.cls_token", "embeddings.distillation_token")
+_DEIT = _Family(
+    ("deit.",), _VIT.layer, _VIT_PARTS, _PROJECTION, _DISTILLED, _VIT.positions, _VIT.norms
+)
+_AST = _Family(
+    ("audio_spectrogram_transformer.",),
+    _VIT.layer,
+    _VIT_PARTS,
+    _PROJECTION,
+    _DISTILLED,
+    _VIT.positions,
+    _VIT.norms,
+)
+_DINOV2 = _Family(
+    ("dinov2.",),
+    _VIT.layer,
+    {name: ours for name, ours in _VIT_PARTS.items() if name.startswith("attention.")}
+    | {
+        "norm1": "attention_norm",
+        "norm2": "mlp_norm",
+        "mlp.fc1": "up",
+        "mlp.fc2": "down",
+        "layer_scale1.lambda1": "output_gain",
+        "layer_scale2.lambda1": "down_gain",
+    },
+    _PROJECTION,
+    ("embeddings.cls_token",),
+    _VIT.positions,
+    _VIT.norms,
+    1e-6,
+)
+_CLIP = _Family(
+    ("vision_model.",),
+    "encoder.layers.",
+    {
+        "self_attn.q_proj": "query",
+        "self_attn.k_proj": "key",
+        "self_attn.v_proj": "value",
+        "self_attn.out_proj": "output",
+        "layer_norm1": "attention_norm",
+        "layer_norm2": "mlp_norm",
+        "mlp.fc1": "up",
+        "mlp.fc2": "down",
+    },
+    "embeddings.patch_embedding",
+    ("embeddings.class_embedding",),
+    "embeddings.position_embedding.weight",
+    {"pre_layrnorm": "embedding_norm", "post_layernorm": "final_norm"},
+    1e-5,
+)
+VISION_FAMILIES = {
+    "vit": _VIT,
+    "deit": _DEIT,
+    "dinov2": _DINOV2,
+    "clip_vision_model": _CLIP,
+    "audio-spectrogram-transformer": _AST,
+}
+"""The kinds of models that are read, by the configuration's ``model_type``."""
+_IDS = re.compile(r"embeddings\.position_ids$")
+
+
+def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
+    """Return the encoder of images, or of spectrograms, in a folder with config.json and weights.
+
+    An input is [channels, height, width], or of a spectrogram [frames, bands]. The host cuts it
+    into patches; with one class token the machine does the rest, with two the host makes the
+    vectors of the patches, too.
+
+    Raises :class:`InputError` where a file cannot be read, or names something that is not
+    supported.
+    """
+    given = Folder(folder)
+    family = VISION_FAMILIES[given.kind]
+    name = name or folder.name
+    given.only("use_swiglu_ffn", False, "; a gated MLP is not known in an encoder")
+    given.read(family.prefixes)
+    shape, places = _patches(given)
+    rows, features = places.shape
+    dim = given.integer("hidden_size")
+    weight = given.floats(f"{family.patches}.weight").reshape(dim, -1)
+    bias = np.zeros(dim)
+    if f"{family.patches}.bias" in given.tensors:
+        bias = given.floats(f"{family.patches}.bias")
+    if weight.shape[1] != features:
+        raise InputError(
+            f"Weight '{family.patches}.weight' in {given.weights_path} must have {features} "
+            f"inputs, not {weight.shape[1]}"
+        )
+    before = [cut("patches", f"{rows} patches of {features} numbers", places)]
+    tokens = [given.floats(one).reshape(dim) for one in family.tokens]
+    positions = given.floats(family.positions).reshape(-1, dim)
+    if len(positions) != rows + len(tokens):
+        raise InputError(
+            f"Weight {family.positions!r} in {given.weights_path} must have "
+            f"{rows + len(tokens)} places, not {len(positions)}"
+        )
+    layers, layer_weights = _layers(given, family)
+    norms: dict[str, Floats] = {}
+    for theirs, ours in family.norms.items():
+        for part in ("weight", "bias"):
+            norms[f"{ours}.{part}"] = given.floats(f"{theirs}.{part}")
+    epsilon = float(given.config.get("layer_norm_eps", family.epsilon))
+    head = _head(given, rows, dim, norms, epsilon)
+    fields: dict[str, Any] = {
+        "name": name,
+        "tokens": rows,
+        "features": features,
+        "dim": dim,
+        "layers": layers,
+        "heads": given.integer("num_attention_heads"),
+        "ffn": len(layer_weights["layers.0.up.bias"]),
+        "class_token": True,
+        "pooling": "none",
+        "epsilon": epsilon,
+        "activation": given.activation("hidden_act"),
+        "embedding_norm": "embedding_norm.weight" in norms,
+        "final_norm": "final_norm.weight" in norms,
+    }
+    found = {**layer_weights, **norms, **head.weights}
+    if len(tokens) == 1:
+        found |= {"embed.weight": weight, "embed.bias": bias, "class_token": tokens[0]}
+        found["positions"] = positions
+    else:
+        before.append(linear("patch embedding", "linear layer", weight, bias, rows=rows))
+        before.append(_prepend(np.stack(tokens), positions))
+        fields |= {
+            "tokens": len(positions),
+            "features": dim,
+            "embedding": "none",
+            "class_token": False,
+            "positions": "none",
+        }
+    unused = [one for one in given.tensors if HEADS.match(one)]
+    for one in [*unused, *(one for one in given.tensors if _IDS.search(one))]:
+        del given.tensors[one]
+    given.nothing_left()
+    try:
+        description = ModelDescription(**fields | head.fields)
+        weights = check_weights(found, description)
+    except InputError as error:
+        raise InputError(f\"{error} in {given.weights_path}") from error
+    return Source(
+        description,
+        weights,
+        before=tuple(before),
+        after=head.after,
+        unused=tuple(sorted(unused)),
+        labels=head.labels,
+        shape=shape,
+    )
+
+
+def _patches(given: Folder) -> tuple[tuple[int, ...], Array]:
+    """Return the shape of an input, and the places of the numbers of each patch."""
+    if given.kind == "audio-spectrogram-transformer":
+        shape: tuple[int, ...] = (given.integer("max_length"), given.integer("num_mel_bins"))
+        size = given.integer("patch_size")
+        strides = (given.integer("frequency_stride"), given.integer("time_stride"))
+        # The convolution sees bands first.
+        turned = np.arange(shape[0] * shape[1]).reshape(shape).T
+        seen = windows((1, *turned.shape), (size, size), strides)
+        places = turned.ravel()[seen]
+    else:
+        image, size = (given.config.get(one) for one in ("image_size", "patch_size"))
+        height, width = image if isinstance(image, list) else (image, image)
+        if not all(isinstance(one, int) for one in (height, width, size)):
+            raise InputError(
+                f"Configuration {given.config_path} must give the integers 'image_size' and "
+                "'patch_size'"
+            )
+        shape = (int(given.config.get("num_channels", 3)), height, width)
+        places = windows(shape, (size, size), (size, size))
+    return shape, places.reshape(places.shape[0] * places.shape[1], -1)
+
+
+def _prepend(tokens: Floats, positions: Floats) -> HostStep:
+    return HostStep(
+        "positions",
+        f"{len(tokens)} trained vectors in front, and positions added",
+        lambda x: np.concatenate([tokens, x]) + positions,
+        tokens.size + positions.size,
+    )
+
+
+def _layers(given: Folder, family: _Family) -> tuple[int, dict[str, Floats]]:
+    """Take the layers' tensors; gains of what a block adds go into the weights before them."""
+    count = given.integer("num_hidden_layers")
+    found: dict[str, Floats] = {}
+    biased = bool(given.config.get("qkv_bias", True))
+    for layer in range(count):
+        prefix, ours = f"{family.layer}{layer}.", f"layers.{layer}."
+        for theirs, part in family.parts.items():
+            if part.endswith("gain"):
+                gain, module = given.floats(f"{prefix}{theirs}"), part.removesuffix("_gain")
+                found[f"{ours}{module}.weight"] = found[f"{ours}{module}.weight"] * gain[:, None]
+                found[f"{ours}{module}.bias"] = found[f"{ours}{module}.bias"] * gain
+                continue
+            weight = found[f"{ours}{part}.weight"] = given.floats(f"{prefix}{theirs}.weight")
+            without = part in ("query", "key", "value") and not biased
+            found[f"{ours}{part}.bias"] = (
+                np.zeros(len(weight)) if without else given.floats(f"{prefix}{theirs}.bias")
+            )
+    return count, found
+
+
+def _head(given: Folder, rows: int, dim: int, norms: dict[str, Floats], epsilon: float) -> Head:
+    """Return the head by the architecture; a norm that it leaves out is taken out of ``norms``."""
+    name, head = given.architecture, Head(labels=given.labels())
+    if name.endswith("WithTeacher"):
+        pair = [
+            (given.floats(f"{one}.weight"), given.floats(f"{one}.bias"))
+            for one in ("cls_classifier", "distillation_classifier")
+        ]
+        what = "the mean of both classifiers, of the first and the second row"
+
+        def both(x: Array) -> Array:
+            (a, added), (b, more) = pair
+            return np.asarray((x[:1] @ a.T + added + x[1:2] @ b.T + more) / 2)
+
+        sizes = [weight.size for weight, _ in pair]
+        parameters = sum(sizes) + sum(bias.size for _, bias in pair)
+        head.after = (HostStep("classifiers", what, both, parameters, sum(sizes)),)
+    elif given.kind == "dinov2" and name.endswith("Classification"):
+
+        def both_kinds(x: Array) -> Array:
+            return np.concatenate([x[:1], x[1:].mean(axis=0, keepdims=True)], axis=1)
+
+        what = "the first row, and beside it the mean of the others"
+        head.after = (
+            HostStep("pooling", what, both_kinds),
+            linear(
+                "classifier",
+                "linear layer",
+                given.floats("classifier.weight"),
+                given.floats("classifier.bias"),
+            ),
+        )
+    elif given.kind == "audio-spectrogram-transformer" and name.endswith("Classification"):
+        gamma, beta = (given.floats(f"classifier.layernorm.{part}") for part in ("weight", "bias"))
+
+        def mean(x: Array) -> Array:
+            return np.asarray((x[:1] + x[1:2]) / 2)
+
+        head.after = (
+            HostStep("pooling", "the mean of the first two rows", mean),
+            layer_norm("classifier.layernorm", gamma, beta, epsilon),
+            linear(
+                "classifier",
+                "linear layer",
+                given.floats("classifier.dense.weight"),
+                given.floats("classifier.dense.bias"),
+            ),
+        )
+    elif name.endswith("ForImageClassification"):
+        head.layer(given, "head", "classifier")
+        head.fields = {"pooling": "class", "classes": len(head.weights["head.bias"])}
+    elif name == "CLIPVisionModelWithProjection":
+        head.layer(given, "head", "visual_projection")
+        head.fields = {"pooling": "class", "classes": len(head.weights["head.bias"])}
+        head.labels = ()
+    elif given.kind == "clip_vision_model" and name == "CLIPVisionModel":
+        # Its rows leave before that norm, which only the pooled vector passes.
+        for part in ("weight", "bias"):
+            norms.pop(f"final_norm.{part}")
+        head.labels = ()
+    elif name.endswith("Model") or not name:
+        trained = sorted(one for one in given.tensors if HEADS.match(one) and "pool" not in one)
+        trained = [one for one in trained if "mask_token" not in one]
+        if trained:
+            raise InputError(
+                f"Configuration {given.config_path} must give 'architectures', as {trained[0]} "
+                f"in {given.weights_path} belongs to a head"
+            )
+        head.labels = ()
+    else:
+        raise InputError(
+            f"Architecture {name} in {given.config_path} is not known; known are those for "
+            "ImageClassification, AudioClassification, CLIPVisionModelWithProjection, and the "
+            "model alone"
+        )
+    return head
