@@ -9,12 +9,12 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.presets import load
 from cli.board_options import link_option
+from cli.input_options import InputOptions, input_options, report_model
 from cli.options import json_option, override_option, seed_option
-from cli.output import cycles_table, progress, report
+from cli.output import progress, report
 from cli.text_options import TextOptions, report_text, text_options
 from fpga.device import Device
 from fpga.top import BAUD
-from tb.run_model import run_hosted
 from tb.selftest import selftest as run_selftest
 
 
@@ -71,26 +71,26 @@ def info(connect, as_json: bool) -> None:
 
 @host.command()
 @click.argument("model")
-@click.option("--count", type=int, help="Images of the test split; all without it.")
+@input_options("--length")
 @click.option("--prompt", help="What a text begins with; MODEL is as celosia text takes it.")
 @text_options
 @seed_option
 @json_option
 @click.pass_obj
-def run(
-    connect, model: str, count: int | None, prompt: str | None, as_json: bool, **values: Any
-) -> None:
+def run(connect, model: str, prompt: str | None, as_json: bool, **values: Any) -> None:
     """Run MODEL, and compare its outputs with the golden machine's.
 
-    Without --prompt it classifies the digits' test split, with it the text goes on.
+    With --prompt a text goes on; without it the model runs on what is given, and one of the
+    digits on their test split.
     """
-    if prompt is not None and count is not None:
-        raise InputError("Option --count counts images, and --prompt is for texts")
+    given = InputOptions.of(values)
+    if prompt is not None and given.given():
+        raise InputError("Option --prompt is for texts that go on, and excludes other inputs")
     device = connect()
     clock, memory = device.identity.clock, device.identity.memory
     if prompt is None:
         with progress(f"{model} on {device.name}") as update:
-            found = run_hosted(model, device.config, device, memory, count, update)
+            found = given.run(model, device.config, device, update, memory_bytes=memory)
         rate = {"inferences_per_second": clock / found["cycles_per_inference"]}
     else:
         found = TextOptions.of(values).run(
@@ -107,8 +107,7 @@ def run(
     }
     title = f"{model} on {device.name}"
     if prompt is None:
-        report(title, [result], as_json, result)
-        cycles_table(result, as_json)
+        report_model(title, result, as_json)
     else:
         report_text(title, result, as_json)
 

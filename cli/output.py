@@ -1,5 +1,6 @@
 """What every command does with its results, its progress and its errors."""
 
+import io
 import json
 import os
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -117,6 +120,32 @@ def cycles_table(result: Mapping[str, Any], as_json: bool) -> None:
         console.print(table)
 
 
+_SHOWN = 12
+"""Predictions that are shown."""
+
+
+def predictions_table(result: Mapping[str, Any], as_json: bool) -> None:
+    """Print the first predictions of a result, with the labels where they are known.
+
+    Nothing is printed with ``as_json``, or where the outputs are no scores of classes.
+    """
+    found, labels = result.get("predictions"), result.get("labels")
+    if as_json or not found:
+        return
+    names = result.get("names") or []
+
+    def name(number: int) -> str:
+        return names[number] if number < len(names) else str(number)
+
+    title = f"Predictions, {min(_SHOWN, len(found))} of {len(found)}"
+    table = Table("input", "prediction", *(["label"] if labels else []), title=title)
+    for number, one in enumerate(found[:_SHOWN]):
+        right = [name(labels[number])] if labels else []
+        wrong = bool(labels) and labels[number] != one
+        table.add_row(str(number), name(one), *right, style="red" if wrong else None)
+    Console().print(table)
+
+
 def text(value: Any) -> str:
     """Return a figure as people write it."""
     if value is None:
@@ -126,6 +155,24 @@ def text(value: Any) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return str(value)
+
+
+def write_array(path: Path, values: Sequence[NDArray[np.floating]]) -> None:
+    """Write outputs as one array [count, ...] to a ``.npy`` file.
+
+    Outputs of different lengths are filled up with NaN behind their last rows. Raises
+    :class:`InputError` where the file cannot be written.
+    """
+    rows = max(len(value) for value in values)
+    filled = [
+        np.pad(
+            value, [(0, rows - len(value)), *[(0, 0)] * (value.ndim - 1)], constant_values=np.nan
+        )
+        for value in values
+    ]
+    content = io.BytesIO()
+    np.save(content, np.stack(filled))
+    write_files(path.parent, {path.name: content.getvalue()})
 
 
 def check_folder(folder: Path, names: Iterable[str] = ()) -> None:

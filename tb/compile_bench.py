@@ -10,8 +10,8 @@ from arch.config import Config
 from generators.frontend.tokenizer import read_sentences
 from generators.sources import load_source
 from tb.memory_timing import MemoryTiming
+from tb.run_inputs import CALIBRATION, compile_sentences
 from tb.run_model import compile_digits
-from tb.run_sentences import CALIBRATION, compile_sentences
 
 
 def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str, Any]:

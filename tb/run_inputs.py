@@ -2,53 +2,133 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+import generators
 from arch.config import Config
 from arch.errors import InputError
-from generators.compiler import Options, compile_model
-from generators.frontend.embedding import lookup
+from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend.source import Source
+from generators.frontend.tokenizer import read_sentences
 from generators.reference.float_model import forward
-from generators.sources import load_source, read_samples
-from tb.inference import Progress, run_inferences
+from generators.sample_files import read_labels, read_samples
+from generators.sources import load_source
+from tb.inference import ModelMachine, Progress, infer, run_inferences
 from tb.machines import PROMPT, check_simulator
-from tb.memory_timing import MemoryTiming
+from tb.memory_timing import ONCHIP, MemoryTiming
 
 Inputs = Sequence[NDArray[np.generic]]
 _Item = TypeVar("_Item")
+CALIBRATION = Path(generators.__file__).parent / "samples" / "sentences.txt"
+"""Sentences to calibrate on where none are given."""
+_SEED = 1
 
 
-def run_inputs(
+@dataclass(frozen=True, kw_only=True)
+class Files:
+    """What a model is run on, and compared with."""
+
+    inputs: Path | None = None
+    """Inputs in the model's own form; see :func:`generators.sample_files.read_samples`."""
+    sentences: Path | None = None
+    """Texts, one in each line."""
+    calibration: Path | None = None
+    """What to calibrate on; without it sentences that come with the package, or the inputs."""
+    labels: Path | None = None
+    """The right class of each input."""
+    random: int = 0
+    """Random inputs to run on, where no file is given."""
+
+    def given(self) -> bool:
+        """Return whether there is anything to run on."""
+        return bool(self.inputs or self.sentences or self.random)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """Figures by name, and the outputs of the whole model, one for each input."""
+
+    figures: dict[str, Any]
+    outputs: list[NDArray[np.float64]]
+
+
+def run_files(
     model: str,
     config: Config,
-    simulator: str,
-    inputs: Path,
+    machine: str | ModelMachine,
+    files: Files,
     *,
-    calibration: Path | None = None,
     tokens: int = 0,
     count: int | None = None,
+    memory_bytes: int | None = None,
     progress: Progress | None = None,
     options: Options | None = None,
     timing: MemoryTiming = PROMPT,
-) -> dict[str, Any]:
+) -> Ran:
     """Run a model on the first ``count`` inputs of a file, or on all.
 
-    It is calibrated on another file's, or on the same ones. The figures are those of
-    :func:`run_source`. Raises :class:`InputError` where the model, the simulator, a file or the
-    count cannot be used.
+    ``machine`` is a simulator's name, or a machine with ``memory_bytes`` of external memory on its
+    chip. The figures are those of :func:`run_source`; with labels also ``accuracy`` and
+    ``float_accuracy``, the shares of outputs whose largest column is the label's.
+
+    Raises :class:`InputError` where the model, the simulator, a file or the count cannot be used.
     """
-    check_simulator(simulator)
+    if isinstance(machine, str):
+        check_simulator(machine)
+    if sum(map(bool, (files.inputs, files.sentences, files.random))) != 1:
+        raise InputError("Options --inputs, --sentences and --random exclude each other")
     source = load_source(model, tokens)
-    given = read_samples(inputs, source)
-    samples = given if calibration is None else read_samples(calibration, source)
-    chosen = first(given, count, "inputs")
-    figures = run_source(source, chosen, samples, config, simulator, progress, options, timing)
-    return {"model": model, **figures}
+    chosen, samples = _inputs(source, files, count)
+    labels = None
+    if files.labels is not None:
+        labels = read_labels(files.labels, source)
+        if len(labels) < len(chosen):
+            raise InputError(
+                f"File {files.labels} must have a label for each of {len(chosen)} inputs, "
+                f"not {len(labels)}"
+            )
+    ran = run_source(
+        source, chosen, samples, config, machine, progress, options, timing, memory_bytes
+    )
+    ran.figures.update({"model": model, **_accuracy(ran, labels)})
+    return Ran({"model": model} | ran.figures, ran.outputs)
+
+
+def _inputs(source: Source, files: Files, count: int | None) -> tuple[Inputs, Inputs]:
+    """Return the prepared inputs to run on, and those to calibrate on."""
+    if files.sentences is not None:
+        texts = first(read_sentences(files.sentences), count, "sentences")
+        chosen: Inputs = [source.prepare(source.encode(text)) for text in texts]
+        return chosen, read_samples(files.calibration or CALIBRATION, source)
+    if files.inputs is not None:
+        given = read_samples(files.inputs, source)
+        chosen = first(given, count, "inputs")
+    else:
+        rng = np.random.default_rng(_SEED)
+        given = chosen = [source.prepare(source.random(rng)) for _ in range(files.random)]
+    samples = given if files.calibration is None else read_samples(files.calibration, source)
+    return chosen, samples
+
+
+def _accuracy(ran: Ran, labels: NDArray[np.int64] | None) -> dict[str, Any]:
+    """Return the shares of right predictions, and take the floats' own out of the figures."""
+    floats = ran.figures.pop("float_predictions")
+    found = ran.figures.get("predictions")
+    if labels is None:
+        return {}
+    if found is None:
+        raise InputError("Labels are for models whose output is one row of scores for classes")
+    right = labels[: len(found)]
+    return {
+        "labels": right.tolist(),
+        "accuracy": float(np.mean(np.array(found) == right)),
+        "float_accuracy": float(np.mean(np.array(floats) == right)),
+    }
 
 
 def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_Item]:
@@ -67,46 +147,77 @@ def run_source(
     inputs: Inputs,
     samples: Inputs,
     config: Config,
-    simulator: str,
+    machine: str | ModelMachine,
     progress: Progress | None = None,
     options: Options | None = None,
     timing: MemoryTiming = PROMPT,
-) -> dict[str, Any]:
-    """Compile a model, calibrated on samples, and run it on inputs.
+    memory_bytes: int | None = None,
+) -> Ran:
+    """Compile a model, calibrated on samples, and run it on prepared inputs.
 
     The figures are those of :meth:`tb.inference.Inferences.figures`; the program works on all
     ``tokens`` tokens whatever an input's length. ``cosine_mean`` and ``cosine_worst`` compare
-    each output with the float model's, ``similarities`` the first input's output, or the mean of
-    its rows, with each of the others'. ``compile_seconds`` includes calibration.
+    each output of the whole model, what the host does included, with the float model's,
+    ``similarities`` the first input's output, or the mean of its rows, with each of the others'.
+    ``predictions`` and ``float_predictions`` are the largest column of each output that is one row
+    of several, otherwise None. ``host`` names what the host does. ``compile_seconds`` includes
+    calibration.
     """
     model, weights = source.description, source.weights
+    hosted = not isinstance(machine, str)
     begin = time.perf_counter()
-    compiled = compile_model(model, weights, samples, config.replace(trace=True), options)
+    compiled = compile_model(model, weights, samples, config.replace(trace=not hosted), options)
     seconds = time.perf_counter() - begin
-    linear = model.embedding == "linear"
-    rows = [
-        np.asarray(each, np.float64) if linear else lookup(model, weights, each[None])[0]
-        for each in inputs
-    ]
-    found = run_inferences(compiled, simulator, rows, timing, progress)
-    floats = [forward(model, weights, each[None])["output"][0] for each in inputs]
+    if memory_bytes is not None and compiled.memory_bytes > memory_bytes:
+        raise InputError(
+            f"Model {model.name} needs {compiled.memory_bytes} bytes of external memory, but the "
+            f"board has {memory_bytes}"
+        )
+    rows = [source.rows(each) for each in inputs]
+    if isinstance(machine, str):
+        found = run_inferences(compiled, machine, rows, timing, progress)
+    else:
+        found = infer(machine, compiled, rows, ONCHIP, progress)
+    exact = [forward(model, weights, each[None])["output"][0] for each in inputs]
+    floats = [source.finish(each) for each in exact]
     # Without pooling a row stands for a token; those behind the last token mean nothing.
-    outputs = [output[: len(exact)] for output, exact in zip(found.outputs, floats, strict=True)]
-    cosines = [cosine(output, exact) for output, exact in zip(outputs, floats, strict=True)]
-    means = [output.mean(axis=0) for output in outputs]
-    return {
+    outputs = [
+        np.asarray(source.finish(output[: len(each)]), np.float64)
+        for output, each in zip(found.outputs, exact, strict=True)
+    ]
+    cosines = [cosine(output, each) for output, each in zip(outputs, floats, strict=True)]
+    means = [np.atleast_2d(output).mean(axis=0) for output in outputs]
+    scores = all(output.size == output.shape[-1] > 1 for output in outputs)
+    figures = {
         "config": config.name,
-        "simulator": simulator,
-        "memory": timing.fields(),
+        "simulator": machine if isinstance(machine, str) else "board",
+        "memory": found.timing.fields(),
         "count": len(inputs),
         "tokens": model.tokens,
         "lengths": [len(each) for each in inputs],
         "cosine_mean": float(np.mean(cosines)),
         "cosine_worst": min(cosines),
         "similarities": [cosine(means[0], mean) for mean in means[1:]],
+        "host": [step.name for step in (*source.before, *source.after)],
+        "unused": list(source.unused),
+        "predictions": [int(output.argmax()) for output in outputs] if scores else None,
+        "float_predictions": [int(each.argmax()) for each in floats] if scores else None,
+        "names": list(source.labels),
         "compile_seconds": seconds,
         **found.figures(),
     }
+    return Ran(figures, outputs)
+
+
+def compile_sentences(
+    source: Source, samples: Sequence[str], config: Config, options: Options | None = None
+) -> CompiledModel:
+    """Return a model compiled for a configuration, calibrated on texts.
+
+    Raises :class:`InputError` where it takes no texts or does not fit the configuration.
+    """
+    prepared = [source.prepare(source.encode(text)) for text in samples]
+    return compile_model(source.description, source.weights, prepared, config, options)
 
 
 def cosine(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:

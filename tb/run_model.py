@@ -10,6 +10,7 @@ from arch.errors import InputError
 from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend import digits
 from generators.frontend.source import Source
+from generators.frontend.weights import model_names
 from generators.reference.float_model import forward
 from generators.sources import load_source
 from tb.inference import Inferences, ModelMachine, Progress, infer, run_inferences
@@ -32,10 +33,20 @@ def compile_digits(model: str, config: Config, options: Options | None = None) -
 
 
 def _load(model: str) -> Source:
+    """Return a model that the digits are for: one that comes with the package."""
     source = load_source(model)
+    if model in model_names():
+        return source
     if source.tokenizer is not None:
         raise InputError(f"Model {model} takes texts; give them with --sentences FILE")
-    return source
+    shape = source.shape or (source.description.tokens, source.description.features)
+    if source.description.embedding == "tokens":
+        shape = (source.description.tokens,)
+    text = ", ".join(map(str, ("count", *shape)))
+    raise InputError(
+        f"Model {model} takes inputs of its own, [{text}]; give them with --inputs FILE.npy, or "
+        "ask for random ones with --random COUNT"
+    )
 
 
 def run_model(
@@ -47,7 +58,7 @@ def run_model(
     options: Options | None = None,
     timing: MemoryTiming = PROMPT,
 ) -> dict[str, Any]:
-    """Run a model on the first ``count`` images of the digits' test split, or on all.
+    """Run a model of the digits on the first ``count`` images of the digits' test split, or on all.
 
     The figures are those of :meth:`tb.inference.Inferences.figures`; ``accuracy`` is that of the
     machine's outputs, ``float_accuracy`` that of the float model on the same images.
@@ -101,10 +112,7 @@ def _figures(
     count = len(inputs)
     _, test = digits.load()
     labels = test.labels[:count]
-    right = [
-        int(np.argmax(output[0]) == label)
-        for output, label in zip(found.outputs, labels, strict=True)
-    ]
+    predictions = [int(np.argmax(output[0])) for output in found.outputs]
     source = _load(model)
     floats = forward(source.description, source.weights, inputs)["output"][:, 0].argmax(axis=-1)
     return {
@@ -113,7 +121,9 @@ def _figures(
         "simulator": simulator,
         "memory": found.timing.fields(),
         "count": count,
-        "accuracy": sum(right) / count,
+        "accuracy": float(np.mean(np.array(predictions) == labels)),
         "float_accuracy": float(np.mean(floats == labels)),
+        "predictions": predictions,
+        "labels": labels.tolist(),
         **found.figures(),
     }

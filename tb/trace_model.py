@@ -11,7 +11,6 @@ from arch.config import Config
 from arch.errors import InputError
 from generators.compiler import CompiledModel, Options
 from generators.frontend import digits
-from generators.frontend.embedding import lookup
 from generators.frontend.tokenizer import read_sentences
 from generators.sources import load_source
 from tb.inference import run_inferences
@@ -20,8 +19,8 @@ from tb.memory_timing import MemoryTiming
 from tb.operations import Operation, operations
 from tb.places import Place, places
 from tb.recording import Recording
+from tb.run_inputs import CALIBRATION, compile_sentences
 from tb.run_model import compile_digits
-from tb.run_sentences import CALIBRATION, compile_sentences
 
 WINDOWS = 1000
 """Windows that a run is cut into, at most about."""
@@ -70,7 +69,7 @@ def trace_sentence(
 ) -> Traced:
     """Run a model of texts once, on the first line of a file, and record it.
 
-    The arguments are those of :func:`tb.run_sentences.run_sentences`.
+    The arguments are those of :class:`tb.run_inputs.Files`.
 
     Raises :class:`InputError` where the model, the simulator or a file cannot be used.
     """
@@ -79,7 +78,7 @@ def trace_sentence(
     text = read_sentences(sentences)[0]
     samples = read_sentences(calibration or CALIBRATION)
     compiled = compile_sentences(source, samples, config.replace(trace=True), options)
-    values = lookup(source.description, source.weights, source.encode(text)[None])[0]
+    values = source.rows(source.prepare(source.encode(text)))
     return _trace(compiled, values, simulator, timing)
 
 

@@ -93,7 +93,7 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
         ((*RUN, "--count", "0"), "Count of images"),
         ((*RUN, "--count", "501"), "Count of images"),
         ((*RUN, "--count", "two"), "not a valid integer"),
-        ((*RUN, "--tokens", "5"), "need --sentences or --inputs"),
+        ((*RUN, "--tokens", "5"), "needs --inputs, --sentences or --random"),
         ((*RUN, "--sentences", "a", "--inputs", "b"), "exclude each other"),
         ((*RUN, "--inputs", "no such file"), "does not take texts; give its inputs as .npy"),
         ((*RUN, "--inputs", "none.npy"), "Cannot read inputs"),

@@ -9,11 +9,14 @@ import pytest
 from safetensors.numpy import save_file
 
 from generators.frontend.hugging_face import load_hugging_face
+from generators.frontend.hugging_face_folder import ACTIVATIONS
+from generators.frontend.hugging_face_text import TEXT_FAMILIES
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import Tokenizer, read_sentences
-from generators.frontend.weights import load_model
+from generators.frontend.weights import load_model, read_tensors
 from generators.reference.float_model import forward
-from generators.sources import load_source, read_samples
+from generators.sample_files import read_samples
+from generators.sources import load_source
 
 CONFIG = {
     "model_type": "bert",
@@ -36,6 +39,8 @@ LAYER = {
     "output.LayerNorm": (12,),
 }
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "red", "fox"]
+
+LANGUAGE, KNOWN = ", ".join(TEXT_FAMILIES), ", ".join(ACTIVATIONS)
 
 needs_tokenizers = pytest.mark.skipif(
     importlib.util.find_spec("tokenizers") is None, reason="the package tokenizers is missing"
@@ -202,15 +207,103 @@ def test_folders_of_other_families(tmp_path) -> None:
     assert forward(model, weights, np.array([[1, 4, 2]]))["output"].shape == (1, 1, 12)
 
 
+def classifier_tensors() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    tensors = bert_tensors("bert.")
+    tensors["bert.pooler.dense.bias"] = rng.normal(0, 0.5, 12)
+    tensors["classifier.weight"] = rng.normal(0, 0.5, (3, 12))
+    tensors["classifier.bias"] = rng.normal(0, 0.5, 3)
+    return tensors
+
+
+def test_a_classifier_gives_its_logits(tmp_path) -> None:
+    names = {"0": "cat", "1": "dog", "2": "fox"}
+    config = CONFIG | {"architectures": ["BertForSequenceClassification"], "id2label": names}
+    tensors = classifier_tensors()
+    write_folder(tmp_path, config, tensors)
+    source = load_source(str(tmp_path))
+    assert (source.labels, source.unused) == (("cat", "dog", "fox"), ())
+    ids = np.array([1, 4, 2])
+    rows = forward(
+        source.description.replace(classes=0, head_hidden=0, pooling="none"),
+        source.weights,
+        ids[None],
+    )["output"][0]
+    pooled = np.tanh(
+        tensors["bert.pooler.dense.weight"] @ rows[0] + tensors["bert.pooler.dense.bias"]
+    )
+    logits = tensors["classifier.weight"] @ pooled + tensors["classifier.bias"]
+    np.testing.assert_allclose(source.floats(ids)[0], logits)
+
+
+def test_heads_are_used_or_named(tmp_path) -> None:
+    write_folder(tmp_path, CONFIG | {"architectures": ["BertModel"]}, classifier_tensors())
+    names = ("bert.pooler.dense", "classifier")
+    found = [
+        f"{name.removeprefix('bert.')}.{part}" for name in names for part in ("bias", "weight")
+    ]
+    assert load_source(str(tmp_path)).unused == tuple(sorted(found))
+    write_folder(tmp_path, CONFIG, classifier_tensors())
+    message = (
+        f"Configuration {tmp_path}/config.json must give 'architectures', as classifier.bias in "
+        f"{tmp_path}/model.safetensors belongs to a head"
+    )
+    refused(message, load_source, str(tmp_path))
+    write_folder(tmp_path, CONFIG | {"architectures": ["BertForSummary"]}, classifier_tensors())
+    message = (
+        f"Architecture BertForSummary in {tmp_path}/config.json is not known; known are those for "
+        "SequenceClassification, TokenClassification, QuestionAnswering, MultipleChoice, "
+        "NextSentencePrediction and MaskedLM, and the model alone"
+    )
+    refused(message, load_source, str(tmp_path))
+    tensors = classifier_tensors()
+    del tensors["bert.pooler.dense.weight"], tensors["bert.pooler.dense.bias"]
+    write_folder(tmp_path, CONFIG | {"architectures": ["BertForSequenceClassification"]}, tensors)
+    message = (
+        f"Weights {tmp_path}/model.safetensors lack the classifier of "
+        "BertForSequenceClassification: one of classifier, classifier.out_proj, classifier with "
+        "the layer in front of it"
+    )
+    refused(message, load_source, str(tmp_path))
+
+
+def test_weights_in_several_files_and_in_halves(tmp_path) -> None:
+    write_folder(tmp_path, CONFIG, bert_tensors())
+    whole = load_source(str(tmp_path))
+    tensors = sorted(bert_tensors().items())
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    message = (
+        f"Folder {tmp_path} holds pytorch_model.bin, which may run code when it is read; load it "
+        "with transformers and save it with save_pretrained, which writes model.safetensors"
+    )
+    refused(message, load_source, str(tmp_path))
+    index = {name: f"part-{place % 2}.safetensors" for place, (name, _) in enumerate(tensors)}
+    for place in range(2):
+        save_file(dict(tensors[place::2]), tmp_path / f"part-{place}.safetensors")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    parts = load_source(str(tmp_path))
+    assert parts.weights.keys() == whole.weights.keys()
+    np.testing.assert_array_equal(parts.weights["words"], whole.weights["words"])
+    header = json.dumps({"a": {"dtype": "BF16", "shape": [3], "data_offsets": [0, 6]}}).encode()
+    halves = np.array([1.5, -2.0, 0.25], np.float32).view(np.uint32) >> 16
+    content = len(header).to_bytes(8, "little") + header + halves.astype("<u2").tobytes()
+    (tmp_path / "halves.safetensors").write_bytes(content)
+    found = read_tensors(tmp_path / "halves.safetensors")["a"]
+    assert found.tolist() == [1.5, -2.0, 0.25]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "llama"}, "Model type 'llama' in {0}/config.json is not one of bert, "
-                                  "roberta, xlm-roberta, camembert, distilbert"),
+        ({"model_type": "llama"}, "Model {0} is a language model of type llama; run it with: "
+                                  "celosia text {0}"),
+        ({"model_type": "resnet"}, "Model type 'resnet' in {0}/config.json is not one of "
+         "bert, roberta, xlm-roberta, camembert, distilbert, electra, albert, vit, deit, dinov2, "
+         f"clip_vision_model, audio-spectrogram-transformer, or of the language models {LANGUAGE}"),
         ({"hidden_size": None}, "Configuration {0}/config.json must give the integer "
                                 "'hidden_size'"),
-        ({"hidden_act": "mish"}, "Activation 'mish' in {0}/config.json is not one of gelu, "
-         "gelu_new, gelu_fast, gelu_pytorch_tanh, relu, silu, swish"),
+        ({"hidden_act": "sine"}, f"Activation 'sine' in {{0}}/config.json is not one of {KNOWN}"),
         ({"position_embedding_type": "relative_key"},
          "Configuration {0}/config.json must be that of an encoder with absolute positions"),
         ({"vocab_size": 7}, "Weight 'words' must have the shape [7, 12], not [6, 12] in "
@@ -219,7 +312,7 @@ def test_folders_of_other_families(tmp_path) -> None:
 )  # fmt: skip
 def test_configurations_that_are_refused(tmp_path, changes, message) -> None:
     write_folder(tmp_path, {**CONFIG, **changes})
-    refused(message.format(tmp_path), load_hugging_face, tmp_path)
+    refused(message.format(tmp_path), load_source, str(tmp_path))
 
 
 def test_folders_that_are_refused(tmp_path) -> None:

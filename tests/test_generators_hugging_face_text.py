@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from generators.frontend.hugging_face_folder import ACTIVATIONS
 from generators.frontend.hugging_face_text import load_hugging_face_text
 from generators.reference.text_model import text_forward
 from generators.text_sources import load_text
 
+KNOWN = ", ".join(ACTIVATIONS)
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 16,
@@ -194,8 +196,8 @@ def test_gpt2_leaves_its_columns(tmp_path, prefix) -> None:
          "Setting 'attention_bias' in {0}/config.json must be that of 'mlp_bias', not True"),
         (LLAMA, {"hidden_size": None}, "Configuration {0}/config.json must give the integer "
                                        "'hidden_size'"),
-        (LLAMA, {"hidden_act": "mish"}, "Activation 'mish' in {0}/config.json is not one of gelu, "
-         "gelu_new, gelu_fast, gelu_pytorch_tanh, relu, silu, swish"),
+        (LLAMA, {"hidden_act": "sine"},
+         f"Activation 'sine' in {{0}}/config.json is not one of {KNOWN}"),
         (LLAMA, {"num_key_value_heads": 3}, "Model field heads must be a multiple of kv_heads, "
          "but heads is 4 and kv_heads is 3 in {0}/config.json"),
         (LLAMA, {"vocab_size": 8}, "Weight 'words' must have the shape [8, 16], not [9, 16] in "

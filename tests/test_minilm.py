@@ -11,9 +11,10 @@ from generators.compiler import Options, compile_model
 from generators.frontend.embedding import lookup
 from generators.golden import GoldenModel
 from generators.reference.float_model import forward
-from generators.sources import load_source, read_samples
+from generators.sample_files import read_samples
+from generators.sources import load_source
+from tb.run_inputs import CALIBRATION
 from tb.run_model import compile_digits
-from tb.run_sentences import CALIBRATION
 
 SENTENCES = Path(__file__).parents[1] / "examples" / "sentences.txt"
 TOKENS = 24

@@ -9,7 +9,7 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.compiler import Options
-from tb.run_inputs import run_inputs
+from tb.run_inputs import Files, run_files
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "onnx"
 TINY = PRESETS["tiny"].replace(norm=True, softmax=True, program_depth=4096)
@@ -33,7 +33,9 @@ def write_inputs(path: Path, name: str, count: int) -> Path:
 def run_case(path: Path, name: str, config, simulator: str, count: int, options=None):
     file = write_inputs(path, name, count + 8)
     model = str(EXAMPLES / f"{name}.onnx")
-    result = run_inputs(model, config, simulator, file, count=count, options=options)
+    result = run_files(
+        model, config, simulator, Files(inputs=file), count=count, options=options
+    ).figures
     assert result["mismatches"] == 0
     assert result["count"] == count
     assert len(result["similarities"]) == count - 1
@@ -64,4 +66,4 @@ def test_too_few_inputs(tmp_path) -> None:
     file = write_inputs(tmp_path, "rows", 2)
     message = "Count of inputs must be from 1 to 2, not 3"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        run_inputs(str(EXAMPLES / "rows.onnx"), TINY, "golden", file, count=3)
+        run_files(str(EXAMPLES / "rows.onnx"), TINY, "golden", Files(inputs=file), count=3)

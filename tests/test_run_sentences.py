@@ -10,8 +10,7 @@ from safetensors.numpy import save_file
 
 from arch.presets import PRESETS
 from tb.memory_timing import FAR
-from tb.run_inputs import cosine
-from tb.run_sentences import run_sentences
+from tb.run_inputs import Files, cosine, run_files
 from tb.trace_model import trace_sentence
 
 WORDS = [
@@ -87,7 +86,9 @@ def folder(tmp_path_factory) -> Path:
 def run_case(folder, preset, simulator, **changes):
     config = PRESETS[preset].replace(**changes)
     texts = folder / "sentences.txt"
-    result = run_sentences(str(folder), config, simulator, texts, calibration=texts, timing=FAR)
+    result = run_files(
+        str(folder), config, simulator, Files(sentences=texts, calibration=texts), timing=FAR
+    ).figures
     assert result["mismatches"] == 0
     assert result["count"] == len(SENTENCES)
     assert result["cosine_worst"] > 0.98
@@ -124,9 +125,15 @@ def test_a_sentence_is_traced(folder) -> None:
 def test_what_cannot_run_is_refused_before_any_work(folder, tmp_path) -> None:
     missing = str(tmp_path / "no model")
     with pytest.raises(ValueError, match=r"^Unknown simulator 'modelsim'; known are "):
-        run_sentences(missing, PRESETS["small"], "modelsim", folder / "sentences.txt")
+        run_files(missing, PRESETS["small"], "modelsim", Files(sentences=folder / "sentences.txt"))
     with pytest.raises(ValueError, match=r"^Count of sentences must be from 1 to 3, not 4$"):
-        run_sentences(str(folder), PRESETS["small"], "golden", folder / "sentences.txt", count=4)
+        run_files(
+            str(folder),
+            PRESETS["small"],
+            "golden",
+            Files(sentences=folder / "sentences.txt"),
+            count=4,
+        )
 
 
 def test_cosine() -> None:

@@ -163,7 +163,7 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
         description = ModelDescription(**fields | head.fields)
         weights = check_weights(found | head.weights, description)
     except InputError as error:
-        raise InputError(f\"{error} in {given.weights_path}") from error
+        raise InputError(f"{error} in {given.weights_path}") from error
     path = folder / TOKENIZER_FILE
     return Source(
         description,
@@ -173,6 +173,7 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
         after=head.after,
         unused=tuple(sorted(unused)),
         labels=head.labels,
+        path=folder,
         shape=(description.tokens,) if before else None,
         vocabulary=len(words),
     )

@@ -161,7 +161,7 @@ def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescriptio
         arranged = _side_by_side(found, model) if kind == "llama" else _outputs_first(found, model)
         return model, check_weights(arranged, model)
     except InputError as error:
-        raise InputError(f\"{error} in {folder / WEIGHTS_FILE}") from error
+        raise InputError(f"{error} in {folder / WEIGHTS_FILE}") from error
 
 
 def _describe(path: Path, config: Mapping[str, Any], family: _Family, name: str) -> TextDescription:
@@ -204,7 +204,7 @@ def _describe(path: Path, config: Mapping[str, Any], family: _Family, name: str)
             **values,
             **family.constants,
         )
-    except (TypeError, ValueError) as error:
+    except InputError as error:
         raise InputError(f"{error} in {path}") from error
 
 

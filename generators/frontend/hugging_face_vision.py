@@ -197,7 +197,7 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
         description = ModelDescription(**fields | head.fields)
         weights = check_weights(found, description)
     except InputError as error:
-        raise InputError(f\"{error} in {given.weights_path}") from error
+        raise InputError(f"{error} in {given.weights_path}") from error
     return Source(
         description,
         weights,
@@ -205,6 +205,7 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
         after=head.after,
         unused=tuple(sorted(unused)),
         labels=head.labels,
+        path=folder,
         shape=shape,
     )
 
@@ -220,14 +221,14 @@ def _patches(given: Folder) -> tuple[tuple[int, ...], Array]:
         seen = windows((1, *turned.shape), (size, size), strides)
         places = turned.ravel()[seen]
     else:
-        image, size = (given.config.get(one) for one in ("image_size", "patch_size"))
-        height, width = image if isinstance(image, list) else (image, image)
-        if not all(isinstance(one, int) for one in (height, width, size)):
+        size, image = given.integer("patch_size"), given.config.get("image_size")
+        sides = image if isinstance(image, list) else [given.integer("image_size")] * 2
+        if len(sides) != 2 or not all(isinstance(one, int) for one in sides):
             raise InputError(
-                f"Configuration {given.config_path} must give the integers 'image_size' and "
-                "'patch_size'"
+                f"Setting 'image_size' in {given.config_path} must be one integer or two, "
+                f"not {image!r}"
             )
-        shape = (int(given.config.get("num_channels", 3)), height, width)
+        shape = (int(given.config.get("num_channels", 3)), *map(int, sides))
         places = windows(shape, (size, size), (size, size))
     return shape, places.reshape(places.shape[0] * places.shape[1], -1)
 

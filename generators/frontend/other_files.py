@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from arch.errors import InputError
+
 _PICKLE = (
     "it is PyTorch's own, which may run code when it is read; export it to ONNX with "
     "torch.onnx.export(model.eval(), (example,), 'model.onnx'), or write it with save_pretrained"
@@ -32,7 +34,7 @@ KNOWN = "a folder, an ONNX file (.onnx), a llama2.c checkpoint (.bin), or a name
 
 
 def refuse_other(path: Path) -> None:
-    """Raise :class:`ValueError` where a file is of a form that is known and not read.
+    """Raise :class:`InputError` where a file is of a form that is known and not read.
 
     It is known by its suffix, or by its first bytes. Folders and paths that are no file pass.
     """
@@ -44,11 +46,11 @@ def refuse_other(path: Path) -> None:
             with path.open("rb") as file:
                 first = file.read(8)
         except OSError as error:
-            raise ValueError(f"Cannot read {path}: {error.strerror}") from error
+            raise InputError(f"Cannot read {path}: {error.strerror}") from error
         found = [suffix for magic, suffix in _MAGIC.items() if first.startswith(magic)]
         kind = ".tflite" if first[4:] == b"TFL3" else found[0] if found else kind
     elif kind not in _OTHERS:
         return
     if kind in _OTHERS:
-        raise ValueError(f"File {path} is not read: {_OTHERS[kind]}")
-    raise ValueError(f"File {path} is not a model that is known; use {KNOWN}")
+        raise InputError(f"File {path} is not read: {_OTHERS[kind]}")
+    raise InputError(f"File {path} is not a model that is known; use {KNOWN}")

@@ -29,6 +29,5 @@ def windows(
     seen = np.lib.stride_tricks.sliding_window_view(
         padded, reach, axis=tuple(range(1, axes + 1))
     )  # [channels, *all places, *reach]
-    stepped = seen[(slice(None), *(slice(None, None, step) for step in strides))]
-    stepped = stepped[(..., *(slice(None, None, step) for step in dilations))]
-    return np.moveaxis(stepped, 0, axes)
+    every = [slice(None), *(slice(None, None, step) for step in (*strides, *dilations))]
+    return np.moveaxis(seen[tuple(every)], 0, axes)

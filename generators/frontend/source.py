@@ -1,6 +1,7 @@
 """A float model as it was imported: what the machine runs of it, and what the host does."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ class Source:
     """Shape of an input where ``before`` takes another one than the description tells."""
     vocabulary: int = 0
     """Tokens that there are, where ``before`` takes their numbers."""
+    path: Path | None = None
+    """The folder that the model lies in, with files that say how to prepare inputs."""
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], cut to what the model takes.
@@ -72,7 +75,8 @@ class Source:
         """Return what the machine is given for a prepared input."""
         if self.description.embedding == "linear":
             return np.asarray(prepared, np.float64)
-        return lookup(self.description, self.weights, prepared[None])[0]
+        found: Floats = lookup(self.description, self.weights, prepared[None])[0]
+        return found
 
     def finish(self, output: Floats) -> Array:
         """Return what the whole model gives where the machine's part gives [rows, columns]."""

@@ -1,6 +1,6 @@
 """Float weights of a model: read from a safetensors file and checked against the description."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -73,13 +73,14 @@ def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
     except OSError as error:
         raise InputError(f"Cannot read weights {path}: {error.strerror}") from error
     try:
-        return {name: _array(part) for name, part in deserialize(content)}
+        return {name: _array(part) for name, part in _deserialize(content)}
     except (SafetensorError, KeyError, ValueError) as error:
         raise InputError(
             f"Weights {path} are not a safetensors file of numbers: {error}"
         ) from error
 
 
+_deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
 _TYPES = {
     "F64": "<f8",
     "F32": "<f4",
@@ -95,13 +96,13 @@ _TYPES = {
 
 
 def _array(part: Mapping[str, Any]) -> NDArray[np.generic]:
-    """Return one tensor; raise :class:`ValueError` where its elements are of no known type."""
+    """Return one tensor; raise :class:`InputError` where its elements are of no known type."""
     kind, data = part["dtype"], part["data"]
     if kind == "BF16":
         halves = np.frombuffer(data, "<u2").astype(np.uint32) << 16
         return halves.view(np.float32).reshape(part["shape"])
     if kind not in _TYPES:
-        raise ValueError(f"elements of type {kind} are not read; save the model in float32")
+        raise InputError(f"elements of type {kind} are not read; save the model in float32")
     return np.frombuffer(data, _TYPES[kind]).reshape(part["shape"])
 
 

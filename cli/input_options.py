@@ -1,0 +1,143 @@
+"""What the commands have in common that run a model on inputs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import click
+
+from arch.config import Config
+from arch.errors import InputError
+from cli.options import Command
+from cli.output import check_folder, cycles_table, predictions_table, report, write_array
+from generators.compiler import Options
+from tb.inference import ModelMachine, Progress
+from tb.machines import PROMPT
+from tb.memory_timing import MemoryTiming
+from tb.run_inputs import Files, run_files
+from tb.run_model import run_hosted, run_model
+
+_FILE = click.Path(path_type=Path)
+_OPTIONS = (
+    click.option(
+        "--inputs", type=_FILE, help="A .npy file [count, ...], or a folder of images or .wav."
+    ),
+    click.option("--sentences", type=_FILE, help="A file's lines, for a model of texts."),
+    click.option("--random", type=click.IntRange(min=0), default=0, help="So many random inputs."),
+    click.option("--calibration", type=_FILE, help="Texts or inputs to calibrate on."),
+    click.option("--labels", type=_FILE, help="The right class of each input, .npy or lines."),
+    click.option("--output", type=_FILE, help="File for the outputs, .npy."),
+    click.option("--count", type=int, help="Inputs to run on; all without it."),
+)
+
+
+def input_options(length: str) -> Callable[[Command], Command]:
+    """Add what a model is run on; ``length`` is the name of the option for the longest input.
+
+    :class:`InputOptions` takes the values.
+    """
+
+    def add(command: Command) -> Command:
+        text = "Longest input (tokens); 0 for the model's own."
+        command = click.option(length, "tokens", type=int, default=0, help=text)(command)
+        for option in reversed(_OPTIONS):
+            command = option(command)
+        return command
+
+    return add
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputOptions:
+    """What a model is run on, and where its outputs go."""
+
+    inputs: Path | None
+    sentences: Path | None
+    random: int
+    calibration: Path | None
+    labels: Path | None
+    output: Path | None
+    tokens: int
+    count: int | None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return the options among a command's values."""
+        return cls(**{name: values[name] for name in cls.__dataclass_fields__})
+
+    def given(self) -> bool:
+        """Return whether any of the options is given."""
+        return any(getattr(self, name) for name in self.__dataclass_fields__)
+
+    def run(
+        self,
+        model: str,
+        config: Config,
+        machine: str | ModelMachine,
+        progress: Progress,
+        *,
+        options: Options | None = None,
+        timing: MemoryTiming = PROMPT,
+        memory_bytes: int | None = None,
+    ) -> dict[str, Any]:
+        """Run a model and write its outputs; the figures are those of ``tb.run_inputs``.
+
+        Where no inputs are given the model must be one of the digits, and runs on their test
+        split.
+        """
+        files = Files(
+            inputs=self.inputs,
+            sentences=self.sentences,
+            random=self.random,
+            calibration=self.calibration,
+            labels=self.labels,
+        )
+        if self.output is not None:
+            if self.output.suffix != ".npy":
+                raise InputError(f"Output {self.output} must be a .npy file")
+            check_folder(self.output.parent, [self.output.name])
+        if not files.given():
+            needing = ("calibration", "labels", "output", "tokens")
+            for name in needing:
+                if getattr(self, name):
+                    raise InputError(f"Option --{name} needs --inputs, --sentences or --random")
+            if isinstance(machine, str):
+                return run_model(model, config, machine, self.count, progress, options, timing)
+            assert memory_bytes is not None
+            return run_hosted(model, config, machine, memory_bytes, self.count, progress)
+        ran = run_files(
+            model,
+            config,
+            machine,
+            files,
+            tokens=self.tokens,
+            count=self.count,
+            memory_bytes=memory_bytes,
+            progress=progress,
+            options=options,
+            timing=timing,
+        )
+        if self.output is not None:
+            write_array(self.output, ran.outputs)
+            ran.figures["output"] = str(self.output)
+        return ran.figures
+
+
+_HIDDEN = ("predictions", "labels", "names", "similarities", "lengths", "counters")
+
+
+def report_model(title: str, result: Mapping[str, Any], as_json: bool) -> None:
+    """Show what running a model gave, or print all of it as JSON.
+
+    Exits with code 1 where a tensor differs from the golden machine's.
+    """
+    shown = {name: value for name, value in result.items() if name not in _HIDDEN}
+    for name in ("host", "unused"):
+        if name in shown:
+            shown[name] = ", ".join(shown[name]) or None
+    report(title, [shown], as_json, result)
+    predictions_table(result, as_json)
+    cycles_table(result, as_json)
+    if result["mismatches"]:
+        raise SystemExit(1)
