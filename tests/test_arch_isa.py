@@ -6,7 +6,7 @@ import pytest
 from arch.assembler import assemble, disassemble
 from arch.instruction import Instruction, Operand, pack, unpack
 from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
-from arch.manual import manual
+from tools.manual import manual
 from arch.operands import OPERAND_MEANINGS
 
 

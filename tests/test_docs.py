@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from arch.manual import manual
+from tools.manual import manual
 
 DOCS = Path(__file__).parents[1] / "docs"
 

@@ -17,6 +17,7 @@ ALLOWED = {
     "tb": {"arch", "hdl", "sim", "generators", "tb"},
     "fpga": {"arch", "hdl", "sim", "generators", "fpga"},
     "cli": {"arch", "hdl", "sim", "generators", "tb", "fpga", "cli"},
+    "tools": {"arch", "hdl", "sim", "generators", "tb", "fpga", "cli", "tools"},
 }
 """What the modules of each package may import: imports point down only."""
 

@@ -6,7 +6,7 @@ from arch.operands import OPERAND_MEANINGS
 
 _HEAD = """# Instruction set
 
-This page is made from `arch/isa.py`: `python -m arch.manual > docs/isa.md`.
+This page is made from `arch/isa.py`: `python -m tools.manual > docs/isa.md`.
 
 """
 

@@ -1,9 +1,10 @@
-"""The tables of README.md that are made from the definitions: `python -m arch.readme`."""
+"""The tables of the documents that are made from the definitions: `python -m tools.tables`."""
 
 import ast
 import dataclasses
 import inspect
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 
 from arch.config import RANGES, Config
@@ -11,7 +12,7 @@ from arch.errors import InputError
 from arch.presets import PRESETS
 from arch.registers import COUNTERS, REGISTER_MAP
 
-README = Path(__file__).parents[1] / "README.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def meanings() -> dict[str, str]:
@@ -77,20 +78,26 @@ def registers() -> str:
 
 
 TABLES = {"parameters": parameters, "presets": presets, "registers": registers}
-"""What makes each table, by the name in the page's two comments around it."""
+"""The maker of each table, by the name in the two comments around its place on a page."""
+
+PAGES = {
+    DOCS / "configuration.md": ("parameters", "presets"),
+    DOCS / "registers.md": ("registers",),
+}
+"""The tables that each page has a place for."""
 
 
-def refresh(page: str) -> str:
-    """Return a page with every table between its two comments made anew.
+def refresh(page: str, names: Iterable[str]) -> str:
+    """Return a page with the tables of some names made anew, each between its two comments.
 
     Raises :class:`InputError` where a table's comments are missing.
     """
-    for name, make in TABLES.items():
+    for name in names:
         begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
         if page.count(begin) != 1 or page.count(end) != 1:
             raise InputError(f"The page must have one place between {begin.strip()} and {end}")
         before, rest = page.split(begin)
-        page = f"{before}{begin}\n{make()}\n\n{end}{rest.split(end)[1]}"
+        page = f"{before}{begin}\n{TABLES[name]()}\n\n{end}{rest.split(end)[1]}"
     return page
 
 
@@ -100,4 +107,5 @@ def _value(value: int | str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(refresh(README.read_text(encoding="utf-8")), encoding="utf-8")
+    for path, tables in PAGES.items():
+        path.write_text(refresh(path.read_text(encoding="utf-8"), tables), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Makers of the documents' tables, manual and diagrams, and of the development environment."""
