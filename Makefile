@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: setup demo test test-long lint train clean
+.PHONY: setup demo test test-long docs lint train clean
 
 setup: $(VENV)/ready
 
@@ -29,6 +29,10 @@ test: setup
 # What takes longer, most of all bitstreams for every board; `make test` has a part of each.
 test-long: setup
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m long
+
+# The documentation's site, in build/docs; a warning is an error.
+docs: setup
+	$(BIN)/python -m sphinx -q -W --keep-going -j auto -d build/doctrees docs build/docs
 
 lint: setup
 	$(BIN)/ruff format --check .

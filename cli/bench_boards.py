@@ -67,7 +67,10 @@ UNITS = (
 STORY = Case("ulx3s_85f", None, "story_85f", 50.0, 2048)
 """A language model on a board."""
 
-CASES = (*(Case(name) for name in BOARDS), STORY, *UNITS)
+BOARD_CASES = tuple(Case(name) for name in BOARDS)
+"""Every board with its own machine."""
+
+CASES = (*BOARD_CASES, STORY, *UNITS)
 """Everything that is built, each into a report of its own."""
 
 
@@ -213,6 +216,15 @@ def boards_table(found: Mapping[str, Any]) -> Iterator[str]:
                 yield f"\n`{one['board']}` with `{one['config']}`: {one[key]}."
 
 
+def summary_table(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of a short table of the boards' own machines that fit."""
+    names = ("board", "device", "four-input tables", "multipliers", "block RAMs", "clock MHz")
+    rates = [name.replace("_", " ") for name in RATES]
+    reports = [found[case.file] for case in CASES if case in BOARD_CASES and case.file in found]
+    rows = [row(one) for one in reports if "refused" not in one]
+    yield from _table([{name: one[name] for name in (*names, *rates)} for one in rows])
+
+
 def units_table(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the table of units alone."""
     rows = []
@@ -235,8 +247,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 PAGES = (ROOT / "docs" / "boards.md", ROOT / "README.md")
 """The pages that have tables."""
 
-TABLES = {"boards": boards_table, "units": units_table}
-"""What makes each table, by the name in the page's two comments around it."""
+TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table}
+"""The maker of each table, by the name in the page's two comments around it."""
 
 
 def refresh(page: str, found: Mapping[str, Any], name: str) -> str:

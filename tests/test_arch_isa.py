@@ -6,8 +6,8 @@ import pytest
 from arch.assembler import assemble, disassemble
 from arch.instruction import Instruction, Operand, pack, unpack
 from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
-from tools.manual import manual
 from arch.operands import OPERAND_MEANINGS
+from tools.manual import manual
 
 
 def random_instruction(rng: np.random.Generator) -> Instruction:

@@ -133,7 +133,7 @@ def test_no_work_where_there_is_no_place(tmp_path: Path) -> None:
     page.write_text("nothing")
     message = (
         f"^Page {page} has no place for a table, which begins with <!-- boards: begin --> or "
-        "<!-- units: begin -->$"
+        "<!-- summary: begin --> or <!-- units: begin -->$"
     )
     with pytest.raises(ValueError, match=message):
         bench_boards.main(["--page", str(page)], standalone_mode=False)
