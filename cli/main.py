@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": "cli.demo",
     "text": "cli.text",
     "test": "cli.test",
+    "prove": "cli.prove",
     "build": "cli.build",
     "flash": "cli.flash",
 }

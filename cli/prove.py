@@ -1,0 +1,43 @@
+"""celosia prove: the circuits' properties, by induction."""
+
+import os
+
+import click
+
+from arch.errors import InputError
+from cli.options import json_option
+from cli.output import progress, report
+from tb.formal.catalog import choose, results
+
+
+@click.command()
+@click.option(
+    "--property", "names", multiple=True, metavar="NAME", help="Only this property; repeatable."
+)
+@click.option(
+    "--broken",
+    is_flag=True,
+    help="Break each circuit as its property says: its proof must find a counterexample.",
+)
+@click.option(
+    "--jobs",
+    default=os.cpu_count() or 1,
+    show_default="one a core",
+    help="Proofs at the same time.",
+)
+@json_option
+def prove(names: tuple[str, ...], broken: bool, jobs: int, as_json: bool) -> None:
+    """Prove properties of the circuits: for all inputs, and for ever or up to a stated cycle."""
+    if not 1 <= jobs <= 256:
+        raise InputError(f"--jobs must be from 1 to 256, not {jobs}")
+    chosen = choose(names)
+    rows = []
+    with progress("Proofs") as update:
+        for row in results(chosen, broken=broken, jobs=jobs):
+            rows.append(row)
+            update(len(rows), len(chosen))
+    order = [proof.name for proof in chosen]
+    rows.sort(key=lambda row: order.index(row["property"]))
+    failed = sum(not row["as_expected"] for row in rows)
+    title = "Broken circuits" if broken else "Properties"
+    report(title, rows, as_json, {"properties": rows, "failed": failed})

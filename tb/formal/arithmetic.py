@@ -1,0 +1,92 @@
+"""Properties of arithmetic: it equals its equations, for all operands at small widths."""
+
+from types import ModuleType
+
+from amaranth.hdl import Assert, Const, Mux, Signal, signed
+
+from hdl.stream.pipeline import delay
+from tb.formal.harness import Harness
+from tb.formal.prover import Property
+
+_ROUNDED_WIDTH = 33  # bits, as in the requantizer
+_PACKED_WIDTH = 4  # bits
+
+
+def _rounding_shift(module: ModuleType) -> Harness:
+    def state(m, dut, _probes):
+        # Equation (1): half is added, less one below zero, and the sum shifted down.
+        x, amount = (delay(m, value, 1) for value in (dut.x, dut.amount))
+        en = delay(m, dut.en, 1, reset=True)
+        wide = Signal(signed(_ROUNDED_WIDTH + 33))
+        half = (Const(1, 32) << amount) >> 1
+        less = (x < 0) & (amount != 0)
+        m.d.comb += [
+            wide.eq((x + half - less) >> amount),
+            Assert(~en | ((dut.floor + dut.up) == wide)),
+        ]
+
+    return Harness(module.RoundingShift(_ROUNDED_WIDTH), state)
+
+
+def _packed(module: ModuleType) -> Harness:
+    def state(m, dut, _probes):
+        ready = delay(m, Const(1), 2, reset=True)
+        for lane in range(2):
+            product = delay(m, dut.a * dut.b[lane], 2)
+            m.d.comb += Assert(~ready | (dut.p[lane] == product))
+
+    return Harness(module.PackedMultiplier(_PACKED_WIDTH), state)
+
+
+def _gated(module: ModuleType) -> Harness:
+    def state(m, dut, probes):
+        # What the operands' registers hold, and what the product's must be of it.
+        left, right = (Signal(signed(_PACKED_WIDTH), name=name) for name in ("left", "right"))
+        product, known = Signal(signed(2 * _PACKED_WIDTH)), Signal()
+        m.d.sync += product.eq(Mux(dut.clear, 0, left * right))
+        with m.If(dut.en):
+            m.d.sync += [left.eq(dut.a), right.eq(dut.b)]
+        taken = Signal()
+        m.d.sync += [taken.eq(taken | dut.en), known.eq(taken | dut.clear)]
+        m.d.comb += [
+            Assert(~known | (dut.p == product)),
+            Assert(~taken | ((probes.left == left) & (probes.right == right))),
+        ]
+
+    registers = {"left": signed(_PACKED_WIDTH), "right": signed(_PACKED_WIDTH)}
+    return Harness(module.Multiplier(_PACKED_WIDTH, gating=True), state, registers)
+
+
+ARITHMETIC = (
+    Property(
+        name="rounding-shift",
+        statement=f"RoundingShift rounds to nearest, ties away from zero: all {_ROUNDED_WIDTH}-bit "
+        "numbers and all amounts.",
+        module="hdl.arithmetic.requantize",
+        harness=_rounding_shift,
+        mutant=("lost[low : low + LOST_BITS]", "lost[low : low + LOST_BITS - 1]"),
+        steps=3,
+        pipeline=True,
+    ),
+    Property(
+        name="packed-products",
+        statement="PackedMultiplier's two products are those of its operands: all of "
+        f"{_PACKED_WIDTH} bits.",
+        module="hdl.arithmetic.multiplier",
+        harness=_packed,
+        mutant=("+ both.p[low - 1]", "+ both.p[low]"),
+        steps=4,
+        pipeline=True,
+    ),
+    Property(
+        name="gated-product",
+        statement="A gated Multiplier holds its operands without en and its product is 0 behind "
+        f"clear: all operands of {_PACKED_WIDTH} bits.",
+        module="hdl.arithmetic.multiplier",
+        harness=_gated,
+        probes={"left": "dut.left", "right": "dut.right"},
+        mutant=("m.d.sync += product.eq(0)", "m.d.sync += product.eq(left)"),
+        steps=6,
+        induction=3,
+    ),
+)

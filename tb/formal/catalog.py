@@ -1,0 +1,76 @@
+"""All properties that are proven, and the page that lists them (docs/proofs.md)."""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+from arch.errors import InputError
+from tb.formal.arithmetic import ARITHMETIC
+from tb.formal.buses import BUSES
+from tb.formal.control import CONTROL
+from tb.formal.memories import MEMORIES
+from tb.formal.prover import Property, missing_tools, prove
+from tb.formal.streams import STREAMS
+
+PROPERTIES = {proof.name: proof for proof in (*STREAMS, *ARITHMETIC, *MEMORIES, *CONTROL, *BUSES)}
+"""Every property by its name."""
+
+
+def choose(names: Sequence[str]) -> list[Property]:
+    """Return the properties of these names, or all where there are none.
+
+    Raises :class:`InputError` for an unknown name, and where a proof's tools are not installed.
+    """
+    for name in names:
+        if name not in PROPERTIES:
+            raise InputError(f"Unknown property {name!r}; known are {', '.join(PROPERTIES)}")
+    missing = missing_tools()
+    if missing:
+        raise InputError(f"Proofs need {' and '.join(missing)}; pip install 'celosia[formal]'")
+    return [PROPERTIES[name] for name in names or PROPERTIES]
+
+
+def results(
+    proofs: Iterable[Property], *, broken: bool = False, jobs: int = 2
+) -> Iterator[dict[str, Any]]:
+    """Yield a line for each proof as it ends: its bound, counterexample and time.
+
+    With ``broken`` the circuits are the properties' mutants. The result ``as_expected`` is whether
+    there is no counterexample, or with ``broken`` whether there is one.
+    """
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(_result, proof, broken) for proof in proofs]
+        for future in as_completed(futures):
+            yield future.result()
+
+
+def _result(proof: Property, broken: bool) -> dict[str, Any]:
+    began = time.monotonic()
+    found = prove(proof, broken=broken)
+    return {
+        "property": proof.name,
+        "holds": proof.bound,
+        "counterexample": found,
+        "as_expected": (found is not None) == broken,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def table() -> str:
+    """Return the table of the properties as it stands in docs/proofs.md."""
+    lines = [
+        "| property | circuit | statement | holds | refused circuit |",
+        "|---|---|---|---|---|",
+    ]
+    for proof in PROPERTIES.values():
+        old, new = map(_code, proof.mutant)
+        refused = f"{new} in place of {old}"
+        lines.append(
+            f"| `{proof.name}` | `{proof.module}` | {proof.statement} | {proof.bound} | {refused} |"
+        )
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    return "`" + " ".join(text.split()).replace("|", "\\|") + "`"

@@ -1,0 +1,92 @@
+"""Parts of the harnesses that proofs are made of."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from amaranth.hdl import Array, Assert, Assume, Module, Mux, ResetSignal, Signal, Value, ValueLike
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+
+class Harness(wiring.Component):
+    """A circuit whose ports are the harness's own, with statements about them.
+
+    ``state(m, dut, probes)`` adds assumptions and assertions to ``m``; ``probes`` are inputs of
+    these shapes, which the proof leads to signals inside the circuit. There is no reset, so that
+    each run begins as power-on left the registers.
+    """
+
+    def __init__(
+        self,
+        dut: wiring.Component,
+        state: Callable[[Module, Any, Any], None],
+        probes: Mapping[str, Any] | None = None,
+    ):
+        self._dut = dut
+        self._state = state
+        self._probes = dict(probes or {})
+        inputs = {name: In(shape) for name, shape in self._probes.items()}
+        super().__init__({"ports": Out(dut.signature), **inputs})
+
+    def elaborate(self, _platform):
+        """Lead the ports through and state the properties."""
+        m = Module()
+        m.submodules.dut = self._dut
+        wiring.connect(m, wiring.flipped(self.ports), self._dut)
+        m.d.comb += Assume(~ResetSignal("sync"))
+        self._state(m, self._dut, self)
+        return m
+
+
+def _kept(stream: Any) -> tuple[Value, Value, Value]:
+    return stream.valid, stream.ready, Value.cast(stream.payload)
+
+
+def _held(m: Module, stream: Any) -> Value:
+    """Return whether a stream still offers the payload that was not taken a cycle ago."""
+    valid, ready, payload = _kept(stream)
+    waited = Signal()
+    before = Signal(len(payload), reset_less=True)
+    m.d.sync += [waited.eq(valid & ~ready), before.eq(payload)]
+    return ~waited | (valid & (payload == before))
+
+
+def assume_held(m: Module, stream: Any) -> None:
+    """Assume that a stream holds its payload and keeps ``valid`` until ``ready``."""
+    m.d.comb += Assume(_held(m, stream))
+
+
+def assert_held(m: Module, stream: Any) -> None:
+    """Assert that a stream holds its payload and keeps ``valid`` until ``ready``."""
+    m.d.comb += Assert(_held(m, stream))
+
+
+def taken(stream: Any) -> Value:
+    """Return whether a stream moves its payload at the next clock edge."""
+    return stream.valid & stream.ready
+
+
+class ModelQueue:
+    """A queue of at most ``depth`` values, the oldest first, as plain registers.
+
+    ``count`` values are held; ``values[0]`` is the oldest. A value that comes is also the oldest
+    in the same cycle where none is held: ``oldest`` and ``any`` say so.
+    """
+
+    def __init__(
+        self, m: Module, depth: int, value: ValueLike, push: ValueLike, pop: ValueLike, name: str
+    ):
+        value = Value.cast(value)
+        self.count = Signal(range(depth + 2), name=f"{name}_count")
+        self.values = Array(
+            Signal(len(value), name=f"{name}_{place}", reset_less=True) for place in range(depth)
+        )
+        self.any = (self.count != 0) | push
+        self.oldest = Mux(self.count == 0, value, self.values[0])
+        m.d.sync += self.count.eq(self.count + push - pop)
+        for place in range(depth):
+            behind = self.values[place + 1] if place + 1 < depth else value
+            with m.If(pop):
+                m.d.sync += self.values[place].eq(Mux(self.count == place + 1, value, behind))
+            with m.Elif(push & (self.count == place)):
+                m.d.sync += self.values[place].eq(value)

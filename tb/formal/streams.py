@@ -1,0 +1,67 @@
+"""Properties of registers in streams."""
+
+from types import ModuleType
+
+from amaranth.hdl import Assert
+
+from tb.formal.harness import Harness, ModelQueue, assert_held, assume_held, taken
+from tb.formal.prover import Property
+
+_WIDTH = 2  # bits; nothing depends on a payload's value
+
+
+def _slice(module: ModuleType) -> Harness:
+    def state(m, dut, probes):
+        assume_held(m, dut.i)
+        assert_held(m, dut.o)
+        queue = ModelQueue(m, 2, dut.i.payload, taken(dut.i), taken(dut.o), "queue")
+        m.d.comb += [
+            Assert(dut.o.valid == (queue.count != 0)),
+            Assert(dut.i.ready == (queue.count != 2)),
+            Assert(~dut.o.valid | (dut.o.payload == queue.values[0])),
+            # What the circuit holds apart from its output is the model's second value.
+            Assert(~dut.i.ready | ~dut.o.valid | (queue.count == 1)),
+            Assert(dut.i.ready | (probes.spare == queue.values[1])),
+        ]
+
+    return Harness(module.RegisterSlice(_WIDTH), state, {"spare": _WIDTH})
+
+
+def _skid(module: ModuleType) -> Harness:
+    def state(m, dut, _probes):
+        assume_held(m, dut.i)
+        assert_held(m, dut.o)
+        queue = ModelQueue(m, 1, dut.i.payload, taken(dut.i), taken(dut.o), "queue")
+        m.d.comb += [
+            Assert(queue.count <= 1),
+            Assert(dut.i.ready == (queue.count == 0)),
+            Assert(dut.o.valid == ((queue.count != 0) | dut.i.valid)),
+            Assert(~dut.o.valid | (dut.o.payload == queue.oldest)),
+        ]
+
+    return Harness(module.Skid(_WIDTH), state)
+
+
+STREAMS = (
+    Property(
+        name="slice-order",
+        statement="RegisterSlice holds what it offers until it is taken, and brings every payload "
+        "once and in order; it refuses one only while it holds two.",
+        module="hdl.stream.slice",
+        harness=_slice,
+        probes={"spare": "dut.spare"},
+        mutant=("waiting.eq(1)", "waiting.eq(self.o.valid & ~self.o.payload[0])"),
+        steps=8,
+        induction=3,
+    ),
+    Property(
+        name="skid-order",
+        statement="Skid holds what it offers until it is taken, and brings every payload once, in "
+        "order and in the cycle in which it comes; it refuses one only while it holds one.",
+        module="hdl.stream.skid",
+        harness=_skid,
+        mutant=("with m.If(~full):", "with m.If(self.o.ready):"),
+        steps=8,
+        induction=3,
+    ),
+)
