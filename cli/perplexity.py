@@ -9,7 +9,7 @@ from arch.errors import InputError
 from cli.options import json_option, seed_option
 from cli.output import progress, report
 from generators.perplexity import measure, read_texts
-from generators.quantize.decoder_options import DecoderOptions
+from generators.quantize.options import Quantization
 from generators.text_sources import load_text
 
 _FILE = click.Path(path_type=Path)
@@ -27,7 +27,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it.")
 @click.option(
     "--samples",
-    default=DecoderOptions.texts,
+    default=Quantization.texts,
     show_default=True,
     help="Texts to make up and calibrate on.",
 )
@@ -51,7 +51,7 @@ def perplexity(
 
     The integers are those of the golden model, which the machine's equal bit for bit.
     """
-    options = DecoderOptions(kv_bits=kv_bits, texts=samples, seed=seed)
+    options = Quantization(kv_bits=kv_bits, texts=samples, seed=seed)
     texts = read_texts(path, verbatim=verbatim)
     if count is not None and not 1 <= count <= len(texts):
         raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")

@@ -5,7 +5,7 @@ from typing import Any
 from arch.config import Config
 from arch.errors import InputError, RunError
 from arch.isa import RING_SLOTS
-from generators.quantize.decoder_options import DecoderOptions
+from generators.quantize.options import Quantization
 from generators.text_program import compile_text
 from generators.text_shapes import STORIES260K, untrained
 from tb.machines import make_machine
@@ -67,7 +67,7 @@ def token_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict[str
     """
     if config.weight_depth == RING_SLOTS:
         return {}
-    decoder = untrained(TEXT_MODEL, DecoderOptions(texts=1, length=16, folded=True))
+    decoder = untrained(TEXT_MODEL, Quantization(texts=1, length=16, folded=True))
     traced, context = config.replace(trace=True), min(TEXT_MODEL.positions, config.max_row)
     try:
         program = compile_text(

@@ -10,7 +10,7 @@ import click
 from arch.config import Config
 from cli.options import Command
 from cli.output import cycles_table, progress, report
-from generators.quantize.decoder_options import DecoderOptions
+from generators.quantize.options import Quantization
 from generators.reference.sampling import Sampling
 from generators.text_program import compile_text
 from generators.text_sources import load_text
@@ -85,7 +85,7 @@ class TextOptions:
         Arguments are those of :func:`tb.run_text.run_text` and ``compile_text``.
         """
         sampling = Sampling(self.temperature, self.top_p)
-        options = DecoderOptions(kv_bits=self.kv_bits, folded=self.folded)
+        options = Quantization(kv_bits=self.kv_bits, folded=self.folded)
         found = load_text(checkpoint, self.tokenizer)
         with progress("Calibration") as update:
             decoder = found.quantize(options, update)

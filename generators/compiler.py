@@ -17,7 +17,8 @@ from generators.program.draft import LENGTH_REGISTER, Written
 from generators.program.image import Bytes, Piece
 from generators.program.predict import Prediction, predict
 from generators.quantize.calibrate import Samples
-from generators.quantize.quantize import Quantization, quantize_model
+from generators.quantize.options import Quantization
+from generators.quantize.quantize import quantize_model
 
 
 class Machine(Protocol):
@@ -31,15 +32,9 @@ class Machine(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(Quantization):
     """Choices that change a program's numbers or its speed."""
 
-    percentile: float = 100.0
-    """Share of a tensor's values in calibration that its range covers (percent)."""
-    per_channel: bool = True
-    """Whether weights have a scale for each output channel, and not one for each tensor."""
-    balance: float = 0.7
-    """How far columns that blocks take fill their own ranges, from 0 (one scale) to 1."""
     skip_zero_tiles: bool = False
     """Whether tiles of weights that are all zero are found and masked."""
     search: bool = True
@@ -180,13 +175,7 @@ def compile_model(
     options = options or Options()
     if options.skip_zero_tiles and not config.tile_skip:
         raise InputError(f"Skipping zero tiles needs tile_skip, which {config.name} leaves out")
-    quantized = quantize_model(
-        description,
-        weights,
-        calibration_inputs,
-        config,
-        Quantization(options.percentile, options.per_channel, options.balance),
-    )
+    quantized = quantize_model(description, weights, calibration_inputs, config, options)
     return compile_quantized(quantized, config, options)
 
 

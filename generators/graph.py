@@ -1,18 +1,26 @@
 """A quantized model: integer tensors and the operations between them, before any tiling."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from generators.frontend.description import ModelDescription
+from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats
-from generators.reference.float_model import unit_rows
+from generators.network import Description, Home
+from generators.reference.floats import unit_rows
 from sim.requantize import quantize_multiplier
 
 Ints = NDArray[np.int64]
 WIDE = 16
 """Width of the elements of the residual stream, of scores and of outputs (bits)."""
+ROTARY_STEPS = 256
+"""Steps of a query or key in front of the rotation in an INT8 behind it, equation (9)."""
+TIMES_STEPS = 4096
+"""Steps of a product in the INT8 that it becomes, equation (10)."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,7 @@ class Tensor:
     buffer: str
     """The buffer it lies in; tensors of one buffer follow each other in time."""
     rows: int
+    """Rows; 0 for one of each of a run's tokens."""
     columns: int
     scale: float
     zero: int = 0
@@ -31,6 +40,14 @@ class Tensor:
     """Width of an element (bits); one of 16 takes two bytes, any other takes one."""
     gains: Floats | None = field(default=None, compare=False)
     """The gain of each column, [columns]; None where all are 1."""
+    home: Home = Home.SCRATCHPAD
+    """The memory that it lives in."""
+    offsets: Floats | None = field(default=None, compare=False)
+    """The real value that the integer 0 stands for in each column, [columns]; None where it is 0.
+    """
+    picks: Ints | None = field(default=None, compare=False)
+    """The column of the float model that each column is, [columns]; None where they are the same.
+    """
 
     @property
     def steps(self) -> Floats:
@@ -80,6 +97,18 @@ def rescale_of(bias: ArrayLike, factors: ArrayLike) -> Rescale:
 
 
 @dataclass(frozen=True)
+class Embedding:
+    """``target = rescale(words[token])``, plus ``positions[place]``."""
+
+    target: Tensor
+    words: Ints
+    """INT8 vectors, [vocabulary, columns]."""
+    rescale: Rescale
+    positions: Ints | None
+    """INT16 [places, columns]; None where nothing is added."""
+
+
+@dataclass(frozen=True)
 class Linear:
     """``target[row:] = rescale(source @ weight)``, then an activation or a residual added."""
 
@@ -119,13 +148,35 @@ class Convert:
 
 
 @dataclass(frozen=True)
+class Rotary:
+    """``target`` is ``source`` with pairs of each head's columns rotated, equation (9).
+
+    An INT8 target has :data:`ROTARY_STEPS` steps of the source in one of its own.
+    """
+
+    source: Tensor
+    target: Tensor
+    pairs: Ints
+    """Cosine and sine in Q1.15 of each pair of a head's columns, [places, head's columns]."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """``target = (source - zero) * up``, equation (10)."""
+
+    source: Tensor
+    up: Tensor
+    target: Tensor
+
+
+@dataclass(frozen=True)
 class Head:
     """What differs from head to head of an attention."""
 
     probabilities: Rescale
     """From Q0.24 to INT8."""
     context: Rescale
-    """From sums over probabilities and values to the target."""
+    """From sums over probabilities and values to the target, of all columns or of each."""
     diagonal: int | None
     """What is added on the diagonal, in Q0.24; None where attention is not shaped."""
 
@@ -139,14 +190,33 @@ class Attention:
     value: Tensor
     target: Tensor
     head_dim: int
+    """Columns of a head's values."""
     scores: Rescale
-    """From sums over queries and keys to INT16 scores in units of 2**-8 octaves."""
+    """From sums over queries and keys to INT16 scores in units of 2**-8 octaves.
+
+    Of all heads alike, [1], or of each query head, [heads].
+    """
     probability_zero: int
     heads: tuple[Head, ...]
     residual: bool = False
     """Whether the target's old value is added."""
     variable: bool = False
     """Whether keys behind an inference's last token are masked."""
+
+    @property
+    def key_dim(self) -> int:
+        """Columns of a head's queries and keys."""
+        return self.query.columns // len(self.heads)
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key head."""
+        return self.query.columns // self.key.columns
+
+    @property
+    def prefix(self) -> str:
+        """Start of the layer's names."""
+        return self.query.name.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -165,18 +235,18 @@ class Pool:
         return rescale_of(0, self.factor / rows)
 
 
-Op = Linear | Norm | Convert | Attention | Pool
+Op = Embedding | Linear | Norm | Convert | Rotary | Gate | Attention | Pool
 
 
 @dataclass(frozen=True)
-class QuantizedModel:
-    """A model in integers.
+class IntegerGraph:
+    """A model's operations in integers, in the order in which they run.
 
     Operations of different layers differ in numbers only: the layers' lists have the same
     operations on the same buffers, with the same shapes and zero points.
     """
 
-    description: ModelDescription
+    description: Description
     input: Tensor
     output: Tensor
     stream: Tensor
@@ -188,10 +258,22 @@ class QuantizedModel:
     after: tuple[Op, ...]
 
     @property
+    def ops(self) -> list[Op]:
+        """All operations."""
+        return [*self.before, *(op for layer in self.layers for op in layer), *self.after]
+
+
+@dataclass(frozen=True)
+class QuantizedModel(IntegerGraph):
+    """An encoder in integers."""
+
+    description: ModelDescription
+
+    @property
     def macs(self) -> int:
         """Products of one inference, those of linear layers and attention, none for padding."""
         total = 0
-        for op in [*self.before, *(op for layer in self.layers for op in layer), *self.after]:
+        for op in self.ops:
             if isinstance(op, Linear):
                 total += op.source.rows * op.weight.size
             elif isinstance(op, Attention):
@@ -209,6 +291,51 @@ class QuantizedModel:
         """Return outputs [..., rows, columns] of the machine as real numbers."""
         real: NDArray[np.float64] = self.output.scale * (np.asarray(values, np.float64))
         return unit_rows(real) if self.description.unit else real
+
+
+@dataclass(frozen=True)
+class Decoder(IntegerGraph):
+    """A decoder of texts in integers; its output are the scores of all next tokens."""
+
+    description: TextDescription
+
+    @cached_property
+    def named(self) -> Mapping[str, Op]:
+        """Every operation by the name of the tensor that it makes."""
+        return {op.target.name: op for op in self.ops}
+
+    @property
+    def attentions(self) -> list[Attention]:
+        """The attention of each layer."""
+        return [op for op in self.ops if isinstance(op, Attention)]
+
+    @property
+    def embedding(self) -> Embedding:
+        """The operation that looks tokens up."""
+        (found,) = (op for op in self.before if isinstance(op, Embedding))
+        return found
+
+    @property
+    def rotary(self) -> Ints | None:
+        """The pairs of :class:`Rotary`, the same for all; None where positions are learned."""
+        return next((op.pairs for op in self.ops if isinstance(op, Rotary)), None)
+
+    @property
+    def kv_bits(self) -> int:
+        """Width of the keys and values that are kept (bits)."""
+        return self.attentions[0].key.width
+
+    @property
+    def key_dim(self) -> int:
+        """Columns of a head's queries and keys: ``head_dim``, and of some pairs another two."""
+        return self.attentions[0].key_dim
+
+    @property
+    def places(self) -> int:
+        """Places that texts have, as far as the tables of positions go (tokens)."""
+        table = self.embedding.positions if self.rotary is None else self.rotary
+        assert table is not None
+        return len(table)
 
 
 def quantize(values: NDArray[np.floating], tensor: Tensor) -> Ints:

@@ -9,8 +9,10 @@ import numpy as np
 
 from arch.errors import InputError
 from generators.frontend.weights import Floats
-from generators.reference.decoder import Decoder, DecoderCache, decode
-from generators.reference.text_model import FloatCache, text_forward
+from generators.graph import Decoder
+from generators.reference.cache import KvCache
+from generators.reference.floats import forward
+from generators.reference.integers import evaluate
 from generators.text_sources import TextSource
 
 SEPARATOR = "<|endoftext|>"
@@ -85,7 +87,7 @@ def measure(
     Without ``decoder`` that is the float model. What is behind a model's last position is left
     out. ``slots`` and ``sinks`` are the decoder's cache's.
 
-    Raises :class:`InputError` where no text has a second token, as :class:`DecoderCache` does, and
+    Raises :class:`InputError` where no text has a second token, as :class:`KvCache` does, and
     as the tokenizer does.
     """
     most = source.description.positions
@@ -95,12 +97,14 @@ def measure(
         raise InputError("Texts have no token to foresee")
     losses, exact_losses, alike, done = 0.0, 0.0, 0, 0
     for tokens in numbers:
-        exact_cache, cache = FloatCache(), DecoderCache(slots, sinks)
+        exact_cache, cache = KvCache(), KvCache(slots, sinks)
         for part, targets in _chunks(tokens):
-            exact = text_forward(source.description, source.weights, part[None], exact_cache)[0]
+            exact = forward(source.description, source.weights, part[None], exact_cache)["logits"][
+                0
+            ]
             logits = exact
             if decoder is not None:
-                logits = decode(decoder, part, cache) * decoder.logit_scale
+                logits = evaluate(decoder, part, cache)["logits"] * decoder.output.scale
             losses += _loss(logits, targets)
             exact_losses += _loss(exact, targets)
             alike += int(np.sum(logits.argmax(axis=1) == exact.argmax(axis=1)))

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from arch.config import Config
 from arch.errors import InputError
 from arch.isa import Opcode
+from generators.graph import Decoder
 from generators.lower.lowering import Operands
 from generators.lower.text_layers import Layers
 from generators.lower.text_memory import Cache, Register
-from generators.lower.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan, projections
+from generators.lower.text_ops import linears
+from generators.lower.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan
 from generators.lower.text_setup import Fill, fills
 from generators.lower.text_stage import Stage, least_size
 from generators.program.allocate import Use, allocate, uses
 from generators.program.draft import Draft, Node, Ref, Written, flatten
 from generators.program.image import Piece, piece_of
 from generators.program.loops import lines, words
-from generators.reference.decoder import Decoder
 
 APART = (
     ("h", "places"),
@@ -77,7 +78,7 @@ class TextProgram:
     @property
     def macs_resident(self) -> int:
         """Products of one token's linear layers, its attention apart."""
-        return sum(one.weight.size for one in projections(self.decoder).values())
+        return sum(one.weight.size for one in linears(self.decoder).values())
 
     def macs(self, position: int) -> int:
         """Return the useful products of a step for the token at a position."""

@@ -3,9 +3,9 @@
 import numpy as np
 
 from generators.frontend.text_description import TextDescription
-from generators.quantize.decoder_options import DecoderOptions
-from generators.quantize.decoder_quantize import quantize_decoder
-from generators.reference.decoder import Decoder
+from generators.graph import Decoder
+from generators.quantize.options import Quantization
+from generators.quantize.quantize import quantize_decoder
 
 STORIES260K = TextDescription(
     name="stories260K",
@@ -20,7 +20,7 @@ STORIES260K = TextDescription(
 """The smallest model of Karpathy's llama2.c."""
 
 
-def untrained(model: TextDescription, options: DecoderOptions, seed: int = 1) -> Decoder:
+def untrained(model: TextDescription, options: Quantization, seed: int = 1) -> Decoder:
     """Return a decoder whose weights are random, in integers.
 
     Its programs and their cycles are those of a trained one of the same shape.

@@ -12,10 +12,10 @@ from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 from generators.frontend.text_description import TextDescription
 from generators.frontend.tokenizer import TOKENIZER_FILE, TextTokenizer
 from generators.frontend.weights import Weights
-from generators.quantize.decoder_calibrate import Progress
-from generators.quantize.decoder_options import DecoderOptions
-from generators.quantize.decoder_quantize import quantize_decoder
-from generators.reference.decoder import Decoder
+from generators.graph import Decoder
+from generators.quantize.calibrate import Progress
+from generators.quantize.options import Quantization
+from generators.quantize.quantize import quantize_decoder
 
 LLAMA2C_SUFFIX = ".bin"
 CHARACTERS_FILE = "vocab.json"
@@ -52,11 +52,11 @@ class TextSource:
     tokenizer: TokenizerLike
 
     def quantize(
-        self, options: DecoderOptions | None = None, progress: Progress | None = None
+        self, options: Quantization | None = None, progress: Progress | None = None
     ) -> Decoder:
         """Return the decoder in integers, calibrated on texts that it makes up itself.
 
-        Raises :class:`InputError` as :func:`generators.quantize.decoder_quantize.quantize_decoder`.
+        Raises :class:`InputError` as :func:`generators.quantize.quantize.quantize_decoder`.
         """
         begin = self.tokenizer.begin
         return quantize_decoder(self.description, self.weights, begin, options, progress)

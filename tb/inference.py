@@ -43,7 +43,7 @@ class Inferences:
     """Of all inferences; 0 on a machine that has no clock."""
     mismatches: int = 0
     """Tensors that differ from the golden machine's; of that machine's own, from those of
-    :func:`tb.whole_model.evaluate`."""
+    :func:`generators.reference.integers.evaluate`."""
     tensors: int = 0
     """Tensors compared: one per vector instruction, and the output; of the golden machine's whole
     ones."""

@@ -15,7 +15,7 @@ from arch.errors import InputError
 from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import read_sentences
-from generators.reference.float_model import forward
+from generators.reference.floats import forward
 from generators.sample_files import read_labels, read_samples
 from generators.sources import load_source
 from tb.inference import ModelMachine, Progress, infer, run_inferences

@@ -11,7 +11,7 @@ from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend import digits
 from generators.frontend.source import Source
 from generators.frontend.weights import model_names
-from generators.reference.float_model import forward
+from generators.reference.floats import forward
 from generators.sources import load_source
 from tb.inference import Inferences, ModelMachine, Progress, infer, run_inferences
 from tb.machines import PROMPT, check_simulator

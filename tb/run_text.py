@@ -76,7 +76,7 @@ def run_text(
         if sampling.greedy:
             token = session.choose()
         else:
-            scale = program.decoder.logit_scale
+            scale = program.decoder.output.scale
             token = draw(session.logits() * scale, sampling, rng)
         if token in tokenizer.ends:
             break

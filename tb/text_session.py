@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from generators.lower.text_memory import Register
 from generators.lower.text_plan import WORDS_PLACE
 from generators.program.draft import Written
-from generators.reference.decoder import DecoderCache, decode
+from generators.reference.cache import KvCache
+from generators.reference.integers import evaluate
 from generators.text_program import TextProgram
 from sim.interpreter import Interpreter
 from sim.report import Report
@@ -59,7 +60,7 @@ class TextSession:
     ``machine`` is a name of ``tb.toolchain.MACHINES``, or a machine with external memory of its
     own. Each program also runs on the golden machine; what they choose is compared, and, where the
     machine can be traced, each tensor that either writes by its signature. What the golden machine
-    itself chooses is compared with :func:`generators.reference.decoder.decode`.
+    itself chooses is compared with :func:`generators.reference.integers.evaluate`.
 
     Raises :class:`InputError` where the simulator is unknown or cannot run here.
     """
@@ -101,8 +102,8 @@ class TextSession:
         """Whether the machine is the golden one."""
         return self.machine is self.golden
 
-    def _empty(self) -> DecoderCache:
-        return DecoderCache(slots=self.program.cache.capacity, sinks=self.program.cache.sinks)
+    def _empty(self) -> KvCache:
+        return KvCache(slots=self.program.cache.capacity, sinks=self.program.cache.sinks)
 
     def begin(self) -> None:
         """Begin a new text; what the chip holds of the old one is never read again."""
@@ -147,7 +148,7 @@ class TextSession:
 
     def _decode(self, tokens: Sequence[int]) -> None:
         if self._alone:
-            self._expected = decode(self.program.decoder, tokens, self._decoded)[-1]
+            self._expected = evaluate(self.program.decoder, tokens, self._decoded)["logits"][-1]
 
     def choose(self) -> int:
         """Return the token of the largest logit behind the last token, the first of equals."""

@@ -14,15 +14,16 @@ from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.frontend import digits
 from generators.frontend.description import ModelDescription
+from generators.frontend.embedding import given
 from generators.frontend.weights import load_model
 from generators.golden import GoldenModel
 from generators.lower.blocks import blocks_of
 from generators.quantize.quantize import quantize_model
-from generators.reference.float_model import forward
+from generators.reference.floats import forward
+from generators.reference.integers import evaluate, taken_in
 from sim.checker import check
 from tb.configurations import random_config
 from tb.random_models import random_inputs, random_model, random_weights
-from tb.whole_model import evaluate, given, taken_in
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)
@@ -35,11 +36,11 @@ def run_case(model, weights, inputs, config, options=None, count=1):
     assert check(compiled.words, config) > 0
     golden = GoldenModel(compiled)
     for sample in inputs[:count]:
-        values = given(model, weights, sample)
+        values = given(model, weights, sample[None])[0]
         tensors = golden.tensors(values)
-        expected = evaluate(compiled.quantized, config, values)
+        expected = evaluate(compiled.quantized, values)
         extra = {name for name in tensors if name.endswith("_transposed")}
-        inside = taken_in(compiled.quantized, config)
+        inside = taken_in(compiled.quantized) if config.fused else set()
         assert tensors.keys() - extra - inside == expected.keys() - inside
         for name in expected.keys() - inside:
             tensor = expected[name]
@@ -241,7 +242,7 @@ def test_one_program_for_every_length(changes, program_depth) -> None:
     assert (compiled.loops > 0) == (program_depth == 600)
     golden = GoldenModel(compiled)
     for sample in inputs:
-        values = given(model, weights, sample)
+        values = given(model, weights, sample[None])[0]
         expected = forward(model, weights, sample[None])["output"][0]
         np.testing.assert_allclose(np.linalg.norm(expected), 1)
         assert expected[0] @ golden.run(values)[0][0] > 0.98
@@ -252,7 +253,7 @@ def test_rows_behind_the_length_change_nothing() -> None:
     weights, inputs = random_weights(rng, TEXT), random_inputs(rng, TEXT)
     compiled = compile_model(TEXT, weights, inputs, SMALL)
     golden = GoldenModel(compiled)
-    rows = given(TEXT, weights, inputs[0][:3])
+    rows = given(TEXT, weights, inputs[0][None, :3])[0]
     expected = golden.run(rows)[0]
     request = compiled.request(rows)
     addr, data = request.writes[0]

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from generators.frontend.text_description import TextDescription
-from generators.quantize.decoder_calibrate import sample_texts
-from generators.quantize.decoder_quantize import (
-    DecoderOptions,
-    quantize_decoder,
-)
+from generators.graph import Attention, Decoder, Linear
+from generators.quantize.options import Quantization
+from generators.quantize.quantize import quantize_decoder
 from generators.quantize.steps import attention_range, best_range, best_step
-from generators.reference.decoder import Decoder, DecoderCache, decode
-from generators.reference.text_model import text_forward
+from generators.quantize.texts import sample_texts
+from generators.reference.cache import KvCache
+from generators.reference.floats import forward
+from generators.reference.integers import evaluate
 from tb.random_models import random_text_weights
 
 FIELDS = {"name": "toy", "vocabulary": 23, "positions": 24, "dim": 16, "layers": 2, "ffn": 20}
@@ -32,7 +32,7 @@ FEW = {"texts": 4, "length": 24}
 
 
 def quantized(model, **options) -> Decoder:
-    return quantize_decoder(model, random_text_weights(model), 1, DecoderOptions(**FEW, **options))
+    return quantize_decoder(model, random_text_weights(model), 1, Quantization(**FEW, **options))
 
 
 TEXT = np.random.default_rng(7).integers(0, 23, 24)
@@ -42,22 +42,21 @@ TEXT = np.random.default_rng(7).integers(0, 23, 24)
 @pytest.mark.parametrize("model", [LLAMA, GPT2], ids=["llama", "gpt2"])
 def test_integers_follow_the_float_model(model, kv_bits) -> None:
     decoder = quantized(model, kv_bits=kv_bits)
-    exact = text_forward(model, random_text_weights(model), TEXT[None])[0]
-    found = {}
-    logits = decode(decoder, TEXT, found=found)
-    error = logits * decoder.logit_scale - exact
+    exact = forward(model, random_text_weights(model), TEXT[None])["logits"][0]
+    found = evaluate(decoder, TEXT)
+    logits = found["logits"]
+    error = logits * decoder.output.scale - exact
     assert np.sqrt(np.mean(error**2)) < (0.08 if kv_bits == 8 else 0.25) * exact.std()
     half = 1 << (kv_bits - 1)
     for name, tensor in found.items():
         kept = name.endswith(("key", "value"))
-        wide = name.endswith(("scores", "logits", "embedding", "sum"))
+        wide = name.endswith(("scores", "logits", "embedding", "sum", "sums", "rotated"))
+        wide |= name.endswith("up") and model.gated
         bound = half if kept else 1 << 15 if wide else 128
         assert tensor.min() >= -bound, name
         assert tensor.max() < bound, name
-    weights = [decoder.head.weight, decoder.embedding]
-    for layer in decoder.layers:
-        for one in (layer.query, layer.key, layer.value, layer.output, layer.up, layer.down):
-            weights.append(one.weight)
+    weights = [decoder.embedding.words]
+    weights += [op.weight for op in decoder.ops if isinstance(op, Linear)]
     assert max(np.abs(weight).max() for weight in weights) == 127
 
 
@@ -65,18 +64,21 @@ def test_integers_follow_the_float_model(model, kv_bits) -> None:
 @pytest.mark.parametrize("model", [LLAMA, GPT2], ids=["llama", "gpt2"])
 def test_token_by_token_equals_at_once(model, slots) -> None:
     decoder = quantized(model)
-    whole = decode(decoder, TEXT, DecoderCache(slots, 2 if slots else 0))
-    cache = DecoderCache(slots, 2 if slots else 0)
-    parts = [decode(decoder, TEXT[:5], cache), decode(decoder, TEXT[5:6], cache)]
-    parts += [decode(decoder, [token], cache) for token in TEXT[6:]]
+    whole = evaluate(decoder, TEXT, KvCache(slots, 2 if slots else 0))["logits"]
+    cache = KvCache(slots, 2 if slots else 0)
+    parts = [
+        evaluate(decoder, TEXT[:5], cache)["logits"],
+        evaluate(decoder, TEXT[5:6], cache)["logits"],
+    ]
+    parts += [evaluate(decoder, [token], cache)["logits"] for token in TEXT[6:]]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
     if slots:
-        assert not np.array_equal(whole, decode(decoder, TEXT))
+        assert not np.array_equal(whole, evaluate(decoder, TEXT)["logits"])
 
 
 def test_what_is_seen_is_what_a_ring_holds() -> None:
     slots, sinks, length = 7, 2, 30
-    cache = DecoderCache(slots, sinks)
+    cache = KvCache(slots, sinks)
     ring = {}
     for token in range(length):
         slot = token if token < slots else sinks + (token - sinks) % (slots - sinks)
@@ -84,7 +86,7 @@ def test_what_is_seen_is_what_a_ring_holds() -> None:
         cache.length = token + 1
         assert set(np.flatnonzero(cache.seen(1)[0])) == set(ring.values())
     np.testing.assert_array_equal(cache.seen(3)[2], cache.seen(1)[0])
-    assert DecoderCache(length=4).seen(2).tolist() == [[True, True, True, False], [True] * 4]
+    assert KvCache(length=4).seen(2).tolist() == [[True, True, True, False], [True] * 4]
 
 
 def test_more_places_and_doubled_pairs() -> None:
@@ -92,7 +94,7 @@ def test_more_places_and_doubled_pairs() -> None:
     assert (decoder.places, decoder.key_dim, decoder.rotary.shape) == (40, 6, (40, 6))
     np.testing.assert_array_equal(decoder.rotary[:, 2:4], decoder.rotary[:, 4:6])
     long = np.tile(TEXT, 2)[:40]
-    assert decode(decoder, long).shape == (40, 23)
+    assert evaluate(decoder, long)["logits"].shape == (40, 23)
     assert quantized(LLAMA).key_dim == 4
     assert quantized(LLAMA, doubled=2).key_dim == 8
 
@@ -102,15 +104,18 @@ def test_large_scores_keep_off_the_upper_end() -> None:
         name: tensor * (8 if name.endswith(("query.weight", "key.weight")) else 1)
         for name, tensor in random_text_weights(LLAMA).items()
     }
-    decoder = quantize_decoder(LLAMA, weights, 1, DecoderOptions(**FEW, kv_bits=4))
+    decoder = quantize_decoder(LLAMA, weights, 1, Quantization(**FEW, kv_bits=4))
+    zeros = np.zeros(4, np.int64)
     lowered = [
-        replace(layer, scores=replace(layer.scores, bias=np.zeros(4, np.int64)))
+        tuple(
+            replace(op, scores=replace(op.scores, bias=zeros)) if isinstance(op, Attention) else op
+            for op in layer
+        )
         for layer in decoder.layers
     ]
 
     def saturated(one: Decoder) -> int:
-        found = {}
-        decode(one, TEXT, found=found)
+        found = evaluate(one, TEXT)
         scores = np.stack([found[f"layers.{layer}.scores"] for layer in range(2)])
         return int(np.sum(np.any((scores == 32767) & np.tri(24, dtype=bool), axis=3)))
 
@@ -126,13 +131,13 @@ def test_texts_are_drawn_from_the_model() -> None:
     texts = samples.tokens
     assert texts.shape == (400, 3)
     assert told == [(1, 3), (2, 3), (3, 3)]
-    found = {}
-    text_forward(GPT2, weights, texts, found=found)
-    assert {name for name in found if not name.endswith("scores")} == set(samples.tensors)
+    found = forward(GPT2, weights, texts)
+    others = ("scores", "probabilities", "output")
+    assert {name for name in found if not name.endswith(others)} == set(samples.tensors)
     for name, rows in samples.tensors.items():
         np.testing.assert_allclose(rows, found[name].reshape(1200, -1), atol=1e-9)
     assert (texts[:, 0] == 5).all()
-    logits = text_forward(GPT2, weights, [[5]])[0, 0]
+    logits = forward(GPT2, weights, [[5]])["logits"][0, 0]
     share = np.exp(logits) / np.exp(logits).sum()
     counted = np.bincount(texts[:, 1], minlength=23) / 400
     np.testing.assert_allclose(counted, share, atol=4 * np.sqrt(0.25 / 400))
@@ -184,18 +189,18 @@ def refused(message, call, *arguments, **fields) -> None:
 
 
 def test_what_is_refused() -> None:
-    refused("Bits of keys and values must be 8 or 4, not 5", DecoderOptions, kv_bits=5)
-    refused("Balance of columns must be from 0 to 1, not 2", DecoderOptions, balance=2)
-    refused("Doubled pairs must not be negative, not -1", DecoderOptions, doubled=-1)
+    refused("Bits of keys and values must be 8 or 4, not 5", Quantization, kv_bits=5)
+    refused("Balance of columns must be from 0 to 1, not 2", Quantization, balance=2)
+    refused("Doubled pairs must not be negative, not -1", Quantization, doubled=-1)
     message = "Heads of 4 columns have no 3 pairs to double"
     refused(message, quantized, LLAMA, doubled=3)
     message = "Sampled texts' count must be positive, not 0"
     weights = random_text_weights(GPT2)
-    refused(message, quantize_decoder, GPT2, weights, 1, DecoderOptions(texts=0))
+    refused(message, quantize_decoder, GPT2, weights, 1, Quantization(texts=0))
     decoder = quantized(GPT2)
-    refused("Tokens of model toy must be from 0 to 22, not 23", decode, decoder, [23])
+    refused("Tokens of model toy must be from 0 to 22, not 23", evaluate, decoder, [23])
     for model in (LLAMA, GPT2):
         message = "Model toy takes at most 24 tokens, not 25"
-        refused(message, decode, quantized(model), np.ones(25))
+        refused(message, evaluate, quantized(model), np.ones(25))
     message = "Cache slots must be 0 or more than the sinks, but slots is 2 and sinks is 2"
-    refused(message, DecoderCache, 2, 2)
+    refused(message, KvCache, 2, 2)

@@ -7,7 +7,7 @@ import pytest
 
 from generators.frontend.description import ModelDescription
 from generators.frontend.embedding import lookup
-from generators.reference.float_model import forward
+from generators.reference.floats import forward
 
 MODEL = ModelDescription(
     name="toy", tokens=7, features=5, dim=12, layers=2, heads=3, ffn=20, pooling="none"
@@ -61,7 +61,11 @@ def test_blocks_equal_those_of_pytorch(placement, activation) -> None:
     inputs = np.random.default_rng(1).normal(0, 1, (3, 7, 5))
     found = forward(model, weights, inputs)
     expected = torch_stream(torch, model, weights, found["embedding"])
-    np.testing.assert_allclose(found["layers.1.stream"], expected, atol=1e-9)
+    np.testing.assert_allclose(
+        found["layers.1.mlp_norm" if placement == "post" else "layers.1.mlp_sum"],
+        expected,
+        atol=1e-9,
+    )
 
 
 def test_shaped_attention_at_its_start_copies_values() -> None:
@@ -75,8 +79,8 @@ def test_shaped_attention_at_its_start_copies_values() -> None:
         for name in ("alpha", "beta", "gamma"):
             weights[f"layers.{layer}.{name}"][:] = 1
     found = forward(model, weights, np.random.default_rng(1).normal(0, 1, (3, 7, 5)))
-    expected = found["layers.0.attention_input"]
-    np.testing.assert_allclose(found["layers.0.context"], expected, atol=1e-12)
+    expected = weights["layers.0.attention_gain"] * found["layers.0.attention_input"]
+    np.testing.assert_allclose(found["layers.0.attention_sum"], expected, atol=1e-12)
 
 
 def test_query_heads_share_keys_and_values() -> None:

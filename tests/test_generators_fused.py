@@ -8,13 +8,14 @@ from arch.instruction import unpack
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.frontend.description import ModelDescription
+from generators.frontend.embedding import given
 from generators.golden import GoldenModel
+from generators.reference.integers import taken_in
 from sim.checker import check
 from tb.inference import run_inferences
 from tb.machines import PROMPT
 from tb.random_models import random_inputs, random_model, random_weights
 from tb.toolchain import missing_tools
-from tb.whole_model import given, taken_in
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)
@@ -30,9 +31,9 @@ def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
         for one in (config, config.replace(fused=True))
     )
     check(fused.words, fused.config)
-    values = given(model, weights, inputs[0])
+    values = given(model, weights, inputs[0][None])[0]
     expected, found = (GoldenModel(one).tensors(values) for one in (apart, fused))
-    inside = taken_in(fused.quantized, fused.config)
+    inside = taken_in(fused.quantized)
     assert expected.keys() - found.keys() <= inside
     assert found.keys() <= expected.keys()
     for name in found.keys() - inside:

@@ -14,7 +14,7 @@ from generators.frontend.hugging_face_text import TEXT_FAMILIES
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import Tokenizer, read_sentences
 from generators.frontend.weights import load_model, read_tensors
-from generators.reference.float_model import forward
+from generators.reference.floats import forward
 from generators.sample_files import read_samples
 from generators.sources import load_source
 

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from generators.frontend.hugging_face_folder import ACTIVATIONS
 from generators.frontend.hugging_face_text import load_hugging_face_text
-from generators.reference.text_model import text_forward
+from generators.reference.floats import forward
 from generators.text_sources import load_text
 
 KNOWN = ", ".join(ACTIVATIONS)
@@ -143,7 +143,7 @@ def test_llama_is_what_its_library_computes(tmp_path) -> None:
     assert (model.name, model.kv_heads, model.positions, model.rotary_base) == ("toy", 2, 12, 500)
     assert (model.tied, model.bias, model.norm, model.epsilon) == (False, False, "rmsnorm", 1e-6)
     tokens = np.array([1, 4, 8, 0, 3, 3])
-    logits = text_forward(model, weights, tokens[None])[0]
+    logits = forward(model, weights, tokens[None])["logits"][0]
     np.testing.assert_allclose(logits, slow_llama(tensors, tokens), atol=1e-10)
 
 

@@ -12,7 +12,7 @@ from generators.compiler import Options, compile_model
 from generators.frontend.embedding import lookup
 from generators.frontend.onnx.importer import load_onnx
 from generators.golden import GoldenModel
-from generators.reference.float_model import forward
+from generators.reference.floats import forward
 from generators.sources import load_source
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")

@@ -11,8 +11,9 @@ from generators.frontend.description import ModelDescription
 from generators.graph import Attention, Linear, Norm, Rescale, quantize
 from generators.quantize.balance import column_gains, useful_range
 from generators.quantize.calibrate import Range, calibrate
-from generators.quantize.quantize import Quantization, quantize_model
-from generators.reference.float_model import forward
+from generators.quantize.options import Quantization
+from generators.quantize.quantize import quantize_model
+from generators.reference.floats import forward
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(

@@ -9,7 +9,8 @@ import pytest
 
 from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 from generators.frontend.text_description import TextDescription, read_text_description
-from generators.reference.text_model import FloatCache, text_forward
+from generators.reference.cache import KvCache
+from generators.reference.floats import forward
 from tb.random_models import random_text_weights
 
 FIELDS = {
@@ -90,13 +91,13 @@ def slow_logits(model, weights, tokens):
 def test_it_is_the_plain_decoder_at_once_and_token_by_token(model) -> None:
     weights = random_text_weights(model)
     tokens = np.random.default_rng(1).integers(0, model.vocabulary, (2, 9))
-    found = {}
-    logits = text_forward(model, weights, tokens, found=found)
+    found = forward(model, weights, tokens)
+    logits = found["logits"]
     for one, row in zip(logits, tokens, strict=True):
         np.testing.assert_allclose(one, slow_logits(model, weights, row), atol=1e-9)
-    cache = FloatCache()
-    parts = [text_forward(model, weights, tokens[:, a:b], cache) for a, b in ((0, 4), (4, 5))]
-    parts += [text_forward(model, weights, tokens[:, [i]], cache) for i in range(5, 9)]
+    cache = KvCache()
+    parts = [forward(model, weights, tokens[:, a:b], cache)["logits"] for a, b in ((0, 4), (4, 5))]
+    parts += [forward(model, weights, tokens[:, [i]], cache)["logits"] for i in range(5, 9)]
     np.testing.assert_allclose(np.concatenate(parts, axis=1), logits, atol=1e-9)
     assert found["layers.1.hidden"].shape == (2, 9, model.ffn)
     assert found["layers.1.key"].shape == (2, 9, model.kv_width)
@@ -105,9 +106,9 @@ def test_it_is_the_plain_decoder_at_once_and_token_by_token(model) -> None:
 def test_stories260k_tells_the_documented_text() -> None:
     model, weights = load_llama2c(STORIES / "stories260K.bin")
     tokenizer = Llama2cTokenizer(STORIES / "tok512.bin", model.vocabulary)
-    cache, tokens = FloatCache(), [tokenizer.begin]
+    cache, tokens = KvCache(), [tokenizer.begin]
     for _ in range(256):
-        logits = text_forward(model, weights, [tokens[-1:]], cache)
+        logits = forward(model, weights, [tokens[-1:]], cache)["logits"]
         tokens.append(int(logits[0, -1].argmax()))
     documented = (STORIES / "greedy.txt").read_text("utf-8").strip()
     assert len(documented) > 500
@@ -156,8 +157,8 @@ def test_descriptions_are_written_and_read(tmp_path) -> None:
 def test_tokens_that_are_refused() -> None:
     weights = random_text_weights(GPT2)
     message = "Tokens of model toy must be from 0 to 10, not 11"
-    refused(ValueError, message, text_forward, GPT2, weights, [[3, 11]])
-    cache = FloatCache()
-    text_forward(GPT2, weights, [[1] * 8], cache)
+    refused(ValueError, message, forward, GPT2, weights, [[3, 11]])
+    cache = KvCache()
+    forward(GPT2, weights, [[1] * 8], cache)
     message = "Model toy takes at most 9 tokens, not 10"
-    refused(ValueError, message, text_forward, GPT2, weights, [[1, 2]], cache)
+    refused(ValueError, message, forward, GPT2, weights, [[1, 2]], cache)

@@ -8,8 +8,9 @@ import pytest
 from arch.presets import PRESETS
 from generators.frontend.text_description import TextDescription
 from generators.lower.text_memory import Cache
-from generators.quantize.decoder_options import DecoderOptions
-from generators.reference.decoder import DecoderCache, decode
+from generators.quantize.options import Quantization
+from generators.reference.cache import KvCache
+from generators.reference.integers import evaluate
 from generators.text_program import compile_text
 from generators.text_shapes import untrained
 from sim.checker import check
@@ -50,7 +51,7 @@ CONFIGS = {
 
 def random_decoder(model, kv_bits=8):
     places = 80 if model.position == "rotary" else 0
-    return untrained(model, DecoderOptions(texts=2, length=24, places=places, kv_bits=kv_bits))
+    return untrained(model, Quantization(texts=2, length=24, places=places, kv_bits=kv_bits))
 
 
 DECODERS = {model.name: random_decoder(model) for model in (LLAMA, GPT)}
@@ -69,10 +70,10 @@ def test_steps_and_chunks_are_the_golden_models(name, config):
     program = compile_text(decoder, config, context=40)
     assert program.resident == (config.weight_depth > 2)
     session = TextSession(program, "golden")
-    tokens, cache = tokens_of(decoder, 40), DecoderCache()
+    tokens, cache = tokens_of(decoder, 40), KvCache()
     for position, token in enumerate(tokens):
         turn = session.step(token)
-        wanted = decode(decoder, [token], cache)[0]
+        wanted = evaluate(decoder, [token], cache)["logits"][0]
         assert np.array_equal(session.logits(), wanted)
         assert session.choose() == np.argmax(wanted)
         assert turn.counters["macs"] == program.macs(position)
@@ -80,7 +81,7 @@ def test_steps_and_chunks_are_the_golden_models(name, config):
     for count in (1, 2, program.rows, program.rows + 1, 2 * program.rows + 3, 40):
         session.begin()
         session.take(tokens[:count])
-        assert np.array_equal(session.logits(), decode(decoder, tokens[:count])[-1])
+        assert np.array_equal(session.logits(), evaluate(decoder, tokens[:count])["logits"][-1])
         assert session.choose() == np.argmax(session.logits())
 
 
@@ -99,14 +100,14 @@ def test_keys_and_values_are_in_the_bits_that_are_kept(monkeypatch, name, config
         return write(self, step, name, values, wide)
 
     monkeypatch.setattr(Interpreter, "_write", recorded)
-    half, cache, ends = 1 << (decoder.kv_bits - 1), DecoderCache(), []
+    half, cache, ends = 1 << (decoder.kv_bits - 1), KvCache(), []
     for token in tokens_of(decoder, 24):
         wrote.clear()
         session.step(token)
         # Of a key that is written twice the last is the one that is kept.
         names = [written.name for written in program.entries["step"].written]
-        found, wanted = dict(zip(names, wrote, strict=True)), {}
-        decode(decoder, [token], cache, wanted)
+        found = dict(zip(names, wrote, strict=True))
+        wanted = evaluate(decoder, [token], cache)
         for layer in range(decoder.description.layers):
             for kind in ("key", "query", "value"):
                 tensor = f"layers.{layer}.{kind}"
@@ -125,16 +126,16 @@ def test_context_longer_than_the_cache(name, config, sinks):
     program = compile_text(decoder, config, context=19, sinks=sinks)
     session = TextSession(program, "golden")
     tokens = tokens_of(decoder, 48)
-    cache = DecoderCache(slots=19, sinks=sinks)
+    cache = KvCache(slots=19, sinks=sinks)
     session.take(tokens[:17])
-    decode(decoder, tokens[:17], cache)
+    evaluate(decoder, tokens[:17], cache)
     session.take(tokens[17:23])  # a chunk up to the cache's end, then one by one
     for token in tokens[17:23]:
-        wanted = decode(decoder, [token], cache)[0]
+        wanted = evaluate(decoder, [token], cache)["logits"][0]
     assert np.array_equal(session.logits(), wanted)
     for token in tokens[23:]:
         turn = session.step(token)
-        assert np.array_equal(session.logits(), decode(decoder, [token], cache)[0])
+        assert np.array_equal(session.logits(), evaluate(decoder, [token], cache)["logits"][0])
         assert turn.counters["macs"] == program.macs(session.length - 1) == program.macs(18)
 
 
@@ -147,7 +148,7 @@ def test_heads_wider_than_tiles():
         session.take(tokens[:-2])
         for token in tokens[-2:]:
             session.step(token)
-        assert np.array_equal(session.logits(), decode(decoder, tokens)[-1])
+        assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
 
 
 def test_the_circuit_keeps_int4():
@@ -161,7 +162,7 @@ def test_the_circuit_keeps_int4():
     session.take(tokens[:6])
     for token in tokens[6:]:
         session.step(token)
-    assert np.array_equal(session.logits(), decode(decoder, tokens)[-1])
+    assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
     assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
     assert sum(turn.tensors for turn in session.turns) > 70
 

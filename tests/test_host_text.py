@@ -11,8 +11,8 @@ import pytest
 
 from arch.presets import PRESETS
 from fpga.device import Device
-from generators.quantize.decoder_options import DecoderOptions
-from generators.reference.decoder import decode
+from generators.quantize.options import Quantization
+from generators.reference.integers import evaluate
 from generators.text_program import compile_text
 from generators.text_sources import load_text
 from tb.text_session import TextSession
@@ -37,7 +37,7 @@ CELOSIA = [sys.executable, "-c", "from cli.main import main; main()"]
 
 def test_the_chip_fills_in_parts():
     source = load_text("tales")
-    decoder = source.quantize(DecoderOptions(texts=2, length=32))
+    decoder = source.quantize(Quantization(texts=2, length=32))
     whole = compile_text(decoder, CONFIG.replace(program_depth=8192), context=40, rows=1)
     program = compile_text(decoder, CONFIG, context=40, memory_bytes=MEMORY)
     assert len(whole.setup) == 1
@@ -46,7 +46,7 @@ def test_the_chip_fills_in_parts():
     assert len(program.setup) >= size / MEMORY > 4
     assert all(len(fill.words) <= CONFIG.program_depth for fill in program.setup)
     tokens = source.tokenizer.encode("one day")
-    wanted = decode(decoder, tokens)[-1]
+    wanted = evaluate(decoder, tokens)["logits"][-1]
     for one in (whole, program):
         session = TextSession(one, "golden")
         session.take(tokens)

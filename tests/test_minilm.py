@@ -10,7 +10,7 @@ from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.frontend.embedding import lookup
 from generators.golden import GoldenModel
-from generators.reference.float_model import forward
+from generators.reference.floats import forward
 from generators.sample_files import read_samples
 from generators.sources import load_source
 from tb.run_inputs import CALIBRATION

@@ -10,9 +10,9 @@ import pytest
 
 from generators.frontend.text_description import TextDescription
 from generators.perplexity import measure, read_texts
-from generators.quantize.decoder_options import DecoderOptions
-from generators.reference.decoder import decode
-from generators.reference.text_model import text_forward
+from generators.quantize.options import Quantization
+from generators.reference.floats import forward
+from generators.reference.integers import evaluate
 from generators.text_sources import TextSource
 from tb.random_models import random_text_weights
 
@@ -47,15 +47,15 @@ def source() -> TextSource:
 
 def test_the_measure_is_the_mean_over_all_tokens() -> None:
     toy = source()
-    decoder = toy.quantize(DecoderOptions(texts=2))
+    decoder = toy.quantize(Quantization(texts=2))
     texts = ["abcabcgh" * 12, "h"]
     told = []
     found = measure(toy, decoder, texts, progress=lambda *done: told.append(done))
     losses, exact_losses, alike = [], [], []
     for text in texts:
         tokens = toy.tokenizer.encode(text)[:80]
-        exact = text_forward(toy.description, toy.weights, [tokens])[0][:-1]
-        logits = decode(decoder, tokens)[:-1] * decoder.logit_scale
+        exact = forward(toy.description, toy.weights, [tokens])["logits"][0][:-1]
+        logits = evaluate(decoder, tokens)["logits"][:-1] * decoder.output.scale
         for rows, into in ((logits, losses), (exact, exact_losses)):
             p = np.exp(rows) / np.exp(rows).sum(axis=1, keepdims=True)
             into += [-math.log(row[token]) for row, token in zip(p, tokens[1:], strict=True)]

@@ -8,15 +8,15 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.frontend.characters import CharacterTokenizer
-from generators.quantize.decoder_options import DecoderOptions
-from generators.reference.decoder import decode
+from generators.quantize.options import Quantization
+from generators.reference.integers import evaluate
 from generators.reference.sampling import Sampling, draw
 from generators.text_program import compile_text
 from generators.text_sources import load_text
 from tb.run_text import run_text
 
 SOURCE = load_text("tales")
-DECODER = SOURCE.quantize(DecoderOptions(texts=4, length=96))
+DECODER = SOURCE.quantize(Quantization(texts=4, length=96))
 PROMPT = "one day a red fox"
 STREAMED = PRESETS["small"].replace(
     name="streamed",
@@ -46,7 +46,7 @@ def test_text_is_that_of_the_integer_decoder():
     result = run_case(RESIDENT, "golden", 20, show=shown.append)
     tokens = SOURCE.tokenizer.encode(PROMPT)
     for _ in range(20):
-        tokens.append(int(np.argmax(decode(DECODER, tokens)[-1])))
+        tokens.append(int(np.argmax(evaluate(DECODER, tokens)["logits"][-1])))
     assert result["tokens"] == tokens
     assert result["text"] == SOURCE.tokenizer.decode(tokens) == "".join(shown)
     assert result["text"].startswith(PROMPT)

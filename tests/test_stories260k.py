@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.quantize.decoder_options import DecoderOptions
-from generators.reference.decoder import decode
+from generators.quantize.options import Quantization
+from generators.reference.integers import evaluate
 from generators.text_program import compile_text
 from generators.text_sources import load_text
 from tb.text_session import TextSession
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def story():
     source = load_text(str(STORIES / "stories260K.bin"), STORIES / "tok512.bin")
-    decoder = source.quantize(DecoderOptions(texts=4))
+    decoder = source.quantize(Quantization(texts=4))
     text = (STORIES / "evaluation.txt").read_text(encoding="utf-8").split("<|endoftext|>")[0]
     config = PRESETS["story"].replace(trace=True)
     return compile_text(decoder, config, context=512), source.tokenizer.encode(text.strip())[:COUNT]
@@ -30,7 +30,9 @@ def story():
 
 def test_token_by_token_is_each_prompt_at_once(story) -> None:
     program, tokens = story
-    wanted = decode(program.decoder, tokens)  # [tokens, vocabulary], computed from scratch
+    wanted = evaluate(program.decoder, tokens)[
+        "logits"
+    ]  # [tokens, vocabulary], computed from scratch
     session = TextSession(program, "golden")
     spent = []
     for token, logits in zip(tokens, wanted, strict=True):

@@ -4,7 +4,7 @@ import dataclasses
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from arch.errors import InputError, InputTypeError
 
@@ -126,6 +126,9 @@ class ModelDescription:
     """Whether attention projects its output."""
     unit: bool = False
     """Whether each row of the output is scaled to length 1, which the host does."""
+
+    gated: ClassVar[bool] = False
+    """Whether the MLP has a gate; no encoder's has."""
 
     def __post_init__(self) -> None:
         """Fill in the defaults that depend on other fields and check everything."""

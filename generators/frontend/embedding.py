@@ -40,6 +40,17 @@ def lookup(
     return x
 
 
+def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]) -> Floats:
+    """Return what the host gives the machine for a batch of inputs, [count, rows, columns].
+
+    Raises :class:`InputError` as :func:`lookup`.
+    """
+    if model.embedding != "linear":
+        return lookup(model, weights, inputs)
+    check_shape(model, inputs)
+    return np.asarray(inputs, np.float64)
+
+
 def check_shape(model: ModelDescription, inputs: NDArray[np.generic]) -> None:
     """Raise :class:`InputError` where a batch of inputs has a shape that the model cannot take."""
     expected = ["count", model.tokens, model.features]

@@ -11,7 +11,7 @@ from arch.functions import FUNCTIONS
 from generators.frontend.host import HostStep, layer_norm, linear, pointwise
 from generators.frontend.hugging_face_folder import Folder
 from generators.frontend.weights import Floats
-from generators.reference.float_model import FUNCTION_NAMES
+from generators.reference.floats import FUNCTION_NAMES
 
 HEADS = re.compile(
     r"(pooler|cls|classifier|lm_head|vocab_\w+|pre_classifier|qa_outputs|predictions|"

@@ -12,7 +12,7 @@ from generators.frontend.embedding import check_shape, lookup
 from generators.frontend.host import Array, HostStep, apply
 from generators.frontend.tokenizer import Tokenizer
 from generators.frontend.weights import Floats, Weights
-from generators.reference.float_model import forward
+from generators.reference.floats import forward
 
 
 @dataclass(frozen=True)

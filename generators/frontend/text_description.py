@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import ClassVar
 
 from arch.errors import InputError
 from generators.frontend.description import (
@@ -71,6 +72,14 @@ class TextDescription:
     """Whether the linear layers of the blocks have biases; the head has none."""
     tied: bool = True
     """Whether the head's weights are the vocabulary's vectors."""
+
+    placement: ClassVar[str] = "pre"
+    skip: ClassVar[bool] = True
+    parallel: ClassVar[bool] = False
+    shaped: ClassVar[bool] = False
+    values: ClassVar[bool] = True
+    output: ClassVar[bool] = True
+    """As :class:`generators.frontend.description.ModelDescription` names them."""
 
     def __post_init__(self) -> None:
         """Fill in the defaults that depend on other fields and check everything."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from arch.config import Config
-from generators.graph import Attention, Linear, Norm, Pool, QuantizedModel, Tensor
+from generators.graph import Attention, Convert, Linear, Norm, Pool, QuantizedModel, Tensor
 from generators.program.draft import Ref
 
 Part = tuple[int, int]
@@ -151,6 +151,7 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
             for tensor in (op.query, op.key, op.value, op.target):
                 note(tensor).head = op.head_dim
             continue
+        assert isinstance(op, Linear | Norm | Convert | Pool), "no encoder has others"
         source, target = note(op.source), note(op.target)
         if isinstance(op, Norm):
             source.whole_rows = target.whole_rows = True

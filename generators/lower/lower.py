@@ -118,6 +118,7 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
             items.append(lower_pool(lowering, label, op))
             early = False
         else:
+            assert isinstance(op, Linear | Norm | Convert), "no encoder has others"
             space = lowering.config.param_depth - SPARE_WORDS
             rows: list[Norm | Convert] = []
             if isinstance(op, Linear):

@@ -8,9 +8,9 @@ from arch.isa import Opcode
 from generators.lower.lowering import Operands
 from generators.lower.text_engine import Instructions
 from generators.lower.text_memory import Register, given
+from generators.lower.text_ops import Block
 from generators.lower.text_plan import part, runs
 from generators.program.draft import Draft, Given, Ref
-from generators.reference.decoder import DecoderLayer
 
 Heads = tuple[int, int]
 """The first of some heads, and how many there are."""
@@ -19,7 +19,7 @@ Heads = tuple[int, int]
 class AttentionInstructions(Instructions):
     """Makes the instructions of attention."""
 
-    def attention(self, index: int, layer: DecoderLayer) -> None:
+    def attention(self, index: int, layer: Block) -> None:
         """Add a layer's attention, from normalized rows to what its last product takes."""
         prefix = f"layers.{index}"
         for name in ("key", "query", "value"):
@@ -42,7 +42,7 @@ class AttentionInstructions(Instructions):
         """
         return {} if self.plan.kept_table is None else {"table": self.plan.kept_table}
 
-    def _keys(self, index: int, layer: DecoderLayer) -> None:
+    def _keys(self, index: int, layer: Block) -> None:
         """Drain keys to where they stay, or are appended from, in the bits that are kept."""
         prefix, target = f"layers.{index}", self._cached("keys", index, Ref("key"))
         if self.decoder.rotary is None:
@@ -162,7 +162,7 @@ class AttentionInstructions(Instructions):
             }
             self.stage.add(Draft(Opcode.MATMUL, one, frozenset({"resident"})))
 
-    def _attend_step(self, index: int, layer: DecoderLayer) -> None:
+    def _attend_step(self, index: int, layer: Block) -> None:
         """Add the attention of one token: the heads of a key head are rows of a product."""
         model, prefix = self.model, f"layers.{index}"
         group, tiles = model.group, -(-self.capacity // self.config.cols)
@@ -202,7 +202,7 @@ class AttentionInstructions(Instructions):
             came = end * group * model.head_dim
             ready = self.shared(f"{prefix}.output", "context", came, ready)
 
-    def _attend_rows(self, index: int, layer: DecoderLayer) -> None:
+    def _attend_rows(self, index: int, layer: Block) -> None:
         """Add the attention of a chunk's tokens, head by head, the next one's scores ahead."""
         model, prefix = self.model, f"layers.{index}"
         self._append_values(index)
@@ -235,7 +235,7 @@ class AttentionInstructions(Instructions):
             self._context_rows(prefix, layer, head, acc)
         self.shared(f"{prefix}.output", "context", model.query_width)
 
-    def _share_parts(self, layer: DecoderLayer) -> list[tuple[int, int, bool]]:
+    def _share_parts(self, layer: Block) -> list[tuple[int, int, bool]]:
         """Return the query heads (first, count) of each softmax of a token, and what is followed.
 
         Where a softmax takes sums there are two, the first followed: it begins while scores are
@@ -243,17 +243,15 @@ class AttentionInstructions(Instructions):
         """
         heads = self.model.heads
         half = -(-self.model.kv_heads // 2) * self.model.group
-        alike = len(runs(layer.scores, 1, heads)) == 1
+        alike = len(runs(layer.attention.scores, 1, heads)) == 1
         if not self.config.fused or not alike or half == heads:
             return [(0, heads, False)]
         return [(0, half, True), (half, heads - half, False)]
 
-    def _shares(
-        self, prefix: str, layer: DecoderLayer, begin: int, count: int, followed: bool
-    ) -> None:
+    def _shares(self, prefix: str, layer: Block, begin: int, count: int, followed: bool) -> None:
         """Add the softmax of one token's scores of some heads, as many as are alike at once."""
         model = self.model
-        for first, many in runs(layer.scores, 1, model.heads):
+        for first, many in runs(layer.attention.scores, 1, model.heads):
             head, end = max(first, begin), min(first + many, begin + count)
             self._softmax(
                 f"{prefix}.shares",
@@ -267,7 +265,7 @@ class AttentionInstructions(Instructions):
                 ("followed",) if followed else (),
             )
 
-    def _shares_rows(self, prefix: str, layer: DecoderLayer, head: int) -> None:
+    def _shares_rows(self, prefix: str, layer: Block, head: int) -> None:
         """Add the softmax of a chunk's scores of one head."""
         first = head % 2 * self.rows * self.capacity
         self._softmax(
@@ -281,9 +279,9 @@ class AttentionInstructions(Instructions):
             1,
         )
 
-    def _words(self, prefix: str, layer: DecoderLayer, head: int) -> int:
+    def _words(self, prefix: str, layer: Block, head: int) -> int:
         """Return the parameter word of a head's scores."""
-        found = runs(layer.scores, 1, self.model.heads)
+        found = runs(layer.attention.scores, 1, self.model.heads)
         (first,) = (first for first, count in found if first <= head < first + count)
         return self.plan.words[f"{prefix}.scores.{first}"]
 
@@ -326,7 +324,7 @@ class AttentionInstructions(Instructions):
         operands |= {"i_addr": between, "i_stride": 2 * self.capacity, "params": words + 1}
         self.vector(Opcode.SOFTMAX, name, operands, ("per_tensor",))
 
-    def _context(self, prefix: str, layer: DecoderLayer, name: str, heads: Heads) -> None:
+    def _context(self, prefix: str, layer: Block, name: str, heads: Heads) -> None:
         """Add the requantization of one token's context of some heads, which are rows."""
         width, (first, count) = self.model.head_dim, heads
         by_row = self.plan.by_row
@@ -343,7 +341,7 @@ class AttentionInstructions(Instructions):
             flags = ("per_row",) if by_row else self._alike(layer, head)
             self.vector(Opcode.DRAIN, f"{prefix}.context", operands, flags)
 
-    def _context_rows(self, prefix: str, layer: DecoderLayer, head: int, acc: int) -> None:
+    def _context_rows(self, prefix: str, layer: Block, head: int, acc: int) -> None:
         """Add the requantization of a chunk's context of one head."""
         operands: Operands = {
             "acc_addr": acc,
@@ -356,7 +354,7 @@ class AttentionInstructions(Instructions):
         }
         self.vector(Opcode.DRAIN, f"{prefix}.context", operands, self._alike(layer, head))
 
-    def _alike(self, layer: DecoderLayer, head: int) -> tuple[str, ...]:
+    def _alike(self, layer: Block, head: int) -> tuple[str, ...]:
         """Return the flag of a context whose columns have the same parameters."""
         width = self.model.head_dim
         found = part(layer.context, head * width, width)

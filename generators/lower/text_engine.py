@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from arch.errors import InputError
 from arch.isa import Opcode
+from generators.graph import Norm
 from generators.lower.lowering import Operands
 from generators.lower.text_memory import Register, given
 from generators.lower.text_plan import Plan
 from generators.lower.text_stage import Stage
 from generators.program.draft import Draft, Given, Ref, Written
-from generators.reference.decoder import DecoderNorm
 
 EPS_LOW_WIDTH = 28
 """Bits of an added variance in the lower of its two operands."""
@@ -150,7 +150,7 @@ class Instructions:
         }
         self.vector(Opcode.DRAIN, name, operands, flags)
 
-    def norm(self, name: str, step: DecoderNorm, *, last: bool = False) -> None:
+    def norm(self, name: str, step: Norm, *, last: bool = False) -> None:
         """Add the norm of all rows of the residual stream, or of the last."""
         most = 2 * self.model.dim * (self.rows - 1)
         operands: Operands = {
@@ -162,7 +162,7 @@ class Instructions:
     def _norm(
         self,
         name: str,
-        step: DecoderNorm,
+        step: Norm,
         source: Operands,
         m: int | Given,
         flags: Sequence[str] = (),
@@ -194,7 +194,7 @@ class Instructions:
             first += 1
         return first
 
-    def residual(self, name: str, after: str, step: DecoderNorm | None) -> None:
+    def residual(self, name: str, after: str, step: Norm | None) -> None:
         """Add the shares' sum to the residual stream, and the norm behind it."""
         dim = self.model.dim
         matrix = self.plan.matrices[name]

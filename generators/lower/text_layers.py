@@ -10,8 +10,8 @@ from generators.lower.lowering import Operands
 from generators.lower.text_attention import AttentionInstructions
 from generators.lower.text_engine import BANKS
 from generators.lower.text_memory import Register, given
+from generators.lower.text_ops import Block, blocks, final_norm
 from generators.program.draft import Draft, Given, Ref
-from generators.reference.decoder import DecoderLayer
 
 HEAD_TILES = 12
 """Tile columns of the head's products that are requantized at once."""
@@ -31,10 +31,10 @@ class Layers(AttentionInstructions):
             "n": dim,
             "params": plan.words["embedding"],
         }
-        if self.decoder.positions is not None:
+        if self.decoder.embedding.positions is not None:
             operands["r_addr"] = self._row("places", place, row, row)
             flags.append("add")
-        if self.decoder.embedding_rescale.per_tensor:
+        if self.decoder.embedding.rescale.per_tensor:
             flags.append("per_tensor")
         self.vector(Opcode.MAP, "embedding", operands, flags)
 
@@ -57,7 +57,7 @@ class Layers(AttentionInstructions):
 
     def layers(self) -> None:
         """Add all layers; the residual stream is there, and its first norm is not."""
-        layers = self.decoder.layers
+        layers, final = blocks(self.decoder), final_norm(self.decoder)
         if self.decoder.rotary is not None and not self.plan.resident:
             self._load_pairs()
         self.norm("layers.0.attention_norm", layers[0].attention_norm)
@@ -70,10 +70,10 @@ class Layers(AttentionInstructions):
                 after, step = f"layers.{index + 1}.attention_norm", layers[index + 1].attention_norm
                 self.residual(f"{prefix}.down", after, step)
             elif self.rows == 1:
-                self.residual(f"{prefix}.down", "final_norm", self.decoder.final_norm)
+                self.residual(f"{prefix}.down", "final_norm", final)
             else:
                 self.residual(f"{prefix}.down", "", None)
-                self.norm("final_norm", self.decoder.final_norm, last=True)
+                self.norm("final_norm", final, last=True)
 
     def _load_pairs(self) -> None:
         table = self.plan.rows_tables["places"]
@@ -88,7 +88,7 @@ class Layers(AttentionInstructions):
         }
         self.stage.add(Draft(Opcode.LOAD, operands))
 
-    def _mlp(self, prefix: str, layer: DecoderLayer, table: int) -> None:
+    def _mlp(self, prefix: str, layer: Block, table: int) -> None:
         """Add the MLP part by part, so that one is multiplied while the one before is drained."""
         names = ("up",) if layer.gate is None else ("gate", "up")
         parts = self.plan.ffn_parts
@@ -105,7 +105,7 @@ class Layers(AttentionInstructions):
                 ready = self.shared(down, "hidden", came, ready)
         self.shared(down, "hidden", self.model.ffn, ready)
 
-    def _hidden(self, prefix: str, layer: DecoderLayer, table: int, first: int, count: int) -> None:
+    def _hidden(self, prefix: str, layer: Block, table: int, first: int, count: int) -> None:
         """Add what makes the hidden layer of sums, in some tile columns."""
         column = first * self.config.cols
         part = {"first": first, "count": count}
@@ -123,7 +123,7 @@ class Layers(AttentionInstructions):
             "times",
             r_addr=Ref("gate", column),
             r_stride=self.model.ffn,
-            table=layer.gate_zero,
+            table=layer.gate.target.zero,
             **part,
         )
 

@@ -9,8 +9,9 @@ import numpy as np
 from arch.config import Config
 from arch.errors import InputError
 from arch.isa import REGISTERS, RING_SLOTS
-from generators.graph import Rescale
+from generators.graph import Decoder, Rescale
 from generators.lower.text_memory import Cache, Memory, Slots
+from generators.lower.text_ops import blocks, final_norm, linears
 from generators.lower.text_stage import (
     Cut,
     Stage,
@@ -23,7 +24,6 @@ from generators.lower.text_stage import (
 )
 from generators.program.draft import Draft, Ref
 from generators.program.image import LONGEST_ROW, Bytes, ImageBuilder
-from generators.reference.decoder import INT8_MAX, INT8_MIN, Decoder, Projection
 from sim.rotary import rotary_places
 
 WORDS_PLACE = REGISTERS - 1
@@ -206,7 +206,7 @@ def _stream_buffers(
         "hidden": rows * model.ffn,
         "logits": -(-2 * model.vocabulary // config.mem_bytes) * config.mem_bytes,
     }
-    if any(layer.kept_key is not None for layer in decoder.layers):
+    if any(block.kept_key is not None for block in blocks(decoder)):
         sizes["turned"] = 2 * sizes["key"]
     if model.gated:
         sizes["gate"] = rows * model.ffn
@@ -245,8 +245,8 @@ def _tables(decoder: Decoder, config: Config, rows: int) -> dict[str, tuple[Byte
 
     There are places for a chunk that begins at the last one.
     """
-    found = {"words": rows_of(decoder.embedding, "i1", config)}
-    places = decoder.positions
+    found = {"words": rows_of(decoder.embedding.words, "i1", config)}
+    places = decoder.embedding.positions
     if decoder.rotary is not None:
         width = decoder.description.heads * decoder.key_dim
         reach = rotary_places(width, decoder.key_dim, config.lanes, config.cols).max() + 1
@@ -257,27 +257,9 @@ def _tables(decoder: Decoder, config: Config, rows: int) -> dict[str, tuple[Byte
     return found
 
 
-def projections(decoder: Decoder) -> dict[str, Projection]:
-    """Return all linear layers by name, in the order in which they are used."""
-    found: dict[str, Projection] = {}
-    for index, layer in enumerate(decoder.layers):
-        names = {
-            "key": layer.key,
-            "query": layer.query,
-            "value": layer.value,
-            "output": layer.output,
-            "gate": layer.gate,
-            "up": layer.up,
-            "down": layer.down,
-        }
-        found |= {f"layers.{index}.{name}": one for name, one in names.items() if one is not None}
-    found["head"] = decoder.head
-    return found
-
-
 def _keep_weights(found: Plan) -> None:
     memory, stage, config = found.memory, found.stage, found.config
-    for name, one in projections(found.decoder).items():
+    for name, one in linears(found.decoder).items():
         k, n = one.weight.shape
         words = memory.take_words(one.rescale, by_tile=True)
         if not found.resident:
@@ -315,31 +297,30 @@ def _keep_words(found: Plan) -> None:
     decoder, memory, words = found.decoder, found.memory, found.words
     model = decoder.description
     shared: dict[tuple[int, int, int], int] = {}
-    words["embedding"] = memory.take_words(decoder.embedding_rescale)
-    for index, layer in enumerate(decoder.layers):
+    words["embedding"] = memory.take_words(decoder.embedding.rescale)
+    for index, layer in enumerate(blocks(decoder)):
         name = f"layers.{index}"
         words[f"{name}.attention_norm"] = memory.take_words(layer.attention_norm.rescale)
         words[f"{name}.mlp_norm"] = memory.take_words(layer.mlp_norm.rescale)
+        scores, context = layer.attention.scores, layer.context
         if layer.kept_key is not None:
-            words[f"{name}.kept_key"] = memory.take_words(layer.kept_key)
-        for head, _ in runs(layer.scores, 1, model.heads):
-            one = part(layer.scores, head, 1)
+            words[f"{name}.kept_key"] = memory.take_words(layer.kept_key.rescale)
+        for head, _ in runs(scores, 1, model.heads):
+            one = part(scores, head, 1)
             values = int(one.bias[0]), int(one.multiplier[0]), int(one.shift[0])
             if values not in shared:
                 shared[values] = memory.take_words(one)
                 # Behind it, as a softmax that takes sums expects it.
-                memory.take_words(decoder.probabilities)
+                memory.take_words(layer.attention.heads[0].probabilities)
             words[f"{name}.scores.{head}"] = shared[values]
         for head in range(model.heads):
-            columns = part(layer.context, head * model.head_dim, model.head_dim)
+            columns = part(context, head * model.head_dim, model.head_dim)
             words[f"{name}.context.{head}"] = memory.take_words(columns, by_tile=True)
         found.tables.append(memory.take_table(layer.table))
-    words["final_norm"] = memory.take_words(decoder.final_norm.rescale)
+    words["final_norm"] = memory.take_words(final_norm(decoder).rescale)
     if decoder.kv_bits < found.config.operand_width:
         half = 1 << (decoder.kv_bits - 1)
-        found.kept_table = memory.take_table(
-            np.arange(INT8_MIN, INT8_MAX + 1).clip(-half, half - 1)
-        )
+        found.kept_table = memory.take_table(np.arange(-128, 128).clip(-half, half - 1))
 
 
 def _keep_cache(found: Plan) -> None:

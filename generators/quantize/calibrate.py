@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Floats, Weights
-from generators.reference.float_model import forward
+from generators.reference.floats import forward
 
 Samples = Sequence[NDArray[np.generic]] | NDArray[np.generic]
 """Inputs, each [n, features] or [n] token numbers; all in one array where they are alike."""
@@ -39,7 +39,7 @@ class Ranges:
     """What calibration found."""
 
     tensors: dict[str, Range]
-    """By name, as :func:`generators.reference.float_model.forward` names them."""
+    """By name, as :func:`generators.reference.floats.forward` names them."""
     heads: dict[str, list[Range]]
     """Of each head of the probabilities, by name."""
     columns: dict[str, Floats]

@@ -1,30 +1,31 @@
-"""From a float model to integers: scales and multipliers by ranges that calibration found.
+"""From a float model to integers: an operation for each node of its graph.
 
-Weights are symmetric INT8 with one scale per output channel, or per tensor; activations are INT8
-with one scale per tensor, symmetric but for the input, the hidden layer and the probabilities where
-the configuration has zero points; the residual stream is INT16 with one scale for the whole model
-(Jacob et al. 2018; the wide residual after Bondarenko et al. 2021).
+Steps come from what calibration found: of an encoder the ranges over sample inputs
+(:mod:`generators.quantize.range_steps`), of a decoder the values over texts that it makes up itself
+(:mod:`generators.quantize.error_steps`).
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.functions import (
-    FUNCTIONS,
-    OCTAVE_FRACTION,
-    PROBABILITY_FRACTION,
-    int8_table,
-)
+from arch.functions import OCTAVE_FRACTION, PROBABILITY_FRACTION
 from arch.isa import IMMEDIATE_WIDTH
+from generators import network
 from generators.frontend.description import ModelDescription
-from generators.frontend.weights import Weights
+from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Floats, Weights
 from generators.graph import (
+    WIDE,
     Attention,
     Convert,
+    Decoder,
+    Embedding,
+    Gate,
     Head,
     Ints,
     Linear,
@@ -33,36 +34,55 @@ from generators.graph import (
     Pool,
     QuantizedModel,
     Rescale,
+    Rotary,
     Tensor,
     quantize,
     rescale_of,
 )
-from generators.quantize.balance import column_gains, useful_range
-from generators.quantize.calibrate import Progress, Range, Ranges, Samples, calibrate
-from generators.quantize.tensors import Tensors
-from generators.reference.float_model import FUNCTION_NAMES
+from generators.network import Description, Home, Network, Node, Value
+from generators.quantize.calibrate import Progress, Ranges, Samples, calibrate
+from generators.quantize.error_steps import ErrorSteps
+from generators.quantize.options import Quantization
+from generators.quantize.range_steps import RangeSteps
+from generators.quantize.texts import SampledTexts, sample_texts
 from sim.norm import norm_parameters, quantize_eps
+from sim.rotary import rotary_table
 
-_LARGEST_BIAS = float(1 << 30)
+OPERAND_MAX = 127
+"""Largest weight of the vocabulary's vectors."""
 
 
-@dataclass(frozen=True)
-class Quantization:
-    """How integers are chosen."""
+class Steps(Protocol):
+    """What one integer step of each tensor stands for."""
 
-    percentile: float = 100.0
-    """Share of a tensor's values in calibration that its range covers (percent)."""
-    per_channel: bool = True
-    """Whether weights have a scale for each output channel, and not one for each tensor."""
-    balance: float = 0.7
-    """How far columns that blocks take fill their own ranges, from 0 (one scale) to 1.
+    zeros_in_biases: bool
+    """Whether a linear layer's bias takes its input's zero point, and the array need not."""
+    probability_zero: int
+    """Zero point of probabilities."""
 
-    See :func:`generators.quantize.balance.column_gains`."""
+    def tensor(self, value: Value) -> Tensor:
+        """Return the tensor of a value."""
 
-    def __post_init__(self) -> None:
-        """Check what is not checked elsewhere."""
-        if not 0 <= self.balance <= 1:
-            raise InputError(f"Balance of columns must be from 0 to 1, not {self.balance}")
+    def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
+        """Return the step of each output [n] of weights [n, k] times their inputs' steps.
+
+        ``bias`` and the outputs' own steps, ``out``, are [n].
+        """
+
+    def activation(self, node: network.Linear, target: Tensor) -> tuple[float, float, Ints | None]:
+        """Return the step of what an activation's table takes, what is added to it, and the table.
+
+        Without a table the function is requantization's, which is ReLU.
+        """
+
+    def products(self, node: network.Attention) -> tuple[Floats, Floats]:
+        """Return the steps of products of queries and keys and what is added to them.
+
+        Both are of all heads alike, [1], or of each, [heads].
+        """
+
+    def probability_scale(self, node: network.Attention, head: int) -> float:
+        """Return the step of a head's probabilities."""
 
 
 def quantize_model(
@@ -73,7 +93,7 @@ def quantize_model(
     options: Quantization | None = None,
     progress: Progress | None = None,
 ) -> QuantizedModel:
-    """Return a model in the integers of a configuration.
+    """Return an encoder in the integers of a configuration.
 
     Raises :class:`InputError` as :func:`calibrate`, and where a number of the
     model cannot be represented.
@@ -90,297 +110,318 @@ def quantize_calibrated(
     config: Config,
     options: Quantization | None = None,
 ) -> QuantizedModel:
-    """Return a model in integers by ranges that are known.
+    """Return an encoder in integers by ranges that are known.
 
     Raises :class:`InputError` where a number of the model cannot be represented.
     """
-    return _Quantizer(model, weights, ranges, config, options or Quantization()).run()
+    options = options or Quantization()
+    steps = RangeSteps(model, weights, ranges, config, options)
+    made = _Quantizer(model, weights, steps, options, config.operand_max)
+    output, start = made.output(), made.start()
+    return QuantizedModel(
+        model, made.input(), output, made.stream(), start, made.before, made.layers, made.after
+    )
+
+
+def quantize_decoder(
+    model: TextDescription,
+    weights: Weights,
+    begin: int,
+    options: Quantization | None = None,
+    progress: Progress | None = None,
+) -> Decoder:
+    """Return a decoder in integers, calibrated on texts that it makes up itself from ``begin``.
+
+    Raises :class:`InputError` where a number of the model cannot be represented.
+    """
+    options = options or Quantization()
+    samples = sample_texts(
+        model,
+        weights,
+        begin,
+        count=options.texts,
+        length=min(options.length, model.positions),
+        seed=options.seed,
+        progress=progress,
+    )
+    return quantize_sampled(model, weights, samples, options)
+
+
+def quantize_sampled(
+    model: TextDescription, weights: Weights, samples: SampledTexts, options: Quantization
+) -> Decoder:
+    """Return a decoder in integers, calibrated on texts that are sampled already.
+
+    Raises :class:`InputError` where a number of the model cannot be represented.
+    """
+    steps = ErrorSteps(model, weights, samples, options)
+    made = _Quantizer(model, weights, steps, options, OPERAND_MAX)
+    return Decoder(
+        model,
+        made.input(),
+        made.output(),
+        made.stream(),
+        None,
+        made.before,
+        made.layers,
+        made.after,
+    )
 
 
 class _Quantizer:
+    """Makes a network's operations, node by node."""
+
     def __init__(
         self,
-        model: ModelDescription,
+        model: Description,
         weights: Weights,
-        ranges: Ranges,
-        config: Config,
+        steps: Steps,
         options: Quantization,
+        operand_max: int,
     ):
-        self.model, self.weights, self.config, self.options = model, weights, config, options
-        self.ranges = ranges
-        self.tensors = Tensors(model, weights, ranges, config)
+        self.model, self.weights, self.steps, self.options = model, weights, steps, options
+        self.operand_max = operand_max
+        self.graph: Network = network.network(model)
+        self.before = self._ops(self.graph.before)
+        self.layers = tuple(self._ops(layer) for layer in self.graph.layers)
+        self.after = self._ops(self.graph.after)
 
-    def run(self) -> QuantizedModel:
-        model = self.model
-        before, start = self._before()
-        layers = tuple(tuple(self._block(f"layers.{layer}")) for layer in range(model.layers))
-        after = self._after()
-        output = after[-1].target if after else self.tensors.stream("output", model.outputs[0])
-        return QuantizedModel(
-            description=model,
-            input=self.tensors.input(),
-            output=output,
-            stream=self.tensors.stream("stream"),
-            start=start,
-            before=tuple(before),
-            layers=layers,
-            after=tuple(after),
-        )
+    def input(self) -> Tensor:
+        """Return what the host gives."""
+        return replace(self.steps.tensor(self.graph.input), name="input")
 
-    def _linear(
-        self,
-        name: str,
-        source: Tensor,
-        target: Tensor,
-        *,
-        scale: float = 0.0,
-        offset: float = 0.0,
-        gain: float = 1.0,
-        row: int = 0,
-        relu: bool = False,
-        table: Ints | None = None,
-        residual: bool = False,
-    ) -> Linear:
-        """Return a linear layer.
+    def output(self) -> Tensor:
+        """Return the result."""
+        found = self.steps.tensor(self.graph.output)
+        return found if self.after else replace(found, name="output")
 
-        Where a table follows, ``scale`` is that of its inputs and ``offset`` is added to them.
-        """
-        scale = scale or target.scale
-        matrix = gain * self.weights[f"{name}.weight"]  # [n, k]
-        bias = gain * self.weights.get(f"{name}.bias", np.zeros(len(matrix))) + offset  # [n]
-        if source.gains is not None:
-            matrix = matrix * source.gains
-        largest = np.abs(matrix).max(axis=1)  # [n]
-        if not self.options.per_channel:
-            largest[:] = largest.max()
-        # A channel of zeros takes the output's own step, so that its bias stays exact.
-        steps = np.where(largest > 0, largest / self.config.operand_max, scale / source.scale)
-        steps = np.maximum(steps, np.abs(bias) / (source.scale * _LARGEST_BIAS))
-        low, high = self.config.operand_min, self.config.operand_max
-        weight = np.clip(np.rint(matrix / steps[:, None]), low, high).astype(np.int64).T
-        biases = np.rint(bias / (source.scale * steps)).astype(np.int64)
-        rescale = rescale_of(biases, source.scale * steps / scale)
-        reach = max(source.zero - low, high - source.zero)
-        bound = np.abs(weight).sum(axis=0) * reach + np.abs(biases)
-        if np.any(bound << np.maximum(rescale.shift, 0) >= 1 << 31):
-            raise InputError(
-                f"Layer {name} of model {self.model.name} cannot be requantized: its output's "
-                f"step {scale:.3g} is too small beside its products' {source.scale:.3g}"
-            )
-        return Linear(source, target, weight, rescale, row, relu, table, residual)
+    def stream(self) -> Tensor:
+        """Return the residual stream."""
+        return self.steps.tensor(Value("stream", self.model.dim, home=Home.STREAM))
 
-    def _norm(self, name: str, source: Tensor, target: Tensor) -> Norm:
-        gamma = self.weights[f"{name}.weight"]
-        beta = self.weights.get(f"{name}.bias", np.zeros(len(gamma)))
-        if target.gains is not None:
-            gamma, beta = gamma / target.gains, beta / target.gains
-        bias, multiplier, shift = norm_parameters(gamma, beta, target.scale)
-        rescale = Rescale(
-            bias.astype(np.int64), multiplier.astype(np.int64), shift.astype(np.int64)
-        )
-        eps = quantize_eps(self.model.epsilon, n=self.model.dim, scale=source.scale)
-        return Norm(source, target, rescale, self.model.norm == "rmsnorm", eps)
-
-    def _convert(self, source: Tensor, target: Tensor) -> Convert:
-        factors = source.scale / target.steps
-        return Convert(source, target, rescale_of(np.zeros_like(factors), factors))
-
-    def _before(self) -> tuple[list[Op], Ints | None]:
-        model = self.model
-        ops: list[Op] = []
-        start = None
-        embedding = self.tensors.embedding()
-        if model.embedding == "linear":
-            if model.class_token or model.positions == "learned":
-                values = np.zeros((model.sequence, model.dim))
-                if model.class_token:
+    def start(self) -> Ints | None:
+        """Return what the stream holds before the first operation; None where nothing reads it."""
+        for node in self.graph.before:
+            if isinstance(node, network.Start):
+                rows = self.steps.tensor(node.target).rows
+                values = np.zeros((rows, self.model.dim))
+                if "class_token" in self.weights:
                     values[0] = self.weights["class_token"]
-                if model.positions == "learned":
-                    values += self.weights["positions"]
-                start = quantize(values, embedding)
-            row, residual = int(model.class_token), start is not None
-            ops.append(
-                self._linear("embed", self.tensors.input(), embedding, row=row, residual=residual)
-            )
-        if model.embedding_norm:
-            ops.append(
-                self._norm("embedding_norm", embedding, self.tensors.stream("embedding_norm"))
-            )
-        return ops, start
+                values += self.weights.get("positions", 0.0)
+                # A start of its own has the steps of what is added to it.
+                (first, *_) = (op for op in self.before if isinstance(op, Linear))
+                return quantize(values, first.target)
+        return None
 
-    def _block(self, prefix: str) -> list[Op]:
-        """Return the operations of a layer, from the stream to the stream."""
-        model = self.model
-        pre = model.norm != "none" and model.placement == "pre"
-        post = model.norm != "none" and model.placement == "post"
-        ops: list[Op] = []
+    def _ops(self, nodes: tuple[Node, ...]) -> tuple[Op, ...]:
+        return tuple(op for node in nodes for op in self._op(node))
 
-        def before(name: str, source: Tensor) -> Tensor:
-            target = self.tensors.narrow(f"{prefix}.{name}_input", model.dim)
-            if model.values or name == "mlp":
-                # Without a projection values are this tensor itself, whose columns are summed.
-                gains = column_gains(self.ranges.columns[target.name], self.options.balance)
-                target = replace(target, gains=gains if self.options.balance else None)
-            norm = "norm" if model.parallel else f"{name}_norm"
-            if pre:
-                ops.append(self._norm(f"{prefix}.{norm}", source, target))
-            else:
-                ops.append(self._convert(source, target))
-            return target
+    def _op(self, node: Node) -> list[Op]:
+        match node:
+            case network.Embedding():
+                return [self._embedding(node)]
+            case network.Start():
+                return []
+            case network.Linear():
+                return [self._linear(node)]
+            case network.Norm():
+                return [self._norm(node)]
+            case network.Convert():
+                return [_converted(*self._ends(node))]
+            case network.Rotary():
+                return self._rotary(node)
+            case network.Gate():
+                up = self.steps.tensor(node.up)
+                source, target = self._ends(node)
+                return [Gate(source, up, target)]
+            case network.Attention():
+                return [self._attention(node)]
+            case network.Pool():
+                source, target = (self.steps.tensor(v) for v in (node.source, node.target))
+                return [Pool(source, target, source.scale / target.scale, self._variable)]
 
-        def after(name: str, source: Tensor, buffer: str) -> Tensor:
-            if not post:
-                return source
-            target = self.tensors.stream(f"{prefix}.{name}_norm", buffer=buffer)
-            ops.append(self._norm(f"{prefix}.{name}_norm", source, target))
-            return target
+    @property
+    def _variable(self) -> bool:
+        return isinstance(self.model, ModelDescription) and self.model.variable
 
-        x = before("attention", self.tensors.stream(f"{prefix}.stream"))
-        total = self.tensors.stream(f"{prefix}.attention_sum")
-        ops += self._attention(prefix, x, total, model.skip)
-        if model.parallel:
-            residual = True
-        else:
-            stream = after("attention", total, "stream_normed")
-            x = before("mlp", stream)
-            residual = model.skip
-        buffer = "stream_normed" if post else "stream"
-        total = self.tensors.stream(f"{prefix}.mlp_sum", buffer=buffer)
-        ops += self._mlp(prefix, x, total, residual)
-        after("mlp", total, "stream")
-        return ops
+    def _ends(
+        self, node: network.Linear | network.Norm | network.Convert | network.Rotary | network.Gate
+    ) -> tuple[Tensor, Tensor]:
+        """Return a node's source, of which only the first rows may be taken, and its target."""
+        source, target = self.steps.tensor(node.source), self.steps.tensor(node.target)
+        return replace(source, rows=target.rows) if node.target.rows else source, target
 
-    def _attention(self, prefix: str, x: Tensor, total: Tensor, residual: bool) -> list[Op]:
-        model = self.model
-        gain = self._gain(f"{prefix}.attention_gain")
-        width, kv_width = model.heads * model.head_dim, model.kv_heads * model.head_dim
-        query = self.tensors.narrow(f"{prefix}.query", width)
-        key = self.tensors.narrow(f"{prefix}.key", kv_width)
-        value = self.tensors.narrow(f"{prefix}.value", kv_width) if model.values else x
-        ops: list[Op] = [
-            self._linear(f"{prefix}.query", x, query),
-            self._linear(f"{prefix}.key", x, key),
-        ]
-        if model.values:
-            ops.append(self._linear(f"{prefix}.value", x, value))
-        target = self.tensors.narrow(f"{prefix}.context", width) if model.output else total
-        octaves = math.log2(math.e) * 2.0**OCTAVE_FRACTION / math.sqrt(model.head_dim)
-        head = self._shaped_head if model.shaped else self._plain_head
-        ops.append(
-            Attention(
-                query=query,
-                key=key,
-                value=value,
-                target=target,
-                head_dim=model.head_dim,
-                scores=rescale_of(0, query.scale * key.scale * octaves),
-                probability_zero=self.tensors.probability_zero,
-                heads=tuple(
-                    head(prefix, index, value.scale, target.scale, 1.0 if model.output else gain)
-                    for index in range(model.heads)
-                ),
-                residual=residual and not model.output,
-                variable=model.variable,
-            )
-        )
-        if model.output:
-            ops.append(
-                self._linear(f"{prefix}.output", target, total, gain=gain, residual=residual)
-            )
-        return ops
-
-    def _gain(self, name: str) -> float:
-        return float(self.weights[name][0]) if self.model.parallel else 1.0
-
-    def _plain_head(
-        self, prefix: str, index: int, value_scale: float, target_scale: float, gain: float
-    ) -> Head:
-        scale = self.tensors.scale(Range(0.0, 1.0), self.tensors.probability_zero)
-        if self.config.zero_points:
-            # One step more than fits: p = 1 saturates, and every other p is exact to half a step.
-            scale = 2.0**-self.config.operand_width
-        return Head(
-            rescale_of(0, 2.0**-PROBABILITY_FRACTION / scale),
-            rescale_of(0, gain * scale * value_scale / target_scale),
-            None,
+    def _embedding(self, node: network.Embedding) -> Embedding:
+        words, target = self.weights["words"], self.steps.tensor(node.target)
+        steps = np.abs(words).max(axis=0) / self.operand_max  # [dim]
+        steps = np.where(steps > 0, steps, target.scale)
+        places = None
+        if node.positions:
+            places = np.rint(self.weights["positions"] / target.scale).astype(np.int64)
+        vectors = np.rint(words / steps).astype(np.int64)
+        return Embedding(
+            target, vectors, rescale_of(np.zeros(len(steps)), steps / target.scale), places
         )
 
-    def _shaped_head(
-        self, prefix: str, index: int, value_scale: float, target_scale: float, gain: float
-    ) -> Head:
+    def _linear(self, node: network.Linear) -> Linear:
+        source, target = self._ends(node)
+        out, offset, table, relu = target.steps, 0.0, None, False
+        if node.activation:
+            scale, offset, table = self.steps.activation(node, target)
+            out, relu = np.array([scale]), table is None
+        gain = float(self.weights[node.gain][0]) if node.gain else 1.0
+        matrix = gain * self.weights[node.weight]  # [n, k]
+        bias = gain * self.weights.get(node.bias, np.zeros(len(matrix)))
+        if target.picks is not None:
+            matrix, bias = matrix[target.picks], bias[target.picks]
+        if target.offsets is not None and not node.activation:
+            bias = bias - target.offsets
+        weight, biases, steps = self._weights(matrix * source.steps, bias + offset, out)
+        zero = source.zero
+        if zero and self.steps.zeros_in_biases:
+            biases, source = biases - zero * weight.sum(axis=0), replace(source, zero=0)
+        rescale = rescale_of(biases, steps / out)
+        self._check(node, source, weight, rescale, steps, out)
+        residual = node.residual is not None
+        return Linear(source, target, weight, rescale, node.row, relu, table, residual)
+
+    def _weights(self, taken: Floats, bias: Floats, out: Floats) -> tuple[Ints, Ints, Floats]:
+        """Return weights [k, n], biases [n], and the real value of a step of each sum [n]."""
+        steps = self.steps.weight_steps(taken, bias, np.broadcast_to(out, bias.shape))
+        high = self.operand_max
+        weight = np.clip(np.rint(taken / steps[:, None]), -high, high).astype(np.int64).T
+        return weight, np.rint(bias / steps).astype(np.int64), steps
+
+    def _check(
+        self,
+        node: network.Linear,
+        source: Tensor,
+        weight: Ints,
+        rescale: Rescale,
+        steps: Floats,
+        out: Floats,
+    ) -> None:
+        """Refuse sums that 32 bits cannot hold on their way to the output."""
+        half = 1 << (source.width - 1)
+        reach = max(source.zero + half, half - 1 - source.zero)
+        bound = np.abs(weight).sum(axis=0) * reach + np.abs(rescale.bias)
+        wrong = np.flatnonzero(bound << np.maximum(rescale.shift, 0) >= 1 << 31)
+        if wrong.size:
+            fine = np.broadcast_to(out, bound.shape)[wrong[0]]
+            raise InputError(
+                f"Layer {node.weight.removesuffix('.weight')} of model {self.model.name} cannot be "
+                f"requantized: its output's step {fine:.3g} is too small beside its products' "
+                f"{steps[wrong[0]]:.3g}"
+            )
+
+    def _norm(self, node: network.Norm) -> Norm:
+        source, target = self._ends(node)
+        gamma = self.weights[f"{node.name}.weight"]
+        beta = self.weights.get(f"{node.name}.bias", np.zeros(len(gamma)))
+        if target.gains is not None:
+            # A column whose gain is zero has the parameters of the others.
+            ones = np.ones_like(gamma)
+            gamma = np.divide(gamma, target.gains, out=ones, where=target.gains != 0)
+            beta = np.divide(beta, target.gains, out=0 * ones, where=target.gains != 0)
+        if self.options.folded and np.all(gamma == gamma[0]) and not beta.any():
+            gamma, beta = gamma[:1], beta[:1]
+        found = norm_parameters(gamma, beta, target.scale)
+        bias, multiplier, shift = (part.astype(np.int64) for part in found)
+        eps = quantize_eps(self.model.epsilon, n=self.model.dim, scale=source.scale)
+        rms = self.model.norm == "rmsnorm"
+        return Norm(source, target, Rescale(bias, multiplier, shift), rms, eps)
+
+    def _rotary(self, node: network.Rotary) -> list[Op]:
+        model, options = self.model, self.options
+        assert isinstance(model, TextDescription)
+        source, target = self._ends(node)
+        assert target.picks is not None
+        columns = target.picks[: target.columns // (node.target.columns // model.head_dim)]
+        places = np.arange(options.places or model.positions)
+        table = rotary_table(places, model.head_dim, model.head_dim, model.rotary_base)
+        pairs = table.astype(np.int64)[:, columns]
+        if target.width == self._narrowest:
+            return [Rotary(source, target, pairs)]
+        # What is kept in fewer bits is rotated in INT16 first.
+        between = replace(source, name=f"{target.name}_rotated", buffer="rotated")
+        return [Rotary(source, between, pairs), _converted(between, target)]
+
+    @property
+    def _narrowest(self) -> int:
+        """Bits that a rotation writes at least."""
+        return WIDE // 2
+
+    def _attention(self, node: network.Attention) -> Attention:
+        query, key, value, target = (
+            self.steps.tensor(one) for one in (node.query, node.key, node.value, node.target)
+        )
+        products, raised = self.steps.products(node)
+        octaves = math.log2(math.e) * 2.0**OCTAVE_FRACTION / math.sqrt(self.model.head_dim)
+        return Attention(
+            query=query,
+            key=key,
+            value=value,
+            target=target,
+            head_dim=self.model.head_dim,
+            scores=rescale_of(np.rint(raised / products), products * octaves),
+            probability_zero=self.steps.probability_zero,
+            heads=tuple(
+                self._head(node, index, value, target) for index in range(self.model.heads)
+            ),
+            residual=node.residual is not None,
+            variable=self._variable,
+        )
+
+    def _head(self, node: network.Attention, index: int, value: Tensor, target: Tensor) -> Head:
+        scale = self.steps.probability_scale(node, index)
+        gain = float(self.weights[node.gain][0]) if node.gain else 1.0
+        width, group = self.model.head_dim, self.model.heads // self.model.kv_heads
+        shared = slice(index // group * width, (index // group + 1) * width)
+        own = slice(index * width, (index + 1) * width)
+        factors, bias = np.ones(1), np.zeros(1)
+        if value.gains is not None:
+            factors = value.gains[shared]
+        if target.gains is not None:
+            factors = factors / target.gains[own]
+        if value.offsets is not None:
+            # Probabilities sum to one, so what is taken from all values is missing in their mean.
+            bias = np.rint(
+                value.offsets[shared]
+                / (scale * np.broadcast_to(value.steps, value.columns)[shared])
+            )
+        context = rescale_of(
+            np.broadcast_to(bias, factors.shape),
+            factors * (gain * scale * value.scale / target.scale),
+        )
+        units = 2.0**PROBABILITY_FRACTION
+        if not self.model.shaped:
+            return Head(rescale_of(0, 1 / (units * scale)), context, None)
+        return self._shaped(node, index, scale, context)
+
+    def _shaped(self, node: network.Attention, index: int, scale: float, context: Rescale) -> Head:
         """Return ``beta * (p + alpha / beta * I - gamma / (beta * sequence))``."""
+        model, units = self.model, 2.0**PROBABILITY_FRACTION
+        assert isinstance(model, ModelDescription)
         alpha, beta, gamma = (
-            float(self.weights[f"{prefix}.{name}"][index]) for name in ("alpha", "beta", "gamma")
-        )
-        scale = self.tensors.scale(
-            self.ranges.heads[f"{prefix}.probabilities"][index], self.tensors.probability_zero
+            float(self.weights[f"{node.prefix}.{name}"][index])
+            for name in ("alpha", "beta", "gamma")
         )
         limit = 1 << (IMMEDIATE_WIDTH - 1)
-        units = 2.0**PROBABILITY_FRACTION
-        mean = gamma / self.model.sequence
+        mean = gamma / model.sequence
         if max(abs(alpha), abs(mean)) * units >= abs(beta) * limit:
             raise InputError(
-                f"Shaped attention of head {index} in {prefix} of model {self.model.name} needs "
+                f"Shaped attention of head {index} in {node.prefix} of model {model.name} needs "
                 f"alpha and gamma less than {limit / units:g} times beta, but alpha is {alpha:g}, "
                 f"beta is {beta:g} and gamma is {gamma:g}"
             )
-        return Head(
-            rescale_of(round(-mean / beta * units), beta / (units * scale)),
-            rescale_of(0, gain * scale * value_scale / target_scale),
-            round(alpha / beta * units),
-        )
+        probabilities = rescale_of(round(-mean / beta * units), beta / (units * scale))
+        return Head(probabilities, context, round(alpha / beta * units))
 
-    def _mlp(self, prefix: str, x: Tensor, total: Tensor, residual: bool) -> list[Op]:
-        hidden = self.tensors.hidden(f"{prefix}.hidden")
-        up = self._activated(f"{prefix}.up", f"{prefix}.up", x, hidden, self.model.activation)
-        gain = self._gain(f"{prefix}.mlp_gain")
-        return [up, self._linear(f"{prefix}.down", hidden, total, gain=gain, residual=residual)]
 
-    def _activated(
-        self, name: str, sums: str, x: Tensor, target: Tensor, activation: str
-    ) -> Linear:
-        """Return a linear layer with its activation; ``sums`` is the tensor between the two."""
-        if activation == "relu":
-            return self._linear(name, x, target, relu=True)
-        function = FUNCTIONS[FUNCTION_NAMES[activation]]
-        found = useful_range(function, self.ranges.tensors[sums], target.scale)
-        low, high = self.config.operand_min, self.config.operand_max
-        scale = (found.high - found.low) / (high - low) or 1.0
-        zero = round(low - found.low / scale)
-        width = self.config.operand_width
-        table = int8_table(function, scale, zero, target.scale, target.zero, width)
-        # The zero point of the table's inputs is a part of the bias: layers may differ in it.
-        return self._linear(name, x, target, scale=scale, offset=scale * zero, table=table)
-
-    def _after(self) -> list[Op]:
-        """Return the operations from the last block's stream to the output."""
-        model = self.model
-        rows = 1 if model.pooling == "class" else model.sequence
-        stream = self.tensors.stream("stream", rows)
-        last = model.pooling != "mean" and not model.classes
-        ops: list[Op] = []
-        narrow = self.tensors.narrow("final", model.dim, rows=rows)
-        x = stream
-        if model.final_norm:
-            target = self.tensors.wide("final", rows, model.dim) if last else narrow
-            ops.append(self._norm("final_norm", stream, target))
-            x = target
-        elif not last:
-            x = narrow
-            ops.append(self._convert(stream, x))
-        if model.pooling == "mean":
-            if model.classes:
-                pooled = self.tensors.narrow("pooled", model.dim, rows=1)
-            else:
-                pooled = self.tensors.wide("pooled", 1, model.dim)
-            ops.append(Pool(x, pooled, x.scale / pooled.scale, model.variable))
-            x = pooled
-        if model.head_hidden:
-            hidden = self.tensors.narrow("head_hidden", model.head_hidden, rows=x.rows)
-            activation = model.head_activation
-            ops.append(self._activated("head_hidden", "head_up", x, hidden, activation))
-            x = hidden
-        if model.classes:
-            output = self.tensors.wide("raw_output", x.rows, model.classes)
-            ops.append(self._linear("head", x, replace(output, name="output", buffer="output")))
-        return ops
+def _converted(source: Tensor, target: Tensor) -> Convert:
+    """Return a tensor's conversion to another one's steps."""
+    factors = source.steps / target.steps
+    bias = np.zeros_like(factors)
+    if target.offsets is not None:
+        bias = -np.rint(target.offsets / source.steps)
+    return Convert(source, target, rescale_of(bias, factors))

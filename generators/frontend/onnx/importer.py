@@ -24,7 +24,7 @@ from generators.frontend.onnx.nodes import evaluate
 from generators.frontend.onnx.values import Input, Made, Mask, UnsupportedError, Value, View
 from generators.frontend.source import Source
 from generators.frontend.weights import Weights, check_weights
-from generators.reference.float_model import FUNCTION_NAMES, forward
+from generators.reference.floats import FUNCTION_NAMES, forward
 
 ONNX_SUFFIX = ".onnx"
 TOLERANCE = 1e-3

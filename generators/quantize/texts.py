@@ -1,6 +1,5 @@
 """What a decoder's tensors hold over texts that the decoder itself makes up."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +8,11 @@ from numpy.typing import NDArray
 from arch.errors import InputError
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
-from generators.reference.text_model import FloatCache, text_forward
+from generators.quantize.calibrate import Progress
+from generators.reference.cache import KvCache
+from generators.reference.floats import forward
 
-Progress = Callable[[int, int], None]
-"""Takes what is done, and all there is to do."""
-
-_NOT_KEPT = "scores"
+_NOT_KEPT = ("scores", "probabilities", "output")
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,7 @@ class SampledTexts:
     """[count, length]."""
     tensors: dict[str, Floats]
     """Each tensor of the model, [count * length, columns], one text behind the other, by name as in
-    :func:`generators.reference.text_model.text_forward`; scores are left out."""
+    :func:`generators.reference.floats.forward`; scores and probabilities are left out."""
 
 
 def sample_texts(
@@ -48,11 +46,11 @@ def sample_texts(
             raise InputError(f"Sampled texts' {name} must be positive, not {value}")
     rng = np.random.default_rng(seed)
     tokens = np.full((count, length), begin, np.int64)
-    cache = FloatCache()
+    cache = KvCache()
     parts: dict[str, list[Floats]] = {}
     for place in range(length):
-        found: dict[str, Floats] = {}
-        logits = text_forward(model, weights, tokens[:, place : place + 1], cache, found)[:, 0]
+        found = forward(model, weights, tokens[:, place : place + 1], cache)
+        logits = found["logits"][:, 0]
         for name, tensor in found.items():
             if not name.endswith(_NOT_KEPT):
                 parts.setdefault(name, []).append(tensor)

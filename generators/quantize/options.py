@@ -1,4 +1,4 @@
-"""How the integers of a decoder are chosen."""
+"""How the integers of a model are chosen."""
 
 from dataclasses import dataclass
 
@@ -6,14 +6,31 @@ from arch.errors import InputError
 
 KV_BITS = (8, 4)
 """Widths that keys and values may be kept in (bits)."""
+ENCODER_BALANCE, DECODER_BALANCE = 0.7, 0.5
+"""How far columns fill their own ranges where nothing else is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecoderOptions:
-    """How integers are chosen."""
+class Quantization:
+    """How integers are chosen.
+
+    Raises :class:`InputError` where a number is out of its bounds.
+    """
+
+    balance: float | None = None
+    """How far columns fill their own ranges, from 0 (one step) to 1.
+
+    See :func:`generators.quantize.balance.column_gains`. None is 0.7 for encoders, 0.5 for
+    decoders."""
+
+    percentile: float = 100.0
+    """Share of a tensor's values in calibration that its range covers (percent); encoders."""
+    per_channel: bool = True
+    """Whether weights have a scale for each output channel, and not one for each tensor; encoders.
+    """
 
     kv_bits: int = 8
-    """Width of the keys and values that are kept, 8 or 4 (bits)."""
+    """Width of the keys and values that are kept, 8 or 4 (bits); decoders, as all that follows."""
     places: int = 0
     """Places in the table of rotary angles (tokens); 0 for the positions of the model."""
     doubled: int | None = None
@@ -26,8 +43,6 @@ class DecoderOptions:
     places that the samples lack may saturate."""
     seed: int = 1
     """Seed of the sampled texts."""
-    balance: float = 0.5
-    """How far columns fill their own ranges, from 0 (one step) to 1."""
     folded: bool = False
     """Whether the gains of RMS norms are in the weights behind them, so that all columns of a norm
     have the same parameters, which take one word of the machine's."""
@@ -37,9 +52,9 @@ class DecoderOptions:
 
     def __post_init__(self) -> None:
         """Check what is not checked elsewhere."""
+        if self.balance is not None and not 0 <= self.balance <= 1:
+            raise InputError(f"Balance of columns must be from 0 to 1, not {self.balance}")
         if self.kv_bits not in KV_BITS:
             raise InputError(f"Bits of keys and values must be 8 or 4, not {self.kv_bits}")
         if self.doubled is not None and self.doubled < 0:
             raise InputError(f"Doubled pairs must not be negative, not {self.doubled}")
-        if not 0 <= self.balance <= 1:
-            raise InputError(f"Balance of columns must be from 0 to 1, not {self.balance}")

@@ -1,0 +1,199 @@
+"""Steps of a decoder's tensors, by what the tensors of sampled texts hold.
+
+Everything is static. Weights are symmetric INT8 with one step for each output; activations have a
+step for each column where the machine's parameters are by column, which the neighbouring weights
+take in, and one for all where they are not. A step is the one with the least squared error over
+the samples, so that rare large values may saturate.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from arch.errors import InputError
+from arch.functions import FUNCTIONS, int8_table
+from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Floats, Weights
+from generators.graph import ROTARY_STEPS, TIMES_STEPS, WIDE, Ints, Tensor
+from generators.network import Attention, Home, Linear, Value
+from generators.quantize.balance import column_gains
+from generators.quantize.keys import KeySteps, quantize_keys
+from generators.quantize.options import DECODER_BALANCE, Quantization
+from generators.quantize.steps import NARROW_BITS, best_range, best_step, best_steps
+from generators.quantize.texts import SampledTexts
+from generators.reference.floats import FUNCTION_NAMES
+from sim.requantize import INT16_MAX
+
+INT8_MIN, INT8_MAX = -128, 127
+HEADROOM = 2.0
+"""How much larger than in the samples an INT16 value may become before it saturates."""
+
+
+class ErrorSteps:
+    """Gives a decoder's tensors steps, and its weights.
+
+    Raises :class:`InputError` where heads have fewer pairs than are to be doubled.
+    """
+
+    zeros_in_biases = True
+    probability_zero = 0
+
+    def __init__(
+        self,
+        model: TextDescription,
+        weights: Weights,
+        samples: SampledTexts,
+        options: Quantization,
+    ):
+        self.model, self.weights, self.options = model, weights, options
+        self.balance = DECODER_BALANCE if options.balance is None else options.balance
+        self.samples, self.values = samples, samples.tensors
+        sums = [np.abs(t).max() for name, t in self.values.items() if name.endswith("_sum")]
+        words, places = weights["words"], weights.get("positions", np.zeros((1, model.dim)))
+        largest = max(*sums, np.abs(words).max() + np.abs(places).max())
+        self.stream_scale = HEADROOM * float(largest) / INT16_MAX
+        self.rotary = model.position == "rotary"
+        doubled = options.doubled
+        if doubled is None:
+            doubled = model.head_dim // 4 if options.kv_bits < NARROW_BITS else 0
+        first = model.head_dim - 2 * doubled if self.rotary else model.head_dim
+        if first < 0:
+            raise InputError(f"Heads of {model.head_dim} columns have no {doubled} pairs to double")
+        self.head_columns = np.append(np.arange(model.head_dim), np.arange(first, model.head_dim))
+        """Which column of a float head each of an integer head's is, [key_dim]."""
+        self._made: dict[str, Tensor] = {}
+        self._keys: dict[str, KeySteps] = {}
+
+    def tensor(self, value: Value) -> Tensor:
+        """Return the tensor of a value."""
+        if value.name not in self._made:
+            self._made[value.name] = self._make(value)
+        return self._made[value.name]
+
+    def _make(self, value: Value) -> Tensor:
+        prefix, _, kind = value.name.rpartition(".")
+        found = Tensor(value.name, value.buffer, value.rows, value.columns, 1.0, home=value.home)
+        if value.home is Home.STREAM:
+            return replace(found, scale=self.stream_scale, width=WIDE)
+        match kind:
+            case "input":
+                return replace(found, width=2 * WIDE)
+            case "attention_input" | "mlp_input" | "final":
+                return self._normed(found)
+            case "query" | "key" | "query_sums" | "key_sums":
+                return self._projected(found, prefix, kind)
+            case "value":
+                middle, steps = best_range(self.values[value.name], self.options.kv_bits)
+                return replace(found, gains=steps, offsets=middle, width=self.options.kv_bits)
+            case "context":
+                return self._context(found, prefix)
+            case "active":
+                return self._active(found, f"{prefix}.gate")
+            case "up":
+                return replace(found, gains=self._up(prefix), width=WIDE)
+            case "hidden" if self.model.gated:
+                return replace(found, gains=self._hidden(prefix))
+            case "hidden":
+                return self._active(found, f"{prefix}.up")
+        assert kind == "logits"
+        largest = float(np.abs(self.values["logits"]).max())
+        return replace(found, scale=HEADROOM * largest / INT16_MAX, width=WIDE)
+
+    def _normed(self, target: Tensor) -> Tensor:
+        """Return what a norm gives, in steps of its own gains where these are folded."""
+        if not (self.options.folded and self.model.norm == "rmsnorm"):
+            return replace(target, gains=self._balanced(target.name))
+        norm = target.name.replace("_input", "_norm").replace("final", "final_norm")
+        gamma = self.weights[f"{norm}.weight"]
+        gained = gamma != 0
+        step = best_step(self.values[target.name][:, gained] / gamma[gained], INT8_MAX)
+        return replace(target, scale=step, gains=gamma)
+
+    def _balanced(self, name: str) -> Floats:
+        values = self.values[name]
+        gains = column_gains(np.abs(values).max(axis=0), self.balance)
+        return np.asarray(best_step(values / gains, INT8_MAX) * gains)
+
+    def _projected(self, found: Tensor, prefix: str, kind: str) -> Tensor:
+        """Return queries or keys, in front of their rotation or behind it."""
+        steps, name = self._key_steps(prefix), kind.removesuffix("_sums")
+        by_head = steps.query if name == "query" else steps.key  # [heads, key_dim]
+        first = np.arange(len(by_head))[:, None] * self.model.head_dim
+        picks = (first + self.head_columns).ravel()
+        found = replace(found, columns=len(picks), picks=picks, gains=by_head.ravel())
+        bits = self.options.kv_bits if name == "key" else NARROW_BITS
+        if kind == name:
+            offsets = steps.middle.ravel() if name == "key" else None
+            return replace(found, offsets=offsets, width=bits)
+        if bits < NARROW_BITS:
+            largest = float(np.abs(self.values[f"{prefix}.key"]).max())
+            return replace(found, scale=HEADROOM * largest / INT16_MAX, gains=None, width=WIDE)
+        return replace(found, scale=1.0 / ROTARY_STEPS, width=WIDE)
+
+    def _key_steps(self, prefix: str) -> KeySteps:
+        if prefix not in self._keys:
+            keys, queries = (self.values[f"{prefix}.{name}"] for name in ("key", "query"))
+            self._keys[prefix] = quantize_keys(
+                self.model,
+                keys.reshape(*self.samples.tokens.shape, self.model.kv_heads, -1),
+                queries.reshape(*self.samples.tokens.shape, self.model.heads, -1),
+                self.head_columns,
+                self.options,
+            )
+        return self._keys[prefix]
+
+    def _context(self, target: Tensor, prefix: str) -> Tensor:
+        """Return what attention gives, in proportion to the values' steps if heads are alike."""
+        if not self.options.alike:
+            return replace(target, gains=self._balanced(target.name))
+        model = self.model
+        value = Value(f"{prefix}.value", model.kv_width, home=Home.CACHE)
+        by_head = self.tensor(value).steps.reshape(model.kv_heads, -1)
+        gains = np.repeat(by_head, model.group, axis=0).ravel()
+        step = best_step(self.values[target.name] / gains, INT8_MAX)
+        return replace(target, scale=step, gains=gains)
+
+    def _active(self, target: Tensor, sums: str) -> Tensor:
+        """Return what an activation's table gives."""
+        results = FUNCTIONS[FUNCTION_NAMES[self.model.activation]](self.values[sums])
+        low, high = min(float(results.min()), 0.0), max(float(results.max()), 0.0)
+        after = (high - low) / (INT8_MAX - INT8_MIN) or 1.0
+        zero = int(np.clip(round(INT8_MIN - low / after), INT8_MIN, INT8_MAX))
+        return replace(target, scale=after, zero=zero)
+
+    def _hidden(self, prefix: str) -> Floats:
+        """Return the steps of the product of gate and up, [ffn].
+
+        INT16 in front of the product must hold the other factor.
+        """
+        after = self._gate_scale(prefix)
+        largest = np.abs(self.values[f"{prefix}.up"]).max(axis=0)
+        least = largest * TIMES_STEPS * after / INT16_MAX
+        return np.asarray(np.maximum(self._balanced(f"{prefix}.hidden"), least))
+
+    def _up(self, prefix: str) -> Floats:
+        hidden = self.tensor(Value(f"{prefix}.hidden", self.model.ffn)).steps
+        return np.asarray(hidden / (TIMES_STEPS * self._gate_scale(prefix)))
+
+    def _gate_scale(self, prefix: str) -> float:
+        return self.tensor(Value(f"{prefix}.active", self.model.ffn)).scale
+
+    def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
+        """Return the step of each output [n] of weights [n, k] times their inputs' steps."""
+        return best_steps(taken.T, INT8_MAX)
+
+    def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
+        """Return the step of what an activation's table takes, 0.0, and the table."""
+        assert node.sums is not None
+        before = best_step(self.values[node.sums.name], INT8_MAX)
+        function = FUNCTIONS[FUNCTION_NAMES[node.activation]]
+        return before, 0.0, int8_table(function, before, 0, target.scale, target.zero)
+
+    def products(self, node: Attention) -> tuple[Floats, Floats]:
+        """Return the steps of products of queries and keys, and what is added, [heads] each."""
+        found = self._key_steps(node.prefix)
+        return found.product, found.raised
+
+    def probability_scale(self, node: Attention, head: int) -> float:
+        """Return the step of a head's probabilities."""
+        return 1.0 / INT8_MAX

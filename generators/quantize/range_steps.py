@@ -1,0 +1,151 @@
+"""Steps of an encoder's tensors, by the ranges that calibration found.
+
+Weights are symmetric INT8 with one scale per output channel, or per tensor; activations are INT8
+with one scale per tensor, symmetric but for the input, hidden layers and the probabilities where
+the configuration has zero points; the residual stream is INT16 with one scale for the whole model
+(Jacob et al. 2018; the wide residual after Bondarenko et al. 2021).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from arch.config import Config
+from arch.functions import FUNCTIONS, int8_table
+from generators.frontend.description import ModelDescription
+from generators.frontend.weights import Floats, Weights
+from generators.graph import WIDE, Ints, Tensor
+from generators.network import Attention, Home, Linear, Value, network
+from generators.quantize.balance import column_gains, useful_range
+from generators.quantize.calibrate import Range, Ranges
+from generators.quantize.options import ENCODER_BALANCE, Quantization
+from generators.reference.floats import FUNCTION_NAMES
+from sim.requantize import INT16_MAX
+
+WIDE_HEADROOM = 2.0
+"""How much larger than in calibration an INT16 value may become before it saturates."""
+_LARGEST_BIAS = float(1 << 30)
+
+
+class RangeSteps:
+    """Gives an encoder's tensors scales and zero points, and its weights steps."""
+
+    zeros_in_biases = False
+
+    def __init__(
+        self,
+        model: ModelDescription,
+        weights: Weights,
+        ranges: Ranges,
+        config: Config,
+        options: Quantization,
+    ):
+        self.model, self.weights, self.config, self.options = model, weights, config, options
+        self.balance = ENCODER_BALANCE if options.balance is None else options.balance
+        self.ranges, self.columns, self.heads = ranges.tensors, ranges.columns, ranges.heads
+        self.output = network(model).output
+        ends = ("_sum", "_norm") + (() if model.embedding_norm else ("embedding",))
+        stream = [self.ranges[name].size for name in self.ranges if name.endswith(ends)]
+        self.stream_scale = WIDE_HEADROOM * max(stream) / INT16_MAX
+        hidden = [self.ranges[f"layers.{layer}.hidden"] for layer in range(model.layers)]
+        self.hidden_zero = self._common_zero(hidden)
+        self.probability_zero = self._common_zero(
+            [size for sizes in ranges.heads.values() for size in sizes]
+            if model.shaped
+            else [Range(0.0, 1.0)]
+        )
+
+    def tensor(self, value: Value) -> Tensor:
+        """Return the tensor of a value."""
+        model, kind = self.model, value.name.rpartition(".")[2]
+        if value.home is Home.STREAM:
+            return self._made(value, self.stream_scale, width=WIDE)
+        if kind == "input":
+            zero = self._common_zero([self.ranges["input"]])
+            return self._made(value, self._scale(self.ranges["input"], zero), zero)
+        if kind == "embedding" and model.embedding == "tokens":
+            return self._made(value, self._largest_row() / INT16_MAX, width=WIDE)
+        if kind == "embedding" or value == self.output:
+            scale = WIDE_HEADROOM * self.ranges[value.name].size / INT16_MAX
+            return self._made(value, scale, width=WIDE)
+        if kind == "hidden":
+            scale = self._scale(self.ranges[value.name], self.hidden_zero)
+            return self._made(value, scale, self.hidden_zero)
+        found = self._made(value, self.ranges[value.name].size / self.config.operand_max)
+        # Without a projection values are the block's input itself, whose columns are summed.
+        summed = kind == "attention_input" and not model.values
+        if kind in ("attention_input", "mlp_input") and not summed and self.balance:
+            found = replace(found, gains=column_gains(self.columns[value.name], self.balance))
+        return found
+
+    def _made(self, value: Value, scale: float, zero: int = 0, width: int = 0) -> Tensor:
+        rows, width = value.rows or self.model.sequence, width or self.config.operand_width
+        # The output has one name, whatever it is made of.
+        name = "output" if value.name == "raw_output" else value.name
+        return Tensor(name, value.buffer, rows, value.columns, scale, zero, width, home=value.home)
+
+    def _common_zero(self, ranges: Sequence[Range]) -> int:
+        """Return the zero point with which each range, scaled to fit, loses least at worst."""
+        if not self.config.zero_points:
+            return 0
+        low, high = self.config.operand_min, self.config.operand_max
+        share = max((-r.low / (r.high - r.low) for r in ranges if r.high > r.low), default=0.5)
+        return min(low + math.ceil(share * (high - low)), high - 1)
+
+    def _scale(self, found: Range, zero: int) -> float:
+        """Return the least scale at which a range fits around a zero point."""
+        up, down = self.config.operand_max - zero, zero - self.config.operand_min
+        scale = max(found.high / up, -found.low / down if down else 0.0)
+        return scale or 1.0 / up
+
+    def _largest_row(self) -> float:
+        """Return the largest magnitude that a sum of rows of the trained tables may have."""
+        names = ("words", "types", "positions", "class_token")
+        tables = [np.atleast_2d(self.weights[name]) for name in names if name in self.weights]
+        bound: float = np.sum([np.abs(table).max(axis=0) for table in tables], axis=0).max()
+        return bound or 1.0
+
+    def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
+        """Return the step of each output [n] of weights [n, k] times their inputs' steps.
+
+        A channel of zeros takes the output's own step, so that its bias stays exact.
+        """
+        largest = np.abs(taken).max(axis=1)  # [n]
+        if not self.options.per_channel:
+            largest[:] = largest.max()
+        steps = np.where(largest > 0, largest / self.config.operand_max, out)
+        return np.asarray(np.maximum(steps, np.abs(bias) / _LARGEST_BIAS))
+
+    def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
+        """Return the step of what an activation's table takes, what is added to it, and the table.
+
+        There is none for ReLU, which requantization does.
+        """
+        assert node.sums is not None
+        if node.activation == "relu":
+            return target.scale, 0.0, None
+        function = FUNCTIONS[FUNCTION_NAMES[node.activation]]
+        found = useful_range(function, self.ranges[node.sums.name], target.scale)
+        low, high = self.config.operand_min, self.config.operand_max
+        scale = (found.high - found.low) / (high - low) or 1.0
+        zero = round(low - found.low / scale)
+        width = self.config.operand_width
+        table = int8_table(function, scale, zero, target.scale, target.zero, width)
+        # The zero point of the table's inputs is a part of the bias: layers may differ in it.
+        return scale, scale * zero, table
+
+    def products(self, node: Attention) -> tuple[Floats, Floats]:
+        """Return the steps of products of queries and keys, and what is added to them, [1]."""
+        return np.array([self.tensor(node.query).scale * self.tensor(node.key).scale]), np.zeros(1)
+
+    def probability_scale(self, node: Attention, head: int) -> float:
+        """Return the step of a head's probabilities."""
+        if self.model.shaped:
+            found = self.heads[f"{node.prefix}.probabilities"][head]
+            return self._scale(found, self.probability_zero)
+        if self.config.zero_points:
+            # One step more than fits: p = 1 saturates, and every other p is exact to half a step.
+            return 2.0**-self.config.operand_width
+        return self._scale(Range(0.0, 1.0), self.probability_zero)

@@ -1,0 +1,217 @@
+"""The float reference: the graph of any model, with every intermediate value.
+
+Whole inputs at once, or the tokens of a text step by step with a cache of keys and values.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arch.errors import InputError
+from arch.functions import FUNCTIONS
+from generators.frontend.description import ACTIVATIONS, ModelDescription
+from generators.frontend.embedding import given
+from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Floats, Weights
+from generators.network import (
+    Attention,
+    Convert,
+    Description,
+    Embedding,
+    Gate,
+    Home,
+    Linear,
+    Node,
+    Norm,
+    Pool,
+    Rotary,
+    Start,
+    Value,
+    network,
+)
+from generators.reference.cache import KvCache
+
+FUNCTION_NAMES = {name: name for name in ACTIVATIONS} | {"gelu": "gelu_erf"}
+"""The name in :data:`arch.functions.FUNCTIONS` of each activation of a description."""
+
+
+def forward(
+    model: Description, weights: Weights, inputs: ArrayLike, cache: KvCache | None = None
+) -> dict[str, Floats]:
+    """Return every value of a batch by its name in the model's graph, [batch, rows, columns].
+
+    ``inputs`` of an encoder is [batch, tokens, features], or token numbers [batch, tokens]; all of
+    a batch have the same length. ``input`` is what the machine is given, ``output`` the result, of
+    length 1 where the model asks for it.
+
+    ``inputs`` of a decoder is token numbers [batch, n], which follow those that ``cache`` holds;
+    it takes them in. Without it they begin a text. What is computed token by token is what is
+    computed at once, but for rounding. ``output``, also called ``logits``, holds the scores of all
+    next tokens behind each token, [batch, n, vocabulary].
+
+    Values of layer i have names that start with ``layers.i.``. ``scores`` and ``probabilities``
+    are [batch, heads, rows, all tokens], with scores of -inf at tokens to come.
+
+    Raises :class:`InputError` where inputs have another shape, a token is not one of the
+    vocabulary's, or a text has more places than the model.
+    """
+    return _Evaluation(model, weights, inputs, KvCache() if cache is None else cache).run()
+
+
+def unit_rows(x: Floats) -> Floats:
+    """Return rows scaled to length 1; a row of zeros stays."""
+    length = np.linalg.norm(x, axis=-1, keepdims=True)
+    return np.asarray(np.divide(x, length, out=np.zeros_like(x), where=length > 0))
+
+
+def check_tokens(model: TextDescription, tokens: NDArray[np.integer[Any]], length: int) -> None:
+    """Raise :class:`InputError` where tokens [..., n] cannot follow ``length`` earlier ones."""
+    wrong = tokens[(tokens < 0) | (tokens >= model.vocabulary)]
+    if wrong.size:
+        raise InputError(
+            f"Tokens of model {model.name} must be from 0 to {model.vocabulary - 1}, "
+            f"not {wrong.flat[0]}"
+        )
+    total = length + tokens.shape[-1]
+    if model.position == "learned" and total > model.positions:
+        raise InputError(f"Model {model.name} takes at most {model.positions} tokens, not {total}")
+
+
+def rotate(x: Floats, angles: Floats) -> Floats:
+    """Return pairs (2j, 2j + 1) of the columns of ``x`` [..., n, head_dim] rotated."""
+    c, s = np.cos(angles), np.sin(angles)  # [n, head_dim / 2]
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return np.stack([even * c - odd * s, even * s + odd * c], axis=-1).reshape(x.shape)
+
+
+class _Evaluation:
+    """One evaluation of a graph."""
+
+    def __init__(self, model: Description, weights: Weights, inputs: ArrayLike, cache: KvCache):
+        self.model, self.weights, self.cache = model, weights, cache
+        self.graph = network(model)
+        self.found: dict[str, Floats] = {}
+        self.inputs = np.asarray(inputs)
+        if isinstance(model, TextDescription):
+            check_tokens(model, self.inputs, cache.length)
+        else:
+            rows = given(model, weights, self.inputs)
+            self.found["input"] = self.found[self.graph.input.name] = rows
+        self.places = cache.take(self.inputs.shape[1])
+
+    def run(self) -> dict[str, Floats]:
+        for node in self.graph.nodes:
+            self.found[node.target.name] = np.asarray(self._node(node))
+        output = self._of(self.graph.output, self.graph.output)
+        self.found["output"] = unit_rows(output) if self._unit else output
+        return self.found
+
+    @property
+    def _unit(self) -> bool:
+        return isinstance(self.model, ModelDescription) and self.model.unit
+
+    def _of(self, value: Value, target: Value) -> Floats:
+        """Return a value's rows, as many as the target has."""
+        found = self.found[value.name]
+        return found[:, : target.rows] if target.rows else found
+
+    def _node(self, node: Node) -> Floats:
+        match node:
+            case Embedding():
+                x = self.weights["words"][self.inputs]  # [batch, n, dim]
+                return np.asarray(
+                    x + self.weights["positions"][self.places] if node.positions else x
+                )
+            case Start():
+                return self._start()
+            case Linear():
+                return self._linear(node)
+            case Norm():
+                return self._norm(node)
+            case Convert():
+                return self._of(node.source, node.target)
+            case Rotary():
+                return self._rotary(node)
+            case Gate():
+                return self.found[node.source.name] * self.found[node.up.name]
+            case Attention():
+                return self._attention(node)
+            case Pool():
+                return np.asarray(self.found[node.source.name].mean(axis=1, keepdims=True))
+
+    def _start(self) -> Floats:
+        row = int("class_token" in self.weights)
+        x = np.zeros((len(self.inputs), self.places.size + row, self.model.dim))
+        if row:
+            x[:, 0] = self.weights["class_token"]
+        return x + self.weights["positions"][: x.shape[1]] if "positions" in self.weights else x
+
+    def _linear(self, node: Linear) -> Floats:
+        y = self._of(node.source, node.target) @ self.weights[node.weight].T
+        y = np.asarray(y + self.weights.get(node.bias, 0.0))
+        if node.sums is not None:
+            self.found[node.sums.name] = y
+        if node.activation:
+            y = FUNCTIONS[FUNCTION_NAMES[node.activation]](y)
+        return self._added(node, y)
+
+    def _added(self, node: Linear | Attention, y: Floats) -> Floats:
+        """Return a node's result with its gain and residual."""
+        if node.gain:
+            y = self.weights[node.gain] * y
+        if node.residual is None:
+            return y
+        row = node.row if isinstance(node, Linear) else 0
+        old = self.found[node.residual.name]
+        return np.concatenate([old[:, :row], old[:, row:] + y], axis=1) if row else old + y
+
+    def _norm(self, node: Norm) -> Floats:
+        x, model = self._of(node.source, node.target), self.model
+        centred = x - x.mean(axis=-1, keepdims=True) if model.norm == "layernorm" else x
+        variance = np.mean(centred * centred, axis=-1, keepdims=True) + model.epsilon
+        scaled = centred / np.sqrt(variance) * self.weights[f"{node.name}.weight"]
+        return np.asarray(scaled + self.weights.get(f"{node.name}.bias", 0.0))
+
+    def _heads(self, value: Value) -> Floats:
+        """Return [batch, rows, n * head_dim] as [batch, heads, rows, head_dim]."""
+        x = self.found[value.name]
+        return x.reshape(*x.shape[:2], -1, self.model.head_dim).transpose(0, 2, 1, 3)
+
+    def _flat(self, x: Floats) -> Floats:
+        """Return heads [batch, heads, rows, head_dim] beside each other."""
+        return x.transpose(0, 2, 1, 3).reshape(len(x), x.shape[2], -1)
+
+    def _rotary(self, node: Rotary) -> Floats:
+        model = self.model
+        assert isinstance(model, TextDescription)
+        pairs = np.arange(0, model.head_dim, 2)
+        angles = self.places[:, None] * model.rotary_base ** (-pairs / model.head_dim)
+        return self._flat(rotate(self._heads(node.source), angles))
+
+    def _attention(self, node: Attention) -> Floats:
+        model, prefix = self.model, node.prefix
+        query, key, value = map(self._heads, (node.query, node.key, node.value))
+        kept = node.key.home is Home.CACHE
+        if kept:
+            key = self.cache.append(node.key.name, key)
+            value = self.cache.append(node.value.name, value)
+        # The query heads of a key head are rows of one product, [batch, kv_heads, group * n, ...].
+        rows = query.reshape(*key.shape[:2], -1, model.head_dim)
+        scores = (rows @ key.swapaxes(-1, -2)).reshape(*query.shape[:3], -1)
+        scores /= np.sqrt(model.head_dim)  # [batch, heads, n, all]
+        if kept:
+            scores[..., ~self.cache.seen(query.shape[2])] = -np.inf
+        self.found[f"{prefix}.scores"] = scores
+        matrix = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        matrix /= matrix.sum(axis=-1, keepdims=True)
+        if model.shaped:
+            alpha, beta, gamma = (
+                self.weights[f"{prefix}.{name}"][:, None, None]
+                for name in ("alpha", "beta", "gamma")
+            )
+            n = scores.shape[-1]
+            matrix = alpha * np.eye(n) + beta * matrix - gamma / n
+        self.found[f"{prefix}.probabilities"] = matrix
+        mixed = matrix.reshape(*rows.shape[:3], -1) @ value
+        return self._added(node, self._flat(mixed.reshape(query.shape)))

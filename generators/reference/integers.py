@@ -1,0 +1,224 @@
+"""The integer reference: any quantized model in whole operations, which knows no tiles.
+
+Of each token of a decoder, with ``x`` the residual stream in INT16, all other tensors in INT8 but
+for scores and logits, and the equations those of docs/numerics.md::
+
+    x = embedding[token]                      (2): MAP to INT16, learned positions added
+    h = norm(x)                               (4)
+    q, k = rotate(h Wq), rotate(h Wk)         (9)
+    v = h Wv                                  (1)
+    p = softmax(q k')                         (1) to INT16, (3)
+    x = x + (p v) Wo                          (1), (2)
+    h = norm(x)                               (4)
+    x = x + (silu(h Wg) * (h Wu)) Wd          (2), (10); or x + gelu(h Wu) Wd
+    logits = norm(x) Wh                       (4), (1) to INT16
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from arch.errors import InputError
+from generators.graph import (
+    WIDE,
+    Attention,
+    Convert,
+    Decoder,
+    Embedding,
+    Gate,
+    IntegerGraph,
+    Ints,
+    Linear,
+    Norm,
+    Op,
+    Pool,
+    QuantizedModel,
+    Rescale,
+    Rotary,
+    Tensor,
+)
+from generators.network import Home
+from generators.reference.cache import KvCache
+from generators.reference.floats import check_tokens
+from sim.matmul import multiply
+from sim.norm import normalize
+from sim.requantize import requantize, saturate16
+from sim.rotary import rotate, times
+from sim.softmax import softmax
+from sim.table import lookup
+
+
+def evaluate(
+    model: IntegerGraph, inputs: ArrayLike, cache: KvCache | None = None
+) -> dict[str, Ints]:
+    """Return every tensor by name, [rows, columns], as the machine computes it.
+
+    ``inputs`` of an encoder are what the host gives it, real values [tokens, features]. Those of a
+    decoder are token numbers [n] that follow those that ``cache`` holds, which takes them in;
+    without it they begin a text, and what is evaluated at once equals what is evaluated token by
+    token. ``logits`` are then the scores behind each token, INT16 [n, vocabulary]; the greedy
+    choice is the lowest of the tokens whose logit is the largest.
+
+    ``scores`` and ``probabilities`` of layer i are [heads, rows, all tokens].
+
+    Raises :class:`InputError` where a token is not one of the vocabulary's, or where there are
+    more places than the tables of positions have.
+    """
+    return _Evaluation(model, np.asarray(inputs), KvCache() if cache is None else cache).run()
+
+
+def taken_in(model: IntegerGraph) -> set[str]:
+    """Return tensors that a machine with ``fused`` may pass straight into softmax and norm."""
+    sums = {
+        op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)
+    }
+    return sums | {f"{op.prefix}.scores" for op in model.ops if isinstance(op, Attention)}
+
+
+def _bounds(width: int) -> tuple[int, int]:
+    half = 1 << (width - 1)
+    return -half, half - 1
+
+
+class _Evaluation:
+    """One evaluation of a graph."""
+
+    def __init__(self, model: IntegerGraph, inputs: NDArray[Any], cache: KvCache):
+        self.model, self.cache = model, cache
+        self.found: dict[str, Ints] = {}
+        self.held: dict[str, Ints] = {}
+        """What every buffer holds."""
+        if isinstance(model, Decoder):
+            numbers = inputs.astype(np.int64)
+            check_tokens(model.description, numbers, 0)
+            if cache.length + len(numbers) > model.places:
+                raise InputError(
+                    f"Model {model.description.name} takes at most {model.places} tokens, "
+                    f"not {cache.length + len(numbers)}"
+                )
+            self.held[model.input.buffer] = numbers
+            self.length = len(numbers)
+        else:
+            assert isinstance(model, QuantizedModel)
+            rows = np.zeros((model.input.rows, model.input.columns))
+            rows[: len(inputs)] = inputs
+            self.held[model.input.buffer] = model.quantize_input(rows).astype(np.int64)
+            self.length = len(inputs) + model.description.sequence - model.input.rows
+            if model.start is not None:
+                self.held[model.before[0].target.buffer] = model.start
+        self.places = cache.take(self.length)
+
+    def run(self) -> dict[str, Ints]:
+        for op in self.model.ops:
+            self._op(op)
+        return self.found
+
+    def _op(self, op: Op) -> None:
+        match op:
+            case Embedding():
+                self._embedding(op)
+            case Linear():
+                self._linear(op)
+            case Norm():
+                value, _ = normalize(self._rows(op.source), rms=op.rms, eps=op.eps)
+                self._keep(op.target, _rescaled(value, op.rescale, op.target))
+            case Convert():
+                self._keep(op.target, _rescaled(self._rows(op.source), op.rescale, op.target))
+            case Rotary():
+                x = self._rows(op.source)
+                pairs = np.tile(op.pairs[self.places], x.shape[1] // op.pairs.shape[1])
+                low, high = _bounds(op.target.width)
+                self._keep(op.target, rotate(x, pairs, low, high, wide=op.target.wide))
+            case Gate():
+                gate, up = self._rows(op.source) - op.source.zero, self._rows(op.up)
+                self._keep(op.target, times(up, gate, *_bounds(op.target.width)))
+            case Pool():
+                total = self._rows(op.source)[: self.length].sum(axis=0, keepdims=True)
+                self._keep(op.target, _rescaled(total, op.rescale(self.length), op.target))
+            case Attention():
+                self._attention(op)
+
+    def _rows(self, tensor: Tensor) -> Ints:
+        """Return a tensor's rows, [rows, columns]."""
+        return self.held[tensor.buffer][: tensor.rows or None]
+
+    def _keep(
+        self, target: Tensor, y: NDArray[Any], *, residual: bool = False, row: int = 0
+    ) -> None:
+        """Let a buffer hold rows of a tensor from one on, to which its old ones may be added."""
+        y = y.astype(np.int64)
+        if residual:
+            y = saturate16(self.held[target.buffer][row : row + len(y)] + y).astype(np.int64)
+        whole = np.zeros((max(target.rows, len(y)), target.columns), np.int64)
+        if row:
+            whole[:] = self.held[target.buffer]
+        whole[row : row + len(y)] = y
+        self.held[target.buffer] = whole
+        # Rows before the first are loaded, and no instruction computes them.
+        self.found[target.name] = np.concatenate([np.zeros_like(whole[:row]), whole[row:]])
+
+    def _embedding(self, op: Embedding) -> None:
+        tokens = self.held[self.model.input.buffer]
+        self._keep(op.target, _rescaled(op.words[tokens], op.rescale, op.target))
+        if op.positions is not None:
+            self._keep(op.target, op.positions[self.places], residual=True)
+
+    def _linear(self, op: Linear) -> None:
+        sums = multiply(self._rows(op.source), op.weight, op.source.zero)
+        target = op.target
+        if op.table is None:
+            y = _rescaled(sums, op.rescale, target, floor=target.zero if op.relu else None)
+        else:
+            low, high = _bounds(target.width)
+            r = op.rescale
+            found = requantize(sums, r.bias, r.multiplier, r.shift, 0, low, high)
+            y = lookup(op.table, found)
+        self._keep(target, y, residual=op.residual, row=op.row)
+
+    def _attention(self, op: Attention) -> None:
+        count, dim, low_high = len(self._rows(op.query)), op.head_dim, _bounds(op.query.width)
+        kept = op.key.home is Home.CACHE
+        keys = self._heads(op.key, op.key_dim)  # [kv_heads, all, key_dim]
+        values = self._heads(op.value, dim)  # [kv_heads, all, head_dim]
+        queries = self._split(op.query, op.key_dim)  # [heads, n, key_dim]
+        if kept:
+            seen = self.cache.seen(count)
+        else:
+            seen = np.broadcast_to(np.arange(keys.shape[1]) < self.length, (count, keys.shape[1]))
+        scores, matrices, contexts = [], [], []
+        for index, head in enumerate(op.heads):
+            sums = multiply(queries[index], keys[index // op.group].T)
+            part = op.scores if op.scores.per_tensor else op.scores.columns(index, 1)
+            scores.append(_requantized(sums, part, 0, *_bounds(WIDE)))
+            p = softmax(scores[-1], seen)  # Q0.24
+            if head.diagonal is not None:
+                p = p + head.diagonal * np.eye(count, dtype=np.int64)
+            zero = op.probability_zero
+            matrices.append(_requantized(p, head.probabilities, zero, *low_high))
+            sums = multiply(matrices[-1], values[index // op.group], zero)
+            contexts.append(_requantized(sums, head.context, 0, *_bounds(op.target.width)))
+        self.found[f"{op.prefix}.scores"] = np.array(scores)
+        self.found[f"{op.prefix}.probabilities"] = np.array(matrices)
+        self._keep(op.target, np.concatenate(contexts, axis=1), residual=op.residual)
+
+    def _split(self, tensor: Tensor, width: int) -> Ints:
+        """Return rows [n, heads * width] as [heads, n, width]."""
+        x = self._rows(tensor)
+        return x.reshape(len(x), -1, width).transpose(1, 0, 2)
+
+    def _heads(self, tensor: Tensor, width: int) -> Ints:
+        """Return keys or values by head, with those of all tokens so far where they are kept."""
+        heads = self._split(tensor, width)
+        return self.cache.append(tensor.name, heads) if tensor.home is Home.CACHE else heads
+
+
+def _rescaled(x: NDArray[Any], by: Rescale, target: Tensor, floor: int | None = None) -> Ints:
+    """Return sums requantized to a tensor, not below ``floor``."""
+    low, high = _bounds(target.width)
+    return _requantized(x, by, target.zero, low if floor is None else floor, high)
+
+
+def _requantized(x: NDArray[Any], by: Rescale, zero: int, low: int, high: int) -> Ints:
+    return requantize(x, by.bias, by.multiplier, by.shift, zero, low, high).astype(np.int64)
