@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from arch.errors import InputError
 from tools.timing import simulate, text
 from tools.timing_directive import TIMING
 from tools.timing_scenarios import SCENARIOS
@@ -56,5 +57,5 @@ def test_waves_are_values_before_each_edge(tmp_path: Path) -> None:
     assert wave("n", [15, 2, 2], 4, "signed") == {"name": "n", "wave": "==.", "data": ["-1", "2"]}
     assert wave("n", [15, 2, 2], 4, "hex", [0, 1, 1])["wave"] == "x=."
     assert wave("b", [0, 0, 1], 1, "bit", [1, 0, 1])["wave"] == "0x1"
-    with pytest.raises(ValueError, match=f"^File {path} has no signal top.m$"):
+    with pytest.raises(InputError, match=f"^File {path} has no signal top.m$"):
         cycles(path, "top.clk", ["top.m"])

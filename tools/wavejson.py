@@ -1,6 +1,8 @@
 """Waveforms of a VCD file as WaveJSON, which WaveDrom draws: one value of each signal a cycle."""
 
 import itertools
+import math
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,18 +10,23 @@ from typing import Any
 
 from vcdvcd import VCDVCD
 
+from arch.errors import InputError
+
+_CELL = 4.5
+"""Characters that a cycle has room for."""
+
 
 def cycles(path: Path, clock: str, signals: Sequence[str]) -> dict[str, list[int]]:
     """Return each signal's bits, as an unsigned integer, just before every rising edge of a clock.
 
     Names are those of the file with their scopes, as ``bench.top.clk``. Raises
-    :class:`ValueError` where the file lacks one of them.
+    :class:`InputError` where the file lacks one of them.
     """
     dump = VCDVCD(str(path))
     names = {_plain(name): name for name in dump.signals}
     for name in (clock, *signals):
         if name not in names:
-            raise ValueError(f"File {path} has no signal {name}")
+            raise InputError(f"File {path} has no signal {name}")
     edges = [time for time, value in dump[names[clock]].tv if value == "1"]
     found = {}
     for name in signals:
@@ -54,7 +61,19 @@ def wave(
 def diagram(clocks: int, waves: Sequence[Mapping[str, Any]], first: int = 0) -> dict[str, Any]:
     """Return a diagram of some waves under a clock, its cycles numbered from ``first`` on."""
     clock = {"name": "clk", "wave": "p" + "." * (clocks - 1)}
-    return {"signal": [clock, *waves], "head": {"tick": first}}
+    room = max((_crowding(one) for one in waves), default=1)
+    return {
+        "signal": [clock, *waves],
+        "head": {"tick": first},
+        "config": {"hscale": max(1, math.ceil(room))},
+    }
+
+
+def _crowding(one: Mapping[str, Any]) -> float:
+    """Return how much longer than its cell a signal's longest text is."""
+    runs = [len(run) for run in re.findall(r"=\.*", one["wave"])]
+    pairs = zip(one.get("data", ()), runs, strict=True) if "data" in one else ()
+    return max((len(text) / (run * _CELL) for text, run in pairs), default=1)
 
 
 def _repeats(letters: str) -> str:
@@ -66,7 +85,7 @@ def _repeats(letters: str) -> str:
 
 def _text(value: int, width: int, form: str) -> str:
     if form == "hex":
-        return f"{value:0{(width + 3) // 4}x}"
+        return f"{value:x}"
     if form == "signed" and value >> (width - 1):
         value -= 1 << width
     return str(value)
