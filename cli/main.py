@@ -13,6 +13,7 @@ from cli.output import exit_code
 COMMANDS = {
     "configs": "cli.configs",
     "generate": "cli.generate",
+    "compile": "cli.compile",
     "run": "cli.run",
     "trace": "cli.trace",
     "board": "cli.board",
@@ -28,6 +29,9 @@ COMMANDS = {
     "flash": "cli.flash",
 }
 """Every command and its module, which is loaded only where the command is used."""
+
+FUNCTIONS = {"compile": "compile_command"}
+"""The function of a command in its module, where it is not the command's name."""
 
 
 class Commands(click.Group):
@@ -48,7 +52,7 @@ class Commands(click.Group):
                 f"Command {name} needs the package {error.name}; install "
                 "celosia[simulate,digits,plot,boards]"
             ) from error
-        command: click.Command = getattr(module, name)
+        command: click.Command = getattr(module, FUNCTIONS.get(name, name))
         return command
 
 

@@ -83,7 +83,7 @@ def run_files(
     if sum(map(bool, (files.inputs, files.sentences, files.random))) != 1:
         raise InputError("Options --inputs, --sentences and --random exclude each other")
     source = load_source(model, tokens)
-    chosen, samples = _inputs(source, files, count)
+    chosen, samples = read_inputs(source, files, count)
     labels = None
     if files.labels is not None:
         labels = read_labels(files.labels, source)
@@ -99,7 +99,7 @@ def run_files(
     return Ran({"model": model} | ran.figures, ran.outputs)
 
 
-def _inputs(source: Source, files: Files, count: int | None) -> tuple[Inputs, Inputs]:
+def read_inputs(source: Source, files: Files, count: int | None) -> tuple[Inputs, Inputs]:
     """Return the prepared inputs to run on, and those to calibrate on."""
     if files.sentences is not None:
         texts = first(read_sentences(files.sentences), count, "sentences")

@@ -19,17 +19,6 @@ from tb.toolchain import ROOT, environment, missing_tools
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 
 
-def run(folder: Path) -> str:
-    """Compile and run the testbench as its first lines say, and return what it prints."""
-    sources = ["celosia_accelerator_tb.v", "celosia_accelerator.v"]
-    compiled = ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-o", "test.vvp", *sources]
-    done = subprocess.run(compiled, cwd=folder, capture_output=True, encoding="utf-8")
-    assert (done.returncode, done.stderr) == (0, "")
-    vvp = ["vvp", "-n", "test.vvp"]
-    done = subprocess.run(vvp, cwd=folder, capture_output=True, encoding="utf-8", check=True)
-    return done.stdout
-
-
 @needs_icarus
 @pytest.mark.parametrize(
     ("config", "control", "bus"),
@@ -40,18 +29,18 @@ def run(folder: Path) -> str:
     ],
 )
 def test_the_testbench_needs_nothing_but_the_generated_files(
-    celosia, tmp_path: Path, config: str, control: str, bus: tuple[str, ...]
+    celosia, plain_simulation, tmp_path: Path, config: str, control: str, bus: tuple[str, ...]
 ) -> None:
     words = ("generate", "--config", config, "--control", control, "--testbench", "--seed", "3")
     code, _, errors = celosia(*words, "--out", tmp_path)
     assert (code, errors) == (0, "")
-    assert run(tmp_path).splitlines()[-1].startswith("PASS: 1 runs, ")
+    assert plain_simulation(tmp_path).splitlines()[-1].startswith("PASS: 1 runs, ")
     steps = tmp_path / "steps.hex"
     lines = steps.read_text().splitlines()
     for place in (-2, -1):  # the last word of memory, and the products that were counted
         lines[place] = f"{int(lines[place], 16) ^ 1:0{len(lines[place])}x}"
     steps.write_text("\n".join(lines) + "\n")
-    output = run(tmp_path).splitlines()
+    output = plain_simulation(tmp_path).splitlines()
     assert output[-1] == "FAIL: 2 differences"
     assert output[1].startswith(f"word {len(lines) - 3} is ")
     assert output[2].startswith(f"register {REGISTER_MAP['MACS_LOW'].addr} is ")

@@ -1,0 +1,47 @@
+"""Options for how a model is made integers."""
+
+import functools
+from typing import Any
+
+import click
+
+from cli.options import Command
+from generators.compiler import Options
+
+_OPTIONS = (
+    click.option(
+        "--percentile", default=100.0, show_default=True, help="Share in a range (percent)."
+    ),
+    click.option(
+        "--balance", default=0.7, show_default=True, help="How far columns fill ranges, 0 to 1."
+    ),
+    click.option(
+        "--weights",
+        type=click.Choice(["channel", "tensor"]),
+        default="channel",
+        show_default=True,
+        help="What has a scale of its own.",
+    ),
+    click.option("--skip-zero-tiles", is_flag=True, help="Mask weight tiles that are all zero."),
+)
+
+
+def model_options(command: Command) -> Command:
+    """Add options for the compiler; the command gets them as ``options``."""
+
+    @functools.wraps(command)
+    def with_options(
+        percentile: float, balance: float, weights: str, skip_zero_tiles: bool, **given: Any
+    ) -> Any:
+        found = Options(
+            percentile=percentile,
+            balance=balance,
+            per_channel=weights == "channel",
+            skip_zero_tiles=skip_zero_tiles,
+        )
+        return command(options=found, **given)
+
+    wrapped: Command = with_options
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped

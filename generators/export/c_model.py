@@ -1,0 +1,205 @@
+"""A compiled model in C99: its program, its image and its tensors as constant arrays."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.systemrdl import systemrdl
+from generators.compiler import CompiledModel
+from generators.export.registers import HEADER, SOURCE, header
+from generators.export.requests import RowsRequest, register_offset, requests
+from generators.graph import Tensor
+
+_DRIVER = Path(__file__).parent / "driver"
+_WIDTH = 8
+_KEYWORD = re.compile(r"^(?=\d)|\W")
+
+
+def c_files(
+    compiled: CompiledModel,
+    inputs: Sequence[NDArray[np.float32]],
+    outputs: Sequence[bytes],
+    names: Sequence[str] = (),
+) -> dict[str, str | bytes]:
+    """Return the driver, the registers' header, the model and samples by the names of their files.
+
+    The model is ``NAME_model`` in ``NAME_model.c``, NAME the model's; the samples are inputs, rows
+    of real numbers as :meth:`CompiledModel.request` takes them, and outputs, which begin with the
+    bytes that the golden machine gives. ``names`` are those of the output's columns.
+
+    Raises :class:`InputError` where a package that makes the header is missing.
+    """
+    name = identifier(compiled.quantized.description.name)
+    driver = {path.name: path.read_text(encoding="utf-8") for path in sorted(_DRIVER.glob("*.?"))}
+    return {
+        HEADER: header(),
+        SOURCE: systemrdl(),
+        **driver,
+        f"{name}_model.h": _header(compiled, name, len(inputs)),
+        f"{name}_model.c": _model(compiled, name, names),
+        f"{name}_samples.c": _samples(compiled, name, inputs, outputs),
+    }
+
+
+def identifier(name: str) -> str:
+    """Return a name as C allows it."""
+    return _KEYWORD.sub("_", name) or "_"
+
+
+def _header(compiled: CompiledModel, name: str, samples: int) -> str:
+    """Return the header of a model and its samples."""
+    quantized = compiled.quantized
+    inputs, output = quantized.input, quantized.output
+    guard = f"{name.upper()}_MODEL_H"
+    return f"""\
+/* Model {quantized.description.name} for configuration {compiled.config.name}. */
+#ifndef {guard}
+#define {guard}
+
+#include "celosia.h"
+
+#define {name.upper()}_INPUTS {inputs.rows * inputs.columns} /* elements of the longest input */
+#define {name.upper()}_OUTPUTS {output.rows * output.columns}
+#define {name.upper()}_SAMPLES {samples}
+
+typedef {_type(inputs)} {name}_input_t;
+typedef {_type(output)} {name}_output_t;
+
+extern const celosia_model_t {name}_model;
+
+/* Inputs, rows of them, and the outputs that are expected. */
+extern const float {name}_sample_inputs[{name.upper()}_SAMPLES][{name.upper()}_INPUTS];
+extern const uint32_t {name}_sample_rows[{name.upper()}_SAMPLES];
+extern const {name}_output_t {name}_sample_outputs[{name.upper()}_SAMPLES][{name.upper()}_OUTPUTS];
+
+#endif
+"""
+
+
+def _model(compiled: CompiledModel, name: str, names: Sequence[str]) -> str:
+    """Return the source of a model."""
+    image = compiled.image.tobytes()
+    words = np.frombuffer(image + bytes(-len(image) % 4), "<u4")
+    found = requests(compiled)
+    rows = [
+        f"    {{{one.rows}, {len(one.registers)}, {len(one.writes)}, "
+        f"{_reference('settings', one, bool(one.registers))}, "
+        f"{_reference('pieces', one, bool(one.writes))}}},"
+        for one in found
+    ]
+    return "\n".join(
+        [
+            f'#include "{name}_model.h"\n',
+            *_array("static const uint32_t program", (f"0x{word:08x}" for word in compiled.words)),
+            *_array("static const uint32_t image", (f"0x{word:08x}" for word in words)),
+            *(line for one in found for line in _request(one)),
+            *_array("static const char *const labels", map(_string, names), 4),
+            "static const celosia_request_t requests[] = {",
+            *rows,
+            "};\n",
+            f"const celosia_model_t {name}_model = {{",
+            f"    .name = {_string(compiled.quantized.description.name)},",
+            "    .program = program,",
+            f"    .program_words = {len(compiled.words)},",
+            "    .image = image,",
+            f"    .image_bytes = {len(image)},",
+            f"    .memory_bytes = {compiled.memory_bytes},",
+            f"    .input = {_tensor(compiled.quantized.input, compiled.input_addr)},",
+            f"    .output = {_tensor(compiled.quantized.output, compiled.output_addr)},",
+            "    .requests = requests,",
+            f"    .request_count = {len(found)},",
+            f"    .labels = {'labels' if names else 'NULL'},",
+            "};\n",
+        ]
+    )
+
+
+def _request(one: RowsRequest) -> list[str]:
+    """Return the arrays of what a number of rows needs."""
+    lines = []
+    for index, (_, data) in enumerate(one.writes):
+        values = (str(byte) for byte in data)
+        lines += _array(f"static const uint8_t bytes_{one.rows}_{index}", values, 16)
+    settings = (f"{{{register_offset(key)}, {value}u}}" for key, value in one.registers.items())
+    lines += _array(f"static const celosia_setting_t settings_{one.rows}", settings)
+    pieces = (
+        f"{{{addr}, {len(data)}, bytes_{one.rows}_{index}}}"
+        for index, (addr, data) in enumerate(one.writes)
+    )
+    return lines + _array(f"static const celosia_piece_t pieces_{one.rows}", pieces, 4)
+
+
+def _reference(kind: str, one: RowsRequest, exists: bool) -> str:
+    return f"{kind}_{one.rows}" if exists else "NULL"
+
+
+def _samples(
+    compiled: CompiledModel,
+    name: str,
+    inputs: Sequence[NDArray[np.float32]],
+    outputs: Sequence[bytes],
+) -> str:
+    """Return the source of the samples; inputs that are shorter than others are filled with 0."""
+    tensor = compiled.quantized.output
+    longest = compiled.quantized.input.rows * compiled.quantized.input.columns
+    upper = name.upper()
+    lines = [f'#include "{name}_model.h"\n']
+    lines.append(f"const float {name}_sample_inputs[{upper}_SAMPLES][{upper}_INPUTS] = {{")
+    for values in inputs:
+        flat = np.zeros(longest, np.float32)
+        flat[: values.size] = values.ravel()
+        lines += _row(f"{float(value).hex()}f" for value in flat)
+    lines.append("};\n")
+    rows = ", ".join(str(len(values)) for values in inputs)
+    lines.append(f"const uint32_t {name}_sample_rows[{upper}_SAMPLES] = {{{rows}}};\n")
+    kind = f"const {name}_output_t"
+    lines.append(f"{kind} {name}_sample_outputs[{upper}_SAMPLES][{upper}_OUTPUTS] = {{")
+    for output in outputs:
+        data = output[: compiled.output_count]
+        lines += _row(map(str, np.frombuffer(data, "<i2" if tensor.wide else np.int8)))
+    return "\n".join([*lines, "};\n"])
+
+
+def _row(values: Iterable[str]) -> list[str]:
+    """Return the lines of a row of a table."""
+    items = list(values)
+    places = range(0, len(items), _WIDTH)
+    return [
+        "    {",
+        *(f"        {', '.join(items[place : place + _WIDTH])}," for place in places),
+        "    },",
+    ]
+
+
+def _array(declaration: str, values: Iterable[str], width: int = _WIDTH) -> list[str]:
+    """Return the lines of an array, none where it is empty."""
+    items = list(values)
+    if not items:
+        return []
+    lines = [
+        f"    {', '.join(items[place : place + width])}," for place in range(0, len(items), width)
+    ]
+    return [f"{declaration}[] = {{", *lines, "};\n"]
+
+
+def _tensor(tensor: Tensor, addr: int) -> str:
+    """Return the initializer of a tensor; its scale is exact."""
+    values = (addr, tensor.rows, tensor.columns, tensor.width, tensor.zero, tensor.scale.hex())
+    return f"{{{', '.join(map(str, values))}}}"
+
+
+def _type(tensor: Tensor) -> str:
+    """Return the type of a tensor's elements."""
+    return "int16_t" if tensor.wide else "int8_t"
+
+
+def _string(text: str) -> str:
+    """Return a text as a string of C."""
+    escaped = "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
+        for byte in text.encode()
+    )
+    return f'"{escaped}"'

@@ -1,0 +1,158 @@
+#include "celosia.h"
+
+#include "celosia_registers.h"
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "the driver is for processors that store the least significant byte first"
+#endif
+
+/* How registers and memory are reached; define CELOSIA_IO as a header that has the four functions
+ * where they are not in the processor's address space. */
+#ifdef CELOSIA_IO
+#include CELOSIA_IO
+#else
+static uint32_t celosia_read32(uintptr_t addr) { return *(volatile uint32_t *)addr; }
+static uint8_t celosia_read8(uintptr_t addr) { return *(volatile uint8_t *)addr; }
+static void celosia_write32(uintptr_t addr, uint32_t value) { *(volatile uint32_t *)addr = value; }
+static void celosia_write8(uintptr_t addr, uint8_t value) { *(volatile uint8_t *)addr = value; }
+#endif
+
+#ifdef __GNUC__
+#define FENCE() __sync_synchronize() /* memory is written before a run starts, and read after */
+#else
+#define FENCE() ((void)0)
+#endif
+
+#define OFFSET(name) ((uint32_t)offsetof(celosia_registers_t, name))
+
+static uint32_t size_of(const celosia_tensor_t *tensor) { return tensor->bits == 16 ? 2 : 1; }
+
+static uint32_t get(const celosia_t *it, uint32_t offset) {
+    return celosia_read32(it->registers + offset);
+}
+
+static void set(const celosia_t *it, uint32_t offset, uint32_t value) {
+    celosia_write32(it->registers + offset, value);
+}
+
+/* Writes bytes to external memory, whole words where there are any. */
+static void give(const celosia_t *it, uint32_t addr, const uint8_t *data, uint32_t bytes) {
+    uint32_t done = 0;
+    for (; addr % 4 == 0 && bytes - done >= 4; addr += 4, done += 4) {
+        const uint8_t *from = data + done;
+        celosia_write32(it->memory + addr, (uint32_t)from[0] | (uint32_t)from[1] << 8 |
+                                               (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24);
+    }
+    for (; done < bytes; addr++, done++) celosia_write8(it->memory + addr, data[done]);
+}
+
+uint32_t celosia_status(const celosia_t *it) { return get(it, OFFSET(STATUS)); }
+
+int celosia_busy(const celosia_t *it) {
+    return (celosia_status(it) & CELOSIA_REGISTERS__STATUS__BUSY_bm) != 0;
+}
+
+uint64_t celosia_cycles(const celosia_t *it) {
+    return get(it, OFFSET(CYCLES_LOW)) | (uint64_t)get(it, OFFSET(CYCLES_HIGH)) << 32;
+}
+
+enum celosia_result celosia_load(const celosia_t *it, const celosia_model_t *model) {
+    if (get(it, OFFSET(ID)) != CELOSIA_REGISTERS__ID__VALUE_reset) return CELOSIA_ABSENT;
+    if (model->memory_bytes > it->memory_bytes) return CELOSIA_MEMORY;
+    if (celosia_busy(it)) return CELOSIA_BUSY;
+    for (uint32_t word = 0; word < model->image_bytes / 4; word++)
+        celosia_write32(it->memory + 4 * (uintptr_t)word, model->image[word]);
+    give(it, model->image_bytes & ~(uint32_t)3,
+         (const uint8_t *)model->image + (model->image_bytes & ~(uint32_t)3),
+         model->image_bytes % 4);
+    set(it, OFFSET(PROGRAM_ADDR), 0);
+    for (uint32_t word = 0; word < model->program_words; word++)
+        set(it, OFFSET(PROGRAM_DATA), model->program[word]);
+    return CELOSIA_OK;
+}
+
+enum celosia_result celosia_begin(const celosia_t *it, const celosia_model_t *model,
+                                  const void *input, uint32_t rows) {
+    const celosia_tensor_t *tensor = &model->input;
+    const uint32_t row_bytes = tensor->columns * size_of(tensor);
+    const celosia_request_t *request = model->requests;
+    const celosia_request_t *end = request + model->request_count;
+    while (request != end && request->rows != rows) request++;
+    if (request == end) return CELOSIA_ROWS;
+    if (celosia_busy(it)) return CELOSIA_BUSY;
+    give(it, tensor->addr, input, rows * row_bytes);
+    /* Rows that are missing are 0. */
+    for (uint32_t place = rows * row_bytes; place < tensor->rows * row_bytes; place++) {
+        const uint32_t byte = place % size_of(tensor);
+        celosia_write8(it->memory + tensor->addr + place, (uint8_t)(tensor->zero >> 8 * byte));
+    }
+    for (uint32_t index = 0; index < request->piece_count; index++) {
+        const celosia_piece_t *piece = &request->pieces[index];
+        give(it, piece->addr, piece->data, piece->bytes);
+    }
+    for (uint32_t index = 0; index < request->setting_count; index++)
+        set(it, request->settings[index].offset, request->settings[index].value);
+    FENCE();
+    set(it, OFFSET(PC), 0);
+    set(it, OFFSET(CONTROL), CELOSIA_REGISTERS__CONTROL__START_bm);
+    return CELOSIA_OK;
+}
+
+enum celosia_result celosia_end(const celosia_t *it, const celosia_model_t *model, void *output) {
+    const celosia_tensor_t *tensor = &model->output;
+    const uint32_t bytes = tensor->rows * tensor->columns * size_of(tensor);
+    const uint32_t status = celosia_status(it);
+    if (status & CELOSIA_REGISTERS__STATUS__BUSY_bm) return CELOSIA_BUSY;
+    if (status) return CELOSIA_FAILED;
+    FENCE();
+    for (uint32_t place = 0; place < bytes; place++)
+        ((uint8_t *)output)[place] = celosia_read8(it->memory + tensor->addr + place);
+    return CELOSIA_OK;
+}
+
+enum celosia_result celosia_run(const celosia_t *it, const celosia_model_t *model,
+                                const void *input, uint32_t rows, void *output) {
+    uint32_t polls = 0;
+    const enum celosia_result begun = celosia_begin(it, model, input, rows);
+    if (begun != CELOSIA_OK) return begun;
+    while (celosia_busy(it))
+        if (it->polls && ++polls == it->polls) return CELOSIA_TIMEOUT;
+    return celosia_end(it, model, output);
+}
+
+static int32_t element(const celosia_tensor_t *tensor, const void *from, size_t index) {
+    return size_of(tensor) == 1 ? ((const int8_t *)from)[index] : ((const int16_t *)from)[index];
+}
+
+void celosia_quantize(const celosia_tensor_t *tensor, const float *values, size_t count, void *to) {
+    const int32_t half = (int32_t)1 << (tensor->bits - 1);
+    for (size_t index = 0; index < count; index++) {
+        double real = (double)values[index] / tensor->scale;
+        if (!(real > -131072.0)) real = -131072.0; /* saturates; so does what is not a number */
+        if (real > 131072.0) real = 131072.0;
+        int32_t whole = (int32_t)real;
+        const double rest = real - whole;
+        if (rest > 0.5 || (rest == 0.5 && whole % 2 != 0)) whole++;
+        if (rest < -0.5 || (rest == -0.5 && whole % 2 != 0)) whole--;
+        whole += tensor->zero;
+        if (whole < -half) whole = -half;
+        if (whole > half - 1) whole = half - 1;
+        if (size_of(tensor) == 1)
+            ((int8_t *)to)[index] = (int8_t)whole;
+        else
+            ((int16_t *)to)[index] = (int16_t)whole;
+    }
+}
+
+void celosia_dequantize(const celosia_tensor_t *tensor, const void *from, size_t count,
+                        float *values) {
+    for (size_t index = 0; index < count; index++)
+        values[index] = (float)(tensor->scale * (element(tensor, from, index) - tensor->zero));
+}
+
+uint32_t celosia_largest(const celosia_tensor_t *tensor, const void *row) {
+    uint32_t place = 0;
+    for (uint32_t column = 1; column < tensor->columns; column++)
+        if (element(tensor, row, column) > element(tensor, row, place)) place = column;
+    return place;
+}

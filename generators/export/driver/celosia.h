@@ -1,0 +1,96 @@
+/* A driver for a Celosia accelerator: polled, C99, without allocation.
+ *
+ * For processors that store the least significant byte first. Memory that the accelerator and the
+ * processor share must not be kept in a cache, or be written back before a run and dropped after.
+ */
+#ifndef CELOSIA_H
+#define CELOSIA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum celosia_result {
+    CELOSIA_OK = 0,
+    CELOSIA_ABSENT,  /* what is read at the place of the registers is not an accelerator's ID */
+    CELOSIA_MEMORY,  /* the model needs more external memory than there is */
+    CELOSIA_BUSY,    /* a run is under way */
+    CELOSIA_ROWS,    /* the model takes no input of so many rows */
+    CELOSIA_FAILED,  /* the run stopped with an error, which celosia_status tells */
+    CELOSIA_TIMEOUT  /* the run is still under way after as many polls as it may take */
+};
+
+/* An accelerator, as the processor sees it. */
+typedef struct {
+    uintptr_t registers;   /* address of the first register */
+    uintptr_t memory;      /* address of the first byte of external memory */
+    uint32_t memory_bytes; /* size of external memory */
+    uint32_t polls;        /* times that a run is asked whether it is over; 0 for any */
+} celosia_t;
+
+/* Integers in external memory, row by row; q stands for scale * (q - zero). */
+typedef struct {
+    uint32_t addr; /* byte address in external memory */
+    uint32_t rows, columns;
+    uint32_t bits; /* of an element: 16 in an int16_t, any other in an int8_t */
+    int32_t zero;
+    double scale;
+} celosia_tensor_t;
+
+typedef struct {
+    uint32_t offset; /* byte offset of a register */
+    uint32_t value;
+} celosia_setting_t;
+
+typedef struct {
+    uint32_t addr, bytes;
+    const uint8_t *data;
+} celosia_piece_t;
+
+/* What an inference of so many rows needs before its start, besides the input. */
+typedef struct {
+    uint32_t rows;
+    uint32_t setting_count, piece_count;
+    const celosia_setting_t *settings;
+    const celosia_piece_t *pieces;
+} celosia_request_t;
+
+typedef struct {
+    const char *name;
+    const uint32_t *program;
+    uint32_t program_words;
+    const uint32_t *image; /* external memory from its first byte on */
+    uint32_t image_bytes;
+    uint32_t memory_bytes; /* external memory that the model takes */
+    celosia_tensor_t input, output;
+    const celosia_request_t *requests;
+    uint32_t request_count;
+    const char *const *labels; /* names of the output's columns, or NULL */
+} celosia_model_t;
+
+/* Loads a model: its program into the accelerator, its image into external memory. */
+enum celosia_result celosia_load(const celosia_t *it, const celosia_model_t *model);
+
+/* Runs one inference: begin, poll, end. `input` and `output` hold int8_t or int16_t, whatever the
+ * model's tensors are of; `rows` of the input are given, most often input.rows. */
+enum celosia_result celosia_run(const celosia_t *it, const celosia_model_t *model,
+                                const void *input, uint32_t rows, void *output);
+
+/* Gives an input and starts; the processor is free until celosia_busy says 0. */
+enum celosia_result celosia_begin(const celosia_t *it, const celosia_model_t *model,
+                                  const void *input, uint32_t rows);
+int celosia_busy(const celosia_t *it);
+enum celosia_result celosia_end(const celosia_t *it, const celosia_model_t *model, void *output);
+
+/* The register STATUS, and the cycles of the last run. */
+uint32_t celosia_status(const celosia_t *it);
+uint64_t celosia_cycles(const celosia_t *it);
+
+/* Real numbers to integers, to nearest, ties to even, saturated, and back. */
+void celosia_quantize(const celosia_tensor_t *tensor, const float *values, size_t count, void *to);
+void celosia_dequantize(const celosia_tensor_t *tensor, const void *from, size_t count,
+                        float *values);
+
+/* The column of the largest of a row's elements, the first of several. */
+uint32_t celosia_largest(const celosia_tensor_t *tensor, const void *row);
+
+#endif

@@ -1,0 +1,106 @@
+"""A compiled model as files: program, memory image, and what a host must know of both."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from arch.registers import REGISTER_MAP
+from generators.compiler import CompiledModel
+from generators.export.requests import register_offset, requests
+from generators.frontend.source import Source
+from generators.graph import Tensor
+from generators.program.image import Piece
+
+PROGRAM_HEX = "program.hex"
+"""The program as text, a word of 32 bits a line."""
+
+
+def package(
+    compiled: CompiledModel,
+    source: Source,
+    names: Sequence[str],
+    *,
+    latency: int,
+    interval: int,
+) -> dict[str, str | bytes]:
+    """Return the files of a compiled model by name.
+
+    ``program.hex`` and ``program.bin`` are the program, ``image.bin`` external memory from its
+    first byte on, ``config.toml`` the configuration, ``model.json`` the :func:`manifest`. Words
+    in ``.bin`` files begin with their least significant byte. ``names`` are those of the
+    output's columns; the memory's ``latency`` and ``interval`` (cycles) are what cycles are
+    predicted for.
+    """
+    described = manifest(compiled, source, names, latency=latency, interval=interval)
+    return {
+        PROGRAM_HEX: "".join(f"{word:08x}\n" for word in compiled.words),
+        "program.bin": np.array(compiled.words, "<u4").tobytes(),
+        "image.bin": compiled.image.tobytes(),
+        "config.toml": compiled.config.to_toml(),
+        "model.json": json.dumps(described, indent=2) + "\n",
+    }
+
+
+def manifest(
+    compiled: CompiledModel, source: Source, names: Sequence[str], *, latency: int, interval: int
+) -> dict[str, Any]:
+    """Return what a host must know of a compiled model.
+
+    For each inference it writes the quantized input, then what ``requests`` has for the input's
+    rows, starts at word 0, and reads the output. ``cycles`` are predicted for an input of all
+    rows; a microcoded machine has no prediction. Addresses are bytes.
+    """
+    quantized, config = compiled.quantized, compiled.config
+    model = quantized.description
+    predicted = None if config.microcoded else compiled.predict(latency, interval).cycles
+    return {
+        "model": model.name,
+        "configuration": asdict(config),
+        "program": {"words": len(compiled.words), "start": 0},
+        "image": {"addr": 0, "bytes": len(compiled.image)},
+        "memory_bytes": compiled.memory_bytes,
+        "input": _tensor(quantized.input, compiled.input_piece),
+        "output": _tensor(quantized.output, compiled.output_piece),
+        "requests": [
+            {
+                "rows": request.rows,
+                "registers": request.registers,
+                "writes": [{"addr": addr, "hex": data.hex()} for addr, data in request.writes],
+            }
+            for request in requests(compiled)
+        ],
+        "host": host_steps(source),
+        "labels": list(names),
+        "cycles": predicted,
+        "memory": {"latency": latency, "interval": interval},
+        "registers": {name: register_offset(name) for name in REGISTER_MAP},
+    }
+
+
+def host_steps(source: Source) -> list[str]:
+    """Return what of a model the machine does not run, in the order in which the host does it."""
+    model = source.description
+    steps = [f"before: {step.name} ({step.what})" for step in source.before]
+    if model.embedding == "tokens":
+        steps.append("before: rows of tokens looked up, and those of types and positions added")
+    elif model.embedding == "none" and (model.positions == "learned" or model.class_token):
+        steps.append("before: class token put before the rows, and positions added")
+    if model.unit:
+        steps.append("after: each row of the output scaled to length 1")
+    return steps + [f"after: {step.name} ({step.what})" for step in source.after]
+
+
+def _tensor(tensor: Tensor, piece: Piece) -> dict[str, Any]:
+    """Return where integers lie, row by row, and what they stand for: scale * (q - zero)."""
+    return {
+        "addr": piece.addr,
+        "rows": tensor.rows,
+        "columns": tensor.columns,
+        "type": "int16" if tensor.wide else "int8",
+        "bits": tensor.width,
+        "scale": tensor.scale,
+        "zero_point": tensor.zero,
+    }

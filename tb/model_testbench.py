@@ -1,0 +1,58 @@
+"""A compiled model in a testbench of plain Verilog: real inputs and the golden integers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.registers import REGISTER_MAP
+from generators.compiler import CompiledModel
+from generators.golden import GoldenModel
+from tb.plain_testbench import LATENCY, Action, Attachment, Steps, testbench_files
+
+SLACK = 4
+"""Times as many cycles as predicted after which a run is given up."""
+
+LONG = 100_000_000
+"""Cycles after which a run without a prediction is given up."""
+
+
+def golden_outputs(compiled: CompiledModel, inputs: Sequence[NDArray[np.floating]]) -> list[bytes]:
+    """Return the golden machine's output for each input, as whole words of external memory."""
+    golden = GoldenModel(compiled)
+    found = []
+    for values in inputs:
+        golden.run(values)
+        found.append(golden.machine.read_memory(compiled.output_addr, compiled.output_piece.size))
+    return found
+
+
+def model_testbench(
+    compiled: CompiledModel,
+    inputs: Sequence[NDArray[np.floating]],
+    outputs: Sequence[bytes],
+    attachment: Attachment,
+) -> dict[str, str]:
+    """Return the files of a testbench by name: the Verilog, the program, memory and steps.
+
+    For each input, rows as :meth:`CompiledModel.request` takes them, it writes what an inference
+    needs, runs the program, and compares the output with the bytes of ``outputs``. The simulation
+    ends with a line that begins with PASS or FAIL.
+    """
+    config = compiled.config
+    memory = compiled.image.tobytes()
+    memory += bytes(compiled.memory_bytes - len(memory))
+    memory += bytes(-len(memory) % config.mem_bytes)
+    steps = Steps(config)
+    for index, (values, output) in enumerate(zip(inputs, outputs, strict=True)):
+        steps.say(f"input {index}")
+        request = compiled.request(values)
+        for addr, data in request.writes:
+            steps.add_words(Action.SET_WORD, addr, data)
+        for number, value in request.registers.items():
+            steps.add(Action.SET_REGISTER, REGISTER_MAP[f"R{number}"].addr, value)
+        steps.add(Action.RUN)
+        steps.add_words(Action.WORD_IS, compiled.output_addr, output)
+    predicted = LONG if config.microcoded else SLACK * compiled.predict(LATENCY).cycles
+    limit = predicted + SLACK * len(compiled.words)
+    return testbench_files(config, attachment, compiled.words, memory, steps, limit)

@@ -1,0 +1,180 @@
+"""celosia compile: the files of a model, used as others would use them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from arch.presets import PRESETS, load
+from generators.compiler import compile_model
+from generators.frontend import digits
+from generators.frontend.description import ModelDescription
+from generators.verilog.verilog import to_verilog
+from hdl.accelerator import Accelerator
+from sim.interpreter import Interpreter
+from tb.model_testbench import golden_outputs, model_testbench
+from tb.plain_testbench import Attachment
+from tb.random_models import random_inputs, random_weights
+from tb.run_model import compile_digits
+from tb.toolchain import missing_tools
+
+needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+MODEL = ModelDescription(
+    name="mine", tokens=5, features=3, dim=4, layers=1, heads=1, ffn=4, classes=3, variable=True
+)
+ON_DISK = {"program.hex", "program.bin", "image.bin", "config.toml", "model.json"}
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    """Return a folder with a small model, its inputs and its labels."""
+    rng = np.random.default_rng(6)
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "model.toml").write_text(MODEL.to_toml())
+    weights = {name: w.astype(np.float32) for name, w in random_weights(rng, MODEL).items()}
+    save_file(weights, folder / "weights.safetensors")
+    np.save(folder / "inputs.npy", rng.normal(0, 1, (8, 5, 3)))
+    (folder / "names.txt").write_text("one\ntwo\nthree\n")
+    return folder
+
+
+def classify(folder: Path, rows: np.ndarray) -> np.ndarray:
+    """Return a model's output by the files alone, on the golden machine."""
+    described = json.loads((folder / "model.json").read_text())
+    machine = Interpreter(load(str(folder / "config.toml")))
+    machine.write_memory(described["image"]["addr"], (folder / "image.bin").read_bytes())
+    words = np.fromfile(folder / "program.bin", "<u4").tolist()
+    assert [int(line, 16) for line in (folder / "program.hex").read_text().split()] == words
+    machine.load_program(words)
+    (request,) = (one for one in described["requests"] if one["rows"] == len(rows))
+    given, output = described["input"], described["output"]
+    real = np.zeros((given["rows"], given["columns"]))
+    real[: len(rows)] = rows
+    levels = np.rint(real / given["scale"]) + given["zero_point"]
+    data = np.clip(levels, -128, 127).astype(given["type"]).tobytes()
+    machine.write_memory(given["addr"], data)
+    for write in request["writes"]:
+        machine.write_memory(write["addr"], bytes.fromhex(write["hex"]))
+    for name, value in request["registers"].items():
+        machine.set_register(int(name.removeprefix("R")), value)
+    machine.start(described["program"]["start"])
+    kind = np.dtype(output["type"]).newbyteorder("<")
+    count = output["rows"] * output["columns"] * kind.itemsize
+    integers = np.frombuffer(machine.read_memory(output["addr"], count), kind)
+    shape = (output["rows"], output["columns"])
+    return output["scale"] * (integers.reshape(shape) - float(output["zero_point"]))
+
+
+def test_the_files_are_all_that_a_host_needs(celosia, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, output, errors = celosia("compile", "digits", "--config", "small", "--out", out, "--json")
+    assert (code, errors) == (0, "")
+    result = json.loads(output)
+    assert {path.name for path in out.iterdir()} == ON_DISK == set(result["files"])
+    described = json.loads((out / "model.json").read_text())
+    assert described["labels"] == list("0123456789")
+    assert described["cycles"] == result["predicted_cycles"]
+    assert described["registers"]["STATUS"] == 8
+    compiled = compile_digits("digits", PRESETS["small"])
+    for image in digits.patches(digits.load()[1].images[:3]):
+        data = golden_outputs(compiled, [image])[0][: compiled.output_count]
+        np.testing.assert_array_equal(classify(out, image), compiled.read_output(data))
+
+
+def test_an_input_of_fewer_rows_needs_registers_and_memory(celosia, mine: Path) -> None:
+    words = ("compile", mine, "--config", "tiny", "--inputs", mine / "inputs.npy")
+    code, _, errors = celosia(*words, "--names", mine / "names.txt", "--out", mine / "out")
+    assert (code, errors) == (0, "")
+    described = json.loads((mine / "out" / "model.json").read_text())
+    assert described["labels"] == ["one", "two", "three"]
+    assert [one["rows"] for one in described["requests"]] == [1, 2, 3, 4, 5]
+    assert all(one["registers"] and one["writes"] for one in described["requests"])
+    inputs = np.load(mine / "inputs.npy")
+    long, short = (classify(mine / "out", inputs[0, :rows]) for rows in (5, 2))
+    assert not np.array_equal(long, short)
+
+
+@needs_icarus
+def test_the_testbench_runs_the_model_on_its_inputs(celosia, plain_simulation, mine: Path) -> None:
+    words = ("compile", mine, "--config", "tiny", "--inputs", mine / "inputs.npy", "--count", "2")
+    out = mine / "out"
+    code, _, errors = celosia(*words, "--testbench", "--control", "wishbone", "--out", out)
+    assert (code, errors) == (0, "")
+    lines = plain_simulation(out).splitlines()
+    assert len(lines) == 3
+    assert lines[-1].startswith("PASS: 2 runs, ")
+
+
+@needs_icarus
+def test_the_testbench_sets_what_shorter_inputs_need(plain_simulation, tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    samples = random_inputs(rng, MODEL, 8)
+    compiled = compile_model(MODEL, random_weights(rng, MODEL), samples, PRESETS["tiny"])
+    inputs = [rng.normal(0, 1, (rows, 3)) for rows in (5, 2)]
+    files = model_testbench(compiled, inputs, golden_outputs(compiled, inputs), Attachment())
+    (tmp_path / "celosia_accelerator.v").write_text(
+        to_verilog(Accelerator(compiled.config), "celosia_accelerator")
+    )
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert plain_simulation(tmp_path).splitlines()[-1].startswith("PASS: 2 runs, ")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "Model {mine} needs inputs to calibrate on; give them with --inputs, --sentences or "),
+        (
+            ("--inputs", "{mine}/inputs.npy", "--count", "9", "--c"),
+            "Count of inputs must be from 1 to 8, not 9",
+        ),
+        (
+            ("--inputs", "{mine}/inputs.npy", "--names", "{mine}/model.toml"),
+            "Names {mine}/model.toml must have 3 lines, not {lines}",
+        ),
+        (
+            ("--inputs", "{mine}/inputs.npy", "--names", "{mine}/no.txt"),
+            "Cannot read names {mine}/no.txt: No such file or directory",
+        ),
+        (
+            ("--inputs", "{mine}/inputs.npy", "--names", "{mine}/inputs.npy"),
+            "Names {mine}/inputs.npy are not text in UTF-8",
+        ),
+        (
+            ("--inputs", "{mine}/inputs.npy", "--bus", "axi4"),
+            "Options --bus and --control need --verilog or --testbench",
+        ),
+        (
+            ("--inputs", "{mine}/inputs.npy", "--set", "program_depth=16"),
+            "needs a program of at least",
+        ),
+        (("--inputs", "{mine}/no.npy"), "Cannot read inputs {mine}/no.npy"),
+    ],
+)
+def test_what_cannot_be_compiled_is_refused(
+    celosia, mine: Path, words: tuple[str, ...], message: str
+) -> None:
+    out = mine / "out"
+    out.mkdir()
+    (out / "program.hex").write_text("kept")
+    lines = len((mine / "model.toml").read_text().splitlines())
+    given = [word.format(mine=mine) for word in words]
+    result = celosia("compile", mine, "--config", "tiny", *given, "--out", out)
+    assert result[0] == 2
+    assert result[1] == ""
+    assert result[2].startswith("celosia: ")
+    assert result[2].count("\n") == 1
+    assert message.format(mine=mine, lines=lines) in result[2]
+    assert [path.name for path in out.iterdir()] == ["program.hex"]
+    assert (out / "program.hex").read_text() == "kept"
+
+
+def test_a_folder_in_the_place_of_a_file_loses_nothing(celosia, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    (out / "image.bin").mkdir(parents=True)
+    code, _, errors = celosia("compile", "digits", "--config", "tiny", "--out", out)
+    assert (code, errors) == (2, f"celosia: Cannot write {out / 'image.bin'}: it is a folder\n")
+    assert [path.name for path in out.iterdir()] == ["image.bin"]
