@@ -71,15 +71,36 @@ def masked(view: View, mask: Mask) -> View:
     scores = view.tensor
     if not isinstance(scores, Scores) or scores.softmax:
         raise UnsupportedError("a mask is not applied to scores")
-    full, cut = (np.broadcast_to(v, view.index.shape) for v in (mask.full, mask.cut))
-    if np.any(full != 0) or np.any(cut[..., :-1] != 0) or np.any(cut[..., -1] > LEAST_MASKED):
+    try:
+        full, cut = (
+            np.broadcast_to(v, view.index.shape).astype(np.float64) for v in (mask.full, mask.cut)
+        )
+    except ValueError as error:
+        raise UnsupportedError("its mask has another shape than the scores") from error
+    out, later = full <= LEAST_MASKED, np.triu(np.ones(full.shape[-2:], bool), 1)
+    causal = bool(later.any()) and bool(np.all(out == later))
+    if np.any(full[~out] != 0) or (out.any() and not causal):
+        raise UnsupportedError(
+            "its mask takes out other keys than those of missing tokens or of later ones"
+        )
+    changed = cut != full
+    variable = bool(changed.any())
+    if np.any(changed[..., :-1] & ~out[..., :-1]) or (
+        variable and np.any(cut[..., -1] > LEAST_MASKED)
+    ):
         raise UnsupportedError(
             "its mask does not take out the keys of missing tokens, and only them"
         )
     factor = view.factor()
     if factor is None:
         raise UnsupportedError("a mask is applied to a function of scores")
-    return View(replace(scores, factor=scores.factor * factor, variable=True), view.index)
+    made = replace(
+        scores,
+        factor=scores.factor * factor,
+        variable=scores.variable or variable,
+        causal=scores.causal or causal,
+    )
+    return View(made, view.index)
 
 
 def _head_columns(view: View, index: Index) -> Index:

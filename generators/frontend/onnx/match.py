@@ -1,6 +1,6 @@
 """The blocks of a Transformer encoder in what the nodes of a graph compute."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from generators.frontend.onnx.values import (
     Lookup,
     Mean,
     Norm,
+    Patches,
     Prepend,
     Shift,
     Sum,
@@ -37,13 +38,15 @@ class Block:
     placement: str
     norms: tuple[Norm, ...]
     variable: bool
+    causal: bool
 
     @property
     def kind(self) -> tuple[object, ...]:
         """What blocks of one model have in common."""
         shapes = tuple((name, value.shape) for name, value in sorted(self.weights.items()))
         placement = self.placement if self.norms else ""
-        return self.heads, self.kv_heads, self.activation, placement, self.variable, shapes
+        masks = self.variable, self.causal
+        return self.heads, self.kv_heads, self.activation, placement, masks, shapes
 
 
 @dataclass(frozen=True)
@@ -58,22 +61,34 @@ class Encoder:
     embedding: str
     norm: str
     epsilon: float
+    rows: int
+    """Rows that the blocks work on."""
+    start: Tensor | None
+    """What the embedding takes, or, with ``prologue``, what it gives."""
+    head_activation: str = ""
+    prologue: str = ""
+    """The value that the host computes in the embedding's place, empty where there is none."""
+    name: str = ""
+    """The value that this is, where it is not the graph's output."""
 
 
-def match(output: View) -> Encoder:
-    """Return the encoder that computes a view.
+def match(output: View, names: Mapping[int, str]) -> Encoder:
+    """Return the encoder that computes a view; ``names`` are those of whole tensors.
 
     Raises :class:`UnsupportedError` that names the node from which on nothing fits.
     """
     x = output.tensor
     weights: dict[str, Floats] = {}
     rows, columns = output.layout()
-    classes, pooling = 0, "none"
+    classes, pooling, head_activation = 0, "none", ""
     if not np.array_equal(columns, np.arange(x.columns)):
         raise UnsupportedError(f"the output takes some of the columns of node {x.node}")
     if isinstance(x, Linear):
         weights |= _parameters("head", x)
         classes, x = x.columns, x.source
+        if isinstance(x, Activation) and isinstance(x.source, Linear):
+            weights |= _parameters("head_hidden", x.source)
+            head_activation, x = x.function, x.source.source
     if isinstance(x, Mean):
         pooling, x = "mean", x.source
     elif np.array_equal(rows, [0]) and x.rows > 1:
@@ -95,19 +110,42 @@ def match(output: View) -> Encoder:
         )
     _alike(blocks)
     norms += [norm for block in blocks for norm in block.norms]
-    dim = x.columns
-    if isinstance(x, Norm):
-        weights |= _affine("embedding_norm", x)
-        norms.append(x)
-        x = x.source
-    embedding = _embedding(x, weights)
+    dim, length = x.columns, x.rows
+    first, prologue, start = x, "", None
+    parts: dict[str, Floats] = {}
+    try:
+        if isinstance(x, Norm):
+            parts |= _affine("embedding_norm", x)
+            x = x.source
+        embedding, start = _embedding(x, parts)
+        if isinstance(first, Norm):
+            norms.append(first)
+    except UnsupportedError:
+        # The host computes what the first block takes, whatever that is.
+        embedding, prologue, start, parts = "none", names.get(id(first), ""), first, {}
+        if not prologue:
+            raise
+    weights |= parts
     kinds = {(norm.rms, norm.epsilon) for norm in norms}
     if len(kinds) > 1:
-        names = ", ".join(sorted({norm.node for norm in norms}))
-        raise UnsupportedError(f"norms differ in their kind or epsilon: {names}")
+        nodes = ", ".join(sorted({norm.node for norm in norms}))
+        raise UnsupportedError(f"norms differ in their kind or epsilon: {nodes}")
     rms, epsilon = kinds.pop() if kinds else (False, 1e-5)
     norm = "none" if not norms else "rmsnorm" if rms else "layernorm"
-    return Encoder(blocks, weights, dim, classes, pooling, embedding, norm, epsilon)
+    return Encoder(
+        blocks,
+        weights,
+        dim,
+        classes,
+        pooling,
+        embedding,
+        norm,
+        epsilon,
+        length,
+        start,
+        head_activation,
+        prologue,
+    )
 
 
 def _alike(blocks: list[Block]) -> None:
@@ -199,6 +237,7 @@ def _made(
         placement,
         tuple(norms),
         context.scores.variable,
+        context.scores.causal,
     )
 
 
@@ -265,8 +304,8 @@ def _shared(keys: Index, values: Index) -> int:
     return 1
 
 
-def _embedding(x: Tensor, weights: dict[str, Floats]) -> str:
-    """Take the embedding's weights and return its kind."""
+def _embedding(x: Tensor, weights: dict[str, Floats]) -> tuple[str, Tensor]:
+    """Take the embedding's weights and return its kind, and what it takes."""
     positions = np.zeros((x.rows, x.columns))
     while isinstance(x, Shift | Prepend):
         if isinstance(x, Shift):
@@ -276,14 +315,14 @@ def _embedding(x: Tensor, weights: dict[str, Floats]) -> str:
         x = x.source
     if positions.any():
         weights["positions"] = positions
-    if isinstance(x, Linear) and isinstance(x.source, Input):
+    if isinstance(x, Linear) and isinstance(x.source, Input | Patches):
         weights |= _parameters("embed", x)
-        return "linear"
+        return "linear", x.source
     if isinstance(x, Lookup):
         weights["words"] = x.table
-        return "tokens"
+        return "tokens", x.source
     if isinstance(x, Input):
-        return "none"
+        return "none", x
     raise UnsupportedError(
         f"node {x.node}: neither a block with attention and an MLP nor an embedding ends there"
     )

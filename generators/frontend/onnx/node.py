@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from generators.frontend.onnx.values import Made, Tensor, UnsupportedError, Value, View
+from generators.frontend.onnx.values import (
+    Index,
+    Made,
+    Tensor,
+    UnsupportedError,
+    Value,
+    View,
+)
 from generators.frontend.weights import Floats
 
 Array = NDArray[np.generic]
@@ -49,3 +56,17 @@ class Node:
 def whole(tensor: Tensor, shape: Sequence[int]) -> View:
     """Return a view of all elements of a tensor, in their order."""
     return View(tensor, np.arange(tensor.rows * tensor.columns).reshape(shape))
+
+
+def full_rows(view: View) -> Index:
+    """Return the view's rows after checking that it holds all columns in their order."""
+    rows, columns = view.layout()
+    if not np.array_equal(columns, np.arange(view.tensor.columns)):
+        raise UnsupportedError("it does not take all columns of its input, in their order")
+    return rows
+
+
+def like(view: View, tensor: Tensor) -> View:
+    """Return the view of the same tokens of another tensor."""
+    rows = view.index[..., :1] // view.tensor.columns
+    return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

@@ -6,23 +6,32 @@ from typing import Any
 
 import numpy as np
 
-from arch.functions import gelu_erf, gelu_tanh, relu, sigmoid
-from generators.frontend.onnx.attention import context, masked, scores, softmax
-from generators.frontend.onnx.node import Node, whole
+from arch.functions import gelu_erf, gelu_tanh, hard_swish, mish, relu, sigmoid
+from generators.frontend.onnx.attention import masked, softmax
+from generators.frontend.onnx.linear import conv, einsum, gemm, matmul
+from generators.frontend.onnx.node import Node, full_rows, whole
+from generators.frontend.onnx.norms import (
+    centred,
+    kept_rows,
+    layer_norm,
+    mean,
+    normalized,
+    shared_mean,
+    total,
+)
 from generators.frontend.onnx.values import (
     Function,
-    Index,
     Input,
+    Kept,
     Linear,
     Lookup,
     Mask,
-    Mean,
     Norm,
     Prepend,
+    RowMean,
     Scores,
     Shift,
     Sum,
-    Tensor,
     UnsupportedError,
     Value,
     View,
@@ -51,21 +60,69 @@ def _erf(x: Floats) -> Floats:
 
 
 UNARY: Mapping[str, Function] = {
+    "Abs": np.abs,
     "Erf": _erf,
     "Exp": np.exp,
+    "HardSwish": hard_swish,
+    "Mish": mish,
     "Neg": np.negative,
+    "Reciprocal": np.reciprocal,
     "Relu": relu,
     "Sigmoid": sigmoid,
+    "Softplus": lambda x: np.logaddexp(0.0, x),
     "Sqrt": np.sqrt,
     "Tanh": np.tanh,
 }
 BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "Add": np.add,
     "Div": np.divide,
+    "Max": np.maximum,
+    "Min": np.minimum,
     "Mul": np.multiply,
     "Pow": np.power,
     "Sub": np.subtract,
 }
+
+
+def _clip(node: Node) -> Function:
+    ends = [float("-inf"), float("inf")]
+    for place, name in enumerate(("min", "max")):
+        value = node.attribute(name, None)
+        if len(node.inputs) > place + 1 and node.inputs[place + 1] is not None:
+            value = float(node.constant(place + 1).reshape(()))
+        ends[place] = ends[place] if value is None else value
+    low, high = ends
+    return lambda x: np.asarray(np.clip(x, low, high))
+
+
+def _below_zero(name: str, default: float, negative: Function) -> Callable[[Node], Function]:
+    """Return a function's own maker: ``negative`` of what is below 0, times an attribute."""
+
+    def make(node: Node) -> Function:
+        slope = float(node.attribute(name, default))
+        if node.kind == "PRelu":
+            slopes = np.unique(node.constant(1))
+            if len(slopes) != 1:
+                raise UnsupportedError("its slopes differ from column to column")
+            slope = float(slopes[0])
+        return lambda x: np.asarray(np.where(x < 0, slope * negative(np.minimum(x, 0.0)), x))
+
+    return make
+
+
+def _hard_sigmoid(node: Node) -> Function:
+    slope, middle = node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
+    return lambda x: np.asarray(np.clip(slope * x + middle, 0.0, 1.0))
+
+
+PARAMETRIC: Mapping[str, Callable[[Node], Function]] = {
+    "Clip": _clip,
+    "Elu": _below_zero("alpha", 1.0, np.expm1),
+    "HardSigmoid": _hard_sigmoid,
+    "LeakyRelu": _below_zero("alpha", 0.01, lambda x: x),
+    "PRelu": _below_zero("alpha", 0.0, lambda x: x),
+}
+"""Functions of every element that attributes or constants say more of."""
 
 
 def evaluate(node: Node) -> list[Value]:
@@ -77,12 +134,14 @@ def evaluate(node: Node) -> list[Value]:
     if all(isinstance(value, np.ndarray) for value in given):
         return list(node.fold(node.inputs))
     if node.kind in ("Shape", "Size"):
-        value = given[0]
-        assert not isinstance(value, np.ndarray)
-        shape = value.index.shape if isinstance(value, View) else value.full.shape
-        return list(node.fold([np.zeros(shape, np.float32)]))
+        return list(node.fold([np.zeros(_shape(given[0]), np.float32)]))
     if not any(isinstance(value, View) for value in given):
         return list(_mask(node))
+    if node.kind == "IsNaN":
+        # Of finite inputs, a softmax over at least one key is no NaN.
+        return [np.zeros(_shape(given[0]), bool)]
+    if node.kind == "Equal":
+        return [_padding(node)]
     if node.kind == "Gather" and isinstance(node.inputs[0], np.ndarray):
         return [_lookup(node)]
     if node.kind in VIEWS:
@@ -91,13 +150,34 @@ def evaluate(node: Node) -> list[Value]:
         return given[:1]
     if node.kind in _KINDS:
         return [_KINDS[node.kind](node)]
-    if node.kind in UNARY:
+    if node.kind in UNARY or node.kind in PARAMETRIC:
         value = given[0]
         assert isinstance(value, View)
-        return [value.apply(UNARY[node.kind])]
+        if node.kind in UNARY:
+            return [value.apply(UNARY[node.kind])]
+        return [value.apply(PARAMETRIC[node.kind](node))]
     if node.kind in BINARY:
         return [_binary(node)]
     raise UnsupportedError("this kind of node is not known")
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    if isinstance(value, View):
+        return value.index.shape
+    return value.full.shape if isinstance(value, Mask) else value.shape
+
+
+def _padding(node: Node) -> Mask:
+    """Return which tokens are those of a number, which stands for a missing token."""
+    left, right = node.inputs[:2]
+    numbers, known = (left, right) if isinstance(left, View) else (right, left)
+    if not isinstance(numbers, View) or not isinstance(known, np.ndarray) or known.size != 1:
+        raise UnsupportedError("it compares data with something else than one number")
+    source = numbers.tensor
+    if not isinstance(source, Input) or not source.tokens or numbers.function is not None:
+        raise UnsupportedError("it compares something else than the input's token numbers")
+    node.made.padding = int(known.reshape(()))
+    return Mask(np.zeros(numbers.index.shape, bool), numbers.index == source.rows - 1)
 
 
 def _mask(node: Node) -> list[Mask]:
@@ -137,7 +217,7 @@ def _concat(node: Node) -> View:
         raise UnsupportedError("it joins something else than a constant row and the tokens")
     second = node.made.settled(second)
     source = second.tensor
-    _full(second)
+    full_rows(second)
     token = first.astype(np.float64).reshape(-1)
     if len(token) != source.columns or node.attribute("axis", 0) not in (1, -2):
         raise UnsupportedError("it joins something else than a constant row and the tokens")
@@ -146,109 +226,28 @@ def _concat(node: Node) -> View:
     return whole(tensor, (1, rows, source.columns))
 
 
-def _full(view: View) -> Index:
-    """Return the view's rows after checking that it holds all columns in their order."""
-    rows, columns = view.layout()
-    if not np.array_equal(columns, np.arange(view.tensor.columns)):
-        raise UnsupportedError("it does not take all columns of its input, in their order")
-    return rows
-
-
-def _like(view: View, tensor: Tensor) -> View:
-    """Return the view of the same tokens of another tensor."""
-    rows = view.index[..., :1] // view.tensor.columns
-    return View(tensor, rows * tensor.columns + np.arange(tensor.columns))
-
-
-def _linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
-    """Return a linear layer; ``weight`` is [inputs, outputs]."""
-    if weight.ndim != 2:
-        raise UnsupportedError("its weight is not a matrix")
-    _, columns = view.layout()
-    matrix = np.zeros((weight.shape[1], view.tensor.columns))
-    matrix[:, columns] = weight.T
-    tensor = Linear(
-        node=node.name,
-        rows=view.tensor.rows,
-        columns=weight.shape[1],
-        source=view.tensor,
-        weight=matrix,
-        bias=np.zeros(weight.shape[1]) + bias,
-    )
-    return _like(view, tensor)
-
-
-def _matmul(node: Node) -> View:
-    left, right = node.inputs
-    if isinstance(right, np.ndarray):
-        return _linear(node, node.view(0), node.constant(1), np.zeros(1))
-    if not isinstance(left, View) or not isinstance(right, View):
-        raise UnsupportedError("it does not multiply data by a constant or by data")
-    if isinstance(left.tensor, Scores):
-        return context(node, left, node.made.settled(right))
-    return scores(node, left, right)
-
-
-def _gemm(node: Node) -> View:
-    view, weight = node.view(0), node.constant(1)
-    bias = node.constant(2) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(1)
-    if node.attribute("transA", 0):
-        raise UnsupportedError("it transposes the data")
-    weight = weight.T if node.attribute("transB", 0) else weight
-    alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
-    return _linear(node, view, alpha * weight, beta * bias)
-
-
-def _layer_norm(node: Node) -> View:
-    view = node.view(0)
-    if node.attribute("axis", -1) not in (-1, view.index.ndim - 1):
-        raise UnsupportedError("it normalizes more than the columns of a token")
-    _full(view)
-    given = len(node.inputs) > 2 and node.inputs[2] is not None
-    beta = node.constant(2) if given else np.zeros(view.tensor.columns)
-    tensor = Norm(
-        node=node.name,
-        rows=view.tensor.rows,
-        columns=view.tensor.columns,
-        source=view.tensor,
-        gamma=node.constant(1),
-        beta=beta,
-        # Of float32 values the shortest decimal that they stand for.
-        epsilon=float(str(np.float32(node.attribute("epsilon", 1e-5)))),
-        rms=node.kind != "LayerNormalization",
-    )
-    return View(tensor, view.index)
-
-
 def _gelu(node: Node) -> View:
     value = node.inputs[0]
     assert isinstance(value, View)
     return value.apply(gelu_tanh if node.attribute("approximate", "none") == "tanh" else gelu_erf)
 
 
-def _mean(node: Node) -> View:
-    view = node.view(0)
-    axes = node.inputs[1] if len(node.inputs) > 1 else node.attribute("axes", None)
-    places = [int(axis) % view.index.ndim for axis in np.atleast_1d(np.asarray(axes))]
-    rows = view.index // view.tensor.columns
-    kept = np.take(view.index, [0], axis=places[0]) if len(places) == 1 else view.index
-    order = np.moveaxis(rows, places[0], -1).reshape(-1, rows.shape[places[0]])
-    if len(places) != 1 or np.any(order != np.arange(view.tensor.rows)):
-        raise UnsupportedError("it is not a mean over all tokens")
-    tensor = Mean(node=node.name, rows=1, columns=view.tensor.columns, source=view.tensor)
-    index = kept % view.tensor.columns
-    return View(tensor, index if node.attribute("keepdims", 1) else index.squeeze(places[0]))
-
-
 def _where(node: Node) -> View:
-    mask, kept, other = node.inputs
-    if isinstance(kept, View) and isinstance(mask, Mask) and isinstance(other, np.ndarray):
-        added = Mask(
-            np.where(mask.full, 0.0, other).astype(np.float64),
-            np.where(mask.cut, 0.0, other).astype(np.float64),
-        )
-        return masked(kept, added)
-    raise UnsupportedError("it does not take masked keys out of scores")
+    given, kept, other = node.inputs
+    pair = given if isinstance(given, Mask) else Mask(np.asarray(given), np.asarray(given))
+    if isinstance(given, View):
+        raise UnsupportedError("it selects by data")
+    if isinstance(other, View) and isinstance(kept, np.ndarray):
+        pair, kept, other = Mask(~pair.full.astype(bool), ~pair.cut.astype(bool)), other, kept
+    if not isinstance(kept, View) or not isinstance(other, np.ndarray):
+        raise UnsupportedError("it does not take masked keys out of scores")
+    if pair.full.all() and pair.cut.all():
+        return kept
+    added = Mask(
+        np.where(pair.full, 0.0, other).astype(np.float64),
+        np.where(pair.cut, 0.0, other).astype(np.float64),
+    )
+    return masked(kept, added)
 
 
 def _binary(node: Node) -> View:
@@ -256,15 +255,29 @@ def _binary(node: Node) -> View:
     operation = BINARY[node.kind]
     if isinstance(left, Mask) or isinstance(right, Mask):
         view, mask = (left, right) if isinstance(left, View) else (right, left)
-        if node.kind == "Add" and isinstance(view, View) and isinstance(mask, Mask):
+        if not isinstance(view, View) or not isinstance(mask, Mask):
+            raise UnsupportedError("a mask is not added to scores")
+        if isinstance(view.tensor, Kept) and node.kind == "Div" and view is left:
+            return shared_mean(node, view, mask)
+        if isinstance(view.tensor, Scores) and node.kind == "Add":
             return masked(view, mask)
+        if node.kind == "Mul":
+            return kept_rows(node, node.made.settled(view), mask)
+        if node.kind == "Add":
+            return _shifted_where_known(node, view, mask)
         raise UnsupportedError("a mask is not added to scores")
     if isinstance(left, View) and isinstance(right, View):
+        if isinstance(right.tensor, RowMean) and not isinstance(left.tensor, RowMean):
+            return _by_means(node, left, right)
+        if isinstance(left.tensor, RowMean) and not isinstance(right.tensor, RowMean):
+            return _by_means(node, right, left)
         return _of_two(node, left, right, operation)
     view, known = (left, right) if isinstance(left, View) else (right, left)
     assert isinstance(view, View)
     assert isinstance(known, np.ndarray)
     number = known.astype(np.float64)
+    if isinstance(view.tensor, Scores) and node.kind == "Add" and number.size > 1:
+        return masked(view, Mask(number, number))
     if number.size == 1:
         value = float(number.reshape(()))
         if view is left:
@@ -279,6 +292,26 @@ def _binary(node: Node) -> View:
     raise UnsupportedError("it combines data with constants in a way that is not known")
 
 
+def _by_means(node: Node, view: View, by: View) -> View:
+    """Return rows less their means, or divided by a function of the means of their squares."""
+    if node.kind == "Sub" and by is node.inputs[1]:
+        return centred(node, node.made.settled(view), by)
+    if node.kind == "Mul" or (node.kind == "Div" and by is node.inputs[1]):
+        multiply = node.kind == "Mul"
+        return normalized(node, node.made.settled(view), by, multiply=multiply)
+    raise UnsupportedError("it combines rows with their means other than as a norm does")
+
+
+def _shifted_where_known(node: Node, view: View, mask: Mask) -> View:
+    """Return rows plus numbers that depend on the mask for missing tokens only, as positions."""
+    view = node.made.settled(view)
+    full, cut = (np.broadcast_to(v, view.index.shape) for v in (mask.full, mask.cut))
+    there = view.index // view.tensor.columns != view.tensor.rows - 1
+    if np.any((full != cut) & there):
+        raise UnsupportedError("a mask is not added to scores")
+    return _shifted(node, view, np.asarray(full, np.float64))
+
+
 def _of_two(node: Node, left: View, right: View, operation: Callable[[Any, Any], Any]) -> View:
     if left.tensor is right.tensor and np.array_equal(left.index, right.index):
         first, second = (view.function or (lambda x: x) for view in (left, right))
@@ -287,7 +320,7 @@ def _of_two(node: Node, left: View, right: View, operation: Callable[[Any, Any],
     same = left.tensor.columns == right.tensor.columns and left.tensor.rows == right.tensor.rows
     if node.kind != "Add" or not same or not np.array_equal(left.index, right.index):
         raise UnsupportedError("it combines data other than as the sum of two tensors")
-    _full(left)
+    full_rows(left)
     tensor = Sum(
         node=node.name,
         rows=left.tensor.rows,
@@ -328,7 +361,7 @@ def _shifted(node: Node, view: View, number: Floats) -> View:
         return View(replace(tensor, bias=tensor.bias + shifts), view.index)
     if shifts is not None and isinstance(tensor, Norm):
         return View(replace(tensor, beta=tensor.beta + shifts), view.index)
-    rows = _full(view)
+    rows = full_rows(view)
     if len(rows) != tensor.rows:
         raise UnsupportedError("it adds constants to some of the tokens")
     values = np.zeros((tensor.rows, tensor.columns))
@@ -341,12 +374,16 @@ def _shifted(node: Node, view: View, number: Floats) -> View:
 
 _KINDS: Mapping[str, Callable[[Node], View]] = {
     "Concat": _concat,
+    "Conv": conv,
+    "Einsum": einsum,
     "Gelu": _gelu,
-    "Gemm": _gemm,
-    "LayerNormalization": _layer_norm,
-    "MatMul": _matmul,
-    "RMSNormalization": _layer_norm,
-    "ReduceMean": _mean,
+    "Gemm": gemm,
+    "LayerNormalization": layer_norm,
+    "MatMul": matmul,
+    "RMSNormalization": layer_norm,
+    "ReduceMean": mean,
+    "ReduceSum": total,
+    "SimplifiedLayerNormalization": layer_norm,
     "Softmax": softmax,
     "Where": _where,
 }

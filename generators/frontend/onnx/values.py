@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.functions import FUNCTIONS
+from generators.frontend.description import ACTIVATIONS
 from generators.frontend.weights import Floats
+from generators.reference.floats import FUNCTION_NAMES
 
 Function = Callable[[Floats], Floats]
 Index = NDArray[np.int64]
@@ -40,6 +42,43 @@ class Input(Tensor):
     """The graph's input: feature vectors, or token numbers."""
 
     tokens: bool
+
+
+@dataclass(eq=False, kw_only=True)
+class Opaque(Tensor):
+    """What nodes compute that have no counterpart here; the host can compute it."""
+
+
+@dataclass(eq=False, kw_only=True)
+class Patches(Tensor):
+    """Elements of the input, arranged as [rows, columns]."""
+
+    source: Tensor
+    places: Index
+    """Place in the input of each element, -1 where it was padded; [rows, columns]."""
+
+
+@dataclass(eq=False, kw_only=True)
+class RowMean(Tensor):
+    """The mean over each row of a tensor's elements, or of their squares, [rows, 1]."""
+
+    source: Tensor
+    squares: bool
+
+
+@dataclass(eq=False, kw_only=True)
+class Centred(Tensor):
+    """A tensor less the mean of each of its rows."""
+
+    source: Tensor
+
+
+@dataclass(eq=False, kw_only=True)
+class Kept(Tensor):
+    """A tensor whose rows of missing tokens are zero; the sum of its rows, where ``summed``."""
+
+    source: Tensor
+    summed: bool = False
 
 
 @dataclass(eq=False, kw_only=True)
@@ -122,6 +161,8 @@ class Scores(Tensor):
     factor: float
     variable: bool = False
     """Whether a mask takes keys out."""
+    causal: bool = False
+    """Whether a query attends to no key behind it."""
     softmax: bool = False
 
 
@@ -172,7 +213,10 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Numbers made of the mask of keys: with all of them there, and without the last one."""
+    """Numbers made of the mask of keys: with all of them there, and without the last one.
+
+    Numbers made of token numbers count, too, where they tell which tokens are padding.
+    """
 
     full: NDArray[np.generic]
     cut: NDArray[np.generic]
@@ -186,8 +230,11 @@ class Made:
     """Tensors made of functions of others, so that each is made once."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
+    scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
+    padding: int | None = None
+    """The token number that stands for a missing token, where the graph looks for it."""
     kept: list[Tensor] = field(default_factory=list)
-    """Sources of the activations, which keep their identities taken."""
+    """Sources of these tensors, which keep their identities taken."""
 
     def settled(self, view: View) -> View:
         """Return a view without function: its function becomes a tensor of its own.
@@ -201,12 +248,13 @@ class Made:
         if factor is not None:
             if factor == 1.0:
                 return replace(view, function=None)
-            if isinstance(tensor, Linear):
-                made = replace(tensor, weight=factor * tensor.weight, bias=factor * tensor.bias)
-                return View(made, view.index)
-            raise UnsupportedError(f"it multiplies by {factor:g} what no linear layer gives")
+            times = id(tensor), factor
+            if times not in self.scaled:
+                self.scaled[times] = _times(tensor, factor)
+                self.kept.append(tensor)
+            return View(self.scaled[times], view.index)
         found = view.function(_SAMPLES)
-        for name in ("gelu_erf", "gelu_tanh", "silu", "relu"):
+        for name in FUNCTION_NAMES.values():
             if np.abs(FUNCTIONS[name](_SAMPLES) - found).max() <= _TOLERANCE:
                 key = id(tensor), name
                 if key not in self.activations:
@@ -219,4 +267,17 @@ class Made:
                     )
                     self.kept.append(tensor)
                 return View(self.activations[key], view.index)
-        raise UnsupportedError("its input is a function that is not GELU, SiLU or ReLU")
+        raise UnsupportedError(f"its input is a function that is none of {', '.join(ACTIVATIONS)}")
+
+
+def _times(tensor: Tensor, factor: float) -> Tensor:
+    """Return a tensor times a factor; raise :class:`UnsupportedError` where none can take it."""
+    if isinstance(tensor, Linear):
+        return replace(tensor, weight=factor * tensor.weight, bias=factor * tensor.bias)
+    if isinstance(tensor, Norm):
+        return replace(tensor, gamma=factor * tensor.gamma, beta=factor * tensor.beta)
+    if isinstance(tensor, Lookup):
+        return replace(tensor, table=factor * tensor.table)
+    if isinstance(tensor, Shift):
+        return replace(tensor, source=_times(tensor.source, factor), values=factor * tensor.values)
+    raise UnsupportedError(f"it multiplies by {factor:g} what no linear layer gives")

@@ -1,0 +1,151 @@
+"""The ONNX nodes that multiply data by constants: products, convolutions and sums over letters."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from generators.frontend.onnx.attention import context, scores
+from generators.frontend.onnx.node import Node, like
+from generators.frontend.onnx.values import (
+    Input,
+    Linear,
+    Patches,
+    Scores,
+    UnsupportedError,
+    View,
+)
+from generators.frontend.patches import windows
+from generators.frontend.weights import Floats
+
+
+def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
+    """Return a linear layer; ``weight`` is [inputs, outputs]."""
+    if weight.ndim != 2:
+        raise UnsupportedError("its weight is not a matrix")
+    if isinstance(view.tensor, Input) and not view.tensor.tokens:
+        view = _patched(node, view)
+    _, columns = view.layout()
+    matrix = np.zeros((weight.shape[1], view.tensor.columns))
+    matrix[:, columns] = weight.T
+    tensor = Linear(
+        node=node.name,
+        rows=view.tensor.rows,
+        columns=weight.shape[1],
+        source=view.tensor,
+        weight=matrix,
+        bias=np.zeros(weight.shape[1]) + bias,
+    )
+    return like(view, tensor)
+
+
+def _patched(node: Node, view: View) -> View:
+    """Return a view of the input whose last axis holds the columns of rows, cut if need be."""
+    tensor, width = view.tensor, view.index.shape[-1]
+    places = view.index.reshape(-1, width)
+    if places.shape == (tensor.rows, tensor.columns) and np.array_equal(
+        places.ravel(), np.arange(places.size)
+    ):
+        return view
+    made = Patches(node=node.name, rows=len(places), columns=width, source=tensor, places=places)
+    return View(made, np.arange(places.size).reshape(view.index.shape))
+
+
+def matmul(node: Node) -> View:
+    """Return a linear layer, the products of queries and keys, or values weighted by scores."""
+    left, right = node.inputs
+    if isinstance(right, np.ndarray):
+        return linear(node, node.view(0), node.constant(1), np.zeros(1))
+    if not isinstance(left, View) or not isinstance(right, View):
+        raise UnsupportedError("it does not multiply data by a constant or by data")
+    if isinstance(left.tensor, Scores):
+        return context(node, left, node.made.settled(right))
+    return scores(node, left, right)
+
+
+def gemm(node: Node) -> View:
+    """Return a linear layer with its bias."""
+    view, weight = node.view(0), node.constant(1)
+    bias = node.constant(2) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(1)
+    if node.attribute("transA", 0):
+        raise UnsupportedError("it transposes the data")
+    weight = weight.T if node.attribute("transB", 0) else weight
+    alpha, beta = node.attribute("alpha", 1.0), node.attribute("beta", 1.0)
+    return linear(node, view, alpha * weight, beta * bias)
+
+
+def conv(node: Node) -> View:
+    """Return a convolution of the input as a linear layer on windows of it."""
+    view, weight = node.view(0), node.constant(1)
+    if not isinstance(view.tensor, Input) or view.index.shape[0] != 1:
+        raise UnsupportedError("it is a convolution of something else than the input")
+    if node.attribute("group", 1) != 1 or node.attribute("auto_pad", "NOTSET") not in (
+        "NOTSET",
+        "VALID",
+    ):
+        raise UnsupportedError("it is a convolution in groups, or padded by a rule")
+    axes = weight.ndim - 2
+    pads = list(node.attribute("pads", [0] * (2 * axes)))
+    seen = windows(
+        view.index.shape[1:],
+        weight.shape[2:],
+        node.attribute("strides", [1] * axes),
+        pads[:axes],
+        pads[axes:],
+        node.attribute("dilations", [1] * axes),
+    )  # [*windows, channels, *kernel]
+    places = seen.reshape(int(np.prod(seen.shape[:axes])), -1)
+    places = np.where(places < 0, -1, view.index.ravel()[places])
+    made = Patches(
+        node=node.name, rows=len(places), columns=places.shape[1], source=view.tensor,
+        places=places,
+    )  # fmt: skip
+    bias = node.constant(2) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(1)
+    patches = View(made, np.arange(places.size).reshape(*seen.shape[:axes], -1))
+    found = linear(node, patches, weight.reshape(len(weight), -1).T, bias)
+    return replace(found, index=np.moveaxis(found.index, -1, 0)[None])
+
+
+def einsum(node: Node) -> View:
+    """Return a sum of products of two operands, by the letters of their axes."""
+    equation = str(node.attribute("equation", "")).replace(" ", "")
+    terms, _, target = equation.partition("->")
+    names = terms.split(",")
+    if len(names) != 2 or not target or "." in equation:
+        raise UnsupportedError(f"its equation {equation!r} is not that of two operands")
+    left, right = node.inputs[:2]
+    if not isinstance(left, View):
+        names, left, right = names[::-1], right, left
+    if not isinstance(left, View) or any(len(set(one)) != len(one) for one in names):
+        raise UnsupportedError(f"its equation {equation!r} is not that of two operands")
+    a, b = names
+    summed = [one for one in a if one in b and one not in target]
+    alike = [one for one in a if one in b and one in target]
+    own = [one for one in a if one not in b]
+    other = [one for one in b if one not in a]
+    if set(target) != {*alike, *own, *other}:
+        raise UnsupportedError(f"its equation {equation!r} sums an operand alone")
+    if isinstance(right, np.ndarray):
+        if alike:
+            raise UnsupportedError(f"its equation {equation!r} has weights of their own for rows")
+        settled = node.made.settled(left)
+        index = settled.index.transpose([a.index(one) for one in (*own, *summed)])
+        lead = index.shape[: len(own)]
+        weight = right.astype(np.float64).transpose([b.index(one) for one in (*summed, *other)])
+        ends = weight.shape[len(summed) :]
+        matrix = weight.reshape(-1, int(np.prod(ends)))
+        found = linear(node, View(settled.tensor, index.reshape(*lead, -1)), matrix, np.zeros(1))
+        made, order = found.index.reshape(*lead, *ends), [*own, *other]
+        return View(found.tensor, made.transpose([order.index(one) for one in target]))
+    if not isinstance(right, View) or len(summed) != 1 or len(own) != 1 or len(other) != 1:
+        raise UnsupportedError(f"its equation {equation!r} is none of attention")
+    if isinstance(right.tensor, Scores):
+        left, right, a, b, own, other = right, left, b, a, other, own
+    first = left.index.transpose([a.index(one) for one in (*alike, *own, *summed)])
+    second = right.index.transpose([b.index(one) for one in (*alike, *summed, *other)])
+    pair = replace(left, index=first), replace(right, index=second)
+    if isinstance(left.tensor, Scores):
+        found = context(node, pair[0], node.made.settled(pair[1]))
+    else:
+        found = scores(node, *pair)
+    order = [*alike, *own, *other]
+    return replace(found, index=found.index.transpose([order.index(one) for one in target]))

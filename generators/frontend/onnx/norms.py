@@ -1,0 +1,168 @@
+"""Norms and pools of ONNX graphs, as one node or written out: means over rows and over tokens."""
+
+import numpy as np
+
+from generators.frontend.onnx.node import Node, full_rows
+from generators.frontend.onnx.values import (
+    Centred,
+    Index,
+    Kept,
+    Mask,
+    Mean,
+    Norm,
+    RowMean,
+    Tensor,
+    UnsupportedError,
+    View,
+)
+
+_POINTS = np.array([0.0, 1e-3, 0.25, 1.0, 4.0, 30.0])
+_SQUARE = np.linspace(-3.0, 3.0, 25)
+
+
+def layer_norm(node: Node) -> View:
+    """Return what a node of its own normalizes."""
+    view = node.view(0)
+    if node.attribute("axis", -1) not in (-1, view.index.ndim - 1):
+        raise UnsupportedError("it normalizes more than the columns of a token")
+    full_rows(view)
+    given = len(node.inputs) > 2 and node.inputs[2] is not None
+    beta = node.constant(2) if given else np.zeros(view.tensor.columns)
+    tensor = Norm(
+        node=node.name,
+        rows=view.tensor.rows,
+        columns=view.tensor.columns,
+        source=view.tensor,
+        gamma=node.constant(1),
+        beta=beta,
+        # Of float32 values the shortest decimal that they stand for.
+        epsilon=float(str(np.float32(node.attribute("epsilon", 1e-5)))),
+        rms=node.kind != "LayerNormalization",
+    )
+    return View(tensor, view.index)
+
+
+def mean(node: Node) -> View:
+    """Return a mean over the columns of each token, or over all tokens."""
+    value = node.inputs[0]
+    assert isinstance(value, View)
+    axes = _axes(node, value)
+    if axes == [value.index.ndim - 1]:
+        return _row_mean(node, value)
+    view = node.view(0)
+    kept = _over_tokens(view, axes, "it is not a mean over all tokens")
+    tensor = Mean(node=node.name, rows=1, columns=view.tensor.columns, source=view.tensor)
+    return _pooled(node, tensor, kept, axes[0])
+
+
+def total(node: Node) -> View:
+    """Return the sum over all tokens that are there."""
+    view, axes = node.view(0), _axes(node, node.inputs[0])
+    if not isinstance(view.tensor, Kept):
+        raise UnsupportedError("it is not a sum over the tokens that are there")
+    kept = _over_tokens(view, axes, "it is not a sum over all tokens")
+    source, columns = view.tensor.source, view.tensor.columns
+    tensor = Kept(node=node.name, rows=1, columns=columns, source=source, summed=True)
+    return _pooled(node, tensor, kept, axes[0])
+
+
+def kept_rows(node: Node, view: View, mask: Mask) -> View:
+    """Return rows of which a mask makes those of missing tokens zero."""
+    full, cut = (np.broadcast_to(v, view.index.shape) for v in (mask.full, mask.cut))
+    rows = view.index // view.tensor.columns
+    there = rows != view.tensor.rows - 1
+    if np.any(full != 1) or np.any(cut != there):
+        raise UnsupportedError("a mask is applied to something else than scores or rows")
+    source = view.tensor
+    return View(Kept(node=node.name, rows=source.rows, columns=source.columns, source=source),
+                view.index)  # fmt: skip
+
+
+def shared_mean(node: Node, view: View, mask: Mask) -> View:
+    """Return the sum over tokens that are there divided by their number."""
+    tensor = view.tensor
+    assert isinstance(tensor, Kept)
+    rows = tensor.source.rows
+    if not tensor.summed or np.any(mask.full != rows) or np.any(mask.cut != rows - 1):
+        raise UnsupportedError("it divides by something else than the number of tokens")
+    made = Mean(node=node.name, rows=1, columns=tensor.columns, source=tensor.source)
+    return View(made, view.index)
+
+
+def centred(node: Node, left: View, right: View) -> View:
+    """Return a tensor less the means of its rows."""
+    stat = right.tensor
+    assert isinstance(stat, RowMean)
+    if stat.squares or stat.source is not left.tensor or right.function is not None:
+        raise UnsupportedError("it subtracts another tensor's mean")
+    full_rows(left)
+    source = left.tensor
+    return View(Centred(node=node.name, rows=source.rows, columns=source.columns, source=source),
+                left.index)  # fmt: skip
+
+
+def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
+    """Return rows times, or divided by, a function of the means of their squares."""
+    stat = by.tensor
+    assert isinstance(stat, RowMean)
+    source = view.tensor
+    if not stat.squares or stat.source is not source or by.function is None:
+        raise UnsupportedError("it scales rows by something else than their own variance")
+    found = by.function(_POINTS)
+    root = np.divide(1.0, found) if multiply else found
+    epsilon = float(root[0] ** 2)
+    if not np.allclose(root, np.sqrt(_POINTS + epsilon), rtol=1e-4):
+        raise UnsupportedError("it scales rows by something else than the root of their variance")
+    rms = not isinstance(source, Centred)
+    inner = source.source if isinstance(source, Centred) else source
+    tensor = Norm(
+        node=node.name,
+        rows=source.rows,
+        columns=source.columns,
+        source=inner,
+        gamma=np.ones(source.columns),
+        beta=np.zeros(source.columns),
+        epsilon=float(f"{epsilon:.3g}"),
+        rms=rms,
+    )
+    return View(tensor, view.index)
+
+
+def _row_mean(node: Node, value: View) -> View:
+    squares = value.function is not None
+    if value.function is not None and not np.allclose(value.function(_SQUARE), _SQUARE**2):
+        raise UnsupportedError("it is the mean of something else than rows or their squares")
+    view = View(value.tensor, value.index)
+    full_rows(view)
+    source = view.tensor
+    tensor = RowMean(node=node.name, rows=source.rows, columns=1, source=source, squares=squares)
+    if isinstance(source, Norm | Centred) and not squares:
+        raise UnsupportedError("it is the mean of rows that are normalized already")
+    index = view.index[..., :1] // source.columns
+    return View(tensor, index if node.attribute("keepdims", 1) else index[..., 0])
+
+
+def _axes(node: Node, value: object) -> list[int]:
+    assert isinstance(value, View)
+    given = node.inputs[1] if len(node.inputs) > 1 else node.attribute("axes", None)
+    if given is None or not isinstance(given, np.ndarray | list | tuple):
+        raise UnsupportedError("it reduces axes that are not known")
+    return [int(axis) % value.index.ndim for axis in np.atleast_1d(np.asarray(given))]
+
+
+def _over_tokens(view: View, axes: list[int], message: str) -> Index:
+    """Return the index of the first token's columns after checking that all tokens are reduced."""
+    if len(axes) != 1:
+        raise UnsupportedError(message)
+    rows = view.index // view.tensor.columns
+    kept = np.take(view.index, [0], axis=axes[0])
+    order = np.moveaxis(rows, axes[0], -1).reshape(-1, rows.shape[axes[0]])
+    every = order.shape[1] == view.tensor.rows
+    if not every or np.any(order != np.arange(view.tensor.rows)):
+        raise UnsupportedError(message)
+    return kept
+
+
+def _pooled(node: Node, tensor: Tensor, kept: Index, axis: int) -> View:
+    index = kept % tensor.columns
+    return View(tensor, index if node.attribute("keepdims", 1) else index.squeeze(axis))
