@@ -199,53 +199,101 @@ def test_a_length_that_the_caller_gives(tmp_path) -> None:
     x = graph.add("Add", graph.mlp(x), x)
     path = graph.save(tmp_path / "model.onnx", graph.add("ReduceMean", x, axes=[1], keepdims=0))
     assert load_onnx(path, 4).description.pooling == "mean"
-    refused(f"Input x in {path} has no fixed number of tokens", load_onnx, path)
+    refused(
+        f"Input x in {path} has no fixed number of tokens; give it with --tokens", load_onnx, path
+    )
     path = Graph().save(tmp_path / "fixed.onnx", "x")
     refused(f"Input x in {path} has 4 tokens, not 5", load_onnx, path, 5)
 
 
-def test_every_node_that_is_not_supported_is_named(tmp_path) -> None:
+def test_what_is_not_run_is_named_with_a_remedy(tmp_path) -> None:
+    path = tmp_path / "model.onnx"
     graph = Graph()
     x = graph.add("Add", "x", graph.attention("x"))
     bad = graph.add("Conv", x, graph.weight(4, 4, 1), output="patches")
     worse = graph.add("Softmax", x, output="gate", axis=-1)
-    x = graph.add("Add", graph.mlp(bad), graph.add("Mul", x, worse))
-    path = graph.save(tmp_path / "model.onnx", x)
+    graph.save(path, graph.add("Add", graph.mlp(bad), graph.add("Mul", x, worse, output="gated")))
     message = (
-        f"Model {path} is not an encoder that can be described: "
-        "node patches (Conv): this kind of node is not known; "
-        "node gate (Softmax): it is not taken of products of queries and keys"
+        f"Model {path} is not run: it holds a product of two layers (a gated MLP), or other data "
+        "that is multiplied; use an MLP without a gate; gated ones are for language models "
+        "(node patches (Conv): it is a convolution of something else than the input; "
+        "node gate (Softmax): it is not taken of products of queries and keys; "
+        "node gated (Mul): it combines data other than as the sum of two tensors; "
+        "node n29: it is not the end of a block with attention and an MLP)"
     )
     refused(message, load_onnx, path)
 
-
-def test_blocks_that_are_no_encoder_s_are_named(tmp_path) -> None:
-    start = "is not an encoder that can be described: "
-    path = tmp_path / "model.onnx"
-
+    start = "is not run: it holds"
     graph = Graph()
     graph.save(path, graph.linear("x", 6, 6))
-    message = f"{start}node x: it is not the end of a block with attention and an MLP"
+    message = (
+        f"{start} no Transformer block at its end; export the encoder with its head, and nothing "
+        "behind that attends (node x: it is not the end of a block with attention and an MLP)"
+    )
     refused(f"Model {path} {message}", load_onnx, path)
 
     graph = Graph()
     x = graph.add("Add", "x", graph.attention("x"), output="middle")
-    graph.save(path, graph.add("Add", x, graph.mlp(x, "Tanh"), output="end"))
-    with pytest.raises(ValueError, match=r"its input is a function that is not GELU, SiLU or ReLU"):
+    graph.save(path, graph.add("Add", x, graph.mlp(x, "Exp"), output="end"))
+    with pytest.raises(ValueError, match=rf"{start} an activation that is not known; use one of"):
         load_onnx(path)
 
     graph = Graph()
     x = graph.add("Add", "x", graph.attention(graph.norm("x", 1e-3)))
     graph.save(path, graph.add("Add", x, graph.mlp(graph.norm(x, 1e-5))))
-    with pytest.raises(ValueError, match=r"norms differ in their kind or epsilon: n\d+, n\d+$"):
+    with pytest.raises(ValueError, match=r"norms differ in their kind or epsilon: n\d+, n\d+\)$"):
         load_onnx(path)
 
     graph = Graph()
+    x = graph.add("LSTM", "x", graph.weight(1, 24, 6), graph.weight(1, 24, 6), hidden_size=6)
+    graph.save(path, x)
+    with pytest.raises(ValueError, match=rf"{start} a recurrent layer \(LSTM\); use a Trans"):
+        load_onnx(path)
+
+
+def test_what_is_not_the_machine_s_is_the_host_s(tmp_path) -> None:
+    graph = Graph()
     x = graph.add("Relu", "x")
     x = graph.add("Add", x, graph.attention(x))
-    graph.save(path, graph.add("Add", x, graph.mlp(x)))
-    message = "node x: neither a block with attention and an MLP nor an embedding ends there"
-    refused(f"Model {path} {start}{message}", load_onnx, path)
+    x = graph.add("Add", x, graph.mlp(x, "Tanh"))
+    x = graph.add("ReduceMax", x, axes=[1], keepdims=0)
+    x = graph.add("Softmax", graph.linear(x, 6, 3), axis=-1)
+    source = load_onnx(graph.save(tmp_path / "model.onnx", x))
+    model = source.description
+    assert (model.activation, model.embedding, model.pooling) == ("tanh", "none", "none")
+    assert [step.what for step in source.before] == ["Relu"]
+    assert [step.what for step in source.after] == ["ReduceMax, MatMul, Add, Softmax"]
+    assert (source.after[0].parameters, source.after[0].products) == (18 + 3, 18)
+    values = source.random(np.random.default_rng(0))
+    found = source.floats(source.prepare(values))
+    assert found.shape == (3,)
+    np.testing.assert_allclose(found.sum(), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rms", [False, True])
+def test_norms_written_out(rms, tmp_path) -> None:
+    graph = Graph()
+
+    def norm(x: str) -> str:
+        centred = x if rms else graph.add("Sub", x, graph.add("ReduceMean", x, axes=[-1]))
+        squares = graph.add("Pow", centred, np.float32(2))
+        spread = graph.add("ReduceMean", squares, axes=[-1])
+        root = graph.add("Sqrt", graph.add("Add", spread, np.float32(1e-3)))
+        scaled = (
+            graph.add("Mul", centred, graph.add("Reciprocal", root))
+            if rms
+            else graph.add("Div", centred, root)
+        )
+        gained = graph.add("Mul", scaled, graph.weight(6))
+        return gained if rms else graph.add("Add", gained, graph.weight(6))
+
+    x = graph.add("Add", "x", graph.attention(norm("x")))
+    x = norm(graph.add("Add", x, graph.mlp(norm(x))))
+    source = load_onnx(graph.save(tmp_path / "model.onnx", x))
+    model = source.description
+    assert (model.norm, model.final_norm) == ("rmsnorm" if rms else "layernorm", True)
+    assert model.epsilon == pytest.approx(1e-3)
+    compiled_close(model, source.weights, "small", 0.98)
 
 
 def test_files_that_are_refused(tmp_path) -> None:
@@ -254,16 +302,27 @@ def test_files_that_are_refused(tmp_path) -> None:
     path.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"^File .* is not an ONNX model: "):
         load_onnx(path)
-    for shape, message in (
-        ([2, 4, 6], "has the fixed batch 2"),
-        ([4], "must be [batch, tokens, features] or integers [batch, tokens]"),
-    ):
-        graph = Graph()
-        graph.inputs = [helper.make_tensor_value_info("x", FLOAT, shape)]
-        graph.save(path, graph.add("Relu", "x"))
-        refused(f"Input x in {path} {message}", load_onnx, path)
+    graph = Graph()
+    graph.inputs = [helper.make_tensor_value_info("x", FLOAT, [4])]
+    graph.save(path, graph.add("Relu", "x"))
+    message = (
+        f"Input x in {path} must be [batch, tokens, features], [batch, channels, height, width] "
+        "or integers [batch, tokens], not of 1 axes"
+    )
+    refused(message, load_onnx, path)
     graph = Graph()
     graph.inputs = [helper.make_tensor_value_info(n, INT, [1, 4]) for n in ("a", "b", "c")]
     graph.save(path, graph.add("Add", "a", graph.add("Add", "b", "c")))
-    message = f"An encoder in {path} must have one input, or a mask as the second one, not 3 inputs"
+    message = (
+        f"Input b in {path} is not known beside the first; others may be a mask, token types or "
+        "positions, with these words in their names"
+    )
+    refused(message, load_onnx, path)
+    graph = Graph()
+    x = graph.add("Dropout", "x", np.float32(0.1), np.array(True))
+    graph.save(path, x)
+    message = (
+        f"Model {path} was exported for training, as its dropout is on; export it again after "
+        "model.eval()"
+    )
     refused(message, load_onnx, path)

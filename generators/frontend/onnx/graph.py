@@ -1,5 +1,6 @@
 """An ONNX file: its inputs, its nodes, and what ONNX's own implementation makes of parts of it."""
 
+import contextlib
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
@@ -233,7 +234,10 @@ class Graph:
         return View(tensor, np.arange(size).reshape(shape))
 
     def _name(self, name: str, value: Value) -> None:
-        if isinstance(value, View) and value.function is None:
+        if not isinstance(value, View):
+            return
+        with contextlib.suppress(UnsupportedError):
+            value = self.made.settled(value)
             tensor = value.tensor
             size = tensor.rows * tensor.columns
             if value.index.size == size and np.array_equal(value.index.ravel(), np.arange(size)):

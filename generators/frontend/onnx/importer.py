@@ -197,7 +197,7 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
         for place in graph.places[1:]:
             if place.name in used:
                 feeds[place.name] = place.given(len(rows))
-        found = np.asarray(part.run(None, feeds)[0], np.float64)[0]
+        found: Array = np.asarray(part.run(None, feeds)[0], np.float64)[0]
         by_token = found.ndim > 1 and rows.size < size and len(found) == shape[-2]
         return found[: len(rows)] if by_token else found
 
@@ -275,10 +275,7 @@ def _verify(path: Path, graph: Graph, source: Source) -> None:
                 source.vocabulary or description.vocabulary, 1
             )
         given = values[:length] if description.variable else values
-        if tokens:
-            expected = graph.run(given, length)
-        else:
-            expected = graph.run(values, length)
+        expected = graph.run(given if tokens else values, length)
         found = np.asarray(source.floats(source.prepare(given)))
         expected = expected.reshape(-1, found.shape[-1])[: found.size // found.shape[-1]]
         worst = float(np.abs(found.reshape(expected.shape) - expected).max())

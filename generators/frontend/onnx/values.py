@@ -188,7 +188,13 @@ class View:
     def apply(self, function: Function) -> "View":
         """Return a function of every element."""
         inner = self.function
-        return replace(self, function=function if inner is None else lambda x: function(inner(x)))
+
+        def composed(x: Floats) -> Floats:
+            # Where a function is looked at outside of its domain it is none that has a name.
+            with np.errstate(all="ignore"):
+                return function(x if inner is None else inner(x))
+
+        return replace(self, function=composed)
 
     def factor(self) -> float | None:
         """Return by what elements are multiplied; None where that is not all."""
@@ -196,7 +202,8 @@ class View:
             return 1.0
         found = self.function(_SAMPLES)
         factor = float(self.function(np.ones(1))[0])
-        same = np.allclose(found, factor * _SAMPLES, rtol=1e-6, atol=1e-9)
+        with np.errstate(all="ignore"):
+            same = np.allclose(found, factor * _SAMPLES, rtol=1e-6, atol=1e-9)
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
@@ -255,7 +262,9 @@ class Made:
             return View(self.scaled[times], view.index)
         found = view.function(_SAMPLES)
         for name in FUNCTION_NAMES.values():
-            if np.abs(FUNCTIONS[name](_SAMPLES) - found).max() <= _TOLERANCE:
+            with np.errstate(all="ignore"):
+                apart = np.abs(FUNCTIONS[name](_SAMPLES) - found).max()
+            if apart <= _TOLERANCE:
                 key = id(tensor), name
                 if key not in self.activations:
                     self.activations[key] = Activation(
