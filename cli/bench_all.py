@@ -63,7 +63,8 @@ FULL = {
     "Whole models": (
         Case("run digits --config small --count 20"),
         Case("run digits --config small --set fused=true --count 4"),
-        Case("run minilm --config medium --sentences examples/sentences.txt --count 2"),
+        Case("run minilm --config medium --sentences examples/paragraphs.txt --count 2"),
+        Case("run minilm --config medium --sentences examples/sentences.txt --count 1", "cycles"),
     ),
     "External memory": (
         Case("bench decode --config medium", "bandwidth_utilization", "Hummingbird 0.93 to 0.94"),

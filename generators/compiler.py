@@ -13,7 +13,7 @@ from generators.frontend.weights import Weights
 from generators.graph import Pool, QuantizedModel
 from generators.lower.rows import pool_bytes
 from generators.lower.schedule import Plan, schedule
-from generators.program.draft import LENGTH_REGISTER, Written
+from generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
 from generators.program.image import Bytes, Piece
 from generators.program.predict import Prediction, predict
 from generators.quantize.calibrate import Samples
@@ -74,6 +74,8 @@ class CompiledModel:
     input_piece: Piece
     output_piece: Piece
     pool_piece: Piece | None
+    rows: Rows
+    """The rows that the host counts in registers, see :func:`row_counts`."""
     written: list[Written]
     """What each vector instruction writes, in the order in which they run."""
     loops: int
@@ -81,22 +83,35 @@ class CompiledModel:
     plan: Plan
     """The choices that made the program."""
 
-    def predict(self, latency: int, interval: int = 1) -> Prediction:
-        """Return what is to be expected of a run on a memory of some latency and pace."""
-        registers = {LENGTH_REGISTER: self.quantized.description.sequence}
+    def predict(self, latency: int, interval: int = 1, rows: int | None = None) -> Prediction:
+        """Return what is to be expected of a run on a memory of some latency and pace.
+
+        ``rows`` are those of the input; all of them without.
+        """
+        registers = self.registers(self.length(rows))
         return predict(
             self.words, self.config, latency=latency, interval=interval, registers=registers
         )
 
-    @property
-    def least_bytes(self) -> int:
-        """Bytes that every inference must read: weights and their parameters, and the input."""
-        return len(self.image) - self.output_piece.size
+    def length(self, rows: int | None) -> int:
+        """Return the sequence's length of an input of some rows, or of the longest."""
+        model, source = self.quantized.description, self.quantized.input
+        return model.sequence - (0 if rows is None else source.rows - rows)
 
-    @property
-    def macs(self) -> int:
-        """Useful products of one inference."""
-        return self.quantized.macs
+    def registers(self, length: int) -> dict[int, int]:
+        """Return the registers of an inference of some length."""
+        given = {LENGTH_REGISTER: length} if self.quantized.description.variable else {}
+        return given | row_counts(self.rows, length)
+
+    def least_bytes(self, rows: int | None = None) -> int:
+        """Return the bytes that an inference of some rows must read: weights, parameters, input."""
+        source = self.quantized.input
+        missing = 0 if rows is None or source.stride % self.config.mem_bytes else source.rows - rows
+        return len(self.image) - self.output_piece.size - missing * source.stride
+
+    def macs(self, rows: int | None = None) -> int:
+        """Return the useful products of an inference of some rows."""
+        return self.quantized.macs(self.length(rows))
 
     @property
     def memory_bytes(self) -> int:
@@ -137,14 +152,13 @@ class CompiledModel:
             )
         data = np.zeros((source.rows, source.columns))
         data[:rows] = values
-        length = model.sequence - source.rows + rows
+        length = self.length(rows)
         writes = [(self.input_addr, self.quantized.quantize_input(data).tobytes())]
         if self.pool_piece is not None:
             ops = [op for op in self.quantized.after if isinstance(op, Pool)]
             found = pool_bytes(ops[0], length, self.config)
             writes.append((self.pool_piece.addr, found.tobytes()))
-        registers = {LENGTH_REGISTER: length} if model.variable else {}
-        return Request(tuple(writes), registers)
+        return Request(tuple(writes), self.registers(length))
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
         """Return one output's integers, [rows, columns]."""
@@ -196,6 +210,7 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         lowered.input,
         lowered.output,
         lowered.pool,
+        lowered.rows,
         program.written,
         program.loops,
         found.plan,

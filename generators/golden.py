@@ -36,7 +36,8 @@ class GoldenModel:
     def tensors(self, values: NDArray[np.floating]) -> dict[str, Ints]:
         """Return the integers of every tensor of one inference, by name in the float model.
 
-        Scores and probabilities are [heads, sequence, sequence], others [rows, columns].
+        Scores and probabilities are [heads, sequence, sequence], others [rows, columns]. What is
+        behind an inference's last row is not computed, and 0 here.
         """
         parts: list[Ints] = []
 
@@ -46,10 +47,10 @@ class GoldenModel:
             written = self.compiled.written[len(parts)]
             wide = "wide_out" in step.flags
             found = np.zeros((written.rows, written.columns), np.int64)
-            for row in range(written.rows):
+            for row in range(min(written.rows, step.operands.get("m", 0))):
                 addr = step["o_addr"] + row * step["o_stride"]
-                data = machine.sp[addr : addr + written.columns * (2 if wide else 1)]
-                found[row] = data.view("<i2" if wide else np.int8)
+                data = machine.sp[addr : addr + step["n"] * (2 if wide else 1)]
+                found[row, : step["n"]] = data.view("<i2" if wide else np.int8)
             parts.append(found)
 
         previous: Callable[[Step, Interpreter], None] | None = self.machine.on_step

@@ -269,15 +269,20 @@ class QuantizedModel(IntegerGraph):
 
     description: ModelDescription
 
-    @property
-    def macs(self) -> int:
-        """Products of one inference, those of linear layers and attention, none for padding."""
-        total = 0
+    def macs(self, length: int) -> int:
+        """Return the products of an inference of some length, none for padding.
+
+        They are those of linear layers and of attention.
+        """
+        total, padding = 0, self.description.sequence - length
         for op in self.ops:
             if isinstance(op, Linear):
-                total += op.source.rows * op.weight.size
+                # A tensor of fewer rows than the input has none for each token.
+                left = padding if op.source.rows >= self.input.rows else 0
+                total += (op.source.rows - left) * op.weight.size
             elif isinstance(op, Attention):
-                total += 2 * op.query.rows * op.key.rows * op.head_dim * len(op.heads)
+                rows, keys = op.query.rows - padding, op.key.rows - padding
+                total += 2 * rows * keys * op.head_dim * len(op.heads)
         return total
 
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:

@@ -34,7 +34,7 @@ def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str,
     # Linux counts in units of 1024 bytes, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     expected = compiled.predict(timing.latency, timing.interval)
-    ideal = -(-compiled.macs // config.elements)
+    ideal = -(-compiled.macs() // config.elements)
     return {
         "model": model,
         "config": config.name,
@@ -45,7 +45,7 @@ def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str,
         "predicted_cycles": expected.cycles,
         "ideal_cycles": ideal,
         "predicted_utilization": ideal / expected.cycles,
-        "least_bytes": compiled.least_bytes,
+        "least_bytes": compiled.least_bytes(),
         "program_words": len(compiled.words),
         "program_depth": config.program_depth,
         "plan": dataclasses.asdict(compiled.plan),

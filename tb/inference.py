@@ -39,6 +39,8 @@ class Inferences:
     timing: MemoryTiming
     outputs: list[NDArray[np.float64]] = field(default_factory=list)
     """The machine's outputs, [rows, columns] each, in the model's own units."""
+    rows: list[int] = field(default_factory=list)
+    """Rows of each input."""
     cycles: int = 0
     """Of all inferences; 0 on a machine that has no clock."""
     mismatches: int = 0
@@ -56,34 +58,42 @@ class Inferences:
     def figures(self) -> dict[str, Any]:
         """Return figures by name.
 
-        ``utilization`` is useful products over elements times cycles. ``predicted_cycles`` are
-        those of one inference (``generators.program.predict``; refreshes are not foreseen).
-        ``read_bytes`` is what one inference read from external memory, ``least_bytes`` what it
-        must. ``where`` gives the cycles by what the array did (``sim.report.where``), ``engines``
-        those of each engine. A microcoded machine has no engines, and counts cycles only.
+        ``utilization`` is useful products over elements times cycles, none for padding. Of one
+        inference, or the mean of all where inputs have different lengths, are ``predicted_cycles``
+        (``generators.program.predict``; refreshes are not foreseen), ``ideal_cycles``, ``macs``,
+        ``read_bytes``, read from external memory, and ``least_bytes``, which must be. ``where``
+        gives the cycles by what the array did (``sim.report.where``), ``engines`` those of each
+        engine. A microcoded machine has no engines, and counts cycles only.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
-        config, ideal = compiled.config, -(-compiled.macs // compiled.config.elements)
+        config, rows = compiled.config, Counter(self.rows)
+
+        def mean(of: Callable[[int], int]) -> int:
+            """Return the mean of what depends on an input's rows."""
+            return round(sum(of(n) * times for n, times in rows.items()) / count)
+
+        ideal = mean(lambda n: -(-compiled.macs(n) // config.elements))
         counted = bool(cycles) and not config.microcoded
         engines = [engine.name.lower() for engine in Engine] if counted else []
-        expected = compiled.predict(self.timing.latency, self.timing.interval)
+        timing = self.timing.latency, self.timing.interval
+        expected = 0 if config.microcoded else mean(lambda n: compiled.predict(*timing, n).cycles)
         read = self.spent["loaded"] * config.mem_bytes // count
         return {
             "mismatches": self.mismatches,
             "tensors": self.tensors,
             "cycles": cycles,
             "cycles_per_inference": cycles / count,
-            "predicted_cycles": None if config.microcoded else expected.cycles,
+            "predicted_cycles": None if config.microcoded else expected,
             "ideal_cycles": ideal,
             "utilization": ideal * count / cycles if cycles else None,
             "cycles_per_second": cycles / self.seconds if cycles else None,
             "read_bytes": read if counted else None,
-            "least_bytes": compiled.least_bytes,
+            "least_bytes": mean(compiled.least_bytes),
             "where": where(self.spent) if counted else {},
             "engines": {name: engine_cycles(self.spent, name) for name in engines},
             "counters": dict(self.spent),
             "program_words": len(compiled.words),
-            "macs": compiled.macs,
+            "macs": mean(compiled.macs),
         }
 
 
@@ -149,6 +159,7 @@ def infer(
         found.cycles += report.cycles
         found.spent.update(report.counters)
         found.outputs.append(output)
+        found.rows.append(len(values))
         if progress is not None:
             progress(index + 1, len(inputs))
     return found

@@ -95,7 +95,7 @@ def _trace(
     timing: MemoryTiming,
 ) -> Traced:
     config = compiled.config
-    window = max(LEAST_WINDOW, compiled.macs // config.elements // WINDOWS)
+    window = max(LEAST_WINDOW, compiled.macs(len(values)) // config.elements // WINDOWS)
     found = run_inferences(compiled, simulator, [values], timing, window=window)
     recording = found.recordings[0]
     named = places(recording.commands, compiled.written, config)

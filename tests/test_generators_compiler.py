@@ -9,7 +9,7 @@ import pytest
 
 from arch.config import Config
 from arch.instruction import unpack
-from arch.isa import Opcode
+from arch.isa import REGISTERS, Opcode
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.frontend import digits
@@ -24,6 +24,7 @@ from generators.reference.integers import evaluate, taken_in
 from sim.checker import check
 from tb.configurations import random_config
 from tb.random_models import random_inputs, random_model, random_weights
+from tb.whole_model import in_use
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)
@@ -33,24 +34,33 @@ def run_case(model, weights, inputs, config, options=None, count=1):
     """Compile, prove the tokens, and compare every tensor of some inferences."""
     compiled = compile_model(model, weights, inputs, config, options or Options(search=False))
     assert len(compiled.words) <= config.program_depth
-    assert check(compiled.words, config) > 0
+    model = compiled.quantized.description
+    for length in {model.sequence, 2} if model.variable else {model.sequence}:
+        registers = compiled.registers(min(length, model.sequence))
+        given_registers = [registers.get(number, 0) for number in range(REGISTERS)]
+        assert check(compiled.words, config, registers=given_registers) > 0
     golden = GoldenModel(compiled)
     for sample in inputs[:count]:
         values = given(model, weights, sample[None])[0]
         tensors = golden.tensors(values)
+        length = compiled.length(len(values))
         expected = evaluate(compiled.quantized, values)
         extra = {name for name in tensors if name.endswith("_transposed")}
         inside = taken_in(compiled.quantized) if config.fused else set()
         assert tensors.keys() - extra - inside == expected.keys() - inside
         for name in expected.keys() - inside:
-            tensor = expected[name]
-            np.testing.assert_array_equal(tensors[name], tensor, err_msg=name)
+            pair = (in_use(name, each[name], model, length) for each in (tensors, expected))
+            np.testing.assert_array_equal(*pair, err_msg=name)
         last = compiled.quantized.output
         output = expected.get(last.name)
         if output is None:
             output = list(expected.values())[-1][: last.rows]
         data = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
-        np.testing.assert_array_equal(compiled.output_integers(data), output)
+        pair = (
+            in_use(last.name, each, model, length)
+            for each in (compiled.output_integers(data), output)
+        )
+        np.testing.assert_array_equal(*pair)
     return compiled
 
 
@@ -90,7 +100,7 @@ def test_digits_on_every_preset(name, preset) -> None:
         assert np.abs(output - expected).max() < 0.5
         assert output.argmax() == expected.argmax()
         # The pooling's sums of ones are no useful products.
-        assert report.counters["macs"] == compiled.macs + 16 * 32
+        assert report.counters["macs"] == compiled.macs() + 16 * 32
 
 
 def test_digits_keep_their_accuracy() -> None:

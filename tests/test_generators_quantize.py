@@ -278,4 +278,4 @@ def test_inputs_of_zeros_calibrate() -> None:
 def test_products_are_counted_once() -> None:
     quantized = quantize_model(MODEL, *toy(), SMALL)
     layer = 4 * 12 * 12 * 5 + 2 * 5 * 5 * 12 + 2 * 5 * 12 * 10
-    assert quantized.macs == 5 * 3 * 12 + 2 * layer + 12 * 4
+    assert quantized.macs(quantized.description.sequence) == 5 * 3 * 12 + 2 * layer + 12 * 4

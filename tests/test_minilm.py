@@ -53,3 +53,12 @@ def test_a_model_of_texts_is_not_given_digits() -> None:
     message = r"^Model minilm takes texts; give them with --sentences FILE$"
     with pytest.raises(ValueError, match=message):
         compile_digits("minilm", PRESETS["medium"])
+
+
+@pytest.mark.slow
+def test_short_texts_take_few_cycles_and_long_ones_fill_the_array() -> None:
+    source = load_source("minilm")
+    samples, config = read_samples(CALIBRATION, source), PRESETS["medium"]
+    compiled = compile_model(source.description, source.weights, samples[:2], config)
+    assert compiled.predict(40, rows=7).cycles <= 850_000
+    assert compiled.macs() / config.elements >= 0.985 * compiled.predict(40).cycles

@@ -114,7 +114,7 @@ def test_operations_share_all_cycles_products_and_bytes() -> None:
     for before, after in itertools.pairwise(spans):
         assert before[1] == after[0]
     pooling = next(operation.macs for operation in done() if operation.name == "pooled")
-    assert sum(operation.macs for operation in done()) == compiled().macs + pooling
+    assert sum(operation.macs for operation in done()) == compiled().macs() + pooling
     loads = [command.operands for command in commands if command.engine == Engine.LOAD]
     assert sum(operation.loaded for operation in done()) == sum(
         o["m"] * -(-o["row_bytes"] // CONFIG.mem_bytes) * CONFIG.mem_bytes for o in loads

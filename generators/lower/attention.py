@@ -85,8 +85,8 @@ def _transpose(
                 "acc_addr": acc,
                 "acc_stride": m,
                 "m": m,
-                "k": key.rows,
-                "n": count,
+                "k": lowering.run_rows(0, key.rows, key.rows),
+                "n": lowering.run_rows(column, count, key.rows),
                 "a_zero": key.zero,
             }
             nodes.append(Draft(Opcode.MATMUL, operands, frozenset({"a_transpose"})))
@@ -98,7 +98,7 @@ def _transpose(
                 "o_stride": keys.stride(column),
                 "o_zero": key.zero,
                 "m": m,
-                "n": count,
+                "n": lowering.run_rows(column, count, key.rows),
                 "params": word,
             }
             written = Written(f"{key.name}_transposed", row, m, column, count)
@@ -133,6 +133,9 @@ class _Steps:
         )
         self.group = len(op.heads) * op.head_dim // op.key.columns
         self.tiles = lowering.tiles(height)
+        # Sums over several blocks of values take all of the probabilities, as what is behind an
+        # inference's last row must be zero there.
+        self.counted = len(self.value.row_marks) == 1
 
     def pipeline(self, heads: Sequence[int]) -> list[Node]:
         """Return steps such that the products of one run beside the softmax of the one before."""
@@ -201,9 +204,9 @@ class _Steps:
                 "b_zero": op.key.zero,
                 "acc_addr": acc,
                 "acc_stride": acc_stride,
-                "m": m,
+                "m": self._rows(row, m),
                 "k": op.head_dim,
-                "n": count,
+                "n": self._keys(column, count),
             }
             if self.keys is None:
                 place, stride = self.key.place(column, shared), self.key.stride(shared)
@@ -219,8 +222,8 @@ class _Steps:
                 "acc_stride": m,
                 "o_addr": Ref(scores, 2 * column),
                 "o_stride": 2 * n,
-                "m": m,
-                "n": count,
+                "m": self._rows(row, m),
+                "n": self._keys(column, count),
                 "params": SPARE_WORDS,
             }
             wide = frozenset({"wide_out", "per_tensor"})
@@ -233,8 +236,8 @@ class _Steps:
             "o_addr": Ref(probabilities),
             "o_stride": n,
             "o_zero": op.probability_zero,
-            "m": m,
-            "n": n,
+            "m": self._rows(row, m),
+            "n": self._keys(0, n),
             "params": self._word(head) - fused,
             "limit": Given(LENGTH_REGISTER, n) if op.variable else n,
             "diagonal": 0 if diagonal is None else row,
@@ -265,8 +268,8 @@ class _Steps:
                     "b_zero": op.value.zero,
                     "acc_addr": acc,
                     "acc_stride": m,
-                    "m": m,
-                    "k": k,
+                    "m": self._rows(row, m),
+                    "k": self._keys(key, k),
                     "n": count,
                 }
                 nodes.append(Draft(Opcode.MATMUL, product))
@@ -277,7 +280,7 @@ class _Steps:
                 "o_addr": place,
                 "o_stride": stride,
                 "o_zero": op.target.zero,
-                "m": m,
+                "m": self._rows(row, m),
                 "n": count,
                 "params": self._word(head) + 1,
             }
@@ -287,6 +290,14 @@ class _Steps:
             defines = self.lowering.defines(place, anew=not op.residual)
             nodes.append(Draft(Opcode.DRAIN, drain, frozenset(flags), defines, written))
         return nodes
+
+    def _rows(self, row: int, m: int) -> int | Given:
+        """Return how many of some queries an inference has."""
+        return self.lowering.run_rows(row, m, self.op.query.rows)
+
+    def _keys(self, key: int, count: int) -> int | Given:
+        """Return how many of some keys an inference has."""
+        return self.lowering.run_rows(key, count, self.op.key.rows) if self.counted else count
 
     def _word(self, head: int) -> int:
         """Return the parameter word of a head's probabilities; its context's follows."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
 from generators.program.allocate import Use, fit
-from generators.program.draft import Draft, Ref
+from generators.program.draft import Draft, Given, Ref
 
 Pair = tuple[str, str]
 """Two buffers, in the order of their names."""
@@ -61,6 +61,8 @@ def conflicts(
 
 def _size(draft: Draft, name: str) -> int:
     value = draft.operands[name]
+    if isinstance(value, Given):
+        return value.most
     assert isinstance(value, int)
     return value
 

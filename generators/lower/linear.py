@@ -9,7 +9,7 @@ from generators.graph import Ints, Linear
 from generators.lower.blocks import Part, cut
 from generators.lower.lowering import SPARE_WORDS, Lowering, Operands
 from generators.lower.rows import Rows
-from generators.program.draft import Draft, Item, Node, Ref, Written
+from generators.program.draft import Draft, Given, Item, Node, Ref, Written
 from generators.program.image import Bytes
 from generators.program.layout import param_words
 
@@ -90,16 +90,19 @@ class _Linear:
                 block.item.body += self._products(block, part, row, m, acc)
         end = blocks[-1]
         end.item.loads += behind.loads
-        end.item.body += behind.params
+        # Behind the products, as these must not wait in front of a queue that is full of drains.
+        setup = [node for block in blocks for node in block.setup] + behind.params
         waiting = list(behind.chunks)
-        for row, m, acc in sums:
+        for index, (row, m, acc) in enumerate(sums):
             end.item.body += self._products(end, part, row, m, acc)
-            nodes: list[Node] = [self._drain(acc, self.op.row + row, m, *part)]
-            while waiting and waiting[0][0] <= self.op.row + row + m:
-                nodes += waiting.pop(0)[1]
-            # A stream that is normalized itself does not go on as it was.
-            keep = self.lowering.model.description.placement == "pre"
-            end.item.body += _fused(nodes, keep=keep) if config.fused else nodes
+            end.item.body += [] if index else setup
+            for drain, last in self._drains(acc, row, m, part):
+                nodes: list[Node] = [drain]
+                while waiting and waiting[0][0] <= last:
+                    nodes += waiting.pop(0)[1]
+                # A stream that is normalized itself does not go on as it was.
+                keep = self.lowering.model.description.placement == "pre"
+                end.item.body += _fused(nodes, keep=keep) if config.fused else nodes
         end.item.body += [node for _, nodes in waiting for node in nodes]
         return [block.item for block in blocks]
 
@@ -116,13 +119,13 @@ class _Linear:
         def part(first: int, count: int) -> list[Node]:
             lowering.mask_half = 0
             block = _together(self._blocks(self.label, (first, count), table=False))
-            nodes = [*block.item.loads, *block.item.body]
+            nodes = [*block.item.loads, *block.item.body, *block.setup]
             nt = -(-count // lowering.config.cols)
 
             def product(row: int, m: int) -> list[Node]:
                 acc = lowering.acc(self._acc_stride(m) * nt)
-                drain = self._drain(acc, op.row + row, m, first, count)
-                return [*self._products(block, (first, count), row, m, acc), drain]
+                drains = [drain for drain, _ in self._drains(acc, row, m, (first, count))]
+                return [*self._products(block, (first, count), row, m, acc), *drains]
 
             for group in self._rows(chunks=False):
                 nodes += lowering.each(group, product)
@@ -132,12 +135,31 @@ class _Linear:
         return [*items, Item(body=body), *self.behind.items()]
 
     def _rows(self, *, chunks: bool) -> list[list[Part]]:
-        """Return the row parts, grouped by the blocks that they lie in."""
+        """Return the row parts of products, grouped by the blocks that they lie in.
+
+        In a loop they are those of the drains as well, so that iterations are alike.
+        """
         op, most = self.op, self.height
-        if chunks and self.lowering.limits.height:
+        chunks = chunks and bool(self.lowering.limits.height)
+        if chunks:
             most = min(most, self.lowering.limits.height)
-        buffers = (op.source.buffer, 0), (op.target.buffer, op.row)
+        buffers = [(op.source.buffer, 0)]
+        if self.lowering.limits.loop_parts or chunks:
+            buffers.append((op.target.buffer, op.row))
         return self.lowering.row_groups(op.source.rows, most, *buffers)
+
+    def _drains(self, acc: int, row: int, m: int, part: Part) -> list[tuple[Draft, int]]:
+        """Return the drains of a product, one for each block of rows, and the row each ends before.
+
+        Rows are those of the source, ends those of the target.
+        """
+        stride = self._acc_stride(m)
+        first = self.op.row + row
+        marks = [mark - first for mark in self.target.row_marks]
+        return [
+            (self._drain(acc + begin, stride, first + begin, count, *part), first + begin + count)
+            for begin, count in cut(m, marks)
+        ]
 
     def _blocks(self, blob: str, part: Part, *, table: bool) -> list["_Block"]:
         """Return what loads and prepares some columns, for each block of the source."""
@@ -157,12 +179,13 @@ class _Linear:
         for k, size in self.k_parts:
             name = f"{blob}.{k}" if len(self.k_parts) > 1 else blob
             item = Item()
+            setup: list[Node] = []
             pieces: list[Bytes] = []
             if k == 0:
                 pieces.append(params)
-                item.body.append(lowering.params_draft(name, len(params) // lowering.word_bytes))
+                setup.append(lowering.params_draft(name, len(params) // lowering.word_bytes))
             if k == 0 and op.table is not None and table:
-                item.body.append(_table(Ref(name, params.size)))
+                setup.append(_table(Ref(name, params.size)))
                 pieces.append(op.table.astype(np.int8).view(np.uint8))
             weight = op.weight[k : k + size, columns]
             product = _Product(k, size, Ref(name), mask_addr)
@@ -176,7 +199,7 @@ class _Linear:
             product.weights = Ref(name, sum(piece.size for piece in pieces))
             pieces.append(weight.astype(np.int8).view(np.uint8).ravel())
             lowering.load(item, name, np.concatenate(pieces))
-            blocks.append(_Block(item, [product]))
+            blocks.append(_Block(item, setup, [product]))
         return blocks
 
     def _products(self, block: "_Block", part: Part, row: int, m: int, acc: int) -> list[Node]:
@@ -192,7 +215,7 @@ class _Linear:
                 "b_stride": count,
                 "acc_addr": acc,
                 "acc_stride": self._acc_stride(m),
-                "m": m,
+                "m": self._run_rows(row, m),
                 "k": product.size,
                 "n": count,
                 "a_zero": op.source.zero,
@@ -201,20 +224,25 @@ class _Linear:
             nodes.append(Draft(Opcode.MATMUL, operands, flags))
         return nodes
 
+    def _run_rows(self, row: int, m: int) -> int | Given:
+        """Return how many rows of a part of the source an inference has."""
+        first = self.op.row
+        return self.lowering.run_rows(first + row, m, first + self.op.source.rows)
+
     def _acc_stride(self, m: int) -> int:
         """Return the rows between tile columns: where they may be read in turns, an odd number."""
         return m | 1 if self.lowering.config.fused and self.behind.chunks else m
 
-    def _drain(self, acc: int, row: int, m: int, first: int, count: int) -> Draft:
+    def _drain(self, acc: int, acc_stride: int, row: int, m: int, first: int, count: int) -> Draft:
         op, target = self.op, self.op.target
         place, stride = self.target.place(row, first), self.target.stride(first)
         operands: Operands = {
             "acc_addr": acc,
-            "acc_stride": self._acc_stride(m),
+            "acc_stride": acc_stride,
             "o_addr": place,
             "o_stride": stride,
             "o_zero": 0 if op.table is not None else target.zero,
-            "m": m,
+            "m": self._run_rows(row - op.row, m),
             "n": count,
             "params": SPARE_WORDS,
         }
@@ -291,6 +319,8 @@ class _Block:
     """What loads and prepares products, and the products."""
 
     item: Item
+    setup: list[Node]
+    """What drains need before the first of them."""
     products: list[_Product]
 
 
@@ -300,4 +330,5 @@ def _together(blocks: list[_Block]) -> _Block:
     for block in blocks:
         item.loads += block.item.loads
         item.body += block.item.body
-    return _Block(item, [product for block in blocks for product in block.products])
+    setup = [node for block in blocks for node in block.setup]
+    return _Block(item, setup, [product for block in blocks for product in block.products])

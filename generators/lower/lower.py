@@ -13,7 +13,7 @@ from generators.lower.blocks import blocks_of
 from generators.lower.linear import lower_linear
 from generators.lower.lowering import SPARE_WORDS, Limits, Lowering
 from generators.lower.rows import lower_pool, lower_rows, row_words
-from generators.program.draft import Item
+from generators.program.draft import Item, Rows
 from generators.program.image import Bytes, Piece
 from generators.program.loops import BARRIER
 
@@ -30,6 +30,8 @@ class Lowered:
     image: Bytes
     input: Piece
     output: Piece
+    rows: Rows
+    """The rows that the host counts in registers; none where all inferences have the same."""
     pool: Piece | None
     """What the host writes for each inference, ``pool_bytes``; None where it needs nothing."""
 
@@ -62,6 +64,7 @@ def lower(model: QuantizedModel, config: Config, limits: Limits) -> Lowered:
         lowering.image.finish(lowering.name),
         source,
         output,
+        dict(lowering.row_registers),
         lowering.pool,
     )
 

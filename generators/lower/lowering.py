@@ -10,8 +10,18 @@ from arch.errors import InputError
 from arch.isa import Opcode
 from generators.graph import QuantizedModel, Rescale, Tensor
 from generators.lower.blocks import Blocks, Part, cut, even, parts
-from generators.program.draft import Draft, Given, Item, Node, Ref, Repeat, Written
-from generators.program.image import Bytes, ImageBuilder, Piece
+from generators.program.draft import (
+    LENGTH_REGISTER,
+    LENGTH_REGISTERS,
+    Draft,
+    Given,
+    Item,
+    Node,
+    Ref,
+    Repeat,
+    Written,
+)
+from generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, Piece
 from generators.program.layout import param_words
 
 SPARE_WORDS = 1
@@ -61,6 +71,8 @@ class Lowering:
         self.name = model.description.name
         self.mask_half = 0
         self.pool: Piece | None = None
+        self.row_registers: dict[int, Part] = {}
+        """The part of the sequence that each register of the host counts the rows of."""
         self._acc_next = 0
         self._written: set[str] = set()
 
@@ -73,6 +85,30 @@ class Lowering:
         """Take accumulators and masks from their start again, so that iterations are alike."""
         self._acc_next = self.mask_half = 0
 
+    def run_rows(self, first: int, count: int, total: int) -> int | Given:
+        """Return how many of ``count`` rows from ``first`` on an inference has.
+
+        ``total`` are all rows of the tensor. The count is the host's where the tensor has a row for
+        each token, the model takes any length and a register is left. Other programs work on all
+        rows, and so do loops that need the registers, or whose parts differ in theirs.
+        """
+        model, whole = self.model.description, (0, self.model.description.sequence)
+        if not model.variable or total != whole[1] or total == 1:
+            return count
+        loops = self.limits.loop_heads or self.limits.loop_parts
+        if (first, count) != whole and loops:
+            return count
+        for number, part in self.row_registers.items():
+            if part == (first, count):
+                return Given(number, count)
+        # The whole sequence has the register that is the length.
+        taken = self.row_registers.keys() | {LENGTH_REGISTER}
+        number = LENGTH_REGISTER if (first, count) == whole else min(taken) - 1
+        if number <= LENGTH_REGISTER - LENGTH_REGISTERS:
+            return count
+        self.row_registers[number] = first, count
+        return Given(number, count)
+
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
         """Add bytes to the image and load them into a buffer."""
         self.load_piece(item, buffer, self.image.add(data))
@@ -84,7 +120,10 @@ class Lowering:
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Load a tensor that lies in external memory row behind row."""
-        for place, addr, size in self._runs(tensor, piece):
+        for place, addr, size, rows in self._runs(tensor, piece):
+            if isinstance(rows, Given):
+                item.loads.append(_load(place, addr, rows, tensor.stride, place.buffer))
+                continue
             whole = -(-size // self.config.mem_bytes) * self.config.mem_bytes
             self.sizes[place.buffer] = max(self.sizes[place.buffer], whole)
             for first, m, row_bytes in _rows(whole, piece.row_bytes):
@@ -95,8 +134,11 @@ class Lowering:
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
         """Store a tensor, byte behind byte, in rows as long as possible."""
         nodes: list[Node] = []
-        for place, addr, size in self._runs(tensor, piece):
-            for first, m, row_bytes in _rows(size, piece.row_bytes):
+        for place, addr, size, rows in self._runs(tensor, piece):
+            moved: list[tuple[int, int | Given, int]] = [*_rows(size, piece.row_bytes)]
+            if isinstance(rows, Given):
+                moved = [(0, rows, tensor.stride)]
+            for first, m, row_bytes in moved:
                 operands: Operands = {
                     "dram_addr": addr + first,
                     "dram_stride": row_bytes,
@@ -108,11 +150,23 @@ class Lowering:
                 nodes.append(Draft(Opcode.STORE, operands))
         return nodes
 
-    def _runs(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int]]:
-        """Return scratchpad place, external address and bytes of each block of whole rows."""
+    def _runs(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int | Given]]:
+        """Return scratchpad place, external address, bytes and rows of each block of whole rows.
+
+        Rows are counted by the host only where each is one that a load or a store can move.
+        """
         blocks = self.blocks[tensor.buffer]
+        single = tensor.stride <= LONGEST_ROW and not tensor.stride % self.config.mem_bytes
+        skipped = self.model.description.sequence - tensor.rows
         return [
-            (blocks.place(row, 0), piece.addr + row * tensor.stride, m * tensor.stride)
+            (
+                blocks.place(row, 0),
+                piece.addr + row * tensor.stride,
+                m * tensor.stride,
+                self.run_rows(skipped + row, m, skipped + tensor.rows)
+                if single and tensor.rows > 1
+                else m,
+            )
             for row, m in cut(tensor.rows, blocks.row_marks)
         ]
 
@@ -201,7 +255,7 @@ class Lowering:
         ]
 
 
-def _load(place: Ref, addr: int, m: int, row_bytes: int, defines: str) -> Draft:
+def _load(place: Ref, addr: int, m: int | Given, row_bytes: int, defines: str) -> Draft:
     operands: Operands = {
         "dram_addr": addr,
         "dram_stride": row_bytes,

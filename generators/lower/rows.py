@@ -115,7 +115,7 @@ def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int
             "o_addr": place,
             "o_stride": target.stride(column),
             "o_zero": op.target.zero,
-            "m": m,
+            "m": lowering.run_rows(row, m, op.target.rows),
             "n": n,
             "params": params + sum(words[:part]) * (not op.rescale.per_tensor),
         }
@@ -159,7 +159,7 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
                 "acc_addr": acc,
                 "acc_stride": 1,
                 "m": 1,
-                "k": k,
+                "k": lowering.run_rows(row, k, op.source.rows),
                 "n": count,
             }
             item.body.append(Draft(Opcode.MATMUL, product))

@@ -18,6 +18,7 @@ from generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemb
 from generators.lower.banks import conflicts, rebank
 from generators.lower.lower import Lowered, lower
 from generators.lower.lowering import Limits
+from generators.program.draft import LENGTH_REGISTER, row_counts
 from generators.program.predict import Prediction, predict
 
 LATENCY = 40
@@ -35,6 +36,11 @@ LOOPS = (
 
 SMALLEST_BLOB = 256
 """Where loads of weights are no longer cut smaller (bytes)."""
+
+SHORT = 16
+"""A short input has one row in so many."""
+SHORT_WEIGHT = 2
+"""A short input's cycles count for one in so many of the longest one's."""
 
 AHEAD = (8, 4, 2, 1, 0)
 """Items that a load may come ahead of its use."""
@@ -127,11 +133,14 @@ class _Trial:
     program: Program
     """That of the first layers."""
     prediction: Prediction
+    """For the longest input."""
+    short: int
+    """Cycles predicted for a short input; 0 where all inputs have one length."""
 
     @property
     def cost(self) -> tuple[int, int]:
         """What is to be small: cycles, then words."""
-        return self.prediction.cycles, len(self.program.words)
+        return self.prediction.cycles + self.short // SHORT_WEIGHT, len(self.program.words)
 
 
 class _Scheduler:
@@ -193,8 +202,14 @@ class _Scheduler:
         return self._tried[key]
 
     def _trial(self, plan: Plan, placed: Placed, program: Program) -> _Trial:
-        expected = predict(program.words, self.config, latency=LATENCY)
-        return _Trial(plan, placed, program, expected)
+        model = self.model.description
+
+        def expect(length: int) -> Prediction:
+            registers = {LENGTH_REGISTER: length, **row_counts(placed.lowered.rows, length)}
+            return predict(program.words, self.config, latency=LATENCY, registers=registers)
+
+        short = expect(max(model.sequence // SHORT, 1)).cycles if model.variable else 0
+        return _Trial(plan, placed, program, expect(model.sequence), short)
 
     def rebank(self, best: _Trial) -> _Trial:
         """Return the best trial that moving buffers to other banks leads to."""

@@ -16,6 +16,18 @@ class Ref:
 
 LENGTH_REGISTER = REGISTERS - 1
 """The register in which the host gives an inference's length."""
+LENGTH_REGISTERS = 6
+"""Registers, the length's and those below it, in which the host gives rows of an inference."""
+Rows = Mapping[int, tuple[int, int]]
+"""The first row and the row count of the part of a sequence that each register counts."""
+
+
+def row_counts(rows: Rows, length: int) -> dict[int, int]:
+    """Return the registers of an inference of ``length`` rows: the rows of each part that it has.
+
+    An instruction has at least one row, so a part behind the length has one, too.
+    """
+    return {number: min(max(length - first, 1), count) for number, (first, count) in rows.items()}
 
 
 @dataclass(frozen=True)
