@@ -10,6 +10,9 @@ from typing import Any
 from fpga.devices import Family
 
 _BEL = re.compile(r"X(\d+)/?Y(\d+)/")
+_PREFIX = re.compile(r"^\\?(?:[a-z0-9_]*_(?=[A-Z]))?")
+"""Begins the name of a component's module: a backslash of Yosys's, and the top module's name."""
+
 _NUMBERED = re.compile(r"_\d+$")
 GROUPS = 16
 """Units that a report tells apart."""
@@ -23,7 +26,9 @@ class Units:
         self.kinds: dict[str, str] = {}
         for name, cell in module["cells"].items():
             if cell["type"] == "$scopeinfo":
-                self.kinds[_plain(name)] = str(cell["attributes"].get("module", "")).lstrip("\\")
+                self.kinds[_plain(name)] = _PREFIX.sub(
+                    "", str(cell["attributes"].get("module", ""))
+                )
 
     def path(self, cell: str) -> str:
         """Return the path of the innermost instance that a cell belongs to; "" for the top."""

@@ -2,7 +2,9 @@
 
 import re
 
-_BYTE_RAM = re.compile(r"^module ByteRam(?:_\d+)? \(.*?^endmodule\n", re.MULTILINE | re.DOTALL)
+_BYTE_RAM = re.compile(
+    r"^module (?:\w+_)?ByteRam(?:_\d+)? \(.*?^endmodule\n", re.MULTILINE | re.DOTALL
+)
 _CONTENTS = re.compile(r"^ *(?:integer _entry;|initial for \(_entry\b.*)\n", re.MULTILINE)
 _ATTRIBUTE = "(* no_rw_check *)"
 _LARGE = '(* no_rw_check, ram_style = "huge" *)'

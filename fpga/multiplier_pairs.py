@@ -3,7 +3,8 @@
 import re
 
 _MODULE = re.compile(
-    r"^module (MultiplierPair(?:_\d+)?) \((.*?)^\);.*?^endmodule\n", re.MULTILINE | re.DOTALL
+    r"^module ((?:\w+_)?MultiplierPair(?:_\d+)?) \((.*?)^\);.*?^endmodule\n",
+    re.MULTILINE | re.DOTALL,
 )
 
 _ICE40 = """\

@@ -8,7 +8,7 @@ from fractions import Fraction
 from fpga.table_product import table_product
 
 _MODULE = re.compile(
-    r"^module (Multiplier(?:_\d+)?) \((.*?)^\);.*?^endmodule\n", re.MULTILINE | re.DOTALL
+    r"^module ((?:\w+_)?Multiplier(?:_\d+)?) \((.*?)^\);.*?^endmodule\n", re.MULTILINE | re.DOTALL
 )
 _OPERAND = re.compile(r"input +wire +(?:\[(\d+):0\] )?[ab]\b")
 

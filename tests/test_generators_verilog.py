@@ -8,7 +8,17 @@ import sys
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal, Signal, signed, unsigned
+from amaranth.back import rtlil
+from amaranth.hdl import (
+    ClockDomain,
+    ClockSignal,
+    Module,
+    Mux,
+    ResetSignal,
+    Signal,
+    signed,
+    unsigned,
+)
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -20,10 +30,11 @@ from hdl.component import Component
 from hdl.domain import InDomain
 from hdl.matrix.systolic import SystolicArray
 from hdl.memory.ram import Ram
+from hdl.stream.pipeline import delay
 from tb.toolchain import ROOT, environment, missing_tools
 
 
-class Stage(wiring.Component):
+class Stage(Component):
     """One stage. ``i`` is what comes in; ``o`` leaves one cycle later."""
 
     def __init__(self, width: int):
@@ -83,7 +94,7 @@ class Around(Component):
         return m
 
 
-class Chain(wiring.Component):
+class Chain(Component):
     """A chain of stages with a memory.
 
     ``i`` carries the first number and what it is stored with. ``o`` is the last stage's.
@@ -125,26 +136,105 @@ def modules(verilog: str) -> dict[str, str]:
 
 def test_a_component_is_one_module_for_each_set_of_parameters() -> None:
     found = modules(to_verilog(Chain()))
-    assert list(found) == ["Chain", "Stage_2", "Stage"]
-    assert found["Chain"].count("  Stage stage_") == 5
-    assert found["Chain"].count("  Stage_2 stage_wide (") == 1
+    assert list(found) == ["Chain", "Chain_Stage_2", "Chain_Stage"]
+    assert found["Chain"].count("  Chain_Stage stage_") == 5
+    assert found["Chain"].count("  Chain_Stage_2 stage_wide (") == 1
 
 
 def test_comments_say_what_a_module_and_its_ports_are() -> None:
     verilog = to_verilog(Chain(), "top")
     assert "// Chain: A chain of stages with a memory.\nmodule top (" in verilog
-    assert "// Stage: One stage.\n// Parameters: width = 6\nmodule Stage_2 (" in verilog
+    assert "// Stage: One stage.\n// Parameters: width = 6\nmodule top_Stage_2 (" in verilog
     assert (
         "  // i carries the first number and what it is stored with: number [3:0], tag [6:4]\n"
         "  input  wire [6:0] i__payload,\n" in verilog
     )
     assert "  // o is the last stage's\n  output wire [3:0] o,\n" in verilog
+    assert "  // i is what comes in\n  input  wire [3:0] i,\n" in verilog, "inner modules', too"
 
 
 def test_what_drives_nothing_is_left_out() -> None:
     verilog = to_verilog(Chain())
     assert "forgotten" not in verilog
     assert "  output wire unused" in verilog, "a port stays even where nothing drives it"
+
+
+class Shared(Component):
+    """Uses a sum twenty times, and the clock and the reset as values."""
+
+    a: In(8)
+    o: Out(20)
+    p: Out(2)
+
+    def elaborate(self, _platform):
+        m = Module()
+        total = self.a + 1
+        for bit in range(20):
+            m.d.comb += self.o[bit].eq(Mux(total[bit % 8], total[0], self.a[bit % 8]))
+        m.d.comb += self.p.eq(Mux(self.a[0], ClockSignal(), ResetSignal()))
+        return m
+
+
+def test_a_shared_expression_is_one_cell() -> None:
+    verilog = to_verilog(Shared())
+    assert verilog.count(" + ") == 1
+    assert rtlil.convert(Shared()).count("cell $add") > 1, "as Amaranth alone converts it"
+    assert "a[0] ? clk : rst" in verilog
+
+
+class Clash(Component):
+    """Has signals, a port of a part and a part of one name, and registers without any."""
+
+    a: In(2)
+    b: Out(2)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.o = stage = Stage(2)
+        held = [Signal(2, name="o") for _ in range(3)]
+        m.d.sync += [held[0].eq(stage.o), held[1].eq(held[0]), held[2].eq(held[1])]
+        old = delay(m, self.a ^ held[2], 2)
+        m.d.comb += [stage.i.eq(self.a), self.b.eq(old + delay(m, old, 1))]
+        return m
+
+
+def test_each_signal_has_a_name_of_its_own() -> None:
+    text = modules(to_verilog(Clash()))["Clash"]
+    assert re.findall(r"(\w+) <= (\w+)_next;", text) == [
+        (name, name) for name in ("o_2", "o_3", "o_4", "old_1", "old", "old_d1")
+    ]
+    assert "  Clash_Stage o (\n    .clk(clk),\n    .i(a),\n    .o(o__o),\n" in text
+
+
+def test_two_drivers_of_a_bit_are_refused() -> None:
+    class Twice(Component):
+        o: Out(1)
+
+        def elaborate(self, _platform):
+            m = Module()
+            m.d.comb += self.o.eq(1)
+            m.d.sync += self.o.eq(0)
+            return m
+
+    with pytest.raises(Exception, match="driven from d.comb"):
+        to_verilog(Twice())
+
+
+@pytest.mark.parametrize("name", ["micro", "tiny"])
+def test_names_are_those_of_the_sources(name: str) -> None:
+    verilog = re.sub(r" *//.*", "", accelerator(PRESETS[name]))
+    assert not re.search(r"[Aa]maranth|\bsrc\b|\$\d", verilog)
+    registers = re.findall(r"^    (\w+) <= \w+;$", verilog, re.MULTILINE)
+    assert len(registers) > 150
+    assert not [name for name in registers if re.match(r"_|register|signal|like", name)]
+
+
+@pytest.mark.parametrize("name", ["micro", "tiny"])
+def test_ports_of_inner_modules_have_comments(name: str) -> None:
+    verilog = accelerator(PRESETS[name])
+    ports = re.findall(r"^(.*)\n  (?:input|output) +(?:wire|reg) .*$", verilog, re.MULTILINE)
+    known = [line for line in ports if line.startswith("  // ")]
+    assert len(known) > 0.9 * len(ports)
 
 
 def test_a_component_converts_the_same_way_twice() -> None:
@@ -156,11 +246,11 @@ def test_a_component_converts_the_same_way_twice() -> None:
 
 def test_an_array_is_one_element() -> None:
     config = PRESETS["small"].replace(rows=6, cols=7, lanes=1)
-    verilog = to_verilog(SystolicArray(config))
+    verilog = to_verilog(SystolicArray(config), "array")
     found = modules(verilog)
-    assert found["SystolicArray"].count("  ElementColumn ") == 7
-    assert found["ElementColumn"].count("  ProcessingElement") == 6
-    kinds = [name for name in found if name.startswith("ProcessingElement")]
+    assert found["array"].count("  array_ElementColumn ") == 7
+    assert found["array_ElementColumn"].count("  array_ProcessingElement") == 6
+    kinds = [name for name in found if name.startswith("array_ProcessingElement")]
     assert len(kinds) <= 6, "elements differ by their row's sum width only"
     assert len(verilog.splitlines()) < 3000
 
@@ -236,8 +326,8 @@ def test_a_unit_left_out_leaves_no_logic(unit: str, names: tuple[str, ...]) -> N
     without = accelerator(PRESETS["tiny"].replace(**{unit: False}))
     # Comments may name a unit that is absent.
     for name in names:
-        assert any(module.startswith(name) for module in modules(with_unit)), name
-        assert not any(module.startswith(name) for module in modules(without)), name
+        assert any(module.startswith(f"top_{name}") for module in modules(with_unit)), name
+        assert not any(module.startswith(f"top_{name}") for module in modules(without)), name
     assert len(without) < len(with_unit)
 
 
@@ -279,9 +369,9 @@ def test_memories_without_an_order_say_so():
 def test_one_module_serves_two_domains(component) -> None:
     """A component with a reset of its own is the module that others are, with another reset."""
     text = to_verilog(component(), "top")
-    assert text.count("\nmodule Counter") == 1
+    assert text.count("\nmodule top_Counter") == 1
     first, second = (
-        re.search(rf"^  Counter {name} \((.*?)\);", text, re.MULTILINE | re.DOTALL)[1]
+        re.search(rf"^  top_Counter {name} \((.*?)\);", text, re.MULTILINE | re.DOTALL)[1]
         for name in ("first", "second")
     )
     assert ".rst(core_rst)" in first

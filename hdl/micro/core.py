@@ -129,7 +129,9 @@ class MicroCore(Component):
         fetch = rom.read_port()
         place = Signal.like(self._next)
         branches, begins = Signal(), Signal()
-        reads_constant, read_constant, running = Signal(), Signal(), Signal()
+        reads_constant = Signal()
+        read_constant = Signal()
+        running = Signal()
         m.d.comb += [
             self._word.eq(fetch.data),
             branches.eq(
@@ -187,7 +189,8 @@ class MicroCore(Component):
     def _scratchpad(self, m):
         """Access the scratchpad, and return what has been read, extended; tell the array."""
         control, sp, value = self._control, self.sp, self._b
-        odd, again = Signal(), Signal()
+        odd = Signal()
+        again = Signal()
         m.d.comb += [
             odd.eq(self._address[0]),
             again.eq(control.half & odd & (self._phase == 1) & ~self.hold),

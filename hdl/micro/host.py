@@ -44,7 +44,9 @@ class MicroHost(Component):
         def written(name):
             return host.write_en & (host.addr == REGISTER_MAP[name].addr)
 
-        starts, error, mem_error = Signal(), Signal(), Signal()
+        starts = Signal()
+        error = Signal()
+        mem_error = Signal()
         m.d.comb += starts.eq(written("CONTROL") & host.write_data[0] & ~self.run)
         m.d.sync += [
             self.run.eq(starts | (self.run & ~self.over)),

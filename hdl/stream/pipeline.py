@@ -12,11 +12,16 @@ def delay(
 
     The registers are added to ``m`` in the domain ``sync``. With ``reset``, for bits that say
     whether others mean something, they are 0 after a reset; else what comes out within the first
-    ``cycles`` cycles is stale. Identical delays of one value are merged by synthesis.
+    ``cycles`` cycles is stale. Identical delays of one value are merged by synthesis. The registers
+    are named after the variable that the result is assigned to, if any.
     """
     value = Value.cast(value)
-    for _ in range(cycles):
-        register = Signal(value.shape(), reset_less=not reset)
+    # The variable that the caller assigns to, where it does.
+    name = Signal(src_loc_at=1).name
+    named = not name.startswith("$")
+    for cycle in range(1, cycles + 1):
+        own = f"{name}_{cycle}" if cycle < cycles else name
+        register = Signal(value.shape(), name=own if named else "", reset_less=not reset)
         with m.If(en):
             m.d.sync += register.eq(value)
         value = register
