@@ -1,5 +1,6 @@
 """celosia generate: Verilog from parameters."""
 
+import re
 from pathlib import Path
 
 import click
@@ -27,6 +28,11 @@ from tb.plain_testbench import Attachment, testbench
 )
 @attachment_options
 @click.option(
+    "--prefix",
+    metavar="NAME",
+    help="Begins the names of all modules below the top.  [default: the top's name]",
+)
+@click.option(
     "--testbench",
     "with_testbench",
     is_flag=True,
@@ -42,6 +48,7 @@ def generate(
     overrides: tuple[str, ...],
     unit: str,
     attachment: Attachment,
+    prefix: str | None,
     with_testbench: bool,
     with_core: bool,
     seed: int,
@@ -52,6 +59,11 @@ def generate(
     The description holds the ports and, for the accelerator, registers, instruction set and buses.
     With --seed the testbench has another random program.
     """
+    if prefix is not None and not re.fullmatch(r"[A-Za-z_]\w*", prefix, re.ASCII):
+        raise InputError(
+            f"Option --prefix must be letters, digits and underscores, no digit first, "
+            f"not {prefix!r}"
+        )
     config = resolve(source, overrides)
     check_folder(folder)
     if unit == "accelerator":
@@ -64,7 +76,7 @@ def generate(
         component = make_unit(unit, config)
     name = f"celosia_{unit}"
     files = {
-        f"{name}.v": to_verilog(component, name),
+        f"{name}.v": to_verilog(component, name, prefix),
         "config.toml": config.to_toml(),
         f"{name}.json": manifest(component, name, config),
     }

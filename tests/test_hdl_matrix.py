@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -252,7 +253,7 @@ def test_what_is_left_out_leaves_nothing() -> None:
     full, bare = MatrixEngine(make({})), MatrixEngine(make(BARE))
     ports = set(full.signature.members) - set(bare.signature.members)
     assert ports == {"a_mask", "b_mask", "skipped", "gated"}
-    full_text, bare_text = to_verilog(full, "top"), to_verilog(bare, "top")
+    full_text, bare_text = (re.sub("//.*", "", to_verilog(one, "top")) for one in (full, bare))
     for word in ("Transposer", "column_strobe", "live_o", "zeros"):
         assert word in full_text
         assert word not in bare_text

@@ -143,13 +143,15 @@ def _replace(item: _Item, names: dict[str, str]) -> None:
 
 
 def _keep_live(items: list[_Item]) -> list[_Item]:
-    """Return the items on which a port, a memory or an instance depends."""
+    """Return the items on which a port of any width, a memory or an instance depends."""
     drivers: dict[str, list[_Item]] = {}
     work = []
     for item in items:
         driven = item.driven()
         if item.kind == "wire":
-            if re.search(r"^  wire .*\b(?:input|output|inout) \d", item.text, re.MULTILINE):
+            if re.search(
+                r"^  wire width [1-9].*\b(?:input|output|inout) \d", item.text, re.MULTILINE
+            ):
                 work.append(item)
         elif driven is None:
             work.append(item)

@@ -1,0 +1,118 @@
+"""Each component is an ordinary one: Amaranth's own conversion takes it, and so does a project."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from amaranth.back import rtlil, verilog
+
+from arch.presets import PRESETS
+from generators.verilog.units import UNITS, make_unit
+from generators.verilog.verilog import to_verilog
+from hdl.accelerator import Accelerator
+from tb.toolchain import environment, missing_tools
+
+LARGE = ("medium", "story", "story_85f", "wide")
+"""Presets that Amaranth alone, which converts each of their instances, takes minutes for."""
+
+
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != "accelerator"])
+def test_amaranth_converts_each_unit(unit: str) -> None:
+    text = rtlil.convert(make_unit(unit, PRESETS["tiny"]), emit_src=False)
+    assert text.count("\nmodule \\top") >= 1
+
+
+@pytest.mark.parametrize("name", ["micro", "tiny"])
+def test_amaranth_writes_the_verilog_of_an_accelerator(name: str) -> None:
+    text = verilog.convert(Accelerator(PRESETS[name]), name="accelerator", emit_src=False)
+    (ports,) = re.findall(r"^module accelerator\(([^)]*)\);", text, re.MULTILINE)
+    own = to_verilog(Accelerator(PRESETS[name]), "accelerator")
+    (header,) = re.findall(r"^module accelerator \(\n(.*?)^\);", own, re.MULTILINE | re.DOTALL)
+    declared = re.findall(r"^  (?:input|output) .*?(\w+),?$", header, re.MULTILINE)
+    assert sorted(ports.split(", ")) == sorted(declared)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else [])
+        for name in PRESETS
+        if name not in ("micro", "tiny")
+    ],
+)
+def test_amaranth_converts_each_preset(name: str) -> None:
+    assert "module \\top\n" in rtlil.convert(Accelerator(PRESETS[name]), emit_src=False)
+
+
+SOC = """\
+module Ram (input wire clk, input wire [2:0] a, output reg q);
+  wire [7:0] held = 8'h5a;
+  always @(posedge clk) q <= held[a];
+endmodule
+
+module Multiplier (input wire [2:0] a, output wire [5:0] p);
+  assign p = {3'd0, a} * {3'd0, a};
+endmodule
+
+module soc (input wire clk, input wire rst, input wire [2:0] a, output wire q, output wire ok);
+  wire [5:0] p;
+  wire softmax_ready, norm_ready, softmax_valid, norm_valid;
+  Ram ram (.clk(clk), .a(a), .q(q));
+  Multiplier multiplier (.a(a), .p(p));
+  celosia_softmax softmax (
+    .clk(clk), .rst(rst), .i__valid(1'b0), .i__payload(18'd0), .i__ready(softmax_ready),
+    .o__ready(1'b1), .o__valid(softmax_valid), .o__payload()
+  );
+  celosia_addnorm addnorm (
+    .clk(clk), .rst(rst), .i__valid(1'b0), .i__payload(34'd0), .i__ready(norm_ready),
+    .o__ready(1'b1), .o__valid(norm_valid), .o__payload(), .o_sum__payload(), .o_sum__valid(),
+    .o_sum__ready(1'b1), .n(8'd0), .rms(1'b0), .add(1'b0), .eps(56'd0)
+  );
+  assign ok = softmax_ready & norm_ready & ~softmax_valid & ~norm_valid & p[0];
+endmodule
+"""
+"""A design of somebody else's with modules named as components here are."""
+
+
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+def test_units_and_a_soc_with_the_same_names_are_one_project(
+    celosia, tmp_path: Path, simulator: str
+) -> None:
+    if missing_tools(simulator):
+        pytest.skip(f"{simulator} is not installed")
+    (tmp_path / "soc.v").write_text(SOC, encoding="utf-8")
+    files = ["soc.v"]
+    for unit, more in (("softmax", ()), ("addnorm", ("--prefix", "mine"))):
+        words = ("generate", "--config", "tiny", "--unit", unit, "--out", tmp_path / unit)
+        assert celosia(*words, *more)[0] == 0
+        files.append(f"{unit}/celosia_{unit}.v")
+    names = [
+        name
+        for file in files
+        for name in re.findall(r"^module (\w+)", (tmp_path / file).read_text(), re.MULTILINE)
+    ]
+    assert len(set(names)) == len(names)
+    assert {"celosia_softmax_Multiplier", "mine_Multiplier", "Multiplier"} <= set(names)
+    commands = {
+        "icarus": ["iverilog", "-g2005", "-s", "soc", "-o", "soc.vvp", *files],
+        "verilator": ["verilator", "--lint-only", "--top-module", "soc", *files],
+    }
+    done = subprocess.run(
+        commands[simulator],
+        cwd=tmp_path,
+        capture_output=True,
+        env=environment(),
+        encoding="utf-8",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_prefix_must_be_a_name(celosia, tmp_path: Path) -> None:
+    words = ("generate", "--config", "tiny", "--unit", "table", "--prefix", "2 x")
+    assert celosia(*words, "--out", tmp_path) == (
+        2,
+        "",
+        "celosia: Option --prefix must be letters, digits and underscores, no digit first, "
+        "not '2 x'\n",
+    )
