@@ -7,6 +7,7 @@ import textwrap
 
 from amaranth.lib.wiring import Component
 
+from arch.errors import RunError
 from generators.verilog.describe import configuration, groups, meanings, summary
 from generators.verilog.hierarchy import ModuleSource, distinct_modules
 from generators.verilog.module_text import ModuleText
@@ -82,7 +83,7 @@ def _through_yosys(rtlil: str) -> dict[str, ModuleText]:
         encoding="utf-8",
     )
     if done.returncode:
-        raise RuntimeError(f"Yosys cannot write Verilog: {done.stderr.strip()}")
+        raise RunError(f"Yosys cannot write Verilog: {done.stderr.strip()}")
     text = _ATTRIBUTE.sub("", done.stdout).replace(_UNORDERED, "(* no_rw_check *)")
     found = (ModuleText(match[1], match[2], match[3]) for match in _MODULE.finditer(text))
     return {module.name: module for module in found}
