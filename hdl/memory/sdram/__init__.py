@@ -1,0 +1,1 @@
+"""The controller of SDR SDRAM behind the external memory port."""

@@ -1,0 +1,83 @@
+"""The state of the chip's banks, and when each may be given which command."""
+
+from amaranth.hdl import Array, Cat, Module, Signal
+from amaranth.lib.wiring import In, Out
+
+from arch.sdram import SdramChip, SdramTiming
+from hdl.component import Component
+
+
+class Banks(Component):
+    """Remembers each bank's open row and the times since its commands.
+
+    In a cycle with ``activate`` or ``precharge`` that command goes to ``bank`` and ``row``; with
+    ``precharge_all`` all banks are closed; with ``write`` bank ``written`` gets a column. The
+    outputs say of the same cycle's ``bank`` and ``row``: the row is open and may be accessed in the
+    next cycle (``accessible``), it may be opened (``may_activate``), another row is open and may be
+    closed (``may_precharge``). ``rested``: all banks may be closed.
+    """
+
+    def __init__(self, chip: SdramChip, timing: SdramTiming):
+        self.chip = chip
+        self.timing = timing
+        super().__init__(
+            {
+                "bank": In(chip.bank_bits),
+                "row": In(chip.row_bits),
+                "written": In(chip.bank_bits),
+                "activate": In(1),
+                "precharge": In(1),
+                "precharge_all": In(1),
+                "write": In(1),
+                "accessible": Out(1),
+                "may_activate": Out(1),
+                "may_precharge": Out(1),
+                "rested": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        timing = self.timing
+        # A row stays open until it may be opened again at once: tRC is tRAS and tRP, or more.
+        ras = max(timing.ras, timing.rc - timing.rp)
+        apart = self._countdown(m, "apart", timing.rrd, self.activate)
+        opened, rows, ready, closable, settled = [], [], [], [], []
+        for index in range(1 << self.chip.bank_bits):
+            here = Signal(name=f"here_{index}")
+            m.d.comb += here.eq(self.bank == index)
+            is_open = Signal(name=f"open_{index}")
+            row = Signal(self.chip.row_bits, name=f"row_{index}")
+            begins, ends = here & self.activate, (here & self.precharge) | self.precharge_all
+            writes = self.write & (self.written == index)
+            with m.If(begins):
+                m.d.sync += [is_open.eq(1), row.eq(self.row)]
+            with m.If(ends):
+                m.d.sync += is_open.eq(0)
+            # Who accesses a row does it in the next cycle.
+            ready.append(self._countdown(m, f"rcd_{index}", max(1, timing.rcd - 1), begins))
+            held = self._countdown(m, f"ras_{index}", ras, begins)
+            wrote = self._countdown(m, f"wr_{index}", timing.wr, writes)
+            settled.append(self._countdown(m, f"rp_{index}", timing.rp, ends))
+            closable.append(held & wrote)
+            opened.append(is_open)
+            rows.append(row)
+        is_open, row = Array(opened)[self.bank], Array(rows)[self.bank]
+        same = row == self.row
+        m.d.comb += [
+            self.accessible.eq(is_open & same & Array(ready)[self.bank]),
+            self.may_activate.eq(~is_open & Array(settled)[self.bank] & apart),
+            self.may_precharge.eq(is_open & ~same & Array(closable)[self.bank]),
+            self.rested.eq(Cat(closable).all()),
+        ]
+        return m
+
+    def _countdown(self, m, name, cycles, begins):
+        """Return whether ``cycles`` cycles have passed since the one with ``begins``."""
+        left = Signal(range(cycles), name=f"{name}_left")
+        over = Signal(init=1, name=f"{name}_over")
+        with m.If(begins):
+            m.d.sync += [left.eq(cycles - 1), over.eq(cycles == 1)]
+        with m.Elif(~over):
+            m.d.sync += [left.eq(left - 1), over.eq(left == 1)]
+        return over

@@ -1,0 +1,167 @@
+"""The controller of SDR SDRAM: one column a cycle, the next row opened meanwhile."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
+
+from arch.config import Config
+from arch.errors import InputError
+from arch.sdram import SdramChip
+from hdl.component import Component
+from hdl.memory.sdram.banks import Banks
+from hdl.memory.sdram.pages import Pieces
+from hdl.memory.sdram.pins import PRECHARGE_ALL, Command, SdramPins
+from hdl.memory.sdram.upkeep import Upkeep
+from hdl.memory.sdram.words import WordCollector, WordSplitter
+from hdl.ports import MemoryReadPort, MemoryWritePort
+from hdl.stream.pipeline import delay
+
+READ_AHEAD = 32
+"""Words that are asked of the chip, on their way, or wait to be taken."""
+
+
+class SdramController(Component):
+    """The external memory port on a chip of SDR SDRAM, seen from the memory.
+
+    ``pins`` are the chip's; ``clock`` is the frequency of ``sync`` and of the chip (Hz). Accesses
+    are of single columns, one a cycle, a word's lowest column first. While one row is read or
+    written the row of the next piece is opened in another bank, which takes two cycles from it. A
+    write waits ``cas + 2`` cycles from the last READ on; a refresh begins at the end of a piece.
+    Bursts of reads and of writes take turns. Up to ``READ_AHEAD`` words are read before the first
+    one is taken.
+
+    ``written`` is 1 for a cycle when the last column of a burst goes out; a read that is asked for
+    after it sees the burst. ``ready`` is 1 from the end of the chip's start-up on, before which no
+    word moves.
+
+    Raises :class:`InputError` where a word is narrower than the chip, the memory is larger than it,
+    or the chip is not made for the clock.
+    """
+
+    def __init__(self, config: Config, chip: SdramChip, clock: float):
+        if config.mem_width % chip.data_width:
+            raise InputError(
+                f"mem_width must be at least {chip.data_width}, the width of {chip.name}, not "
+                f"{config.mem_width}"
+            )
+        if 1 << config.mem_addr_width > chip.size:
+            raise InputError(
+                f"mem_addr_width must be at most {exact_log2(chip.size)}, as {chip.name} has "
+                f"{chip.size} bytes, not {config.mem_addr_width}"
+            )
+        self.config = config
+        self.chip = chip
+        self.timing = chip.at(clock)
+        super().__init__(
+            {
+                "read": In(MemoryReadPort(config)),
+                "write": In(MemoryWritePort(config)),
+                "ready": Out(1),
+                "pins": Out(SdramPins(chip)),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.pieces = pieces = Pieces(self.config, self.chip)
+        m.submodules.banks = banks = Banks(self.chip, self.timing)
+        m.submodules.upkeep = upkeep = Upkeep(self.timing)
+        connect(m, flipped(self.read.request), pieces.read)
+        connect(m, flipped(self.write.request), pieces.write)
+        coming = pieces.o
+
+        # The piece under way: its row is open.
+        now = Signal(coming.p.shape())
+        active, moves, ends, begins = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            ends.eq(moves & (now.piece.last == 0)),
+            begins.eq(coming.valid & (~active | ends) & banks.accessible & ~upkeep.wanted),
+            coming.ready.eq(begins),
+            self.write.written.eq(ends & now.writes & now.piece.final),
+        ]
+        with m.If(begins):
+            m.d.sync += [now.eq(coming.p), active.eq(1)]
+        with m.Elif(moves):
+            m.d.sync += [
+                now.piece.col.eq(now.piece.col + 1),
+                now.piece.last.eq(now.piece.last - 1),
+                active.eq(~ends),
+            ]
+
+        # The next piece's row is closed and opened under the columns of this one.
+        prepares = Signal()
+        same_bank = active & (now.piece.bank == coming.p.piece.bank)
+        m.d.comb += [
+            prepares.eq(coming.valid & ~upkeep.wanted & ~upkeep.working),
+            banks.bank.eq(coming.p.piece.bank),
+            banks.row.eq(coming.p.piece.row),
+            banks.written.eq(now.piece.bank),
+            banks.activate.eq(prepares & banks.may_activate),
+            banks.precharge.eq(prepares & banks.may_precharge & ~same_bank),
+            banks.precharge_all.eq(upkeep.command == Command.PRECHARGE),
+            upkeep.quiet.eq(~active & banks.rested),
+            self.ready.eq(upkeep.ready),
+        ]
+        column = self._columns(m, now, active & ~banks.activate & ~banks.precharge)
+        m.d.comb += [moves.eq(column), banks.write.eq(column & now.writes)]
+
+        with m.If(upkeep.working):
+            self._say(
+                m,
+                upkeep.command,
+                0,
+                Mux(upkeep.command == Command.MODE, self._mode(), PRECHARGE_ALL),
+            )
+        with m.Elif(banks.activate):
+            self._say(m, Command.ACTIVATE, coming.p.piece.bank, coming.p.piece.row)
+        with m.Elif(banks.precharge):
+            self._say(m, Command.PRECHARGE, coming.p.piece.bank, 0)
+        with m.Elif(column):
+            self._say(
+                m, Mux(now.writes, Command.WRITE, Command.READ), now.piece.bank, now.piece.col
+            )
+        with m.Else():
+            self._say(m, Command.NOTHING, 0, 0)
+        return m
+
+    def _columns(self, m, now, may):
+        """Move data; return whether a column is read or written in this cycle."""
+        width, cas = self.chip.data_width, self.timing.cas
+        m.submodules.splitter = splitter = WordSplitter(self.config, width)
+        m.submodules.collector = collector = WordCollector(self.config, width, READ_AHEAD)
+        connect(m, flipped(self.write.data), splitter.i)
+        connect(m, collector.o, flipped(self.read.data))
+        # The chip drives the data pins until ``cas`` cycles after a READ, and one is left between.
+        quiet = Signal(range(cas + 2))
+        reads, writes = Signal(), Signal()
+        first = now.piece.col[: exact_log2(self.config.mem_width // width)] == 0
+        m.d.comb += [
+            reads.eq(may & ~now.writes & (collector.room | ~first)),
+            writes.eq(may & now.writes & splitter.valid & (quiet == 0)),
+            collector.take.eq(reads & first),
+            splitter.take.eq(writes),
+            collector.i_valid.eq(delay(m, reads, cas + 2, reset=True)),
+            collector.i.eq(delay(m, self.pins.dq_i, 1)),
+        ]
+        m.d.sync += [
+            quiet.eq(Mux(reads, cas + 1, Mux(quiet == 0, 0, quiet - 1))),
+            self.pins.dq_o.eq(splitter.data),
+            self.pins.dq_oe.eq(writes),
+            self.pins.dqm.eq(Mux(writes, ~splitter.mask, 0)),
+        ]
+        return reads | writes
+
+    def _mode(self) -> int:
+        """Return the mode register: bursts of one column, the CAS latency."""
+        return self.timing.cas << 4
+
+    def _say(self, m, command, bank, addr):
+        """Put a command on the pins in the next cycle."""
+        pins = self.pins
+        m.d.sync += [
+            pins.cke.eq(1),
+            pins.cs_n.eq(0),
+            Cat(pins.we_n, pins.cas_n, pins.ras_n).eq(command),
+            pins.ba.eq(bank),
+            pins.a.eq(addr),
+        ]

@@ -1,0 +1,118 @@
+"""Bursts of the memory port, cut where a row of the chip ends."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
+
+from arch.config import Config
+from arch.sdram import SdramChip
+from hdl.component import Component
+from hdl.ports import burst_layout
+from hdl.stream.slice import RegisterSlice
+
+
+def piece_layout(chip: SdramChip) -> data.StructLayout:
+    """Return the payload of a piece: ``last + 1`` columns of one row from ``col`` on.
+
+    ``final`` marks the last piece of a burst.
+    """
+    return data.StructLayout(
+        {
+            "row": chip.row_bits,
+            "bank": chip.bank_bits,
+            "col": chip.col_bits,
+            "last": chip.col_bits,
+            "final": 1,
+        }
+    )
+
+
+class PageCutter(Component):
+    """Cuts bursts into pieces that lie in one row of one bank each.
+
+    A byte's address is, from its highest bit on, row, bank, column and byte, so that the next bank
+    follows the end of a row. ``i`` takes a burst when nothing of the one before is left; its first
+    piece is there a cycle later, each further one a cycle after the one before was taken.
+    """
+
+    def __init__(self, config: Config, chip: SdramChip):
+        self.config = config
+        self.chip = chip
+        super().__init__(
+            {
+                "i": In(stream.Signature(burst_layout(config))),
+                "o": Out(stream.Signature(piece_layout(chip))),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        chip = self.chip
+        ratio = 8 * self.config.mem_bytes // chip.data_width
+        place = Signal(chip.col_bits + chip.bank_bits + chip.row_bits)  # of a column
+        left = Signal(range(256 * ratio + 1))  # columns
+        page = 1 << chip.col_bits
+        room = Signal(range(page + 1))
+        m.d.comb += [
+            self.i.ready.eq(left == 0),
+            self.o.valid.eq(left != 0),
+            room.eq(page - self.o.p.col),
+            self.o.p.col.eq(place[: chip.col_bits]),
+            self.o.p.bank.eq(place[chip.col_bits :]),
+            self.o.p.row.eq(place[chip.col_bits + chip.bank_bits :]),
+            self.o.p.final.eq(left <= room),
+            self.o.p.last.eq(Mux(self.o.p.final, left, room) - 1),
+        ]
+        with m.If(self.o.valid & self.o.ready):
+            m.d.sync += [place.eq(place + self.o.p.last + 1), left.eq(left - self.o.p.last - 1)]
+        with m.Elif(self.i.valid & self.i.ready):
+            m.d.sync += [
+                place.eq(self.i.p.addr >> exact_log2(chip.data_width // 8)),
+                left.eq((self.i.p.last + 1) * ratio),
+            ]
+        return m
+
+
+class Pieces(Component):
+    """Offers the pieces of reads and writes one after the other, bursts of both in turns.
+
+    ``o`` brings pieces with ``writes``, whether they are written. Latency is three cycles from a
+    request to its first piece.
+    """
+
+    def __init__(self, config: Config, chip: SdramChip):
+        self.config = config
+        self.chip = chip
+        burst = burst_layout(config)
+        layout = data.StructLayout({"piece": piece_layout(chip), "writes": 1})
+        super().__init__(
+            {
+                "read": In(stream.Signature(burst)),
+                "write": In(stream.Signature(burst)),
+                "o": Out(stream.Signature(layout)),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.reads = reads = PageCutter(self.config, self.chip)
+        m.submodules.writes = writes = PageCutter(self.config, self.chip)
+        m.submodules.slice = passed = RegisterSlice(self.o.p.shape())
+        connect(m, flipped(self.read), reads.i)
+        connect(m, flipped(self.write), writes.i)
+        connect(m, passed.o, flipped(self.o))
+        chosen, before, within = Signal(), Signal(), Signal()
+        # Within a burst its direction stays; else the other one has its turn.
+        m.d.comb += chosen.eq(Mux(within, before, writes.o.valid & ~(reads.o.valid & before)))
+        for cutter, here in ((reads, ~chosen), (writes, chosen)):
+            with m.If(here):
+                m.d.comb += [
+                    passed.i.p.piece.eq(cutter.o.p),
+                    passed.i.valid.eq(cutter.o.valid),
+                    cutter.o.ready.eq(passed.i.ready),
+                ]
+        m.d.comb += passed.i.p.writes.eq(chosen)
+        with m.If(passed.i.valid & passed.i.ready):
+            m.d.sync += [before.eq(chosen), within.eq(~passed.i.p.piece.final)]
+        return m

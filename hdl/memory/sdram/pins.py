@@ -1,0 +1,50 @@
+"""The pins of SDR SDRAM, and its commands."""
+
+from amaranth.hdl import unsigned
+from amaranth.lib import enum, wiring
+from amaranth.lib.wiring import In, Out
+
+from arch.sdram import SdramChip
+
+PRECHARGE_ALL = 1 << 10
+"""The address bit by which PRECHARGE closes the rows of all banks."""
+
+
+class Command(enum.Enum, shape=unsigned(3)):
+    """A command as ``ras_n``, ``cas_n`` and ``we_n``, the first the highest bit."""
+
+    MODE = 0b000
+    REFRESH = 0b001
+    PRECHARGE = 0b010
+    ACTIVATE = 0b011
+    WRITE = 0b100
+    READ = 0b101
+    NOTHING = 0b111
+
+
+class SdramPins(wiring.Signature):
+    """The pins, seen from the controller; all outputs are registers.
+
+    ``cke``, ``cs_n``, ``ras_n``, ``cas_n``, ``we_n``: the command; ``ba``: its bank; ``a``: its row
+    or column; ``dqm``: a bit for each byte that is not written; ``dq_o`` is driven where ``dq_oe``
+    is 1, ``dq_i`` is read. The chip's clock is not among them: a board makes it of the machine's,
+    so that its edges lie where these signals are settled.
+    """
+
+    def __init__(self, chip: SdramChip):
+        self.chip = chip
+        super().__init__(
+            {
+                "cke": Out(1),
+                "cs_n": Out(1, init=1),
+                "ras_n": Out(1, init=1),
+                "cas_n": Out(1, init=1),
+                "we_n": Out(1, init=1),
+                "ba": Out(chip.bank_bits),
+                "a": Out(chip.row_bits),
+                "dqm": Out(chip.data_width // 8, init=(1 << chip.data_width // 8) - 1),
+                "dq_o": Out(chip.data_width),
+                "dq_oe": Out(1),
+                "dq_i": In(chip.data_width),
+            }
+        )

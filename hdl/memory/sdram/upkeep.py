@@ -1,0 +1,87 @@
+"""The chip's start-up and its refreshes."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib.wiring import In, Out
+
+from arch.sdram import POSTPONED, SdramTiming
+from hdl.component import Component
+from hdl.memory.sdram.pins import Command
+
+REFRESHES = 8
+"""Refreshes before the mode register is set."""
+
+
+class Upkeep(Component):
+    """Starts the chip, and refreshes it as often as it needs.
+
+    From power-on or reset on it waits ``timing.init`` cycles, closes all rows, refreshes eight
+    times and sets the mode register; then ``ready`` is 1. ``wanted``: a refresh is due; it begins
+    in a cycle with ``quiet`` (no piece under way, all rows may be closed), and until it is over
+    ``working`` is 1. ``command`` is the chip's in cycles with ``working``; a PRECHARGE is of all
+    banks. At most ``POSTPONED`` refreshes are owed.
+    """
+
+    def __init__(self, timing: SdramTiming):
+        self.timing = timing
+        super().__init__(
+            {
+                "ready": Out(1),
+                "wanted": Out(1),
+                "quiet": In(1),
+                "working": Out(1, init=1),
+                "command": Out(Command, init=Command.NOTHING),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        timing = self.timing
+        wait = Signal(range(max(timing.init, timing.rfc, timing.rp, timing.mrd) + 1))
+        over = Signal()
+        begun = Signal(range(REFRESHES + 1))
+        m.d.comb += over.eq(wait == 0)
+        m.d.sync += wait.eq(Mux(over, 0, wait - 1))
+        m.d.comb += self.command.eq(Command.NOTHING)
+
+        since = Signal(range(timing.refresh))
+        owed = Signal(range(POSTPONED + 1))
+        due, done = Signal(), Signal()
+        m.d.comb += [due.eq(self.ready & (since == timing.refresh - 1)), self.wanted.eq(owed != 0)]
+        m.d.sync += [
+            since.eq(Mux(due | ~self.ready, 0, since + 1)),
+            owed.eq(owed + (due & (owed != POSTPONED)) - done),
+        ]
+
+        def then(command: Command, cycles: int, state: str) -> None:
+            """Give a command, and go on to a state after its time."""
+            m.d.comb += self.command.eq(command)
+            m.d.sync += wait.eq(cycles - 1)
+            m.next = state
+
+        with m.FSM():
+            with m.State("POWER"):
+                m.d.sync += wait.eq(timing.init)
+                m.next = "CLOSE"
+            with m.State("CLOSE"), m.If(over):
+                then(Command.PRECHARGE, timing.rp, "REFRESH")
+            with m.State("REFRESH"), m.If(over):
+                m.d.comb += done.eq(self.ready)
+                m.d.sync += begun.eq(begun + 1)
+                with m.If(self.ready | (begun == REFRESHES - 1)):
+                    then(Command.REFRESH, timing.rfc, "MODE")
+                with m.Else():
+                    then(Command.REFRESH, timing.rfc, "REFRESH")
+            with m.State("MODE"), m.If(over):
+                with m.If(self.ready):
+                    m.d.sync += self.working.eq(0)
+                    m.next = "RUN"
+                with m.Else():
+                    then(Command.MODE, timing.mrd, "RUN")
+                    m.d.sync += self.ready.eq(1)
+            with m.State("RUN"):
+                with m.If(over):
+                    m.d.sync += [self.working.eq(0), begun.eq(0)]
+                with m.If(~self.working & self.wanted & self.quiet):
+                    m.d.sync += self.working.eq(1)
+                    m.next = "CLOSE"
+        return m

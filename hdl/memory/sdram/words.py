@@ -1,0 +1,100 @@
+"""Words of the memory port to columns of the chip, and back."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import stream
+from amaranth.lib.fifo import SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from hdl.component import Component
+from hdl.ports import MemoryWritePort
+from hdl.stream.slice import RegisterSlice
+
+
+class WordSplitter(Component):
+    """Offers written words column by column, the lowest first.
+
+    ``data`` and ``mask`` (a bit for each byte to be written) are a column's where ``valid`` is 1;
+    ``take`` goes to the next one. One column a cycle.
+    """
+
+    def __init__(self, config: Config, width: int):
+        self.width = width
+        self.ratio = config.mem_width // width
+        words = MemoryWritePort(config).members["data"].signature
+        super().__init__(
+            {
+                "i": In(words),
+                "valid": Out(1),
+                "data": Out(width),
+                "mask": Out(width // 8),
+                "take": In(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.slice = passed = RegisterSlice(self.i.p.shape())
+        connect(m, flipped(self.i), passed.i)
+        place = Signal(range(self.ratio))
+        last = Signal()
+        m.d.comb += [
+            last.eq(place == self.ratio - 1),
+            self.valid.eq(passed.o.valid),
+            self.data.eq(passed.o.p.data.word_select(place, self.width)),
+            self.mask.eq(passed.o.p.mask.word_select(place, self.width // 8)),
+            passed.o.ready.eq(self.take & last),
+        ]
+        with m.If(self.take):
+            m.d.sync += place.eq(place + 1)
+            with m.If(last):
+                m.d.sync += place.eq(0)
+        return m
+
+
+class WordCollector(Component):
+    """Joins columns that come from the chip to words, the lowest first.
+
+    A word's first column is asked for in a cycle with ``take``, which needs ``room``, a register:
+    at most ``depth`` words are asked for, on their way or waiting on ``o``. ``i`` is a column
+    where ``i_valid`` is 1.
+    """
+
+    def __init__(self, config: Config, width: int, depth: int):
+        self.width = width
+        self.ratio = config.mem_width // width
+        self.depth = depth
+        super().__init__(
+            {
+                "take": In(1),
+                "room": Out(1, init=1),
+                "i": In(width),
+                "i_valid": In(1),
+                "o": Out(stream.Signature(config.mem_width)),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        width = self.width * self.ratio
+        m.submodules.words = words = SyncFIFOBuffered(width=width, depth=self.depth)
+        place = Signal(range(self.ratio))
+        held = Signal(width - self.width)
+        whole = Signal()
+        promised = Signal(range(self.depth + 1))
+        after = Signal(range(self.depth + 2))
+        m.d.comb += [
+            whole.eq(self.i_valid & (place == self.ratio - 1)),
+            words.w_data.eq(Cat(held, self.i)),
+            words.w_en.eq(whole),
+            self.o.p.eq(words.r_data),
+            self.o.valid.eq(words.r_rdy),
+            words.r_en.eq(self.o.ready),
+            after.eq(promised + self.take - (words.r_rdy & words.r_en)),
+        ]
+        with m.If(self.i_valid):
+            m.d.sync += [place.eq(place + 1), held.eq(Cat(held, self.i)[self.width :])]
+        with m.If(whole):
+            m.d.sync += place.eq(0)
+        m.d.sync += [promised.eq(after), self.room.eq(after < self.depth)]
+        return m
