@@ -1,14 +1,18 @@
 """celosia demo: the main job, with a table and a picture."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from arch.presets import PRESETS
 from cli.output import check_folder, progress, report
-from tb.picture import draw
+from generators.frontend import digits
+from tb.picture import chosen, draw
 from tb.run_model import run_model
 from tb.toolchain import missing_tools
+from tb.trace_model import trace_model
 
 MODELS = ("digits", "digits-simplified")
 SMALLER_COUNT = 3
@@ -50,5 +54,20 @@ def demo(picture: Path) -> None:
     rows = [{name: result[name] for name in shown} for result in results]
     mismatches = sum(result["mismatches"] for result in results)
     report(f"Digits on small, {simulator}", rows, False, {"mismatches": mismatches})
-    draw(results, picture)
+    _predictions(results)
+    recording = None
+    if simulator != "golden":
+        with progress(f"{MODELS[0]} on small, recorded"):
+            recording = trace_model(MODELS[0], PRESETS["small"], simulator).recording
+    _, test = digits.load()
+    draw(results, test.images, recording, picture)
     click.echo(f"Picture: {picture}")
+
+
+def _predictions(results: Sequence[Mapping[str, Any]]) -> None:
+    """Print the predictions of the images that the picture shows."""
+    shown = chosen(results[0]["predictions"], results[0]["labels"])
+    lines = [("label", results[0]["labels"])]
+    lines += [(result["model"], result["predictions"]) for result in results]
+    for name, numbers in lines:
+        click.echo(f"{name:>18}: {' '.join(str(numbers[index]) for index in shown)}")

@@ -87,7 +87,8 @@ class CelosiaSoc(SoCCore):
 
 def main(folder: Path) -> None:
     """Generate the accelerator and the system."""
-    generate = ["celosia", "generate", "--config", "tiny", "--set", "mem_addr_width=16"]
+    celosia = Path(sys.executable).with_name("celosia")
+    generate = [celosia, "generate", "--config", "tiny", "--set", "mem_addr_width=16"]
     generate += ["--bus", "wishbone", "--bus-base", hex(MAIN_MEMORY), "--control", "wishbone"]
     subprocess.run([*generate, "--out", str(folder)], check=True)
     platform = SimPlatform("SIM", IO)

@@ -1,29 +1,81 @@
 """A picture of where the units of a design came to lie on the device."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib import colormaps
+import numpy as np
+from matplotlib import colormaps, patheffects
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+_NAMED = 0.02
+"""Share of the tiles from which on a unit's name stands in the picture itself."""
+
+Tile = tuple[int, int]
+"""Column and row of the device."""
 
 
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
-    """Write a picture of the cells of a device, each at its place in the color of its unit."""
-    figure = Figure(figsize=(11, 8))
+    """Write a picture of a device, each tile in the color of the unit with most cells in it.
+
+    ``places`` has column, row and unit ("" for the top) of every cell. The legend lists the units
+    by their cells, the largest first.
+    """
+    figure = Figure(figsize=(12, 8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    names = sorted({name for _, _, name in places}, key=lambda name: (name == "", name))
-    for index, name in enumerate(names):
-        points = [(x, y) for x, y, group in places if group == name]
-        xs, ys = zip(*points, strict=True)
-        color = colormaps["tab20"](index % 20)
-        label = f"{name or 'the top'} ({len(points):,})"
-        axes.scatter(xs, ys, s=4, marker="s", color=color, label=label, alpha=0.6, linewidths=0)
+    cells = Counter(name for _, _, name in places)
+    names = [name for name, _ in cells.most_common()]
+    paints = {name: colormaps["tab20"](index % 20) for index, name in enumerate(names)}
+    tiles = owners(places)
+    picture = np.ones((*_size(tiles), 4))
+    for (x, y), name in tiles.items():
+        picture[y, x] = paints[name]
+    axes.imshow(picture, interpolation="nearest", aspect="equal")
+    for name in names:
+        own = [tile for tile, owner in tiles.items() if owner == name]
+        if name and len(own) >= _NAMED * len(tiles):
+            _name(axes, name, own)
     axes.set_title(title)
     axes.set_xlabel("column of the device")
     axes.set_ylabel("row of the device")
-    axes.invert_yaxis()
-    axes.set_aspect("equal")
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), markerscale=4, fontsize="small")
-    figure.savefig(path, dpi=110, bbox_inches="tight")
+    handles = [
+        Patch(color=paints[name], label=f"{name or 'the top'} ({cells[name]:,} cells)")
+        for name in names
+    ]
+    figure.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
+    figure.savefig(path, dpi=110)
+
+
+def owners(places: Sequence[tuple[int, int, str]]) -> dict[Tile, str]:
+    """Return the unit with most cells of each tile that has any."""
+    counts: defaultdict[Tile, Counter[str]] = defaultdict(Counter)
+    for x, y, name in places:
+        counts[x, y][name] += 1
+    return {tile: max(sorted(names), key=lambda n: names[n]) for tile, names in counts.items()}
+
+
+def _size(tiles: dict[Tile, str]) -> tuple[int, int]:
+    return max(y for _, y in tiles) + 1, max(x for x, _ in tiles) + 1
+
+
+def _name(axes: Axes, name: str, tiles: Sequence[Tile]) -> None:
+    """Write the last part of a unit's name on the tile of it that has most of it around."""
+    x, y = densest(np.array(tiles))
+    text = axes.text(x, y, name.rpartition(".")[2], fontsize=10, ha="center", va="center")
+    text.set_path_effects([patheffects.withStroke(linewidth=3, foreground="white")])
+
+
+def densest(tiles: NDArray[np.int64]) -> Tile:
+    """Return the tile, of some [count, 2], with most of the others within six columns and rows."""
+    grid = np.zeros(tiles.max(axis=0) + 14, np.int64)
+    grid[tiles[:, 0] + 7, tiles[:, 1] + 7] = 1
+    sums = grid.cumsum(axis=0).cumsum(axis=1)
+    x, y = tiles[:, 0] + 7, tiles[:, 1] + 7
+    near = sums[x + 6, y + 6] - sums[x - 7, y + 6] - sums[x + 6, y - 7] + sums[x - 7, y - 7]
+    column, row = tiles[int(near.argmax())]
+    return int(column), int(row)

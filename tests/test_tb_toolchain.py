@@ -1,5 +1,7 @@
 """Builds that are kept, commands that fail, and benches that must be able to fail."""
 
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +15,7 @@ from amaranth.lib.wiring import In, Out
 from tb import toolchain
 from tb.bench import pack, unpack
 from tb.simulate import simulate
+from tools.verilator_command import command
 
 
 class Adder(wiring.Component):
@@ -126,3 +129,18 @@ def test_commands_end_in_time_and_tell_why_they_fail(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"^Work took longer than 0.5 s:"):
         toolchain.run([sys.executable, "-c", "import time; time.sleep(60)"], **given, timeout=0.5)
     assert time.monotonic() - begin < 30
+
+
+def test_verilator_has_a_command_of_its_own_name(tmp_path: Path) -> None:
+    """It builds and runs a program, with nothing in the environment but a path."""
+    script = tmp_path / "verilator"
+    script.write_text(command())
+    script.chmod(0o755)
+    (tmp_path / "top.v").write_text(
+        'module top; initial begin $display("7"); $finish; end endmodule'
+    )
+    env = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
+    for words in (["verilator", "--binary", "-Wno-TIMESCALEMOD", "top.v"], ["obj_dir/Vtop"]):
+        done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("7\n")
