@@ -1,0 +1,51 @@
+"""An Amaranth design of one's own around the accelerator: memory's words are streams.
+
+Whatever the program loads is taken from one stream, and whatever it stores goes to another, as
+between a sensor and an actuator. Over ``host`` the program is written and started. This file prints
+the design's Verilog as Amaranth alone converts it.
+"""
+
+from amaranth.back import verilog
+from amaranth.hdl import Module, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from arch.config import Config
+from arch.presets import PRESETS
+from hdl.accelerator import Accelerator
+from hdl.ports import HostPort
+
+
+class StreamProcessor(wiring.Component):
+    """An accelerator that loads the words of ``samples`` and stores to ``results``, in order."""
+
+    def __init__(self, config: Config):
+        self.config = config
+        words = stream.Signature(config.mem_width)
+        super().__init__({"host": In(HostPort()), "samples": In(words), "results": Out(words)})
+
+    def elaborate(self, _platform: object) -> Module:
+        """Connect the streams to the halves of the memory port."""
+        m = Module()
+        m.submodules.accelerator = accelerator = Accelerator(self.config)
+        read, write = accelerator.mem_read, accelerator.mem_write
+        connect(m, flipped(self.host), accelerator.host)
+        connect(m, flipped(self.samples), read.data)
+        busy, left = Signal(), Signal(8)  # a burst being stored, and its words behind this one
+        m.d.comb += [
+            read.request.ready.eq(1),
+            write.request.ready.eq(~busy),
+            self.results.payload.eq(write.data.p.data),
+            self.results.valid.eq(write.data.valid & busy),
+            write.data.ready.eq(self.results.ready & busy),
+        ]
+        m.d.sync += write.written.eq(0)
+        with m.If(write.request.valid & ~busy):
+            m.d.sync += [busy.eq(1), left.eq(write.request.p.last)]
+        with m.Elif(write.data.valid & write.data.ready):
+            m.d.sync += [left.eq(left - 1), busy.eq(left != 0), write.written.eq(left == 0)]
+        return m
+
+
+if __name__ == "__main__":
+    print(verilog.convert(StreamProcessor(PRESETS["micro"]), emit_src=False))
