@@ -6,7 +6,7 @@ import click
 
 from arch.errors import InputError, RunError
 from cli.options import config_options, json_option, resolve, seed_option
-from cli.output import check_folder, progress, report
+from cli.output import check_folder, progress, report, text
 from tb.benches import BENCHES
 from tb.simulate import simulate
 from tb.toolchain import SIMULATORS, check_simulator
@@ -59,14 +59,27 @@ def test(
             for simulator in simulators:
                 rows.append(_run(unit, config, simulator, seed, waves))
                 update(len(rows), len(chosen) * len(simulators))
-    failed = [row for row in rows if row["result"] != "passed"]
-    report(f"Benches on {config.name}", rows, as_json, {"benches": rows, "failed": len(failed)})
+    result = {
+        "benches": rows,
+        "failed": sum(row["result"] != "passed" for row in rows),
+        "tests": sum(row["tests"] or 0 for row in rows),
+        "cycles": sum(row["cycles"] or 0 for row in rows),
+    }
+    report(f"Benches on {config.name}", rows, as_json, result)
+    if not as_json:
+        shown = {name: text(value) for name, value in result.items() if name != "benches"}
+        click.echo(
+            "{failed} of {benches} benches failed; {tests} tests, {cycles} cycles".format(
+                benches=len(rows), **shown
+            )
+        )
 
 
 def _run(unit, config, simulator, seed, waves) -> dict[str, object]:
     component, parameters = BENCHES[unit].make(config)
+    row = {"unit": unit, "simulator": simulator, "seed": seed}
     try:
-        simulate(
+        ran = simulate(
             component,
             bench=BENCHES[unit].module,
             simulator=simulator,
@@ -76,5 +89,5 @@ def _run(unit, config, simulator, seed, waves) -> dict[str, object]:
         )
     except RunError as error:
         click.echo(str(error), err=True)
-        return {"unit": unit, "simulator": simulator, "seed": seed, "result": "failed"}
-    return {"unit": unit, "simulator": simulator, "seed": seed, "result": "passed"}
+        return {**row, "result": "failed", "tests": None, "cycles": None}
+    return {**row, "result": "passed", "tests": ran.tests, "cycles": ran.cycles}

@@ -119,7 +119,7 @@ class Schedule:
 async def sums_are_exact(dut: Any) -> None:
     """Every sum equals the golden model's, ``latency`` cycles after its vector."""
     given = parameters()
-    config = PRESETS["small"].replace(lanes=1, **given["config"])
+    config = PRESETS["small"].replace(**{"lanes": 1} | given["config"])
     schedule = Schedule(config, rng(), given["cycles"], given["rate"])
     latency = given["latency"]
     layouts = {"i": activation_layout(config), "i_weights": weight_layout(config)}

@@ -7,7 +7,8 @@ from typing import Any
 from amaranth.lib.wiring import Component
 
 from arch.config import Config
-from generators.verilog.units import make_unit
+from arch.functions import WIDE_FUNCTIONS
+from generators.verilog.units import RECIPROCAL_WIDTH, make_unit
 from hdl.memory.scratchpad import READERS, WRITERS
 from hdl.sparse.sparse_lane import SparseShape
 
@@ -49,6 +50,18 @@ def _bridge(model: str) -> Callable[[Config, Component], dict[str, Any]]:
     }
 
 
+def _function(name: str) -> Callable[[Config, Component], dict[str, Any]]:
+    return lambda config, _unit: {"function": name, "lanes": config.lanes, "all": False}
+
+
+def _inverse(*, root: bool) -> Callable[[Config, Component], dict[str, Any]]:
+    return lambda _config, unit: {
+        "width": RECIPROCAL_WIDTH,
+        "root": root,
+        "latency": unit.latency,
+    }
+
+
 _STALLED = {"stall": 0.3}
 
 BENCHES = {
@@ -85,16 +98,9 @@ BENCHES = {
             "tb.bench_table",
             lambda config, _u: {"lanes": config.lanes, "slots": config.table_slots},
         ),
-        Bench(
-            "gelu_erf_16",
-            "tb.bench_polynomial",
-            lambda config, _u: {"function": "gelu_erf", "lanes": config.lanes, "all": False},
-        ),
-        Bench(
-            "rsqrt",
-            "tb.bench_reciprocal",
-            lambda _c, unit: {"width": 32, "root": True, "latency": unit.latency},
-        ),
+        *(Bench(f"{name}_16", "tb.bench_polynomial", _function(name)) for name in WIDE_FUNCTIONS),
+        Bench("reciprocal", "tb.bench_reciprocal", _inverse(root=False)),
+        Bench("rsqrt", "tb.bench_reciprocal", _inverse(root=True)),
         Bench(
             "sparse_mac",
             "tb.bench_sparse",
@@ -127,6 +133,11 @@ BENCHES = {
             },
         ),
         Bench(
+            "transposer",
+            "tb.bench_transposer",
+            lambda config, _u: {"size": config.rows, "width": 8, "blocks": 9} | _STALLED,
+        ),
+        Bench(
             "matrix_engine",
             "tb.bench_matrix",
             lambda config, _u: {"config": config.fields(), "random": 12} | _STALLED,
@@ -149,6 +160,11 @@ BENCHES = {
             "sequencer",
             "tb.bench_sequencer",
             lambda config, _u: {"config": config.fields(), "programs": 8} | _STALLED,
+        ),
+        Bench(
+            "dispatch",
+            "tb.bench_dispatch",
+            lambda config, _u: {"config": config.fields(), "commands": 120} | _STALLED,
         ),
         Bench("attention", "tb.bench_attention", lambda _c, _u: {"instructions": 12} | _STALLED),
         Bench(

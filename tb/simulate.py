@@ -1,18 +1,22 @@
 """Runs a cocotb bench on a component's Verilog under Verilator or Icarus."""
 
 import json
+import os
 import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from amaranth.hdl import Value
 from amaranth.lib.wiring import Component, In
 
 from generators.verilog.verilog import to_verilog
+from tb.bench import PERIOD_NS
 from tb.toolchain import (
     BUILD,
     COMPILER_OPTIONS,
@@ -25,12 +29,23 @@ from tb.toolchain import (
     run,
 )
 
+_REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
+"""The files whose assertions tell their values; with ``*.py`` in the environment, all of them."""
+
 _TIMESCALE = ("1ns", "1ps")
 _BUILD_ARGS = {
     # Warnings are looked at by the lint test; a bench only has to run.
     "verilator": ["-Wno-fatal", "-Wno-lint", "-Wno-style", "-O3", "--x-initial", "fast"],
     "icarus": [],
 }
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A bench that passed: its tests, and their clock cycles together."""
+
+    tests: int
+    cycles: int
 
 
 def simulate(
@@ -44,7 +59,7 @@ def simulate(
     waves: Path | None = None,
     timeout: float = 300.0,
     verilog: str | None = None,
-) -> None:
+) -> Ran:
     """Run every cocotb test of a bench module, or one of them, on a component.
 
     ``simulator`` is ``verilator`` or ``icarus``; ``parameters`` (anything that JSON carries) are
@@ -52,8 +67,10 @@ def simulate(
     from and is printed. ``waves`` names a file that receives the waveforms (VCD from Verilator,
     FST from Icarus). ``timeout`` is in seconds, for the build and for the run each. ``verilog``
     runs in the place of the component's own: modules of the same ports, ``top`` the uppermost.
-    Builds are kept, by the hash of the Verilog. Raises :class:`RunError` with the log's end
-    where a test fails, and :class:`InputError` where the simulator is unknown or missing.
+    Builds are kept, by the hash of the Verilog. Return how many tests ran, and how long.
+
+    Raises :class:`RunError` with the log's end where a test fails, and :class:`InputError` where
+    the simulator is unknown or missing.
     """
     check_simulator(simulator)
     verilog = to_verilog(component, "top") if verilog is None else verilog
@@ -79,17 +96,29 @@ def simulate(
         arguments["plusargs"] = [f"+dumpfile_path={folder / 'dump.fst'}"]
     what = f"Bench {bench} under {simulator} with seed {seed}"
     extra = {
+        # pytest's rewriting of every module takes half of a short bench's time.
+        _REWRITTEN: os.environ.get(_REWRITTEN, ""),
         "CELOSIA_SEED": str(seed),
         "CELOSIA_PARAMETERS": json.dumps(dict(parameters or {})),
         "CELOSIA_INPUTS": json.dumps(_inputs(component)),
     }
     try:
         _run_job(folder, simulator, "test", arguments, what, timeout, extra)
+        return _ran(folder / "results.xml")
     finally:
         if waves is not None:
             for dump in [*folder.glob("dump.vcd"), *folder.glob("dump.fst")]:
                 shutil.copyfile(dump, waves)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ran(results: Path) -> Ran:
+    """Return what cocotb's report tells."""
+    spent = []
+    for case in ElementTree.parse(results).iter("testcase"):
+        given = {each.get("name"): each.get("value") for each in case.iter("property")}
+        spent.append(float(given["sim_time_stop"]) - float(given["sim_time_start"]))
+    return Ran(len(spent), round(sum(spent) / PERIOD_NS))
 
 
 def _inputs(component: Component) -> list[str]:
