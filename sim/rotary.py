@@ -82,6 +82,17 @@ def rotary_table(
     return quantize_pairs(value)
 
 
+def speeds_table(positions: ArrayLike, speeds: ArrayLike) -> NDArray[np.int16]:
+    """Return the rows of pairs for positions, [positions, 2 * pairs], in Q1.15.
+
+    Pair j is turned by ``position * speeds[j]`` (radians); columns as in :func:`rotary_table`.
+    """
+    places = np.asarray(positions, np.float64)  # [positions]
+    angle = places[:, None] * np.asarray(speeds, np.float64)  # [positions, pairs]
+    value = np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+    return quantize_pairs(value.reshape(len(angle), -1))
+
+
 def quantize_pairs(pairs: ArrayLike) -> NDArray[np.int16]:
     """Return cosines and sines in Q1.15: to nearest, 1 as the largest there is."""
     one = 1 << ROTARY_FRACTION

@@ -10,10 +10,15 @@ from safetensors.numpy import save_file
 
 from generators.frontend.hugging_face_folder import ACTIVATIONS
 from generators.frontend.hugging_face_text import load_hugging_face_text
+from generators.frontend.text_families import TEXT_FAMILIES
 from generators.reference.floats import forward
 from generators.text_sources import load_text
 
 KNOWN = ", ".join(ACTIVATIONS)
+ROPE = (
+    "Setting 'rope_type' in {{0}}/config.json must be one of default, linear, dynamic, llama3, "
+    "yarn, longrope, not {} in {{0}}/model.safetensors"
+)
 LLAMA = {
     "model_type": "llama",
     "hidden_size": 16,
@@ -186,14 +191,14 @@ def test_gpt2_leaves_its_columns(tmp_path, prefix) -> None:
 @pytest.mark.parametrize(
     ("config", "changes", "message"),
     [
-        (LLAMA, {"model_type": "bert"}, "Model type 'bert' in {0}/config.json is not one of "
-                                        "llama, gpt2"),
-        (LLAMA, {"rope_scaling": {"factor": 2}}, "Setting 'rope_scaling' in {0}/config.json must "
-                                                 "be None, not {{'factor': 2}}"),
-        (LLAMA, {"rope_parameters": {"rope_type": "yarn"}},
-         "Setting 'rope_type' in {0}/config.json must be 'default', not 'yarn'"),
+        (LLAMA, {"model_type": "bert"}, f"Model type 'bert' in {{0}}/config.json is not one of "
+                                        f"{', '.join(TEXT_FAMILIES)}"),
+        (LLAMA, {"model_type": "qwen3"}, "Model type 'qwen3' in {0}/config.json is not run: it "
+         "normalizes queries and keys; Qwen2, Llama and their kin do not"),
+        (LLAMA, {"rope_scaling": {"factor": 2}}, ROPE.format("None")),
+        (LLAMA, {"rope_parameters": {"rope_type": "su"}}, ROPE.format("'su'")),
         (LLAMA, {"attention_bias": True},
-         "Setting 'attention_bias' in {0}/config.json must be that of 'mlp_bias', not True"),
+         "Weight 'layers.0.query.bias' is missing in {0}/model.safetensors"),
         (LLAMA, {"hidden_size": None}, "Configuration {0}/config.json must give the integer "
                                        "'hidden_size'"),
         (LLAMA, {"hidden_act": "sine"},
@@ -220,7 +225,7 @@ def test_tensors_that_are_refused(tmp_path) -> None:
     write_folder(tmp_path, LLAMA, llama_tensors() | extra)
     message = (
         f"Weights {tmp_path}/model.safetensors hold tensors that a model of type llama does not "
-        "have: gate, model.layers.0.self_attn.q_norm.weight"
+        "have: gate, layers.0.self_attn.q_norm.weight"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         load_hugging_face_text(tmp_path)
@@ -251,6 +256,56 @@ def write_tokenizer(folder) -> None:
 
 
 @needs_tokenizers
+def test_a_text_without_a_token_that_begins_it(tmp_path) -> None:
+    write_folder(tmp_path, {**LLAMA, "bos_token_id": 9}, llama_tensors())
+    write_tokenizer(tmp_path)
+    tokenizer = load_text(str(tmp_path)).tokenizer
+    assert tokenizer.begin is None
+    assert tokenizer.encode("c a") == [6, 2]
+    assert tokenizer.piece(6, -1) == b"c"
+    with pytest.raises(ValueError, match=r"^The model has no token that begins a text; give"):
+        tokenizer.encode("")
+
+
+def test_a_model_without_a_tokenizer_takes_numbers(tmp_path) -> None:
+    write_folder(tmp_path, LLAMA, llama_tensors())
+    tokenizer = load_text(str(tmp_path)).tokenizer
+    assert tokenizer.encode("4, 0 8") == [4, 0, 8]
+    assert (tokenizer.piece(4, -1), tokenizer.piece(0, 4)) == (b"4", b" 0")
+    message = "A model without a tokenizer takes token numbers from 0 to 8, not '9'"
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        tokenizer.encode("9")
+
+
+@pytest.mark.parametrize(
+    ("rope", "speeds"),
+    [
+        ({"rope_type": "linear", "factor": 4.0}, [0.25, 0.025]),
+        ({"rope_type": "dynamic", "factor": 4.0}, [1.0, 0.1]),
+        # Turns within 60 places: 9.5 and 0.95; the second lies between, at (0.95 - 0.5) / 1.5.
+        (
+            {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 0.5,
+             "high_freq_factor": 2.0, "original_max_position_embeddings": 60},
+            [1.0, 0.1 * (0.7 / 8 + 0.3) + 0.0],
+        ),
+        ({"rope_type": "default", "partial_rotary_factor": 0.5}, [1.0, 0.0]),
+    ],
+)  # fmt: skip
+def test_how_fast_pairs_turn(tmp_path, rope, speeds) -> None:
+    config = {**LLAMA, "rope_parameters": {"rope_theta": 100.0, **rope}}
+    write_folder(tmp_path, config, llama_tensors())
+    model, weights = load_hugging_face_text(tmp_path)
+    found = weights.get("rotary_speeds", 100.0 ** (-np.arange(0, 4, 2) / 4))
+    np.testing.assert_allclose(found, speeds, rtol=0.02)
+    assert model.rotary_speeds == (rope["rope_type"] != "dynamic")
+
+
+def test_a_window_is_all_the_places_there_are(tmp_path) -> None:
+    write_folder(tmp_path, {**LLAMA, "model_type": "mistral", "sliding_window": 7}, llama_tensors())
+    assert load_hugging_face_text(tmp_path)[0].positions == 7
+
+
+@needs_tokenizers
 def test_a_folder_with_its_tokenizer(tmp_path) -> None:
     write_folder(tmp_path, LLAMA, llama_tensors())
     write_tokenizer(tmp_path)
@@ -270,9 +325,6 @@ def test_sources_that_are_refused(tmp_path) -> None:
 
     refused(f"Folder {tmp_path} has no config.json", str(tmp_path))
     refused("Cannot read checkpoint nothing: No such file or directory", "nothing")
-    write_folder(tmp_path, {**LLAMA, "bos_token_id": 9}, llama_tensors())
-    message = f"Setting 'bos_token_id' in {tmp_path}/config.json must be a token, not 9"
-    refused(message, str(tmp_path))
     write_folder(tmp_path, LLAMA, llama_tensors())
     words = tmp_path / "words.bin"
     message = f"Cannot read tokenizer {words}: No such file or directory"

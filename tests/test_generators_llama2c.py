@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
+from generators.sources import load_source
+from generators.text_sources import load_text
 
 STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
 SIZES = (12, 10, 2, 6, 3, -7, 5)
@@ -121,3 +123,37 @@ def test_words_of_the_real_tokenizer() -> None:
     tokens = tokenizer.encode("Once upon a time")
     assert tokens == [1, 403, 407, 261, 378]
     assert tokenizer.decode(tokens) == "Once upon a time"
+
+
+def test_other_files_are_no_checkpoints(tmp_path) -> None:
+    path = tmp_path / "notes.bin"
+    path.write_text("# Some text that is long enough for a header of seven integers\n")
+    message = (
+        f"File {path} is not a llama2.c checkpoint, as its header tells no sizes of a model; use "
+        "such a file, an ONNX file, or a folder with config.json and model.safetensors"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        load_llama2c(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "start"),
+    [
+        ("m.pt", b"PK\x03\x04", "it is PyTorch's own, which may run code when it is read; export"),
+        ("m.gguf", b"GGUF", "it is llama.cpp's; use the folder with config.json and"),
+        ("renamed.dat", b"GGUF", "it is llama.cpp's; use the folder with config.json and"),
+        ("m.tflite", b"\x1c\x00\x00\x00TFL3", "it is TensorFlow Lite's; export the model to ONNX"),
+        ("model.safetensors", b"", "it holds tensors alone; give the folder with it"),
+    ],
+)
+def test_other_forms_are_told_what_to_do(tmp_path, name, content, start) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    for load in (load_source, load_text):
+        with pytest.raises(ValueError, match=f"^File {re.escape(str(path))} is not read: {start}"):
+            load(str(path))
+    path.unlink()
+    readme = tmp_path / "README.md"
+    readme.write_text("# A model\n")
+    with pytest.raises(ValueError, match=r"is not a model that is known; use a folder, an ONNX"):
+        load_text(str(readme))

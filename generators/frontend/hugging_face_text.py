@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,253 +9,243 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from generators.frontend.hugging_face_folder import (
-    ACTIVATIONS,
-    CONFIG_FILE,
-    WEIGHTS_FILE,
-    read_json,
-)
+from generators.frontend.hugging_face_folder import Folder
+from generators.frontend.rotary_speeds import rotary_speeds
 from generators.frontend.text_description import TextDescription
-from generators.frontend.weights import Weights, check_weights, read_tensors
+from generators.frontend.text_families import REFUSED, TEXT_FAMILIES, TextFamily
+from generators.frontend.weights import Floats, Weights, check_weights
 
 Tensors = dict[str, NDArray[np.generic]]
-
-
-@dataclass(frozen=True)
-class _Family:
-    """How models of one kind name their fields and tensors."""
-
-    fields: Mapping[str, str]
-    """A description's field by the configuration's name of it."""
-    activation: str
-    """The configuration's name of the activation function."""
-    epsilon: str
-    """The configuration's name of what norms add to the variance."""
-    only: Mapping[str, Any]
-    """Settings of which one value is supported, and it."""
-    constants: Mapping[str, Any]
-    """Fields of a description that all models of the kind share."""
-    prefix: str
-    """Prefix of the decoder's tensors."""
-    layer: str
-    """Prefix of layer 0 but for its number."""
-    tensors: Mapping[str, str]
-    """Our name of each tensor outside of the layers, and of each part of a layer."""
-    ignored: re.Pattern[str]
-    """Tensors that hold no weights."""
-    tied: bool
-    """Whether the head is the vocabulary where the configuration does not tell."""
-    defaults: Mapping[str, str] = field(default_factory=dict)
-    """The configuration's name of another field to take where a field is not given."""
-
-
-_LLAMA = _Family(
-    fields={
-        "hidden_size": "dim",
-        "num_hidden_layers": "layers",
-        "num_attention_heads": "heads",
-        "num_key_value_heads": "kv_heads",
-        "intermediate_size": "ffn",
-        "vocab_size": "vocabulary",
-        "max_position_embeddings": "positions",
-    },
-    activation="hidden_act",
-    epsilon="rms_norm_eps",
-    only={"rope_scaling": None, "partial_rotary_factor": 1.0, "sliding_window": None},
-    constants={"norm": "rmsnorm", "position": "rotary", "gated": True},
-    prefix="model.",
-    layer="layers.",
-    tensors={
-        "embed_tokens": "words",
-        "norm": "final_norm",
-        "lm_head": "head",
-        "input_layernorm": "attention_norm",
-        "self_attn.q_proj": "query",
-        "self_attn.k_proj": "key",
-        "self_attn.v_proj": "value",
-        "self_attn.o_proj": "output",
-        "post_attention_layernorm": "mlp_norm",
-        "mlp.gate_proj": "gate",
-        "mlp.up_proj": "up",
-        "mlp.down_proj": "down",
-    },
-    ignored=re.compile(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq"),
-    tied=False,
-    defaults={"num_key_value_heads": "num_attention_heads"},
-)
-_GPT2 = _Family(
-    fields={
-        "n_embd": "dim",
-        "n_layer": "layers",
-        "n_head": "heads",
-        "vocab_size": "vocabulary",
-        "n_positions": "positions",
-    },
-    activation="activation_function",
-    epsilon="layer_norm_epsilon",
-    only={
-        "scale_attn_weights": True,
-        "scale_attn_by_inverse_layer_idx": False,
-        "add_cross_attention": False,
-    },
-    constants={"norm": "layernorm", "position": "learned", "gated": False, "bias": True},
-    prefix="transformer.",
-    layer="h.",
-    tensors={
-        "wte": "words",
-        "wpe": "positions",
-        "ln_f": "final_norm",
-        "lm_head": "head",
-        "ln_1": "attention_norm",
-        "attn.c_attn": "attention",
-        "attn.c_proj": "output",
-        "ln_2": "mlp_norm",
-        "mlp.c_fc": "up",
-        "mlp.c_proj": "down",
-    },
-    ignored=re.compile(r"h\.\d+\.attn\.(masked_)?bias"),
-    tied=True,
-)
-TEXT_FAMILIES = {"llama": _LLAMA, "gpt2": _GPT2}
-"""The kinds of decoders that are read, by the configuration's ``model_type``."""
 _WIDENING = 4
-"""How much wider than the stream GPT-2's hidden layer is where its configuration does not tell."""
-_ROTARY_BASE = 10000.0
+"""How much wider than the stream a hidden layer is where the configuration does not tell."""
 
 
 def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescription, Weights]:
     """Return the description and weights of a folder with config.json and model.safetensors.
 
-    Llama's queries and keys come with the columns of a pair half a head apart, and leave beside
-    each other; GPT-2's matrices come as [inputs, outputs] and leave as [outputs, inputs].
+    Whatever a kind of models does otherwise is brought into the one form that a description has:
+    rotated pairs lie beside each other, matrices are [outputs, inputs], queries, keys and values
+    are apart, and factors of embeddings, scores, residuals and logits are in the weights. Where a
+    layer attends to a window of tokens only, the model has no more places than the window.
 
     Raises :class:`InputError` where a file cannot be read, or names something that is not
     supported.
     """
-    path = folder / CONFIG_FILE
-    config = read_json(path)
-    kind = config.get("model_type")
+    given = Folder(folder)
+    kind = given.config.get("model_type")
+    if kind in REFUSED:
+        raise InputError(f"Model type {kind!r} in {given.config_path} is not run: {REFUSED[kind]}")
     if kind not in TEXT_FAMILIES:
-        raise InputError(f"Model type {kind!r} in {path} is not one of {', '.join(TEXT_FAMILIES)}")
-    family = TEXT_FAMILIES[kind]
-    model = _describe(path, config, family, name or folder.name)
-    found: Tensors = {}
-    unknown = []
-    for theirs, tensor in read_tensors(folder / WEIGHTS_FILE).items():
-        inside = theirs.removeprefix(family.prefix)
-        ours = _own_name(inside, family)
-        if ours:
-            found[ours] = tensor
-        elif not family.ignored.fullmatch(inside):
-            unknown.append(theirs)
-    if unknown:
         raise InputError(
-            f"Weights {folder / WEIGHTS_FILE} hold tensors that a model of type {kind} does not "
-            f"have: {', '.join(sorted(unknown))}"
+            f"Model type {kind!r} in {given.config_path} is not one of {', '.join(TEXT_FAMILIES)}"
         )
-    if model.tied:
+    family = TEXT_FAMILIES[kind]
+    given.read((family.prefix,))
+    found: Tensors = {}
+    for theirs in list(given.tensors):
+        ours = _own_name(theirs, family)
+        if ours:
+            found[ours] = given.take(theirs)
+        elif family.ignored.fullmatch(theirs):
+            del given.tensors[theirs]
+    fields = _fields(given, family, name or folder.name)
+    given.nothing_left()
+    if fields["tied"]:
         # Some files repeat the vocabulary.
         found.pop("head.weight", None)
+    fields["bias"] = any(
+        one.endswith(".bias") and "norm" not in one and one.startswith("layers.") for one in found
+    ) or any(setting and given.config.get(setting) for setting in family.biased.values())
+    model = _model(given, fields)
     try:
-        arranged = _side_by_side(found, model) if kind == "llama" else _outputs_first(found, model)
-        return model, check_weights(arranged, model)
+        arranged = _arranged(found, model, family, given)
+        return _in_one_form(arranged, model, given)
     except InputError as error:
-        raise InputError(f"{error} in {folder / WEIGHTS_FILE}") from error
+        raise InputError(f"{error} in {given.weights_path}") from error
 
 
-def _describe(path: Path, config: Mapping[str, Any], family: _Family, name: str) -> TextDescription:
-    for setting, value in family.only.items():
-        if config.get(setting, value) != value:
-            raise InputError(
-                f"Setting {setting!r} in {path} must be {value!r}, not {config[setting]!r}"
-            )
-    given = {**config}
-    for missing, other in family.defaults.items():
-        if given.get(missing) is None:
-            given[missing] = given.get(other)
-    values: dict[str, Any] = {}
-    for theirs, ours in family.fields.items():
-        if not isinstance(given.get(theirs), int):
-            raise InputError(f"Configuration {path} must give the integer {theirs!r}")
-        values[ours] = given[theirs]
-    activation = config.get(family.activation)
-    if activation not in ACTIVATIONS:
-        raise InputError(
-            f"Activation {activation!r} in {path} is not one of {', '.join(ACTIVATIONS)}"
-        )
-    if family is _LLAMA:
-        values |= _rotary(path, config)
-        if bool(config.get("attention_bias")) != bool(config.get("mlp_bias")):
-            raise InputError(
-                f"Setting 'attention_bias' in {path} must be that of 'mlp_bias', "
-                f"not {config.get('attention_bias')!r}"
-            )
-        values["bias"] = bool(config.get("attention_bias"))
-        values["head_dim"] = config.get("head_dim") or 0
-    else:
-        values["ffn"] = config.get("n_inner") or _WIDENING * values["dim"]
+def _model(given: Folder, fields: Mapping[str, Any]) -> TextDescription:
     try:
-        return TextDescription(
-            name=name,
-            activation=ACTIVATIONS[activation],
-            epsilon=float(config.get(family.epsilon, TextDescription.epsilon)),
-            tied=bool(config.get("tie_word_embeddings", family.tied)),
-            **values,
-            **family.constants,
-        )
+        return TextDescription(**fields)
     except InputError as error:
-        raise InputError(f"{error} in {path}") from error
+        raise InputError(f"{error} in {given.config_path}") from error
 
 
-def _rotary(path: Path, config: Mapping[str, Any]) -> dict[str, float]:
-    rope = config.get("rope_parameters") or {}
-    kind = rope.get("rope_type", "default")
-    if kind != "default":
-        raise InputError(f"Setting 'rope_type' in {path} must be 'default', not {kind!r}")
-    base = rope.get("rope_theta", config.get("rope_theta", _ROTARY_BASE))
-    return {"rotary_base": float(base)}
-
-
-def _own_name(name: str, family: _Family) -> str:
+def _own_name(name: str, family: TextFamily) -> str:
     """Return our name of a tensor, empty where it is not known."""
     module, _, part = name.rpartition(".")
     if part not in ("weight", "bias"):
         return ""
     number, _, inside = module.removeprefix(family.layer).partition(".")
     if module.startswith(family.layer) and number.isdigit():
-        ours = family.tensors.get(inside)
+        ours = family.tensors.get(f"layers.{inside}") or family.tensors.get(inside)
         return f"layers.{number}.{ours}.{part}" if ours else ""
     ours = family.tensors.get(module, "")
     return ours if ours in ("words", "positions") else f"{ours}.{part}" if ours else ""
 
 
-def _side_by_side(tensors: Tensors, model: TextDescription) -> Tensors:
-    """Return tensors in which the rows of queries and keys have a pair's columns together."""
-    half = model.head_dim // 2
-    order = np.arange(model.head_dim).reshape(2, half).T.ravel()
+def _fields(given: Folder, family: TextFamily, name: str) -> dict[str, Any]:
+    config, path = given.config, given.config_path
+    for setting, value in family.only.items():
+        given.only(setting, value)
+    for missing, other in family.defaults.items():
+        if config.get(missing) is None:
+            config[missing] = config.get(other)
+    values: dict[str, Any] = {ours: given.integer(theirs) for theirs, ours in family.fields.items()}
+    if "ffn" not in values:
+        values["ffn"] = (
+            config.get("n_inner") or config.get("intermediate_size") or (_WIDENING * values["dim"])
+        )
+    if config.get("word_embed_proj_dim", values["dim"]) != values["dim"]:
+        raise InputError(f"Setting 'word_embed_proj_dim' in {path} must be {values['dim']}")
+    if not all(config.get("no_rope_layers") or [1]):
+        raise InputError(f"Setting 'no_rope_layers' in {path} must be 1 for all layers")
+    activation = given.activation(
+        "hidden_activation" if config.get("hidden_activation") else family.activation
+    )
+    values["positions"] = min(values["positions"], *_windows(given, values["positions"]))
+    try:
+        return {
+            "name": name,
+            "activation": activation,
+            "epsilon": float(config.get(family.epsilon, TextDescription.epsilon)),
+            "tied": bool(config.get("tie_word_embeddings", family.tied)),
+            "head_dim": config.get("head_dim") or 0,
+            **values,
+            **family.constants,
+        }
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{error} in {path}") from error
+
+
+def _windows(given: Folder, positions: int) -> list[int]:
+    """Return how many tokens layers attend to, ``positions`` where it is all of them."""
+    config, found = given.config, [positions]
+    layers = config.get("layer_types") or config.get("attention_layers")
+    slides = layers is None or any(one in ("sliding_attention", "local") for one in layers)
+    window = config.get("sliding_window") or config.get("window_size")
+    if window and slides and config.get("use_sliding_window", True):
+        if not isinstance(window, int):
+            raise InputError(
+                f"Setting 'sliding_window' in {given.config_path} must be an integer, "
+                f"not {window!r}"
+            )
+        found.append(window)
+    return found
+
+
+def _arranged(
+    tensors: Tensors, model: TextDescription, family: TextFamily, given: Folder
+) -> dict[str, Floats]:
+    """Return tensors with matrices as [outputs, inputs], and projections apart."""
+    found: dict[str, Floats] = {}
+    for name, tensor in sorted(tensors.items()):
+        value = np.asarray(tensor, np.float64)
+        matrix = name.startswith("layers.") and value.ndim == 2
+        value = value.T if family.inputs_first and matrix else value
+        prefix, kind, part = name.rsplit(".", 2) if name.count(".") > 1 else ("", name, "")
+        if kind == "attention":
+            found |= _apart(f"{prefix}.", part, value, model, interleaved=given.kind == "gpt_neox")
+        elif kind == "gate_up":
+            half = len(value) // 2
+            found[f"{prefix}.gate.{part}"], found[f"{prefix}.up.{part}"] = (
+                value[:half],
+                value[half:],
+            )
+        elif name == "positions":
+            first = family.first_position
+            found[name] = value[first : first + model.positions]
+        elif name.endswith("norm.weight"):
+            found[name] = value + family.gain_above
+        else:
+            found[name] = value
+    return _filled(found, model, family, given)
+
+
+def _apart(
+    prefix: str, part: str, value: Floats, model: TextDescription, *, interleaved: bool
+) -> dict[str, Floats]:
+    widths = [model.query_width, model.kv_width, model.kv_width]
+    if len(value) != sum(widths):
+        raise InputError(
+            f"Weight '{prefix}attention.{part}' must have {sum(widths)} outputs, not {len(value)}"
+        )
+    if interleaved:
+        heads = value.reshape(model.heads, 3, model.head_dim, *value.shape[1:])
+        parts = [heads[:, one].reshape(-1, *value.shape[1:]) for one in range(3)]
+    else:
+        parts = np.split(value, np.cumsum(widths)[:2])
+    names = ("query", "key", "value")
+    return {f"{prefix}{one}.{part}": rows for one, rows in zip(names, parts, strict=True)}
+
+
+def _filled(
+    found: dict[str, Floats], model: TextDescription, family: TextFamily, given: Folder
+) -> dict[str, Floats]:
+    """Return tensors with what no layer of the kind has: biases of 0, gains of 1."""
+    had = {re.sub(r"\d+", "N", name) for name in found}
+    for parts, setting in family.biased.items():
+        if not setting or given.config.get(setting):
+            # These must be there; where one is not, that is told.
+            had |= {f"layers.N.{part}.bias" for part in parts.split()}
+    for name, shape in model.shapes().items():
+        part = re.sub(r"\d+", "N", name)
+        if name in found or part in had:
+            continue
+        if name.endswith(".bias"):
+            found[name] = np.zeros(shape)
+        elif family.plain_norms and name.endswith("norm.weight"):
+            found[name] = np.ones(shape)
+    return found
+
+
+def _in_one_form(
+    found: dict[str, Floats], model: TextDescription, given: Folder
+) -> tuple[TextDescription, Weights]:
+    """Return a model whose weights have taken in what its settings ask for."""
+    config, scaled = given.config, 1.0
+    if given.kind == "gemma":
+        scaled = model.dim**0.5
+    scaled *= float(config.get("embedding_multiplier", 1.0))
+    logits = float(config.get("logits_scaling", 1.0))
+    if (scaled != 1.0 or logits != 1.0) and "words" in found:
+        head = found["words"] if model.tied else found.get("head.weight", found["words"])
+        found["head.weight"], model = head / logits, model.replace(tied=False)
+        found["words"] = scaled * found["words"]
+    factor = float(config.get("attention_multiplier", model.head_dim**-0.5))
+    factor = 1.0 if TEXT_FAMILIES[given.kind].unscaled else factor
+    queries = factor * model.head_dim**0.5
+    if model.position == "rotary":
+        base, speeds, times = rotary_speeds(given, model.head_dim, model.positions)
+        queries *= times**2
+        model = model.replace(rotary_base=base)
+        plain = base ** (-np.arange(0, model.head_dim, 2) / model.head_dim)
+        turned = 2 * int(np.count_nonzero(speeds))
+        found = _side_by_side(found, model, turned)
+        if not np.allclose(speeds, plain, rtol=1e-9, atol=0):
+            model = model.replace(rotary_speeds=True)
+            found["rotary_speeds"] = speeds
+    residual = float(config.get("residual_multiplier", 1.0))
+    for name in list(found):
+        if ".query." in name:
+            found[name] = queries * found[name]
+        elif re.search(r"\.(output|down)\.", name):
+            found[name] = residual * found[name]
+    return model, check_weights(found, model)
+
+
+def _side_by_side(
+    tensors: Mapping[str, Floats], model: TextDescription, turned: int
+) -> dict[str, Floats]:
+    """Return tensors in which the rows of queries and keys have a pair's columns together.
+
+    Of each head the first ``turned`` columns are rotated, those of a pair half of these apart.
+    """
+    order = np.arange(turned).reshape(2, turned // 2).T.ravel()
+    order = np.concatenate([order, np.arange(turned, model.head_dim)])
     found = dict(tensors)
     for name, tensor in tensors.items():
         if re.search(r"\.(query|key)\.", name) and len(tensor) % model.head_dim == 0:
             heads = tensor.reshape(-1, model.head_dim, *tensor.shape[1:])
             found[name] = heads[:, order].reshape(tensor.shape)
-    return found
-
-
-def _outputs_first(tensors: Tensors, model: TextDescription) -> Tensors:
-    """Return tensors with matrices transposed, and queries, keys and values apart."""
-    found: Tensors = {}
-    for name, tensor in sorted(tensors.items()):
-        matrix = name.startswith("layers.") and tensor.ndim == 2
-        turned = tensor.T if matrix else tensor
-        prefix, kind, part = name.rsplit(".", 2) if name.count(".") > 1 else ("", "", "")
-        if kind != "attention":
-            found[name] = turned
-            continue
-        if len(turned) != 3 * model.dim:
-            raise InputError(
-                f"Weight {name!r} must have {3 * model.dim} outputs, not {len(turned)}"
-            )
-        for index, ours in enumerate(("query", "key", "value")):
-            rows = slice(index * model.dim, (index + 1) * model.dim)
-            found[f"{prefix}.{ours}.{part}"] = turned[rows]
     return found

@@ -17,6 +17,8 @@ BEGIN, END = 1, 2
 _FIRST_BYTE = 3
 """Token of the byte 0."""
 _LONGEST_TOKEN = 1 << 16
+_LARGEST = 1 << 24
+"""A size from which on it is none of a model's."""
 
 
 def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
@@ -36,7 +38,13 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
         raise InputError(f"Cannot read checkpoint {path}: {error.strerror}") from error
     if len(content) < HEADER.size:
         raise InputError(f"Checkpoint {path} is too short for a header of {HEADER.size} bytes")
-    dim, ffn, layers, heads, kv_heads, vocabulary, positions = HEADER.unpack_from(content)
+    header = HEADER.unpack_from(content)
+    dim, ffn, layers, heads, kv_heads, vocabulary, positions = header
+    if not all(0 < abs(one) < _LARGEST for one in header) or min(header[:5]) < 1 or positions < 1:
+        raise InputError(
+            f"File {path} is not a llama2.c checkpoint, as its header tells no sizes of a model; "
+            "use such a file, an ONNX file, or a folder with config.json and model.safetensors"
+        )
     try:
         model = TextDescription(
             name=path.stem,

@@ -64,6 +64,9 @@ class TextDescription:
     """How places count: by rotated queries and keys, or by trained vectors that are added."""
     rotary_base: float = 10000.0
     """Base of the rotary angles."""
+    rotary_speeds: bool = False
+    """Whether the pairs of a head turn by angles per place of their own, which are trained or
+    chosen: a tensor of that name has them, [head_dim / 2] (radians)."""
     gated: bool = True
     """Whether the MLP has a gate."""
     activation: str = "silu"
@@ -108,6 +111,10 @@ class TextDescription:
         if self.position == "rotary" and self.head_dim % 2:
             raise InputError(
                 f"Model field head_dim must be even where position is rotary, not {self.head_dim}"
+            )
+        if self.rotary_speeds and self.position != "rotary":
+            raise InputError(
+                f"Model field rotary_speeds must be false where position is {self.position}"
             )
         if self.rotary_base <= 1:
             raise InputError(f"Model field rotary_base must be more than 1, not {self.rotary_base}")
@@ -159,6 +166,8 @@ class TextDescription:
 
         if self.position == "learned":
             found["positions"] = (self.positions, self.dim)
+        if self.rotary_speeds:
+            found["rotary_speeds"] = (self.head_dim // 2,)
         for layer in range(self.layers):
             norm(f"layers.{layer}.attention_norm")
             norm(f"layers.{layer}.mlp_norm")

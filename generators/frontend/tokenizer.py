@@ -43,8 +43,10 @@ class Tokenizer:
 class TextTokenizer:
     """A tokenizer of that format for texts that go on, token by token."""
 
-    def __init__(self, path: Path, begin: int, ends: frozenset[int]):
+    def __init__(self, path: Path, begin: int | None, ends: frozenset[int]):
         """Read a tokenizer.json file; ``begin`` is the token before a text, ``ends`` those behind.
+
+        Without a token before it, None, a text begins with its own first token.
 
         Raises :class:`InputError` as :class:`Tokenizer`.
         """
@@ -52,21 +54,63 @@ class TextTokenizer:
         self.begin, self.ends = begin, ends
 
     def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text, the first of them ``begin``."""
-        return [self.begin, *self._tokenizer.encode(text, add_special_tokens=False).ids]
+        """Return the tokens of a text, the first of them ``begin`` if there is one.
+
+        Raises :class:`InputError` where that leaves none.
+        """
+        begin = [] if self.begin is None else [self.begin]
+        return some([*begin, *self._tokenizer.encode(text, add_special_tokens=False).ids])
 
     def piece(self, token: int, before: int) -> bytes:
         """Return the bytes that a token adds to a text behind the token ``before``.
 
-        Of a character whose bytes are several tokens each adds a replacement character.
+        Nothing is before the first, -1. Of a character whose bytes are several tokens each adds a
+        replacement character.
         """
-        prefix = self.decode([before])
-        return self.decode([before, token])[len(prefix) :].encode()
+        first = [before] if before >= 0 else []
+        prefix = self.decode(first)
+        return self.decode([*first, token])[len(prefix) :].encode()
 
     def decode(self, tokens: list[int]) -> str:
         """Return the text of tokens, of which ``begin`` and ``ends`` add nothing."""
         marks = {self.begin, *self.ends}
         return str(self._tokenizer.decode([one for one in tokens if one not in marks]))
+
+
+class NumberTokenizer:
+    """Texts that are token numbers, for models that have no tokenizer."""
+
+    begin = None
+    ends: frozenset[int] = frozenset()
+
+    def __init__(self, vocabulary: int):
+        self._vocabulary = vocabulary
+
+    def encode(self, text: str) -> list[int]:
+        """Return the numbers in a text; raise :class:`InputError` where it holds anything else."""
+        words = text.replace(",", " ").split()
+        for word in words:
+            if not word.isdecimal() or int(word) >= self._vocabulary:
+                raise InputError(
+                    f"A model without a tokenizer takes token numbers from 0 to "
+                    f"{self._vocabulary - 1}, not {word!r}"
+                )
+        return some([int(word) for word in words])
+
+    def piece(self, token: int, before: int) -> bytes:
+        """Return a token's number, behind a space where another one is ``before``."""
+        return f"{' ' if before >= 0 else ''}{token}".encode()
+
+    def decode(self, tokens: list[int]) -> str:
+        """Return the numbers of tokens."""
+        return " ".join(map(str, tokens))
+
+
+def some(tokens: list[int]) -> list[int]:
+    """Return tokens; raise :class:`InputError` where there are none to begin with."""
+    if not tokens:
+        raise InputError("The model has no token that begins a text; give it one with --prompt")
+    return tokens
 
 
 def _read_tokenizer(path: Path) -> Any:

@@ -46,7 +46,7 @@ from generators.quantize.options import Quantization
 from generators.quantize.range_steps import RangeSteps
 from generators.quantize.texts import SampledTexts, sample_texts
 from sim.norm import norm_parameters, quantize_eps
-from sim.rotary import rotary_table
+from sim.rotary import rotary_table, speeds_table
 
 OPERAND_MAX = 127
 """Largest weight of the vocabulary's vectors."""
@@ -126,7 +126,7 @@ def quantize_calibrated(
 def quantize_decoder(
     model: TextDescription,
     weights: Weights,
-    begin: int,
+    begin: int | None,
     options: Quantization | None = None,
     progress: Progress | None = None,
 ) -> Decoder:
@@ -338,7 +338,10 @@ class _Quantizer:
         assert target.picks is not None
         columns = target.picks[: target.columns // (node.target.columns // model.head_dim)]
         places = np.arange(options.places or model.positions)
-        table = rotary_table(places, model.head_dim, model.head_dim, model.rotary_base)
+        if model.rotary_speeds:
+            table = speeds_table(places, self.weights["rotary_speeds"])
+        else:
+            table = rotary_table(places, model.head_dim, model.head_dim, model.rotary_base)
         pairs = table.astype(np.int64)[:, columns]
         if target.width == self._narrowest:
             return [Rotary(source, target, pairs)]

@@ -29,7 +29,7 @@ class SampledTexts:
 def sample_texts(
     model: TextDescription,
     weights: Weights,
-    begin: int,
+    begin: int | None,
     *,
     count: int,
     length: int,
@@ -38,14 +38,17 @@ def sample_texts(
 ) -> SampledTexts:
     """Return texts that the model makes up, each from the token ``begin``.
 
-    Each next token is drawn from the model's distribution, at temperature 1. ``progress`` is told
-    the places done. Raises :class:`InputError` where count or length is not positive.
+    Without one, None, each begins with another random token. Each next token is drawn from the
+    model's distribution, at temperature 1. ``progress`` is told the places done. Raises
+    :class:`InputError` where count or length is not positive.
     """
     for name, value in (("count", count), ("length", length)):
         if value < 1:
             raise InputError(f"Sampled texts' {name} must be positive, not {value}")
     rng = np.random.default_rng(seed)
-    tokens = np.full((count, length), begin, np.int64)
+    tokens = np.full((count, length), begin or 0, np.int64)
+    if begin is None:
+        tokens[:, 0] = rng.integers(0, model.vocabulary, count)
     cache = KvCache()
     parts: dict[str, list[Floats]] = {}
     for place in range(length):

@@ -186,7 +186,8 @@ class _Evaluation:
         model = self.model
         assert isinstance(model, TextDescription)
         pairs = np.arange(0, model.head_dim, 2)
-        angles = self.places[:, None] * model.rotary_base ** (-pairs / model.head_dim)
+        speeds = model.rotary_base ** (-pairs / model.head_dim)
+        angles = self.places[:, None] * self.weights.get("rotary_speeds", speeds)
         return self._flat(rotate(self._heads(node.source), angles))
 
     def _attention(self, node: Attention) -> Floats:

@@ -38,7 +38,8 @@ from generators.reference.floats import FUNCTION_NAMES
 ONNX_SUFFIX = ".onnx"
 TOLERANCE = 1e-3
 """How far the imported model may be from the graph, of its largest output."""
-_NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
+NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
+"""Our name of each function."""
 
 
 def load_onnx(path: Path, tokens: int = 0) -> Source:
@@ -235,7 +236,7 @@ def _describe(
         ffn=len(first.weights["up.weight"]),
         classes=encoder.classes,
         head_hidden=len(encoder.weights.get("head_hidden.weight", ())),
-        head_activation=_NAMES[encoder.head_activation] if encoder.head_activation else "tanh",
+        head_activation=NAMES[encoder.head_activation] if encoder.head_activation else "tanh",
         embedding=encoder.embedding,
         vocabulary=len(encoder.weights["words"]) if encoder.embedding == "tokens" else 0,
         embedding_norm="embedding_norm.weight" in encoder.weights,
@@ -247,7 +248,7 @@ def _describe(
         epsilon=encoder.epsilon,
         placement=first.placement,
         final_norm="final_norm.weight" in encoder.weights,
-        activation=_NAMES[first.activation],
+        activation=NAMES[first.activation],
     )
     weights = dict(encoder.weights)
     for layer, block in enumerate(encoder.blocks):

@@ -1,0 +1,90 @@
+"""ONNX graphs of decoders of texts: a causal mask, and a score for each word behind each token."""
+
+from pathlib import Path
+
+import numpy as np
+
+from arch.errors import InputError
+from generators.frontend.onnx.graph import Graph
+from generators.frontend.onnx.importer import NAMES, TOLERANCE, read_encoder
+from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Floats, Weights, check_weights
+from generators.reference.floats import forward
+
+
+def load_onnx_text(path: Path, tokens: int = 0) -> tuple[TextDescription, Weights]:
+    """Return the description and weights of a decoder in an ONNX file.
+
+    It takes token numbers [batch, tokens] and gives scores [batch, tokens, vocabulary]; its
+    positions are learned, and as many as it has tokens. ``tokens`` is that number where the graph
+    does not fix it.
+
+    Raises :class:`InputError` as :func:`generators.frontend.onnx.importer.load_onnx`, and where
+    the graph is that of an encoder.
+    """
+    graph = Graph(path, tokens)
+    encoder, _ = read_encoder(graph)
+    first, given = encoder.blocks[0], encoder.weights
+    wrong = {
+        "no causal mask; run it with celosia run": not first.causal,
+        "an embedding that is not a table of token vectors": encoder.embedding != "tokens",
+        "norms behind its blocks": first.placement != "pre",
+        "no norm before its head": "final_norm.weight" not in given,
+        "a norm of the embedding": "embedding_norm.weight" in given,
+        "a class token": "class_token" in given,
+        "no positions that are learned": "positions" not in given,
+        "a hidden layer in its head": "head_hidden.weight" in given,
+        "no score for each word behind each token": encoder.pooling != "none"
+        or encoder.classes != len(given.get("words", ()))
+        or bool(encoder.name),
+        "biases in its head": bool(np.any(given.get("head.bias", np.zeros(1)))),
+    }
+    for what, there in wrong.items():
+        if there:
+            raise InputError(
+                f"Model {path} is not run as a language model: it has {what}; export one like "
+                "GPT-2, or use its Hugging Face folder"
+            )
+    tied = np.array_equal(given["words"], given["head.weight"])
+    model = TextDescription(
+        name=path.stem,
+        vocabulary=encoder.classes,
+        positions=encoder.rows,
+        dim=encoder.dim,
+        layers=len(encoder.blocks),
+        heads=first.heads,
+        kv_heads=first.kv_heads,
+        head_dim=first.head_dim,
+        ffn=len(first.weights["up.weight"]),
+        norm=encoder.norm,
+        epsilon=encoder.epsilon,
+        position="learned",
+        gated=False,
+        activation=NAMES[first.activation],
+        bias=True,
+        tied=tied,
+    )
+    weights: dict[str, Floats] = dict(given)
+    del weights["head.bias"]
+    if tied:
+        del weights["head.weight"]
+    for layer, block in enumerate(encoder.blocks):
+        weights |= {f"layers.{layer}.{part}": value for part, value in block.weights.items()}
+    if encoder.norm == "rmsnorm":
+        weights = {k: v for k, v in weights.items() if not k.endswith("norm.bias")}
+    checked = check_weights(weights, model)
+    _verify(path, graph, model, checked)
+    return model, checked
+
+
+def _verify(path: Path, graph: Graph, model: TextDescription, weights: Weights) -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, model.vocabulary, model.positions)
+    expected = graph.run(numbers, len(numbers)).reshape(len(numbers), -1)
+    found = forward(model, weights, numbers[None])["logits"][0]
+    worst = float(np.abs(found - expected).max())
+    if not worst <= TOLERANCE * max(float(np.abs(expected).max()), 1.0):
+        raise InputError(
+            f"Model {path} does not compute what its nodes were taken for: scores differ by "
+            f"{worst:.3g}"
+        )
