@@ -71,6 +71,8 @@ class Config:
     """Rows whose maximum and sum are kept from one softmax to the next (rows)."""
     queue_depth: int = 2
     """Commands that wait in front of each engine (commands)."""
+    watchdog: int = 65536
+    """Time without an answer or any progress in which a run is given up (cycles); 0: never."""
 
     zero_points: bool = True
     """Whether operands of a matrix product may have zero points other than zero."""
@@ -363,5 +365,6 @@ RANGES = {
     "max_row": (1, 1 << 12),
     "running_rows": (1, 1 << 12),
     "queue_depth": (1, 16),
+    "watchdog": (0, 1 << 28),
 }
 """Smallest and largest value of each integer field."""

@@ -1,11 +1,12 @@
 """The host's registers, defined once."""
 
+import enum
 from dataclasses import dataclass
 from typing import Literal
 
 from arch.isa import REGISTERS, Engine
 
-IDENTITY = 0xCE105A00
+IDENTITY = 0xCE105A01
 """What ID reads as; its low byte is the version of this register map."""
 
 Access = Literal["read", "write", "read/write"]
@@ -33,16 +34,71 @@ class Register:
     """Its parts; none where the whole register is one value."""
 
 
+class Cause(enum.IntEnum):
+    """Why a run was stopped, as the field CAUSE of STATUS tells it."""
+
+    NONE = 0
+    INSTRUCTION = 1
+    LOOP = 2
+    REGISTER = 3
+    PROGRAM = 4
+    TOKENS = 5
+    DEADLOCK = 6
+    MEMORY = 7
+    SILENCE = 8
+    ABORTED = 9
+
+
+CAUSE_MEANINGS = {
+    Cause.NONE: "nothing stopped it",
+    Cause.INSTRUCTION: "the program has an instruction that this machine does not have",
+    Cause.LOOP: "the program has loops too deep, of no valid count, or ended without a beginning",
+    Cause.REGISTER: "the program sets a register that there is not",
+    Cause.PROGRAM: "the program counter left the program memory",
+    Cause.TOKENS: "a token count overflowed",
+    Cause.DEADLOCK: "every engine waits for tokens that none gives",
+    Cause.MEMORY: "external memory failed to read or write",
+    Cause.SILENCE: "external memory did not answer in time",
+    Cause.ABORTED: "the host aborted it",
+}
+"""Each cause in a sentence about the run or its program."""
+
+CONTROL_START, CONTROL_ABORT, CONTROL_FORGET = 1, 2, 4
+"""What is written to CONTROL."""
+
+STATUS_BUSY, STATUS_ERROR, STATUS_RECOVERING = 1, 2, 4
+"""Bits of STATUS."""
+
+CAUSE_SHIFT, CAUSE_WIDTH = 4, 4
+"""Place of the field CAUSE in STATUS (bits)."""
+
+
+def cause_of(status: int) -> Cause:
+    """Return why the latest run was stopped, from the value of STATUS."""
+    return Cause(status >> CAUSE_SHIFT & ((1 << CAUSE_WIDTH) - 1))
+
+
+_INTERRUPTS = (
+    Field("DONE", 0, 1, "a run has ended by HALT"),
+    Field("ERROR", 1, 1, "a run was stopped"),
+)
+
 FIELDS = {
-    "CONTROL": (Field("START", 0, 1, "starts a run at PC"),),
+    "CONTROL": (
+        Field("START", 0, 1, "starts a run at PC"),
+        Field("ABORT", 1, 1, "stops what runs and resets the core, external memory's answers kept"),
+        Field("FORGET", 2, 1, "aborts, and forgets what external memory has yet to answer"),
+    ),
     "STATUS": (
         Field("BUSY", 0, 1, "busy"),
-        Field("ILLEGAL", 1, 1, "stopped by an unknown instruction or a loop too deep"),
-        Field("OVERFLOW", 2, 1, "a token count overflowed"),
-        Field("MEMORY", 3, 1, "external memory failed to read or write"),
+        Field("ERROR", 1, 1, "the latest run was stopped"),
+        Field("RECOVERING", 2, 1, "after reset or abort, not all is cleared and answered yet"),
+        Field("CAUSE", CAUSE_SHIFT, CAUSE_WIDTH, "why it was stopped"),
     ),
+    "INTERRUPT": _INTERRUPTS,
+    "INTERRUPT_ENABLE": _INTERRUPTS,
 }
-"""The fields of the registers that have any; those of STATUS but BUSY are errors."""
+"""The fields of the registers that have any."""
 
 
 COUNTERS = {
@@ -89,20 +145,28 @@ three of these are IDLE_MATRIX.
 
 
 def _bits(name: str) -> str:
-    """Return the meaning of a register as that of its fields, of one bit each."""
-    return "; ".join(f"bit {field.low} {field.meaning}" for field in FIELDS[name])
+    """Return the meaning of a register as that of its fields."""
+    return "; ".join(f"{_place(field)} {field.meaning}" for field in FIELDS[name])
+
+
+def _place(field: Field) -> str:
+    if field.width == 1:
+        return f"bit {field.low}"
+    return f"bits {field.low + field.width - 1}:{field.low}"
 
 
 def _registers() -> list[Register]:
     entries: list[tuple[str, Access, str]] = [
         ("ID", "read", f"0x{IDENTITY:08X}"),
-        ("CONTROL", "write", "writing 1 starts a run at PC"),
+        ("CONTROL", "write", _bits("CONTROL")),
         ("STATUS", "read", _bits("STATUS")),
         ("PC", "read/write", "word address at which a run starts"),
         ("PROGRAM_ADDR", "write", "word address of the next PROGRAM_DATA"),
         ("PROGRAM_DATA", "write", "writes a program word and moves PROGRAM_ADDR on"),
         ("ARGMAX", "read", "column of the largest element that argmax found last"),
         ("ARGMAX_VALUE", "read", "that element, 16 bits with their sign"),
+        ("INTERRUPT", "read/write", f"{_bits('INTERRUPT')}; writing 1 takes a bit back"),
+        ("INTERRUPT_ENABLE", "read/write", "the bits of INTERRUPT that raise the line `irq`"),
     ]
     registers = [
         Register(name, addr, access, meaning, FIELDS.get(name, ()))

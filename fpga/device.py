@@ -29,7 +29,14 @@ from arch.link import (
     request,
 )
 from arch.presets import PRESETS
-from arch.registers import COUNTERS, REGISTER_MAP
+from arch.registers import (
+    CAUSE_MEANINGS,
+    COUNTERS,
+    REGISTER_MAP,
+    STATUS_BUSY,
+    STATUS_ERROR,
+    cause_of,
+)
 from fpga.boards import BOARDS, check_link, get_board
 from fpga.serial_port import Port, open_serial
 from fpga.spi_port import open_spi
@@ -53,16 +60,6 @@ PATIENCE = 8
 
 _LONGEST = 1024  # bytes of an answer
 _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
-
-BUSY = 1
-"""Bit of STATUS: a run is under way."""
-
-ERROR_BITS = {
-    2: "the program has an unknown instruction, or loops too deep",
-    4: "a token count overflowed",
-    8: "external memory failed to read or write",
-}
-"""Bits of STATUS that tell of a program that cannot run."""
 
 
 class Device:
@@ -190,12 +187,11 @@ class Device:
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds
-        while (status := self.read_register("STATUS")) & BUSY:
+        while (status := self.read_register("STATUS")) & STATUS_BUSY:
             if time.monotonic() > end:
                 raise RunError(f"The run did not halt within {self._run_seconds:g} s")
-        for bit, text in ERROR_BITS.items():
-            if status & bit:
-                raise RunError(f"The run stopped: {text}")
+        if status & STATUS_ERROR:
+            raise RunError(f"The run stopped: {CAUSE_MEANINGS[cause_of(status)]}")
         halves = self._read_registers(REGISTER_MAP["CYCLES_LOW"].addr, 2 * len(COUNTERS))
         values = {
             name.lower(): low | high << 32

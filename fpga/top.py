@@ -1,6 +1,6 @@
 """The complete top level of a board: link, accelerator, external memory on the chip, LEDs."""
 
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, ResetSignal, Signal
 from amaranth.lib.wiring import In, Out, connect
 
 from arch.config import Config
@@ -107,8 +107,9 @@ class BoardTop(Component):
         m.d.comb += [
             switch.to_b.eq(link.owns),
             accelerator.mem_error.eq(memory.failed),
+            accelerator.mem_reset.eq(ResetSignal()),
             self.busy.eq(link.status[0]),
-            self.error.eq(link.status[1:].any()),
+            self.error.eq(link.status[1]),
         ]
         return m
 

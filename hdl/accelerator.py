@@ -1,20 +1,23 @@
 """The accelerator: every engine and memory, placed and connected."""
 
-from amaranth.hdl import Cat, Const, Module
-from amaranth.lib.wiring import connect, flipped
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSignal
+from amaranth.lib.wiring import Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
-from arch.registers import ARRAY_CAUSES
+from arch.registers import ARRAY_CAUSES, Cause
 from hdl.component import Component
 from hdl.control.account import ArrayAccount
 from hdl.control.attention import AttentionExpander
 from hdl.control.dispatch import Dispatch
 from hdl.control.host import HostRegisters
+from hdl.control.recovery import Recovery, Watchdog
 from hdl.control.sequencer import Sequencer
 from hdl.control.span import Span
+from hdl.domain import InDomain
 from hdl.matrix.matrix import MatrixEngine
 from hdl.memory.accumulator import AccumulatorMemory
+from hdl.memory.guard import MemoryGuard
 from hdl.memory.load import LoadEngine
 from hdl.memory.mask import MaskMemory
 from hdl.memory.scratchpad import Scratchpad
@@ -38,19 +41,25 @@ class Accelerator(Component):
             return self._microcoded()
         m = Module()
         config = self.config
-        m.submodules.sequencer = sequencer = Sequencer(config)
-        m.submodules.dispatch = dispatch = Dispatch(config)
-        m.submodules.load = load = LoadEngine(config)
-        m.submodules.store = store = StoreEngine(config)
-        m.submodules.matrix = matrix = MatrixEngine(config)
-        m.submodules.vector = vector = VectorEngine(config)
-        m.submodules.accumulators = accumulators = AccumulatorMemory(config)
+        sequencer = self._core(m, "sequencer", Sequencer(config))
+        dispatch = self._core(m, "dispatch", Dispatch(config))
+        load = self._core(m, "load", LoadEngine(config))
+        store = self._core(m, "store", StoreEngine(config))
+        matrix = self._core(m, "matrix", MatrixEngine(config))
+        vector = self._core(m, "vector", VectorEngine(config))
+        accumulators = self._core(m, "accumulators", AccumulatorMemory(config))
         writers = ("o", "s", "load") if config.norm else ("o", "load")
-        m.submodules.scratchpad = scratchpad = Scratchpad(config, writers=writers)
+        scratchpad = self._core(m, "scratchpad", Scratchpad(config, writers=writers))
+        m.submodules.guard = guard = MemoryGuard(config)
+        m.submodules.recovery = recovery = Recovery(
+            max(config.acc_depth, config.mask_depth * config.tile_skip)
+        )
 
         # Memories.
-        connect(m, flipped(self.mem_read), load.memory)
-        connect(m, flipped(self.mem_write), store.memory)
+        connect(m, load.memory, guard.core_read)
+        connect(m, store.memory, guard.core_write)
+        connect(m, flipped(self.mem_read), guard.read)
+        connect(m, flipped(self.mem_write), guard.write)
         for port, name in (
             (matrix.a, "a"),
             (matrix.b, "b"),
@@ -66,17 +75,24 @@ class Accelerator(Component):
         connect(m, matrix.accumulate, accumulators.accumulate)
         connect(m, vector.drain, accumulators.drain)
         if config.tile_skip:
-            m.submodules.masks = masks = MaskMemory(config)
+            masks = self._core(m, "masks", MaskMemory(config))
             connect(m, load.mask, masks.read_load)
             connect(m, store.mask, masks.read_store)
             connect(m, matrix.a_mask, masks.read_a)
             connect(m, matrix.b_mask, masks.read_b)
             # Whoever waits for a mask begins in the cycle after that in which it was told, and with
             # ``registered`` two later.
-            m.d["sync" if config.registered else "comb"] += [
+            domain = m.d["sync" if config.registered else "comb"]
+            domain += [
                 getattr(masks.write, name).eq(getattr(vector.mask, name))
                 for name in vector.mask.signature.members
             ]
+            with m.If(recovery.scrub & (recovery.scrub_addr < config.mask_depth)):
+                domain += [
+                    masks.write.en.eq(1),
+                    masks.write.addr.eq(recovery.scrub_addr),
+                    masks.write.data.eq(0),
+                ]
         if config.trace:
             connect(m, vector.trace, flipped(self.trace))
 
@@ -89,7 +105,8 @@ class Accelerator(Component):
         }
         words, expanding = self._register(m, "words", sequencer.o), Const(0)
         if config.attention:
-            m.submodules.attention = attention = AttentionExpander(registered=config.registered)
+            expander = AttentionExpander(registered=config.registered)
+            attention = self._core(m, "attention", expander)
             connect(m, words, attention.i)
             expanding = attention.busy | words.valid
             words = self._register(m, "expanded", attention.o)
@@ -106,14 +123,24 @@ class Accelerator(Component):
         account = self._account(m, sequencer, expanding, dispatch, matrix)
         if config.trace:
             self._events(m, dispatch, engines, account)
-        self._host(m, sequencer, dispatch, matrix, vector, engines, account)
+        registers = self._host(m, sequencer, dispatch, matrix, vector, engines, account)
+        self._recover(m, recovery, guard, registers, sequencer, dispatch, engines)
+        m.d.comb += [
+            accumulators.scrub.eq(recovery.scrub & (recovery.scrub_addr < config.acc_depth)),
+            accumulators.scrub_addr.eq(recovery.scrub_addr),
+        ]
         return m
+
+    def _core(self, m, name, component):
+        """Place a component that an abort resets."""
+        m.submodules[name] = InDomain(component, "core")
+        return component
 
     def _register(self, m, name, words):
         """Return a stream of words behind registers where these are asked for."""
         if not self.config.registered:
             return words
-        m.submodules[name] = stage = RegisterSlice(WORD)
+        stage = self._core(m, name, RegisterSlice(WORD))
         connect(m, words, stage.i)
         return stage.o
 
@@ -121,11 +148,12 @@ class Accelerator(Component):
         """Place the machine that is made of a core instead of engines."""
         m = Module()
         m.submodules.machine = machine = MicroMachine(self.config)
-        for name in self.signature.members:
-            if name == "mem_error":
-                m.d.comb += machine.mem_error.eq(self.mem_error)
+        for name, member in self.signature.members.items():
+            inner, outer = getattr(machine, name), getattr(self, name)
+            if member.is_signature:
+                connect(m, flipped(outer), inner)
             else:
-                connect(m, flipped(getattr(self, name)), getattr(machine, name))
+                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
         return m
 
     def _account(self, m, sequencer, expanding, dispatch, matrix):
@@ -202,9 +230,6 @@ class Accelerator(Component):
             *(getattr(registers, f"count_{name.lower()}").eq(v) for name, v in counted.items()),
             *([registers.largest.eq(vector.largest)] if self.config.argmax else []),
             registers.busy.eq(sequencer.busy),
-            registers.error.eq(sequencer.error),
-            registers.overflow.eq(dispatch.overflow),
-            registers.mem_error.eq(self.mem_error),
             dispatch.clear.eq(registers.start),
             sequencer.start.eq(registers.start),
             sequencer.pc.eq(registers.pc),
@@ -214,4 +239,35 @@ class Accelerator(Component):
             sequencer.register_en.eq(registers.register_en),
             sequencer.register_index.eq(registers.register_index),
             sequencer.register_data.eq(registers.register_data),
+        ]
+        return registers
+
+    def _recover(self, m, recovery, guard, registers, sequencer, dispatch, engines):
+        """Stop runs that go wrong, and reset what an abort resets."""
+        m.domains.core = core = ClockDomain("core", local=True)
+        m.submodules.watchdog = watchdog = Watchdog(3, self.config.watchdog)
+        busy = Cat(unit.status.busy for unit in engines.values()).any()
+        moves = sequencer.advance | busy | (dispatch.i.valid & dispatch.i.ready)
+        faults = {
+            Cause.TOKENS: dispatch.overflow,
+            Cause.DEADLOCK: watchdog.expired[2],
+            Cause.MEMORY: self.mem_error | self.mem_reset,
+            Cause.SILENCE: watchdog.expired[:2].any(),
+        }
+        for cause in (Cause.INSTRUCTION, Cause.LOOP, Cause.REGISTER, Cause.PROGRAM):
+            faults[cause] = sequencer.error & (sequencer.cause == cause)
+        m.d.comb += [
+            core.clk.eq(ClockSignal()),
+            core.rst.eq(ResetSignal() | recovery.clear),
+            watchdog.watched.eq(Cat(guard.waits, sequencer.busy & ~moves)),
+            *(registers.faults[cause].eq(found) for cause, found in faults.items()),
+            registers.recovered.eq(recovery.idle),
+            recovery.abort.eq(registers.abort),
+            recovery.closed.eq(guard.closed),
+            recovery.owed.eq(guard.owed),
+            guard.close.eq(recovery.close),
+            guard.forget.eq(registers.forget | self.mem_reset),
+            sequencer.scrub.eq(recovery.scrub),
+            self.mem_forget.eq(registers.forget),
+            self.irq.eq(registers.irq),
         ]

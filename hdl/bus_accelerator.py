@@ -1,6 +1,6 @@
 """The accelerator with its external memory behind a standard bus."""
 
-from amaranth.hdl import Module
+from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
 from amaranth.lib.wiring import Out, connect, flipped
 
 from arch.config import Config
@@ -10,6 +10,7 @@ from hdl.bus.axi4 import Axi4Bridge
 from hdl.bus.bus import BusAddress
 from hdl.bus.wishbone import WishboneBridge
 from hdl.component import Component
+from hdl.domain import InDomain
 
 BRIDGES = {"axi4": Axi4Bridge, "wishbone": WishboneBridge}
 """What makes each bus of the external memory port."""
@@ -25,7 +26,8 @@ class BusAccelerator(Component):
     started. The signals of the bus (``axi4`` or ``wishbone``) are those of
     :class:`Axi4Bridge` or :class:`WishboneBridge`, where their timing is.
     ``mem_error`` is 1 from the first error response of the memory on, until reset, also where the
-    run in which it came is over; STATUS tells it of the latest run. With the field ``trace``,
+    run in which it came is over; STATUS tells it of the latest run. The bus is to be reset with
+    ``rst``, and when the host writes FORGET, which resets the bridge. With the field ``trace``,
     ``trace`` reports what the vector engine writes, and ``events`` what every engine does when.
 
     Raises :class:`InputError` where the bus is unknown.
@@ -55,15 +57,23 @@ class BusAccelerator(Component):
     def elaborate(self, _platform):
         m = Module()
         m.submodules.accelerator = accelerator = self._accelerator
-        m.submodules.bridge = bridge = self._bridge
+        bridge = self._bridge
+        m.domains.bus = bus = ClockDomain("bus", local=True)
+        m.submodules.bridge = InDomain(bridge, "bus")
         connect(m, accelerator.mem_read, bridge.read)
         connect(m, accelerator.mem_write, bridge.write)
-        m.d.comb += [accelerator.mem_error.eq(bridge.failed), self.mem_error.eq(bridge.error)]
+        m.d.comb += [
+            bus.clk.eq(ClockSignal()),
+            bus.rst.eq(ResetSignal() | accelerator.mem_forget),
+            accelerator.mem_error.eq(bridge.failed),
+            accelerator.mem_reset.eq(ResetSignal()),
+            self.mem_error.eq(bridge.error),
+        ]
         for name, member in self.signature.members.items():
             outer = getattr(self, name)
             if member.is_signature:
                 connect(m, flipped(outer), getattr(accelerator, name))
             elif name != "mem_error":
-                inner = getattr(bridge, name)
+                inner = getattr(accelerator if name == "irq" else bridge, name)
                 m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
         return m

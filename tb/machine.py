@@ -12,6 +12,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from enum import Enum
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +20,15 @@ import numpy as np
 
 from arch.config import Config
 from arch.errors import InputError, RunError
-from arch.registers import COUNTERS, REGISTER_MAP
+from arch.registers import (
+    CAUSE_MEANINGS,
+    CONTROL_START,
+    COUNTERS,
+    REGISTER_MAP,
+    STATUS_BUSY,
+    STATUS_ERROR,
+    cause_of,
+)
 from generators.process import tail
 from sim.report import Report
 from tb.fast_build import build_icarus, build_verilator
@@ -27,15 +36,16 @@ from tb.memory_timing import MemoryTiming
 from tb.recording import Recording, recording
 from tb.toolchain import BUILD, environment
 
-BUSY = 1
-"""Bit of STATUS: a run is under way."""
 
-ERROR_BITS = {
-    2: "the program has an unknown instruction, or loops too deep",
-    4: "a token count overflowed",
-    8: "external memory failed to read or write",
-}
-"""Bits of STATUS that tell of a program that cannot run."""
+class MemoryBehaviour(Enum):
+    """How a simulated external memory behaves."""
+
+    ANSWERS = 0
+    """As its timing says."""
+    SILENT = 1
+    """It takes and offers nothing."""
+    FAILS = 2
+    """It tells an error at every word."""
 
 
 class SimulatedMachine(ABC):
@@ -70,8 +80,8 @@ class SimulatedMachine(ABC):
         )
         self._limit = limit
         self._timeout = timeout
-        self._program = 0
         self._window = 0
+        self._recovered = False  # since its reset, as far as is known
         self.recordings: list[Recording] = []
         self._log = _log_file()
         memory_bytes = min(memory_bytes, 1 << config.mem_addr_width)
@@ -135,16 +145,19 @@ class SimulatedMachine(ABC):
         Raises :class:`RunError` where the circuit reports an error, or the run takes more
         cycles or seconds than it may.
         """
+        self._recover()
         self.write_register("PC", pc)
-        self.write_register("CONTROL", 1)
-        status = REGISTER_MAP["STATUS"].addr
-        (line,) = self._ask(f"s {status:x} {BUSY:x} 0 {self._limit:x}\n")
-        if line.split()[1] != "1":
+        self.write_register("CONTROL", CONTROL_START)
+        if self.wait(self._limit) >= self._limit:
             raise RunError(f"The run did not halt within {self._limit} cycles")
         found = self.read_register("STATUS")
-        for bit, text in ERROR_BITS.items():
-            if found & bit:
-                raise RunError(f"The run stopped: {text}")
+        if found & STATUS_ERROR:
+            self._ask("t\n")  # what it wrote is no one's
+            raise RunError(f"The run stopped: {CAUSE_MEANINGS[cause_of(found)]}")
+        return self.report()
+
+    def report(self) -> Report:
+        """Return what a run that is over has counted and written."""
         names = [f"{name}_{part}" for name in COUNTERS for part in ("LOW", "HIGH")]
         halves = self._read_registers(names)
         values = {
@@ -157,6 +170,19 @@ class SimulatedMachine(ABC):
         if self._window:
             self.recordings.append(self._recording(cycles))
         return Report(cycles=cycles, counters=values, signatures=signatures)
+
+    def wait(self, limit: int) -> int:
+        """Wait until STATUS is not busy, at most so many cycles; return how many it took."""
+        status = REGISTER_MAP["STATUS"].addr
+        (line,) = self._ask(f"s {status:x} {STATUS_BUSY:x} 0 {limit:x}\n")
+        cycles, done = line.split()
+        return int(cycles) if done == "1" else limit
+
+    def _recover(self) -> None:
+        """Wait until a run begins as soon as it is started, for recordings."""
+        if not self._recovered:
+            self.wait(self._limit)
+            self._recovered = True
 
     def record(self, window: int = 256) -> None:
         """Record the runs that follow, with sums over windows of so many cycles; 0 ends it.
@@ -171,6 +197,7 @@ class SimulatedMachine(ABC):
             raise InputError(
                 f"Recording a run needs engines, which {self.config.name}, microcoded, lacks"
             )
+        self._recover()
         self._window = window
         self._send(f"v {window:x}\n")
 
@@ -223,7 +250,8 @@ class SimulatedMachine(ABC):
 class VerilatorMachine(SimulatedMachine):
     """The accelerator of a configuration, compiled by Verilator.
 
-    ``verilog`` is what stands in the place of the accelerator's own, with the same ports.
+    ``verilog`` is what stands in the place of the accelerator's own, with the same ports. With
+    ``contents`` registers and memories are random at first, by this seed.
 
     Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
     :class:`RunError` where the build fails.
@@ -235,14 +263,38 @@ class VerilatorMachine(SimulatedMachine):
         *,
         memory_bytes: int = 1 << 28,
         verilog: str | None = None,
+        contents: int | None = None,
         **options: float,
     ):
         self._verilog = verilog
+        self._contents = contents
         super().__init__(config, memory_bytes=memory_bytes, **options)
 
+    def clock(self, cycles: int) -> None:
+        """Let time pass."""
+        self._send(f"n {cycles:x}\n")
+
+    def reset(self, cycles: int = 1, *, cold: bool = False) -> None:
+        """Reset the machine for some cycles, if any, and with ``cold`` external memory with it.
+
+        What external memory holds stays in any case; what it was asked for is lost with ``cold``.
+        """
+        self._send(f"x {cycles:x} {int(cold)}\n")
+        self._recovered &= not cycles
+
+    def behave(self, behaviour: MemoryBehaviour) -> None:
+        """Let external memory behave in some way from now on."""
+        self._send(f"k {behaviour.value}\n")
+
+    def interrupted(self) -> bool:
+        """Return the interrupt line."""
+        return self._ask("i\n") == ["1"]
+
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
-        program = build_verilator(self.config, self._verilog) / "harness"
-        return [program, str(memory_bytes), *map(str, timing.fields().values())]
+        random_start = self._contents is not None
+        folder = build_verilator(self.config, self._verilog, random_start=random_start)
+        random = ["+verilator+rand+reset+2", f"+verilator+seed+{self._contents}"] * random_start
+        return [folder / "harness", *random, str(memory_bytes), *map(str, timing.fields().values())]
 
 
 class IcarusMachine(SimulatedMachine):

@@ -14,6 +14,7 @@ from sim.admission import check_step
 from sim.checker import check
 from sim.flow import run
 from sim.regions import Region, regions
+from tb.clearing import CLEARED_ROW, clearing
 from tb.instruction_maker import IMAGE_ROWS, InstructionMaker
 
 
@@ -135,17 +136,26 @@ def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[In
     return controlled
 
 
-def random_program(config: Config, rng: np.random.Generator, steps: int) -> RandomProgram:
+def random_program(
+    config: Config, rng: np.random.Generator, steps: int, *, alone: bool = False
+) -> RandomProgram:
     """Return a program of ``steps`` random instructions between its loading and its drains.
 
     The external memory and, from it, parts of the scratchpad are random, a fifth of it zeros.
-    Registers and loops take part, so that some instructions run more than once.
+    Registers and loops take part, so that some instructions run more than once. What it reads and
+    did not write is expected to be zero; with ``alone`` it first makes zero all that a machine
+    does not clear itself after a reset.
     """
     row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes
     data = rng.integers(0, 256, (IMAGE_ROWS, row_bytes)).astype(np.uint8)
     data[rng.random(data.shape) < 0.2] = 0
     program, params = _head(config, rng, data.size)
     image = data.tobytes() + params
+    opening = []
+    if alone:
+        image += bytes(-len(image) % config.mem_bytes)
+        opening = clearing(config, len(image))
+        image += bytes(CLEARED_ROW)
     maker = InstructionMaker(config, rng, row_bytes, len(image))
     while len(program) < 14 + steps:
         filled = dict(maker.filled)
@@ -161,6 +171,6 @@ def random_program(config: Config, rng: np.random.Generator, steps: int) -> Rand
             program.append(instruction)
         else:
             maker.filled = filled
-    program = _controlled(insert_tokens(program, config), rng)
+    program = _controlled(insert_tokens(opening + program, config), rng)
     words = pack([*program, Instruction(Opcode.HALT)])
     return RandomProgram(words, image, maker.result_addr, IMAGE_ROWS * row_bytes)

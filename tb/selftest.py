@@ -16,6 +16,7 @@ from generators.bench.gemm_bench import Machine
 from generators.program.tokens import insert_tokens
 from sim.flow import Step, run
 from sim.interpreter import Interpreter
+from tb.clearing import CLEARED_ROW, clearing, clearing_masks
 from tb.instruction_maker import UNIT_FLAGS
 from tb.programs import RandomProgram, random_program
 
@@ -23,9 +24,6 @@ Progress = Callable[[int, int], None]
 
 STEPS = 30
 """Random instructions of a program at first; a program that does not fit gets fewer."""
-
-CLEARED_ROW = 256
-"""Bytes of zeros that are copied over the scratchpad, and of a row as it is stored."""
 
 UNITS = (
     "zero_points",
@@ -154,50 +152,14 @@ def only(config: Config, unit: str) -> Config:
 def clearing_programs(config: Config) -> list[list[int]]:
     """Return programs that make what is in a machine zero, as random programs expect to find it.
 
-    External memory begins with a scratchpad row of zeros. They clear the scratchpad, accumulators,
-    parameters, tables, masks, weight slots and running rows.
+    External memory begins with a scratchpad row of zeros.
     """
-    row = min(CLEARED_ROW, config.bank_bytes)
-    rows = config.bank_bytes // row
-    program = [
-        Instruction(
-            Opcode.LOAD,
-            {"sp_addr": bank * config.bank_bytes, "sp_stride": row, "m": rows, "row_bytes": row},
-        )
-        for bank in range(config.scratchpad_banks)
-    ]
-    words = config.bank_bytes // (config.param_lines * config.line_bytes)
-    for first, count in _pieces(config.param_depth, words):
-        program.append(Instruction(Opcode.PARAMS, {"params": first, "n": count}))
-    if config.activation:
-        slots = range(config.table_slots)
-        program += [Instruction(Opcode.TABLE, {"table": slot}) for slot in slots]
-    if config.tile_skip:
-        for first, count in _pieces(config.mask_depth, config.bank_bytes):
-            program.append(Instruction(Opcode.MASK, {"mask": first, "n": count}))
-    for first, count in _pieces(config.acc_depth, config.bank_bytes // config.cols):
-        operands = {"acc_addr": first, "o_stride": config.cols, "m": count, "n": config.cols}
-        program.append(Instruction(Opcode.DRAIN, operands, frozenset({"per_tensor"})))
-    if config.weight_depth > RING_SLOTS:
-        for slot in range(RING_SLOTS, config.weight_depth):
-            operands = {"k": config.rows, "n": config.cols, "b_stride": config.cols, "slot": slot}
-            program.append(Instruction(Opcode.PRELOAD, operands))
-    if config.attention:
-        # Rows that begin without a column that takes part.
-        for first, count in _pieces(config.running_rows, config.bank_bytes):
-            operands = {"row": first, "m": count, "n": 1, "o_stride": 1}
-            flags = frozenset({"online", "first", "per_tensor"})
-            program.append(Instruction(Opcode.SOFTMAX, operands, flags))
+    program = [*clearing(config), *clearing_masks(config)]
     step = config.program_depth // 12 - 1  # an instruction has at most 11 words
     return [
         pack([*insert_tokens(program[first : first + step], config), Instruction(Opcode.HALT)])
         for first in range(0, len(program), step)
     ]
-
-
-def _pieces(total: int, most: int) -> list[tuple[int, int]]:
-    """Cut a range into pieces, each its first place and its length."""
-    return [(first, min(most, total - first)) for first in range(0, total, most)]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from arch.instruction import Instruction, pack
 from arch.isa import Opcode
 from arch.link import VERSION, Identity, fingerprint
 from arch.presets import PRESETS
-from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
+from arch.registers import CAUSE_MEANINGS, COUNTERS, IDENTITY, REGISTER_MAP, Cause
 from fpga.boards import get_board
 from fpga.device import RETRIES, Device
 from fpga.serial_port import open_serial
@@ -305,9 +305,11 @@ def test_runs_that_go_wrong_are_told() -> None:
     board = port.board
     start = board.machine.start
     for status, message in (
-        (2, "The run stopped: the program has an unknown instruction, or loops too deep"),
-        (4, "The run stopped: a token count overflowed"),
-        (8, "The run stopped: external memory failed to read or write"),
+        *(
+            (2 | cause << 4, f"The run stopped: {meaning}")
+            for cause, meaning in CAUSE_MEANINGS.items()
+            if cause != Cause.NONE
+        ),
         (1, "The run did not halt within 0.2 s"),
     ):
         board.values["STATUS"] = 0

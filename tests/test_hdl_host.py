@@ -6,12 +6,13 @@ from amaranth.sim import Simulator
 
 from arch.isa import IMMEDIATE_WIDTH
 from arch.presets import PRESETS
-from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
+from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP, Cause
 from generators.verilog.verilog import to_verilog
 from hdl.control.counters import Counters
 from hdl.control.host import HostRegisters, counter_names
 
-BUSY, ERROR, OVERFLOW, MEM_ERROR = 1, 2, 4, 8
+BUSY, ERROR, RECOVERING = 1, 2, 4
+CAUSE_SHIFT = 4
 
 
 def run(component, bench):
@@ -80,32 +81,140 @@ def test_registers_reach_the_sequencer(preset):
             assert ctx.get(unit.register_data) == (1 << IMMEDIATE_WIDTH) - number
             assert ctx.get(unit.program_en) == 0
             await ctx.tick()
+        ctx.set(unit.recovered, 1)
         ctx.set(unit.host.addr, REGISTER_MAP["CONTROL"].addr)
         for value, starts in ((0, 0), (1, 1)):
             ctx.set(unit.host.write_data, value)
+            ctx.set(unit.host.write_en, 1)
             await ctx.tick()
             assert ctx.get(unit.start) == starts
         for busy in (0, 1):  # a run that begins in this cycle, and one that has begun
             ctx.set(unit.busy, busy)
             await ctx.tick()
             assert ctx.get(unit.start) == 0
-        ctx.set(unit.error, 1)
-        assert await read(ctx, unit, "STATUS") == BUSY | ERROR
-        ctx.set(unit.error, 0)
-        ctx.set(unit.overflow, 1)
-        assert await read(ctx, unit, "STATUS") == BUSY | OVERFLOW
-        ctx.set(unit.overflow, 0)
-        ctx.set(unit.mem_error, 1)
+
+    run(unit, bench)
+
+
+async def begin(ctx, unit):
+    """Start a run, and let the core begin it as the sequencer does."""
+    await write(ctx, unit, "CONTROL", 1)
+    assert ctx.get(unit.start) == 1
+    await ctx.tick()
+    ctx.set(unit.busy, 1)
+
+
+async def ends(ctx, unit):
+    """Wait until STATUS is not busy, and return it."""
+    for _ in range(200):
+        status = await read(ctx, unit, "STATUS")
+        if not status & BUSY:
+            return status
+    raise AssertionError("STATUS stays busy")
+
+
+@pytest.mark.parametrize("cause", [cause for cause in Cause if cause != Cause.NONE])
+def test_every_cause_is_told_until_the_next_start(cause):
+    unit = HostRegisters(PRESETS["tiny"], {})
+
+    async def bench(ctx):
+        ctx.set(unit.recovered, 1)
+        await begin(ctx, unit)
+        assert await read(ctx, unit, "STATUS") == BUSY
+        if cause == Cause.ABORTED:
+            ctx.set(unit.host.addr, REGISTER_MAP["CONTROL"].addr)
+            ctx.set(unit.host.write_data, 2)
+            ctx.set(unit.host.write_en, 1)
+        else:
+            ctx.set(unit.faults[cause], 1)
+        assert ctx.get(unit.abort) == 1, "in the cycle of the fault"
         await ctx.tick()
-        ctx.set(unit.mem_error, 0)
-        await ctx.tick()
-        assert await read(ctx, unit, "STATUS") == BUSY | MEM_ERROR, "it is remembered"
+        ctx.set(unit.host.write_en, 0)
+        ctx.set(unit.faults, 0)
+        ctx.set(unit.recovered, 0)
+        assert ctx.get(unit.abort) == 0
+        told = ERROR | RECOVERING | cause << CAUSE_SHIFT
+        given_up = cause == Cause.SILENCE
+        assert await read(ctx, unit, "STATUS") == told | (0 if given_up else BUSY)
         ctx.set(unit.busy, 0)
-        await ctx.tick().repeat(200)
-        assert await read(ctx, unit, "STATUS") == MEM_ERROR
+        ctx.set(unit.recovered, 1)
+        assert await ends(ctx, unit) == ERROR | cause << CAUSE_SHIFT
+        await begin(ctx, unit)
+        assert await read(ctx, unit, "STATUS") == BUSY
+
+    run(unit, bench)
+
+
+def test_a_start_waits_for_the_core_but_not_for_silent_memory():
+    unit = HostRegisters(PRESETS["tiny"], {})
+
+    async def bench(ctx):
         await write(ctx, unit, "CONTROL", 1)
-        assert await read(ctx, unit, "STATUS") & BUSY, "from the next cycle on"
-        assert await read(ctx, unit, "STATUS") & MEM_ERROR == 0, "until the next start"
+        for _ in range(50):
+            assert await read(ctx, unit, "STATUS") == BUSY | RECOVERING
+            assert ctx.get(unit.start) == 0
+        ctx.set(unit.faults[Cause.SILENCE], 1)
+        await ctx.tick()
+        ctx.set(unit.faults, 0)
+        told = ERROR | RECOVERING | Cause.SILENCE << CAUSE_SHIFT
+        assert await read(ctx, unit, "STATUS") == told
+        await write(ctx, unit, "CONTROL", 1)
+        assert await read(ctx, unit, "STATUS") == BUSY | RECOVERING
+        ctx.set(unit.recovered, 1)
+        await ctx.tick()
+        assert ctx.get(unit.start) == 1
+        ctx.set(unit.faults[Cause.INSTRUCTION], 1)
+        await ctx.tick()
+        # What the core says until it is reset is of the run that was stopped.
+        ctx.set(unit.recovered, 0)
+        await write(ctx, unit, "CONTROL", 1)
+        assert await read(ctx, unit, "STATUS") == BUSY | RECOVERING
+
+    run(unit, bench)
+
+
+def test_a_run_begins_within_the_program_only():
+    config = PRESETS["tiny"].replace(program_depth=777)
+    unit = HostRegisters(config, {})
+
+    async def bench(ctx):
+        ctx.set(unit.recovered, 1)
+        for pc, inside in ((776, True), (777, False), (1 << 31, False), (0, True)):
+            await write(ctx, unit, "PC", pc)
+            await write(ctx, unit, "CONTROL", 1)
+            assert ctx.get(unit.start) == inside
+            status = await ends(ctx, unit)
+            assert status == (0 if inside else ERROR | Cause.PROGRAM << CAUSE_SHIFT)
+
+    run(unit, bench)
+
+
+def test_interrupts_are_levels_that_can_be_masked():
+    unit = HostRegisters(PRESETS["tiny"], {})
+
+    async def bench(ctx):
+        ctx.set(unit.recovered, 1)
+        await ctx.tick().repeat(10)
+        assert await read(ctx, unit, "INTERRUPT") == 0, "no run has ended"
+        for fault, bit in ((0, 1), (1 << Cause.TOKENS, 2)):
+            await begin(ctx, unit)
+            await ctx.tick().repeat(5)
+            assert await read(ctx, unit, "INTERRUPT") == 0
+            ctx.set(unit.faults, fault)
+            await ctx.tick()
+            ctx.set(unit.faults, 0)
+            ctx.set(unit.busy, 0)
+            await ends(ctx, unit)
+            assert await read(ctx, unit, "INTERRUPT") == bit
+            for enable in (0, 3 - bit, bit, 3):
+                await write(ctx, unit, "INTERRUPT_ENABLE", enable)
+                assert await read(ctx, unit, "INTERRUPT_ENABLE") == enable
+                assert ctx.get(unit.irq) == bool(enable & bit)
+            await write(ctx, unit, "INTERRUPT", 3 - bit)
+            assert ctx.get(unit.irq) == 1
+            await write(ctx, unit, "INTERRUPT", bit)
+            assert ctx.get(unit.irq) == 0
+            assert await read(ctx, unit, "INTERRUPT") == 0
 
     run(unit, bench)
 
@@ -119,6 +228,7 @@ def test_counters_are_exact_when_not_busy(seed):
     assert (set(COUNTERS) - set(names)) == (set() if seed == 1 else {"SKIPPED"})
 
     async def bench(ctx):
+        ctx.set(unit.recovered, 1)
         for cycles in (1, 5, 150):
             await write(ctx, unit, "CONTROL", 1)
             await ctx.tick()

@@ -14,10 +14,11 @@ _COUNT_BITS = 8
 def control(a: Assembler, config: Config, handled: list[Opcode]) -> None:
     """Append what runs a program: it enters ``op NAME`` with the operands in their registers.
 
-    Address 0 is entered once, and clears accumulators and register 0. An instruction ends at
-    ``next``, or at ``retire`` if it is the vector engine's.
+    Address 0 is entered once, after a reset, and clears accumulators and both registers 0. An
+    instruction ends at ``next``, or at ``retire`` if it is the vector engine's.
     """
     where = memory_map(config)
+    a.alu("ANDI", ZERO, ZERO, 0)
     a.store("ST", ZERO, ZERO, where.registers)
     a.constant(_WORD, where.acc)
     a.constant(_LEFT, where.end - where.acc)

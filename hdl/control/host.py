@@ -7,9 +7,10 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import IMMEDIATE_WIDTH, REGISTERS, WORD_WIDTH
-from arch.registers import COUNTERS, IDENTITY, REGISTER_MAP
+from arch.registers import CAUSE_SHIFT, COUNTERS, IDENTITY, REGISTER_MAP, Cause
 from hdl.component import Component
 from hdl.control.counters import Counters
+from hdl.control.outcome import Outcome
 from hdl.functions.argmax import largest_layout
 from hdl.ports import HostPort
 
@@ -29,8 +30,9 @@ class HostRegisters(Component):
 
     ``start`` is 1 for one cycle when a run is to begin at ``pc``. A counter grows by ``count_NAME``
     in each cycle and is cleared by ``start``; ``widths`` gives the widths of those that may grow
-    by more than 1 (bits). STATUS remembers ``mem_error`` until the next start, and says busy until
-    the counters are complete, a few cycles after ``busy``. ARGMAX and ARGMAX_VALUE are ``largest``.
+    by more than 1 (bits). ``faults``, ``abort``, ``recovered`` and ``irq`` are those of
+    :class:`hdl.control.outcome.Outcome`; a run is over when the counters are complete, a few
+    cycles after ``busy``. ARGMAX and ARGMAX_VALUE are ``largest``.
     """
 
     def __init__(self, config: Config, widths: Mapping[str, int]):
@@ -41,9 +43,11 @@ class HostRegisters(Component):
             {
                 "host": In(HostPort()),
                 "busy": In(1),
-                "error": In(1),
-                "overflow": In(1),
-                "mem_error": In(1),
+                "faults": In(len(Cause)),
+                "recovered": In(1),
+                "abort": Out(1),
+                "forget": Out(1),
+                "irq": Out(1),
                 **({"largest": In(largest_layout())} if config.argmax else {}),
                 "start": Out(1),
                 "pc": Out(addr_width),
@@ -60,16 +64,28 @@ class HostRegisters(Component):
     def elaborate(self, _platform):
         m = Module()
         host = self.host
-        busy = Signal()
+        m.submodules.outcome = outcome = Outcome()
 
         def written(name):
             return host.write_en & (host.addr == REGISTER_MAP[name].addr)
 
-        mem_error = Signal()
-        m.d.sync += mem_error.eq(~self.start & (mem_error | self.mem_error))
-
-        # A register, as what starts is everywhere.
-        m.d.sync += self.start.eq(written("CONTROL") & host.write_data[0] & ~busy)
+        outside = Signal()
+        m.d.comb += [
+            outcome.control_en.eq(written("CONTROL")),
+            outcome.control.eq(host.write_data),
+            outcome.outside.eq(outside),
+            outcome.recovered.eq(self.recovered),
+            outcome.faults.eq(self.faults),
+            outcome.take.eq(Mux(written("INTERRUPT"), host.write_data, 0)),
+            self.start.eq(outcome.start),
+            self.abort.eq(outcome.abort),
+            self.forget.eq(outcome.forget),
+            self.irq.eq(outcome.irq),
+        ]
+        enable = Signal.like(outcome.enable)
+        m.d.comb += outcome.enable.eq(enable)
+        with m.If(written("INTERRUPT_ENABLE")):
+            m.d.sync += enable.eq(host.write_data)
         first = REGISTER_MAP["R1"].addr - 1
         m.d.comb += [
             self.program_en.eq(written("PROGRAM_DATA")),
@@ -79,7 +95,10 @@ class HostRegisters(Component):
             self.register_data.eq(host.write_data),
         ]
         with m.If(written("PC")):
-            m.d.sync += self.pc.eq(host.write_data)
+            m.d.sync += [
+                self.pc.eq(host.write_data),
+                outside.eq(host.write_data >= self.config.program_depth),
+            ]
         with m.If(written("PROGRAM_ADDR")):
             m.d.sync += self.program_addr.eq(host.write_data)
         with m.Elif(self.program_en):
@@ -89,8 +108,11 @@ class HostRegisters(Component):
         shown = Signal.like(host.read_data)
         values = {
             "ID": IDENTITY,
-            "STATUS": Cat(busy, self.error, self.overflow, mem_error),
+            "STATUS": Cat(outcome.busy, outcome.cause.any(), ~self.recovered)
+            | outcome.cause << CAUSE_SHIFT,
             "PC": self.pc,
+            "INTERRUPT": outcome.interrupt,
+            "INTERRUPT_ENABLE": enable,
         }
         if self.config.argmax:
             values |= {"ARGMAX": self.largest.column, "ARGMAX_VALUE": self.largest.value}
@@ -100,10 +122,10 @@ class HostRegisters(Component):
                     m.d.sync += shown.eq(value)
             with m.Default():
                 m.d.sync += shown.eq(0)
-        self._count(m, busy, shown)
+        self._count(m, outcome.working, shown)
         return m
 
-    def _count(self, m: Module, busy: Signal, shown: Signal) -> None:
+    def _count(self, m: Module, working: Signal, shown: Signal) -> None:
         """Count, and answer with a half of a counter where the host asks for one."""
         host = self.host
         m.submodules.counters = counters = Counters(
@@ -125,7 +147,7 @@ class HostRegisters(Component):
             counters.clear.eq(self.start),
             # What counts may tell of a cycle in the next one.
             counters.hold.eq(self.busy),
-            busy.eq(self.start | self.busy | ~counters.settled),
+            working.eq(self.busy | ~counters.settled),
             host.read_data.eq(
                 Mux(asked, Mux(high, counters.value[32:], counters.value[:32]), shown)
             ),

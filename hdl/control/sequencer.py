@@ -15,6 +15,7 @@ from arch.isa import (
     Engine,
     Opcode,
 )
+from arch.registers import CAUSE_WIDTH, Cause
 from hdl.component import Component
 from hdl.control.loops import Loops
 from hdl.memory.ram import Ram
@@ -80,12 +81,14 @@ class Sequencer(Component):
     instruction takes one cycle a word, and one more where a loop goes back to its start.
 
     A word that is no instruction of this configuration, a loop nested deeper than LOOP_LEVELS or
-    of a count that is not 1 to 65,535, an ENDLOOP without LOOP, and a SET of a register other than
-    1 to 15 stop the run with ``error``, which holds until the next start. It is told a cycle after
-    the word acted, in which nothing is sent nor any register written. The program and the
-    registers are written through ``program`` and ``register`` while nothing runs; a register
-    holds its value from run to run. ATTENTION goes out as it is, as an instruction of the engine of
-    its first command.
+    of a count that is not 1 to 65,535, an ENDLOOP without LOOP, a SET of a register other than
+    1 to 15, and a word behind the last one of the memory stop the run with ``error`` and its
+    ``cause``, which hold until the next start. It is told a cycle after the word acted, in which
+    nothing is sent nor any register written. ``advance`` is 1 where a word has acted. Register 0
+    is a word of memory that ``scrub`` sets to 0, in a cycle without ``register_en``. The program
+    and the registers are written through ``program`` and ``register`` while nothing runs; a
+    register holds its value from run to run. ATTENTION goes out as it is, as an instruction of the
+    engine of its first command.
     """
 
     def __init__(self, config: Config):
@@ -98,7 +101,10 @@ class Sequencer(Component):
                 "idle": In(1),
                 "busy": Out(1),
                 "halted": Out(1),
+                "advance": Out(1),
                 "error": Out(1),
+                "cause": Out(CAUSE_WIDTH),
+                "scrub": In(1),
                 "program_en": In(1),
                 "program_addr": In(addr_width),
                 "program_data": In(WORD_WIDTH),
@@ -114,7 +120,7 @@ class Sequencer(Component):
         m.submodules.program = program = Ram(WORD_WIDTH, self.config.program_depth, ordered=False)
         m.submodules.registers = registers = Ram(IMMEDIATE_WIDTH, REGISTERS, ordered=False)
         m.submodules.loops = loops = Loops(len(self.pc))
-        starting, advance = Signal(), Signal()
+        starting, advance = Signal(), self.advance
         m.d.comb += starting.eq(self.start & ~self.busy)
 
         # Fetch: pc is the address of the word that the memory shows.
@@ -127,18 +133,26 @@ class Sequencer(Component):
             program.read_en.eq(advance | ~self.busy),
             program.read_addr.eq(Mux(self.busy, Mux(again, loops.start, pc + 1), self.pc)),
         ]
+        after_last = Signal()
         with m.If(program.read_en):
-            m.d.sync += pc.eq(program.read_addr)
+            last = pc == self.config.program_depth - 1
+            m.d.sync += [pc.eq(program.read_addr), after_last.eq(self.busy & ~again & last)]
 
         # First stage: there is no word after a start, nor behind a loop that goes back.
-        word, fresh = Signal(WORD_WIDTH), Signal()
+        word, fresh, outside = Signal(WORD_WIDTH), Signal(), Signal()
         with m.If(advance):
-            m.d.sync += [word.eq(program.read_data), fresh.eq(~again)]
+            m.d.sync += [
+                word.eq(program.read_data),
+                fresh.eq(~again),
+                outside.eq(after_last),
+            ]
         with m.If(starting):
             m.d.sync += fresh.eq(0)
 
         # Second stage.
         now = self._decode(m, program.read_data, word, fresh, starting, advance)
+        action = Signal(Action)
+        m.d.comb += action.eq(Mux(outside & fresh, Action.REFUSE, now.action))
         wrong = Signal()
         value = Signal(IMMEDIATE_WIDTH)
         m.d.comb += [
@@ -149,14 +163,21 @@ class Sequencer(Component):
             self.o.p.first.eq(now.first),
             self.o.p.last.eq(now.last),
             self.o.p.word.eq(Mux(now.first, word, value)),
-            self.o.valid.eq(self.busy & ~wrong & (now.action == Action.SEND)),
+            self.o.valid.eq(self.busy & ~wrong & (action == Action.SEND)),
             loops.clear.eq(starting),
             loops.pc.eq(pc),
             loops.count.eq(value),
             again.eq(loops.turn & loops.again),
         ]
-        refused = self._act(m, now.action, value, registers, loops, advance, wrong)
+        refused = self._act(m, action, value, registers, loops, advance, wrong)
         m.d.sync += wrong.eq(refused)
+        with m.If(refused & ~wrong), m.Switch(action):
+            with m.Case(Action.SELECT):
+                m.d.sync += self.cause.eq(Cause.REGISTER)
+            with m.Case(Action.LOOP, Action.ENDLOOP):
+                m.d.sync += self.cause.eq(Cause.LOOP)
+            with m.Default():
+                m.d.sync += self.cause.eq(Mux(outside, Cause.PROGRAM, Cause.INSTRUCTION))
         with m.If(wrong):
             m.d.sync += [self.busy.eq(0), self.error.eq(1)]
         with m.If(starting):
@@ -247,6 +268,12 @@ class Sequencer(Component):
             registers.write_addr.eq(self.register_index),
             registers.write_data.eq(self.register_data),
         ]
+        with m.If(self.scrub & ~self.register_en):
+            m.d.comb += [
+                registers.write_en.eq(1),
+                registers.write_addr.eq(0),
+                registers.write_data.eq(0),
+            ]
         with m.If(self.busy), m.Switch(action):
             with m.Case(Action.SEND):
                 m.d.comb += advance.eq(self.o.ready)

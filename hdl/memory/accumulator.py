@@ -19,9 +19,9 @@ the first drain request, that finds the row cleared."""
 class AccumulatorBank(Component):
     """Rows of sums, each with a bit that tells whether it holds a sum; one read, one write a cycle.
 
-    ``row`` and ``filled`` are what ``read_addr`` of the cycle before held at that time. ``filled``
-    is 0 at first, and a row is as it was left; a clear writes ``filled`` only, so that no gate
-    stands between an adder and the memory. Both are undefined for a row that was written in the
+    ``row`` and ``filled`` are what ``read_addr`` of the cycle before held at that time. Both are
+    undefined at first; a clear writes ``filled`` only, so that no gate stands between an adder
+    and the memory. Both are undefined for a row that was written in the
     cycle of its ``read_addr``.
     """
 
@@ -71,7 +71,10 @@ class AccumulatorBank(Component):
 
 
 class AccumulatorMemory(Component):
-    """``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits, all zero at first.
+    """``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits.
+
+    In a cycle with ``scrub``, in which there are no requests, the row at ``scrub_addr`` becomes
+    zero; a row is undefined until then or until it is drained.
 
     ``accumulate`` adds a row to the row at ``addr``, modulo 2**acc_width, one row a cycle without
     end, the same row in consecutive cycles included. ``drain`` reads a row and clears it: the row
@@ -95,7 +98,14 @@ class AccumulatorMemory(Component):
         self._addr_width = config.acc_addr_width
         self._registered = config.registered
         self._layout = data.ArrayLayout(signed(config.acc_width), config.cols)
-        super().__init__({"accumulate": In(AccumulatePort(config)), "drain": In(DrainPort(config))})
+        super().__init__(
+            {
+                "accumulate": In(AccumulatePort(config)),
+                "drain": In(DrainPort(config)),
+                "scrub": In(1),
+                "scrub_addr": In(config.acc_addr_width),
+            }
+        )
 
     def elaborate(self, platform):
         m = Module()
@@ -122,7 +132,7 @@ class AccumulatorMemory(Component):
         add_addr_2 = Signal(self._addr_width)
         addend_1 = Signal(self._layout)
         addend_2 = Signal(self._layout)
-        clear_1 = Signal()
+        clear_1, drained_1 = Signal(), Signal()
         clear_addr_1 = Signal(self._addr_width)
         m.d.sync += [
             add_1.eq(adding.valid),
@@ -131,8 +141,9 @@ class AccumulatorMemory(Component):
             add_2.eq(add_1),
             add_addr_2.eq(add_addr_1),
             addend_2.eq(addend_1),
-            clear_1.eq(draining.valid & draining.ready),
-            clear_addr_1.eq(draining.payload),
+            drained_1.eq(draining.valid & draining.ready),
+            clear_1.eq((draining.valid & draining.ready) | self.scrub),
+            clear_addr_1.eq(Mux(self.scrub, self.scrub_addr, draining.payload)),
         ]
 
         # What the two rows before leave is not in the memory yet when this row is read: one is
@@ -178,7 +189,7 @@ class AccumulatorMemory(Component):
         m.d.sync += held.eq(filled[clear_addr_1[0]])
         late = int(self._registered)
         m.d.comb += [
-            self.drain.valid.eq(delay(m, clear_1, 1 + late, reset=True)),
+            self.drain.valid.eq(delay(m, drained_1, 1 + late, reset=True)),
             self.drain.data.eq(delay(m, Mux(held, Value.cast(drained), 0), late)),
         ]
         return m

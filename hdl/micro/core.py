@@ -175,10 +175,14 @@ class MicroCore(Component):
         with m.Elif(control.put):
             m.d.comb += number.eq(self._a)
         writes = (self._first & control.writes_first) | (self._advance & control.writes_last)
+        # Register 0 is written by the first micro-instruction only, which makes it 0.
+        opening = Signal(init=1)
+        with m.If(self._first & control.writes_first):
+            m.d.sync += opening.eq(0)
         for name, low, operand in (("a", 6, self._a), ("b", 12, self._b)):
             m.submodules[f"registers_{name}"] = registers = Ram(32, REGISTERS, transparent=True)
             m.d.comb += [
-                registers.write_en.eq(writes & number.any()),
+                registers.write_en.eq(writes & (number.any() | opening)),
                 registers.write_addr.eq(number),
                 registers.write_data.eq(value),
                 registers.read_en.eq(self._advance),

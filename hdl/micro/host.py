@@ -6,18 +6,19 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import REGISTERS
 from arch.micro.memory import memory_map
-from arch.registers import COUNTER_WIDTH, IDENTITY, REGISTER_MAP
+from arch.registers import CAUSE_SHIFT, COUNTER_WIDTH, IDENTITY, REGISTER_MAP, Cause
 from hdl.component import Component
+from hdl.control.outcome import Outcome
 from hdl.ports import HostPort
 
 
 class MicroHost(Component):
     """The registers of ``arch.registers`` but for all counters other than CYCLES, on ``host``.
 
-    ``run`` is 1 from when the host starts a run until ``over``. Program words and registers are
+    ``run`` is 1 from when a run begins until ``over`` or ``abort``. Program words and registers are
     written to the data memory, where their places are (``arch.micro.memory``), in cycles with
-    ``write_en``, each a cycle after the host's. STATUS remembers ``failed`` and ``mem_error``
-    until the next start.
+    ``write_en``, each a cycle after the host's. ``faults``, ``abort``, ``forget``, ``recovered``
+    and ``irq`` are those of :class:`hdl.control.outcome.Outcome`.
     """
 
     def __init__(self, config: Config):
@@ -28,8 +29,11 @@ class MicroHost(Component):
                 "host": In(HostPort()),
                 "run": Out(1),
                 "over": In(1),
-                "failed": In(1),
-                "mem_error": In(1),
+                "faults": In(len(Cause)),
+                "recovered": In(1),
+                "abort": Out(1),
+                "forget": Out(1),
+                "irq": Out(1),
                 "pc": Out((config.program_depth - 1).bit_length()),
                 "write_en": Out(1),
                 "write_addr": Out((self._map.end - 1).bit_length()),
@@ -44,22 +48,35 @@ class MicroHost(Component):
         def written(name):
             return host.write_en & (host.addr == REGISTER_MAP[name].addr)
 
-        starts = Signal()
-        error = Signal()
-        mem_error = Signal()
-        m.d.comb += starts.eq(written("CONTROL") & host.write_data[0] & ~self.run)
-        m.d.sync += [
-            self.run.eq(starts | (self.run & ~self.over)),
-            error.eq(~starts & (error | self.failed)),
-            mem_error.eq(~starts & (mem_error | self.mem_error)),
+        m.submodules.outcome = outcome = Outcome()
+        outside = Signal()
+        enable = Signal.like(outcome.enable)
+        m.d.comb += [
+            outcome.control_en.eq(written("CONTROL")),
+            outcome.control.eq(host.write_data),
+            outcome.outside.eq(outside),
+            outcome.recovered.eq(self.recovered),
+            outcome.working.eq(self.run),
+            outcome.faults.eq(self.faults),
+            outcome.take.eq(Mux(written("INTERRUPT"), host.write_data, 0)),
+            outcome.enable.eq(enable),
+            self.abort.eq(outcome.abort),
+            self.forget.eq(outcome.forget),
+            self.irq.eq(outcome.irq),
         ]
+        m.d.sync += self.run.eq((outcome.start | (self.run & ~self.over)) & ~self.abort)
+        with m.If(written("INTERRUPT_ENABLE")):
+            m.d.sync += enable.eq(host.write_data)
 
         program_addr = Signal.like(self.pc)
         puts_word = written("PROGRAM_DATA")
         first = REGISTER_MAP["R1"].addr - 1
         puts_register = host.write_en & (host.addr >> 4 == first >> 4)
         with m.If(written("PC")):
-            m.d.sync += self.pc.eq(host.write_data)
+            m.d.sync += [
+                self.pc.eq(host.write_data),
+                outside.eq(host.write_data >= self.config.program_depth),
+            ]
         with m.If(written("PROGRAM_ADDR")):
             m.d.sync += program_addr.eq(host.write_data)
         with m.Elif(puts_word):
@@ -72,7 +89,7 @@ class MicroHost(Component):
         ]
 
         cycles = Signal(COUNTER_WIDTH)
-        with m.If(starts):
+        with m.If(outcome.start):
             m.d.sync += cycles.eq(0)
         with m.Elif(self.run):
             m.d.sync += cycles.eq(cycles + 1)
@@ -80,8 +97,14 @@ class MicroHost(Component):
         with m.Switch(host.addr):
             for name, value in (
                 ("ID", IDENTITY),
-                ("STATUS", Cat(self.run, error, Const(0, 1), mem_error)),
+                (
+                    "STATUS",
+                    Cat(outcome.busy, outcome.cause.any(), ~self.recovered)
+                    | outcome.cause << CAUSE_SHIFT,
+                ),
                 ("PC", self.pc),
+                ("INTERRUPT", outcome.interrupt),
+                ("INTERRUPT_ENABLE", enable),
                 ("CYCLES_LOW", cycles[:32]),
                 ("CYCLES_HIGH", cycles[32:]),
             ):

@@ -1,14 +1,18 @@
 """The microcoded machine: one core with its memories, and the array."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import ClockDomain, ClockSignal, Module, Mux, ResetSignal, Signal
 from amaranth.lib.wiring import connect, flipped
 
 from arch.config import Config
 from arch.micro.isa import Signal as Told
 from arch.micro.memory import memory_map
 from arch.micro.microcode import assemble
+from arch.registers import Cause
 from hdl.component import Component
+from hdl.control.recovery import Recovery, Watchdog
+from hdl.domain import InDomain
 from hdl.memory.byte_ram import ByteRam
+from hdl.memory.guard import MemoryGuard
 from hdl.micro.array import MicroArray
 from hdl.micro.core import MicroCore
 from hdl.micro.host import MicroHost
@@ -30,14 +34,18 @@ class MicroMachine(Component):
         config = self.config
         depth = memory_map(config).end
         words = assemble(config).words()
-        m.submodules.core = core = MicroCore(config, words, depth)
-        m.submodules.array = array = MicroArray(config)
+        core, array = MicroCore(config, words, depth), MicroArray(config)
+        m.submodules.core = InDomain(core, "core")
+        m.submodules.array = InDomain(array, "core")
+        m.submodules.guard = guard = MemoryGuard(config)
         m.submodules.host = host = MicroHost(config)
         m.submodules.scratchpad = scratchpad = ByteRam(16, config.scratchpad_bytes // 2)
         m.submodules.data = data = ByteRam(32, depth)
         connect(m, flipped(self.host), host.host)
-        connect(m, core.mem_read, flipped(self.mem_read))
-        connect(m, core.mem_write, flipped(self.mem_write))
+        connect(m, core.mem_read, guard.core_read)
+        connect(m, core.mem_write, guard.core_write)
+        connect(m, flipped(self.mem_read), guard.read)
+        connect(m, flipped(self.mem_write), guard.write)
         for port, memory in ((core.sp, scratchpad), (core.data, data)):
             m.d.comb += [
                 *(
@@ -62,8 +70,6 @@ class MicroMachine(Component):
             core.go.eq(host.run & ~begun),
             core.pc.eq(host.pc),
             host.over.eq(begun & core.waiting),
-            host.failed.eq(told[Told.FAIL]),
-            host.mem_error.eq(self.mem_error),
             array.weight.eq(core.weight),
             array.blank.eq(core.blank),
             array.enter.eq(core.enter),
@@ -71,15 +77,40 @@ class MicroMachine(Component):
             array.step.eq(core.step),
             core.sum.eq(array.sum),
         ]
+        self._recover(m, host, guard, told[Told.FAIL])
         if config.trace:
-            self._trace(m, core, told)
+            self._trace(m, core, told, host.abort)
         return m
 
-    def _trace(self, m, core, told):
+    def _recover(self, m, host, guard, failed):
+        """Stop runs that go wrong; the microcode's beginning clears what an abort leaves."""
+        m.domains.core = core = ClockDomain("core", local=True)
+        m.submodules.recovery = recovery = Recovery(0)
+        m.submodules.watchdog = watchdog = Watchdog(2, self.config.watchdog)
+        m.d.comb += [
+            core.clk.eq(ClockSignal()),
+            core.rst.eq(ResetSignal() | recovery.clear),
+            watchdog.watched.eq(guard.waits),
+            host.faults[Cause.INSTRUCTION].eq(failed),
+            host.faults[Cause.MEMORY].eq(self.mem_error | self.mem_reset),
+            host.faults[Cause.SILENCE].eq(watchdog.expired.any()),
+            host.recovered.eq(recovery.idle),
+            recovery.abort.eq(host.abort),
+            recovery.closed.eq(guard.closed),
+            recovery.owed.eq(guard.owed),
+            guard.close.eq(recovery.close),
+            guard.forget.eq(host.forget | self.mem_reset),
+            self.mem_forget.eq(host.forget),
+            self.irq.eq(host.irq),
+        ]
+
+    def _trace(self, m, core, told, abort):
         """Report what an instruction of the vector engine writes."""
         vector = Signal()
         with m.If(told[Told.VECTOR] | told[Told.RETIRE]):
             m.d.sync += vector.eq(told[Told.VECTOR])
+        with m.If(abort):
+            m.d.sync += vector.eq(0)
         trace, sp = self.trace, core.sp
         single = sp.mask != 0b11
         m.d.comb += [

@@ -11,6 +11,12 @@
 //   t                             answer with the number of signatures and each of them; forget them
 //   v WINDOW                      note the events of the runs that follow, and sums over so many
 //                                 cycles; 0 ends it
+//   n COUNT                       clock for so many cycles
+//   x COUNT COLD                  reset for so many cycles, if any; with COLD 1 memory forgets what
+//                                 it was asked for
+//   k MODE                        memory behaves from now on: 0 as it should, 1 it does nothing, 2
+//                                 it fails at every word
+//   i                             answer with the interrupt line
 //   e                             answer with the number of events and each of them, as cycle and
 //                                 code (kind, place, value of 4, 4 and 40 bits); forget them
 // Kinds of events: 0 a word for a queue; 1 engine PLACE is offered a command; 2 one is done; 3 the
@@ -18,7 +24,8 @@
 // array's causes, words read, words written. Cycles count from the `s` of the run.
 // Every answer is one line. `interface.h` is generated: bit positions of the packed ports,
 // and their names in C++.
-// Arguments: bytes of external memory, its latency in cycles, cycles per word, the refresh's period
+// Arguments: those of Verilator, with a plus, and bytes of external memory, its latency in cycles,
+// cycles per word, the refresh's period
 // and its duration in cycles. No word is offered or taken in the last cycles of every period (0:
 // no refresh).
 
@@ -173,9 +180,34 @@ class Machine {
         // Untouched pages of a large external memory take no memory here.
         memory_ = static_cast<uint8_t*>(std::calloc(size, 1));
         if (memory_ == nullptr) fail("no room for external memory of bytes", size);
-        top_.rst = 1;
-        for (int cycle = 0; cycle < 4; ++cycle) clock();
+        reset(4, true);
+    }
+
+    // External memory goes on unless it is cold, when it forgets what it was asked for.
+    void reset(uint64_t cycles, bool cold) {
+        top_.rst = cycles != 0;
+        top_.mem_reset = cold;
+        for (uint64_t cycle = 0; cycle < cycles; ++cycle) clock();
+        if (cold) {
+            reads_.clear();
+            writes_.clear();
+            written_.clear();
+            offered_ = false;
+        }
         top_.rst = 0;
+        top_.mem_reset = 0;
+        if (cycles != 0) forget_signatures();
+    }
+
+    void clocks(uint64_t cycles) {
+        for (uint64_t cycle = 0; cycle < cycles; ++cycle) clock();
+    }
+
+    enum Mode { ANSWERS, SILENT, FAILS };
+    void set_mode(uint64_t mode) { mode_ = mode; }
+    bool irq() { top_.eval(); return top_.irq; }
+    void forget_signatures() {
+        signature_ = 0;
         signatures_.clear();
     }
 
@@ -229,8 +261,9 @@ class Machine {
     }
 
     void drive() {
-        const bool open = period_ == 0 || time_ % period_ < period_ - refresh_;
-        top_.mem_read__request__ready = reads_.size() < QUEUE;
+        const bool open =
+            mode_ != SILENT && (period_ == 0 || time_ % period_ < period_ - refresh_);
+        top_.mem_read__request__ready = mode_ != SILENT && reads_.size() < QUEUE;
         const bool valid = offered_ || (open && !reads_.empty() &&
                                         reads_.front().time <= time_ && next_read_ <= time_);
         top_.mem_read__data__valid = valid;
@@ -239,23 +272,30 @@ class Machine {
             for (int index = 0; index < MEM_BYTES; ++index)
                 set_byte(top_.mem_read__data__payload, index, bytes[index]);
         }
-        top_.mem_write__request__ready = writes_.size() < QUEUE;
+        top_.mem_write__request__ready = mode_ != SILENT && writes_.size() < QUEUE;
         top_.mem_write__data__ready = open && !writes_.empty() && next_write_ <= time_;
-        top_.mem_write__written = !written_.empty() && written_.front() <= time_;
+        top_.mem_write__written =
+            mode_ != SILENT && !written_.empty() && written_.front() <= time_;
+        top_.mem_error = failed_;
+        failed_ = false;
     }
 
     void sample() {
+        // What is asked for before a reset has taken hold may be anything.
+        if (top_.mem_reset) return;
         if (top_.mem_write__written) written_.pop_front();
         // What was offered stays until it is taken.
         offered_ = top_.mem_read__data__valid && !top_.mem_read__data__ready;
         if (top_.mem_read__data__valid && top_.mem_read__data__ready) {
             Burst& burst = reads_.front();
+            failed_ = mode_ == FAILS;
             burst.addr += MEM_BYTES;
             next_read_ = time_ + interval_;
             if (--burst.words == 0) reads_.pop_front();
         }
         if (top_.mem_write__data__valid && top_.mem_write__data__ready) {
             Burst& burst = writes_.front();
+            failed_ |= mode_ == FAILS;
             uint8_t* bytes = memory(burst.addr, MEM_BYTES);
             for (int index = 0; index < MEM_BYTES; ++index)
                 if (bits(top_.mem_write__data__payload, WRITE_MASK_LSB + index, 1))
@@ -319,6 +359,8 @@ class Machine {
     uint64_t time_ = 0;
     uint64_t next_read_ = 0;
     bool offered_ = false;
+    uint64_t mode_ = ANSWERS;
+    bool failed_ = false;
     uint64_t next_write_ = 0;
     uint64_t signature_ = 0;
     std::deque<Burst> reads_;
@@ -360,7 +402,7 @@ void run(Machine& machine) {
     const uint64_t addr = number(), mask = number(), value = number(), limit = number();
     const uint64_t before = machine.time();
     const bool done = machine.run(addr, mask, value, limit);
-    std::printf("%" PRIx64 " %d\n", machine.time() - before, done);
+    std::printf("%" PRIu64 " %d\n", machine.time() - before, done);
 }
 
 void give_signatures(Machine& machine) {
@@ -368,7 +410,7 @@ void give_signatures(Machine& machine) {
     std::printf("%zx", signatures.size());
     for (const uint64_t signature : signatures) std::printf(" %016" PRIx64, signature);
     std::printf("\n");
-    signatures.clear();
+    machine.forget_signatures();
 }
 
 void give_events(Machine& machine) {
@@ -382,10 +424,15 @@ void give_events(Machine& machine) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 6) fail("arguments wanted: 5, given", argc - 1);
+    Verilated::commandArgs(argc, argv);
     uint64_t given[5];
-    for (int index = 0; index < 5; ++index)
-        given[index] = std::strtoull(argv[index + 1], nullptr, 10);
+    int count = 0;
+    for (int index = 1; index < argc; ++index) {
+        if (argv[index][0] == '+') continue;
+        if (count < 5) given[count] = std::strtoull(argv[index], nullptr, 10);
+        ++count;
+    }
+    if (count != 5) fail("arguments wanted: 5, given", count);
     Machine machine(given[0], given[1], given[2], given[3], given[4]);
     char command = 0;
     while (std::scanf(" %c", &command) == 1) {
@@ -412,6 +459,20 @@ int main(int argc, char** argv) {
                 break;
             case 'v':
                 machine.recorder().set_window(number());
+                break;
+            case 'n':
+                machine.clocks(number());
+                break;
+            case 'x': {
+                const uint64_t cycles = number(), cold = number();
+                machine.reset(cycles, cold);
+                break;
+            }
+            case 'k':
+                machine.set_mode(number());
+                break;
+            case 'i':
+                std::printf("%d\n", machine.irq());
                 break;
             case 'e':
                 give_events(machine);

@@ -65,7 +65,10 @@ module harness;
     .events__array(events_array),
 `endif
     .mem_write__written(write_written),
-    .mem_error(1'b0)
+    .mem_error(1'b0),
+    .mem_reset(rst),
+    .mem_forget(),
+    .irq()
   );
 
   // Bursts that were requested, oldest at the head: word address, words left, cycle of the first.
@@ -337,7 +340,7 @@ module harness;
       end
       if (recording && window_cycles != 0) close_window;
       recording = 0;
-      $write("%h %b\n", now - start, done);
+      $write("%0d %b\n", now - start, done);
     end
   endtask
 
@@ -391,6 +394,7 @@ module harness;
           for (index = 0; index < sum_count; index = index + 1) $write(" %h", sums[index]);
           $write("\n");
           sum_count = 0;
+          sum = 0;
         end
         "v": items = $fscanf(STDIN, " %h", window);
         "e": begin

@@ -217,7 +217,7 @@ module celosia_accelerator_tb;
     .mem_write__data__valid(write_data_valid),
     .mem_write__data__ready(write_data_ready),
     .mem_write__written(written),
-    .mem_error(1'b0),
+    .mem_error(1'b0), .mem_reset(rst), .mem_forget(),
 `endif
 `ifdef BUS_AXI4
     .m_axi_araddr(araddr), .m_axi_arlen(read_last), .m_axi_arvalid(read_request_valid),
@@ -234,6 +234,7 @@ module celosia_accelerator_tb;
     .wbm_dat_o(write_word), .wbm_sel_o(write_mask), .wbm_dat_i(read_data), .wbm_ack_i(wbm_ack),
     .wbm_err_i(1'b0), .mem_error(mem_error),
 `endif
+    .irq(),
     .clk(clk),
     .rst(rst)
   );

@@ -1,0 +1,96 @@
+"""Leads the core from any state to the one in which a run begins."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib.wiring import In, Out
+
+from hdl.component import Component
+
+FLUSH = 32
+"""Cycles for which the core is reset: more than any pipeline has whose registers have no reset; and
+of ``scrub`` at least, more than registers that the host can write one by one."""
+
+
+class Recovery(Component):
+    """Cuts the core off from external memory, resets it, clears memories, awaits what is owed.
+
+    It does all of that after ``abort``, and all but the first after its own reset. ``close`` and
+    ``closed``, ``owed`` are those of :class:`hdl.memory.guard.MemoryGuard`; ``clear`` resets the
+    core for ``FLUSH`` cycles. With ``scrub``, ``scrub_addr`` then goes through ``depth`` addresses,
+    at least ``FLUSH``. ``idle`` where a run may begin: ``FLUSH + depth + 3`` cycles after
+    ``abort``, if memory owes nothing.
+    """
+
+    def __init__(self, depth: int):
+        self.depth = max(depth, FLUSH)
+        super().__init__(
+            {
+                "abort": In(1),
+                "closed": In(1),
+                "owed": In(1),
+                "close": Out(1),
+                "clear": Out(1, init=1),
+                "scrub": Out(1),
+                "scrub_addr": Out(range(self.depth)),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        count = self.scrub_addr
+        m.d.comb += self.close.eq(1)
+        with m.FSM(init="CLEAR"):
+            with m.State("IDLE"):
+                m.d.comb += [self.close.eq(0), self.idle.eq(~self.abort)]
+                with m.If(self.abort):
+                    m.next = "CLOSE"
+            with m.State("CLOSE"), m.If(self.closed):
+                # A register, as what it resets is everywhere.
+                m.d.sync += self.clear.eq(1)
+                m.next = "CLEAR"
+            with m.State("CLEAR"):
+                m.d.sync += count.eq(count + 1)
+                with m.If(count == FLUSH - 1):
+                    m.d.sync += [count.eq(0), self.clear.eq(0)]
+                    m.next = "SCRUB"
+            with m.State("SCRUB"):
+                m.d.comb += self.scrub.eq(1)
+                m.d.sync += count.eq(count + 1)
+                with m.If(count == self.depth - 1):
+                    m.d.sync += count.eq(0)
+                    m.next = "DRAIN"
+            with m.State("DRAIN"), m.If(~self.owed):
+                m.next = "IDLE"
+        return m
+
+
+class Watchdog(Component):
+    """Tells of each bit of ``watched`` that it has been 1 for too long.
+
+    ``expired`` is 1 for one cycle where ``watched`` was 1 for all of the last ``cycles`` cycles,
+    at the latest after twice as many; never where ``cycles`` is 0.
+    """
+
+    def __init__(self, width: int, cycles: int):
+        self.width = width
+        self.cycles = cycles
+        super().__init__({"watched": In(width), "expired": Out(width)})
+
+    def elaborate(self, _platform):
+        m = Module()
+        if not self.cycles:
+            return m
+        timer = Signal(range(max(2, self.cycles)))
+        tick = Signal()
+        since = Signal(self.width)  # for all of the time since the last tick but one
+        m.d.comb += [
+            tick.eq(timer == self.cycles - 1),
+            self.expired.eq(since & self.watched & tick.replicate(self.width)),
+        ]
+        m.d.sync += [
+            timer.eq(timer + 1),
+            since.eq(self.watched & (since | tick.replicate(self.width)) & ~self.expired),
+        ]
+        with m.If(tick):
+            m.d.sync += timer.eq(0)
+        return m

@@ -1,0 +1,140 @@
+"""Between the core and external memory: keeps account of what is owed, and lets the core go."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.component import Component
+from hdl.memory.load import ROWS_AHEAD
+from hdl.memory.store import BURSTS_AHEAD
+from hdl.ports import MemoryReadPort, MemoryWritePort
+
+WRITE_WORDS_WIDTH = 11
+"""Width of the number of words of bursts that were asked for, twice the longest burst and more."""
+
+
+class MemoryGuard(Component):
+    """Passes ``core_read`` and ``core_write`` on to ``read`` and ``write``, within the cycle.
+
+    It counts what is owed: words that memory has been asked for, words of bursts that memory has
+    been promised, and bursts that memory has not reported as written. With ``close`` each of the
+    core's three streams is cut off as soon as nothing is offered on it that has not been taken,
+    which ``closed`` tells of all three: the core may then be reset at any time. From there on words
+    that were asked for are taken and dropped, words that were promised are given with an empty
+    mask, and reports are counted, until nothing is ``owed``; without ``close`` the core is
+    connected again in the next cycle.
+
+    ``rst`` cuts the core off, but nothing that is owed is forgotten: these registers have no reset.
+    ``forget`` sets them to nothing, and cuts off at once: external memory is reset then, or has no
+    power yet, and answers nothing that was asked for before.
+
+    ``waits`` has a bit for reading and one for writing: in this cycle memory owes the next step,
+    and does not take it.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        rows = ROWS_AHEAD + 4
+        self._read_width = (rows * (config.bank_bytes // config.mem_bytes + 1)).bit_length() + 1
+        super().__init__(
+            {
+                "core_read": In(MemoryReadPort(config)),
+                "core_write": In(MemoryWritePort(config)),
+                "read": Out(MemoryReadPort(config)),
+                "write": Out(MemoryWritePort(config)),
+                "close": In(1),
+                "forget": In(1),
+                "closed": Out(1),
+                "owed": Out(1),
+                "waits": Out(2),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        read_closed, read_owed = self._read(m)
+        write_closed, write_owed = self._write(m)
+        m.d.comb += [
+            self.closed.eq(read_closed & write_closed),
+            self.owed.eq(read_owed | write_owed),
+        ]
+        return m
+
+    def _stream(self, m, name, inner, outer, may=1):
+        """Pass a stream on until it is shut; return whether it is, and whether a payload moves."""
+        shut = Signal(name=f"{name}_shut", init=1)
+        valid = Signal(name=f"{name}_valid")
+        m.d.comb += [
+            valid.eq(inner.valid & ~shut & may),
+            outer.p.eq(inner.p),
+            outer.valid.eq(valid),
+            inner.ready.eq(outer.ready & ~shut & may),
+        ]
+        with m.If(self.forget):
+            m.d.sync += shut.eq(1)
+        with m.Elif(~self.close):
+            m.d.sync += shut.eq(0)
+        with m.Elif(~valid | outer.ready):
+            m.d.sync += shut.eq(1)
+        return shut, valid & outer.ready
+
+    def _count(self, m, name, width, asked, more, less):
+        """Return a count that a reset leaves as it is; what no one asked for does not count."""
+        count = Signal(width, name=name, reset_less=True)
+        expected = asked | (count != 0)
+        m.d.sync += count.eq(count + Mux(asked, more, 0) - (less & expected))
+        with m.If(self.forget):
+            m.d.sync += count.eq(0)
+        return count
+
+    def _read(self, m):
+        """Pass reading on; return whether it is cut off, and whether words are owed."""
+        core, memory = self.core_read, self.read
+        room, taken = Signal(), Signal()
+        shut, asked = self._stream(m, "read_request", core.request, memory.request, room)
+        m.d.comb += [
+            core.data.p.eq(memory.data.p),
+            core.data.valid.eq(memory.data.valid & ~shut),
+            memory.data.ready.eq(core.data.ready | shut),
+            taken.eq(memory.data.valid & memory.data.ready),
+        ]
+        more = core.request.p.last + 1
+        words = self._count(m, "words_owed", self._read_width, asked, more, taken)
+        m.d.comb += [
+            # So many are never asked for by a program that runs within the scratchpad.
+            room.eq(~words[-1]),
+            self.waits[0].eq(
+                (memory.request.valid & ~memory.request.ready) | ((words != 0) & ~memory.data.valid)
+            ),
+        ]
+        return shut, words != 0
+
+    def _write(self, m):
+        """Pass writing on; return whether it is cut off, and whether words or reports are owed."""
+        core, memory = self.core_write, self.write
+        shut, asked = self._stream(m, "write_request", core.request, memory.request)
+        word_shut = Signal(init=1)
+        given = Signal()
+        more, bursts_width = core.request.p.last + 1, (BURSTS_AHEAD + 2).bit_length()
+        words = self._count(m, "words_promised", WRITE_WORDS_WIDTH, asked, more, given)
+        bursts = self._count(m, "bursts_owed", bursts_width, asked, 1, memory.written)
+        m.d.comb += [
+            memory.data.p.data.eq(core.data.p.data),
+            memory.data.p.mask.eq(Mux(word_shut, 0, core.data.p.mask)),
+            memory.data.valid.eq(Mux(word_shut, words != 0, core.data.valid)),
+            core.data.ready.eq(memory.data.ready & ~word_shut),
+            given.eq(memory.data.valid & memory.data.ready),
+            core.written.eq(memory.written & ~shut),
+            self.waits[1].eq(
+                (memory.request.valid & ~memory.request.ready)
+                | (memory.data.valid & ~memory.data.ready)
+                | ((bursts != 0) & (words == 0) & ~memory.written)
+            ),
+        ]
+        with m.If(self.forget):
+            m.d.sync += word_shut.eq(1)
+        with m.Elif(~self.close):
+            m.d.sync += word_shut.eq(0)
+        with m.Elif(~memory.data.valid | memory.data.ready):
+            m.d.sync += word_shut.eq(1)
+        return shut & word_shut, (words != 0) | (bursts != 0)
