@@ -85,6 +85,8 @@ class Host:
         for word in words:
             await self.write("PROGRAM_DATA", word)
         await self.write("PC", pc)
+        while await self.read("STATUS") & 1:  # not yet recovered from a reset
+            pass
         await self.write("CONTROL", 1)
         self.started = self.cycles
         while (status := await self.read("STATUS")) & 1:
