@@ -146,7 +146,9 @@ def test_what_goes_wrong_is_told() -> None:
     machine.close()
     machine = IcarusMachine(CONFIG, memory_bytes=2048)
     machine.load_program([0x1F])
-    with pytest.raises(RuntimeError, match=r"^The run stopped: the program has an instruction that"):
+    with pytest.raises(
+        RuntimeError, match=r"^The run stopped: the program has an instruction that"
+    ):
         machine.start()
     machine.close()
 
