@@ -22,24 +22,31 @@ Tile = tuple[int, int]
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
     """Write a picture of a device, each tile in the color of the unit with most cells in it.
 
+    The largest units' names stand where most of their tiles are, as far as there is room.
     ``places`` has column, row and unit ("" for the top) of every cell. The legend lists the units
     by their cells, the largest first.
     """
-    figure = Figure(figsize=(12, 8), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
     cells = Counter(name for _, _, name in places)
     names = [name for name, _ in cells.most_common()]
     paints = {name: colormaps["tab20"](index % 20) for index, name in enumerate(names)}
     tiles = owners(places)
-    picture = np.ones((*_size(tiles), 4))
+    rows, columns = _size(tiles)
+    height = max(1.2 + 8.5 * rows / columns, 0.8 + 0.2 * len(names))
+    figure = Figure(figsize=(12, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    picture = np.ones((rows, columns, 4))
     for (x, y), name in tiles.items():
         picture[y, x] = paints[name]
     axes.imshow(picture, interpolation="nearest", aspect="equal")
+    named: list[Tile] = []
     for name in names:
         own = [tile for tile, owner in tiles.items() if owner == name]
         if name and len(own) >= _NAMED * len(tiles):
-            _name(axes, name, own)
+            x, y = densest(np.array(own))
+            if all(abs(x - a) > columns / 8 or abs(y - b) > rows / 16 for a, b in named):
+                named.append((x, y))
+                _name(axes, _short(name, names), x, y)
     axes.set_title(title)
     axes.set_xlabel("column of the device")
     axes.set_ylabel("row of the device")
@@ -63,10 +70,15 @@ def _size(tiles: dict[Tile, str]) -> tuple[int, int]:
     return max(y for _, y in tiles) + 1, max(x for x, _ in tiles) + 1
 
 
-def _name(axes: Axes, name: str, tiles: Sequence[Tile]) -> None:
-    """Write the last part of a unit's name on the tile of it that has most of it around."""
-    x, y = densest(np.array(tiles))
-    text = axes.text(x, y, name.rpartition(".")[2], fontsize=10, ha="center", va="center")
+def _short(name: str, names: Sequence[str]) -> str:
+    """Return the last part of a name, with the one before it where others end alike."""
+    parts = name.split(".")
+    alike = sum(other.split(".")[-1] == parts[-1] for other in names)
+    return ".".join(parts[-2 if alike > 1 else -1 :])
+
+
+def _name(axes: Axes, name: str, x: int, y: int) -> None:
+    text = axes.text(x, y, name, fontsize=10, ha="center", va="center", clip_on=True)
     text.set_path_effects([patheffects.withStroke(linewidth=3, foreground="white")])
 
 
