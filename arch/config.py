@@ -101,10 +101,6 @@ class Config:
     fused: bool = False
     """Whether softmax and normalization can take accumulators, requantized on the way."""
 
-    microcoded: bool = False
-    """Whether one microcoded core does the work of every engine but the array's: the smallest
-    machine."""
-
     trace: bool = False
     """Whether the accelerator has ports that report every write of the vector engine and when
     each engine begins and ends a command."""
@@ -180,26 +176,6 @@ class Config:
                 f"Field acc_width must be at least {self.sum_width} so that a sum of max_k = "
                 f"{self.max_k} products of {self.element_width}-bit operands cannot overflow, "
                 f"but acc_width is {self.acc_width}"
-            )
-
-        if self.microcoded:
-            self._check_microcoded()
-
-    def _check_microcoded(self) -> None:
-        for name, wanted in MICROCODED.items():
-            value = getattr(self, name)
-            if value != wanted:
-                shown, found = (str(one).lower() for one in (wanted, value))
-                raise InputError(f"Field microcoded needs {name} to be {shown}, not {found}")
-        if self.mem_width > 32:
-            raise InputError(
-                f"Field microcoded needs mem_width to be at most 32, not {self.mem_width}"
-            )
-        words = self.program_depth + self.max_row + 64 * self.table_slots
-        if words > MICROCODED_WORDS:
-            raise InputError(
-                f"Field microcoded needs program_depth + max_row + 64 * table_slots to be at most "
-                f"{MICROCODED_WORDS}, not {words}"
             )
 
     @property
@@ -283,7 +259,7 @@ class Config:
 
         Raises :class:`InputError` where a field is unknown.
         """
-        known = {field.name for field in fields(self)}
+        known = {field.name for field in fields(self) if field.init}
         for name in changes:
             if name not in known:
                 raise InputError(f"Unknown field {name!r}; known are {', '.join(sorted(known))}")
@@ -307,16 +283,15 @@ class Config:
 
     def fields(self) -> dict[str, Any]:
         """Return every field's value by name; the constructor takes them again."""
-        return dataclasses.asdict(self)
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}
 
     def to_toml(self) -> str:
         """Return the configuration as TOML text, each field with its meaning's name and value."""
         lines = []
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name, value in self.fields().items():
             quoted = isinstance(value, str)
             text = json.dumps(value, ensure_ascii=False) if quoted else str(value).lower()
-            lines.append(f"{field.name} = {text}\n")
+            lines.append(f"{name} = {text}\n")
         return "".join(lines)
 
 
@@ -325,24 +300,6 @@ ARRAYS = ("systolic", "tree")
 
 PACKED_WIDTH = 5
 """Widest operands of which a multiplier of 18 bits makes two products (bits)."""
-
-MICROCODED = {
-    "lanes": 1,
-    "array": "systolic",
-    "weight_depth": 2,
-    "packed": False,
-    "zero_points": False,
-    "operand_gating": False,
-    "tile_skip": False,
-    "attention": False,
-    "rotary": False,
-    "argmax": False,
-    "fused": False,
-}
-"""What fields must be where the machine is microcoded."""
-
-MICROCODED_WORDS = 8000
-"""Words that a micro-instruction's immediate reaches in the data memory, but for fixed ones."""
 
 RANGES = {
     "clock_mhz": (1, 5000),

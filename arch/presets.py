@@ -7,6 +7,7 @@ from typing import Any
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.micro.config import MicroConfig
 
 _SMALL = Config(name="small", lanes=8, scratchpad_banks=4)
 
@@ -38,27 +39,10 @@ _STORY = _SMALL.replace(
     fused=True,
 )
 
-PRESETS = {
+PRESETS: dict[str, Config] = {
     preset.name: preset
     for preset in (
-        _SMALL.replace(
-            name="micro",
-            microcoded=True,
-            rows=4,
-            cols=4,
-            lanes=1,
-            scratchpad_bytes=16384,
-            scratchpad_banks=1,
-            acc_depth=256,
-            mem_width=16,
-            program_depth=1024,
-            param_depth=512,
-            max_row=128,
-            zero_points=False,
-            operand_gating=False,
-            tile_skip=False,
-            attention=False,
-        ),
+        MicroConfig(name="micro"),
         _SMALL.replace(
             name="tiny",
             rows=4,

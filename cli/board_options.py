@@ -5,6 +5,7 @@ from dataclasses import replace
 import click
 
 from arch.config import PACKED_WIDTH, Config
+from arch.micro.config import MicroConfig
 from arch.presets import PRESETS, load, stated
 from cli.options import Command, override_option
 from fpga.boards import BOARDS, LINKS, Board, get_board
@@ -63,7 +64,7 @@ def resolve_board(
         board = replace(board, memory_bytes=memory_bytes)
     changes = list(overrides)
     config = board.config.override(changes) if source is None else load(source, changes)
-    narrow = config.element_width <= PACKED_WIDTH and not config.microcoded
+    narrow = config.element_width <= PACKED_WIDTH and not isinstance(config, MicroConfig)
     free = narrow and "packed" not in stated(source, changes)
     if free and board.device.family.multiplier_width >= HARDWARE_WIDTH:
         config = config.replace(packed=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from arch.errors import InputError
+from arch.micro.config import MicroConfig
 from cli.bus_options import attached, attachment_options
 from cli.model_options import model_options
 from cli.options import config_options, json_option, memory_options, resolve
@@ -109,7 +110,7 @@ def compile_command(
         "image_bytes": len(compiled.image),
         "memory_bytes": compiled.memory_bytes,
         "predicted_cycles": None
-        if config.microcoded
+        if isinstance(config, MicroConfig)
         else compiled.predict(timing.latency, timing.interval).cycles,
         "inputs": len(outputs),
         "folder": str(folder),

@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.presets import PRESETS
-from hdl.accelerator import Accelerator
+from hdl.machine import machine_component
 from hdl.ports import HostPort
 
 
@@ -27,7 +27,7 @@ class StreamProcessor(wiring.Component):
     def elaborate(self, _platform: object) -> Module:
         """Connect the streams to the halves of the memory port."""
         m = Module()
-        m.submodules.accelerator = accelerator = Accelerator(self.config)
+        m.submodules.accelerator = accelerator = machine_component(self.config)
         read, write = accelerator.mem_read, accelerator.mem_write
         connect(m, flipped(self.host), accelerator.host)
         connect(m, flipped(self.samples), read.data)

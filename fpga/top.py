@@ -7,11 +7,11 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.link import VERSION, Identity, fingerprint
 from fpga.boards import LEDS, LINKS, check_link
-from hdl.accelerator import Accelerator
 from hdl.component import Component
 from hdl.link.link import Link
 from hdl.link.spi import SpiPeripheral
 from hdl.link.uart import UartReceiver, UartTransmitter
+from hdl.machine import machine_component
 from hdl.memory.memory_switch import MemorySwitch
 from hdl.memory.onchip import OnchipMemory
 
@@ -80,7 +80,7 @@ class BoardTop(Component):
         """Place and connect the parts."""
         m = Module()
         m.submodules.link = link = Link(self.config, self.identity, self.timeout)
-        m.submodules.accelerator = accelerator = Accelerator(self.config)
+        m.submodules.accelerator = accelerator = machine_component(self.config)
         m.submodules.switch = switch = MemorySwitch(self.config)
         m.submodules.memory = memory = self._memory
         if self.link == "uart":

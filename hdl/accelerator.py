@@ -1,10 +1,12 @@
 """The accelerator: every engine and memory, placed and connected."""
 
 from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSignal
-from amaranth.lib.wiring import Out, connect, flipped
+from amaranth.lib.wiring import connect, flipped
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.isa import Engine
+from arch.micro.config import MicroConfig
 from arch.registers import ARRAY_CAUSES, Cause
 from hdl.component import Component
 from hdl.control.account import ArrayAccount
@@ -22,7 +24,6 @@ from hdl.memory.load import LoadEngine
 from hdl.memory.mask import MaskMemory
 from hdl.memory.scratchpad import Scratchpad
 from hdl.memory.store import StoreEngine
-from hdl.micro.machine import MicroMachine
 from hdl.ports import WORD, MachinePorts
 from hdl.stream.pipeline import delay
 from hdl.stream.slice import RegisterSlice
@@ -30,15 +31,19 @@ from hdl.vector.vector import VectorEngine
 
 
 class Accelerator(Component):
-    """A Transformer accelerator of some configuration; its ports are ``hdl.ports.MachinePorts``."""
+    """A Transformer accelerator made of engines; its ports are ``hdl.ports.MachinePorts``.
+
+    Raises :class:`InputError` where the configuration is that of a microcoded machine
+    (``hdl.machine`` has the machine of any configuration).
+    """
 
     def __init__(self, config: Config):
+        if isinstance(config, MicroConfig):
+            raise InputError(f"An accelerator has engines, which {config.name}, microcoded, lacks")
         self.config = config
         super().__init__(MachinePorts(config))
 
     def elaborate(self, _platform):
-        if self.config.microcoded:
-            return self._microcoded()
         m = Module()
         config = self.config
         sequencer = self._core(m, "sequencer", Sequencer(config))
@@ -143,18 +148,6 @@ class Accelerator(Component):
         stage = self._core(m, name, RegisterSlice(WORD))
         connect(m, words, stage.i)
         return stage.o
-
-    def _microcoded(self):
-        """Place the machine that is made of a core instead of engines."""
-        m = Module()
-        m.submodules.machine = machine = MicroMachine(self.config)
-        for name, member in self.signature.members.items():
-            inner, outer = getattr(machine, name), getattr(self, name)
-            if member.is_signature:
-                connect(m, flipped(outer), inner)
-            else:
-                m.d.comb += outer.eq(inner) if member.flow == Out else inner.eq(outer)
-        return m
 
     def _account(self, m, sequencer, expanding, dispatch, matrix):
         """Return what the array does in this cycle, by the names of ``ARRAY_CAUSES``."""

@@ -5,12 +5,12 @@ from amaranth.lib.wiring import Out, connect, flipped
 
 from arch.config import Config
 from arch.errors import InputError
-from hdl.accelerator import Accelerator
 from hdl.bus.axi4 import Axi4Bridge
 from hdl.bus.bus import BusAddress
 from hdl.bus.wishbone import WishboneBridge
 from hdl.component import Component
 from hdl.domain import InDomain
+from hdl.machine import machine_component
 
 BRIDGES = {"axi4": Axi4Bridge, "wishbone": WishboneBridge}
 """What makes each bus of the external memory port."""
@@ -38,7 +38,7 @@ class BusAccelerator(Component):
             raise InputError(f"Unknown bus {bus!r}; known are {', '.join(BRIDGES)}")
         self.config = config
         self.bus = bus
-        self._accelerator = Accelerator(config)
+        self._accelerator = machine_component(config)
         self._bridge = BRIDGES[bus](config, addresses)
         self.addresses = addresses
         self.port_meanings = self._bridge.port_meanings

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.config import Config
 from arch.errors import ProgramError, RunError
+from arch.micro.config import MicroConfig
 from arch.micro.isa import (
     IMMEDIATE_WIDTH,
     MULTIPLY_CYCLES,
@@ -67,7 +67,7 @@ class MicroCore:
     :class:`arch.micro.isa.Signal`.
     """
 
-    def __init__(self, config: Config, microcode: Sequence[int]):
+    def __init__(self, config: MicroConfig, microcode: Sequence[int]):
         self.config = config
         self.microcode = list(microcode)
         self._decoded: dict[int, Micro] = {}

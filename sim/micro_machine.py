@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from arch.config import Config
 from arch.errors import RunError
 from arch.instruction import wrap
+from arch.micro.config import MicroConfig
 from arch.micro.isa import Signal
 from arch.micro.memory import memory_map
 from arch.micro.microcode import assemble
@@ -20,7 +20,7 @@ from sim.report import Report, signature
 class MicroMachine:
     """A core with the microcode of a configuration."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MicroConfig):
         self.config = config
         microcode = assemble(config)
         self.labels = microcode.labels()

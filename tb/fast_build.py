@@ -11,7 +11,7 @@ from arch.config import Config
 from arch.isa import Engine
 from arch.registers import ARRAY_CAUSES
 from generators.verilog.verilog import to_verilog
-from hdl.accelerator import Accelerator
+from hdl.machine import machine_component
 from hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
 from tb.toolchain import COMPILER_OPTIONS, ROOT, Runtime, cached, check_simulator, digest, run
 
@@ -55,7 +55,9 @@ def accelerator_verilog(config: Config) -> str:
     name = config.replace(name="").to_toml()
 
     def generate(folder: Path) -> None:
-        (folder / "top.v").write_text(to_verilog(Accelerator(config), "top"), encoding="utf-8")
+        (folder / "top.v").write_text(
+            to_verilog(machine_component(config), "top"), encoding="utf-8"
+        )
 
     return (cached("verilog", digest(_sources(), name), generate) / "top.v").read_text("utf-8")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from arch.config import Config
-from hdl.accelerator import Accelerator
+from hdl.machine import machine_component
 from tb.machines import make_machine
 from tb.programs import random_program
 from tb.simulate import simulate
@@ -50,7 +50,7 @@ def bench_harness(config: Config, seed: int) -> dict[str, Any]:
             "report": str(report),
         }
         simulate(
-            Accelerator(config),
+            machine_component(config),
             bench="tb.bench_speed",
             simulator="verilator",
             seed=seed,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.isa import Engine
+from arch.micro.config import MicroConfig
 from generators.bench.gemm_bench import Machine
 from generators.compiler import CompiledModel
 from generators.golden import GoldenModel
@@ -73,17 +74,18 @@ class Inferences:
             return round(sum(of(n) * times for n, times in rows.items()) / count)
 
         ideal = mean(lambda n: -(-compiled.macs(n) // config.elements))
-        counted = bool(cycles) and not config.microcoded
+        microcoded = isinstance(config, MicroConfig)
+        counted = bool(cycles) and not microcoded
         engines = [engine.name.lower() for engine in Engine] if counted else []
         timing = self.timing.latency, self.timing.interval
-        expected = 0 if config.microcoded else mean(lambda n: compiled.predict(*timing, n).cycles)
+        expected = 0 if microcoded else mean(lambda n: compiled.predict(*timing, n).cycles)
         read = self.spent["loaded"] * config.mem_bytes // count
         return {
             "mismatches": self.mismatches,
             "tensors": self.tensors,
             "cycles": cycles,
             "cycles_per_inference": cycles / count,
-            "predicted_cycles": None if config.microcoded else expected,
+            "predicted_cycles": None if microcoded else expected,
             "ideal_cycles": ideal,
             "utilization": ideal * count / cycles if cycles else None,
             "cycles_per_second": cycles / self.seconds if cycles else None,

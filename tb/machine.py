@@ -20,6 +20,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.errors import InputError, RunError
+from arch.micro.config import MicroConfig
 from arch.registers import (
     CAUSE_MEANINGS,
     CONTROL_START,
@@ -193,7 +194,7 @@ class SimulatedMachine(ABC):
             raise InputError(
                 f"Recording a run needs the field trace, which {self.config.name} lacks"
             )
-        if self.config.microcoded:
+        if isinstance(self.config, MicroConfig):
             raise InputError(
                 f"Recording a run needs engines, which {self.config.name}, microcoded, lacks"
             )

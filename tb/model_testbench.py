@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.micro.config import MicroConfig
 from arch.registers import REGISTER_MAP
 from generators.compiler import CompiledModel
 from generators.golden import GoldenModel
@@ -53,6 +54,7 @@ def model_testbench(
             steps.add(Action.SET_REGISTER, REGISTER_MAP[f"R{number}"].addr, value)
         steps.add(Action.RUN)
         steps.add_words(Action.WORD_IS, compiled.output_addr, output)
-    predicted = LONG if config.microcoded else SLACK * compiled.predict(LATENCY).cycles
+    microcoded = isinstance(config, MicroConfig)
+    predicted = LONG if microcoded else SLACK * compiled.predict(LATENCY).cycles
     limit = predicted + SLACK * len(compiled.words)
     return testbench_files(config, attachment, compiled.words, memory, steps, limit)

@@ -7,6 +7,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Opcode
+from arch.micro.config import MicroConfig
 from arch.registers import (
     CONTROL_ABORT,
     CONTROL_FORGET,
@@ -87,7 +88,11 @@ class Campaign:
         self._wanted = [self._first(config, self._rng) for _ in range(programs)]
         # From a reset until a run may begin, and from a silence until STATUS tells it.
         depth = max(config.acc_depth, config.mask_depth * config.tile_skip, 32)
-        self._bound = 10 * depth * (config.cols if config.microcoded else 1) + 4 * WATCHDOG + 10_000
+        self._bound = (
+            10 * depth * (config.cols if isinstance(config, MicroConfig) else 1)
+            + 4 * WATCHDOG
+            + 10_000
+        )
 
     def _first(self, config: Config, rng: np.random.Generator) -> _Wanted:
         """Return a program and what it gives, on the golden machine and on this one."""
@@ -177,7 +182,7 @@ class Campaign:
             return "signatures differ"
         if self.machine.read_memory(*stored) != wanted.result:
             return "external memory differs"
-        if found.cycles != wanted.cycles and not self.machine.config.microcoded:
+        if found.cycles != wanted.cycles and not isinstance(self.machine.config, MicroConfig):
             return f"{found.cycles} cycles instead of {wanted.cycles}"
         return ""
 

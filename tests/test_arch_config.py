@@ -5,7 +5,10 @@ import dataclasses
 import pytest
 
 from arch.config import Config
+from arch.errors import InputError
+from arch.micro.config import MicroConfig
 from arch.presets import PRESETS, load
+from hdl.accelerator import Accelerator
 
 
 def test_presets_are_what_their_names_say():
@@ -122,21 +125,38 @@ def test_refusals(changes, error, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lanes": 2}, "Field microcoded needs lanes to be 1, not 2"),
-        ({"zero_points": True}, "Field microcoded needs zero_points to be false, not true"),
-        ({"array": "tree"}, "Field microcoded needs array to be systolic, not tree"),
-        ({"mem_width": 64}, "Field microcoded needs mem_width to be at most 32, not 64"),
+        ({"lanes": 2}, "Field lanes of a microcoded machine is 1, not 2"),
+        ({"zero_points": True}, "Field zero_points of a microcoded machine is false, not true"),
+        ({"array": "tree"}, "Field array of a microcoded machine is systolic, not tree"),
+        (
+            {"mem_width": 64},
+            "Field mem_width of a microcoded machine must be at most 32, not 64",
+        ),
         (
             {"program_depth": 8000},
-            "Field microcoded needs program_depth + max_row + 64 * table_slots to be at most 8000, "
-            "not 8256",
+            "Fields program_depth + max_row + 64 * table_slots of a microcoded machine must be at "
+            "most 8000, not 8256",
         ),
     ],
 )
 def test_what_microcode_does_not_do_is_refused(changes, message):
-    with pytest.raises(ValueError, match="Field microcoded needs") as caught:
+    with pytest.raises(ValueError, match="of a microcoded machine") as caught:
         PRESETS["micro"].replace(**changes)
     assert str(caught.value) == message
+
+
+def test_a_microcoded_machine_has_fields_of_its_own(tmp_path):
+    config = PRESETS["micro"].replace(name="mine", rows=5, cols=3, lanes=1)
+    assert isinstance(config, MicroConfig)
+    assert "lanes" not in config.fields()
+    assert MicroConfig(**config.fields()) == config
+    path = tmp_path / "mine.toml"
+    path.write_text(config.to_toml(), encoding="utf-8")
+    assert load(str(path)) == config
+    with pytest.raises(InputError, match=r"^Unknown field 'engines'; known are a_transpose, acc_"):
+        config.replace(engines=4)
+    with pytest.raises(InputError, match=r"^An accelerator has engines, which mine, m"):
+        Accelerator(config)
 
 
 def test_unknown_fields_are_named():

@@ -12,7 +12,7 @@ from generators.compiler import compile_model
 from generators.frontend import digits
 from generators.frontend.description import ModelDescription
 from generators.verilog.verilog import to_verilog
-from hdl.accelerator import Accelerator
+from hdl.machine import machine_component
 from sim.interpreter import Interpreter
 from tb.model_testbench import golden_outputs, model_testbench
 from tb.plain_testbench import Attachment
@@ -116,7 +116,7 @@ def test_the_testbench_sets_what_shorter_inputs_need(plain_simulation, tmp_path:
     inputs = [rng.normal(0, 1, (rows, 3)) for rows in (5, 2)]
     files = model_testbench(compiled, inputs, golden_outputs(compiled, inputs), Attachment())
     (tmp_path / "celosia_accelerator.v").write_text(
-        to_verilog(Accelerator(compiled.config), "celosia_accelerator")
+        to_verilog(machine_component(compiled.config), "celosia_accelerator")
     )
     for name, text in files.items():
         (tmp_path / name).write_text(text)

@@ -23,8 +23,8 @@ from fpga.devices import DEVICES, Device
 from fpga.synthesis import NETLIST, count, synthesize
 from fpga.tools import find_tool, run_tool
 from generators.verilog.verilog import to_verilog
-from hdl.accelerator import Accelerator
 from hdl.arithmetic.requantize import Requantizer
+from hdl.machine import machine_component
 from hdl.matrix.systolic import SystolicArray
 from hdl.memory.ram import Ram
 from hdl.memory.scratchpad import READERS, Scratchpad
@@ -198,7 +198,7 @@ def test_the_netlist_of_the_vector_engine_does_the_same(
 def test_the_netlist_of_a_whole_accelerator_does_the_same(
     family: str, config: Config, tmp_path: Path
 ) -> None:
-    netlist = netlist_of(Accelerator(config), DEVICE_OF[family], tmp_path)
+    netlist = netlist_of(machine_component(config), DEVICE_OF[family], tmp_path)
     memory = 1 << config.mem_addr_width
     machine = VerilatorMachine(config, memory_bytes=memory, latency=4, verilog=netlist)
     found = selftest(machine, config, memory, programs=6, seed=6)

@@ -10,7 +10,7 @@ from amaranth.back import rtlil, verilog
 from arch.presets import PRESETS
 from generators.verilog.units import UNITS, make_unit
 from generators.verilog.verilog import to_verilog
-from hdl.accelerator import Accelerator
+from hdl.machine import machine_component
 from tb.toolchain import environment, missing_tools
 
 LARGE = ("medium", "story", "story_85f", "wide")
@@ -25,9 +25,9 @@ def test_amaranth_converts_each_unit(unit: str) -> None:
 
 @pytest.mark.parametrize("name", ["micro", "tiny"])
 def test_amaranth_writes_the_verilog_of_an_accelerator(name: str) -> None:
-    text = verilog.convert(Accelerator(PRESETS[name]), name="accelerator", emit_src=False)
+    text = verilog.convert(machine_component(PRESETS[name]), name="accelerator", emit_src=False)
     (ports,) = re.findall(r"^module accelerator\(([^)]*)\);", text, re.MULTILINE)
-    own = to_verilog(Accelerator(PRESETS[name]), "accelerator")
+    own = to_verilog(machine_component(PRESETS[name]), "accelerator")
     (header,) = re.findall(r"^module accelerator \(\n(.*?)^\);", own, re.MULTILINE | re.DOTALL)
     declared = re.findall(r"^  (?:input|output) .*?(\w+),?$", header, re.MULTILINE)
     assert sorted(ports.split(", ")) == sorted(declared)
@@ -42,7 +42,7 @@ def test_amaranth_writes_the_verilog_of_an_accelerator(name: str) -> None:
     ],
 )
 def test_amaranth_converts_each_preset(name: str) -> None:
-    assert "module \\top\n" in rtlil.convert(Accelerator(PRESETS[name]), emit_src=False)
+    assert "module \\top\n" in rtlil.convert(machine_component(PRESETS[name]), emit_src=False)
 
 
 SOC = """\

@@ -25,9 +25,9 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.presets import PRESETS
 from generators.verilog.verilog import WAIVERS, to_verilog
-from hdl.accelerator import Accelerator
 from hdl.component import Component
 from hdl.domain import InDomain
+from hdl.machine import machine_component
 from hdl.matrix.systolic import SystolicArray
 from hdl.memory.ram import Ram
 from hdl.stream.pipeline import delay
@@ -257,7 +257,7 @@ def test_an_array_is_one_element() -> None:
 
 @functools.cache
 def accelerator(config: Config) -> str:
-    return to_verilog(Accelerator(config), "top")
+    return to_verilog(machine_component(config), "top")
 
 
 @pytest.mark.parametrize("name", ["tiny", "odd"])
@@ -296,8 +296,8 @@ def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
         "import sys\n"
         "from arch.presets import PRESETS\n"
         "from generators.verilog.verilog import to_verilog\n"
-        "from hdl.accelerator import Accelerator\n"
-        "sys.stdout.write(to_verilog(Accelerator(PRESETS['tiny']), 'top'))\n"
+        "from hdl.machine import machine_component\n"
+        "sys.stdout.write(to_verilog(machine_component(PRESETS['tiny']), 'top'))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],

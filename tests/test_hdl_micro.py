@@ -10,8 +10,8 @@ from arch.presets import PRESETS
 from arch.registers import Cause
 from fpga.large_memories import place_memories
 from generators.verilog.verilog import to_verilog
-from hdl.accelerator import Accelerator
 from hdl.arithmetic.serial_multiplier import SerialMultiplier
+from hdl.machine import machine_component
 from sim.interpreter import Interpreter
 from sim.micro_machine import MicroMachine
 from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine
@@ -21,7 +21,7 @@ from tb.simulate import simulate
 MICRO = PRESETS["micro"].replace(trace=True, mem_addr_width=17)
 CONFIGS = {
     "micro": MICRO,
-    "odd": MICRO.replace(rows=5, cols=3, mem_width=8, scratchpad_banks=4, acc_width=27),
+    "odd": MICRO.replace(rows=5, cols=3, mem_width=8, acc_width=27),
     "narrow": MICRO.replace(rows=1, cols=2, mem_width=32, operand_width=5, b_transpose=False),
     "bare": MICRO.replace(
         rows=2,
@@ -107,7 +107,7 @@ def test_serial_products(rounds: bool) -> None:
 
 @pytest.mark.parametrize(("family", "large"), [("ice40", 2), ("gowin", 0)])
 def test_large_memories_hold_nothing_at_first(family: str, large: int) -> None:
-    verilog = to_verilog(Accelerator(PRESETS["micro"]), "top")
+    verilog = to_verilog(machine_component(PRESETS["micro"]), "top")
     placed = place_memories(verilog, family)
     assert placed.count('ram_style = "huge"') == large
     module = re.compile(r"^module top_ByteRam.*?^endmodule", re.MULTILINE | re.DOTALL)

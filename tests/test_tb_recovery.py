@@ -7,6 +7,7 @@ import pytest
 from arch.config import Config
 from arch.instruction import Instruction, pack
 from arch.isa import DEFINITIONS, Engine, Opcode
+from arch.micro.config import MicroConfig
 from arch.presets import PRESETS
 from arch.registers import CAUSE_MEANINGS, Cause, cause_of
 from tb.fast_build import uninitialized
@@ -47,7 +48,7 @@ def test_the_next_run_is_exact(campaign: Campaign) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("config", [PRESETS["tiny"], PRESETS["small"], TREE, PRESETS["micro"]])
 def test_many_next_runs_are_exact(config: Config) -> None:
-    check_trials(Campaign(config, seed=2), 400 if not config.microcoded else 100)
+    check_trials(Campaign(config, seed=2), 400 if not isinstance(config, MicroConfig) else 100)
 
 
 def stopped(machine: VerilatorMachine, words: list[int], pc: int = 0) -> Cause:

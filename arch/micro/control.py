@@ -1,8 +1,8 @@
 """Control in microcode: start, fetch, operands, dispatch, loops, registers."""
 
-from arch.config import Config
 from arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, LOOP_LEVELS, WORD_WIDTH, Opcode
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.isa import Signal
 from arch.micro.memory import DEPTH, FLAGS, FREE, LOOP_WORDS, OPERANDS, PC, ZERO, memory_map
 
@@ -11,7 +11,7 @@ _NUMBERS_A_WORD = 4
 _COUNT_BITS = 8
 
 
-def control(a: Assembler, config: Config, handled: list[Opcode]) -> None:
+def control(a: Assembler, config: MicroConfig, handled: list[Opcode]) -> None:
     """Append what runs a program: it enters ``op NAME`` with the operands in their registers.
 
     Address 0 is entered once, after a reset, and clears accumulators and both registers 0. An
@@ -70,7 +70,7 @@ def control(a: Assembler, config: Config, handled: list[Opcode]) -> None:
     _tables(a, handled)
 
 
-def _loops(a: Assembler, config: Config) -> None:
+def _loops(a: Assembler, config: MicroConfig) -> None:
     """Append LOOP, ENDLOOP and SET."""
     where = memory_map(config)
     a.label("op LOOP")

@@ -1,8 +1,8 @@
 """DRAIN and MAP in microcode."""
 
-from arch.config import Config
 from arch.isa import Opcode
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.epilogue import (
     COUNT,
     FRONT,
@@ -27,7 +27,7 @@ _ACC_ADDR, _ACC_STRIDE, _R_ADDR, _R_STRIDE, _I_ADDR, _I_STRIDE, _I_ZERO = (
 )
 
 
-def drain(a: Assembler, config: Config) -> None:
+def drain(a: Assembler, config: MicroConfig) -> None:
     """Append DRAIN."""
     a.call("begin", LINK)
     begin_rows(a, Opcode.DRAIN)
@@ -58,7 +58,7 @@ def drain(a: Assembler, config: Config) -> None:
     next_row(a, "drain row")
 
 
-def map_rows(a: Assembler, _config: Config) -> None:
+def map_rows(a: Assembler, _config: MicroConfig) -> None:
     """Append MAP."""
     a.call("begin", LINK)
     a.emit("ADDI", _IN, value="byte in")
@@ -76,7 +76,7 @@ def map_rows(a: Assembler, _config: Config) -> None:
     next_row(a, "map row")
 
 
-def fronts(a: Assembler, _config: Config) -> None:
+def fronts(a: Assembler, _config: MicroConfig) -> None:
     """Append the fronts of accumulators and of elements."""
     a.label("sum in")
     a.load("LD", X, _SUM)

@@ -1,7 +1,7 @@
 """ADD and MUL in microcode, equations (5) and (6)."""
 
-from arch.config import Config
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.epilogue import (
     COUNT,
     FACTOR,
@@ -30,7 +30,7 @@ _I_ADDR, _I_STRIDE, _I_ZERO, _R_ADDR, _R_STRIDE, _R_ZERO = (
 )
 
 
-def add(a: Assembler, config: Config) -> None:
+def add(a: Assembler, config: MicroConfig) -> None:
     """Append ADD."""
     a.call("begin", LINK)
     a.alu("ADDI", PARAMS, PARAMS, 2 * PARAM_WORDS)
@@ -44,7 +44,7 @@ def add(a: Assembler, config: Config) -> None:
     _end_rows(a, config, "add")
 
 
-def mul(a: Assembler, config: Config) -> None:
+def mul(a: Assembler, config: MicroConfig) -> None:
     """Append MUL."""
     a.call("begin", LINK)
     _begin_rows(a, config, "mul")
@@ -53,7 +53,7 @@ def mul(a: Assembler, config: Config) -> None:
     _end_rows(a, config, "mul")
 
 
-def elementwise_parts(a: Assembler, config: Config) -> None:
+def elementwise_parts(a: Assembler, config: MicroConfig) -> None:
     """Append ``scale``: ``X`` rescaled by ``FACTOR`` and ``SHIFT`` becomes ``VALUE``."""
     if config.elementwise:
         a.label("scale")
@@ -72,7 +72,7 @@ def _scale(a: Assembler, params: int) -> None:
     a.call("scale", LINK)
 
 
-def _begin_rows(a: Assembler, config: Config, name: str) -> None:
+def _begin_rows(a: Assembler, config: MicroConfig, name: str) -> None:
     """Begin rows in pieces that fit the scratch words: an element in ``X``, the second in ``T``."""
     a.alu("SUB", _I_STRIDE, _I_STRIDE, N)
     a.alu("SUB", _R_STRIDE, _R_STRIDE, N)
@@ -92,7 +92,7 @@ def _begin_rows(a: Assembler, config: Config, name: str) -> None:
     a.alu("SUB", T, T, _R_ZERO)
 
 
-def _end_rows(a: Assembler, config: Config, name: str) -> None:
+def _end_rows(a: Assembler, config: MicroConfig, name: str) -> None:
     """End what :func:`_begin_rows` began; the element's value is in ``VALUE``."""
     a.store("STP", WORD_AT, VALUE, 1)
     a.loop(COUNT, f"{name} element")

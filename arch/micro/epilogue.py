@@ -12,9 +12,9 @@ parameters are at ``PARAM``, and moves ``o_addr`` on. It does not leave ``FRONT`
 ``PARAM`` one column too far. ``words`` is an epilogue of the data words from ``WORD_AT`` on.
 """
 
-from arch.config import Config
 from arch.isa import DEFINITIONS, Opcode
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.memory import (
     FLAGS,
     FREE,
@@ -88,7 +88,7 @@ def not_shifted(a: Assembler, label: str) -> None:
     a.jump(label)
 
 
-def epilogue(a: Assembler, config: Config) -> None:
+def epilogue(a: Assembler, config: MicroConfig) -> None:
     """Append the routines ``begin`` and ``epilogue``, called with ``LINK`` and ``LINK2``."""
     _begin(a, config)
     if config.softmax or config.norm or config.elementwise:
@@ -135,7 +135,7 @@ def _fetch(a: Assembler) -> None:
     a.alu("ADD", X, X, T)
 
 
-def _begin(a: Assembler, config: Config) -> None:
+def _begin(a: Assembler, config: MicroConfig) -> None:
     where = memory_map(config)
     a.label("begin")
     a.constant(ONES, -1)
@@ -180,7 +180,7 @@ def _begin(a: Assembler, config: Config) -> None:
     a.back(LINK)
 
 
-def _tails(a: Assembler, config: Config) -> None:
+def _tails(a: Assembler, config: MicroConfig) -> None:
     a.label("byte out")
     a.store("SBP", O_ADDR, VALUE, 1)
     a.loop(COUNT, "value")

@@ -1,14 +1,14 @@
 """PARAMS and TABLE in microcode: from the scratchpad to the data memory."""
 
-from arch.config import Config
 from arch.functions import TABLE_ENTRIES
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.memory import FREE, OPERANDS, PARAM_WORDS, TABLE_WORDS, memory_map
 
 _SOURCE, _PLACE, _WORD, _HIGH, _LEFT = FREE[:5]
 
 
-def params(a: Assembler, config: Config) -> None:
+def params(a: Assembler, config: MicroConfig) -> None:
     """Append PARAMS."""
     a.constant(_WORD, PARAM_WORDS)
     a.multiply(_WORD, OPERANDS["params"])
@@ -25,7 +25,7 @@ def params(a: Assembler, config: Config) -> None:
     a.loop(OPERANDS["n"], "PARAMS word")
 
 
-def table(a: Assembler, config: Config) -> None:
+def table(a: Assembler, config: MicroConfig) -> None:
     """Append TABLE."""
     a.alu("SLLI", _PLACE, OPERANDS["table"], (TABLE_WORDS - 1).bit_length())
     a.constant(_WORD, memory_map(config).tables)

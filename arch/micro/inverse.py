@@ -1,7 +1,7 @@
 """Reciprocal and reciprocal square root in microcode, equation (7)."""
 
-from arch.config import Config
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.epilogue import FACTOR, REST, RIGHT, VALUE, T, X
 from arch.micro.memory import LINK, ZERO
 from arch.polynomial import FRACTION_WIDTH, GUARD_WIDTH, MANTISSA_WIDTH, Polynomial
@@ -19,7 +19,7 @@ def segments(polynomial: Polynomial) -> list[int | str]:
     ]
 
 
-def inverse(a: Assembler, config: Config) -> None:
+def inverse(a: Assembler, config: MicroConfig) -> None:
     """Append the routines ``normalize`` and ``polynomial``, called with ``LINK``.
 
     ``normalize`` takes a positive integer of 64 bits in ``VALUE`` and ``REST`` and returns the

@@ -1,7 +1,7 @@
 """MATMUL in microcode: tile by tile, each of its weights once, then every row of activations."""
 
-from arch.config import Config
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.memory import FLAGS, FREE, OPERANDS, ZERO, memory_map
 
 _A_STEP, _A_ROW, _B_STEP, _B_COLUMN = FREE[:4]  # bytes along k, along m; along k, along n
@@ -11,7 +11,7 @@ _POINT, _PLACE, _HELP, _ONE, _BLANKS, _MISSING = FREE[14:20]
 _A_TRANSPOSE, _B_TRANSPOSE = 0, 1
 
 
-def matmul(a: Assembler, config: Config) -> None:
+def matmul(a: Assembler, config: MicroConfig) -> None:
     """Append MATMUL of streamed weights without zero points.
 
     Weights past k or n are 0, so that it does not matter what is read or summed there.
@@ -34,7 +34,7 @@ def matmul(a: Assembler, config: Config) -> None:
     a.branch("BLT", ZERO, _N_LEFT, "MATMUL column")
 
 
-def _begin(a: Assembler, config: Config) -> None:
+def _begin(a: Assembler, config: MicroConfig) -> None:
     """Append steps, strides and where the sums go."""
     a.constant(_ONE, 1)
     for flag, step, stride, operand in (
@@ -68,7 +68,7 @@ def _skip(a: Assembler, pointer: int, step: int, count: int) -> None:
         a.alu("ADD", pointer, pointer, _HELP)
 
 
-def _weights(a: Assembler, config: Config) -> None:
+def _weights(a: Assembler, config: MicroConfig) -> None:
     """Append the way of a tile's weights into the array."""
     lines = config.rows + config.rows % 2
     a.alu("MINI", _LENGTH, _K_LEFT, config.rows)
@@ -107,7 +107,7 @@ def _weights(a: Assembler, config: Config) -> None:
     a.jump("MATMUL missing")
 
 
-def _stream(a: Assembler, config: Config) -> None:
+def _stream(a: Assembler, config: MicroConfig) -> None:
     """Append the way of m rows of activations, whose sums go to the accumulators."""
     a.label("MATMUL stream")
     a.move(_PLACE, _ACC_TILE)

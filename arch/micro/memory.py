@@ -17,9 +17,9 @@ accumulator row a and column c at ``a * cols + c``
 
 from dataclasses import dataclass
 
-from arch.config import Config
 from arch.isa import DEFINITIONS, LOOP_LEVELS, Engine, Opcode
 from arch.isa import REGISTERS as ISA_REGISTERS
+from arch.micro.config import MicroConfig
 
 LOOP_WORDS = 2
 """Words of an open loop: address of the body, rounds left."""
@@ -47,7 +47,7 @@ class Map:
     """Words in all."""
 
 
-def memory_map(config: Config) -> Map:
+def memory_map(config: MicroConfig) -> Map:
     """Return the map of a configuration's data memory."""
     registers = -(-config.program_depth // ISA_REGISTERS) * ISA_REGISTERS
     loops = registers + ISA_REGISTERS

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.control import control
 from arch.micro.drain import drain, fronts, map_rows
 from arch.micro.elementwise import add, elementwise_parts, mul
@@ -17,7 +17,7 @@ from arch.micro.move import load, store
 from arch.micro.norm import norm, norm_parts
 from arch.micro.softmax import softmax, softmax_parts
 
-Handler = Callable[[Assembler, Config], None]
+Handler = Callable[[Assembler, MicroConfig], None]
 
 HANDLERS: dict[Opcode, Handler] = {
     Opcode.LOAD: load,
@@ -46,7 +46,7 @@ ROUTINES: tuple[Handler, ...] = (
 """What appends routines that several instructions call."""
 
 
-def assemble(config: Config) -> Assembler:
+def assemble(config: MicroConfig) -> Assembler:
     """Return the microcode of a configuration, with its labels."""
     a = Assembler()
     handlers = {

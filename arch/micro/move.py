@@ -1,26 +1,26 @@
 """LOAD and STORE in microcode: rows between external memory and the scratchpad."""
 
-from arch.config import Config
 from arch.isa import Opcode
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.memory import FREE, OPERANDS, ZERO
 
 _EXTERNAL, _PLACE, _LEFT, _WORDS, _WORD, _HELP, _MASK, _WHOLE = FREE[:8]
 _BURST = 256
 
 
-def load(a: Assembler, config: Config) -> None:
+def load(a: Assembler, config: MicroConfig) -> None:
     """Append LOAD."""
     _rows(a, config, Opcode.LOAD)
 
 
-def store(a: Assembler, config: Config) -> None:
+def store(a: Assembler, config: MicroConfig) -> None:
     """Append STORE."""
     a.constant(_WHOLE, (1 << config.mem_bytes) - 1)
     _rows(a, config, Opcode.STORE)
 
 
-def _rows(a: Assembler, config: Config, opcode: Opcode) -> None:
+def _rows(a: Assembler, config: MicroConfig, opcode: Opcode) -> None:
     """Append the walk over rows, in bursts of at most 256 words."""
     step = (config.mem_bytes - 1).bit_length()
     name = opcode.name
@@ -52,7 +52,7 @@ def _rows(a: Assembler, config: Config, opcode: Opcode) -> None:
     a.loop(OPERANDS["m"], f"{name} row")
 
 
-def _take(a: Assembler, config: Config) -> None:
+def _take(a: Assembler, config: MicroConfig) -> None:
     """Append the way of one word to the scratchpad, of the row's last one only its own bytes."""
     a.emit("TAKE", _WORD)
     if config.mem_bytes == 1:
@@ -73,7 +73,7 @@ def _take(a: Assembler, config: Config) -> None:
     a.label("LOAD whole")
 
 
-def _give(a: Assembler, config: Config) -> None:
+def _give(a: Assembler, config: MicroConfig) -> None:
     """Append the way of one word from the scratchpad."""
     if config.mem_bytes == 1:
         a.load("LBUP", _WORD, _PLACE, 1)

@@ -1,8 +1,8 @@
 """NORM in microcode, equation (4)."""
 
-from arch.config import Config
 from arch.isa import IMMEDIATE_WIDTH, WORD_WIDTH, Opcode
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.epilogue import (
     COUNT,
     FACTOR,
@@ -33,7 +33,7 @@ _EPS, _EPS_HIGH = OPERANDS["eps_low"], OPERANDS["eps_high"]
 _OUTPUT_FLAGS = (1 << bit(Opcode.NORM, "add")) - 1
 
 
-def norm(a: Assembler, config: Config) -> None:
+def norm(a: Assembler, config: MicroConfig) -> None:
     """Append NORM: a row's sums, then its normalized values, go through the row buffer."""
     row = memory_map(config).row
     a.alu("ANDI", _ADDS, FLAGS, 1 << bit(Opcode.NORM, "add"))
@@ -66,7 +66,7 @@ def norm(a: Assembler, config: Config) -> None:
     next_row(a, "norm row")
 
 
-def norm_parts(a: Assembler, config: Config) -> None:
+def norm_parts(a: Assembler, config: MicroConfig) -> None:
     """Append NORM's table."""
     if config.norm:
         a.table("rsqrt", segments(rsqrt_polynomial()))

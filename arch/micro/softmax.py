@@ -1,9 +1,9 @@
 """SOFTMAX in microcode, equation (3)."""
 
-from arch.config import Config
 from arch.functions import OCTAVE_FRACTION, OCTAVE_MANTISSA, WEIGHT_FRACTION, octave_table
 from arch.isa import Opcode
 from arch.micro.assembler import Assembler
+from arch.micro.config import MicroConfig
 from arch.micro.epilogue import (
     COUNT,
     FACTOR,
@@ -49,7 +49,7 @@ _WEIGHT_SHIFT = WEIGHT_FRACTION - OCTAVE_MANTISSA
 _OUTPUT_FLAGS = 1 << bit(Opcode.SOFTMAX, "wide_out") | 1 << bit(Opcode.SOFTMAX, "per_tensor")
 
 
-def softmax(a: Assembler, config: Config) -> None:
+def softmax(a: Assembler, config: MicroConfig) -> None:
     """Append SOFTMAX: the columns that are not masked go through the row buffer."""
     row = memory_map(config).row
     a.move(_WORD, FLAGS)
@@ -156,7 +156,7 @@ def _divide(a: Assembler, row: int) -> None:
     a.loop(COUNT, "probability")
 
 
-def softmax_parts(a: Assembler, config: Config) -> None:
+def softmax_parts(a: Assembler, config: MicroConfig) -> None:
     """Append SOFTMAX's tables, and ``fill``: zero points for ``COUNT`` columns, maybe none."""
     if not config.softmax:
         return

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.micro.config import MicroConfig
 from generators.bench.gemm import Gemm, GemmProgram, TooLargeError, compile_gemm
 from generators.bench.gemm_shapes import Shape
 from generators.bench.gemm_stream import compile_stream
@@ -187,7 +188,7 @@ def bench_gemm(
     Raises :class:`InputError` where the product does not fit the configuration, or that is
     microcoded and counts no window.
     """
-    if config.microcoded:
+    if isinstance(config, MicroConfig):
         raise InputError(
             f"Products are timed by what the matrix engine counts, which {config.name}, "
             f"microcoded, lacks"

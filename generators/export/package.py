@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from arch.micro.config import MicroConfig
 from arch.registers import REGISTER_MAP
 from generators.compiler import CompiledModel
 from generators.export.requests import register_offset, requests
@@ -55,10 +55,11 @@ def manifest(
     """
     quantized, config = compiled.quantized, compiled.config
     model = quantized.description
-    predicted = None if config.microcoded else compiled.predict(latency, interval).cycles
+    microcoded = isinstance(config, MicroConfig)
+    predicted = None if microcoded else compiled.predict(latency, interval).cycles
     return {
         "model": model.name,
-        "configuration": asdict(config),
+        "configuration": config.fields(),
         "program": {"words": len(compiled.words), "start": 0},
         "image": {"addr": 0, "bytes": len(compiled.image)},
         "memory_bytes": compiled.memory_bytes,

@@ -15,6 +15,7 @@ from hdl.accelerator import Accelerator
 from hdl.bus.axi4_lite import ADDR_WIDTH
 from hdl.bus.control import CONTROL_PREFIXES, ControlledAccelerator
 from hdl.bus_accelerator import PREFIXES, BusAccelerator
+from hdl.micro.machine import MicroMachine
 
 
 def manifest(component: Component, name: str, config: Config) -> str:
@@ -26,7 +27,7 @@ def manifest(component: Component, name: str, config: Config) -> str:
     result: dict[str, Any] = {
         "module": name,
         "meaning": summary(type(component)),
-        "configuration": asdict(config),
+        "configuration": config.fields(),
         "ports": ports(component),
     }
     if isinstance(component, ControlledAccelerator):
@@ -46,7 +47,7 @@ def manifest(component: Component, name: str, config: Config) -> str:
             "base": component.addresses.base,
             "bytes": 1 << config.mem_addr_width,
         }
-    if isinstance(component, Accelerator | BusAccelerator):
+    if isinstance(component, Accelerator | BusAccelerator | MicroMachine):
         result["registers"] = [asdict(register) for register in REGISTER_MAP.values()]
         result["operands"] = OPERAND_MEANINGS
         result["instructions"] = [

@@ -7,7 +7,6 @@ from amaranth.lib.wiring import Component
 from arch.config import Config
 from arch.errors import InputError
 from arch.functions import WIDE_FUNCTIONS
-from hdl.accelerator import Accelerator
 from hdl.arithmetic.polynomial import FunctionUnit
 from hdl.arithmetic.reciprocal import Reciprocal, ReciprocalSqrt
 from hdl.arithmetic.requantize import Requantizer
@@ -25,6 +24,7 @@ from hdl.functions.elementwise import ElementwiseUnit
 from hdl.functions.rotary import RotaryUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.functions.table import LookupTable
+from hdl.machine import machine_component
 from hdl.matrix.matrix import MatrixEngine
 from hdl.matrix.systolic import SystolicArray
 from hdl.matrix.transposer import Transposer
@@ -45,7 +45,7 @@ def _wide(name: str) -> Callable[[Config], Component]:
 
 
 UNITS: dict[str, Callable[[Config], Component]] = {
-    "accelerator": Accelerator,
+    "accelerator": machine_component,
     "matrix_engine": MatrixEngine,
     "systolic_array": SystolicArray,
     "tree_array": TreeArray,
@@ -108,7 +108,7 @@ def make_accelerator(
     if control not in CONTROL_BUSES:
         raise InputError(f"Unknown control {control!r}; known are {', '.join(CONTROL_BUSES)}")
     if bus == "native":
-        accelerator: Component = Accelerator(config)
+        accelerator: Component = machine_component(config)
     else:
         accelerator = BusAccelerator(config, bus, BusAddress.for_config(config, addr_width, base))
     return accelerator if control == "native" else ControlledAccelerator(accelerator, control)

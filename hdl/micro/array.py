@@ -3,7 +3,7 @@
 from amaranth.hdl import Array, Module, Signal, signed
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
+from arch.micro.config import MicroConfig
 from hdl.arithmetic.multiplier import MultiplierPair
 from hdl.component import Component
 
@@ -18,7 +18,7 @@ class MicroArray(Component):
     ``step`` moves it to the next column, two cycles later.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MicroConfig):
         self.config = config
         self._pairs = -(-config.rows // 2)
         width = 16 + (2 * self._pairs - 1).bit_length()

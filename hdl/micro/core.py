@@ -4,7 +4,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
+from arch.micro.config import MicroConfig
 from arch.micro.isa import IMMEDIATE_WIDTH, REGISTERS
 from hdl.arithmetic.serial_multiplier import SerialMultiplier
 from hdl.component import Component
@@ -26,7 +26,7 @@ class MicroCore(Component):
     ``go`` and takes ``pc``; ``signal`` tells ``signal_value``.
     """
 
-    def __init__(self, config: Config, microcode: list[int], data_depth: int):
+    def __init__(self, config: MicroConfig, microcode: list[int], data_depth: int):
         self.config = config
         self._microcode = microcode
         super().__init__(

@@ -3,8 +3,8 @@
 from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config
 from arch.isa import REGISTERS
+from arch.micro.config import MicroConfig
 from arch.micro.memory import memory_map
 from arch.registers import CAUSE_SHIFT, COUNTER_WIDTH, IDENTITY, REGISTER_MAP, Cause
 from hdl.component import Component
@@ -21,7 +21,7 @@ class MicroHost(Component):
     and ``irq`` are those of :class:`hdl.control.outcome.Outcome`.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MicroConfig):
         self.config = config
         self._map = memory_map(config)
         super().__init__(

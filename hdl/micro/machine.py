@@ -3,7 +3,7 @@
 from amaranth.hdl import ClockDomain, ClockSignal, Module, Mux, ResetSignal, Signal
 from amaranth.lib.wiring import connect, flipped
 
-from arch.config import Config
+from arch.micro.config import MicroConfig
 from arch.micro.isa import Signal as Told
 from arch.micro.memory import memory_map
 from arch.micro.microcode import assemble
@@ -25,7 +25,7 @@ class MicroMachine(Component):
     Its ports are ``hdl.ports.MachinePorts``; nothing is reported on ``events``.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: MicroConfig):
         self.config = config
         super().__init__(MachinePorts(config))
 

@@ -1,0 +1,11 @@
+"""The machine of a configuration, whichever it is."""
+
+from arch.config import Config
+from arch.micro.config import MicroConfig
+from hdl.accelerator import Accelerator
+from hdl.micro.machine import MicroMachine
+
+
+def machine_component(config: Config) -> Accelerator | MicroMachine:
+    """Return the component that runs a configuration's programs; its ports are ``MachinePorts``."""
+    return MicroMachine(config) if isinstance(config, MicroConfig) else Accelerator(config)
