@@ -88,11 +88,8 @@ class Campaign:
         self._wanted = [self._first(config, self._rng) for _ in range(programs)]
         # From a reset until a run may begin, and from a silence until STATUS tells it.
         depth = max(config.acc_depth, config.mask_depth * config.tile_skip, 32)
-        self._bound = (
-            10 * depth * (config.cols if isinstance(config, MicroConfig) else 1)
-            + 4 * WATCHDOG
-            + 10_000
-        )
+        words = depth * config.cols if isinstance(config, MicroConfig) else depth
+        self._bound = 10 * words + 4 * WATCHDOG + 10_000
 
     def _first(self, config: Config, rng: np.random.Generator) -> _Wanted:
         """Return a program and what it gives, on the golden machine and on this one."""
