@@ -41,7 +41,8 @@ SERIAL = (
 
 def compile_model(folder: Path, config: str) -> None:
     """Write the model, the driver and the accelerator's Verilog."""
-    words = ["celosia", "compile", "digits", "--config", config]
+    celosia = Path(sys.executable).with_name("celosia")
+    words = [celosia, "compile", "digits", "--config", config]
     words += ["--set", f"mem_addr_width={MEMORY_WIDTH}", "--c", "--verilog"]
     words += ["--bus", "wishbone", "--bus-base", hex(MAIN_MEMORY), "--control", "wishbone"]
     subprocess.run([*words, "--out", str(folder)], check=True, stdout=subprocess.DEVNULL)
