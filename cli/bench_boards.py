@@ -34,7 +34,7 @@ class Case:
     unit: str | None = None
     config: str | None = None
     mhz: float | None = None
-    memory_bytes: int | None = None
+    memory: str | None = None
 
     @property
     def file(self) -> str:
@@ -46,13 +46,13 @@ class Case:
         """The command's words after ``celosia build``, without ``--out``."""
         given = (("board", self.board), ("unit", self.unit), ("config", self.config))
         words = [word for name, value in given if value for word in (f"--{name}", value)]
-        words += ["--memory", str(self.memory_bytes)] if self.memory_bytes else []
+        words += ["--memory", self.memory] if self.memory else []
         words += ["--clock", f"{self.mhz:g}"] if self.mhz else []
         return [*words, "--seed", str(SEED)]
 
     def design(self) -> str:
         """Return what a report of this build has as ``design``."""
-        board, config = resolve_board(self.board, self.config, (), "uart", self.memory_bytes)
+        board, config = resolve_board(self.board, self.config, (), "uart", self.memory)
         if self.unit is None:
             return board_design(config, board, [SEED], mhz=self.mhz)
         return unit_design(make_unit(self.unit, config), board, [SEED], mhz=self.mhz)

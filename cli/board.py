@@ -6,6 +6,7 @@ import click
 
 from arch.config import Config
 from cli.board_options import board_options, resolve_board
+from fpga.boards import Board
 from fpga.top import BoardTop
 from tb.board import SimulatedBoard
 
@@ -16,13 +17,14 @@ TIMEOUT = 1 << 15
 """Cycles after which a request that stopped is given up: some hundredths of a second here."""
 
 
-def board_top(config: Config, clock: int, memory_bytes: int, link: str = "uart") -> BoardTop:
-    """Return a top level whose link is as fast as can be simulated."""
+def board_top(board: Board, config: Config) -> BoardTop:
+    """Return a board's top level, with a link that is as fast as can be simulated."""
     return BoardTop(
         config,
-        clock=clock,
-        memory_bytes=memory_bytes,
-        link=link,
+        clock=round(board.target_mhz * 1e6),
+        memory_bytes=board.memory_bytes,
+        sdram=board.sdram,
+        link=board.link,
         divisor=DIVISOR,
         timeout=TIMEOUT,
     )
@@ -35,7 +37,7 @@ def board(
     source: str | None,
     overrides: tuple[str, ...],
     link: str,
-    memory_bytes: int | None,
+    memory: str | None,
 ) -> None:
     """Simulate a board, to its pins, until it is interrupted.
 
@@ -45,9 +47,13 @@ def board(
     """
     # Shells let what they run in the background ignore interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    found, config = resolve_board(name, source, overrides, link, memory_bytes)
-    top = board_top(config, round(found.target_mhz * 1e6), found.memory_bytes, link)
+    found, config = resolve_board(name, source, overrides, link, memory)
+    top = board_top(found, config)
     click.echo("Building the simulation, unless it is kept from before", err=True)
-    with SimulatedBoard(top, divisor=DIVISOR, timeout=TIMEOUT) as simulated:
+    clock = found.target_mhz * 1e6
+    chip = found.sdram
+    with SimulatedBoard(
+        top, divisor=DIVISOR, timeout=TIMEOUT, sdram=chip, clock=clock
+    ) as simulated:
         click.echo(simulated.port)
         simulated.wait()

@@ -5,10 +5,11 @@ from dataclasses import replace
 import click
 
 from arch.config import PACKED_WIDTH, Config
+from arch.errors import InputError
 from arch.micro.config import MicroConfig
 from arch.presets import PRESETS, load, stated
 from cli.options import Command, override_option
-from fpga.boards import BOARDS, LINKS, Board, get_board
+from fpga.boards import BOARDS, LINKS, Board, get_board, with_sdram
 from hdl.arithmetic.multiplier import HARDWARE_WIDTH
 
 board_option = click.option(
@@ -40,9 +41,10 @@ def board_options(command: Command) -> Command:
     )
     memory = click.option(
         "--memory",
-        "memory_bytes",
-        type=int,
-        help="External memory on the chip, in bytes; without it the board's.",
+        "memory",
+        metavar="BYTES_OR_SDRAM",
+        help="External memory: so many bytes on the chip, or sdram, the board's; without it the "
+        "board's memory on the chip.",
     )
     return board_option(config(override_option(link_option(memory(command)))))
 
@@ -52,7 +54,7 @@ def resolve_board(
     source: str | None,
     overrides: tuple[str, ...],
     link: str,
-    memory_bytes: int | None,
+    memory: str | None,
 ) -> tuple[Board, Config]:
     """Return the board that the options name, and its machine's configuration.
 
@@ -60,12 +62,23 @@ def resolve_board(
     options say themselves whether they do.
     """
     board = get_board(name, link)
-    if memory_bytes is not None:
-        board = replace(board, memory_bytes=memory_bytes)
+    if memory == "sdram":
+        board = with_sdram(board)
+    elif memory is not None:
+        board = replace(board, memory_bytes=_size(memory))
     changes = list(overrides)
     config = board.config.override(changes) if source is None else load(source, changes)
+    if board.sdram is not None and source is not None:
+        config = config.replace(mem_addr_width=board.config.mem_addr_width)
     narrow = config.element_width <= PACKED_WIDTH and not isinstance(config, MicroConfig)
     free = narrow and "packed" not in stated(source, changes)
     if free and board.device.family.multiplier_width >= HARDWARE_WIDTH:
         config = config.replace(packed=True)
     return board, config
+
+
+def _size(memory: str) -> int:
+    try:
+        return int(memory)
+    except ValueError:
+        raise InputError(f"--memory must be a number of bytes or sdram, not {memory!r}") from None

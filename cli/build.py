@@ -45,7 +45,7 @@ def build(
     source: str | None,
     overrides: tuple[str, ...],
     link: str,
-    memory_bytes: int | None,
+    memory: str | None,
     unit: str | None,
     seed: int,
     count: int,
@@ -58,7 +58,7 @@ def build(
     The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
     tools' logs.
     """
-    board, config = resolve_board(name, source, overrides, link, memory_bytes)
+    board, config = resolve_board(name, source, overrides, link, memory)
     if mhz is not None and not mhz > 0:
         raise InputError(f"The clock must be above 0 MHz, not {mhz:g}")
     made = None if unit is None else make_unit(unit, config)
@@ -73,8 +73,9 @@ def build(
             done = build_board(config, board, place, seeds, _tell, mhz=mhz)
             _tell(f"Inferences of {MODEL}", 0, 1)
             found = done.report
-            found |= inference_rates(config, board.memory_bytes, found["clock_mhz"])
-            found |= token_rates(config, board.memory_bytes, found["clock_mhz"])
+            if board.sdram is None:
+                found |= inference_rates(config, board.memory_bytes, found["clock_mhz"])
+                found |= token_rates(config, board.memory_bytes, found["clock_mhz"])
     write_files(folder, done.files | {"report.json": json.dumps(found, indent=2)})
     _show(found, as_json)
 

@@ -1,10 +1,11 @@
 """The boards: device, pins, preset and loader of each."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amaranth.build import Attrs, Pins, Resource, ResourceError, Subsignal
+from amaranth.utils import exact_log2
 from amaranth_boards.colorlight_5a75b_r7_0 import Colorlight_5A75B_R70Platform
 from amaranth_boards.ecpix5 import ECPIX585Platform
 from amaranth_boards.icebreaker import ICEBreakerPlatform
@@ -18,6 +19,7 @@ from amaranth_boards.ulx3s import ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_
 from arch.config import Config
 from arch.errors import InputError
 from arch.presets import PRESETS
+from arch.sdram import IS42S16160G_7, W9825G6KH_6, SdramChip
 from fpga.devices import DEVICES, Device
 from fpga.spi_pins import spi_sites
 
@@ -43,7 +45,7 @@ class Board:
 
     ``clock_mhz`` is its oscillator's frequency, ``target_mhz`` what the machine is first built
     for. ``loaders`` are the commands that load a bitstream, which stands for ``{file}``, the usual
-    one first.
+    one first. External memory is ``memory_bytes`` on the chip, or the board's ``sdram``.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Board:
     link: str
     pins: Mapping[str, Pin]
     loaders: tuple[str, ...]
+    sdram: SdramChip | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,7 @@ class _Entry:
     preset: str = "small"
     leds: tuple[tuple[str, int], ...] = (("led", 0), ("led", 1), ("led", 2))
     extra: tuple[Resource, ...] = field(default=())
+    sdram: SdramChip | None = None
 
 
 _RGB = (("rgb_led", 0),)
@@ -108,6 +112,7 @@ _ENTRIES = {
         target_mhz=80.0,
         config=_LFE5U_85F,
         memory_bytes=1 << 16,
+        sdram=IS42S16160G_7,
     ),
     "ulx3s_45f": _Entry(
         title="Radiona ULX3S, LFE5U-45F",
@@ -117,6 +122,7 @@ _ENTRIES = {
         target_mhz=90.5,
         config=_LFE5U_45F,
         memory_bytes=1 << 15,
+        sdram=IS42S16160G_7,
     ),
     "ulx3s_25f": _Entry(
         title="Radiona ULX3S, LFE5U-25F",
@@ -126,6 +132,7 @@ _ENTRIES = {
         target_mhz=88.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 15,
+        sdram=IS42S16160G_7,
         preset="tiny",
     ),
     "icebreaker": _Entry(
@@ -199,6 +206,7 @@ _ENTRIES = {
         target_mhz=88.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 15,
+        sdram=W9825G6KH_6,
         preset="tiny",
     ),
     "icesugar_pro": _Entry(
@@ -209,6 +217,7 @@ _ENTRIES = {
         target_mhz=88.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 15,
+        sdram=IS42S16160G_7,
         preset="tiny",
         leds=_RGB,
     ),
@@ -272,6 +281,41 @@ def get_board(name: str, link: str = "uart") -> Board:
         pins=pins,
         loaders=entry.loaders,
     )
+
+
+_SDRAM_PARTS = {"clk_en": "cke", "cs": "cs_n", "ras": "ras_n", "cas": "cas_n", "we": "we_n"}
+"""Names of an SDRAM's pins where amaranth-boards has others."""
+
+
+def with_sdram(board: Board) -> Board:
+    """Return a board whose external memory is its SDRAM.
+
+    Raises :class:`InputError` where there is none that a controller here can use.
+    """
+    entry = _ENTRIES[board.name]
+    if entry.sdram is None:
+        able = ", ".join(name for name, each in _ENTRIES.items() if each.sdram is not None)
+        raise InputError(f"Board {board.name} has no SDRAM that is supported; {able} have")
+    resource = entry.platform().resources["sdram", 0]
+    pins = dict(board.pins)
+    for part in resource.ios:
+        if isinstance(part, Subsignal):
+            found = _pins(resource, part.name)
+            name = f"sdram_{_SDRAM_PARTS.get(part.name, part.name)}"
+            wide = part.name in ("a", "ba", "dq", "dqm")
+            pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(found)}
+    width = min(board.config.mem_addr_width, exact_log2(entry.sdram.size))
+    config = board.config.replace(mem_addr_width=width)
+    return replace(board, sdram=entry.sdram, pins=pins, config=config, memory_bytes=1 << width)
+
+
+def board_configs() -> Iterator[Config]:
+    """Yield the configurations of all boards' machines, with each memory that a board can have."""
+    for name, entry in _ENTRIES.items():
+        board = get_board(name)
+        yield board.config
+        if entry.sdram is not None:
+            yield with_sdram(board).config
 
 
 def check_link(link: str) -> None:

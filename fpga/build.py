@@ -115,7 +115,13 @@ def _pll(board: Board, mhz: float) -> Pll:
 def _machine(config: Config, board: Board, pll: Pll) -> str:
     """Return the Verilog of a board's machine at a clock, with its uppermost module."""
     clock = round(pll.mhz * 1e6)
-    machine = BoardTop(config, clock=clock, memory_bytes=board.memory_bytes, link=board.link)
+    machine = BoardTop(
+        config,
+        clock=clock,
+        memory_bytes=board.memory_bytes,
+        sdram=board.sdram,
+        link=board.link,
+    )
     return to_verilog(machine, CORE) + top_verilog(board, pll)
 
 

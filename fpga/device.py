@@ -37,7 +37,7 @@ from arch.registers import (
     STATUS_ERROR,
     cause_of,
 )
-from fpga.boards import BOARDS, check_link, get_board
+from fpga.boards import board_configs, check_link
 from fpga.serial_port import Port, open_serial
 from fpga.spi_port import open_spi
 from fpga.top import BAUD
@@ -223,7 +223,7 @@ class Device:
     def _identify(self, config: Config | None) -> Config:
         found = self.identity.configuration
         if config is None:
-            boards = (get_board(name).config for name in BOARDS)
+            boards = board_configs()
             for known in (*PRESETS.values(), *boards):
                 if fingerprint(known) == found:
                     return known

@@ -1,7 +1,10 @@
 """The uppermost module of a board and its constraints."""
 
+from amaranth.hdl import Shape
+
 from fpga.boards import LEDS, LINKS, Board, Pin
 from fpga.pll import Pll
+from hdl.memory.sdram.pins import SdramPins
 
 CORE = "celosia_board"
 """Name of the module of the board's machine."""
@@ -16,9 +19,19 @@ module {top} ({ports});
 {start}\
   wire {wires};
 {outputs}\
+{sdram}\
   {core} core (.clk(fast), .rst(rst){connections});
 endmodule
 """
+
+_SDRAM = """\
+  wire [{width}:0] sdram_dq_o;
+  wire sdram_dq_oe;
+  assign sdram_dq = sdram_dq_oe ? sdram_dq_o : {{{bits}{{1'bz}}}};
+  // The chip's clock rises where the machine's falls: commands and data are steady there.
+  ODDRX1F sdram_clock (.SCLK(fast), .RST(1'b0), .D0(1'b0), .D1(1'b1), .Q(sdram_clk));
+"""
+"""ECP5's pins of an SDRAM."""
 
 _RESET = """\
   reg [7:0] waited = 0;
@@ -56,6 +69,16 @@ def top_verilog(board: Board, pll: Pll) -> str:
         for name in outputs
     ]
     ports = [f"input {name}" for name in inputs] + [f"output {name}" for name in outputs]
+    sdram, led = "", []
+    if board.sdram is not None:
+        bits = board.sdram.data_width
+        sdram = _SDRAM.format(width=bits - 1, bits=bits)
+        for name, member in SdramPins(board.sdram).members.items():
+            line = f"sdram_{name}"
+            led.append(f", .{line}({'sdram_dq' if name == 'dq_i' else line})")
+            if not name.startswith("dq_"):
+                ports.append(f"output [{Shape.cast(member.shape).width - 1}:0] {line}")
+        ports += ["output sdram_clk", f"inout [{bits - 1}:0] sdram_dq"]
     begins, start = _STARTS[board.device.family.name]
     return _TOP.format(
         title=board.title,
@@ -67,9 +90,11 @@ def top_verilog(board: Board, pll: Pll) -> str:
         start=start,
         wires=", ".join(f"core_{name}" for name in names),
         outputs="".join(assigned),
+        sdram=sdram,
         connections="".join(
             [f", .{name}({name})" for name in inputs]
             + [f", .{name}(core_{name})" for name in names]
+            + led
         ),
     )
 

@@ -1,11 +1,12 @@
-"""The complete top level of a board: link, accelerator, external memory on the chip, LEDs."""
+"""The complete top level of a board: link, accelerator, external memory, LEDs."""
 
 from amaranth.hdl import Module, ResetSignal, Signal
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib.wiring import In, Member, Out, connect
 
 from arch.config import Config
 from arch.errors import InputError
 from arch.link import VERSION, Identity, fingerprint
+from arch.sdram import SdramChip
 from fpga.boards import LEDS, LINKS, check_link
 from hdl.component import Component
 from hdl.link.link import Link
@@ -14,6 +15,8 @@ from hdl.link.uart import UartReceiver, UartTransmitter
 from hdl.machine import machine_component
 from hdl.memory.memory_switch import MemorySwitch
 from hdl.memory.onchip import OnchipMemory
+from hdl.memory.sdram.controller import SdramController
+from hdl.memory.sdram.pins import SdramPins
 
 BAUD = 1_000_000
 """Bits a second of the serial line, where nothing else is said."""
@@ -33,12 +36,13 @@ class BoardTop(Component):
     """A board's machine behind its serial line or its SPI, whatever the board.
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
-    memory on the chip. ``link`` is one of ``fpga.boards.LINKS``. With ``uart`` the line ``rx`` and
-    ``tx`` runs at ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles; with
-    ``spi`` the host's clock on ``sck``, with ``cs_n``, ``copi`` and ``cipo``, is at most an eighth
-    of the machine's. A request that stops for ``timeout`` cycles, without it for 20 ms, is given
-    up. ``heartbeat`` changes about twice a second; ``busy`` is 1 during a run, and ``error`` where
-    STATUS of the last one tells of an error.
+    memory, which is on the chip, or with ``sdram`` that chip of SDRAM on the pins ``sdram_NAME``
+    (:class:`hdl.memory.sdram.pins.SdramPins`). ``link`` is one of ``fpga.boards.LINKS``. With
+    ``uart`` the line ``rx`` and ``tx`` runs at ``baud`` bits a second, or in simulations at one bit
+    in ``divisor`` cycles; with ``spi`` the host's clock on ``sck``, with ``cs_n``, ``copi`` and
+    ``cipo``, is at most an eighth of the machine's. A request that stops for ``timeout`` cycles,
+    without it for 20 ms, is given up. ``heartbeat`` changes about twice a second; ``busy`` is 1
+    during a run, and ``error`` where STATUS of the last one tells of an error.
 
     Raises :class:`InputError` where the clock has no number of cycles that is near enough to a
     bit, or the memory's size cannot be.
@@ -50,6 +54,7 @@ class BoardTop(Component):
         *,
         clock: int,
         memory_bytes: int,
+        sdram: SdramChip | None = None,
         link: str = "uart",
         baud: int = BAUD,
         divisor: int | None = None,
@@ -68,12 +73,20 @@ class BoardTop(Component):
             memory=memory_bytes,
             payload=PAYLOAD_BYTES,
         )
-        self._memory = OnchipMemory(self.config, memory_bytes)
+        self._memory: Component
+        pins: dict[str, Member] = {}
+        if sdram is None:
+            self._memory = OnchipMemory(self.config, memory_bytes)
+        else:
+            self._memory = SdramController(self.config, sdram, clock)
+            pins = dict(SdramPins(sdram).members)
+        self.sdram = tuple(pins)
         inputs, outputs = LINKS[link]
         super().__init__(
             {name: In(1, init=name in _HIGH) for name in inputs}
             | {name: Out(1, init=name in _HIGH) for name in outputs}
             | {name: Out(1) for name in LEDS}
+            | {f"sdram_{name}": member for name, member in pins.items()}
         )
 
     def elaborate(self, _platform):
@@ -106,11 +119,15 @@ class BoardTop(Component):
             m.d.sync += [beat.eq(0), self.heartbeat.eq(~self.heartbeat)]
         m.d.comb += [
             switch.to_b.eq(link.owns),
-            accelerator.mem_error.eq(memory.failed),
             accelerator.mem_reset.eq(ResetSignal()),
             self.busy.eq(link.status[0]),
             self.error.eq(link.status[1]),
         ]
+        for name in self.sdram:
+            here, there = getattr(self, f"sdram_{name}"), getattr(memory.pins, name)
+            m.d.comb += there.eq(here) if name == "dq_i" else here.eq(there)
+        if not self.sdram:
+            m.d.comb += accelerator.mem_error.eq(memory.failed)
         return m
 
 

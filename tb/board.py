@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Self
@@ -12,6 +13,7 @@ from typing import Self
 from amaranth.lib.wiring import Component
 
 from arch.errors import RunError
+from arch.sdram import SdramChip
 from generators.process import tail
 from generators.verilog.verilog import to_verilog
 from tb.toolchain import (
@@ -26,15 +28,17 @@ from tb.toolchain import (
 )
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
+_SDRAM = Path(__file__).parent / "harness" / "sdram.h"
 _TIMEOUT = 900.0  # seconds
 _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
 _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 
 
-def build_board(top: Component) -> Path:
+def build_board(top: Component, sdram: SdramChip | None = None, clock: float = 0.0) -> Path:
     """Return the program that simulates a top level, built where there is none yet.
 
-    ``top`` is ``fpga.top.BoardTop``.
+    ``top`` is ``fpga.top.BoardTop``, ``sdram`` the chip on its pins, if any, which runs at
+    ``clock`` (Hz) and ends the simulation where one of its times is broken.
 
     Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
     :class:`RunError` where the build fails.
@@ -42,12 +46,18 @@ def build_board(top: Component) -> Path:
     check_simulator("verilator")
     verilog = to_verilog(top, "top")
     source = _SOURCE.read_text(encoding="utf-8")
+    model = _SDRAM.read_text(encoding="utf-8")
     flags = ["-CFLAGS", "-DSPI"] if "sck" in top.signature.members else []
+    if sdram is not None:
+        chip = {name: value for name, value in asdict(sdram).items() if name != "name"}
+        values = {name.upper(): value for name, value in chip.items()} | {"CLOCK": clock}
+        flags += ["-CFLAGS", " ".join(f"-DSDRAM_{name}={value}" for name, value in values.items())]
     runtime = Runtime("harness", *COMPILER_OPTIONS)
 
     def build(folder: Path) -> None:
         (folder / "top.v").write_text(verilog, encoding="utf-8")
         (folder / "board.cpp").write_text(source, encoding="utf-8")
+        (folder / "sdram.h").write_text(model, encoding="utf-8")
         command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
         command += [*flags, "-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp", "top.v"]
         what = "Build of the board's simulation"
@@ -59,11 +69,13 @@ def build_board(top: Component) -> Path:
         runtime.keep(folder)
 
     tools = json.dumps([metadata.version("verilator"), _FLAGS, _QUIET, COMPILER_OPTIONS])
-    return cached("board", digest(verilog, source, tools), build) / "board"
+    return cached("board", digest(verilog, source, model, *flags, tools), build) / "board"
 
 
 class SimulatedBoard:
     """A running simulation of a board's top level; ``port`` is its serial port's path.
+
+    ``sdram`` and ``clock`` are :func:`build_board`'s.
 
     ``divisor`` are the cycles of a bit, of half a one with SPI; ``timeout`` is the top level's. It
     ends with :meth:`close`, with the context, or with this process.
@@ -71,8 +83,16 @@ class SimulatedBoard:
     Raises what :func:`build_board` does, and :class:`RunError` where it does not start.
     """
 
-    def __init__(self, top: Component, *, divisor: int, timeout: int):
-        program = build_board(top)
+    def __init__(
+        self,
+        top: Component,
+        *,
+        divisor: int,
+        timeout: int,
+        sdram: SdramChip | None = None,
+        clock: float = 0.0,
+    ):
+        program = build_board(top, sdram, clock)
         runs = BUILD / "runs"
         runs.mkdir(parents=True, exist_ok=True)
         self._log = Path(tempfile.mkdtemp(prefix="board.", dir=runs)) / "simulation.log"

@@ -69,7 +69,7 @@ def test_a_design_changes_with_all_that_goes_into_it() -> None:
         Case("ulx3s_25f", "table", "small"),
         Case("ulx3s_25f", "table", "tiny", 99.0),
         Case("ulx3s_25f", None, "tiny"),
-        Case("ulx3s_25f", None, "tiny", memory_bytes=4096),
+        Case("ulx3s_25f", None, "tiny", memory="4096"),
     ]
     assert len({case.design() for case in cases}) == len(cases)
 

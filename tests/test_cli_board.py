@@ -208,6 +208,15 @@ def test_ports_that_cannot_be_used_are_refused(celosia, port: str) -> None:
     assert (code, errors) == (2, "celosia: Option --set needs --config\n")
 
 
+def test_a_model_runs_out_of_the_sdram_at_the_pins(celosia) -> None:
+    with simulated("--board", "ulx3s_25f", "--memory", "sdram") as name:
+        words = ("run", "digits", "--count", "1", "--json")
+        code, output, errors = celosia("host", "--port", name, *words)
+    assert code == 0, errors
+    found = json.loads(output)
+    assert (found["mismatches"], found["tensors"], found["config"]) == (0, 1, "ulx3s_25f")
+
+
 @pytest.mark.long
 def test_the_largest_board_gives_the_integers_of_the_golden_model(celosia) -> None:
     with simulated("--board", "ulx3s_85f") as name:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fpga.boards import BOARDS, LEDS, get_board
+from arch.errors import InputError
+from fpga.boards import BOARDS, LEDS, get_board, with_sdram
 from fpga.devices import DEVICES, RESOURCES
 from fpga.flash import LOADERS
 from fpga.pins import constraints, top_verilog
@@ -51,6 +52,37 @@ def test_spi_takes_the_serial_lines_place(name: str) -> None:
     assert ".sck(sck), .cs_n(cs_n), .copi(copi), .cipo(core_cipo)" in verilog
     text, _ = constraints(board)
     assert all(re.search(rf'\b{line}\b"? .*\b{board.pins[line].name}\b', text) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "name", ["ulx3s_85f", "ulx3s_45f", "ulx3s_25f", "icesugar_pro", "icepi_zero"]
+)
+def test_an_sdram_has_all_of_its_pins(name: str) -> None:
+    board = with_sdram(get_board(name))
+    chip = board.sdram
+    assert chip is not None
+    assert board.memory_bytes == chip.size == 1 << board.config.mem_addr_width
+    buses = {"a": chip.row_bits, "ba": chip.bank_bits, "dq": chip.data_width, "dqm": 2}
+    lines = {f"sdram_{line}" for line in ("clk", "cke", "cs_n", "ras_n", "cas_n", "we_n")}
+    lines |= {f"sdram_{bus}[{bit}]" for bus, width in buses.items() for bit in range(width)}
+    assert set(board.pins) == set(get_board(name).pins) | lines
+    assert len({pin.name for pin in board.pins.values()}) == len(board.pins)
+    text, _ = constraints(board)
+    for line in lines:
+        assert f'LOCATE COMP "{line}" SITE "{board.pins[line].name}";' in text
+    pll = find_pll(board.device.family.name, board.device.name, board.clock_mhz, board.target_mhz)
+    verilog = top_verilog(board, pll)
+    assert "inout [15:0] sdram_dq" in verilog
+    assert "output [12:0] sdram_a" in verilog
+
+
+def test_a_board_without_sdram_is_refused() -> None:
+    message = (
+        "^Board icebreaker has no SDRAM that is supported; ulx3s_85f, ulx3s_45f, ulx3s_25f, "
+        "icepi_zero, icesugar_pro have$"
+    )
+    with pytest.raises(InputError, match=message):
+        with_sdram(get_board("icebreaker"))
 
 
 def test_an_unknown_link_is_refused() -> None:

@@ -19,6 +19,9 @@
 #include <cstring>
 
 #include "Vtop.h"
+#ifdef SDRAM_DATA_WIDTH
+#include "sdram.h"
+#endif
 #include "verilated.h"
 
 namespace {
@@ -207,10 +210,16 @@ int main(int argc, char** argv) {
     uint64_t time = 0, active = 0;
     line.start(top);
     top.rst = 1;
+#ifdef SDRAM_DATA_WIDTH
+    Sdram sdram;
+#endif
     while (true) {
         if (line.before(top, terminal, time)) active = time;
         top.clk = 0;
         top.eval();
+#ifdef SDRAM_DATA_WIDTH
+        sdram.step(top);
+#endif
         top.clk = 1;
         top.eval();
         ++time;
