@@ -20,6 +20,8 @@ _TIMEOUT = 900.0  # seconds
 _INITIAL_VALUE = re.compile(r"^  initial (?:\w+|\\\S+ ) = [^;]+;\n", re.MULTILINE)
 _INITIAL_ZEROS = re.compile(r"^  initial for \(_entry = .*;\n", re.MULTILINE)
 _DECLARED_VALUE = re.compile(r"^(  (?:output )?reg +[^;=\n]*?) = [^;]+;$", re.MULTILINE)
+_MODULE = re.compile(r"^module .*?^endmodule$", re.MULTILINE | re.DOTALL)
+_DEPTH = re.compile(r"^  reg (?:\[\d+:0\] )?(\w+|\\\S+ ) \[(\d+):0\];$", re.MULTILINE)
 _QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 
 
@@ -77,6 +79,23 @@ def uninitialized(verilog: str) -> str:
     return _DECLARED_VALUE.sub(r"\1;", verilog)
 
 
+def checked(verilog: str) -> str:
+    """Return Verilog that stops with an error where a word beyond a memory's last one is written.
+
+    To read such a word is no error until what is found there is used, which is an X.
+    """
+    return _MODULE.sub(lambda module: _checked_module(module[0]), verilog)
+
+
+def _checked_module(text: str) -> str:
+    for name, last in _DEPTH.findall(text):
+        if int(last) & (int(last) + 1):
+            message = f'$display("error: %m writes word %0d of {int(last) + 1}", \\2)'
+            check = f"begin if (\\2 > {last}) begin {message}; $finish; end \\1 end"
+            text = re.sub(rf"({re.escape(name)}\[(\w+)\](?:\[[^\]]+\])? <= [^;]+;)", check, text)
+    return text
+
+
 def build_verilator(
     config: Config, replacement: str | None = None, *, random_start: bool = False
 ) -> Path:
@@ -128,7 +147,7 @@ def _member_names(verilog: str) -> dict[str, str]:
 def build_icarus(config: Config, memory_bytes: int) -> Path:
     """Return the folder of the compiled simulation, built where there is none yet."""
     check_simulator("icarus")
-    verilog = accelerator_verilog(config)
+    verilog = checked(accelerator_verilog(config))
     defines = {**interface(config), "MEMORY_WORDS": max(1, memory_bytes // config.mem_bytes)}
     header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
     if config.trace:

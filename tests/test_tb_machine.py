@@ -1,6 +1,8 @@
 """The fast simulations: memory, limits, errors, and agreement of both simulators."""
 
 import re
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,10 +11,13 @@ from arch.instruction import Instruction, pack
 from arch.isa import Engine, Opcode
 from arch.presets import PRESETS
 from arch.registers import IDENTITY, REGISTER_MAP
+from generators.verilog.verilog import to_verilog
+from hdl.memory.ram import Ram
 from sim.interpreter import Interpreter
-from tb.fast_build import interface
+from tb.fast_build import checked, interface
 from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine
 from tb.memory_timing import MemoryTiming
+from tb.programs import random_program
 
 CONFIG = PRESETS["tiny"].replace(trace=True)
 
@@ -160,3 +165,62 @@ def test_bit_positions_are_those_of_the_ports() -> None:
     assert found["WRITE_WIDTH"] == 32 + 4
     assert found["TRACE_WIDTH"] == found["TRACE_DATA_LSB"] + found["TRACE_DATA_WIDTH"]
     assert REGISTER_MAP["STATUS"].addr < 256
+
+
+BEYOND = """
+module harness;
+  reg clk = 0, rst = 0, write_en = 1;
+  reg [2:0] addr = 6;
+  top ram(.clk(clk), .rst(rst), .write_en(write_en), .write_addr(addr), .write_data(8'd9),
+          .read_en(1'b1), .read_addr(addr), .read_data());
+  initial begin
+    repeat (2) begin
+      #1 clk = 1;
+      #1 clk = 0;
+      addr = addr + 1;
+    end
+  end
+endmodule
+"""
+
+
+def test_a_write_beyond_a_memory_is_an_error(tmp_path: Path) -> None:
+    verilog = checked(to_verilog(Ram(8, 7), "top"))
+    (tmp_path / "ram.v").write_text(verilog + BEYOND, encoding="utf-8")
+    program = tmp_path / "ram.vvp"
+    subprocess.run(["iverilog", "-g2005", "-o", program, tmp_path / "ram.v"], check=True)
+    done = subprocess.run(["vvp", "-n", program], check=True, capture_output=True, text=True)
+    assert re.fullmatch(
+        r"error: harness\.ram\S* writes word 7 of 7\n(?:.*\$finish.*\n)?", done.stdout
+    )
+    assert checked(to_verilog(Ram(8, 8), "top")) == to_verilog(Ram(8, 8), "top")
+
+
+ODD = CONFIG.replace(
+    name="odd depths",
+    attention=True,
+    running_rows=7,
+    acc_depth=83,
+    mask_depth=113,
+    param_depth=37,
+    table_slots=3,
+    program_depth=1017,
+    queue_depth=3,
+    weight_depth=5,
+    max_row=77,
+    mem_addr_width=15,
+)
+"""A machine none of whose memories has a power of two of words."""
+
+
+@pytest.mark.slow
+def test_depths_may_be_anything_under_icarus() -> None:
+    """Where a word beyond the last one of a memory is read and used, results are unknown."""
+    program = random_program(ODD, np.random.default_rng(0), 14, alone=True)
+    found = []
+    for machine in (Interpreter(ODD), IcarusMachine(ODD, memory_bytes=1 << 15)):
+        machine.write_memory(0, program.image)
+        machine.load_program(program.words)
+        signatures = machine.start().signatures
+        found.append((signatures, machine.read_memory(program.result_addr, program.result_bytes)))
+    assert found[0] == found[1]

@@ -20,6 +20,7 @@ from hdl.control.attention_steps import (
     OPERANDS,
     RECORD_WIDTH,
     RECORDS,
+    ZERO,
     Condition,
     Header,
     Op,
@@ -129,6 +130,8 @@ class AttentionExpander(Component):
                 self.i.ready.eq(self.o.ready),
             ]
         with m.If(~running & opens):
+            # The register that is 0 is a word like the others.
+            m.d.comb += [write.en.eq(1), write.addr.eq(ZERO), write.data.eq(0)]
             flags = word[FLAG_SHIFT:]
             bit = DEFINITIONS[Opcode.ATTENTION].flag_bit
             m.d.sync += [

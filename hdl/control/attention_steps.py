@@ -74,6 +74,8 @@ _OWN = (
     *("q_step", "o_step", "start_change", "limit_change", "weights_params", "output_params"),
     *("lowest", "highest", "k_now"),
 )
+ZERO = len(OPERANDS) + _OWN.index("zero")
+"""The register that is 0."""
 _FIELDS = ("rows", "keys", "p", "acc", "v_acc", "v", "start", "limit", "row", "o")
 RECORDS = 4
 """Blocks whose numbers are kept; three are in use."""

@@ -37,6 +37,11 @@ def row_shape(rows: int) -> unsigned:
     return unsigned(max(1, (rows - 1).bit_length()))
 
 
+def running_depth(rows: int) -> int:
+    """Return the words of a memory of running rows: rows that are none may have any number."""
+    return 1 << row_shape(rows).width
+
+
 class RunningWritePort(wiring.Signature):
     """What draining is told of a running row, seen from the softmax: it can be read next cycle."""
 
@@ -73,7 +78,7 @@ class RunningMaximum(Component):
     def elaborate(self, _platform):
         """Keep scores from the lowest one on, as memories are 0 at first."""
         m = Module()
-        m.submodules.scores = scores = Ram(SCORE_WIDTH, self.rows)
+        m.submodules.scores = scores = Ram(SCORE_WIDTH, running_depth(self.rows))
         lowest = 1 << (SCORE_WIDTH - 1)
         m.d.comb += [
             scores.read_en.eq(1),
@@ -111,7 +116,7 @@ class CarriedSum(Component):
     def elaborate(self, _platform):
         """Read the sum while the exponential is looked up; multiply its thirds; shift."""
         m = Module()
-        m.submodules.totals = totals = Ram(RUNNING_WIDTH, self.rows)
+        m.submodules.totals = totals = Ram(RUNNING_WIDTH, running_depth(self.rows))
         m.submodules.exponential = exponential = OctaveExponential()
         m.d.comb += [
             exponential.en.eq(1),

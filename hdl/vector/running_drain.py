@@ -10,7 +10,13 @@ from arch.isa import COUNT_WIDTH
 from arch.polynomial import MANTISSA_WIDTH
 from hdl.arithmetic.multiplier import multiply
 from hdl.component import Component
-from hdl.functions.running import HALVINGS_WIDTH, KEEP_WIDTH, RunningWritePort, row_shape
+from hdl.functions.running import (
+    HALVINGS_WIDTH,
+    KEEP_WIDTH,
+    RunningWritePort,
+    row_shape,
+    running_depth,
+)
 from hdl.memory.ram import Ram
 from hdl.stream.pipeline import delay
 from hdl.vector.beats import beat_layout, elements
@@ -58,7 +64,7 @@ class RunningScale(Component):
         config = self.config
         m.submodules.walker = walker = Walker(len(self.row))
         width = MANTISSA_WIDTH + HALVINGS_WIDTH
-        m.submodules.sums = sums = Ram(width, config.running_rows)
+        m.submodules.sums = sums = Ram(width, running_depth(config.running_rows))
         moves = Signal()
         m.d.comb += [
             walker.start.eq(self.start),
@@ -151,7 +157,7 @@ class ResidualScale(Component):
     def elaborate(self, _platform):
         """Read the row's share for the lanes; all hold still with the last."""
         m = Module()
-        m.submodules.shares = shares = Ram(KEEP_WIDTH, self.config.running_rows)
+        m.submodules.shares = shares = Ram(KEEP_WIDTH, running_depth(self.config.running_rows))
         moves, taken = Signal(), Signal()
         first, row = Signal.like(self.row), Signal.like(self.row)
         with m.If(self.start):
