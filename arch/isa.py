@@ -22,6 +22,8 @@ from dataclasses import dataclass
 WORD_WIDTH = 32
 IMMEDIATE_WIDTH = 28
 REGISTERS = 16
+MAX_TOKENS = 255
+"""Most tokens of one engine that wait for another; one more stops the run."""
 LOOP_LEVELS = 4
 RING_SLOTS = 2
 """Weight slots that streamed weights take in turn; resident ones are in those behind."""

@@ -15,6 +15,7 @@ from arch.config import Config
 from arch.instruction import Instruction, Operand, pack
 from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, LOOP_LEVELS, REGISTERS, Engine, Opcode
 from arch.presets import PRESETS
+from arch.registers import Cause
 from hdl.ports import WORD
 from sim.flow import resolve
 from tb.bench import parameters, rng, start_clock, unpack
@@ -203,26 +204,34 @@ async def wrong_programs_stop(dut: Any) -> None:
     loop, end = Instruction(Opcode.LOOP, {"count": 1}), Instruction(Opcode.ENDLOOP)
     unknown = max(Opcode) + 1
     wrong = [
-        [unknown],
-        pack([loop, end, end]),
-        pack([loop] * (LOOP_LEVELS + 1) + [end] * (LOOP_LEVELS + 1)),
-        pack([Instruction(Opcode.LOOP, {"count": 0}), end]),
-        pack([Instruction(Opcode.LOOP, {"count": -1}), end]),
-        pack([Instruction(Opcode.LOOP, {"count": 1 << 16}), end]),
-        pack([Instruction(Opcode.SET, {"register": 0, "value": 1})]),
-        pack([Instruction(Opcode.SET, {"register": REGISTERS, "value": 1})]),
+        (Cause.INSTRUCTION, [unknown]),
+        (Cause.INSTRUCTION, [*pack([loop, loop, loop]), unknown]),
+        (Cause.LOOP, pack([loop, end, end])),
+        (Cause.LOOP, pack([loop] * (LOOP_LEVELS + 1) + [end] * (LOOP_LEVELS + 1))),
+        (Cause.LOOP, pack([Instruction(Opcode.LOOP, {"count": 0}), end])),
+        (Cause.LOOP, pack([Instruction(Opcode.LOOP, {"count": -1}), end])),
+        (Cause.LOOP, pack([Instruction(Opcode.LOOP, {"count": 1 << 16}), end])),
+        (Cause.REGISTER, pack([Instruction(Opcode.SET, {"register": 0, "value": 1})])),
+        (Cause.REGISTER, pack([Instruction(Opcode.SET, {"register": REGISTERS, "value": 1})])),
     ]
     wrong += [
-        pack([Instruction(definition.opcode)])
+        (Cause.INSTRUCTION, pack([Instruction(definition.opcode)]))
         for definition in DEFINITIONS.values()
         if definition.unit is not None and not getattr(config, definition.unit)
     ]
-    for words in wrong:
+    for cause, words in wrong:
         program = pack([load]) + words + pack([load, halt])
         await host.write("program", "addr", dict(enumerate(program)))
         sent = await host.run(0, 1000)
         assert int(dut.error.value), f"no error at {words}"
+        assert int(dut.cause.value) == cause, f"not the cause of {words}"
         assert len(sent) == DEFINITIONS[Opcode.LOAD].words
+        # As many loops as there can be begin again, whatever was open.
+        nested = pack([loop] * LOOP_LEVELS + [load] + [end] * LOOP_LEVELS + [halt])
+        await host.write("program", "addr", dict(enumerate(nested)))
+        sent = await host.run(0, 1000)
+        assert not int(dut.error.value), f"loops stay open behind {words}"
+        assert sent == expected_words(nested, 0, [0] * REGISTERS)
         await host.write("program", "addr", dict(enumerate(pack([load, halt]))))
         sent = await host.run(0, 1000)
         assert not int(dut.error.value)

@@ -88,6 +88,17 @@ def test_one_beat_a_cycle(lanes, max_row, n):
     assert given == list(range(first, first + m * beats))
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 15, 63, 64, 96])
+def test_one_element_may_be_as_far_from_the_others_as_can_be(n):
+    """A row as long as can be, of one largest and otherwise smallest numbers, or the reverse."""
+    x = np.full((4, n), -(1 << 15))
+    x[0, 0] = x[1, -1] = (1 << 15) - 1
+    x[2:] = -1 - x[:2]
+    for rms in (False, True):
+        values, _, _ = run_case(AddNormUnit(lanes=3, max_row=n), x, rms=rms, eps=0)
+        np.testing.assert_array_equal(values, normalize(x, rms=rms, eps=0)[0])
+
+
 def test_holds_what_the_buffer_can():
     """A stalled output stops the input without loss."""
     unit = AddNormUnit(lanes=1, max_row=3)

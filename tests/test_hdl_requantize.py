@@ -82,6 +82,27 @@ def test_rounding_shift(width):
     np.testing.assert_array_equal(y, rounding_shift(x, amount))
 
 
+def test_every_bit_that_is_lost_counts_at_a_tie():
+    """A negative tie is rounded down, one bit less than a tie up, whichever bit it is."""
+    x, amounts = [], []
+    for amount in range(1, 32):
+        tie = 1 << (amount - 1)
+        for lost in (0, *(1 << place for place in range(amount - 1))):
+            for sign in (1, -1):
+                x.append(sign * (2 * tie + tie + lost))
+                amounts.append(amount)
+    kept = [place for place, value in enumerate(x) if -(1 << 32) <= value < 1 << 32]
+    x, amounts = np.array(x)[kept], np.array(amounts)[kept]
+    assert x.size > 800
+    unit = RoundingShift(33)
+    y = run_case(unit, {"x": x, "amount": amounts}, unit.floor + unit.up)
+    np.testing.assert_array_equal(y, rounding_shift(x, amounts))
+    operands = {"x": -1280, "bias": 0, "multiplier": 1 << 30, "shift": -9, "zero": 0}
+    columns = {name: np.array([value]) for name, value in operands.items()}
+    columns |= {"low": np.array([-128]), "high": np.array([127])}
+    assert run_case(Requantizer(), columns).tolist() == [-1]
+
+
 @pytest.mark.parametrize("simulator", ["verilator", "icarus"])
 def test_bench(simulator):
     parameters = {"count": 3000, "stall": 0.3}

@@ -79,3 +79,5 @@ def test_no_operand_register_moves_at_a_zero_operand() -> None:
 def test_operands_stand_still_between_two_products() -> None:
     changes = count_changes([(3, 5), *[(0, 7), (9, 0)] * 10, (4, 6)], gating=True)
     assert changes["left"] == changes["right"] == 3
+    # The activations that are not zero follow each other; the zeros between them never come.
+    assert changes["a_o"] == 1 + 3

@@ -5,12 +5,12 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, FLAG_SHIFT, MAX_WORDS, Engine
+from arch.isa import DEFINITIONS, FLAG_SHIFT, MAX_TOKENS, MAX_WORDS, Engine
 from hdl.component import Component
 from hdl.ports import WORD, command_layout
 from hdl.stream.pipeline import delay
 
-TOKEN_WIDTH = 8
+TOKEN_WIDTH = MAX_TOKENS.bit_length()
 """Width of a token count (bits)."""
 
 
@@ -229,7 +229,7 @@ class Dispatch(Component):
             after = Signal.like(count, name=f"after_{source.name}_{sink.name}".lower())
             m.d.comb += after.eq(count + up - down)
             m.d.sync += [count.eq(after), some[source, sink].eq(after != 0)]
-            with m.If(up & ~down & (count == (1 << TOKEN_WIDTH) - 1)):
+            with m.If(up & ~down & (count == MAX_TOKENS)):
                 m.d.sync += self.overflow.eq(1)
         with m.If(self.clear):
             m.d.sync += self.overflow.eq(0)
