@@ -13,8 +13,8 @@ from generators.verilog.verilog import to_verilog
 from hdl.machine import machine_component
 from tb.toolchain import environment, missing_tools
 
-LARGE = ("medium", "story", "story_85f", "wide")
-"""Presets that Amaranth alone, which converts each of their instances, takes minutes for."""
+MARKS = {"medium": ["slow"], "wide": ["long"], "story": ["long"], "story_85f": ["long"]}
+"""Presets that Amaranth alone, which converts each of their instances, takes up to a minute for."""
 
 
 @pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != "accelerator"])
@@ -36,7 +36,7 @@ def test_amaranth_writes_the_verilog_of_an_accelerator(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] if name in LARGE else [])
+        pytest.param(name, marks=[getattr(pytest.mark, mark) for mark in MARKS.get(name, [])])
         for name in PRESETS
         if name not in ("micro", "tiny")
     ],
