@@ -164,6 +164,7 @@ class EngineStatus(wiring.Signature):
 class HostPort(wiring.Signature):
     """The register bus, seen from the host; ``arch.registers`` lists the registers.
 
+    ``write_data`` is written to the register at ``addr`` in a cycle with ``write_en``.
     ``read_data`` is the register at ``addr`` of the cycle before.
     """
 

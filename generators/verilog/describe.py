@@ -49,16 +49,17 @@ def meanings(component: wiring.Component) -> dict[str, str]:
     A component with too many ports for its docstring has them in ``port_meanings``.
     """
     found = dict(_IMPLICIT)
-    for path, text in _walk(component.signature, _doc(type(component)), ()):
+    for path, text in _walk(component.signature, _own_doc(component), ()):
         found["__".join(path)] = text
     return found | getattr(component, "port_meanings", {})
 
 
 def groups(component: wiring.Component) -> dict[str, str]:
     """Return what each interface of a component is for, by the first part of its ports' names."""
-    doc = _doc(type(component))
+    doc = _own_doc(component)
     return {
-        name: _mention(doc, name) or next(iter(_sentences(_signature_doc(member))), "").rstrip(".")
+        name: _mention(doc, name)
+        or next(iter(_sentences(_signature_doc(member.signature))), "").rstrip(".")
         for name, member in component.signature.members.items()
         if member.is_signature and not isinstance(member.signature, stream.Signature)
     }
@@ -91,9 +92,13 @@ def _doc(thing: object) -> str:
     return inspect.cleandoc(thing.__doc__ or "")
 
 
-def _signature_doc(member: wiring.Member) -> str:
-    """Return the docstring of an interface's signature, whichever side it is seen from."""
-    signature = member.signature
+def _own_doc(component: wiring.Component) -> str:
+    """Return the docstrings of a component and of its signature, where this has a class."""
+    return f"{_doc(type(component))}\n\n{_signature_doc(component.signature)}"
+
+
+def _signature_doc(signature: wiring.Signature) -> str:
+    """Return the docstring of a signature's class, whichever side it is seen from."""
     if isinstance(signature, wiring.FlippedSignature):
         signature = signature.flip()
     return "" if type(signature) is wiring.Signature else _doc(type(signature))
@@ -110,10 +115,19 @@ def _sentences(text: str) -> list[str]:
 
 
 def _mention(text: str, name: str) -> str:
-    """Return the clause of a docstring that speaks of a name, or nothing."""
-    for sentence in _sentences(text):
-        for clause in sentence.split("; "):
-            if f"``{name}``" in clause:
+    """Return the clause of a docstring that speaks of a name, or nothing.
+
+    ``count_NAME`` in a docstring speaks of every port whose name begins so, and what is said of an
+    input ``x_i`` that leaves again is said of ``x_o``, too.
+    """
+    clauses = [clause for sentence in _sentences(text) for clause in sentence.split("; ")]
+    patterns = [name, re.sub("_o$", "_i", name)]
+    for token in re.findall(r"``(\w*NAME\w*)``", text):
+        if re.fullmatch(token.replace("NAME", r"\w+"), name):
+            patterns.append(token)
+    for pattern in patterns:
+        for clause in clauses:
+            if f"``{pattern}``" in clause:
                 return clause.replace("``", "").rstrip(".")
     return ""
 
@@ -134,7 +148,7 @@ def _walk(
             yield (*here, "valid"), f"{name} offers a payload"
             yield (*here, "ready"), f"the payload of {name} is taken at the next clock edge"
         else:
-            yield from _walk(member.signature, _signature_doc(member), here)
+            yield from _walk(member.signature, _signature_doc(member.signature), here)
 
 
 def _bits(shape: Any) -> str:

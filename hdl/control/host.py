@@ -28,6 +28,8 @@ def counter_names(config: Config) -> list[str]:
 class HostRegisters(Component):
     """The registers of ``arch.registers``, on the bus ``host``.
 
+    ``program_data`` is a program's word for ``program_addr`` in a cycle with ``program_en``, and
+    ``register_data`` what register ``register_index`` holds after one with ``register_en``.
     ``start`` is 1 for one cycle when a run is to begin at ``pc``. A counter grows by ``count_NAME``
     in each cycle and is cleared by ``start``; ``widths`` gives the widths of those that may grow
     by more than 1 (bits). ``faults``, ``abort``, ``recovered`` and ``irq`` are those of

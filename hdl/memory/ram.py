@@ -10,7 +10,8 @@ from hdl.component import Component
 class Ram(Component):
     """``depth`` words of ``width`` bits with one write port and one read port, all 0 at first.
 
-    ``write_en`` has a bit for each ``part`` bits of a word, without ``part`` one for all of them.
+    ``write_data`` is written to ``write_addr``: ``write_en`` has a bit for each ``part`` bits of a
+    word, without ``part`` one for all of them.
     ``read_data`` is the word at ``read_addr`` of the last cycle with ``read_en``. A read in the
     cycle of a write to the same word sees the old word, or with ``transparent`` the new one.
     Without ``ordered`` nobody depends on which, which saves the comparators and registers that
