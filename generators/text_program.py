@@ -18,11 +18,12 @@ from generators.lower.text_memory import Cache, Register
 from generators.lower.text_ops import linears
 from generators.lower.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan
 from generators.lower.text_setup import Fill, fills
-from generators.lower.text_stage import Stage, least_size
+from generators.lower.text_stage import least_size
 from generators.program.allocate import Use, allocate, uses
 from generators.program.draft import Draft, Node, Ref, Written, flatten
 from generators.program.image import Piece, piece_of
 from generators.program.loops import lines, words
+from generators.program.predict import Prediction, predict
 
 APART = (
     ("h", "places"),
@@ -96,7 +97,7 @@ class TextProgram:
             Register.COUNT: cache.count(position + rows - 1),
             Register.LIMIT: cache.count(position),
             Register.ROWS: rows,
-            Register.LAST: 2 * model.dim * (rows - 1),
+            Register.LAST: model.dim * (rows - 1),
         }
         if self.resident:
             tile, found[Register.KEY_LINE] = divmod(place, config.cols)
@@ -106,6 +107,20 @@ class TextProgram:
             found[Register.KEY] = place * model.kv_heads * self.decoder.key_dim
             found[Register.VALUE] = place * model.kv_width
         return {int(register): value for register, value in found.items()}
+
+    def predict(self, position: int, latency: int, interval: int = 1) -> Prediction:
+        """Return what is to be expected of the step of the token at a position.
+
+        External memory has some latency and cycles for each word.
+        """
+        return predict(
+            self.words,
+            self.config,
+            latency=latency,
+            interval=interval,
+            registers=self.registers(position, 1),
+            start=self.entries["step"].pc,
+        )
 
     def word(self, token: int) -> int:
         """Return what the register of a token's number holds."""
@@ -208,8 +223,8 @@ def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
 Drafted = tuple[list[Node], list[Written]]
 
 
-def _done(stage: Stage) -> Drafted:
-    nodes: list[Node] = [*stage.take()]
+def _done(layers: Layers) -> Drafted:
+    nodes = layers.done()
     return nodes, _written(nodes)
 
 
@@ -218,26 +233,26 @@ def _written(nodes: Sequence[Node]) -> list[Written]:
 
 
 def _step(found: Plan) -> Drafted:
-    layers = Layers(found, found.stage, 1)
+    layers = Layers(found, 1)
     layers.embed(0, Register.WORD, Register.PLACE)
     layers.layers()
     layers.head()
-    return _done(found.stage)
+    return _done(layers)
 
 
 def _words(found: Plan) -> Drafted:
     """Look up as many tokens as a chunk has; register i + 1 is the word of token i."""
-    layers = Layers(found, found.stage, found.rows)
+    layers = Layers(found, found.rows)
     for row in range(found.rows):
         layers.embed(row, row + 1, WORDS_PLACE)
-    return _done(found.stage)
+    return _done(layers)
 
 
 def _chunk(found: Plan) -> Drafted:
-    layers = Layers(found, found.stage, found.rows)
+    layers = Layers(found, found.rows)
     layers.layers()
     layers.head()
-    return _done(found.stage)
+    return _done(layers)
 
 
 def _logits(piece: Piece) -> Drafted:
@@ -275,8 +290,10 @@ def _addresses(found: Plan, programs: Sequence[Sequence[Node]]) -> dict[str, int
 
 
 def _assemble(nodes: Sequence[Node], addresses: dict[str, int], config: Config) -> list[int]:
-    placed = lines(nodes, addresses, config)
-    assert placed is not None, "only loops can vary too much"
-    made = words(placed, config)
-    assert made is not None, "only loops need registers of their own"
-    return made
+    """Return the words of a program, with its loops if layers differ in steps only."""
+    for tried in (nodes, [*flatten(nodes)]):
+        placed = lines(tried, addresses, config)
+        made = None if placed is None else words(placed, config)
+        if made is not None:
+            return made
+    raise AssertionError("only loops vary too much")

@@ -50,6 +50,7 @@ def run_text(
     the prompt, ``cycles`` each; all are None on a machine that has no clock. ``external_bytes`` is
     what the last token moved over the external port. ``where`` gives the cycles of all of these
     tokens by what the array did (``sim.report.where``), ``engines`` those of each engine.
+    ``predicted_cycles`` are those that are to be expected of the last token.
 
     Raises :class:`InputError` where there are no steps to take, the prompt is not to be encoded or
     too long, or the simulator cannot run here.
@@ -130,6 +131,8 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
     timed = bool(turns) and cycles[0] > 0
     mean = sum(cycles) / len(cycles) if timed else None
     last = turns[-1].counters if turns else Counter[str]()
+    timing = session.timing
+    expected = program.predict(session.length - 1, timing.latency, timing.interval)
     all_turns = [session.setup, first, *turns]
     return {
         "model": program.decoder.description.name,
@@ -141,6 +144,7 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
         "tensors": sum(turn.tensors for turn in all_turns),
         "last_position": session.length - 1,
         "cycles_per_token": cycles[-1] if timed else None,
+        "predicted_cycles": expected.cycles if timed else None,
         "mean_cycles_per_token": mean,
         "clock_mhz": config.clock_mhz,
         "tokens_per_second": config.clock_mhz * 1e6 / mean if mean else None,

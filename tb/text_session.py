@@ -68,7 +68,7 @@ class TextSession:
     def __init__(
         self, program: TextProgram, machine: str | TextMachine, timing: MemoryTiming = PROMPT
     ):
-        self.program = program
+        self.program, self.timing = program, timing
         self.machine: TextMachine = (
             make_machine(program.config, machine, program.memory_bytes, timing)
             if isinstance(machine, str)

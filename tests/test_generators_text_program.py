@@ -1,12 +1,16 @@
 """Decoders' programs on the golden machine, against the integer decoder in NumPy."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from arch.instruction import unpack
+from arch.isa import Opcode
 from arch.presets import PRESETS
 from generators.frontend.text_description import TextDescription
+from generators.graph import Norm
 from generators.lower.text_memory import Cache
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
@@ -181,6 +185,49 @@ def test_tokens_order_every_hazard(name, config):
         assert check(program.words, config, program.entries[name].pc) > 0
 
 
+def opcodes(program, name):
+    ends = [*sorted(entry.pc for entry in program.entries.values()), len(program.words)]
+    first = program.entries[name].pc
+    words = program.words[first : ends[ends.index(first) + 1]]
+    return [instruction.opcode for instruction in unpack(words)]
+
+
+@pytest.mark.parametrize("kv_bits", [8, 4])
+def test_layers_are_iterations_of_a_loop(kv_bits):
+    found = []
+    for layers in (2, 5):
+        decoder = random_decoder(LLAMA.replace(layers=layers), kv_bits)
+        config = CONFIGS["fused"].replace(table_slots=6)
+        program = compile_text(decoder, config, context=40)
+        for name in ("step", "chunk"):
+            assert opcodes(program, name).count(Opcode.LOOP) == 1
+        session, tokens = TextSession(program, "golden"), tokens_of(decoder, 20)
+        session.take(tokens[:-1])
+        session.step(tokens[-1])
+        assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
+        registers = [0] * 16
+        for register, value in program.registers(19, 1).items():
+            registers[register] = value
+        assert check(program.words, config, program.entries["step"].pc, registers) > 50
+        found.append(len(program.words))
+    assert found[0] == found[1]
+
+
+def test_layers_that_differ_in_more_than_steps_are_written_out():
+    decoder = DECODERS["llama"]
+    # A norm with one parameter for all columns has a flag that the other layers' have not.
+    layers = [list(ops) for ops in decoder.layers]
+    place = max(i for i, op in enumerate(layers[-1]) if isinstance(op, Norm))
+    norm = layers[-1][place]
+    layers[-1][place] = replace(norm, rescale=norm.rescale.columns(0, 1))
+    mixed = replace(decoder, layers=tuple(map(tuple, layers)))
+    program = compile_text(mixed, CONFIGS["fused"], context=40)
+    assert Opcode.LOOP not in opcodes(program, "step")
+    session, tokens = TextSession(program, "golden"), tokens_of(mixed, 9)
+    session.take(tokens)
+    assert np.array_equal(session.logits(), evaluate(mixed, tokens)["logits"][-1])
+
+
 def test_incremental_decoding_saves_products():
     decoder = DECODERS["llama"]
     program = compile_text(decoder, CONFIGS["fused"], context=40)
@@ -249,8 +296,8 @@ def test_refusals():
         config=small.replace(acc_depth=26),
     )
     refuses(
-        "Model llama needs 1070 program words, but program_depth is 1000",
-        config=small.replace(program_depth=1000),
+        "Model llama needs 602 program words, but program_depth is 600",
+        config=small.replace(program_depth=600),
     )
     refuses(
         "Model llama needs 7864 scratchpad bytes and 1504 of them in one bank, but "

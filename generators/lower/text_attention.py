@@ -16,19 +16,23 @@ Heads = tuple[int, int]
 """The first of some heads, and how many there are."""
 
 
-class AttentionInstructions(Instructions):
+class AttentionInstructions:
     """Makes the instructions of attention."""
 
-    def attention(self, index: int, layer: Block) -> None:
+    def __init__(self, make: Instructions):
+        self.make, self.plan, self.rows, self.config = make, make.plan, make.rows, make.config
+        self.decoder, self.model = make.decoder, make.model
+
+    def add(self, index: int, layer: Block) -> None:
         """Add a layer's attention, from normalized rows to what its last product takes."""
         prefix = f"layers.{index}"
         for name in ("key", "query", "value"):
-            self.product(f"{prefix}.{name}", "h", self.sums(f"{prefix}.{name}"))
+            self.make.product(f"{prefix}.{name}", "h", self.make.sums(f"{prefix}.{name}"))
         self._keys(index, layer)
         self._append_keys(index)
         self._turned(prefix, "query", Ref("query"))
         value, target = f"{prefix}.value", self._cached("values", index, Ref("value"))
-        self.drain(value, self.sums(value), target, *self._kept, **self._kept)
+        self.make.drain(value, self.make.sums(value), target, *self._kept, **self._kept)
         if self.rows == 1:
             self._attend_step(index, layer)
         else:
@@ -46,8 +50,8 @@ class AttentionInstructions(Instructions):
         """Drain keys to where they stay, or are appended from, in the bits that are kept."""
         prefix, target = f"layers.{index}", self._cached("keys", index, Ref("key"))
         if self.decoder.rotary is None:
-            self.drain(
-                f"{prefix}.key", self.sums(f"{prefix}.key"), target, *self._kept, **self._kept
+            self.make.drain(
+                f"{prefix}.key", self.make.sums(f"{prefix}.key"), target, *self._kept, **self._kept
             )
             return
         if layer.kept_key is None:
@@ -60,22 +64,24 @@ class AttentionInstructions(Instructions):
             "i_stride": 2 * width,
             "o_addr": target,
             "o_stride": width,
-            "m": self.m,
+            "m": self.make.m,
             "n": width,
             "params": self.plan.words[f"{prefix}.kept_key"],
         }
-        self.vector(Opcode.MAP, f"{prefix}.key", operands | self._kept, ("wide_in", *self._kept))
+        self.make.vector(
+            Opcode.MAP, f"{prefix}.key", operands | self._kept, ("wide_in", *self._kept)
+        )
 
     def _turned(self, prefix: str, name: str, target: Ref | Given, *flags: str) -> None:
         """Drain queries or keys, rotated where positions are."""
-        acc = self.sums(f"{prefix}.{name}")
+        acc = self.make.sums(f"{prefix}.{name}")
         if self.decoder.rotary is None:
-            self.drain(f"{prefix}.{name}", acc, target)
+            self.make.drain(f"{prefix}.{name}", acc, target)
             return
         table = self.plan.rows_tables["places"]
         most = (table.rows - self.rows) * table.stride
         pairs = given(Register.PLACE, most, table.place) if self.plan.resident else table.place
-        self.drain(
+        self.make.drain(
             f"{prefix}.{name}",
             acc,
             target,
@@ -94,7 +100,7 @@ class AttentionInstructions(Instructions):
             register, stride = Register.KEY, self.model.kv_heads * self.decoder.key_dim
         else:
             register, stride = Register.VALUE, self.model.kv_width
-        return given(register, (self.capacity - self.rows) * stride, Ref(f"{name}{index}"))
+        return given(register, (self.make.capacity - self.rows) * stride, Ref(f"{name}{index}"))
 
     def _append_keys(self, index: int) -> None:
         if not self.plan.resident:
@@ -105,12 +111,12 @@ class AttentionInstructions(Instructions):
                 "b_addr": Ref("key", head * width),
                 "b_stride": self.model.kv_heads * width,
                 "k": width,
-                "n": self.m,
+                "n": self.make.m,
                 "slot": given(Register.KEY, 0, slots.first),
                 "line": given(Register.KEY_LINE, 0),
             }
             flags = frozenset({"append", "b_transpose"})
-            self.stage.add(Draft(Opcode.PRELOAD, operands, flags))
+            self.make.stage.add(Draft(Opcode.PRELOAD, operands, flags))
 
     def _append_values(self, index: int) -> None:
         if not self.plan.resident:
@@ -122,27 +128,27 @@ class AttentionInstructions(Instructions):
                 operands: Operands = {
                     "b_addr": Ref("value", head * width + first),
                     "b_stride": stride,
-                    "k": self.m,
+                    "k": self.make.m,
                     "n": min(self.config.cols, width - first),
                     "slot": given(Register.VALUE, 0, slots.first),
                     "line": given(Register.VALUE_LINE, 0),
                 }
-                self.stage.add(Draft(Opcode.PRELOAD, operands, frozenset({"append"})))
+                self.make.stage.add(Draft(Opcode.PRELOAD, operands, frozenset({"append"})))
 
     def _scores(self, index: int, head: int, operands: Operands) -> None:
         """Add the product of queries and the keys of a key head."""
-        operands = operands | {"k": self.decoder.key_dim, "n": self.count}
+        operands = operands | {"k": self.decoder.key_dim, "n": self.make.count}
         if self.plan.resident:
             operands["slot"] = self.plan.keys[index][head].first
-            self.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"resident"})))
+            self.make.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"resident"})))
             return
         operands["b_addr"] = Ref(f"keys{index}", head * self.decoder.key_dim)
         operands["b_stride"] = self.model.kv_heads * self.decoder.key_dim
-        self.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"b_transpose"})))
+        self.make.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"b_transpose"})))
 
     def _mixed(self, index: int, head: int, acc: int, operands: Operands) -> None:
         """Add the product of probabilities and the values of a key head."""
-        operands = operands | {"k": self.count}
+        operands = operands | {"k": self.make.count}
         if not self.plan.resident:
             operands |= {
                 "acc_addr": acc,
@@ -150,7 +156,7 @@ class AttentionInstructions(Instructions):
                 "b_stride": self.model.kv_width,
                 "n": self.model.head_dim,
             }
-            self.stage.add(Draft(Opcode.MATMUL, operands))
+            self.make.stage.add(Draft(Opcode.MATMUL, operands))
             return
         stride, cols = operands["acc_stride"], self.config.cols
         assert isinstance(stride, int)
@@ -160,13 +166,13 @@ class AttentionInstructions(Instructions):
                 "n": min(cols, self.model.head_dim - tile * cols),
                 "slot": slots.first,
             }
-            self.stage.add(Draft(Opcode.MATMUL, one, frozenset({"resident"})))
+            self.make.stage.add(Draft(Opcode.MATMUL, one, frozenset({"resident"})))
 
     def _attend_step(self, index: int, layer: Block) -> None:
         """Add the attention of one token: the heads of a key head are rows of a product."""
         model, prefix = self.model, f"layers.{index}"
-        group, tiles = model.group, -(-self.capacity // self.config.cols)
-        acc = self.acc("scores", tiles * model.heads)
+        group, tiles = model.group, -(-self.make.capacity // self.config.cols)
+        acc = self.make.acc("scores", tiles * model.heads)
         parts = self._share_parts(layer)
         for place, (begin, count, followed) in enumerate(parts):
             # Of one head at a time the sums go to one bank, and those before leave the other one.
@@ -186,11 +192,11 @@ class AttentionInstructions(Instructions):
         width = -(-model.head_dim // self.config.cols)
         for place, (first, end) in enumerate(self.plan.key_parts):
             stride = (end - first) * group
-            acc = self.acc(f"context{place}", width * stride)
+            acc = self.make.acc(f"context{place}", width * stride)
             for head in range(first, end):
                 operands = {
-                    "a_addr": Ref("shares", head * group * self.capacity),
-                    "a_stride": self.capacity,
+                    "a_addr": Ref("shares", head * group * self.make.capacity),
+                    "a_stride": self.make.capacity,
                     "acc_stride": stride,
                     "m": group,
                 }
@@ -200,22 +206,22 @@ class AttentionInstructions(Instructions):
             heads = (first * group, (end - first) * group)
             self._context(prefix, layer, f"context{place}", heads)
             came = end * group * model.head_dim
-            ready = self.shared(f"{prefix}.output", "context", came, ready)
+            ready = self.make.shared(f"{prefix}.output", "context", came, ready)
 
     def _attend_rows(self, index: int, layer: Block) -> None:
         """Add the attention of a chunk's tokens, head by head, the next one's scores ahead."""
         model, prefix = self.model, f"layers.{index}"
         self._append_values(index)
-        tiles = -(-self.capacity // self.config.cols)
+        tiles = -(-self.make.capacity // self.config.cols)
         width = -(-model.head_dim // self.config.cols)
 
         def scores(head: int) -> None:
             operands: Operands = {
                 "a_addr": Ref("query", head * self.decoder.key_dim),
                 "a_stride": model.heads * self.decoder.key_dim,
-                "acc_addr": self.acc(f"scores{head % 2}", tiles * self.rows),
+                "acc_addr": self.make.acc(f"scores{head % 2}", tiles * self.rows),
                 "acc_stride": self.rows,
-                "m": self.m,
+                "m": self.make.m,
             }
             self._scores(index, head // model.group, operands)
 
@@ -225,15 +231,15 @@ class AttentionInstructions(Instructions):
                 scores(head + 1)
             self._shares_rows(prefix, layer, head)
             operands: Operands = {
-                "a_addr": Ref("shares", head % 2 * self.rows * self.capacity),
-                "a_stride": self.capacity,
+                "a_addr": Ref("shares", head % 2 * self.rows * self.make.capacity),
+                "a_stride": self.make.capacity,
                 "acc_stride": self.rows,
-                "m": self.m,
+                "m": self.make.m,
             }
-            acc = self.acc(f"context{head % 2}", width * self.rows)
+            acc = self.make.acc(f"context{head % 2}", width * self.rows)
             self._mixed(index, head // model.group, acc, operands)
             self._context_rows(prefix, layer, head, acc)
-        self.shared(f"{prefix}.output", "context", model.query_width)
+        self.make.shared(f"{prefix}.output", "context", model.query_width)
 
     def _share_parts(self, layer: Block) -> list[tuple[int, int, bool]]:
         """Return the query heads (first, count) of each softmax of a token, and what is followed.
@@ -256,10 +262,10 @@ class AttentionInstructions(Instructions):
             self._softmax(
                 f"{prefix}.shares",
                 self._words(prefix, layer, head),
-                self.acc("scores", 0) + head,
+                self.make.acc("scores", 0) + head,
                 model.heads,
-                Ref("scores", 2 * head * self.capacity),
-                Ref("shares", head * self.capacity),
+                Ref("scores", 2 * head * self.make.capacity),
+                Ref("shares", head * self.make.capacity),
                 end - head,
                 0,
                 ("followed",) if followed else (),
@@ -267,15 +273,15 @@ class AttentionInstructions(Instructions):
 
     def _shares_rows(self, prefix: str, layer: Block, head: int) -> None:
         """Add the softmax of a chunk's scores of one head."""
-        first = head % 2 * self.rows * self.capacity
+        first = head % 2 * self.rows * self.make.capacity
         self._softmax(
             f"{prefix}.shares",
             self._words(prefix, layer, head),
-            self.acc(f"scores{head % 2}", 0),
+            self.make.acc(f"scores{head % 2}", 0),
             self.rows,
             Ref("scores", 2 * first),
             Ref("shares", first),
-            self.m,
+            self.make.m,
             1,
         )
 
@@ -298,31 +304,31 @@ class AttentionInstructions(Instructions):
         flags: tuple[str, ...] = (),
     ) -> None:
         """Add the softmax of rows of sums, by way of the scratchpad where it must be."""
-        limit = given(Register.LIMIT, self.capacity) if limit_step else self.count
+        limit = given(Register.LIMIT, self.make.capacity) if limit_step else self.make.count
         operands: Operands = {
             "o_addr": target,
-            "o_stride": self.capacity,
+            "o_stride": self.make.capacity,
             "m": m,
-            "n": self.count,
+            "n": self.make.count,
             "limit": limit,
             "limit_step": limit_step,
         }
         if self.config.fused:
             operands |= {"i_addr": acc, "i_stride": stride, "params": words}
-            self.vector(Opcode.SOFTMAX, name, operands, ("per_tensor", "drain", *flags))
+            self.make.vector(Opcode.SOFTMAX, name, operands, ("per_tensor", "drain", *flags))
             return
         drained: Operands = {
             "acc_addr": acc,
             "acc_stride": stride,
             "o_addr": between,
-            "o_stride": 2 * self.capacity,
+            "o_stride": 2 * self.make.capacity,
             "m": m,
-            "n": self.count,
+            "n": self.make.count,
             "params": words,
         }
-        self.vector(Opcode.DRAIN, name, drained, ("per_tensor", "wide_out"))
-        operands |= {"i_addr": between, "i_stride": 2 * self.capacity, "params": words + 1}
-        self.vector(Opcode.SOFTMAX, name, operands, ("per_tensor",))
+        self.make.vector(Opcode.DRAIN, name, drained, ("per_tensor", "wide_out"))
+        operands |= {"i_addr": between, "i_stride": 2 * self.make.capacity, "params": words + 1}
+        self.make.vector(Opcode.SOFTMAX, name, operands, ("per_tensor",))
 
     def _context(self, prefix: str, layer: Block, name: str, heads: Heads) -> None:
         """Add the requantization of one token's context of some heads, which are rows."""
@@ -330,7 +336,7 @@ class AttentionInstructions(Instructions):
         by_row = self.plan.by_row
         for head, many in [heads] if by_row else [(first + row, 1) for row in range(count)]:
             operands: Operands = {
-                "acc_addr": self.acc(name, 0) + head - first,
+                "acc_addr": self.make.acc(name, 0) + head - first,
                 "acc_stride": count,
                 "o_addr": Ref("context", head * width),
                 "o_stride": width,
@@ -339,7 +345,7 @@ class AttentionInstructions(Instructions):
                 "params": self.plan.words[f"{prefix}.context.{head}"],
             }
             flags = ("per_row",) if by_row else self._alike(layer, head)
-            self.vector(Opcode.DRAIN, f"{prefix}.context", operands, flags)
+            self.make.vector(Opcode.DRAIN, f"{prefix}.context", operands, flags)
 
     def _context_rows(self, prefix: str, layer: Block, head: int, acc: int) -> None:
         """Add the requantization of a chunk's context of one head."""
@@ -348,11 +354,11 @@ class AttentionInstructions(Instructions):
             "acc_stride": self.rows,
             "o_addr": Ref("context", head * self.model.head_dim),
             "o_stride": self.model.query_width,
-            "m": self.m,
+            "m": self.make.m,
             "n": self.model.head_dim,
             "params": self.plan.words[f"{prefix}.context.{head}"],
         }
-        self.vector(Opcode.DRAIN, f"{prefix}.context", operands, self._alike(layer, head))
+        self.make.vector(Opcode.DRAIN, f"{prefix}.context", operands, self._alike(layer, head))
 
     def _alike(self, layer: Block, head: int) -> tuple[str, ...]:
         """Return the flag of a context whose columns have the same parameters."""

@@ -9,7 +9,6 @@ from generators.graph import Norm
 from generators.lower.lowering import Operands
 from generators.lower.text_memory import Register, given
 from generators.lower.text_plan import Plan
-from generators.lower.text_stage import Stage
 from generators.program.draft import Draft, Given, Ref, Written
 
 EPS_LOW_WIDTH = 28
@@ -26,13 +25,13 @@ class Instructions:
     """Makes the instructions of one program."""
 
     plan: Plan
-    stage: Stage
     rows: int
     """Tokens that there is room for; 1 for a step."""
 
     def __post_init__(self) -> None:
         """Note what does not change."""
         self.config, self.decoder = self.plan.config, self.plan.decoder
+        self.stage = self.plan.stage
         self.model = self.decoder.description
         self.memory, self.capacity = self.plan.memory, self.plan.cache.capacity
         self.m: int | Given = 1 if self.rows == 1 else given(Register.ROWS, self.rows)
@@ -150,14 +149,10 @@ class Instructions:
         }
         self.vector(Opcode.DRAIN, name, operands, flags)
 
-    def norm(self, name: str, step: Norm, *, last: bool = False) -> None:
-        """Add the norm of all rows of the residual stream, or of the last."""
-        most = 2 * self.model.dim * (self.rows - 1)
-        operands: Operands = {
-            "i_addr": given(Register.LAST, most, Ref("x")) if last else Ref("x"),
-            "i_stride": 2 * self.model.dim,
-        }
-        self._norm(name, step, operands, 1 if last else self.m)
+    def norm(self, name: str, step: Norm) -> None:
+        """Add the norm of all rows of the residual stream."""
+        operands: Operands = {"i_addr": Ref("x"), "i_stride": 2 * self.model.dim}
+        self._norm(name, step, operands, self.m)
 
     def _norm(
         self,
@@ -194,12 +189,12 @@ class Instructions:
             first += 1
         return first
 
-    def residual(self, name: str, after: str, step: Norm | None) -> None:
+    def residual(self, name: str, after: str, step: Norm) -> None:
         """Add the shares' sum to the residual stream, and the norm behind it."""
         dim = self.model.dim
         matrix = self.plan.matrices[name]
         acc = self.sums(name)
-        if step is not None and self.config.fused:
+        if self.config.fused:
             operands: Operands = {
                 "i_addr": acc,
                 "i_stride": self.stride(name),
@@ -212,8 +207,7 @@ class Instructions:
             self._norm(after, step, operands, self.m, ("drain", "add", "write_sum"))
             return
         self.drain(name, acc, Ref("x"), "wide_out", "add", r_addr=Ref("x"), r_stride=2 * dim)
-        if step is not None:
-            self.norm(after, step)
+        self.norm(after, step)
 
 
 def _behind(place: Ref | Given, offset: int) -> Ref | Given:

@@ -8,17 +8,29 @@ from itertools import pairwise
 from arch.isa import Opcode
 from generators.lower.lowering import Operands
 from generators.lower.text_attention import AttentionInstructions
-from generators.lower.text_engine import BANKS
+from generators.lower.text_engine import BANKS, Instructions
 from generators.lower.text_memory import Register, given
 from generators.lower.text_ops import Block, blocks, final_norm
-from generators.program.draft import Draft, Given, Ref
+from generators.lower.text_plan import Plan
+from generators.program.draft import Draft, Given, Node, Ref, Repeat
 
 HEAD_TILES = 12
 """Tile columns of the head's products that are requantized at once."""
 
 
-class Layers(AttentionInstructions):
+class Layers:
     """Makes the instructions of whole programs."""
+
+    def __init__(self, plan: Plan, rows: int):
+        self.make = Instructions(plan, rows)
+        self.attention = AttentionInstructions(self.make)
+        self.plan, self.rows, self.config = plan, rows, plan.config
+        self.decoder, self.model = plan.decoder, plan.decoder.description
+        self._nodes: list[Node] = []
+
+    def done(self) -> list[Node]:
+        """Return all instructions."""
+        return [*self._nodes, *self.make.stage.take()]
 
     def embed(self, row: int, word: int, place: int) -> None:
         """Look up a token, whose place is ``row`` places behind that in a register."""
@@ -36,7 +48,7 @@ class Layers(AttentionInstructions):
             flags.append("add")
         if self.decoder.embedding.rescale.per_tensor:
             flags.append("per_tensor")
-        self.vector(Opcode.MAP, "embedding", operands, flags)
+        self.make.vector(Opcode.MAP, "embedding", operands, flags)
 
     def _row(self, name: str, register: int, row: int, behind: int) -> Ref | Given:
         """Return where the row of a table is that a register tells, or load it to its place."""
@@ -52,28 +64,33 @@ class Layers(AttentionInstructions):
             "m": 1,
             "row_bytes": table.stride,
         }
-        self.stage.add(Draft(Opcode.LOAD, operands))
+        self.make.stage.add(Draft(Opcode.LOAD, operands))
         return place
 
     def layers(self) -> None:
-        """Add all layers; the residual stream is there, and its first norm is not."""
+        """Add all layers; the residual stream is there, and its first norm is not.
+
+        Where nothing is loaded they are the iterations of a loop: each ends with the norm that
+        the next one, or the head, begins with.
+        """
         layers, final = blocks(self.decoder), final_norm(self.decoder)
         if self.decoder.rotary is not None and not self.plan.resident:
             self._load_pairs()
-        self.norm("layers.0.attention_norm", layers[0].attention_norm)
+        self.make.norm("layers.0.attention_norm", layers[0].attention_norm)
+        self._nodes += self.make.stage.take() if self.plan.resident else []
+        bodies: list[list[Node]] = []
         for index, layer in enumerate(layers):
             prefix = f"layers.{index}"
-            self.attention(index, layer)
-            self.residual(f"{prefix}.output", f"{prefix}.mlp_norm", layer.mlp_norm)
+            self.attention.add(index, layer)
+            self.make.residual(f"{prefix}.output", f"{prefix}.mlp_norm", layer.mlp_norm)
             self._mlp(prefix, layer, self.plan.tables[index])
             if index + 1 < len(layers):
                 after, step = f"layers.{index + 1}.attention_norm", layers[index + 1].attention_norm
-                self.residual(f"{prefix}.down", after, step)
-            elif self.rows == 1:
-                self.residual(f"{prefix}.down", "final_norm", final)
+                self.make.residual(f"{prefix}.down", after, step)
             else:
-                self.residual(f"{prefix}.down", "", None)
-                self.norm("final_norm", final, last=True)
+                self.make.residual(f"{prefix}.down", "final_norm", final)
+            bodies += [[*self.make.stage.take()]] if self.plan.resident else []
+        self._nodes += [Repeat(bodies)] if bodies else []
 
     def _load_pairs(self) -> None:
         table = self.plan.rows_tables["places"]
@@ -83,10 +100,10 @@ class Layers(AttentionInstructions):
             "dram_stride": table.stride,
             "sp_addr": table.place,
             "sp_stride": table.stride,
-            "m": self.m,
+            "m": self.make.m,
             "row_bytes": table.stride,
         }
-        self.stage.add(Draft(Opcode.LOAD, operands))
+        self.make.stage.add(Draft(Opcode.LOAD, operands))
 
     def _mlp(self, prefix: str, layer: Block, table: int) -> None:
         """Add the MLP part by part, so that one is multiplied while the one before is drained."""
@@ -96,27 +113,27 @@ class Layers(AttentionInstructions):
         for place, (first, end) in enumerate(parts):
             for name in names:
                 whole = f"{prefix}.{name}"
-                acc = self.sums(whole) + first * self.stride(whole)
-                self.product(whole, "h", acc, tiles=(first, end - first))
+                acc = self.make.sums(whole) + first * self.make.stride(whole)
+                self.make.product(whole, "h", acc, tiles=(first, end - first))
             self._hidden(prefix, layer, table, first, end - first)
             # The hidden layer's part before is there by now, and so is a share of the last product.
             if place:
                 came = parts[place - 1][1] * self.config.cols
-                ready = self.shared(down, "hidden", came, ready)
-        self.shared(down, "hidden", self.model.ffn, ready)
+                ready = self.make.shared(down, "hidden", came, ready)
+        self.make.shared(down, "hidden", self.model.ffn, ready)
 
     def _hidden(self, prefix: str, layer: Block, table: int, first: int, count: int) -> None:
         """Add what makes the hidden layer of sums, in some tile columns."""
         column = first * self.config.cols
         part = {"first": first, "count": count}
-        up = self.sums(f"{prefix}.up") + first * self.stride(f"{prefix}.up")
+        up = self.make.sums(f"{prefix}.up") + first * self.make.stride(f"{prefix}.up")
         hidden = Ref("hidden", column)
         if layer.gate is None:
-            self.drain(f"{prefix}.up", up, hidden, "table", table=table, **part)
+            self.make.drain(f"{prefix}.up", up, hidden, "table", table=table, **part)
             return
-        gate = self.sums(f"{prefix}.gate") + first * self.stride(f"{prefix}.gate")
-        self.drain(f"{prefix}.gate", gate, Ref("gate", column), "table", table=table, **part)
-        self.drain(
+        gate = self.make.sums(f"{prefix}.gate") + first * self.make.stride(f"{prefix}.gate")
+        self.make.drain(f"{prefix}.gate", gate, Ref("gate", column), "table", table=table, **part)
+        self.make.drain(
             f"{prefix}.up",
             up,
             hidden,
@@ -132,13 +149,19 @@ class Layers(AttentionInstructions):
         cols, parts = self.config.cols, self._head_parts()
         most = max(count for _, count in parts)
         for place, (first, count) in enumerate(parts):
-            acc = self.acc(f"head{place % 2}", most * BANKS) + place % 2
-            self.product("head", Ref("h"), acc, tiles=(first, count))
+            acc = self.make.acc(f"head{place % 2}", most * BANKS) + place % 2
+            self.make.product("head", self._last_row(), acc, tiles=(first, count))
             flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
             more = {"table": first * cols} if self.config.argmax else {}
             target = Ref("logits", 2 * first * cols)
             more |= {"m": 1, "acc_stride": BANKS}
-            self.drain("head", acc, target, *flags, first=first, count=count, **more)
+            self.make.drain("head", acc, target, *flags, first=first, count=count, **more)
+
+    def _last_row(self) -> Ref | Given:
+        """Return where the last token's normalized row is."""
+        if self.rows == 1:
+            return Ref("h")
+        return given(Register.LAST, self.model.dim * (self.rows - 1), Ref("h"))
 
     def _head_parts(self) -> list[tuple[int, int]]:
         """Return (first, count) of tile columns of the head that are requantized at once."""

@@ -1,6 +1,7 @@
 """Where a decoder of texts keeps what it needs on the chip, and where each token's part is."""
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,7 +37,7 @@ class Register(enum.IntEnum):
     ROWS = 9
     """Tokens."""
     LAST = 10
-    """Bytes from the first row of the residual stream to the last token's."""
+    """Bytes from the first normalized row to the last token's."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,17 @@ class Memory:
                 f"{self.config.param_depth}"
             )
         return first
+
+    def take_tables(self, tables: Sequence[Ints], others: int) -> list[int]:
+        """Return the slots of the layers' tables, one behind the other where they differ.
+
+        Where there is no room for all of them and ``others``, equal tables share one.
+        """
+        alike = all(np.array_equal(table, tables[0]) for table in tables)
+        if alike or len(tables) + others > self.config.table_slots:
+            return [self.take_table(table) for table in tables]
+        self.tables += tables
+        return list(range(len(self.tables) - len(tables), len(self.tables)))
 
     def take_table(self, table: Ints) -> int:
         """Return the slot of an activation table; equal tables share one."""

@@ -9,9 +9,9 @@ import numpy as np
 from arch.config import Config
 from arch.errors import InputError
 from arch.isa import REGISTERS, RING_SLOTS
-from generators.graph import Decoder, Rescale
+from generators.graph import Decoder, Linear, Rescale
 from generators.lower.text_memory import Cache, Memory, Slots
-from generators.lower.text_ops import blocks, final_norm, linears
+from generators.lower.text_ops import Block, blocks, final_norm, head
 from generators.lower.text_stage import (
     Cut,
     Stage,
@@ -143,12 +143,10 @@ def plan(decoder: Decoder, config: Config, cache: Cache, rows: int, memory_bytes
     stage = Stage(memory, image, stage_size(config, taken, memory_bytes))
     found = Plan(decoder, config, cache, rows, memory, image, stage)
     _keep_rows(found, tables, memory_bytes)
-    _keep_weights(found)
-    _keep_words(found)
+    _keep_layers(found)
     constants(stage)
     found.setup += stage.take()
     if found.resident:
-        _keep_cache(found)
         memory.check_slots()
     return found
 
@@ -257,23 +255,46 @@ def _tables(decoder: Decoder, config: Config, rows: int) -> dict[str, tuple[Byte
     return found
 
 
-def _keep_weights(found: Plan) -> None:
+def _keep_layers(found: Plan) -> None:
+    """Keep weights, cache, words and tables: a layer's together, alike in every layer.
+
+    So programs may have the layers as iterations of a loop. The words of the last norm lie where
+    those of another layer's first norm would.
+    """
+    decoder, memory, words = found.decoder, found.memory, found.words
+    layers = blocks(decoder)
+    narrow = decoder.kv_bits < found.config.operand_width
+    found.tables = memory.take_tables([layer.table for layer in layers], int(narrow))
+    words["embedding"] = memory.take_words(decoder.embedding.rescale)
+    for index, layer in enumerate(layers):
+        name = f"layers.{index}"
+        _keep_words(found, name, layer)
+        for kind, one in layer.linears.items():
+            _keep_matrix(found, f"{name}.{kind}", one)
+        if found.resident:
+            _keep_cache(found)
+    words["final_norm"] = memory.take_words(final_norm(decoder).rescale)
+    _keep_matrix(found, "head", head(decoder))
+    if narrow:
+        half = 1 << (decoder.kv_bits - 1)
+        found.kept_table = memory.take_table(np.arange(-128, 128).clip(-half, half - 1))
+
+
+def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
     memory, stage, config = found.memory, found.stage, found.config
-    for name, one in linears(found.decoder).items():
-        k, n = one.weight.shape
-        words = memory.take_words(one.rescale, by_tile=True)
-        if not found.resident:
-            parts = cuts(one.weight, found.image, stage.size, config)
-            found.matrices[name] = Matrix(k, n, [], parts, words)
-            continue
-        shares = []
-        bounds = [0, *_share_rows(found, name), k]
-        for row, end in pairwise(bounds):
-            slots = memory.take_slots(end - row, n)
-            shares.append(Share(row, end - row, slots))
-            for part in cuts(one.weight[row:end], found.image, stage.size, config):
-                stage.add(preload(part, stage.piece(part.piece), slots, config))
-        found.matrices[name] = Matrix(k, n, shares, [], words)
+    k, n = one.weight.shape
+    words = memory.take_words(one.rescale, by_tile=True)
+    if not found.resident:
+        parts = cuts(one.weight, found.image, stage.size, config)
+        found.matrices[name] = Matrix(k, n, [], parts, words)
+        return
+    shares = []
+    for row, end in pairwise([0, *_share_rows(found, name), k]):
+        slots = memory.take_slots(end - row, n)
+        shares.append(Share(row, end - row, slots))
+        for part in cuts(one.weight[row:end], found.image, stage.size, config):
+            stage.add(preload(part, stage.piece(part.piece), slots, config))
+    found.matrices[name] = Matrix(k, n, shares, [], words)
 
 
 def _share_rows(found: Plan, name: str) -> list[int]:
@@ -293,55 +314,36 @@ def _share_rows(found: Plan, name: str) -> list[int]:
     return sorted({column // rows * rows for column in came} - {0})
 
 
-def _keep_words(found: Plan) -> None:
-    decoder, memory, words = found.decoder, found.memory, found.words
-    model = decoder.description
+def _keep_words(found: Plan, name: str, layer: Block) -> None:
+    """Keep the words of a layer but for those of its linear layers, first its first norm's."""
+    memory, words, model = found.memory, found.words, found.decoder.description
     shared: dict[tuple[int, int, int], int] = {}
-    words["embedding"] = memory.take_words(decoder.embedding.rescale)
-    for index, layer in enumerate(blocks(decoder)):
-        name = f"layers.{index}"
-        words[f"{name}.attention_norm"] = memory.take_words(layer.attention_norm.rescale)
-        words[f"{name}.mlp_norm"] = memory.take_words(layer.mlp_norm.rescale)
-        scores, context = layer.attention.scores, layer.context
-        if layer.kept_key is not None:
-            words[f"{name}.kept_key"] = memory.take_words(layer.kept_key.rescale)
-        for head, _ in runs(scores, 1, model.heads):
-            one = part(scores, head, 1)
-            values = int(one.bias[0]), int(one.multiplier[0]), int(one.shift[0])
-            if values not in shared:
-                shared[values] = memory.take_words(one)
-                # Behind it, as a softmax that takes sums expects it.
-                memory.take_words(layer.attention.heads[0].probabilities)
-            words[f"{name}.scores.{head}"] = shared[values]
-        for head in range(model.heads):
-            columns = part(context, head * model.head_dim, model.head_dim)
-            words[f"{name}.context.{head}"] = memory.take_words(columns, by_tile=True)
-        found.tables.append(memory.take_table(layer.table))
-    words["final_norm"] = memory.take_words(final_norm(decoder).rescale)
-    if decoder.kv_bits < found.config.operand_width:
-        half = 1 << (decoder.kv_bits - 1)
-        found.kept_table = memory.take_table(np.arange(-128, 128).clip(-half, half - 1))
+    words[f"{name}.attention_norm"] = memory.take_words(layer.attention_norm.rescale)
+    words[f"{name}.mlp_norm"] = memory.take_words(layer.mlp_norm.rescale)
+    scores, context = layer.attention.scores, layer.context
+    if layer.kept_key is not None:
+        words[f"{name}.kept_key"] = memory.take_words(layer.kept_key.rescale)
+    for first, _ in runs(scores, 1, model.heads):
+        one = part(scores, first, 1)
+        values = int(one.bias[0]), int(one.multiplier[0]), int(one.shift[0])
+        if values not in shared:
+            shared[values] = memory.take_words(one)
+            # Behind it, as a softmax that takes sums expects it.
+            memory.take_words(layer.attention.heads[0].probabilities)
+        words[f"{name}.scores.{first}"] = shared[values]
+    for index in range(model.heads):
+        columns = part(context, index * model.head_dim, model.head_dim)
+        words[f"{name}.context.{index}"] = memory.take_words(columns, by_tile=True)
 
 
 def _keep_cache(found: Plan) -> None:
+    """Keep slots for the keys and values of another layer."""
     model, config, capacity = found.decoder.description, found.config, found.cache.capacity
-    widths = [
-        min(config.cols, model.head_dim - column)
-        for column in range(0, model.head_dim, config.cols)
-    ]
-    for _ in range(model.layers):
-        found.keys.append(
-            [
-                found.memory.take_slots(found.decoder.key_dim, capacity)
-                for _ in range(model.kv_heads)
-            ]
-        )
-        found.values.append(
-            [
-                [found.memory.take_slots(capacity, width) for width in widths]
-                for _ in range(model.kv_heads)
-            ]
-        )
+    memory, heads = found.memory, range(model.kv_heads)
+    starts = range(0, model.head_dim, config.cols)
+    widths = [min(config.cols, model.head_dim - column) for column in starts]
+    found.keys.append([memory.take_slots(found.decoder.key_dim, capacity) for _ in heads])
+    found.values.append([[memory.take_slots(capacity, width) for width in widths] for _ in heads])
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:

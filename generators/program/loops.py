@@ -4,6 +4,10 @@ A loop's tokens must be the same in every iteration, and none may cross its ends
 engine has a barrier, a cheap instruction of its own, before each loop, at the start of its body
 and behind it: the first waits for all that comes before, the second starts every other engine of
 the body, and the body's last instruction, one of the vector engine, waits for all of them.
+
+A loop without barriers is possible where the tokens that several iterations need, each behind the
+one before, are the same in all of them: then an engine may begin the next iteration while others
+are still in this one (:func:`words`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,6 +104,16 @@ class Loop:
 
     count: int
     body: Sequence["Line | Loop"]
+
+    @property
+    def barred(self) -> bool:
+        """Whether its body begins with a barrier."""
+        first = self.body[0]
+        return isinstance(first, Line) and first.opcode == Opcode.PARAMS
+
+
+TRIED = 4
+"""Iterations whose tokens are compared for a loop without barriers."""
 
 
 def lines(
@@ -237,12 +251,44 @@ def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[
     return found
 
 
+def _flow(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | None:
+    """Return the tokens of every line, by its identity, where loops have no barriers.
+
+    Each iteration is taken to touch what any of them does. None where iterations need other tokens.
+    """
+    flat: list[Line] = []
+    loops: list[tuple[int, int]] = []
+    for node in nodes:
+        body = [node] if isinstance(node, Line) else list(_inside(node.body))
+        if isinstance(node, Loop):
+            if len(body) != len(node.body):
+                return None
+            loops.append((len(flat), len(body)))
+        flat += body * (TRIED if isinstance(node, Loop) else 1)
+    accesses = [
+        Access(line.engine, list(line.reads), list(line.writes), parts=line.parts) for line in flat
+    ]
+    tokens = order(accesses, config)
+    for first, size in loops:
+        one = tokens[first : first + size]
+        if any(tokens[first + i * size : first + (i + 1) * size] != one for i in range(TRIED)):
+            return None
+    return {id(line): given for line, given in zip(flat, tokens, strict=True)}
+
+
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
-    """Return a program's words, or None where its loops need more registers than there are."""
-    tokens = _order(nodes, config, body=False)
+    """Return a program's words, or None where its loops cannot be.
+
+    They need more registers than there are, or, without barriers, other tokens in each iteration.
+    """
+    barred = all(node.barred for node in nodes if isinstance(node, Loop))
+    tokens = _order(nodes, config, body=False) if barred else _flow(nodes, config)
+    if tokens is None:
+        return None
     kinds = {steps for line in _inside(nodes) for _, steps in line.values.values() if steps}
     registers = {steps: steps[0][1] for steps in kinds if steps[0][0] == GIVEN}
-    free = [number for number in range(1, REGISTERS) if number not in registers.values()]
+    given = {register for steps in kinds for depth, register in steps if depth == GIVEN}
+    free = [number for number in range(1, REGISTERS) if number not in given]
     changing = sorted(kinds - registers.keys())
     if len(changing) > len(free):
         return None
@@ -272,7 +318,8 @@ def _emit(
         growing = [(steps, dict(steps)[depth]) for steps in sorted(used) if depth in dict(steps)]
         for steps, _ in growing:
             if steps[0][0] == depth:
-                program.append(_set(registers[steps], Operand(0)))
+                # What the host gives grows from there.
+                program.append(_set(registers[steps], Operand(0, dict(steps).get(GIVEN, 0))))
         program.append(Instruction(Opcode.LOOP, {"count": node.count}))
         program += _emit(node.body, tokens, registers, depth + 1)
         for steps, growth in growing:

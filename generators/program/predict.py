@@ -26,6 +26,8 @@ _KEEP = 3
 """Cycles from a LOAD's last word to its end."""
 _FETCH = 6
 """Cycles from a taken STORE to its first word."""
+_READ = 20
+"""Cycles from the last beat that a softmax of sums reads to the start of one that follows it."""
 _BURSTS = 8
 """Bursts that the external memory takes before it answers the first."""
 _BURST_WORDS = 256
@@ -51,16 +53,17 @@ def predict(
     latency: int = 8,
     interval: int = 1,
     registers: Mapping[int, int] | None = None,
+    start: int = 0,
 ) -> Prediction:
     """Return the cycles of a program on a memory of some latency and cycles per word.
 
-    ``registers`` are those that the host sets.
+    ``registers`` are those that the host sets, ``start`` is the program's first word.
     """
     values = [0] * REGISTERS
     for number, value in (registers or {}).items():
         values[number] = value
-    machine = _Machine(words, config, latency, interval)
-    for step in run(words, 0, values):
+    machine = _Machine(words, start, config, latency, interval)
+    for step in run(words, start, values):
         machine.step(step)
     return machine.finish()
 
@@ -77,12 +80,14 @@ class _Command:
 
 
 class _Machine:
-    def __init__(self, words: Sequence[int], config: Config, latency: int, interval: int):
+    def __init__(
+        self, words: Sequence[int], start: int, config: Config, latency: int, interval: int
+    ):
         self._words, self._config = list(words), config
         self._latency, self._interval = latency, interval
         self._vector, self._matrix = VectorTiming(config), MatrixTiming(config)
         self._now = _START
-        self._at = 0
+        self._at = start
         """Word behind the last instruction."""
         self._decoded: dict[int, Instruction] = {}
         self._gaps: dict[tuple[int, int], int] = {}
@@ -98,6 +103,8 @@ class _Machine:
         self._free = dict.fromkeys(Engine, 0)
         """When each engine takes a command again."""
         self._timeline: list[tuple[int, int]] = []
+        self._behind = 0
+        """When a softmax is written that the next one follows; 0 for none."""
         self._last = 0
         self._data = 0
         """When the last word asked for has come."""
@@ -149,7 +156,12 @@ class _Machine:
             return self._matrix.take(step, ready)
         if step.engine == Engine.VECTOR:
             done = self._vector.done(step, ready, self._matrix.reads)
-            self._free[Engine.VECTOR] = done + 1
+            if self._behind:
+                done = max(done, self._behind + self._vector.beats(step))
+            self._free[Engine.VECTOR], self._behind = done + 1, 0
+            if "followed" in step.flags:
+                self._free[Engine.VECTOR] = ready + self._vector.beats(step) + _READ
+                self._behind = done
             return ready, done, done
         words = step["m"] * -(-step["row_bytes"] // self._config.mem_bytes)
         if step.engine == Engine.STORE:

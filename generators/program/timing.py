@@ -65,7 +65,7 @@ class VectorTiming:
 
         ``others`` are what comes before it at the banks, one after the other.
         """
-        beats = self._beats(step)
+        beats = self.beats(step)
         banks = {
             step[name] // self._config.bank_bytes
             for name, used in (("i_addr", _reads(step)), ("r_addr", _adds(step)))
@@ -91,7 +91,7 @@ class VectorTiming:
             now = reads.end
         return now + round(left) + self.cycles(step) - beats - 1
 
-    def _beats(self, step: Step) -> int:
+    def beats(self, step: Step) -> int:
         """Return how often a command reads its input."""
         config = self._config
         if step.opcode == Opcode.PARAMS:

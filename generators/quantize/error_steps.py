@@ -6,7 +6,9 @@ take in, and one for all where they are not. A step is the one with the least sq
 the samples, so that rare large values may saturate.
 """
 
+import math
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -155,11 +157,26 @@ class ErrorSteps:
 
     def _active(self, target: Tensor, sums: str) -> Tensor:
         """Return what an activation's table gives."""
-        results = FUNCTIONS[FUNCTION_NAMES[self.model.activation]](self.values[sums])
-        low, high = min(float(results.min()), 0.0), max(float(results.max()), 0.0)
+        low, high = self._active_range(sums)
         after = (high - low) / (INT8_MAX - INT8_MIN) or 1.0
         zero = int(np.clip(round(INT8_MIN - low / after), INT8_MIN, INT8_MAX))
+        if self.model.gated:
+            # An operand of an instruction that is the same in all layers.
+            zero = self._gate_zero
+            after = max(high / (INT8_MAX - zero), low / (INT8_MIN - zero)) or 1.0
         return replace(target, scale=after, zero=zero)
+
+    def _active_range(self, sums: str) -> tuple[float, float]:
+        results = FUNCTIONS[FUNCTION_NAMES[self.model.activation]](self.values[sums])
+        return min(float(results.min()), 0.0), max(float(results.max()), 0.0)
+
+    @cached_property
+    def _gate_zero(self) -> int:
+        """The zero point with which the range of each layer's active gate, scaled, fits."""
+        ranges = [self._active_range(f"layers.{i}.gate") for i in range(self.model.layers)]
+        share = max((-low / (high - low) for low, high in ranges if high > low), default=0.0)
+        zero = INT8_MIN + math.ceil(share * (INT8_MAX - INT8_MIN))
+        return int(np.clip(zero, INT8_MIN + 1, INT8_MAX - 1))
 
     def _hidden(self, prefix: str) -> Floats:
         """Return the steps of the product of gate and up, [ffn].

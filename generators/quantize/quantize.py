@@ -5,28 +5,22 @@ Steps come from what calibration found: of an encoder the ranges over sample inp
 (:mod:`generators.quantize.error_steps`).
 """
 
-import math
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.functions import OCTAVE_FRACTION, PROBABILITY_FRACTION
-from arch.isa import IMMEDIATE_WIDTH
 from generators import network
 from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.graph import (
     WIDE,
-    Attention,
     Convert,
     Decoder,
     Embedding,
     Gate,
-    Head,
     Ints,
     Linear,
     Norm,
@@ -40,49 +34,18 @@ from generators.graph import (
     rescale_of,
 )
 from generators.network import Description, Home, Network, Node, Value
+from generators.quantize.attention import quantize_attention
 from generators.quantize.calibrate import Progress, Ranges, Samples, calibrate
 from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.options import Quantization
 from generators.quantize.range_steps import RangeSteps
+from generators.quantize.tensor_steps import Steps
 from generators.quantize.texts import SampledTexts, sample_texts
 from sim.norm import norm_parameters, quantize_eps
 from sim.rotary import rotary_table, speeds_table
 
 OPERAND_MAX = 127
 """Largest weight of the vocabulary's vectors."""
-
-
-class Steps(Protocol):
-    """What one integer step of each tensor stands for."""
-
-    zeros_in_biases: bool
-    """Whether a linear layer's bias takes its input's zero point, and the array need not."""
-    probability_zero: int
-    """Zero point of probabilities."""
-
-    def tensor(self, value: Value) -> Tensor:
-        """Return the tensor of a value."""
-
-    def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the step of each output [n] of weights [n, k] times their inputs' steps.
-
-        ``bias`` and the outputs' own steps, ``out``, are [n].
-        """
-
-    def activation(self, node: network.Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return the step of what an activation's table takes, what is added to it, and the table.
-
-        Without a table the function is requantization's, which is ReLU.
-        """
-
-    def products(self, node: network.Attention) -> tuple[Floats, Floats]:
-        """Return the steps of products of queries and keys and what is added to them.
-
-        Both are of all heads alike, [1], or of each, [heads].
-        """
-
-    def probability_scale(self, node: network.Attention, head: int) -> float:
-        """Return the step of a head's probabilities."""
 
 
 def quantize_model(
@@ -235,7 +198,7 @@ class _Quantizer:
                 source, target = self._ends(node)
                 return [Gate(source, up, target)]
             case network.Attention():
-                return [self._attention(node)]
+                return [quantize_attention(self.model, self.weights, self.steps, node)]
             case network.Pool():
                 source, target = (self.steps.tensor(v) for v in (node.source, node.target))
                 return [Pool(source, target, source.scale / target.scale, self._variable)]
@@ -353,72 +316,6 @@ class _Quantizer:
     def _narrowest(self) -> int:
         """Bits that a rotation writes at least."""
         return WIDE // 2
-
-    def _attention(self, node: network.Attention) -> Attention:
-        query, key, value, target = (
-            self.steps.tensor(one) for one in (node.query, node.key, node.value, node.target)
-        )
-        products, raised = self.steps.products(node)
-        octaves = math.log2(math.e) * 2.0**OCTAVE_FRACTION / math.sqrt(self.model.head_dim)
-        return Attention(
-            query=query,
-            key=key,
-            value=value,
-            target=target,
-            head_dim=self.model.head_dim,
-            scores=rescale_of(np.rint(raised / products), products * octaves),
-            probability_zero=self.steps.probability_zero,
-            heads=tuple(
-                self._head(node, index, value, target) for index in range(self.model.heads)
-            ),
-            residual=node.residual is not None,
-            variable=self._variable,
-        )
-
-    def _head(self, node: network.Attention, index: int, value: Tensor, target: Tensor) -> Head:
-        scale = self.steps.probability_scale(node, index)
-        gain = float(self.weights[node.gain][0]) if node.gain else 1.0
-        width, group = self.model.head_dim, self.model.heads // self.model.kv_heads
-        shared = slice(index // group * width, (index // group + 1) * width)
-        own = slice(index * width, (index + 1) * width)
-        factors, bias = np.ones(1), np.zeros(1)
-        if value.gains is not None:
-            factors = value.gains[shared]
-        if target.gains is not None:
-            factors = factors / target.gains[own]
-        if value.offsets is not None:
-            # Probabilities sum to one, so what is taken from all values is missing in their mean.
-            bias = np.rint(
-                value.offsets[shared]
-                / (scale * np.broadcast_to(value.steps, value.columns)[shared])
-            )
-        context = rescale_of(
-            np.broadcast_to(bias, factors.shape),
-            factors * (gain * scale * value.scale / target.scale),
-        )
-        units = 2.0**PROBABILITY_FRACTION
-        if not self.model.shaped:
-            return Head(rescale_of(0, 1 / (units * scale)), context, None)
-        return self._shaped(node, index, scale, context)
-
-    def _shaped(self, node: network.Attention, index: int, scale: float, context: Rescale) -> Head:
-        """Return ``beta * (p + alpha / beta * I - gamma / (beta * sequence))``."""
-        model, units = self.model, 2.0**PROBABILITY_FRACTION
-        assert isinstance(model, ModelDescription)
-        alpha, beta, gamma = (
-            float(self.weights[f"{node.prefix}.{name}"][index])
-            for name in ("alpha", "beta", "gamma")
-        )
-        limit = 1 << (IMMEDIATE_WIDTH - 1)
-        mean = gamma / model.sequence
-        if max(abs(alpha), abs(mean)) * units >= abs(beta) * limit:
-            raise InputError(
-                f"Shaped attention of head {index} in {node.prefix} of model {model.name} needs "
-                f"alpha and gamma less than {limit / units:g} times beta, but alpha is {alpha:g}, "
-                f"beta is {beta:g} and gamma is {gamma:g}"
-            )
-        probabilities = rescale_of(round(-mean / beta * units), beta / (units * scale))
-        return Head(probabilities, context, round(alpha / beta * units))
 
 
 def _converted(source: Tensor, target: Tensor) -> Convert:

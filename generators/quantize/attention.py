@@ -1,0 +1,99 @@
+"""Attention in integers: scores in octaves, probabilities, and the context of each head."""
+
+import math
+
+import numpy as np
+
+from arch.errors import InputError
+from arch.functions import OCTAVE_FRACTION, PROBABILITY_FRACTION
+from arch.isa import IMMEDIATE_WIDTH
+from generators import network
+from generators.frontend.description import ModelDescription
+from generators.frontend.weights import Weights
+from generators.graph import Attention, Head, Rescale, Tensor, rescale_of
+from generators.network import Description
+from generators.quantize.tensor_steps import Steps
+
+_UNITS = 2.0**PROBABILITY_FRACTION
+
+
+def quantize_attention(
+    model: Description, weights: Weights, steps: Steps, node: network.Attention
+) -> Attention:
+    """Return an attention in integers.
+
+    Raises :class:`InputError` where a scalar of shaped attention is too large for an operand.
+    """
+    query, key, value, target = (
+        steps.tensor(one) for one in (node.query, node.key, node.value, node.target)
+    )
+    products, raised = steps.products(node)
+    octaves = math.log2(math.e) * 2.0**OCTAVE_FRACTION / math.sqrt(model.head_dim)
+    heads = []
+    for index in range(model.heads):
+        scale = steps.probability_scale(node, index)
+        gain = scale * (float(weights[node.gain][0]) if node.gain else 1.0)
+        context = _context(model, index, gain, value, target)
+        if isinstance(model, ModelDescription) and model.shaped:
+            heads.append(_shaped(model, weights, node.prefix, index, scale, context))
+        else:
+            heads.append(Head(rescale_of(0, 1 / (_UNITS * scale)), context, None))
+    return Attention(
+        query=query,
+        key=key,
+        value=value,
+        target=target,
+        head_dim=model.head_dim,
+        scores=rescale_of(np.rint(raised / products), products * octaves),
+        probability_zero=steps.probability_zero,
+        heads=tuple(heads),
+        residual=node.residual is not None,
+        variable=isinstance(model, ModelDescription) and model.variable,
+    )
+
+
+def _context(
+    model: Description, index: int, scale: float, value: Tensor, target: Tensor
+) -> Rescale:
+    """Return the parameters from sums over a head's probabilities and values to the target.
+
+    ``scale`` is the step of probabilities times what the context is multiplied by.
+    """
+    width, group = model.head_dim, model.heads // model.kv_heads
+    shared = slice(index // group * width, (index // group + 1) * width)
+    own = slice(index * width, (index + 1) * width)
+    factors, bias = np.ones(1), np.zeros(1)
+    if value.gains is not None:
+        factors = value.gains[shared]
+    if value.offsets is not None:
+        # Probabilities sum to one, so what is taken from all values is missing in their mean.
+        by_column = np.broadcast_to(value.steps, value.columns)[shared]
+        bias = np.rint(value.offsets[shared] / (scale * by_column))
+    if target.gains is not None:
+        factors = factors / target.gains[own]
+    biases = np.broadcast_to(bias, factors.shape)
+    return rescale_of(biases, factors * (scale * value.scale / target.scale))
+
+
+def _shaped(
+    model: ModelDescription,
+    weights: Weights,
+    prefix: str,
+    index: int,
+    scale: float,
+    context: Rescale,
+) -> Head:
+    """Return ``beta * (p + alpha / beta * I - gamma / (beta * sequence))``."""
+    alpha, beta, gamma = (
+        float(weights[f"{prefix}.{name}"][index]) for name in ("alpha", "beta", "gamma")
+    )
+    limit = 1 << (IMMEDIATE_WIDTH - 1)
+    mean = gamma / model.sequence
+    if max(abs(alpha), abs(mean)) * _UNITS >= abs(beta) * limit:
+        raise InputError(
+            f"Shaped attention of head {index} in {prefix} of model {model.name} needs "
+            f"alpha and gamma less than {limit / _UNITS:g} times beta, but alpha is {alpha:g}, "
+            f"beta is {beta:g} and gamma is {gamma:g}"
+        )
+    probabilities = rescale_of(round(-mean / beta * _UNITS), beta / (_UNITS * scale))
+    return Head(probabilities, context, round(alpha / beta * _UNITS))

@@ -1,0 +1,41 @@
+"""What the quantizer asks of a choice of steps."""
+
+from typing import Protocol
+
+from generators import network
+from generators.frontend.weights import Floats
+from generators.graph import Ints, Tensor
+from generators.network import Value
+
+
+class Steps(Protocol):
+    """What one integer step of each tensor stands for."""
+
+    zeros_in_biases: bool
+    """Whether a linear layer's bias takes its input's zero point, and the array need not."""
+    probability_zero: int
+    """Zero point of probabilities."""
+
+    def tensor(self, value: Value) -> Tensor:
+        """Return the tensor of a value."""
+
+    def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
+        """Return the step of each output [n] of weights [n, k] times their inputs' steps.
+
+        ``bias`` and the outputs' own steps, ``out``, are [n].
+        """
+
+    def activation(self, node: network.Linear, target: Tensor) -> tuple[float, float, Ints | None]:
+        """Return the step of what an activation's table takes, what is added to it, and the table.
+
+        Without a table the function is requantization's, which is ReLU.
+        """
+
+    def products(self, node: network.Attention) -> tuple[Floats, Floats]:
+        """Return the steps of products of queries and keys and what is added to them.
+
+        Both are of all heads alike, [1], or of each, [heads].
+        """
+
+    def probability_scale(self, node: network.Attention, head: int) -> float:
+        """Return the step of a head's probabilities."""
