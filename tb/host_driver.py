@@ -4,7 +4,7 @@ import ctypes
 from collections.abc import Callable
 from pathlib import Path
 
-from arch.registers import IDENTITY, REGISTER_MAP
+from arch.registers import CONTROL_ABORT, IDENTITY, REGISTER_MAP
 from sim.interpreter import Interpreter
 from tb.machine import SimulatedMachine
 from tb.toolchain import run
@@ -56,6 +56,7 @@ class GoldenPort:
     def __init__(self, machine: Interpreter):
         self.machine = machine
         self.status = 0
+        self.aborted = 0
         self._program: dict[int, int] = {}
         self._place = 0
         self._pc = 0
@@ -77,6 +78,9 @@ class GoldenPort:
             self._place += 1
         elif name == "PC":
             self._pc = value
+        elif name == "CONTROL" and value == CONTROL_ABORT:
+            self._busy = 0
+            self.aborted += 1
         elif name == "CONTROL":
             self.machine.load_program([self._program[word] for word in sorted(self._program)])
             self.machine.start(self._pc)

@@ -100,12 +100,17 @@ def test_the_golden_machine_classifies_through_the_driver(tmp_path: Path) -> Non
     assert library.celosia_load(machine, model) == OK
     found = [classify(driver, compiled, "digits", image) for image in images]
     assert found == expected
-    # One poll less than a run takes, and what is refused while it goes on.
+    # One poll less than a run takes, and what is refused while one goes on.
     given = quantized(driver, compiled, images[0])
     output = ctypes.create_string_buffer(compiled.output_count)
     assert library.celosia_run(machine, model, given, DIGITS_ROWS, output) == TIMEOUT
+    assert port.aborted == 1
     assert library.celosia_begin(machine, model, given, DIGITS_ROWS - 1) == ROWS
+    assert library.celosia_begin(machine, model, given, DIGITS_ROWS) == OK
     assert library.celosia_begin(machine, model, given, DIGITS_ROWS) == BUSY
+    assert library.celosia_end(machine, model, output) == BUSY
+    while library.celosia_busy(machine):
+        pass
     port.status = 2
     assert library.celosia_end(machine, model, output) == FAILED
     assert output.raw == bytes(compiled.output_count)
@@ -139,6 +144,12 @@ def test_the_circuit_classifies_through_the_driver(tmp_path: Path) -> None:
     driver.library.celosia_cycles.restype = ctypes.c_uint64
     cycles = driver.library.celosia_cycles(machine)
     assert cycles == with_machine.read_register("CYCLES_LOW") > 10_000
+    # A run that is aborted leaves the model loaded.
+    hurried = ctypes.byref(driver.accelerator(compiled.memory_bytes, polls=1000))
+    given = quantized(driver, compiled, images[1])
+    output = ctypes.create_string_buffer(compiled.output_count)
+    assert driver.library.celosia_run(hurried, model, given, DIGITS_ROWS, output) == TIMEOUT
+    assert classify(driver, compiled, "digits", images[2]) == expected[2]
 
 
 def variable_model() -> CompiledModel:

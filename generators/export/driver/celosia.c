@@ -52,6 +52,17 @@ int celosia_busy(const celosia_t *it) {
     return (celosia_status(it) & CELOSIA_REGISTERS__STATUS__BUSY_bm) != 0;
 }
 
+void celosia_abort(const celosia_t *it) {
+    set(it, OFFSET(CONTROL), CELOSIA_REGISTERS__CONTROL__ABORT_bm);
+}
+
+/* Waits until it is not busy; 0 where that takes more polls than it may. */
+static int idle(const celosia_t *it) {
+    for (uint32_t polls = 0; celosia_busy(it);)
+        if (it->polls && ++polls == it->polls) return 0;
+    return 1;
+}
+
 uint64_t celosia_cycles(const celosia_t *it) {
     return get(it, OFFSET(CYCLES_LOW)) | (uint64_t)get(it, OFFSET(CYCLES_HIGH)) << 32;
 }
@@ -59,7 +70,7 @@ uint64_t celosia_cycles(const celosia_t *it) {
 enum celosia_result celosia_load(const celosia_t *it, const celosia_model_t *model) {
     if (get(it, OFFSET(ID)) != CELOSIA_REGISTERS__ID__VALUE_reset) return CELOSIA_ABSENT;
     if (model->memory_bytes > it->memory_bytes) return CELOSIA_MEMORY;
-    if (celosia_busy(it)) return CELOSIA_BUSY;
+    if (!idle(it)) return CELOSIA_TIMEOUT;
     for (uint32_t word = 0; word < model->image_bytes / 4; word++)
         celosia_write32(it->memory + 4 * (uintptr_t)word, model->image[word]);
     give(it, model->image_bytes & ~(uint32_t)3,
@@ -103,7 +114,7 @@ enum celosia_result celosia_end(const celosia_t *it, const celosia_model_t *mode
     const uint32_t bytes = tensor->rows * tensor->columns * size_of(tensor);
     const uint32_t status = celosia_status(it);
     if (status & CELOSIA_REGISTERS__STATUS__BUSY_bm) return CELOSIA_BUSY;
-    if (status) return CELOSIA_FAILED;
+    if (status & CELOSIA_REGISTERS__STATUS__ERROR_bm) return CELOSIA_FAILED;
     FENCE();
     for (uint32_t place = 0; place < bytes; place++)
         ((uint8_t *)output)[place] = celosia_read8(it->memory + tensor->addr + place);
@@ -112,11 +123,13 @@ enum celosia_result celosia_end(const celosia_t *it, const celosia_model_t *mode
 
 enum celosia_result celosia_run(const celosia_t *it, const celosia_model_t *model,
                                 const void *input, uint32_t rows, void *output) {
-    uint32_t polls = 0;
+    if (!idle(it)) return CELOSIA_TIMEOUT; /* after an abort it is busy for a while */
     const enum celosia_result begun = celosia_begin(it, model, input, rows);
     if (begun != CELOSIA_OK) return begun;
-    while (celosia_busy(it))
-        if (it->polls && ++polls == it->polls) return CELOSIA_TIMEOUT;
+    if (!idle(it)) {
+        celosia_abort(it);
+        return CELOSIA_TIMEOUT;
+    }
     return celosia_end(it, model, output);
 }
 

@@ -13,10 +13,10 @@ enum celosia_result {
     CELOSIA_OK = 0,
     CELOSIA_ABSENT,  /* what is read at the place of the registers is not an accelerator's ID */
     CELOSIA_MEMORY,  /* the model needs more external memory than there is */
-    CELOSIA_BUSY,    /* a run is under way */
+    CELOSIA_BUSY,    /* a run is under way, or a reset or an abort not yet over */
     CELOSIA_ROWS,    /* the model takes no input of so many rows */
     CELOSIA_FAILED,  /* the run stopped with an error, which celosia_status tells */
-    CELOSIA_TIMEOUT  /* the run is still under way after as many polls as it may take */
+    CELOSIA_TIMEOUT  /* it is still busy after as many polls as it may be; a run is aborted */
 };
 
 /* An accelerator, as the processor sees it. */
@@ -24,7 +24,7 @@ typedef struct {
     uintptr_t registers;   /* address of the first register */
     uintptr_t memory;      /* address of the first byte of external memory */
     uint32_t memory_bytes; /* size of external memory */
-    uint32_t polls;        /* times that a run is asked whether it is over; 0 for any */
+    uint32_t polls;        /* times that it is asked whether it is busy; 0 for any */
 } celosia_t;
 
 /* Integers in external memory, row by row; q stands for scale * (q - zero). */
@@ -80,6 +80,7 @@ enum celosia_result celosia_begin(const celosia_t *it, const celosia_model_t *mo
                                   const void *input, uint32_t rows);
 int celosia_busy(const celosia_t *it);
 enum celosia_result celosia_end(const celosia_t *it, const celosia_model_t *model, void *output);
+void celosia_abort(const celosia_t *it); /* stops a run; the model stays loaded */
 
 /* The register STATUS, and the cycles of the last run. */
 uint32_t celosia_status(const celosia_t *it);
