@@ -1,5 +1,9 @@
 """Settings of the documentation's site, which `make docs` builds into build/docs."""
 
+from pathlib import Path
+
+from generators.export.registers import pages
+
 project = "Celosia"
 author = "The Celosia authors"
 html_title = "Celosia"
@@ -24,9 +28,19 @@ autodoc_default_options = {"members": True, "show-inheritance": False}
 
 
 def setup(app):
-    """Let a command's words with bars, such as <|endoftext|>, be text."""
+    """Let a command's words with bars, such as <|endoftext|>, be text; add PeakRDL's pages."""
 
     def escape(_app, _context, lines):
         lines[:] = [line.replace("|", r"\|") for line in lines]
 
     app.connect("sphinx-click-process-options", escape)
+
+    def add_registers(app, failure):
+        if failure is not None or app.builder.format != "html":
+            return
+        for name, content in pages().items():
+            path = Path(app.outdir, "peakrdl", name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    app.connect("build-finished", add_registers)
