@@ -3,6 +3,7 @@
 import json
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -38,7 +39,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         found = BUILT | {"design": CASE.design()}
         return subprocess.CompletedProcess(command, 0, json.dumps(found), "")
 
-    monkeypatch.setattr(cli.bench_boards.subprocess, "run", run)
+    monkeypatch.setattr(cli.bench_boards, "subprocess", SimpleNamespace(run=run))
     return called
 
 
@@ -87,7 +88,7 @@ def test_what_does_not_fit_is_told_in_its_report(
 ) -> None:
     said = "Synthesis\ncelosia: Board ulx3s_25f has 56 block RAMs, but the design needs 57\n"
     done = subprocess.CompletedProcess([], 2, "", said)
-    monkeypatch.setattr(cli.bench_boards.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(cli.bench_boards, "subprocess", SimpleNamespace(run=lambda *_, **__: done))
     measure(Case("ulx3s_25f"), tmp_path)
     found = read(tmp_path)
     page = refresh(PAGE, found, "page")
@@ -101,7 +102,7 @@ def test_what_does_not_fit_is_told_in_its_report(
 
 def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     done = subprocess.CompletedProcess([], 1, "", "celosia: Synthesis failed\n")
-    monkeypatch.setattr(cli.bench_boards.subprocess, "run", lambda *_, **__: done)
+    monkeypatch.setattr(cli.bench_boards, "subprocess", SimpleNamespace(run=lambda *_, **__: done))
     with pytest.raises(RuntimeError, match=r"^celosia build --board .* failed: celosia: Synthesis"):
         measure(CASE, tmp_path)
 
