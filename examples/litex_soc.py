@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from litex.build.generic_platform import Pins
 from litex.build.io import CRG
@@ -17,7 +18,7 @@ from litex.build.sim import SimPlatform
 from litex.soc.integration.soc import SoCRegion
 from litex.soc.integration.soc_core import SoCCore
 from litex.soc.interconnect import wishbone
-from migen import Cat, ClockSignal, Constant, Instance, Module, ResetSignal
+from migen import Cat, ClockSignal, Constant, Instance, Module, ResetSignal, Signal
 
 CONTROL = 0x8000_0000
 """Where the registers are on the bus."""
@@ -35,8 +36,8 @@ class Celosia(Module):
         described = json.loads((folder / "celosia_accelerator.json").read_text(encoding="utf-8"))
         width = described["bus"]["data_width"]
         self.control = control = wishbone.Interface(32, 8, addressing="word")
-        words = 32 - (width // 8 - 1).bit_length()  # bits of a word's address
-        self.memory = memory = wishbone.Interface(width, words, addressing="byte", bursting=True)
+        place = Signal((width // 8 - 1).bit_length())  # of a byte in a word; always 0
+        self.memory = memory = wishbone.Interface(width, 32 - len(place), bursting=True)
         self.specials += Instance(
             described["module"],
             i_clk=ClockSignal(),
@@ -53,7 +54,7 @@ class Celosia(Module):
             o_wbm_cyc_o=memory.cyc,
             o_wbm_stb_o=memory.stb,
             o_wbm_we_o=memory.we,
-            o_wbm_adr_o=memory.adr,
+            o_wbm_adr_o=Cat(place, memory.adr),
             o_wbm_dat_o=memory.dat_w,
             o_wbm_sel_o=memory.sel,
             o_wbm_cti_o=memory.cti,
@@ -65,24 +66,26 @@ class Celosia(Module):
 
 
 class CelosiaSoc(SoCCore):
-    """A system without a processor: accelerator, main memory, and a serial port as its host."""
+    """An accelerator and main memory on a bus; the options are those of ``SoCCore``."""
 
-    def __init__(self, platform: SimPlatform, folder: Path):
-        super().__init__(
-            platform,
-            clk_freq=int(50e6),
-            ident="LiteX system with a Celosia accelerator",
-            cpu_type=None,
-            uart_name="crossover",
-            integrated_sram_size=0,
-            integrated_main_ram_size=1 << 16,
-        )
+    def __init__(self, platform: SimPlatform, folder: Path, **options: Any):
+        ident = "LiteX system with a Celosia accelerator"
+        super().__init__(platform, clk_freq=int(50e6), ident=ident, **options)
         self.crg = CRG(platform.request("sys_clk"))
         platform.add_source(str(folder / "celosia_accelerator.v"))
         self.celosia = Celosia(folder)
         region = SoCRegion(origin=CONTROL, size=1 << 10, cached=False)
         self.bus.add_slave("celosia", self.celosia.control, region)
         self.bus.add_master("celosia", self.celosia.memory)
+
+
+def generate_verilog(platform: SimPlatform, soc: CelosiaSoc, folder: Path) -> list[Path]:
+    """Write the system's Verilog and what is in its memories; return all Verilog that it needs."""
+    verilog = platform.get_verilog(soc, name="celosia_soc")
+    files = {"celosia_soc.v": verilog.main_source, **verilog.data_files}
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / "celosia_soc.v", *(Path(source[0]) for source in platform.sources)]
 
 
 def main(folder: Path) -> None:
@@ -92,11 +95,16 @@ def main(folder: Path) -> None:
     generate += ["--bus", "wishbone", "--bus-base", hex(MAIN_MEMORY), "--control", "wishbone"]
     subprocess.run([*generate, "--out", str(folder)], check=True)
     platform = SimPlatform("SIM", IO)
-    soc = CelosiaSoc(platform, folder)
-    verilog = platform.get_verilog(soc, name="celosia_soc")
-    files = {"celosia_soc.v": verilog.main_source, **verilog.data_files}
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    # Without a processor; whatever writes to the serial port is the host.
+    soc = CelosiaSoc(
+        platform,
+        folder,
+        cpu_type=None,
+        uart_name="crossover",
+        integrated_sram_size=0,
+        integrated_main_ram_size=1 << 16,
+    )
+    generate_verilog(platform, soc, folder)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,103 @@
+"""Firmware on a processor beside the accelerator, in simulation."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arch.presets import PRESETS
+from generators.frontend import digits
+from tb.host_driver import FLAGS
+from tb.model_testbench import golden_outputs
+from tb.run_model import compile_digits
+from tb.toolchain import ROOT, missing_tools
+
+IMAGES = 5
+PAGE = (ROOT / "docs" / "firmware.md").read_text(encoding="utf-8")
+LINE = re.compile(r"image (\d) is (\d):((?: -?\d+){10}), (\d+) cycles")
+MISSING = [
+    *missing_tools("verilator"),
+    *(name for name in ("riscv64-unknown-elf-gcc",) if shutil.which(name) is None),
+    *(
+        name
+        for name in ("litex", "pythondata_cpu_vexriscv", "peakrdl_cheader")
+        if importlib.util.find_spec(name) is None
+    ),
+]
+
+
+def blocks(language: str) -> list[str]:
+    """Return the page's blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def shell(folder: Path, commands: str) -> str:
+    """Run a block's commands in a folder; return what they print."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-e", "-c", commands],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PATH": path},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="GCC is not installed")
+@pytest.mark.skipif(
+    importlib.util.find_spec("peakrdl_cheader") is None, reason="PeakRDL is not installed"
+)
+def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
+    files, testbench, driver, system = blocks("sh")
+    shell(tmp_path, files)
+    listed = set(re.findall(r"`([\w.]+)`", PAGE.split("| file |")[1]))
+    assert {path.name for path in (tmp_path / "build" / "digits").iterdir()} <= listed
+    assert shell(tmp_path, testbench).splitlines()[-1].startswith("PASS: 1 runs, ")
+    shell(tmp_path, driver)
+    folder = tmp_path / "build" / "digits_c"
+    listed = set(re.findall(r"`([\w.]+)`", PAGE.split("| file |")[2]))
+    added = {path.name for path in folder.iterdir() if path.suffix in (".c", ".h", ".rdl")}
+    assert added <= listed
+    (code,) = blocks("c")
+    (folder / "page.c").write_text(code)
+    shell(folder, f"gcc {' '.join(FLAGS)} -c page.c")
+    # The last block's commands are run by the test of the firmware.
+    assert system.split()[1:] == ["examples/litex_firmware.py", "build/soc", "small"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(MISSING), reason=f"{' and '.join(MISSING)} not found here")
+def test_firmware_classifies_images_with_the_golden_integers(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "litex_firmware.py", tmp_path / "soc", "small"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found = LINE.findall(done.stdout)
+    assert [int(image) for image, *_ in found] == list(range(IMAGES))
+    # The script's configuration has another mem_addr_width, which no integer depends on.
+    compiled = compile_digits("digits", PRESETS["small"])
+    images = digits.patches(digits.load()[1].images[:IMAGES])
+    for (_, digit, numbers, cycles), data in zip(
+        found, golden_outputs(compiled, list(images)), strict=True
+    ):
+        expected = np.frombuffer(data[: compiled.output_count], "<i2")
+        assert [int(number) for number in numbers.split()] == expected.tolist()
+        assert int(digit) == expected.argmax()
+        assert int(cycles) > compiled.predict(0).cycles
+    last = f"{IMAGES} outputs of {IMAGES} are the golden model's\n"
+    shown = done.stdout[done.stdout.index("image 0 is") :]
+    shown = shown[: shown.index(last)] + last
+    assert f"```text\n{shown}```" in PAGE
