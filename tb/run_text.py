@@ -4,7 +4,7 @@ import codecs
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -12,27 +12,16 @@ from arch.errors import InputError
 from arch.isa import Engine
 from generators.reference.sampling import Sampling, draw
 from generators.text_program import TextProgram
+from generators.text_sources import TokenizerLike
 from sim.report import engine_cycles, where
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
 from tb.text_session import TextMachine, TextSession, Turn
 
 
-class Tokenizer(Protocol):
-    """What turns texts into tokens and back."""
-
-    ends: frozenset[int]
-
-    def encode(self, text: str) -> list[int]:
-        """Return the tokens of a text."""
-
-    def piece(self, token: int, before: int) -> bytes:
-        """Return the bytes that a token adds to a text behind the token ``before``."""
-
-
 def run_text(
     program: TextProgram,
-    tokenizer: Tokenizer,
+    tokenizer: TokenizerLike,
     prompt: str,
     steps: int,
     machine: str | TextMachine,
@@ -99,7 +88,7 @@ def run_text(
 class _Pieces:
     """A text that comes in bytes, of which some may be only a part of a character."""
 
-    def __init__(self, tokenizer: Tokenizer, show: Callable[[str], None] | None):
+    def __init__(self, tokenizer: TokenizerLike, show: Callable[[str], None] | None):
         self._tokenizer, self._show = tokenizer, show
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._before = -1

@@ -19,11 +19,11 @@ from generators.lower.text_stage import (
     cuts,
     load,
     preload,
-    rows_of,
     stage_size,
 )
 from generators.program.draft import Draft, Ref
-from generators.program.image import LONGEST_ROW, Bytes, ImageBuilder
+from generators.program.image import LONGEST_ROW, ImageBuilder
+from generators.program.layout import element_rows, rows_image
 from sim.rotary import rotary_places
 
 WORDS_PLACE = REGISTERS - 1
@@ -219,31 +219,31 @@ def _stream_buffers(
     return sum(sizes.values())
 
 
-def _keep_rows(found: Plan, tables: Mapping[str, tuple[Bytes, int]], most: int) -> None:
+def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) -> None:
     """Keep the vocabulary and the tables of positions, or lay them out row by row.
 
     They come in pieces of at most so many bytes.
     """
     for name, (data, stride) in tables.items():
-        rows = len(data) // stride
+        rows, held = len(data) // stride, np.frombuffer(data, np.uint8)
         if not found.resident:
             place = found.memory.buffer(name, found.rows * stride)
-            found.rows_tables[name] = Table(place, stride, rows, found.image.add(data).addr)
+            found.rows_tables[name] = Table(place, stride, rows, found.image.add(held).addr)
             continue
         place = found.memory.buffer(name, rows * stride)
         found.rows_tables[name] = Table(place, stride, rows, 0)
         step = min(rows, LONGEST_ROW // stride, most // stride) * stride
         for first in range(0, len(data), step):
-            piece = found.image.add(data[first : first + step])
+            piece = found.image.add(held[first : first + step])
             found.setup.append(load(Ref(name, first), piece))
 
 
-def _tables(decoder: Decoder, config: Config, rows: int) -> dict[str, tuple[Bytes, int]]:
+def _tables(decoder: Decoder, config: Config, rows: int) -> dict[str, tuple[bytes, int]]:
     """Return the rows, and their stride, of the vocabulary and of what belongs to each place.
 
     There are places for a chunk that begins at the last one.
     """
-    found = {"words": rows_of(decoder.embedding.words, "i1", config)}
+    found = {"words": rows_image(element_rows(decoder.embedding.words, "i1"), config)}
     places = decoder.embedding.positions
     if decoder.rotary is not None:
         width = decoder.description.heads * decoder.key_dim
@@ -251,7 +251,7 @@ def _tables(decoder: Decoder, config: Config, rows: int) -> dict[str, tuple[Byte
         places = np.tile(decoder.rotary, (1, -(-int(reach) // decoder.key_dim)))[:, :reach]
     assert places is not None
     behind = np.zeros((rows, places.shape[1]), np.int64)
-    found["places"] = rows_of(np.concatenate((places, behind)), "<i2", config)
+    found["places"] = rows_image(element_rows(np.concatenate((places, behind)), "<i2"), config)
     return found
 
 

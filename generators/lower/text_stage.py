@@ -10,7 +10,7 @@ from generators.graph import Ints
 from generators.lower.lowering import Operands
 from generators.lower.text_memory import Memory, Slots
 from generators.program.draft import Draft, Ref, Written
-from generators.program.image import Bytes, ImageBuilder, Piece
+from generators.program.image import ImageBuilder, Piece
 
 STAGES = 4
 """Buffers that pieces take in turn."""
@@ -143,12 +143,3 @@ def stage_size(config: Config, taken: int, most: int) -> int:
     line = config.line_bytes
     size = min(free // STAGES, config.bank_bytes // 4, 8192, most) // line * line
     return max(least_size(config), size)
-
-
-def rows_of(values: Ints, dtype: str, config: Config) -> tuple[Bytes, int]:
-    """Return rows one behind the other, each padded to whole external words, and their stride."""
-    data = np.ascontiguousarray(values.astype(dtype)).view(np.uint8).reshape(len(values), -1)
-    stride = -(-data.shape[1] // config.mem_bytes) * config.mem_bytes
-    padded = np.zeros((len(values), stride), np.uint8)
-    padded[:, : data.shape[1]] = data
-    return padded.ravel(), stride

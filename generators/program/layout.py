@@ -17,6 +17,11 @@ def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
     return padded.tobytes(), stride
 
 
+def element_rows(values: NDArray[np.int64], dtype: str) -> Bytes:
+    """Return integers [m, n] as rows of the bytes of another type, [m, bytes]."""
+    return np.ascontiguousarray(values.astype(dtype)).view(np.uint8).reshape(len(values), -1)
+
+
 def param_words(
     bias: NDArray[np.int64],
     multiplier: NDArray[np.int64],
