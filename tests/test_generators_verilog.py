@@ -223,7 +223,7 @@ def test_two_drivers_of_a_bit_are_refused() -> None:
 @pytest.mark.parametrize("name", ["micro", "tiny"])
 def test_names_are_those_of_the_sources(name: str) -> None:
     verilog = re.sub(r" *//.*", "", accelerator(PRESETS[name]))
-    assert not re.search(r"[Aa]maranth|\bsrc\b|\$\d", verilog)
+    assert not re.search(r"[Aa]maranth|\bsrc\b|\$\d|port_\d", verilog)
     registers = re.findall(r"^    (\w+) <= \w+;$", verilog, re.MULTILINE)
     assert len(registers) > 30
     assert not [name for name in registers if re.match(r"_|register|signal|like", name)]

@@ -22,6 +22,9 @@ _FIRST = 100_000
 """First number of signals without a name; those that Amaranth gives are smaller."""
 
 _DELAYED = re.compile(r"_d(\d+)$")
+_PIECE = re.compile(r"\\port\$\d+\$\d+")
+"""A port of a part that is no component, for bits of a signal of what is around it."""
+
 _NUMBER = re.compile(r"\$\d+$")
 
 # Cells without an effect of their own, and the port at which each gives its result.
@@ -78,6 +81,9 @@ def tidy(text: str) -> str:
     contents begins with.
     """
     text = _ZEROS.sub("", _NOISE.sub("", re.sub(r"\n\n+", "\n", text)))
+    pieces = dict.fromkeys(_PIECE.findall(text))
+    numbers = {piece: f"\\piece_{number}" for number, piece in enumerate(pieces, 1)}
+    text = _PIECE.sub(lambda match: numbers[match[0]], text)
     return "".join(_tidy_module(part) for part in re.split(r"(?=^module )", text, flags=re.M))
 
 
