@@ -42,7 +42,6 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, verilog=None):
     ("preset", "changes", "simulator"),
     [
         ("tiny", {"trace": True, "weight_depth": 7, "attention": True}, "verilator"),
-        ("tiny", {"trace": True, "lanes": 2, "rotary": True, "argmax": True}, "icarus"),
         ("odd", {"trace": True} | BARE, "icarus"),
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
         ("tiny", {"registered": True, "attention": True, "fused": True}, "icarus"),

@@ -1,0 +1,43 @@
+"""Every unit's bench by the command, on a small machine, one with everything, and an odd one."""
+
+import json
+
+import pytest
+
+from tb.benches import BENCHES
+from tb.toolchain import missing_tools
+
+CONFIGURATIONS = {
+    "tiny": ("--config", "tiny"),
+    "lanes": (
+        *("--config", "tiny", "--set", "lanes=2", "--set", "attention=true"),
+        *("--set", "rotary=true", "--set", "argmax=true", "--set", "weight_depth=7"),
+    ),
+    "odd": ("--config", "odd"),
+}
+GROUPS = 3
+"""Parts of the units that may run side by side."""
+
+pytestmark = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_every_unit_passes(celosia, name, group) -> None:
+    units = list(BENCHES)[group::GROUPS]
+    words = [word for unit in units for word in ("--unit", unit)]
+    command = ("test", *CONFIGURATIONS[name], "--sim", "icarus", *words, "--json")
+    code, output, errors = celosia(*command)
+    found = json.loads(output)
+    assert (code, found["failed"]) == (0, 0), errors
+    assert [row["unit"] for row in found["benches"]] == units
+    assert found["tests"] >= len(units)
+    assert all(row["cycles"] > 50 for row in found["benches"])
+    assert found["cycles"] == sum(row["cycles"] for row in found["benches"])
+
+
+def test_tests_and_cycles_are_told_below_the_table(celosia) -> None:
+    words = ("test", "--unit", "table", "--unit", "dispatch", "--sim", "icarus")
+    code, output, _ = celosia(*words)
+    assert code == 0
+    assert "0 of 2 benches failed; 3 tests, " in output
