@@ -273,11 +273,11 @@ class Config:
         changes: dict[str, Any] = {}
         for assignment in assignments:
             name, equals, text = assignment.partition("=")
-            if not equals:
+            if not equals or not assignment.isprintable():
                 raise InputError(f"An override must look like FIELD=VALUE, not {assignment!r}")
             try:
                 changes[name] = tomllib.loads(f"value = {text}")["value"]
-            except tomllib.TOMLDecodeError:
+            except (tomllib.TOMLDecodeError, RecursionError):
                 changes[name] = text
         return self.replace(**changes)
 

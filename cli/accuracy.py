@@ -7,6 +7,8 @@ from cli.options import json_option, seed_option
 from cli.output import progress, report
 from generators.accuracy import accuracy_report
 
+_MOST_ROWS = 100_000_000
+
 
 @click.command()
 @click.option("--rows", default=100_000, show_default=True, help="Random rows of row units.")
@@ -16,6 +18,8 @@ def accuracy(rows: int, seed: int, as_json: bool) -> None:
     """Measure the largest error of every nonlinear unit in steps of its output."""
     if rows < 1:
         raise InputError(f"Rows must be positive, not {rows}")
+    if rows > _MOST_ROWS:
+        raise InputError(f"Rows must be at most {_MOST_ROWS}, not {rows}")
     with progress("Rows") as update:
         result = accuracy_report(rows, seed, lambda _name, done, total: update(done, total))
     lines = [{"unit": name, **figures} for name, figures in result.items()]

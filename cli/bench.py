@@ -17,6 +17,7 @@ from cli.options import (
     simulator_option,
 )
 from cli.output import cycles_table, progress, report
+from cli.paths import MODEL
 from cli.tracing import RunTrace, trace_option
 from generators.bench.attention_bench import bench_attention
 from generators.bench.attention_problem import MASKS
@@ -281,7 +282,7 @@ def decode(
 
 
 @bench.command("compile")
-@click.argument("model", default="minilm")
+@click.argument("model", type=MODEL, default="minilm")
 @config_options("medium")
 @memory_options(FAR)
 @json_option

@@ -13,6 +13,7 @@ import click
 from arch.errors import RunError
 from cli.options import json_option
 from cli.output import check_folder, progress, report, text, write_files
+from cli.paths import FILE
 from tb.toolchain import ROOT, environment
 
 
@@ -102,7 +103,7 @@ far as their papers and repositories tell.
 @click.option("--quick", is_flag=True, help="Small cases on the smallest machine.")
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="File for the tables, in Markdown.",
 )
 @json_option

@@ -15,6 +15,7 @@ from arch.errors import InputError, RunError
 from cli.board_options import resolve_board
 from cli.options import json_option
 from cli.output import check_folder, progress, report, text, write_files
+from cli.paths import FILE
 from cli.rates import RATES, TOKEN_RATES
 from fpga.boards import BOARDS, get_board
 from fpga.build import board_design, unit_design
@@ -78,7 +79,7 @@ CASES = (*BOARD_CASES, STORY, *UNITS)
 @click.option(
     "--out",
     "folder",
-    type=click.Path(path_type=Path),
+    type=FILE,
     default=ROOT / "docs" / "reports",
     help="Folder of the reports; without it docs/reports.",
 )

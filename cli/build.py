@@ -9,12 +9,15 @@ import click
 
 from arch.errors import InputError
 from cli.board_options import board_options, resolve_board
-from cli.options import json_option
+from cli.options import check_unit, json_option
 from cli.output import check_folder, report, write_files
+from cli.paths import FILE
 from cli.rates import MODEL, RATES, TOKEN_RATES, inference_rates, token_rates
 from fpga.build import build_board, build_unit
 from fpga.devices import RESOURCES
 from generators.verilog.units import UNITS, make_unit
+
+_MOST_MHZ = 1000
 
 
 @click.command()
@@ -36,9 +39,7 @@ from generators.verilog.units import UNITS, make_unit
     help="How many seeds to try; the best is kept.",
 )
 @click.option("--clock", "mhz", type=float, help="Frequency to build for, in MHz.")
-@click.option(
-    "--out", "folder", type=click.Path(path_type=Path), required=True, help="Folder to write to."
-)
+@click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
 @json_option
 def build(
     name: str,
@@ -62,6 +63,7 @@ def build(
     if mhz is not None and not mhz > 0:
         raise InputError(f"The clock must be above 0 MHz, not {mhz:g}")
     made = None if unit is None else make_unit(unit, config)
+    check_unit(unit or "", config, source, overrides)
     check_folder(folder)
     seeds = range(seed, seed + count)
     with tempfile.TemporaryDirectory(prefix="celosia.") as work:

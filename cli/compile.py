@@ -10,6 +10,7 @@ from cli.bus_options import attached, attachment_options
 from cli.model_options import model_options
 from cli.options import config_options, json_option, memory_options, resolve
 from cli.output import check_folder, progress, report, write_files
+from cli.paths import FILE, MODEL
 from generators.compiler import Options, compile_model
 from generators.export.c_model import c_files
 from generators.export.package import package
@@ -22,24 +23,23 @@ from tb.model_testbench import golden_outputs, model_testbench
 from tb.plain_testbench import Attachment
 from tb.run_inputs import Files
 
-_FILE = click.Path(path_type=Path)
 _NAME = "celosia_accelerator"
 
 
 @click.command("compile")
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @config_options("small")
 @click.option(
-    "--inputs", type=_FILE, help="A .npy file [count, ...], or a folder of images or .wav."
+    "--inputs", type=FILE, help="A .npy file [count, ...], or a folder of images or .wav."
 )
-@click.option("--sentences", type=_FILE, help="A file's lines, for a model of texts.")
+@click.option("--sentences", type=FILE, help="A file's lines, for a model of texts.")
 @click.option("--random", type=click.IntRange(min=0), default=0, help="So many random inputs.")
-@click.option("--calibration", type=_FILE, help="Texts or inputs to calibrate on.")
+@click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on.")
 @click.option(
     "--tokens", type=int, default=0, help="Longest input (tokens); 0 for the model's own."
 )
 @click.option("--count", type=int, help=f"Inputs for --testbench and --c; {COUNT} without it.")
-@click.option("--names", type=_FILE, help="Names of the output's columns, a line each.")
+@click.option("--names", type=FILE, help="Names of the output's columns, a line each.")
 @model_options
 @click.option("--verilog", "with_verilog", is_flag=True, help="Add the accelerator's Verilog.")
 @click.option(
@@ -51,7 +51,7 @@ _NAME = "celosia_accelerator"
 @click.option("--c", "with_c", is_flag=True, help="Add a driver in C, and the model as C arrays.")
 @attachment_options
 @memory_options(FAR)
-@click.option("--out", "folder", type=_FILE, required=True, help="Folder to write to.")
+@click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
 @json_option
 def compile_command(
     model: str,

@@ -8,6 +8,7 @@ import click
 
 from arch.presets import PRESETS
 from cli.output import check_folder, progress, report
+from cli.paths import FILE, check_ending
 from generators.frontend import digits
 from tb.picture import chosen, draw
 from tb.run_model import run_model
@@ -22,13 +23,14 @@ SMALLER_COUNT = 3
 @click.option(
     "--out",
     "picture",
-    type=click.Path(path_type=Path),
+    type=FILE,
     default=Path("build/demo.png"),
     show_default=True,
     help="File for the picture.",
 )
 def demo(picture: Path) -> None:
     """Classify the digits' test split with two Transformers on the Verilated `small` machine."""
+    check_ending(picture, (".png", ".svg", ".pdf"))
     check_folder(picture.parent, [picture.name])
     simulator, count = "verilator", None
     missing = missing_tools("verilator")

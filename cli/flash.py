@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from cli.board_options import board_option
+from cli.paths import FILE
 from fpga.boards import get_board
 from fpga.flash import find_bitstream, load_command
 from fpga.flash import flash as load
@@ -15,7 +16,7 @@ from fpga.flash import flash as load
 @click.option(
     "--from",
     "folder",
-    type=click.Path(path_type=Path),
+    type=FILE,
     required=True,
     help="Folder that celosia build wrote to.",
 )

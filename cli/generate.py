@@ -7,8 +7,9 @@ import click
 
 from arch.errors import InputError
 from cli.bus_options import attached, attachment_options
-from cli.options import config_options, resolve, seed_option
+from cli.options import check_unit, config_options, resolve, seed_option
 from cli.output import check_folder, write_files
+from cli.paths import FILE
 from generators.verilog.describe import summary
 from generators.verilog.fusesoc import core_file
 from generators.verilog.manifest import manifest
@@ -40,9 +41,7 @@ from tb.plain_testbench import Attachment, testbench
 )
 @click.option("--fusesoc", "with_core", is_flag=True, help="Add a core file for FuseSoC.")
 @seed_option
-@click.option(
-    "--out", "folder", type=click.Path(path_type=Path), required=True, help="Folder to write to."
-)
+@click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
 def generate(
     source: str,
     overrides: tuple[str, ...],
@@ -74,6 +73,7 @@ def generate(
         raise InputError(f"Only the accelerator can have its host port behind a bus, not {unit}")
     else:
         component = make_unit(unit, config)
+        check_unit(unit, config, source, overrides)
     name = f"celosia_{unit}"
     files = {
         f"{name}.v": to_verilog(component, name, prefix),

@@ -12,6 +12,7 @@ from cli.board_options import link_option
 from cli.input_options import InputOptions, input_options, report_model
 from cli.options import json_option, override_option, seed_option
 from cli.output import progress, report
+from cli.paths import MODEL
 from cli.text_options import TextOptions, report_text, text_options
 from fpga.device import Device
 from fpga.top import BAUD
@@ -70,7 +71,7 @@ def info(connect, as_json: bool) -> None:
 
 
 @host.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @input_options("--length")
 @click.option("--prompt", help="What a text begins with; MODEL is as celosia text takes it.")
 @text_options

@@ -11,6 +11,7 @@ from arch.config import Config
 from arch.errors import InputError
 from cli.options import Command
 from cli.output import check_folder, cycles_table, predictions_table, report, write_array
+from cli.paths import FILE
 from generators.compiler import Options
 from tb.inference import ModelMachine, Progress
 from tb.machines import PROMPT
@@ -18,16 +19,15 @@ from tb.memory_timing import MemoryTiming
 from tb.run_inputs import Files, run_files
 from tb.run_model import run_hosted, run_model
 
-_FILE = click.Path(path_type=Path)
 _OPTIONS = (
     click.option(
-        "--inputs", type=_FILE, help="A .npy file [count, ...], or a folder of images or .wav."
+        "--inputs", type=FILE, help="A .npy file [count, ...], or a folder of images or .wav."
     ),
-    click.option("--sentences", type=_FILE, help="A file's lines, for a model of texts."),
+    click.option("--sentences", type=FILE, help="A file's lines, for a model of texts."),
     click.option("--random", type=click.IntRange(min=0), default=0, help="So many random inputs."),
-    click.option("--calibration", type=_FILE, help="Texts or inputs to calibrate on."),
-    click.option("--labels", type=_FILE, help="The right class of each input, .npy or lines."),
-    click.option("--output", type=_FILE, help="File for the outputs, .npy."),
+    click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on."),
+    click.option("--labels", type=FILE, help="The right class of each input, .npy or lines."),
+    click.option("--output", type=FILE, help="File for the outputs, .npy."),
     click.option("--count", type=int, help="Inputs to run on; all without it."),
 )
 

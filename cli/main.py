@@ -85,6 +85,8 @@ def main() -> None:
     except RunError as error:
         click.echo(f"celosia: {error}", err=True)
         sys.exit(1)
+    except MemoryError:
+        _refuse("this takes more memory than this computer has; give smaller sizes")
     except Exception:
         traceback.print_exc()
         click.echo("celosia: this is a defect of celosia, not of what it was given", err=True)

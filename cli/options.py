@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from arch.config import Config
-from arch.presets import PRESETS, load
+from arch.errors import InputError
+from arch.presets import PRESETS, load, stated
 from tb.memory_timing import MemoryTiming
 from tb.toolchain import MACHINES
 
@@ -78,6 +79,28 @@ def memory_options(default: MemoryTiming) -> Callable[[Command], Command]:
         return wrapped
 
     return decorate
+
+
+UNIT_FIELDS = {
+    "softmax": "softmax",
+    "addnorm": "norm",
+    "elementwise": "elementwise",
+    "table": "activation",
+    "rotary": "rotary",
+    "argmax": "argmax",
+    "attention": "attention",
+}
+"""The field that puts a unit into the accelerator, of units that it may leave out."""
+
+
+def check_unit(unit: str, config: Config, source: str | None, overrides: tuple[str, ...]) -> None:
+    """Raise :class:`InputError` where a unit is asked for that is left out by name.
+
+    What a preset leaves out may be made alone all the same.
+    """
+    field = UNIT_FIELDS.get(unit)
+    if field in stated(source, list(overrides)) and not getattr(config, str(field)):
+        raise InputError(f"Unit {unit} is left out: {field} is false")
 
 
 def resolve(source: str, overrides: tuple[str, ...]) -> Config:

@@ -8,17 +8,16 @@ import click
 from arch.errors import InputError
 from cli.options import json_option, seed_option
 from cli.output import progress, report
+from cli.paths import FILE, MODEL
 from generators.perplexity import measure, read_texts
 from generators.quantize.options import Quantization
 from generators.text_sources import load_text
 
-_FILE = click.Path(path_type=Path)
-
 
 @click.command()
-@click.argument("checkpoint")
-@click.option("--tokenizer", type=_FILE, help="The tokenizer's file; a folder's own without it.")
-@click.option("--text", "path", type=_FILE, required=True, help="Texts, <|endoftext|> in between.")
+@click.argument("checkpoint", type=MODEL)
+@click.option("--tokenizer", type=FILE, help="The tokenizer's file; a folder's own without it.")
+@click.option("--text", "path", type=FILE, required=True, help="Texts, <|endoftext|> in between.")
 @click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4.")
 @click.option("--float", "in_float", is_flag=True, help="Measure the float model.")
 @click.option("--count", type=int, help="Texts to take; all without it.")

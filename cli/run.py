@@ -8,12 +8,13 @@ from cli.input_options import InputOptions, input_options, report_model
 from cli.model_options import model_options
 from cli.options import config_options, json_option, memory_options, resolve, simulator_option
 from cli.output import progress
+from cli.paths import MODEL
 from generators.compiler import Options
 from tb.memory_timing import FAR, MemoryTiming
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @config_options("small")
 @simulator_option
 @input_options("--tokens")

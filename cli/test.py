@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from arch.errors import InputError, RunError
-from cli.options import config_options, json_option, resolve, seed_option
+from cli.options import check_unit, config_options, json_option, resolve, seed_option
 from cli.output import check_folder, progress, report, text
+from cli.paths import FILE
 from tb.benches import BENCHES
 from tb.simulate import simulate
 from tb.toolchain import SIMULATORS, check_simulator
@@ -26,7 +27,7 @@ from tb.toolchain import SIMULATORS, check_simulator
 )
 @click.option(
     "--waves",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="File for the waveforms; needs one unit and one simulator.",
 )
 @seed_option
@@ -45,6 +46,7 @@ def test(
     for unit in units:
         if unit not in BENCHES:
             raise InputError(f"Unknown unit {unit!r}; benches are for {', '.join(BENCHES)}")
+        check_unit(unit, config, source, overrides)
     for simulator in simulators:
         check_simulator(simulator)
     chosen = units or tuple(BENCHES)

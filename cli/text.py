@@ -12,13 +12,14 @@ from cli.options import (
     seed_option,
     simulator_option,
 )
+from cli.paths import MODEL
 from cli.text_options import TextOptions, report_text, text_options
 from tb.machines import check_simulator
 from tb.memory_timing import FAR, MemoryTiming
 
 
 @click.command()
-@click.argument("checkpoint")
+@click.argument("checkpoint", type=MODEL)
 @click.option("--prompt", default="", help="What the text begins with.")
 @text_options
 @config_options("story")

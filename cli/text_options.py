@@ -10,6 +10,7 @@ import click
 from arch.config import Config
 from cli.options import Command
 from cli.output import cycles_table, progress, report
+from cli.paths import FILE
 from generators.quantize.options import Quantization
 from generators.reference.sampling import Sampling
 from generators.text_program import compile_text
@@ -22,7 +23,7 @@ from tb.text_session import TextMachine
 _OPTIONS = (
     click.option(
         "--tokenizer",
-        type=click.Path(path_type=Path),
+        type=FILE,
         help="The tokenizer's file; the checkpoint's own if there is one.",
     ),
     click.option(

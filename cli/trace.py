@@ -8,29 +8,28 @@ import click
 from arch.errors import InputError
 from cli.options import config_options, json_option, memory_options, resolve, simulator_option
 from cli.output import check_folder, cycles_table, progress, report, write_files
+from cli.paths import FILE, MODEL
 from generators.compiler import Options
 from tb.memory_timing import FAR, MemoryTiming
 from tb.timeline import timeline
 from tb.trace_model import trace_model, trace_sentence
 from tb.trace_picture import png, roofline, utilization
 
-_FILE = click.Path(path_type=Path)
-
 
 @click.command()
-@click.argument("model")
+@click.argument("model", type=MODEL)
 @config_options("small")
 @click.option(
     "--out",
     "file",
-    type=_FILE,
+    type=FILE,
     default=Path("build/trace.json"),
     show_default=True,
     help="File for the timeline; the pictures lie beside it.",
 )
 @simulator_option
-@click.option("--sentences", type=_FILE, help="Run a model of texts on a file's first line.")
-@click.option("--calibration", type=_FILE, help="Texts to calibrate such a model on.")
+@click.option("--sentences", type=FILE, help="Run a model of texts on a file's first line.")
+@click.option("--calibration", type=FILE, help="Texts to calibrate such a model on.")
 @click.option("--tokens", type=int, default=0, help="Longest text; 0 for the model's own length.")
 @click.option("--skip-zero-tiles", is_flag=True, help="Mask weight tiles that are all zero.")
 @memory_options(FAR)

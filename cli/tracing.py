@@ -9,6 +9,7 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from cli.output import check_folder, write_files
+from cli.paths import FILE
 from generators.bench.gemm_bench import Machine
 from tb.machine import SimulatedMachine
 from tb.machines import make_machine
@@ -18,7 +19,7 @@ from tb.timeline import timeline
 trace_option = click.option(
     "--trace",
     "trace_file",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="File for a timeline of the measured run, for ui.perfetto.dev.",
 )
 

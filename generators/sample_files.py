@@ -52,8 +52,10 @@ def read_array(path: Path, what: str) -> NDArray[np.generic]:
         values = np.load(path, allow_pickle=False)
     except OSError as error:
         raise InputError(f"Cannot read {what} {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, EOFError, OverflowError) as error:
         raise InputError(f"{what.capitalize()} {path} are not a NumPy array: {error}") from error
+    except MemoryError as error:
+        raise InputError(f"{what.capitalize()} {path} do not fit this computer's memory") from error
     if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
         raise InputError(f"{what.capitalize()} {path} must be an array of numbers")
     return values

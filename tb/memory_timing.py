@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass
 
 from arch.errors import InputError
 
+_MOST_CYCLES = 100_000
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryTiming:
@@ -17,7 +19,8 @@ class MemoryTiming:
     period of 0 is a memory without refresh. Rows and banks have no time of their own: a
     controller that interleaves banks opens the next row of a stream while the present one is read.
 
-    Raises :class:`InputError` where the memory could never move a word.
+    Raises :class:`InputError` where the memory could never move a word, or only after more than
+    100,000 cycles.
     """
 
     latency: int = 8
@@ -34,8 +37,10 @@ class MemoryTiming:
             ("refresh_cycles", 0),
         ):
             value = getattr(self, name)
-            if value < low:
-                raise InputError(f"Memory timing {name} must be at least {low}, not {value}")
+            if not low <= value <= _MOST_CYCLES:
+                raise InputError(
+                    f"Memory timing {name} must be from {low} to {_MOST_CYCLES}, not {value}"
+                )
         if self.refresh_period and self.refresh_cycles >= self.refresh_period:
             raise InputError(
                 f"Memory timing refresh_cycles must be less than refresh_period, but "

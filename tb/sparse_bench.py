@@ -15,6 +15,9 @@ from sim.sparse import compress, count_cycles, multiply
 from tb.bench_sparse import random_problem
 from tb.simulate import simulate
 
+MOST_WEIGHTS = 1 << 22
+"""Weights of the largest product that a bench simulates."""
+
 
 def bench_sparse(
     config: Config, k: int, n: int, sparsity: float, simulator: str, seed: int
@@ -36,6 +39,8 @@ def bench_sparse(
         raise InputError(f"Sparse k must be from 1 to {shape.k_max} for {config.name}, not {k}")
     if n < 1:
         raise InputError(f"Sparse n must be at least 1, not {n}")
+    if n * k > MOST_WEIGHTS:
+        raise InputError(f"Sparse n * k must be at most {MOST_WEIGHTS}, not {n * k}")
     if not 0 <= sparsity <= 1:
         raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")
 

@@ -173,7 +173,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
         ),
         (
             ("bench", "decode", "--memory-interval", "0"),
-            "Memory timing interval must be at least 1, not 0",
+            "Memory timing interval must be from 1 to 100000, not 0",
         ),
         (
             ("trace", "digits", "--sim", "golden", "--out", "{out}/trace.json"),

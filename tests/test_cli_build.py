@@ -81,7 +81,9 @@ def test_an_unknown_board_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_stands_still_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^The clock must be above 0 MHz, not -5$"):
+    with pytest.raises(
+        ValueError, match=r"^The clock must be above 0 and at most 1000 MHz, not -5$"
+    ):
         invoke("--board", "ulx3s_85f", "--clock", "-5", "--out", str(tmp_path))
 
 

@@ -18,7 +18,7 @@ from generators.bench.attention import (
 )
 from generators.bench.attention_problem import MASKS, AttentionProblem
 from generators.bench.attention_stream import compile_streamed
-from generators.bench.gemm_bench import Machine
+from generators.bench.gemm_bench import Machine, check_operands
 from sim.flow import Step
 from sim.interpreter import Interpreter
 from sim.report import Report
@@ -59,6 +59,7 @@ def random_attention(
     ):
         if size < 1:
             raise InputError(f"Size {name} of attention must be positive, not {size}")
+    check_operands(config, (heads + 2 * key_heads) * seq * head_dim)
     if heads % key_heads:
         raise InputError(f"Attention of {heads} heads cannot share {key_heads} key heads")
     if mask not in MASKS:

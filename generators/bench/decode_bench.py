@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from arch.config import Config
 from generators.bench.decode import compile_decode
 from generators.bench.decode_layer import random_layer
-from generators.bench.gemm_bench import Machine
+from generators.bench.gemm_bench import Machine, check_operands
 from sim.interpreter import Interpreter
 from sim.report import Report
 
@@ -36,6 +36,8 @@ def bench_decode(
 
     Raises :class:`InputError` where the layer does not fit the configuration.
     """
+    if min(dim, ffn, batch) > 0:
+        check_operands(config, 5 * dim * dim + 3 * dim * ffn + batch * dim)
     layer = random_layer(config, np.random.default_rng(seed), dim=dim, ffn=ffn, batch=batch)
     program = compile_decode(layer, config)
     found: list[dict[str, Ints]] = []

@@ -70,6 +70,11 @@ def random_gemm(
     for name, size in (("m", m), ("k", k), ("n", n)):
         if size < 1:
             raise InputError(f"Size {name} of a product must be positive, not {size}")
+    if k > config.max_k:
+        raise InputError(
+            f"A sum of k = {k} products could overflow the accumulator: max_k is {config.max_k}"
+        )
+    check_operands(config, m * k + k * n + m * n)
     share = 0.0 if zero_tiles is None else zero_tiles
     if not 0 <= share <= 1:
         raise InputError(f"Share of zero tiles must be from 0 to 1, not {share}")
@@ -96,6 +101,15 @@ def random_gemm(
         b_transpose=b_transpose,
         skip_zero_tiles=share > 0,
     )
+
+
+def check_operands(config: Config, count: int) -> None:
+    """Raise :class:`InputError` where operands of one byte each do not fit external memory."""
+    if count > 1 << config.mem_addr_width:
+        raise InputError(
+            f"The operands are {count} bytes, but mem_addr_width = {config.mem_addr_width} bits "
+            f"address {1 << config.mem_addr_width}"
+        )
 
 
 def _with_zeros(

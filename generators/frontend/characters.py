@@ -22,7 +22,7 @@ class CharacterTokenizer:
         """
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise InputError(f"Cannot read characters {path}: {error}") from error
         numbers = list(found.values()) if isinstance(found, dict) else []
         if sorted(map(str, numbers)) != sorted(map(str, range(vocabulary))):

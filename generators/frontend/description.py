@@ -282,14 +282,25 @@ class ModelDescription:
         return fields_toml(self)
 
 
+MOST = {"layers": 1000, "epsilon": 1.0, "rotary_base": 1e12}
+MOST_OF_ANY = 1 << 24
+"""What a field of a description may be, so that a wrong number is told before it is worked on."""
+
+
 def check_types(model: Any) -> None:
-    """Raise :class:`InputTypeError` where a field of a description is not of its type."""
+    """Raise :class:`InputTypeError` where a field of a description is not of its type.
+
+    Raises :class:`InputError` where a number is larger than any model's, or not one.
+    """
     for field in fields(model):
         value = getattr(model, field.name)
         if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
             raise InputTypeError(f"Model field {field.name} must be an integer, not {value!r}")
         if field.type is float and (isinstance(value, bool) or not isinstance(value, float)):
             raise InputTypeError(f"Model field {field.name} must be a real number, not {value!r}")
+        most = MOST.get(field.name, MOST_OF_ANY)
+        if field.type in (int, float) and not value <= most:
+            raise InputError(f"Model field {field.name} must be at most {most}, not {value}")
         if field.type in (bool, str) and not isinstance(value, field.type):
             kind = "true or false" if field.type is bool else "a string"
             raise InputTypeError(f"Model field {field.name} must be {kind}, not {value!r}")
@@ -330,7 +341,7 @@ def read_fields(path: Path, kind: type[Described]) -> Described:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"Cannot read model description {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"Model description {path} is not TOML: {error}") from error
     declared = fields(kind)  # type: ignore[arg-type]
     known = {field.name for field in declared}

@@ -289,7 +289,7 @@ def _pooling(folder: Path) -> tuple[str, bool]:
     try:
         modules = json.loads(path.read_text(encoding="utf-8"))
         kinds = [(str(module["type"]).rpartition(".")[2], module["path"]) for module in modules]
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise InputError(f"File {path} is not a list of modules") from error
     pooling, unit = "none", False
     for kind, place in kinds:

@@ -46,7 +46,7 @@ def read_json(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"File {path} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise InputError(f"File {path} must hold a JSON object")
@@ -107,11 +107,34 @@ class Folder:
         return np.asarray(self.take(name), np.float64)
 
     def integer(self, name: str) -> int:
-        """Return a setting that must be an integer."""
+        """Return a setting that must be a positive integer."""
         value = self.config.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise InputError(f"Configuration {self.config_path} must give the integer {name!r}")
+        if value < 1:
+            raise InputError(
+                f"Setting {name!r} in {self.config_path} must be positive, not {value}"
+            )
         return value
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """Return the settings below a name, none where it is not given."""
+        value = self.config.get(name)
+        if value is not None and not isinstance(value, Mapping):
+            raise InputError(
+                f"Setting {name!r} in {self.config_path} must hold settings, not {value!r}"
+            )
+        return value or {}
+
+    def number(self, settings: Mapping[str, Any], name: str, default: float) -> float:
+        """Return a finite number among settings, the default where it is not given."""
+        value = settings.get(name)
+        value = default if value is None else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
+            raise InputError(
+                f"Setting {name!r} in {self.config_path} must be a number, not {value!r}"
+            )
+        return float(value)
 
     def only(self, name: str, value: Any, why: str = "") -> None:
         """Raise :class:`InputError` where a setting is given and is not the one that is known."""
@@ -124,7 +147,7 @@ class Folder:
     def activation(self, name: str) -> str:
         """Return our name of the activation function that a setting names."""
         given = self.config.get(name)
-        if given not in ACTIVATIONS:
+        if not isinstance(given, str) or given not in ACTIVATIONS:
             raise InputError(
                 f"Activation {given!r} in {self.config_path} is not one of {', '.join(ACTIVATIONS)}"
             )

@@ -104,18 +104,15 @@ def _fields(given: Folder, family: TextFamily, name: str) -> dict[str, Any]:
         "hidden_activation" if config.get("hidden_activation") else family.activation
     )
     values["positions"] = min(values["positions"], *_windows(given, values["positions"]))
-    try:
-        return {
-            "name": name,
-            "activation": activation,
-            "epsilon": float(config.get(family.epsilon, TextDescription.epsilon)),
-            "tied": bool(config.get("tie_word_embeddings", family.tied)),
-            "head_dim": config.get("head_dim") or 0,
-            **values,
-            **family.constants,
-        }
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{error} in {path}") from error
+    return {
+        "name": name,
+        "activation": activation,
+        "epsilon": given.number(config, family.epsilon, TextDescription.epsilon),
+        "tied": bool(config.get("tie_word_embeddings", family.tied)),
+        "head_dim": config.get("head_dim") or 0,
+        **values,
+        **family.constants,
+    }
 
 
 def _windows(given: Folder, positions: int) -> list[int]:

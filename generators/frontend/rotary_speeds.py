@@ -23,11 +23,11 @@ def rotary_speeds(folder: Folder, head_dim: int, positions: int) -> tuple[float,
     Raises :class:`InputError` where a setting is not known or not there.
     """
     config = folder.config
-    rope: dict[str, Any] = {**(config.get("rope_scaling") or {})}
-    rope |= config.get("rope_parameters") or {}
-    base = float(rope.get("rope_theta", config.get("rope_theta", DEFAULT_BASE)))
-    share = rope.get("partial_rotary_factor", config.get("partial_rotary_factor"))
-    share = float(config.get("rotary_pct", 1.0) if share is None else share)
+    rope = {**config, **folder.section("rope_scaling"), **folder.section("rope_parameters")}
+    base = folder.number(rope, "rope_theta", DEFAULT_BASE)
+    if base <= 1:
+        raise InputError(f"Setting 'rope_theta' in {folder.config_path} must be more than 1")
+    share = folder.number(rope, "partial_rotary_factor", folder.number(config, "rotary_pct", 1.0))
     kind = rope.get("rope_type", rope.get("type"))
     if kind is None:
         kind = None if "factor" in rope else "default"

@@ -80,6 +80,9 @@ def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
         ) from error
 
 
+LEAST_WEIGHT, MOST_WEIGHT = 1e-30, 1e30
+"""The largest number of a tensor is in this range, or 0: float64 then holds every product."""
+
 _deserialize: Callable[[bytes], list[tuple[str, dict[str, Any]]]] = deserialize
 _TYPES = {
     "F64": "<f8",
@@ -128,5 +131,11 @@ def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Shape
         value = np.asarray(tensors[name], np.float64)
         if not np.isfinite(value).all():
             raise InputError(f"Weight {name!r} must hold finite numbers only")
+        largest = float(np.abs(value).max(initial=0.0))
+        if largest and not LEAST_WEIGHT <= largest <= MOST_WEIGHT:
+            raise InputError(
+                f"The largest number of weight {name!r} must be 0 or from {LEAST_WEIGHT:g} to "
+                f"{MOST_WEIGHT:g}, not {largest:g}"
+            )
         weights[name] = value
     return weights
