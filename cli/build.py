@@ -60,8 +60,8 @@ def build(
     tools' logs.
     """
     board, config = resolve_board(name, source, overrides, link, memory)
-    if mhz is not None and not mhz > 0:
-        raise InputError(f"The clock must be above 0 MHz, not {mhz:g}")
+    if mhz is not None and not 0 < mhz <= _MOST_MHZ:
+        raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
     made = None if unit is None else make_unit(unit, config)
     check_unit(unit or "", config, source, overrides)
     check_folder(folder)

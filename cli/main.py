@@ -1,14 +1,17 @@
 """The command ``celosia``."""
 
 import importlib
+import signal
 import sys
 import traceback
 import warnings
+from types import FrameType
 
 import click
 
 from arch.errors import InputError, RunError
 from cli.output import exit_code
+from generators.process import end_processes
 
 COMMANDS = {
     "configs": "cli.configs",
@@ -67,8 +70,10 @@ def main() -> None:
 
     0: done. 1: results that differ from their reference, or a simulation, tool or board that
     failed, whose log's end is told. 2: wrong input, told in one sentence. 70: a defect of this
-    project, with its traceback. 130: interrupted.
+    project, with its traceback. 130: interrupted, 143: terminated; no program it started is left.
     """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     # Units are made also where only their latency is asked for.
     warnings.filterwarnings("ignore", message=".* created but never used")
     try:
@@ -78,7 +83,7 @@ def main() -> None:
         sys.exit(2)
     except click.ClickException as error:
         _refuse(error.format_message())
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except InputError as error:
         _refuse(str(error))
@@ -93,6 +98,14 @@ def main() -> None:
         sys.exit(70)
     else:
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    """End the programs that were started, then this one, with what it has to clean up."""
+    end_processes()
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(128 + number)
 
 
 def _refuse(message: str) -> None:

@@ -9,6 +9,22 @@ from pathlib import Path
 
 from arch.errors import RunError
 
+_running: set[subprocess.Popen[bytes]] = set()
+_ending = False
+
+
+def end_processes() -> None:
+    """End every process that is run, in whatever thread, and let none begin."""
+    global _ending
+    _ending = True
+    for process in list(_running):
+        _kill(process)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
 
 def run_process(
     command: Sequence[str | Path],
@@ -24,6 +40,8 @@ def run_process(
     ``what`` names the work in messages, ``timeout`` is in seconds. Raises :class:`RunError`
     with the log's tail where the command fails or does not end in time; no process is left.
     """
+    if _ending:
+        raise RunError(f"{what} was interrupted")
     with log.open("w", encoding="utf-8") as stream:
         process = subprocess.Popen(
             [str(word) for word in command],
@@ -34,15 +52,16 @@ def run_process(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        _running.add(process)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired:
             raise RunError(f"{what} took longer than {timeout} s:\n{tail(log)}") from None
         finally:
             if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                _kill(process)
                 process.wait()
+            _running.discard(process)
     if code != 0:
         raise RunError(f"{what} failed with exit code {code}:\n{tail(log)}")
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 import shutil
 import subprocess
-import tempfile
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +16,6 @@ from arch.sdram import SdramChip
 from generators.process import tail
 from generators.verilog.verilog import to_verilog
 from tb.toolchain import (
-    BUILD,
     COMPILER_OPTIONS,
     Runtime,
     cached,
@@ -25,6 +23,7 @@ from tb.toolchain import (
     digest,
     environment,
     run,
+    run_folder,
 )
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
@@ -93,9 +92,7 @@ class SimulatedBoard:
         clock: float = 0.0,
     ):
         program = build_board(top, sdram, clock)
-        runs = BUILD / "runs"
-        runs.mkdir(parents=True, exist_ok=True)
-        self._log = Path(tempfile.mkdtemp(prefix="board.", dir=runs)) / "simulation.log"
+        self._log = run_folder("board") / "simulation.log"
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 [str(program), str(divisor), str(timeout)],

@@ -7,7 +7,6 @@ program on any of them and compare.
 import contextlib
 import shutil
 import subprocess
-import tempfile
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -35,7 +34,7 @@ from sim.report import Report
 from tb.fast_build import build_icarus, build_verilator
 from tb.memory_timing import MemoryTiming
 from tb.recording import Recording, recording
-from tb.toolchain import BUILD, environment
+from tb.toolchain import environment, run_folder
 
 
 class MemoryBehaviour(Enum):
@@ -315,9 +314,7 @@ class IcarusMachine(SimulatedMachine):
 
 
 def _log_file() -> Path:
-    folder = BUILD / "runs"
-    folder.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="machine.", dir=folder)) / "simulation.log"
+    return run_folder("machine") / "simulation.log"
 
 
 def _close(process: subprocess.Popen[str], log: Path) -> None:

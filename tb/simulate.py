@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from amaranth.lib.wiring import Component, In
 from generators.verilog.verilog import to_verilog
 from tb.bench import PERIOD_NS
 from tb.toolchain import (
-    BUILD,
     COMPILER_OPTIONS,
     ROOT,
     Runtime,
@@ -27,6 +25,7 @@ from tb.toolchain import (
     digest,
     environment,
     run,
+    run_folder,
 )
 
 _REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
@@ -76,9 +75,7 @@ def simulate(
     verilog = to_verilog(component, "top") if verilog is None else verilog
     print(f"{bench} {simulator} seed {seed}", flush=True)
     build = _build(verilog, simulator, waves is not None, timeout)
-    runs = BUILD / "runs"
-    runs.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{bench.rpartition('.')[2]}.", dir=runs))
+    folder = run_folder(bench.rpartition(".")[2])
     arguments = {
         "test_module": bench,
         "hdl_toplevel": "top",

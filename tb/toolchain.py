@@ -128,6 +128,9 @@ def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
         return place
     with _locked(BUILD / kind / f"{key}.lock"):
         if not place.is_dir():
+            # Only who holds the lock makes one, so these are of processes that were killed.
+            for left in place.parent.glob(f"{key}.*/"):
+                shutil.rmtree(left, ignore_errors=True)
             temporary = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=place.parent))
             try:
                 build(temporary)
@@ -136,6 +139,30 @@ def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
                 shutil.rmtree(temporary, ignore_errors=True)
                 raise
     return place
+
+
+def run_folder(name: str) -> Path:
+    """Return a new folder for a run of this process, and delete those of processes that are gone.
+
+    Their owners delete the folders that they make; one that was killed could not.
+    """
+    runs = BUILD / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    for left in runs.glob("*.*.*/"):
+        owner = left.name.split(".")[-2]
+        if owner.isdigit() and not _runs(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{name}.{os.getpid()}.", dir=runs))
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 class Runtime:

@@ -1,13 +1,46 @@
-"""Fixtures that several files of tests share."""
+"""Fixtures that several files of tests share, and what may be skipped where."""
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 
 from cli.main import main
+
+SKIPS = {
+    "PyTorch, the reference, is not installed": "`make test-long` installs it: 2 GB",
+    "PyTorch, which exports it, is not installed": "`make test-long` installs it: 2 GB",
+}
+"""The reasons for which a test may be skipped in continuous integration, and why each is good."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Make a skip a failure where the variable ``CI`` is set, but for the reasons above."""
+    report = yield
+    fail_skip(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Do the same for files that are skipped as a whole."""
+    report = yield
+    fail_skip(report)
+    return report
+
+
+def fail_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turn the report of a skip into that of a failure, where it is one."""
+    if not os.environ.get("CI") or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+    if reason.removeprefix("Skipped: ") not in SKIPS:
+        report.outcome = "failed"
+        report.longrepr = f"Skipped, which tests/conftest.py does not allow here: {reason}"
 
 
 @pytest.fixture

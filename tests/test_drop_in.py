@@ -2,9 +2,9 @@
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,9 @@ from generators.verilog.fusesoc import core_file
 from tb.plain_testbench import Attachment
 from tb.plain_testbench import testbench as plain_testbench
 from tb.toolchain import ROOT, environment, missing_tools
+
+FUSESOC = Path(sysconfig.get_path("scripts")) / "fusesoc"
+"""Beside this Python, which need not be on the path."""
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 
@@ -62,14 +65,14 @@ def test_a_testbench_needs_room_for_its_program() -> None:
 
 @needs_icarus
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-@pytest.mark.skipif(shutil.which("fusesoc") is None, reason="FuseSoC is not installed")
+@pytest.mark.skipif(not FUSESOC.is_file(), reason="FuseSoC is not installed")
 def test_fusesoc_simulates_the_core(celosia, tmp_path: Path) -> None:
     words = ("generate", "--config", "tiny", "--testbench", "--fusesoc")
     code, _, errors = celosia(*words, "--out", tmp_path / "core")
     assert (code, errors) == (0, "")
     name = "celosia:accelerators:celosia_accelerator_tiny"
     done = subprocess.run(
-        ["fusesoc", "--cores-root", tmp_path / "core", "run", "--target=sim", name],
+        [FUSESOC, "--cores-root", tmp_path / "core", "run", "--target=sim", name],
         cwd=tmp_path,
         capture_output=True,
         encoding="utf-8",
@@ -78,7 +81,7 @@ def test_fusesoc_simulates_the_core(celosia, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS: " in done.stdout + done.stderr
     done = subprocess.run(
-        ["fusesoc", "--cores-root", tmp_path / "core", "run", "--target=lint", name],
+        [FUSESOC, "--cores-root", tmp_path / "core", "run", "--target=lint", name],
         cwd=tmp_path,
         capture_output=True,
         encoding="utf-8",

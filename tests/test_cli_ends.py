@@ -1,0 +1,76 @@
+"""Commands that are ended: no program that they started is left, and nothing half made."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from arch.errors import RunError
+from generators import process
+from tb import toolchain
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from cli import main
+from concurrent.futures import ThreadPoolExecutor
+from generators.process import run_process
+child = [sys.executable, "-c", "import os, time; print(os.getpid(), flush=True); time.sleep(60)"]
+def work(number):
+    log = Path(sys.argv[1]) / f"{number}.log"
+    run_process(child, what="Work", cwd=log.parent, log=log)
+def celosia(**_named):
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, range(4)))
+main.celosia = celosia
+main.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["term", "int"]
+)
+def test_no_program_is_left(tmp_path: Path, number, code) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        cwd=toolchain.ROOT,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = [path.read_text().split() for path in tmp_path.glob("*.log")]
+        if sum(map(len, found)) == 2:
+            break
+        time.sleep(0.1)
+    children = [int(word) for words in found for word in words]
+    assert len(children) == 2
+    parent.send_signal(number)
+    assert parent.wait(30) == code
+    for child in children:
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+    assert len(list(tmp_path.glob("*.log"))) == 2, "no program begins any more"
+
+
+def test_nothing_begins_once_all_is_ended(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(process, "_ending", True)
+    with pytest.raises(RunError, match=r"^Work was interrupted$"):
+        process.run_process(["true"], what="Work", cwd=tmp_path, log=tmp_path / "log")
+
+
+def test_half_made_folders_are_deleted_at_the_next_start(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(toolchain, "BUILD", tmp_path)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    for left in (f"runs/bench.{ended.pid}.abc", "kind/key.abc"):
+        (tmp_path / left).mkdir(parents=True)
+    mine = toolchain.run_folder("bench")
+    toolchain.cached("kind", "key", lambda _folder: None)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*/")) == [
+        "kind/key",
+        str(mine.relative_to(tmp_path)),
+    ]
