@@ -98,7 +98,7 @@ class Config:
     """Whether the vector engine can turn pairs of columns, or multiply them by a second input."""
     argmax: bool = False
     """Whether the vector engine can tell the largest element of a row that it writes."""
-    fused: bool = False
+    fused: bool = True
     """Whether softmax and normalization can take accumulators, requantized on the way."""
 
     trace: bool = False

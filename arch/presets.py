@@ -36,7 +36,6 @@ _STORY = _SMALL.replace(
     elementwise=False,
     rotary=True,
     argmax=True,
-    fused=True,
 )
 
 PRESETS: dict[str, Config] = {
@@ -57,7 +56,7 @@ PRESETS: dict[str, Config] = {
             max_row=128,
             attention=False,
         ),
-        _SMALL,
+        _SMALL.replace(program_depth=4096),
         _SMALL.replace(
             name="medium",
             rows=16,
@@ -89,6 +88,7 @@ PRESETS: dict[str, Config] = {
             scratchpad_banks=2,
             acc_depth=2048,
             mem_width=32,
+            fused=False,
         ),
         _STORY,
         _STORY.replace(

@@ -63,7 +63,7 @@ FULL = {
     ),
     "Whole models": (
         Case("run digits --config small --count 20"),
-        Case("run digits --config small --set fused=true --count 4"),
+        Case("run digits --config small --batch 8 --count 16"),
         Case("run minilm --config medium --sentences examples/paragraphs.txt --count 2"),
         Case("run minilm --config medium --sentences examples/sentences.txt --count 1", "cycles"),
     ),

@@ -22,6 +22,9 @@ _OPTIONS = (
         show_default=True,
         help="What has a scale of its own.",
     ),
+    click.option(
+        "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."
+    ),
     click.option("--skip-zero-tiles", is_flag=True, help="Mask weight tiles that are all zero."),
 )
 
@@ -31,12 +34,18 @@ def model_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_options(
-        percentile: float, balance: float, weights: str, skip_zero_tiles: bool, **given: Any
+        percentile: float,
+        balance: float,
+        weights: str,
+        batch: int,
+        skip_zero_tiles: bool,
+        **given: Any,
     ) -> Any:
         found = Options(
             percentile=percentile,
             balance=balance,
             per_channel=weights == "channel",
+            batch=batch,
             skip_zero_tiles=skip_zero_tiles,
         )
         return command(options=found, **given)

@@ -81,7 +81,7 @@ class _Entry:
 
 
 _RGB = (("rgb_led", 0),)
-_ECP5 = {"mem_width": 32, "mask_depth": 256, "registered": True}
+_ECP5 = {"mem_width": 32, "mask_depth": 256, "registered": True, "fused": False}
 _LFE5U_25F = _ECP5
 # Of four multipliers only three could be gated: see ``fpga.multipliers``.
 _LFE5U_45F = _ECP5 | {
@@ -89,6 +89,7 @@ _LFE5U_45F = _ECP5 | {
     "lanes": 1,
     "scratchpad_banks": 2,
     "acc_width": 28,
+    "program_depth": 2048,
 }
 # Of 156 multipliers the vector engine takes 54; the array's have the places of ``fpga.sites``.
 _LFE5U_85F = _ECP5 | {
@@ -98,6 +99,7 @@ _LFE5U_85F = _ECP5 | {
     "lanes": 2,
     "acc_width": 28,
     "scratchpad_banks": 2,
+    "program_depth": 2048,
     "rotary": True,
     "argmax": True,
     "fused": True,

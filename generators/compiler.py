@@ -11,6 +11,7 @@ from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
 from generators.graph import Pool, QuantizedModel
+from generators.lower.batch import batched
 from generators.lower.rows import pool_bytes
 from generators.lower.schedule import Plan, schedule
 from generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
@@ -37,6 +38,9 @@ class Options(Quantization):
 
     skip_zero_tiles: bool = False
     """Whether tiles of weights that are all zero are found and masked."""
+    batch: int = 1
+    """Inputs of one run: weights are loaded once for all, and one's products hide the others'
+    softmax and norm."""
     search: bool = True
     """Whether the fastest of many programs is searched for, or the first that fits is taken."""
 
@@ -82,6 +86,8 @@ class CompiledModel:
     """Loops in the program that are not in another."""
     plan: Plan
     """The choices that made the program."""
+    batch: int = 1
+    """Inputs of one run, the rows of all one below the other."""
 
     def predict(self, latency: int, interval: int = 1, rows: int | None = None) -> Prediction:
         """Return what is to be expected of a run on a memory of some latency and pace.
@@ -96,7 +102,7 @@ class CompiledModel:
     def length(self, rows: int | None) -> int:
         """Return the sequence's length of an input of some rows, or of the longest."""
         model, source = self.quantized.description, self.quantized.input
-        return model.sequence - (0 if rows is None else source.rows - rows)
+        return model.sequence - (0 if rows is None or not model.variable else source.rows - rows)
 
     def registers(self, length: int) -> dict[int, int]:
         """Return the registers of an inference of some length."""
@@ -105,13 +111,14 @@ class CompiledModel:
 
     def least_bytes(self, rows: int | None = None) -> int:
         """Return the bytes that an inference of some rows must read: weights, parameters, input."""
-        source = self.quantized.input
-        missing = 0 if rows is None or source.stride % self.config.mem_bytes else source.rows - rows
+        source, missing = self.quantized.input, 0
+        if rows is not None and not source.stride % self.config.mem_bytes:
+            missing = self.batch * source.rows - rows
         return len(self.image) - self.output_piece.size - missing * source.stride
 
     def macs(self, rows: int | None = None) -> int:
-        """Return the useful products of an inference of some rows."""
-        return self.quantized.macs(self.length(rows))
+        """Return the useful products of a run on an input of some rows, or on a batch."""
+        return self.batch * self.quantized.macs(self.length(rows))
 
     @property
     def memory_bytes(self) -> int:
@@ -131,40 +138,40 @@ class CompiledModel:
     @property
     def output_count(self) -> int:
         """Bytes of the output."""
-        return self.quantized.output.bytes
+        return self.batch * self.quantized.output.bytes
 
     def request(self, values: NDArray[np.floating]) -> "Request":
         """Return what an inference needs before its start.
 
         ``values`` is one input, [tokens, features], with fewer rows where the model takes
         variable lengths; without linear embedding the rows are those that
-        :func:`lookup` gives. Raises :class:`InputError` where it has another
-        shape.
+        :func:`lookup` gives. Of a batch it is the rows of all inputs. Raises :class:`InputError`
+        where it has another shape.
         """
         model, source = self.quantized.description, self.quantized.input
-        rows, shape = len(values), np.shape(values)
-        short = model.variable and 1 <= rows <= source.rows
-        if shape[1:] != (source.columns,) or not (short or rows == source.rows):
+        rows, shape, longest = len(values), np.shape(values), self.batch * source.rows
+        short = model.variable and 1 <= rows <= longest
+        if shape[1:] != (source.columns,) or not (short or rows == longest):
             most = "at most " if model.variable else ""
             raise InputError(
                 f"An input of model {model.name} must have the shape "
-                f"[{most}{source.rows}, {source.columns}], not {list(shape)}"
+                f"[{most}{longest}, {source.columns}], not {list(shape)}"
             )
-        data = np.zeros((source.rows, source.columns))
+        data = np.zeros((longest, source.columns))
         data[:rows] = values
         length = self.length(rows)
         writes = [(self.input_addr, self.quantized.quantize_input(data).tobytes())]
         if self.pool_piece is not None:
             ops = [op for op in self.quantized.after if isinstance(op, Pool)]
-            found = pool_bytes(ops[0], length, self.config)
+            found = pool_bytes(ops[0], ops[0].source.rows, length, self.config)
             writes.append((self.pool_piece.addr, found.tobytes()))
         return Request(tuple(writes), self.registers(length))
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
-        """Return one output's integers, [rows, columns]."""
+        """Return one output's integers, [rows, columns], of a batch those of all inputs."""
         output = self.quantized.output
         values = np.frombuffer(data, "<i2" if output.wide else np.int8)
-        return values.reshape(output.rows, output.columns).astype(np.int64)
+        return values.reshape(self.batch * output.rows, output.columns).astype(np.int64)
 
     def read_output(self, data: bytes) -> NDArray[np.float64]:
         """Return one output, [rows, columns], in the model's own units."""
@@ -199,7 +206,11 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
     Raises :class:`InputError` as :func:`compile_model`.
     """
     found = schedule(
-        quantized, config, skip_zero_tiles=options.skip_zero_tiles, search=options.search
+        batched(quantized, options.batch),
+        config,
+        batch=options.batch,
+        skip_zero_tiles=options.skip_zero_tiles,
+        search=options.search,
     )
     lowered, program = found.lowered, found.program
     return CompiledModel(
@@ -214,4 +225,5 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         program.written,
         program.loops,
         found.plan,
+        options.batch,
     )

@@ -1,6 +1,6 @@
 """Compiled models on the golden machine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from arch.isa import Engine
 from generators.compiler import CompiledModel
 from generators.graph import Ints
+from generators.program.draft import Written
 from sim.flow import Step
 from sim.interpreter import Interpreter
 from sim.report import Report
@@ -39,19 +40,23 @@ class GoldenModel:
         Scores and probabilities are [heads, sequence, sequence], others [rows, columns]. What is
         behind an inference's last row is not computed, and 0 here.
         """
-        parts: list[Ints] = []
+        parts: list[int] = []
+        pieces: list[tuple[Written, Ints]] = []
 
         def note(step: Step, machine: Interpreter) -> None:
             if step.engine != Engine.VECTOR:
                 return
-            written = self.compiled.written[len(parts)]
-            wide = "wide_out" in step.flags
-            found = np.zeros((written.rows, written.columns), np.int64)
-            for row in range(min(written.rows, step.operands.get("m", 0))):
-                addr = step["o_addr"] + row * step["o_stride"]
-                data = machine.sp[addr : addr + step["n"] * (2 if wide else 1)]
-                found[row, : step["n"]] = data.view("<i2" if wide else np.int8)
-            parts.append(found)
+            first = 0
+            for written in self.compiled.written[len(parts)].parts:
+                wide = "wide_out" in step.flags
+                found = np.zeros((written.rows, written.columns), np.int64)
+                for row in range(min(written.rows, step.operands.get("m", 0))):
+                    addr = step["o_addr"] + (first + row) * step["o_stride"]
+                    data = machine.sp[addr : addr + step["n"] * (2 if wide else 1)]
+                    found[row, : step["n"]] = data.view("<i2" if wide else np.int8)
+                first += written.rows
+                pieces.append((written, found))
+            parts.append(first)
 
         previous: Callable[[Step, Interpreter], None] | None = self.machine.on_step
         self.machine.on_step = note
@@ -59,25 +64,21 @@ class GoldenModel:
             self.run(values)
         finally:
             self.machine.on_step = previous
-        return self._join(parts)
+        return _join([(written, found) for written, found in pieces if written.columns])
 
-    def _join(self, parts: list[Ints]) -> dict[str, Ints]:
-        """Return whole tensors from what each vector instruction wrote."""
-        pieces = [
-            (written, values)
-            for written, values in zip(self.compiled.written, parts, strict=True)
-            if written.columns
-        ]
-        ends: dict[str, NDArray[np.int64]] = {}
-        for written, _ in pieces:
-            end = (written.head + 1, written.row + written.rows, written.column + written.columns)
-            ends[written.name] = np.maximum(ends.get(written.name, np.zeros(3, np.int64)), end)
-        tensors = {name: np.zeros(end, np.int64) for name, end in ends.items()}
-        for written, values in pieces:
-            inside = tensors[written.name][written.head, written.row :, written.column :]
-            inside[: written.rows, : written.columns] = values
-        heads = ("scores", "probabilities")
-        return {
-            name: tensor if name.rpartition(".")[2] in heads else tensor[0]
-            for name, tensor in tensors.items()
-        }
+
+def _join(pieces: Sequence[tuple[Written, Ints]]) -> dict[str, Ints]:
+    """Return whole tensors from what each vector instruction wrote."""
+    ends: dict[str, NDArray[np.int64]] = {}
+    for written, _ in pieces:
+        end = (written.head + 1, written.row + written.rows, written.column + written.columns)
+        ends[written.name] = np.maximum(ends.get(written.name, np.zeros(3, np.int64)), end)
+    tensors = {name: np.zeros(end, np.int64) for name, end in ends.items()}
+    for written, values in pieces:
+        inside = tensors[written.name][written.head, written.row :, written.column :]
+        inside[: written.rows, : written.columns] = values
+    heads = ("scores", "probabilities")
+    return {
+        name: tensor if name.rpartition(".")[2] in heads else tensor[0]
+        for name, tensor in tensors.items()
+    }

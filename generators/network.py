@@ -260,6 +260,11 @@ class _Builder:
             norm = f"{prefix}.{name}_norm"
             return self._norm(norm, source, self._stream(norm, place))
 
+        if not normed and model.skip:
+            # Nothing keeps the stream's size: it has another step in each layer.
+            rescaled = self._stream(f"{prefix}.stream")
+            self.nodes.append(Convert(x, rescaled))
+            x = rescaled
         h = before("attention", x)
         total = self._stream(f"{prefix}.attention_sum")
         self._attention(prefix, h, total, x if model.skip else None)

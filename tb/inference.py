@@ -41,7 +41,7 @@ class Inferences:
     outputs: list[NDArray[np.float64]] = field(default_factory=list)
     """The machine's outputs, [rows, columns] each, in the model's own units."""
     rows: list[int] = field(default_factory=list)
-    """Rows of each input."""
+    """Rows of each run's inputs."""
     cycles: int = 0
     """Of all inferences; 0 on a machine that has no clock."""
     mismatches: int = 0
@@ -71,7 +71,8 @@ class Inferences:
 
         def mean(of: Callable[[int], int]) -> int:
             """Return the mean of what depends on an input's rows."""
-            return round(sum(of(n) * times for n, times in rows.items()) / count)
+            total = sum(of(n) * times for n, times in rows.items())
+            return round(total / (len(self.rows) * compiled.batch))
 
         ideal = mean(lambda n: -(-compiled.macs(n) // config.elements))
         microcoded = isinstance(config, MicroConfig)
@@ -79,7 +80,7 @@ class Inferences:
         engines = [engine.name.lower() for engine in Engine] if counted else []
         timing = self.timing.latency, self.timing.interval
         expected = 0 if microcoded else mean(lambda n: compiled.predict(*timing, n).cycles)
-        read = self.spent["loaded"] * config.mem_bytes // count
+        read = self.spent["loaded"] * config.mem_bytes // (len(self.rows) * compiled.batch)
         return {
             "mismatches": self.mismatches,
             "tensors": self.tensors,
@@ -140,7 +141,11 @@ def infer(
     machine.load_program(compiled.words)
     golden = GoldenModel(compiled)
     found = Inferences(compiled, timing)
-    for index, values in enumerate(inputs):
+    batch = compiled.batch
+    for index in range(0, len(inputs), batch):
+        group = inputs[index : index + batch]
+        # A batch that is not full has its last input several times.
+        values = np.concatenate([*group, *[group[-1]] * (batch - len(group))])
         begin = time.perf_counter()
         compiled.request(values).give(machine)
         report = machine.start()
@@ -160,8 +165,8 @@ def infer(
             found.tensors += len(report.signatures) + 1
         found.cycles += report.cycles
         found.spent.update(report.counters)
-        found.outputs.append(output)
+        found.outputs += np.split(output, batch)[: len(group)]
         found.rows.append(len(values))
         if progress is not None:
-            progress(index + 1, len(inputs))
+            progress(index + len(group), len(inputs))
     return found

@@ -1,6 +1,6 @@
 """Compiled models against the integer reference, tensor by tensor."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -16,9 +16,16 @@ def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Int
 
     Scores and probabilities are [heads, sequence, sequence], others [rows, columns].
     """
+    if not model.variable:
+        return tensor
     if name.rpartition(".")[2] in ("scores", "probabilities"):
         return tensor[:, :length, :length]
     return tensor[:length] if len(tensor) == model.sequence else tensor
+
+
+def _stacked(found: Sequence[Mapping[str, Ints]]) -> dict[str, Ints]:
+    """Return the tensors of a batch: the rows of all inputs one below the other."""
+    return {name: np.concatenate([each[name] for each in found], axis=-2) for name in found[0]}
 
 
 def differing(
@@ -30,7 +37,9 @@ def differing(
     Transposed copies are not compared, nor what the configuration never writes to memory.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
-    expected = evaluate(compiled.quantized, values)
+    expected = _stacked(
+        [evaluate(compiled.quantized, each) for each in np.split(values, compiled.batch)]
+    )
     inside = taken_in(compiled.quantized) if compiled.config.fused else set()
     copies = {name for name in tensors if name.endswith("_transposed")}
     names = (expected.keys() | tensors.keys()) - inside - copies

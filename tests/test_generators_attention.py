@@ -52,7 +52,7 @@ def test_it_is_right_and_ordered(case, stream):
     "changes",
     [
         {"zero_points": False, "operand_width": 6, "scratchpad_banks": 2},
-        {"running_rows": 20, "rows": 5, "cols": 3, "lanes": 2},
+        {"running_rows": 20, "rows": 5, "cols": 3, "lanes": 2, "fused": False},
     ],
 )
 def test_other_machines_do_it_too(changes):

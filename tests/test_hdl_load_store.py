@@ -13,7 +13,7 @@ from tb.simulate import simulate
 ENGINES = {"load": LoadEngine, "store": StoreEngine}
 BYTES = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
 WIDE = {"mem_width": 128, "scratchpad_banks": 4, "mem_addr_width": 16}
-ODD = {"rows": 5, "cols": 3, "lanes": 2, "mem_width": 32, "mask_depth": 999}
+ODD = {"rows": 5, "cols": 3, "lanes": 2, "fused": False, "mem_width": 32, "mask_depth": 999}
 
 
 def run_case(engine, simulator, seed, config, **given):

@@ -8,7 +8,7 @@ from hdl.memory.scratchpad import READERS, WRITERS, Scratchpad
 from tb.simulate import simulate
 
 ONE_BANK = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
-ODD = {"rows": 5, "cols": 3, "lanes": 2, "mem_width": 32}
+ODD = {"rows": 5, "cols": 3, "lanes": 2, "fused": False, "mem_width": 32}
 REGISTERED = {"registered": True}
 
 

@@ -18,7 +18,7 @@ from tb.simulate import simulate
 from tb.sparse_bench import bench_sparse
 
 SIMULATORS = ["verilator", "icarus"]
-MEASURED = PRESETS["tiny"].replace(lanes=3, max_k=100)
+MEASURED = PRESETS["tiny"].replace(lanes=3, fused=False, max_k=100)
 """One configuration for all that runs the Verilog, so that it is built once."""
 
 

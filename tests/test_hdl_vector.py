@@ -24,7 +24,11 @@ def run_case(config, simulator, seed, *, steps=20):
     ("preset", "changes", "simulator"),
     [
         ("tiny", {"trace": True, "attention": True, "running_rows": 9}, "verilator"),
-        ("tiny", {"cols": 10, "lanes": 4, "rotary": True, "argmax": True}, "verilator"),
+        (
+            "tiny",
+            {"cols": 10, "lanes": 4, "fused": False, "rotary": True, "argmax": True},
+            "verilator",
+        ),
         ("odd", {"table_slots": 64, "param_depth": 9, "mask_depth": 40}, "icarus"),
         ("odd", dict.fromkeys(UNITS, False), "icarus"),
         ("tiny", {"registered": True, "lanes": 2, "fused": True}, "icarus"),

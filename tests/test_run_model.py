@@ -18,11 +18,12 @@ def machine_for_digits(rng: np.random.Generator) -> Config:
     """Draw a machine with every unit that the digits' models need, and room for them."""
     rows, cols = (int(size) for size in rng.integers(1, 12, 2))
     draw = rng.integers
+    lanes = int(draw(1, min(cols, 5) + 1))
     return Config(
         name="drawn",
         rows=rows,
         cols=cols,
-        lanes=int(draw(1, min(cols, 5) + 1)),
+        lanes=lanes,
         weight_depth=int(draw(2, 7)),
         acc_width=int(draw(28, 33)),
         scratchpad_bytes=1 << int(draw(15, 18)),
@@ -39,6 +40,7 @@ def machine_for_digits(rng: np.random.Generator) -> Config:
         a_transpose=bool(draw(2)),
         tile_skip=bool(draw(2)),
         elementwise=bool(draw(2)),
+        fused=cols % lanes == 0,
     )
 
 

@@ -1,6 +1,7 @@
 """Lowering of attention: head by head, some rows at a time, products beside the softmax."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from sim.requantize import quantize_multiplier
 def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
     """Return all heads of an attention, in steps of rows that scores and sums have room for."""
     config, limits = lowering.config, lowering.limits
-    alike = all(head == op.heads[0] for head in op.heads)
+    # Layers have as many parameter words each: heads are alike in all of them or in none.
+    attentions = [one for one in lowering.model.ops if isinstance(one, Attention)]
+    alike = all(head == one.heads[0] for one in attentions for head in one.heads)
     heads = op.heads[:1] if alike else op.heads
     if config.fused:
         # What a softmax takes in is scaled by the word before that of its probabilities.
@@ -27,10 +30,9 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
         rescales.append(_rescale_by_one())
     params = lowering.params(rescales)
     item = Item()
-    sequence = op.key.rows
     pieces = [params]
     if not config.b_transpose:
-        pieces.append(np.eye(sequence, dtype=np.uint8).ravel())
+        pieces.append(np.eye(op.key.rows, dtype=np.uint8).ravel())
     lowering.load(item, label, np.concatenate(pieces))
     item.body.append(lowering.params_draft(label, len(rescales)))
     keys = None
@@ -38,12 +40,7 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
         keys = _transposed(lowering, op)
         identity = Ref(label, params.size)
         item.body += _transpose(lowering, op, keys, identity, SPARE_WORDS + len(rescales) - 1)
-    most = max(1, limits.blob_bytes // (2 * sequence))
-    height = even(op.query.rows, min(lowering.height(op.query.rows), most))
-    for parity in range(2):
-        lowering.sizes[f"scores.{parity}"] = 2 * sequence * height
-        lowering.sizes[f"probabilities.{parity}"] = sequence * height
-    steps = _Steps(lowering, op, height, keys, alike)
+    steps = _Steps(lowering, op, keys, alike)
     if limits.loop_heads:
         item.body += steps.loops()
     else:
@@ -117,36 +114,69 @@ def _rescale_by_one() -> Rescale:
     return Rescale(np.array([0]), np.array([multiplier]), np.array([shift]))
 
 
+Unit = tuple[int, int, int]
+"""A head, and the first and count of some of its rows."""
+
+
 class _Steps:
     """The instructions of an attention, head by head and some rows at a time."""
 
-    def __init__(
-        self, lowering: Lowering, op: Attention, height: int, keys: Blocks | None, alike: bool
-    ):
+    def __init__(self, lowering: Lowering, op: Attention, keys: Blocks | None, alike: bool):
         self.lowering, self.op, self.keys, self.alike = lowering, op, keys, alike
         self.query, self.key, self.value, self.target = (
             lowering.blocks[tensor.buffer] for tensor in (op.query, op.key, op.value, op.target)
         )
         self.prefix = op.query.name.rpartition(".")[0]
-        self.row_groups = lowering.row_groups(
-            op.query.rows, height, (op.query.buffer, 0), (op.target.buffer, 0)
-        )
         self.group = len(op.heads) * op.head_dim // op.key.columns
+        self.n = op.key.rows // lowering.batch
+        """Keys of a sequence."""
+        self.m = op.query.rows // lowering.batch
+        """Queries of a sequence."""
+        room = max(1, lowering.limits.blob_bytes // (2 * self.n))
+        height = even(self.m, min(lowering.height(self.m), room))
+        marks = {mark for blocks in (self.query, self.target) for mark in blocks.row_marks}
+        self.row_groups = [
+            [(first + begin, m) for begin, m in parts(count, even(count, height))]
+            for first, count in cut(op.query.rows, {*marks, *range(0, op.query.rows, self.m)})
+        ]
         self.tiles = lowering.tiles(height)
+        self.together = self._together(room)
+        for parity in range(2):
+            lowering.sizes[f"scores.{parity}"] = 2 * self.n * height * self.together
+            lowering.sizes[f"probabilities.{parity}"] = self.n * height * self.together
         # Sums over several blocks of values take all of the probabilities, as what is behind an
         # inference's last row must be zero there.
         self.counted = len(self.value.row_marks) == 1
 
+    def _together(self, room: int) -> int:
+        """Return how many heads' scores one softmax takes, one below the other.
+
+        They are all of its rows, as many in every inference, and have nothing of their own.
+        """
+        op, config, limits = self.op, self.lowering.config, self.lowering.limits
+        shaped = any(head.diagonal is not None for head in op.heads)
+        cut_rows = any(m != self.m for group in self.row_groups for _, m in group)
+        loops = limits.loop_heads or limits.loop_parts
+        if cut_rows or shaped or loops or op.variable or not self.alike:
+            return 1
+        sums = config.acc_depth // 2 // -(-self.n // config.cols)
+        return max(1, min(limits.together, min(room, sums) // self.m))
+
     def pipeline(self, heads: Sequence[int]) -> list[Node]:
         """Return steps such that the products of one run beside the softmax of the one before."""
-        parts = [part for group in self.row_groups for part in group]
-        steps = [(head, row, m) for head in heads for row, m in parts]
+        sequences: dict[int, list[Part]] = {}
+        for row, m in (part for group in self.row_groups for part in group):
+            sequences.setdefault(row // self.m, []).append((row, m))
+        units = [
+            (head, row, m) for parts in sequences.values() for head in heads for row, m in parts
+        ]
+        steps = [units[at : at + self.together] for at in range(0, len(units), self.together)]
         nodes: list[Node] = []
         for place in range(len(steps) + 1):
             if place < len(steps):
-                nodes += self._weigh(*steps[place], place % 2)
+                nodes += self._weigh(steps[place], place % 2)
             if place:
-                nodes += self._mix(*steps[place - 1], (place - 1) % 2)
+                nodes += self._mix(steps[place - 1], (place - 1) % 2)
         return nodes
 
     def loops(self) -> list[Node]:
@@ -179,55 +209,42 @@ class _Steps:
                 for group in self.row_groups
                 for node in self.lowering.each(
                     group,
-                    lambda row, m: [*self._weigh(head, row, m, 0), *self._mix(head, row, m, 0)],
+                    lambda row, m: [
+                        *self._weigh([(head, row, m)], 0),
+                        *self._mix([(head, row, m)], 0),
+                    ],
                 )
             ]
         self.lowering.restart()
         return self.pipeline([head])
 
-    def _weigh(self, head: int, row: int, m: int, parity: int) -> list[Node]:
-        """Return scores and softmax."""
-        op, config = self.op, self.lowering.config
-        n, own, shared = op.key.rows, head * op.head_dim, head // self.group * op.head_dim
+    def _weigh(self, units: Sequence[Unit], parity: int) -> list[Node]:
+        """Return scores and softmax of some heads' rows, one below the other."""
+        op, config, n = self.op, self.lowering.config, self.n
+        head, row, _ = units[0]
+        total = sum(m for _, _, m in units)
         scores, probabilities = f"scores.{parity}", f"probabilities.{parity}"
         nodes: list[Node] = []
         columns = _column_parts(config.cols, n, self.tiles)
         fused = config.fused and len(columns) == 1
         # Tile columns that are read in turns lie at rows of either parity.
-        acc_stride = m | 1 if fused else m
+        acc_stride = total | 1 if fused else total
         for column, count in columns:
             acc = self.lowering.acc(acc_stride * -(-count // config.cols))
-            product: Operands = {
-                "a_addr": self.query.place(row, own),
-                "a_stride": self.query.stride(own),
-                "a_zero": op.query.zero,
-                "b_zero": op.key.zero,
-                "acc_addr": acc,
-                "acc_stride": acc_stride,
-                "m": self._rows(row, m),
-                "k": op.head_dim,
-                "n": self._keys(column, count),
-            }
-            if self.keys is None:
-                place, stride = self.key.place(column, shared), self.key.stride(shared)
-            else:
-                place, stride = self.keys.place(shared, column), self.keys.stride(column)
-            product |= {"b_addr": place, "b_stride": stride}
-            flags = frozenset({"b_transpose"} if self.keys is None else ())
-            nodes.append(Draft(Opcode.MATMUL, product, flags))
+            nodes += self._scores(units, acc, acc_stride, column, count)
             if fused:
                 break
             drain: Operands = {
                 "acc_addr": acc,
-                "acc_stride": m,
+                "acc_stride": acc_stride,
                 "o_addr": Ref(scores, 2 * column),
                 "o_stride": 2 * n,
-                "m": self._rows(row, m),
+                "m": self._rows(row, total),
                 "n": self._keys(column, count),
                 "params": SPARE_WORDS,
             }
             wide = frozenset({"wide_out", "per_tensor"})
-            written = Written(f"{self.prefix}.scores", row, m, column, count, head)
+            written = self._written("scores", units, column, count)
             nodes.append(Draft(Opcode.DRAIN, drain, wide, "" if column else scores, written))
         diagonal = op.heads[head].diagonal
         softmax: Operands = {
@@ -236,44 +253,110 @@ class _Steps:
             "o_addr": Ref(probabilities),
             "o_stride": n,
             "o_zero": op.probability_zero,
-            "m": self._rows(row, m),
+            "m": self._rows(row, total),
             "n": self._keys(0, n),
             "params": self._word(head) - fused,
             "limit": Given(LENGTH_REGISTER, n) if op.variable else n,
-            "diagonal": 0 if diagonal is None else row,
+            "diagonal": 0 if diagonal is None else row % self.m,
             "diagonal_value": diagonal or 0,
         }
         shaped = {"per_tensor"} | (set() if diagonal is None else {"diagonal"})
         shaped |= {"drain"} if fused else set()
-        written = Written(f"{self.prefix}.probabilities", row, m, 0, n, head)
+        written = self._written("probabilities", units, 0, n)
         nodes.append(Draft(Opcode.SOFTMAX, softmax, frozenset(shaped), probabilities, written))
         return nodes
 
-    def _mix(self, head: int, row: int, m: int, parity: int) -> list[Node]:
-        """Return the sums of values by their probabilities, block by block of the values."""
+    def _scores(
+        self, units: Sequence[Unit], acc: int, acc_stride: int, column: int, count: int
+    ) -> list[Node]:
+        """Return the products of queries and some keys."""
+        op = self.op
+        nodes: list[Node] = []
+        for head, row, m in units:
+            own, shared = head * op.head_dim, head // self.group * op.head_dim
+            key = row // self.m * self.n + column
+            if self.keys is None:
+                place, stride = self.key.place(key, shared), self.key.stride(shared)
+            else:
+                place, stride = self.keys.place(shared, key), self.keys.stride(key)
+            product: Operands = {
+                "a_addr": self.query.place(row, own),
+                "a_stride": self.query.stride(own),
+                "a_zero": op.query.zero,
+                "b_addr": place,
+                "b_stride": stride,
+                "b_zero": op.key.zero,
+                "acc_addr": acc,
+                "acc_stride": acc_stride,
+                "m": self._rows(row, m),
+                "k": op.head_dim,
+                "n": self._keys(column, count),
+            }
+            flags = frozenset({"b_transpose"} if self.keys is None else ())
+            nodes.append(Draft(Opcode.MATMUL, product, flags))
+            acc += m
+        return nodes
+
+    def _written(self, name: str, units: Sequence[Unit], column: int, count: int) -> Written:
+        """Return the parts of scores or probabilities that one instruction writes."""
+        name = f"{self.prefix}.{name}"
+        first, *rest = (Written(name, row, m, column, count, head) for head, row, m in units)
+        return replace(first, below=tuple(rest))
+
+    def _mix(self, units: Sequence[Unit], parity: int) -> list[Node]:
+        """Return the sums of values by their probabilities, drained together where they can be."""
         op, config = self.op, self.lowering.config
-        own, shared = head * op.head_dim, head // self.group * op.head_dim
+        nodes: list[Node] = []
+        offset = 0
+        while units:
+            _, row, m = units[0]
+            tiles, rest = divmod(op.head_dim, config.cols)
+            most = 1 if rest else max(1, self.lowering.tiles(m) // tiles)
+            own = [unit for unit in units if unit[1] == row][:most]
+            # Heads beside each other, in one block of columns.
+            stop = next(
+                (
+                    index
+                    for index, (head, _, _) in enumerate(own[1:], 1)
+                    if head * op.head_dim in self.target.column_marks
+                ),
+                len(own),
+            )
+            nodes += self._contexts(own[:stop], parity, offset)
+            offset += m * stop
+            units = units[stop:]
+        return nodes
+
+    def _contexts(self, units: Sequence[Unit], parity: int, offset: int) -> list[Node]:
+        """Return the contexts of heads beside each other, whose probabilities begin at a row."""
+        op, config, n = self.op, self.lowering.config, self.n
+        first, row, m = units[0]
         flags = {"per_tensor"} | ({"wide_out"} if op.target.wide else set())
         flags |= {"add"} if op.residual else set()
         nodes: list[Node] = []
+        sequence = row // self.m * n
         for column, count in _column_parts(config.cols, op.head_dim, self.tiles):
-            acc = self.lowering.acc(m * -(-count // config.cols))
-            for key, k in cut(op.key.rows, self.value.row_marks):
-                product: Operands = {
-                    "a_addr": Ref(f"probabilities.{parity}", key),
-                    "a_stride": op.key.rows,
-                    "a_zero": op.probability_zero,
-                    "b_addr": self.value.place(key, shared + column),
-                    "b_stride": self.value.stride(shared),
-                    "b_zero": op.value.zero,
-                    "acc_addr": acc,
-                    "acc_stride": m,
-                    "m": self._rows(row, m),
-                    "k": self._keys(key, k),
-                    "n": count,
-                }
-                nodes.append(Draft(Opcode.MATMUL, product))
-            place, stride = self.target.place(row, own + column), self.target.stride(own)
+            tiles = -(-count // config.cols)
+            acc = self.lowering.acc(m * tiles * len(units))
+            for index, (head, _, _) in enumerate(units):
+                shared = head // self.group * op.head_dim
+                for key, k in cut(n, {mark - sequence for mark in self.value.row_marks}):
+                    product: Operands = {
+                        "a_addr": Ref(f"probabilities.{parity}", (offset + index * m) * n + key),
+                        "a_stride": n,
+                        "a_zero": op.probability_zero,
+                        "b_addr": self.value.place(sequence + key, shared + column),
+                        "b_stride": self.value.stride(shared),
+                        "b_zero": op.value.zero,
+                        "acc_addr": acc + index * tiles * m,
+                        "acc_stride": m,
+                        "m": self._rows(row, m),
+                        "k": self._keys(key, k),
+                        "n": count,
+                    }
+                    nodes.append(Draft(Opcode.MATMUL, product))
+            own, wide = first * op.head_dim + column, count * len(units)
+            place, stride = self.target.place(row, own), self.target.stride(own)
             drain: Operands = {
                 "acc_addr": acc,
                 "acc_stride": m,
@@ -281,12 +364,12 @@ class _Steps:
                 "o_stride": stride,
                 "o_zero": op.target.zero,
                 "m": self._rows(row, m),
-                "n": count,
-                "params": self._word(head) + 1,
+                "n": wide,
+                "params": self._word(first) + 1,
             }
             if op.residual:
                 drain |= {"r_addr": place, "r_stride": stride}
-            written = Written(op.target.name, row, m, own + column, count)
+            written = Written(op.target.name, row, m, own, wide)
             defines = self.lowering.defines(place, anew=not op.residual)
             nodes.append(Draft(Opcode.DRAIN, drain, frozenset(flags), defines, written))
         return nodes

@@ -58,6 +58,8 @@ class _Linear:
         per_tile += -(-longest // config.rows) * self.masked
         tiles = min(tiles, max(1, (limits.blob_bytes - fixed) // per_tile))
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
+        # Chunks behind an inference's end cost something, which only norms are worth.
+        self.fixed = not lowering.model.description.variable
         self.early = early
 
     def items(self) -> list[Item]:
@@ -68,7 +70,7 @@ class _Linear:
         items: list[Item] = []
         for number, part in enumerate(columns):
             first, last = number == 0, number == len(columns) - 1
-            chunks = (first and self.early) or (last and bool(self.behind.chunks))
+            chunks = (first and self.early) or (last and (bool(self.behind.chunks) or self.fixed))
             rows = [row for group in self._rows(chunks=chunks) for row in group]
             blocks = self._blocks(f"{self.label}.{number}", part, table=first)
             behind = self.behind if last else Rows()

@@ -36,13 +36,15 @@ class Lowered:
     """What the host writes for each inference, ``pool_bytes``; None where it needs nothing."""
 
 
-def lower(model: QuantizedModel, config: Config, limits: Limits) -> Lowered:
+def lower(model: QuantizedModel, config: Config, limits: Limits, batch: int = 1) -> Lowered:
     """Return a model's instructions with buffers that have no addresses yet.
+
+    ``model`` is for ``batch`` inputs at once (:func:`generators.lower.batch.batched`).
 
     Raises :class:`InputError` where an operation cannot be done on the configuration at all.
     """
     _check(model, config)
-    lowering = Lowering(model, config, limits, blocks_of(model, limits.block_bytes, config))
+    lowering = Lowering(model, config, limits, blocks_of(model, limits.block_bytes, config), batch)
     source = lowering.image.reserve(model.input.bytes)
     output = lowering.image.reserve(model.output.bytes)
     before = _section(lowering, "before", model.before)
@@ -50,8 +52,9 @@ def lower(model: QuantizedModel, config: Config, limits: Limits) -> Lowered:
     if limits.barriers:
         lowering.load(first, BARRIER, np.zeros(lowering.word_bytes, np.uint8))
     if model.start is not None:
+        # It is added to the first product, whose operands come before it.
         piece = lowering.image.add(model.start.astype("<i2").view(np.uint8).ravel())
-        lowering.load_tensor(first, model.before[0].target, piece)
+        lowering.load_tensor(before[0], model.before[0].target, piece)
     lowering.load_tensor(first, model.input, source)
     layers = [_section(lowering, "layer", layer) for layer in model.layers]
     after = _section(lowering, "after", model.after)
@@ -89,8 +92,12 @@ def _check(quantized: QuantizedModel, config: Config) -> None:
             f"Model {model.name} needs b_transpose or a_transpose for its attention, but "
             f"configuration {config.name} has neither"
         )
+    # A transposed copy of the keys sums over all of their rows.
+    copied = 0 if config.b_transpose else quantized.stream.rows
     longest = {
-        "max_k": max(model.dim, model.ffn, model.features, model.sequence, model.head_hidden),
+        "max_k": max(
+            model.dim, model.ffn, model.features, model.sequence, model.head_hidden, copied
+        ),
         "max_row": max(model.sequence, model.dim if model.norm != "none" else 0),
     }
     for field, least in longest.items():
@@ -108,6 +115,7 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
     its rows are there, if the parameters of both fit.
     """
     lowering.restart()
+    model = lowering.model.description
     items: list[Item] = []
     index, early = 0, False
     while index < len(ops):
@@ -142,7 +150,7 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
                 items += lower_linear(lowering, label, op, behind, words, early=early)
             else:
                 items += lower_rows(lowering, label, rows).items()
-            early = bool(rows)
+            early = bool(rows) or not model.variable
     return items
 
 

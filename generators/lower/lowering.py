@@ -40,6 +40,8 @@ class Limits:
     """Scratchpad bytes of one block of a tensor."""
     height: int = 0
     """Rows after which norms, and products beside them, are cut; 0 for as many as fit."""
+    together: int = 1
+    """Heads whose scores one softmax takes, where that can be."""
     loop_heads: bool = False
     """Whether heads come one after the other, as iterations of a loop, and not interleaved."""
     loop_parts: bool = False
@@ -61,8 +63,15 @@ class Lowering:
     """A model on its way to instructions."""
 
     def __init__(
-        self, model: QuantizedModel, config: Config, limits: Limits, blocks: dict[str, Blocks]
+        self,
+        model: QuantizedModel,
+        config: Config,
+        limits: Limits,
+        blocks: dict[str, Blocks],
+        batch: int,
     ):
+        self.batch = batch
+        """Inputs whose rows lie one below the other in every tensor."""
         self.model, self.config, self.limits, self.blocks = model, config, limits, blocks
         self.image = ImageBuilder(config)
         self.sizes: dict[str, int] = {}

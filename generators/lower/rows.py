@@ -126,38 +126,41 @@ def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int
     return nodes
 
 
-def pool_bytes(op: Pool, rows: int, config: Config) -> Bytes:
+def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
     """Return the parameter word and the row of weights that make a mean of the first rows."""
-    ones = np.arange(op.source.rows) < rows
+    ones = np.arange(total) < rows
     return np.concatenate([word(op.rescale(rows), config), ones.astype(np.uint8)])
 
 
 def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
-    """Return a sum over rows as the product of a row of ones and the tensor."""
-    config = lowering.config
+    """Return sums over each sequence's rows as the products of a row of ones and the tensor."""
+    config, batch = lowering.config, lowering.batch
+    total = op.source.rows // batch
     source, target = lowering.blocks[op.source.buffer], lowering.blocks[op.target.buffer]
     lowering.room_for(1)
     item = Item()
-    piece = lowering.image.add(pool_bytes(op, op.source.rows, config))
+    piece = lowering.image.add(pool_bytes(op, total, total, config))
     if op.variable:
         lowering.pool = piece
     lowering.load_piece(item, label, piece)
     item.body.append(lowering.params_draft(label, 1))
     groups = lowering.column_groups(
-        op.target.columns, lowering.tiles(1), op.source.buffer, op.target.buffer
+        op.target.columns, lowering.tiles(batch), op.source.buffer, op.target.buffer
     )
     flags = frozenset({"per_tensor"} | ({"wide_out"} if op.target.wide else set()))
     for first, count in (part for group in groups for part in group):
-        acc = lowering.acc(-(-count // config.cols))
-        for row, k in cut(op.source.rows, source.row_marks):
+        acc = lowering.acc(batch * -(-count // config.cols))
+        marks = {*source.row_marks, *range(0, op.source.rows, total)}
+        for row, k in cut(op.source.rows, marks):
+            sequence, inside = divmod(row, total)
             product: Operands = {
-                "a_addr": Ref(label, lowering.word_bytes + row),
-                "a_stride": op.source.rows,
+                "a_addr": Ref(label, lowering.word_bytes + inside),
+                "a_stride": total,
                 "b_addr": source.place(row, first),
                 "b_stride": source.stride(first),
                 "b_zero": op.source.zero,
-                "acc_addr": acc,
-                "acc_stride": 1,
+                "acc_addr": acc + sequence,
+                "acc_stride": batch,
                 "m": 1,
                 "k": lowering.run_rows(row, k, op.source.rows),
                 "n": count,
@@ -166,14 +169,14 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
         place = target.place(0, first)
         drain: Operands = {
             "acc_addr": acc,
-            "acc_stride": 1,
+            "acc_stride": batch,
             "o_addr": place,
             "o_stride": target.stride(first),
             "o_zero": op.target.zero,
-            "m": 1,
+            "m": batch,
             "n": count,
             "params": SPARE_WORDS,
         }
-        written = Written(op.target.name, 0, 1, first, count)
+        written = Written(op.target.name, 0, batch, first, count)
         item.body.append(Draft(Opcode.DRAIN, drain, flags, lowering.defines(place), written))
     return item

@@ -7,6 +7,7 @@ the first of :data:`LOOPS` that fits is taken; in it, one choice after the other
 """
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,11 @@ SHORT_WEIGHT = 2
 AHEAD = (8, 4, 2, 1, 0)
 """Items that a load may come ahead of its use."""
 
+TOGETHER = (1, 2, 4, 8, 16)
+"""Heads that one softmax may take at once."""
+TOGETHER_FIRST = (1, 4)
+"""Those with which a program is tried to fit."""
+
 _SHARES = (8, 7, 6, 5, 4, 3, 2)
 """Eighths of a bank that loads and blocks are cut to."""
 
@@ -66,6 +72,8 @@ class Plan:
     """Scratchpad bytes of one load of weights."""
     block_bytes: int
     """Scratchpad bytes of one block of a tensor."""
+    together: int = 1
+    """Heads whose scores one softmax takes."""
     height: int = 0
     """Rows of a chunk that norms and the products beside them are cut into; 0 for no chunks."""
     ahead: int = 0
@@ -82,16 +90,23 @@ class Schedule:
 
 
 def schedule(
-    model: QuantizedModel, config: Config, *, skip_zero_tiles: bool = False, search: bool = True
+    model: QuantizedModel,
+    config: Config,
+    *,
+    batch: int = 1,
+    skip_zero_tiles: bool = False,
+    search: bool = True,
 ) -> Schedule:
     """Return the program of a model: the fastest found, or without ``search`` the first that fits.
+
+    ``model`` is for ``batch`` inputs at once (:func:`generators.lower.batch.batched`).
 
     Raises :class:`InputError` where an operation cannot be done on the configuration, or where no
     program fits; the message is that of the attempt that came furthest.
     """
-    scheduler = _Scheduler(model, config, skip_zero_tiles)
-    for loops in LOOPS:
-        for plan in _fallbacks(loops, config):
+    scheduler = _Scheduler(model, config, batch, skip_zero_tiles)
+    for loops, together in itertools.product(LOOPS, TOGETHER_FIRST):
+        for plan in _fallbacks(loops, together, config):
             found = scheduler.try_out(plan)
             if isinstance(found, _Trial):
                 return scheduler.finish(
@@ -103,7 +118,7 @@ def schedule(
     raise InputError(_best(scheduler.refusals).text)
 
 
-def _fallbacks(loops: tuple[bool, bool, bool], config: Config) -> Iterator[Plan]:
+def _fallbacks(loops: tuple[bool, bool, bool], together: int, config: Config) -> Iterator[Plan]:
     """Yield plans of ever smaller loads."""
     layers, heads, parts = loops
     blob = config.bank_bytes
@@ -114,6 +129,7 @@ def _fallbacks(loops: tuple[bool, bool, bool], config: Config) -> Iterator[Plan]
             loop_parts=parts,
             blob_bytes=blob,
             block_bytes=config.bank_bytes,
+            together=together,
             ahead=AHEAD[0],
         )
         blob //= 2
@@ -144,8 +160,9 @@ class _Trial:
 
 
 class _Scheduler:
-    def __init__(self, model: QuantizedModel, config: Config, skip_zero_tiles: bool):
+    def __init__(self, model: QuantizedModel, config: Config, batch: int, skip_zero_tiles: bool):
         self.model, self.config, self.skip = model, config, skip_zero_tiles
+        self.batch = batch
         self.refusals: list[Refusal] = []
         self._lowered: dict[Limits, Lowered] = {}
         self._tried: dict[tuple[object, ...], _Trial | Refusal] = {}
@@ -155,6 +172,7 @@ class _Scheduler:
             blob_bytes=plan.blob_bytes,
             block_bytes=plan.block_bytes,
             height=plan.height,
+            together=plan.together,
             loop_heads=plan.loop_heads,
             loop_parts=plan.loop_parts,
             barriers=plan.loop_layers or plan.loop_heads or plan.loop_parts,
@@ -162,7 +180,7 @@ class _Scheduler:
         )
         if limits not in self._lowered:
             # The image of a model is large: only the last one is kept.
-            self._lowered = {limits: lower(self.model, self.config, limits)}
+            self._lowered = {limits: lower(self.model, self.config, limits, self.batch)}
         return self._lowered[limits]
 
     def try_out(self, plan: Plan) -> "_Trial | Refusal":
@@ -191,7 +209,8 @@ class _Scheduler:
             *sorted(placed.addresses.items()),
             *sorted(lowered.sizes.items()),
         )
-        key = plan.loop_layers, plan.loop_heads, plan.loop_parts, plan.height, plan.ahead, shape
+        loops = plan.loop_layers, plan.loop_heads, plan.loop_parts
+        key = *loops, plan.height, plan.together, plan.ahead, shape
         if key not in self._tried:
             program = assemble(placed, self.config, _TRIAL_LAYERS)
             if isinstance(program, Refusal):
@@ -232,10 +251,11 @@ class _Scheduler:
         """Return the best trial that changing one choice after the other leads to."""
         bank = self.config.bank_bytes
         shares = [bank * share // 8 for share in _SHARES]
-        rows = self.model.description.sequence
+        rows = self.model.stream.rows
         heights = [-(-rows // count) for count in (2, 4) if rows // count >= self.config.rows]
         axes: tuple[list[dict[str, Any]], ...] = (
             [{"blob_bytes": share, "ahead": AHEAD[0]} for share in shares],
+            [{"together": count, "ahead": AHEAD[0]} for count in TOGETHER],
             [{"height": height, "ahead": AHEAD[0]} for height in heights],
             [{"block_bytes": share, "ahead": AHEAD[0]} for share in shares[1:5]],
             [{"ahead": ahead} for ahead in AHEAD],

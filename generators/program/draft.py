@@ -1,7 +1,7 @@
 """Programs before buffers have addresses."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from arch.isa import REGISTERS, Opcode
 
@@ -55,6 +55,13 @@ class Written:
     columns: int = 0
     head: int = 0
     """The head, of scores and probabilities."""
+    below: tuple["Written", ...] = ()
+    """The parts in the rows below, where one instruction writes several."""
+
+    @property
+    def parts(self) -> list["Written"]:
+        """All parts, each without those below it."""
+        return [replace(self, below=()), *self.below]
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 Weights are symmetric INT8 with one scale per output channel, or per tensor; activations are INT8
 with one scale per tensor, symmetric but for the input, hidden layers and the probabilities where
-the configuration has zero points; the residual stream is INT16 with one scale for the whole model
-(Jacob et al. 2018; the wide residual after Bondarenko et al. 2021).
+the configuration has zero points; the residual stream is INT16 with one scale for the whole model,
+or, where no norm keeps its size, for each layer (Jacob et al. 2018; the wide residual after
+Bondarenko et al. 2021).
 """
 
 import math
@@ -61,7 +62,7 @@ class RangeSteps:
         """Return the tensor of a value."""
         model, kind = self.model, value.name.rpartition(".")[2]
         if value.home is Home.STREAM:
-            return self._made(value, self.stream_scale, width=WIDE)
+            return self._made(value, self._stream_step(value), width=WIDE)
         if kind == "input":
             zero = self._common_zero([self.ranges["input"]])
             return self._made(value, self._scale(self.ranges["input"], zero), zero)
@@ -79,6 +80,17 @@ class RangeSteps:
         if kind in ("attention_input", "mlp_input") and not summed and self.balance:
             found = replace(found, gains=column_gains(self.columns[value.name], self.balance))
         return found
+
+    def _stream_step(self, value: Value) -> float:
+        """Return the step of the residual stream: of each layer where no norm keeps its size."""
+        prefix = value.name.rpartition(".")[0]
+        names = [f"{prefix}.{name}" for name in ("stream", "attention_sum", "mlp_sum")]
+        if not prefix:
+            names = [value.name]
+        found = [self.ranges[name].size for name in names if name in self.ranges]
+        if self.model.norm != "none" or not found:
+            return self.stream_scale
+        return WIDE_HEADROOM * max(found) / INT16_MAX or 1.0
 
     def _made(self, value: Value, scale: float, zero: int = 0, width: int = 0) -> Tensor:
         rows, width = value.rows or self.model.sequence, width or self.config.operand_width
