@@ -5,6 +5,7 @@ import pytest
 
 from arch.config import Config
 from arch.instruction import unpack
+from arch.isa import REGISTERS
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.frontend.description import ModelDescription
@@ -30,7 +31,8 @@ def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
         compile_model(model, weights, inputs, one, Options(search=False))
         for one in (config, config.replace(fused=True))
     )
-    check(fused.words, fused.config)
+    registers = fused.registers(model.sequence)
+    check(fused.words, fused.config, registers=[registers.get(n, 0) for n in range(REGISTERS)])
     values = given(model, weights, inputs[0][None])[0]
     expected, found = (GoldenModel(one).tensors(values) for one in (apart, fused))
     inside = taken_in(fused.quantized)
@@ -79,4 +81,8 @@ def test_random_models_of_fewer_commands(seed) -> None:
         b_transpose=bool(rng.integers(2)),
         program_depth=int(rng.choice([2000, 1 << 16])),
     )
-    fused_case(seed, random_model(rng), config)
+    model = random_model(rng)
+    if model.shaped:
+        # Diagonals differ from layer to layer, which no loop can do.
+        config = config.replace(program_depth=1 << 16)
+    fused_case(seed, model, config)

@@ -21,7 +21,7 @@ from tb.timeline import timeline
 from tb.trace_model import trace_model
 from tb.trace_picture import png, roofline, utilization
 
-CONFIG = PRESETS["small"]
+CONFIG = PRESETS["small"].replace(fused=False)
 WINDOW = 100
 
 

@@ -109,9 +109,13 @@ def schedule(
         for plan in _fallbacks(loops, together, config):
             found = scheduler.try_out(plan)
             if isinstance(found, _Trial):
-                return scheduler.finish(
-                    scheduler.rebank(scheduler.improve(found)) if search else found
-                )
+                # All layers may differ in more than the first ones.
+                whole = scheduler.finish(found)
+                if isinstance(whole, Schedule) and search:
+                    whole = scheduler.finish(scheduler.rebank(scheduler.improve(found)))
+                if isinstance(whole, Schedule):
+                    return whole
+                found = whole
             if found.stage == TOO_LONG:
                 # Smaller loads would make the program longer still.
                 break
@@ -268,11 +272,12 @@ class _Scheduler:
                     best = found
         return best
 
-    def finish(self, best: _Trial) -> Schedule:
-        """Return the whole program of a trial."""
+    def finish(self, best: _Trial) -> Schedule | Refusal:
+        """Return the whole program of a trial, or why there is none."""
         program: Program | Refusal = best.program
         if len(best.placed.lowered.layers) > _TRIAL_LAYERS:
             program = assemble(best.placed, self.config)
         if isinstance(program, Refusal):
-            raise InputError(program.text)
+            self.refusals.append(program)
+            return program
         return Schedule(best.plan, best.placed.lowered, program)
