@@ -57,5 +57,5 @@ def test_a_picture_is_drawn(clocked: bool, tmp_path: Path) -> None:
     path = tmp_path / "new" / "demo.png"
     draw([result(where)], np.zeros((40, 8, 8)), recording, path)
     height, width, _ = imread(path).shape
-    assert (width, height) == (1210, 629 if clocked else 148)
+    assert (width, height) == (1210, 638 if clocked else 148)
     assert [file.name for file in path.parent.iterdir()] == ["demo.png"]

@@ -1,0 +1,96 @@
+"""The tutorials: what a page writes into files is written, what it runs is run, in its order."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tb.toolchain import missing_tools
+
+ROOT = Path(__file__).parents[1]
+TUTORIALS = ROOT / "docs" / "tutorials"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"(?://|#) file: (\S+)\n")
+PORT = "/dev/pts/5"
+"""The port that a page writes for that of its board."""
+
+ENVIRONMENT = os.environ | {
+    "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
+    "PYTHONPATH": str(ROOT),
+}
+
+pytestmark = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """Return a page's blocks: their languages and their texts."""
+    return BLOCK.findall((TUTORIALS / f"{page}.md").read_text(encoding="utf-8"))
+
+
+def run(line: str, folder: Path) -> str:
+    """Run a line and return its output."""
+    done = subprocess.run(
+        line, shell=True, cwd=folder, env=ENVIRONMENT, capture_output=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@contextmanager
+def board(page: str) -> Iterator[str]:
+    """Run the command of a page that simulates a board, and return the path of its port."""
+    (line,) = (line for _, text in blocks(page) for line in text.splitlines() if line.endswith("&"))
+    process = subprocess.Popen(
+        line.removesuffix("&").split(), stdout=subprocess.PIPE, encoding="utf-8", env=ENVIRONMENT
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+        process.stdout.close()
+
+
+def follow(page: str, folder: Path, port: str = "") -> None:
+    """Do what a page says, and compare what comes out where the page says what must."""
+    output, compared = "", 0
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    for language, text in blocks(page):
+        file = FILE.match(text)
+        if file:
+            (folder / file[1]).write_text(text, encoding="utf-8")
+        elif language == "sh":
+            lines = text.replace("\\\n", " ").splitlines()
+            output = "".join(
+                run(line.replace(PORT, port), folder) for line in lines if line[-1] != "&"
+            )
+        elif language == "text":
+            wanted = {" ".join(line.split()) for line in text.splitlines()}
+            assert wanted <= {" ".join(line.split()) for line in output.splitlines()}, output
+            compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize("page", ["softmax_in_verilog", "own_bench", "own_design"])
+def test_a_page_can_be_followed(page: str, tmp_path: Path) -> None:
+    follow(page, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+def test_a_model_comes_onto_a_board(tmp_path: Path) -> None:
+    with board("own_model") as port:
+        follow("own_model", tmp_path, port)
+
+
+def test_every_tutorial_is_followed() -> None:
+    pages = {path.stem for path in TUTORIALS.glob("*.md")}
+    assert pages == {"index", "own_model", "softmax_in_verilog", "own_bench", "own_design"}
