@@ -13,10 +13,10 @@ from hdl.domain import InDomain
 from hdl.machine import machine_component
 
 BRIDGES = {"axi4": Axi4Bridge, "wishbone": WishboneBridge}
-"""What makes each bus of the external memory port."""
+"""The bridge to each bus of the external memory port."""
 
 PREFIXES = {"axi4": "m_axi_", "wishbone": "wbm_"}
-"""What the names of each bus's signals begin with."""
+"""The prefix of each bus's signals."""
 
 
 class BusAccelerator(Component):

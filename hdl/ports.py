@@ -105,7 +105,7 @@ class MaskWritePort(wiring.Signature):
 
 
 class AccumulatePort(wiring.Signature):
-    """What the array adds to the accumulators: one row a cycle, never refused."""
+    """Sums from the array to the accumulators: one row a cycle, never refused."""
 
     def __init__(self, config: Config):
         super().__init__(
@@ -118,7 +118,7 @@ class AccumulatePort(wiring.Signature):
 
 
 class DrainPort(wiring.Signature):
-    """How the vector engine reads an accumulator row and clears it.
+    """The vector engine's access to an accumulator row, which it reads and clears.
 
     ``valid`` is 1 and ``data`` the row as it was, ``acc_latency`` cycles after a request was taken.
     Answers cannot be refused.
@@ -145,11 +145,11 @@ def command_layout(engine: Engine) -> data.StructLayout:
 
 
 WORD = data.StructLayout({"engine": Engine, "first": 1, "last": 1, "word": unsigned(WORD_WIDTH)})
-"""What the sequencer sends to the engines' queues: headers as they are, operands resolved."""
+"""A word from the sequencer to an engine's queue: a header as it is, an operand resolved."""
 
 
 class EngineStatus(wiring.Signature):
-    """What an engine tells: a completed command and its tokens, and what it is doing.
+    """An engine's report: a completed command and its tokens, and its state.
 
     ``done`` is 1 for one cycle at a completion, with the command's ``push``; ``busy`` while the
     engine has a command; ``stall`` while it has one and waits for a memory.
@@ -191,12 +191,12 @@ class TracePort(wiring.Signature):
 ENGINE_EVENT = data.StructLayout(
     {"offered": 1, "taken": 1, "done": 1, "lacking": unsigned(len(Engine))}
 )
-"""What an engine does in a cycle: its next command may run (``offered``) and is taken, a command is
+"""The events of an engine in a cycle: its next command may run (``offered``) and is taken, one is
 done, the next command waits for tokens of the engines in a mask (``lacking``)."""
 
 
 class EventPort(wiring.Signature):
-    """When commands are sent to the queues, begin and end, and what the array does, cycle by cycle.
+    """The trace of a run: commands sent, begun and ended, and the array's state, cycle by cycle.
 
     ``word`` is taken by a queue where ``word_valid`` is 1: each command's header and operands, in
     program order. ``engines`` has an event for each engine. ``array`` has a bit for each counter
@@ -216,7 +216,7 @@ class EventPort(wiring.Signature):
 
 
 class MachinePorts(wiring.Signature):
-    """What a machine has to the outside, whatever it is made of.
+    """The outer ports of a machine of any kind.
 
     ``host`` is the register bus (``arch.registers``), over which a program is written and
     started; ``irq`` is 1 where INTERRUPT has a bit that INTERRUPT_ENABLE has. ``mem_read`` and

@@ -78,3 +78,32 @@ def test_sources_are_finished_and_own_their_words(path: Path) -> None:
     )
     if path.is_relative_to(ROOT / "hdl"):
         assert "from __future__ import annotations" not in text
+
+
+QUESTIONS = re.compile(r"(What|Where|How|Which|Whether|Who|Whose|When)\b")
+"""Words that begin a question: a docstring begins with the thing that it is about."""
+
+WORDED = ("hdl",)
+"""Packages whose docstrings keep that rule throughout."""
+
+
+def texts(tree: ast.AST) -> Iterator[ast.Constant]:
+    """Yield the strings that stand alone: docstrings of modules, classes, functions, values."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else []:
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                yield statement.value
+
+
+@pytest.mark.parametrize("package", WORDED)
+def test_docstrings_begin_with_their_subject(package: str) -> None:
+    for path in (ROOT / package).rglob("*.py"):
+        for text in texts(ast.parse(path.read_text(encoding="utf-8"))):
+            begins = QUESTIONS.match(str(text.value).strip())
+            assert not begins, f"{path}:{text.lineno} begins with {begins}"
+
+
+def test_a_question_is_found() -> None:
+    found = list(texts(ast.parse('def f():\n    "How it works."\nX = 1\n"Width (bits)."')))
+    assert sorted(bool(QUESTIONS.match(text.value)) for text in found) == [False, True]

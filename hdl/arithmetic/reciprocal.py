@@ -73,7 +73,7 @@ class Normalizer(Component):
 
 
 class _Inverse(Component):
-    """What the two functions share: normalize, evaluate, make the mantissa fit."""
+    """The pipeline of both functions: normalize, evaluate, fit the mantissa."""
 
     def __init__(self, width: int, polynomial: Polynomial, root: int):
         self.normalizer = Normalizer(width)

@@ -55,7 +55,7 @@ PORT_MEANINGS = {
     "m_axi_rvalid": "read data is offered",
     "m_axi_rready": "the read data is taken at the next clock edge",
 }
-"""What each AXI signal means."""
+"""The meaning of each AXI signal."""
 
 
 def axi4_members(config: Config, addr_width: int) -> dict[str, wiring.Member]:

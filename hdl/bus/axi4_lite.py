@@ -31,7 +31,7 @@ PORT_MEANINGS = {
     "s_axil_rvalid": "read data is offered",
     "s_axil_rready": "the read data is taken at the next clock edge",
 }
-"""What each AXI4-Lite signal means."""
+"""The meaning of each AXI4-Lite signal."""
 
 
 class Response(enum.Enum, shape=2):

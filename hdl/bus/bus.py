@@ -1,4 +1,4 @@
-"""Where the accelerator's external memory is in the address space of a bus."""
+"""The place of the accelerator's external memory in the address space of a bus."""
 
 from dataclasses import dataclass
 

@@ -9,10 +9,10 @@ from hdl.bus.wishbone_control import WishboneControl
 from hdl.component import Component
 
 CONTROLS = {"axi4-lite": Axi4LiteControl, "wishbone": WishboneControl}
-"""What makes each bus of the host port."""
+"""The bridge to each bus of the host port."""
 
 CONTROL_PREFIXES = {"axi4-lite": "s_axil_", "wishbone": "wbs_"}
-"""What the names of each bus's signals begin with."""
+"""The prefix of each bus's signals."""
 
 
 class ControlledAccelerator(Component):

@@ -24,7 +24,7 @@ PORT_MEANINGS = {
     "wbm_ack_i": "the word is moved at this clock edge",
     "wbm_err_i": "the word is not moved and never will be; 0 where the bus has no errors",
 }
-"""What each Wishbone signal means."""
+"""The meaning of each Wishbone signal."""
 
 
 class CycleType(enum.Enum, shape=unsigned(3)):

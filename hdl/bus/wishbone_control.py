@@ -18,7 +18,7 @@ PORT_MEANINGS = {
     "wbs_ack_o": "the word is moved at this clock edge",
     "wbs_err_o": "the word is not written, as not all four bytes were to be",
 }
-"""What each Wishbone signal means."""
+"""The meaning of each Wishbone signal."""
 
 
 class WishboneControl(Component):

@@ -1,1 +1,1 @@
-"""What starts, orders and counts: sequencer, loops, dispatch, ATTENTION, host registers."""
+"""Control: sequencer, loops, dispatch, ATTENTION, host registers, counters."""

@@ -31,16 +31,16 @@ from hdl.ports import WORD
 
 _BLOCKS = data.StructLayout({"newest": 1, "middle": 1, "oldest": 1})
 _OPENING = data.StructLayout({"pop": len(Engine), "push": len(Engine), "first": 1, "wide_out": 1})
-"""What is kept of an ATTENTION's header."""
+"""The fields kept of an ATTENTION's header."""
 _KINDS = {
     "stores": (Op.STORE,),
     "jumps": (Op.JUMP,),
     "multiplies": (Op.MULTIPLY,),
     "sends": (Op.HEADER, Op.SEND, Op.SEND_LAST),
 }
-"""What a step does, as far as it is to be known soon."""
+"""The effects of a step that are registered before it runs."""
 _PRODUCT = data.StructLayout({"under_way": 1, "spent": 1})
-"""Whether a product is computed, and whether this is its last cycle."""
+"""A product is computed (bit 0), in its last cycle (bit 1)."""
 
 
 def step_layout(program: list[Step]) -> data.StructLayout:

@@ -8,7 +8,7 @@ from arch.isa import DEFINITIONS, Opcode
 
 
 class Op(enum.IntEnum):
-    """What a step does with the sum register and with register r."""
+    """The operation of a step on the sum register and register r."""
 
     LOAD = 0
     """sum = r"""
@@ -45,7 +45,7 @@ class Op(enum.IntEnum):
 
 
 class Condition(enum.IntEnum):
-    """When a jump is taken."""
+    """The condition of a jump."""
 
     NOT_ZERO = 0
     """sum is not 0; the step before is a STORE"""
@@ -82,7 +82,7 @@ RECORDS = 4
 RECORD_WIDTH = (len(_FIELDS) - 1).bit_length()
 GLOBAL_WIDTH = (len(OPERANDS) + len(_OWN) - 1).bit_length()
 NEWEST, MIDDLE, OLDEST = 1, 2, 3
-"""Which block's numbers a step means; 0 is none's."""
+"""The block whose numbers a step uses; 0 is none."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 
 
 class Outcome(Component):
-    """What CONTROL, STATUS and INTERRUPT mean.
+    """The bits of CONTROL, STATUS and INTERRUPT.
 
     ``control`` is what the host writes with ``control_en``. A run that is asked for begins with
     ``start``, for one cycle, where ``recovered`` says that the core may; if not, it is kept until

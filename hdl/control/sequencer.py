@@ -23,7 +23,7 @@ from hdl.ports import WORD
 
 
 class Action(enum.Enum, shape=unsigned(3)):
-    """What a word makes the sequencer do."""
+    """The effects of a word on the sequencer."""
 
     NOTHING = 0
     SEND = 1
@@ -43,18 +43,18 @@ _HEADER_ACTIONS = {
 }
 
 _OPERAND_ACTIONS = {Opcode.LOOP: Action.LOOP, Opcode.SET: Action.SELECT}
-"""What the first operand does."""
+"""The effect of the first operand."""
 
 
 class _Early(data.Struct):
-    """What a word does if it is a header, and whether that has no operands."""
+    """The effect of a header word, and a bit for one without operands."""
 
     action: Action
     alone: 1
 
 
 class _Header(data.Struct):
-    """What else a header means: how many operands follow, and what the first does."""
+    """The number of operands behind a header, and the effect of the first."""
 
     engine: Engine
     operands: range(MAX_WORDS)

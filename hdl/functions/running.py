@@ -1,4 +1,4 @@
-"""What a softmax keeps of its rows from chunk to chunk (equation 8 of docs/numerics.md)."""
+"""Maximum and sum of a softmax's rows, kept from chunk to chunk (equation 8 of docs/numerics.md)."""
 
 from amaranth.hdl import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, wiring
@@ -43,7 +43,7 @@ def running_depth(rows: int) -> int:
 
 
 class RunningWritePort(wiring.Signature):
-    """What draining is told of a running row, seen from the softmax: it can be read next cycle."""
+    """A running row for the drain, seen from the softmax: it can be read in the next cycle."""
 
     def __init__(self, rows: int):
         super().__init__(

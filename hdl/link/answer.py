@@ -9,7 +9,7 @@ from arch.link import ANSWER_HEADER, ANSWER_SYNC, CRC_BYTES
 from hdl.component import Component
 
 ANSWER = data.StructLayout({"status": unsigned(8), "tag": unsigned(8), "length": unsigned(16)})
-"""What precedes an answer's payload of ``length`` bytes."""
+"""The header of an answer with a payload of ``length`` bytes."""
 
 
 class AnswerSender(Component):

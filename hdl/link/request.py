@@ -15,7 +15,7 @@ from hdl.stream.flow import Flow
 HEADER = data.StructLayout(
     {"command": unsigned(8), "tag": unsigned(8), "length": unsigned(16), "addr": unsigned(32)}
 )
-"""What follows the sync byte of a request."""
+"""The fields behind the sync byte of a request."""
 
 REQUEST = data.StructLayout({"header": HEADER, "corrupt": 1})
 """A request; where it is corrupt, nothing of its header is to be trusted."""

@@ -9,7 +9,7 @@ from hdl.link.uart import RECEIVED
 from hdl.stream.flow import Flow
 
 FILL = 0x00
-"""What is sent where there is nothing to send."""
+"""The byte sent while there is none to send."""
 
 CYCLES = 8
 """Least cycles of a period of ``sck``, half of them at each level."""

@@ -1,4 +1,4 @@
-"""What goes into the array of multipliers and comes out of it, whichever kind it is."""
+"""Inputs and outputs of the array of multipliers, of either kind."""
 
 from typing import Any
 

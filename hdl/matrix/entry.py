@@ -1,4 +1,4 @@
-"""What activations pass between the scratchpad and the systolic array."""
+"""The path of activations from the scratchpad to the systolic array."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib import data

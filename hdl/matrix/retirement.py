@@ -1,4 +1,4 @@
-"""What becomes of vectors and commands when their sums leave the systolic array."""
+"""Retirement of vectors and commands as their sums leave the systolic array."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib.wiring import In, Out

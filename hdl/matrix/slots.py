@@ -1,4 +1,4 @@
-"""Which weight slots the products under way still need."""
+"""The weight slots that products under way still need."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out

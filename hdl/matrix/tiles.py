@@ -365,13 +365,13 @@ def _fits(count, before, size: int):
 
 
 def appends(command):
-    """Whether a command is a PRELOAD that writes lines into tiles and leaves the others."""
+    """Return 1 for a PRELOAD that writes lines into tiles and leaves the others."""
     bit = DEFINITIONS[Opcode.PRELOAD].flag_bit("append")
     return (command.opcode == Opcode.PRELOAD) & command.flags[bit]
 
 
 def b_transposed(config: Config, command):
-    """Whether a MATMUL or PRELOAD takes B transposed."""
+    """Return 1 for a MATMUL or PRELOAD that takes B transposed."""
     if not config.b_transpose:
         return Const(0, 1)
     product = command.opcode == Opcode.MATMUL

@@ -1,4 +1,4 @@
-"""What a reader of the scratchpad asks for, and what belongs to each answer."""
+"""Requests of a reader of the scratchpad, each with data that go with its answer."""
 
 from amaranth.hdl import Module, ShapeLike, unsigned
 from amaranth.lib import data, stream

@@ -6,7 +6,7 @@ from hdl.memory.ram import Ram
 
 
 class SplitRam(Ram):
-    """What :class:`Ram` is without order, its words beyond a power of two by themselves.
+    """A :class:`Ram` without order whose words beyond a power of two are a memory of their own.
 
     Block RAM is as deep as it is narrow, by powers of two: 4,096 words of 64 bits are sixteen of
     4 bits side by side, but 4,608 words would be nine rows of two of 36 bits, with a choice of

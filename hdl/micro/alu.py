@@ -23,7 +23,7 @@ ALU_CONTROL = data.StructLayout(
         1,
     )
 )
-"""What the arithmetic does: see :class:`MicroAlu`."""
+"""The operation of :class:`MicroAlu`."""
 
 
 class MicroAlu(Component):

@@ -1,4 +1,4 @@
-"""What each micro-instruction makes the core do, bit by bit."""
+"""Decoding of micro-instructions into control bits."""
 
 from amaranth.hdl import Module
 from amaranth.lib import data, enum
@@ -10,7 +10,7 @@ from hdl.micro.alu import ALU_CONTROL
 
 
 class Source(enum.Enum, shape=3):
-    """Where the value of a register comes from."""
+    """The source of a register's value."""
 
     ALU = 0
     DATA = 1
@@ -99,7 +99,7 @@ _SOURCES = {
 }
 
 CONTROL = data.StructLayout({"alu": ALU_CONTROL, **dict.fromkeys(_BITS, 1), "source": Source})
-"""What a micro-instruction makes the core do; 0 is nothing."""
+"""The control bits of a micro-instruction; 0 does nothing."""
 
 
 class MicroDecode(Component):

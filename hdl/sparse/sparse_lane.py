@@ -109,7 +109,7 @@ class SparseShape:
 
     @property
     def job(self) -> data.StructLayout:
-        """What a lane gets of a beat, and the bank of activations that it belongs to."""
+        """A lane's part of a beat, and the bank of its activations."""
         return data.StructLayout(
             {
                 "bank": unsigned(1),
@@ -133,7 +133,7 @@ class SparseShape:
 
     @property
     def ticket(self) -> data.StructLayout:
-        """What the merger must know of a beat: its lane, if it has any weight."""
+        """A beat's ticket for the merger: its lane, if it has any weight."""
         return data.StructLayout(
             {"row_last": 1, "matrix_last": 1, "empty": 1, "lane": range(self.lanes)}
         )

@@ -1,4 +1,4 @@
-"""What a command of the vector engine asks for, as a bit each."""
+"""The decoded command of the vector engine, a bit for each property."""
 
 from amaranth.hdl import Cat, Module
 from amaranth.lib import data

@@ -1,4 +1,4 @@
-"""What draining needs of running rows: the division, and the share of the residual that is kept."""
+"""Draining with running rows: division by the row's sum, and rescaling of the residual."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
 from amaranth.lib import data, stream

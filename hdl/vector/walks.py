@@ -1,4 +1,4 @@
-"""Which elements a command of the vector engine touches, for its readers and writers."""
+"""The elements that a command of the vector engine touches, for its readers and writers."""
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
