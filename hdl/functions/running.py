@@ -1,4 +1,4 @@
-"""Maximum and sum of a softmax's rows, kept from chunk to chunk (equation 8 of docs/numerics.md)."""
+"""Maximum and sum of a softmax row, kept from chunk to chunk (equation 8 of docs/numerics.md)."""
 
 from amaranth.hdl import Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, wiring
