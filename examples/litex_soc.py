@@ -26,11 +26,15 @@ CONTROL = 0x8000_0000
 MAIN_MEMORY = 0x4000_0000
 """Where LiteX has main memory on the bus."""
 
-IO = [("sys_clk", 0, Pins(1))]
+IO = [("sys_clk", 0, Pins(1)), ("interrupt", 0, Pins(1))]
 
 
 class Celosia(Module):
-    """The generated accelerator: ``control`` is its slave, ``memory`` its master."""
+    """The generated accelerator: ``control`` is its slave, ``memory`` its master.
+
+    ``irq`` is its interrupt line, a level. A system with a processor has an interrupt for it; this
+    one, without, has a pin.
+    """
 
     def __init__(self, folder: Path):
         described = json.loads((folder / "celosia_accelerator.json").read_text(encoding="utf-8"))
@@ -38,6 +42,7 @@ class Celosia(Module):
         self.control = control = wishbone.Interface(32, 8, addressing="word")
         place = Signal((width // 8 - 1).bit_length())  # of a byte in a word; always 0
         self.memory = memory = wishbone.Interface(width, 32 - len(place), bursting=True)
+        self.irq = Signal()
         self.specials += Instance(
             described["module"],
             i_clk=ClockSignal(),
@@ -62,6 +67,7 @@ class Celosia(Module):
             i_wbm_dat_i=memory.dat_r,
             i_wbm_ack_i=memory.ack,
             i_wbm_err_i=memory.err,
+            o_irq=self.irq,
         )
 
 
@@ -77,6 +83,7 @@ class CelosiaSoc(SoCCore):
         region = SoCRegion(origin=CONTROL, size=1 << 10, cached=False)
         self.bus.add_slave("celosia", self.celosia.control, region)
         self.bus.add_master("celosia", self.celosia.memory)
+        self.comb += platform.request("interrupt").eq(self.celosia.irq)
 
 
 def generate_verilog(platform: SimPlatform, soc: CelosiaSoc, folder: Path) -> list[Path]:

@@ -31,6 +31,7 @@ from arch.link import (
 from arch.presets import PRESETS
 from arch.registers import (
     CAUSE_MEANINGS,
+    CONTROL_ABORT,
     COUNTERS,
     REGISTER_MAP,
     STATUS_BUSY,
@@ -183,12 +184,13 @@ class Device:
         """Run from a word address to HALT; the report has no signatures.
 
         Raises :class:`RunError` where the circuit reports an error, the run takes more seconds
-        than it may, or the board lost its run.
+        than it may and is aborted, or the board lost its run.
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds
         while (status := self.read_register("STATUS")) & STATUS_BUSY:
             if time.monotonic() > end:
+                self.write_register("CONTROL", CONTROL_ABORT)
                 raise RunError(f"The run did not halt within {self._run_seconds:g} s")
         if status & STATUS_ERROR:
             raise RunError(f"The run stopped: {CAUSE_MEANINGS[cause_of(status)]}")

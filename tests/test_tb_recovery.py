@@ -10,9 +10,11 @@ from arch.isa import DEFINITIONS, Engine, Opcode
 from arch.micro.config import MicroConfig
 from arch.presets import PRESETS
 from arch.registers import CAUSE_MEANINGS, Cause, cause_of
+from hdl.control.recovery import FLUSH
 from tb.fast_build import uninitialized
 from tb.machine import VerilatorMachine
 from tb.recovery import KINDS, WATCHDOG, Campaign
+from tb.toolchain import ROOT
 
 TREE = PRESETS["odd"].replace(
     name="tree", rows=6, cols=6, array="tree", weight_depth=12, registered=True, queue_depth=3
@@ -104,6 +106,13 @@ def test_every_cause_is_told(campaign: Campaign) -> None:
     machine.load_program(pack([load(pop=vector), halt]))
     machine.write_register("CONTROL", 1)
     assert WATCHDOG <= machine.wait(10 * WATCHDOG) < 2 * WATCHDOG + 2000
+
+
+def test_the_page_lists_every_cause() -> None:
+    page = (ROOT / "docs" / "reset.md").read_text(encoding="utf-8")
+    for cause, meaning in CAUSE_MEANINGS.items():
+        assert cause == Cause.NONE or f"| {cause.value} | {cause.name} | {meaning} |" in page
+    assert f"reset for {FLUSH} cycles" in page
 
 
 def test_initial_values_go_but_not_those_of_tables() -> None:
