@@ -82,6 +82,29 @@ def test_a_drain_behind_a_product_takes_what_both_take() -> None:
     assert predict(program, SMALL).cycles - cycles([matmul()]) == expected
 
 
+def test_a_softmax_begins_while_the_one_that_it_follows_is_written() -> None:
+    config = PRESETS["story"]
+    flags = frozenset({"drain", "per_tensor"})
+    sizes = {"m": 4, "n": 128, "limit": 128, "i_stride": 4, "o_stride": 128}
+    alone, first = (
+        Instruction(Opcode.SOFTMAX, sizes, flags | more) for more in (set(), {"followed"})
+    )
+    (step,) = run(pack([alone, HALT]))
+    timing = VectorTiming(config)
+    beats = timing.beats(step)
+    assert beats == 4 * 11
+    saved = cycles([alone, alone], config) - cycles([first, alone], config)
+    # What is read for this long would otherwise be written first; the words come in 20 cycles.
+    assert saved == timing.cycles(step) - max(beats + 20, beats)
+
+
+def test_a_program_behind_others_takes_what_it_takes_alone() -> None:
+    others = [matmul(), matmul(), HALT]
+    whole = pack([*others, matmul(), HALT])
+    start = len(pack(others))
+    assert predict(whole, SMALL, start=start).cycles == cycles([matmul()])
+
+
 @pytest.mark.parametrize("flag", ["rotate", "times"])
 def test_turning_takes_its_latency_once(flag) -> None:
     config = SMALL.replace(rotary=True)
