@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,12 @@ def build(
     _show(found, as_json)
 
 
+_BEGAN = time.monotonic()
+
+
 def _tell(what: str, done: int, total: int) -> None:
-    click.echo(f"{what}: {done} of {total}" if total > 1 else what, err=True)
+    step = f"{what}: {done} of {total}" if total > 1 else what
+    click.echo(f"{step} (after {time.monotonic() - _BEGAN:.0f} s)", err=True)
 
 
 def _show(found: dict[str, Any], as_json: bool) -> None:

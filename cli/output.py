@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -14,13 +15,23 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from arch.errors import InputError
 from sim.report import CAUSES
 
 Update = Callable[[int, int], None]
+
+LINE_SECONDS = 30.0
+"""How often progress is told where there is no terminal."""
 
 _WRONG = "cli.output.wrong"
 
@@ -29,21 +40,34 @@ _WRONG = "cli.output.wrong"
 def progress(title: str) -> Iterator[Update]:
     """Show a bar on standard error; the value is called with what is done and the total.
 
+    Where standard error is no terminal, a line tells the same every half minute.
+
     What is printed meanwhile goes to standard error too: standard output carries results only.
     """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     console = Console(stderr=True)
     # Without a terminal nothing could move, and an empty line would be left.
     hidden = not console.is_terminal
+    began = told = time.monotonic()
+
+    def update(done: int, total: int) -> None:
+        nonlocal told
+        bar.update(task, completed=done, total=total)
+        now = time.monotonic()
+        if hidden and now - told >= LINE_SECONDS:
+            told = now
+            click.echo(f"{title}: {done} of {total} after {now - began:.0f} s", err=True)
+
     bar = Progress(*columns, console=console, transient=True, disable=hidden)
     with redirect_stdout(sys.stderr), bar:
         task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield update
 
 
 def report(

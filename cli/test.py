@@ -56,7 +56,7 @@ def test(
         check_folder(waves.parent, [waves.name])
         waves.parent.mkdir(parents=True, exist_ok=True)
     rows = []
-    with progress("Benches") as update:
+    with progress(f"Benches with seed {seed}") as update:
         for unit in chosen:
             for simulator in simulators:
                 rows.append(_run(unit, config, simulator, seed, waves))

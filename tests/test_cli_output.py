@@ -2,7 +2,7 @@
 
 import pytest
 
-from cli.output import report
+from cli.output import progress, report
 
 ROWS = [{"model": name, "cycles_per_inference": 7947, "accuracy": 0.99} for name in ("one", "two")]
 
@@ -16,3 +16,13 @@ def test_table_is_turned_where_its_lines_are_too_long(monkeypatch, capsys, width
     for name in ROWS[0]:
         assert sum(name in line for line in lines) == 1
     assert sum("7,947" in line for line in lines) == (2 if width == 80 else 1)
+
+
+def test_progress_is_told_without_a_terminal(monkeypatch, capsys) -> None:
+    with progress("Short work") as update:
+        update(1, 3)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("cli.output.LINE_SECONDS", 0.0)
+    with progress("Long work") as update:
+        update(1, 3)
+    assert capsys.readouterr() == ("", "Long work: 1 of 3 after 0 s\n")
