@@ -1,4 +1,4 @@
-"""Which steps an accelerator takes."""
+"""The steps that an accelerator takes."""
 
 import numpy as np
 

@@ -33,7 +33,7 @@ class _History:
 
 
 class Memories:
-    """Who touched which cell of any memory last; external memory is kept in words."""
+    """The last access to each cell of any memory; external memory is kept in words."""
 
     def __init__(self, config: Config):
         self._config = config

@@ -1,4 +1,4 @@
-"""Which cells of which memory a step reads and writes."""
+"""The cells of each memory that a step reads and writes."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What a run of a program tells, whichever machine ran it."""
+"""The report of a program's run, on any machine."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ CAUSES = {
     "fill": ("fill",),
     "idle": ("queue", "fetch", "over"),
 }
-"""What the array's cycles are spent on, and the counters ``ARRAY_NAME`` that say so."""
+"""The array's cycles by cause, and the counters ``ARRAY_NAME`` of each cause."""
 
 
 def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -20,7 +20,7 @@ _TOP_WIDTH = MANTISSA_WIDTH + 1
 
 
 class RunningRows:
-    """What is kept of each row of a softmax from chunk to chunk.
+    """The state of each row of a softmax, kept from chunk to chunk.
 
     ``maximum`` is the largest score so far, -32768 at first, and ``total`` the sum of the weights
     relative to it, in Q.28. For the output, ``inverse * 2**(-16 - halvings)`` is one over that

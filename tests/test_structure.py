@@ -83,7 +83,7 @@ def test_sources_are_finished_and_own_their_words(path: Path) -> None:
 QUESTIONS = re.compile(r"(What|Where|How|Which|Whether|Who|Whose|When)\b")
 """Words that begin a question: a docstring begins with the thing that it is about."""
 
-WORDED = ("hdl",)
+WORDED = ("hdl", "sim")
 """Packages whose docstrings keep that rule throughout."""
 
 
