@@ -28,6 +28,7 @@ def campaign() -> Campaign:
 
 
 def check_trials(campaign: Campaign, count: int) -> None:
+    assert campaign.cold == ["", "", "", ""]
     trials = [campaign.trial(KINDS[number % len(KINDS)]) for number in range(count)]
     assert [trial for trial in trials if trial.mismatch] == []
     # Few runs are over before anything befalls them.
@@ -39,6 +40,13 @@ def check_trials(campaign: Campaign, count: int) -> None:
         ("error", Cause.MEMORY),
     ):
         assert causes[kind, cause] > count / len(KINDS) / 2, kind
+
+
+@pytest.mark.slow
+def test_the_first_run_is_exact_whatever_memories_hold() -> None:
+    """Each simulation begins with other contents."""
+    for seed in range(10, 18):
+        assert Campaign(PRESETS["tiny"], seed, programs=1).cold == [""]
 
 
 @pytest.mark.slow
