@@ -100,4 +100,6 @@ def test_firmware_classifies_images_with_the_golden_integers(tmp_path: Path) -> 
     last = f"{IMAGES} outputs of {IMAGES} are the golden model's\n"
     shown = done.stdout[done.stdout.index("image 0 is") :]
     shown = shown[: shown.index(last)] + last
-    assert f"```text\n{shown}```" in PAGE
+    # Cycles may differ from the page's: a change to the circuit need not be a change of the page.
+    block, output = (re.sub(r"\d+ cycles", "N cycles", text) for text in (*blocks("text"), shown))
+    assert block == output
