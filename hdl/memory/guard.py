@@ -95,12 +95,13 @@ class MemoryGuard(Component):
         m.d.comb += [
             core.data.p.eq(memory.data.p),
             core.data.valid.eq(memory.data.valid & ~shut),
-            memory.data.ready.eq(core.data.ready | shut),
             taken.eq(memory.data.valid & memory.data.ready),
         ]
         more = core.request.p.last + 1
         words = self._count(m, "words_owed", self._read_width, asked, more, taken)
         m.d.comb += [
+            # What no one has asked for is left where it is.
+            memory.data.ready.eq(Mux(shut, words != 0, core.data.ready)),
             # So many are never asked for by a program that runs within the scratchpad.
             room.eq(~words[-1]),
             self.waits[0].eq(
