@@ -39,7 +39,12 @@ GPT = TextDescription(
     bias=True,
 )
 STREAMED = PRESETS["small"].replace(
-    name="streamed", scratchpad_bytes=1 << 16, param_depth=512, program_depth=8192, table_slots=4
+    name="streamed",
+    scratchpad_bytes=1 << 16,
+    param_depth=512,
+    program_depth=8192,
+    table_slots=4,
+    fused=False,
 )
 RESIDENT = STREAMED.replace(name="resident", weight_depth=1024)
 CONFIGS = {

@@ -1,0 +1,87 @@
+"""Which instructions and flags compiled models use: encoders, decoders, small random ones."""
+
+import numpy as np
+
+from arch.instruction import unpack
+from arch.isa import DEFINITIONS, Opcode
+from arch.presets import PRESETS
+from generators.compiler import Options, compile_model
+from generators.frontend.description import ModelDescription
+from generators.frontend.text_description import TextDescription
+from generators.quantize.options import Quantization
+from generators.text_program import compile_text
+from generators.text_shapes import untrained
+from tb.random_models import random_inputs, random_weights
+
+SMALL = PRESETS["small"]
+MODEL = ModelDescription(name="toy", tokens=6, features=3, dim=16, layers=2, heads=4, ffn=20)
+SHAPED = {"norm": "none", "final_norm": False, "skip": False, "shaped": True, "parallel": True}
+ENCODERS = (
+    (MODEL, {}, {}),
+    (MODEL.replace(placement="post", variable=True), {}, {}),
+    (MODEL.replace(norm="rmsnorm", activation="relu"), {"fused": False}, {}),
+    (MODEL.replace(**SHAPED), {"b_transpose": False}, {}),
+    (MODEL, {"program_depth": 1200}, {"skip_zero_tiles": True}),
+)
+LLAMA = TextDescription(
+    name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44
+)
+GPT = TextDescription(
+    name="gpt",
+    vocabulary=30,
+    positions=48,
+    dim=32,
+    layers=2,
+    heads=2,
+    ffn=40,
+    norm="layernorm",
+    position="learned",
+    gated=False,
+    activation="gelu_tanh",
+    bias=True,
+)
+TEXT = SMALL.replace(
+    scratchpad_bytes=1 << 16,
+    param_depth=512,
+    program_depth=8192,
+    table_slots=4,
+    rotary=True,
+    argmax=True,
+)
+
+UNUSED = {Opcode.ADD, Opcode.MUL, Opcode.SCAN, Opcode.ATTENTION}
+"""What no model uses: programs of benches and tests do."""
+UNUSED_FLAGS = {
+    Opcode.LOAD: {"masked"},
+    Opcode.STORE: {"masked"},
+    Opcode.MATMUL: {"a_masked"},
+    Opcode.DRAIN: {"running"},
+    Opcode.MAP: {"relu", "argmax", "rotate", "times"},
+    Opcode.SOFTMAX: {"online", "first", "per_row", "wide_out"},
+    Opcode.NORM: {"per_tensor", "relu", "table"},
+}
+"""The flags of other instructions that none uses."""
+
+
+def programs():
+    rng = np.random.default_rng(0)
+    for model, fields, options in ENCODERS:
+        inputs, weights = random_inputs(rng, model), random_weights(rng, model)
+        given = Options(search=False, **options)
+        yield compile_model(model, weights, inputs, SMALL.replace(**fields), given).words
+    for model, depth, bits in ((LLAMA, 1024, 8), (LLAMA, 2, 4), (GPT, 1024, 8), (GPT, 1024, 4)):
+        places = 80 if model.position == "rotary" else 0
+        found = untrained(model, Quantization(texts=2, length=24, places=places, kv_bits=bits))
+        program = compile_text(found, TEXT.replace(weight_depth=depth), context=40)
+        yield program.words
+        yield from (fill.words for fill in program.setup)
+
+
+def test_models_use_every_instruction_and_flag_but_those_listed() -> None:
+    emitted: dict[Opcode, set[str]] = {}
+    for words in programs():
+        for one in unpack(words):
+            emitted.setdefault(one.opcode, set()).update(one.flags)
+    assert set(DEFINITIONS) - emitted.keys() == UNUSED
+    unused = {opcode: set(DEFINITIONS[opcode].flags) - flags for opcode, flags in emitted.items()}
+    assert {opcode: flags for opcode, flags in unused.items() if flags} == UNUSED_FLAGS
