@@ -1,0 +1,107 @@
+"""Try more than fifty models of PyTorch and transformers: what runs, and how near to floats.
+
+Usage: python examples/zoo.py [--json] [--only WORD] [--page FILE]
+
+Needs the extra ``zoo``. Weights are random; folders are written by ``save_pretrained``, ONNX files
+by both of PyTorch's exporters. Each model runs on random inputs on the golden machine. ``--page``
+writes the table into a page between its marks; ``--only`` takes the models whose names hold a word.
+"""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- zoo: begin -->", "<!-- zoo: end -->"
+ROOT = Path(__file__).parents[1]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return rows as a table of a page."""
+    lines = ["| model | road | on the machine | on the host | cosine | mismatches |"]
+    lines.append("|---|---|---|---|---|---|")
+    for row in rows:
+        start = f"| {row['name']} | {row['road']} |"
+        if row["refused"]:
+            why = row["refused"].partition("is not run: ")[2] or row["refused"]
+            lines.append(f"{start} refused: {why.partition(' (')[0]} | | | |")
+            continue
+        lines.append(
+            f"{start} {row['machine']} | {row['host']} | {row['cosine']:.3f} | {row['mismatches']} |"
+        )
+    return "\n".join(lines)
+
+
+def run(only: str) -> list[dict[str, Any]]:
+    """Make and try the models; return a row for each."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    from zoo_models import folders, graphs, write
+
+    from tb.try_model import try_model
+
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    rows = []
+    chosen = [one for one in (*folders(), *graphs()) if only.lower() in one.name.lower()]
+    with tempfile.TemporaryDirectory() as folder:
+        for place, made in enumerate(chosen):
+            began = time.perf_counter()
+            with contextlib.redirect_stdout(sys.stderr), open(os.devnull, "w") as nothing:
+                with contextlib.redirect_stderr(nothing):
+                    path = write(made, Path(folder))
+                found = try_model(path)
+            if found["refused"]:
+                found["refused"] = found["refused"].replace(f"{folder}/", "")
+            name = made.name.split(" ", 1)[1] if made.road == "folder" else made.name
+            rows.append({"name": name, "road": made.road, **found})
+            seconds = time.perf_counter() - began
+            note = "refused" if found["refused"] else f"cosine {found['cosine']:.4f}"
+            print(f"{place + 1} of {len(chosen)}: {name}, {made.road}: {note}, {seconds:.1f} s",
+                  file=sys.stderr, flush=True)  # fmt: skip
+    return rows
+
+
+def main() -> None:
+    """Print the table, or all as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--page", type=Path)
+    given = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    rows = run(given.only)
+    ran = [row for row in rows if not row["refused"]]
+    result = {
+        "models": len(rows),
+        "ran": len(ran),
+        "refused": len(rows) - len(ran),
+        "mismatches": sum(row["mismatches"] for row in ran),
+        "least_cosine": min((row["cosine"] for row in ran), default=None),
+        "rows": rows,
+    }
+    if given.page:
+        page = given.page.read_text(encoding="utf-8")
+        before, rest = page.split(BEGIN)
+        after = rest.split(END)[1]
+        given.page.write_text(f"{before}{BEGIN}\n\n{table(rows)}\n\n{END}{after}", encoding="utf-8")
+    if given.json:
+        print(json.dumps(result))
+    else:
+        print(table(rows))
+        print({name: value for name, value in result.items() if name != "rows"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Tries any model of a file or a folder: what of it runs, and how near integers are to floats."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arch.config import Config
+from arch.errors import InputError
+from arch.presets import PRESETS
+from generators.compiler import Options, compile_model
+from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
+from generators.frontend.text_families import REFUSED, TEXT_FAMILIES
+from generators.golden import GoldenModel
+from generators.quantize.options import Quantization
+from generators.reference.floats import forward
+from generators.sources import load_source
+from generators.text_program import compile_text
+from generators.text_sources import load_text
+from tb.run_inputs import cosine
+from tb.text_session import TextSession
+from tb.whole_model import differing
+
+_SAMPLES, _RUN = 24, 3
+_TEXTS, _LENGTH = 16, 12
+_ENCODERS = PRESETS["small"].replace(program_depth=1 << 14)
+_DECODERS = PRESETS["story"]
+_SEED = 2
+
+
+def try_model(path: Path) -> dict[str, Any]:
+    """Run a model on random inputs on the golden machine, against its integer and float references.
+
+    ``mismatches`` counts the tensors that are not those of the integer reference, ``cosine`` is
+    the least cosine similarity of an output of the whole model to the floats'; ``machine`` and
+    ``host`` tell what runs where. Where the model is refused, ``refused`` is the sentence and the
+    others are None.
+    """
+    none = dict.fromkeys(("machine", "host", "unused", "tensors", "mismatches", "cosine"))
+    try:
+        if is_language_model(path):
+            return {**none, **_decoder(path, _DECODERS), "refused": None}
+        return {**none, **_encoder(path, _ENCODERS), "refused": None}
+    except InputError as error:
+        return {**none, "refused": str(error)}
+
+
+def is_language_model(path: Path) -> bool:
+    """Return whether ``celosia text`` is for a model and not ``celosia run``."""
+    if is_hugging_face(path):
+        return read_json(path / CONFIG_FILE).get("model_type") in {*TEXT_FAMILIES, *REFUSED}
+    if path.suffix != ".onnx":
+        return False
+    try:
+        load_source(str(path))
+    except InputError as error:
+        return "is a language model" in str(error)
+    return False
+
+
+def _encoder(path: Path, config: Config) -> dict[str, Any]:
+    source = load_source(str(path))
+    model, rng = source.description, np.random.default_rng(_SEED)
+    samples = [source.prepare(source.random(rng)) for _ in range(_SAMPLES)]
+    compiled = compile_model(model, source.weights, samples, config, Options(search=False))
+    golden = GoldenModel(compiled)
+    mismatches, tensors, cosines = 0, 0, []
+    for sample in samples[:_RUN]:
+        rows = source.rows(sample)
+        wrong, count = differing(compiled, golden.tensors(rows), rows)
+        mismatches, tensors = mismatches + len(wrong), tensors + count
+        output = np.asarray(source.finish(golden.run(rows)[0]))
+        cosines.append(cosine(output, np.asarray(source.floats(sample))))
+    machine = f"{model.layers} blocks"
+    if model.embedding == "linear":
+        machine = f"embedding, {machine}"
+    if model.classes:
+        machine += ", head"
+    host = [step.name for step in (*source.before, *source.after)]
+    if model.embedding == "tokens":
+        host.insert(0, "lookup")
+    return {
+        "machine": machine,
+        "host": ", ".join(host),
+        "unused": len(source.unused),
+        "tensors": tensors,
+        "mismatches": mismatches,
+        "cosine": min(cosines),
+    }
+
+
+def _decoder(path: Path, config: Config) -> dict[str, Any]:
+    source = load_text(str(path))
+    model, rng = source.description, np.random.default_rng(_SEED)
+    length = min(_LENGTH, model.positions)
+    decoder = source.quantize(Quantization(texts=_TEXTS, length=length))
+    program = compile_text(decoder, config, context=length)
+    mismatches, tensors, cosines = 0, 0, []
+    session = TextSession(program, "golden")
+    for _ in range(_RUN):
+        numbers = rng.integers(0, model.vocabulary, length)
+        session.begin()
+        first = session.take(numbers.tolist())
+        logits = session.logits()
+        mismatches, tensors = mismatches + first.mismatches, tensors + first.tensors
+        exact = forward(model, source.weights, numbers[None])["logits"][0, -1]
+        cosines.append(cosine(logits * decoder.output.scale, exact))
+    return {
+        "machine": f"lookup, {model.layers} blocks, head",
+        "host": "choice of the token",
+        "unused": 0,
+        "tensors": tensors,
+        "mismatches": mismatches,
+        "cosine": min(cosines),
+    }
