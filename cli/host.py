@@ -1,6 +1,6 @@
 """celosia host: a machine on a board, behind its serial port."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import click
@@ -85,7 +85,7 @@ def run(connect, model: str, prompt: str | None, as_json: bool, **values: Any) -
     digits on their test split.
     """
     given = InputOptions.of(values)
-    if prompt is not None and given.given():
+    if prompt is not None and replace(given, calibration=None).given():
         raise InputError("Option --prompt is for texts that go on, and excludes other inputs")
     device = connect()
     clock, memory = device.identity.clock, device.identity.memory

@@ -1,5 +1,6 @@
 """celosia text: a language model goes on with a prompt on a machine."""
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,6 +23,11 @@ from tb.memory_timing import FAR, MemoryTiming
 @click.argument("checkpoint", type=MODEL)
 @click.option("--prompt", default="", help="What the text begins with.")
 @text_options
+@click.option(
+    "--calibration",
+    type=click.Path(path_type=Path),
+    help="Texts, or token rows (.npy), to calibrate on; without it, what the model makes up.",
+)
 @config_options("story")
 @simulator_option
 @seed_option

@@ -64,6 +64,7 @@ class TextOptions:
     kv_bits: int
     folded: bool
     seed: int
+    calibration: Path | None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
@@ -88,8 +89,11 @@ class TextOptions:
         sampling = Sampling(self.temperature, self.top_p)
         options = Quantization(kv_bits=self.kv_bits, folded=self.folded)
         found = load_text(checkpoint, self.tokenizer)
+        texts = None if self.calibration is None else found.read_calibration(self.calibration)
         with progress("Calibration") as update:
-            decoder = found.quantize(options, update)
+            decoder, apart = found.calibrate(texts, options, update)
+        if apart.warning:
+            click.echo(f"celosia: warning: {apart.warning}", err=True)
         capacity = self.context or min(decoder.places, config.max_row)
         sinks = min(self.sinks, capacity - 1)
         program = compile_text(
@@ -108,12 +112,12 @@ class TextOptions:
         )
         if not quiet:
             click.echo()
-        return result
+        return {**result, "calibration": apart.figures()}
 
 
 def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:
     """Show what a text took, or print all of it as JSON."""
-    hidden = ("text", "tokens", "cycles", "counters")
+    hidden = ("text", "tokens", "cycles", "counters", "calibration")
     shown = {name: value for name, value in result.items() if name not in hidden}
     report(title, [shown], as_json, result)
     cycles_table(result, as_json)

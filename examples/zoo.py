@@ -19,8 +19,11 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from zoo_models import folders, graphs, write
+
+from tb.try_model import try_model
+
 BEGIN, END = "<!-- zoo: begin -->", "<!-- zoo: end -->"
-ROOT = Path(__file__).parents[1]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -34,25 +37,16 @@ def table(rows: list[dict[str, Any]]) -> str:
             lines.append(f"{start} refused: {why.partition(' (')[0]} | | | |")
             continue
         lines.append(
-            f"{start} {row['machine']} | {row['host']} | {row['cosine']:.3f} | {row['mismatches']} |"
+            f"{start} {row['machine']} | {row['host']} | {row['cosine']:.3f} | "
+            f"{row['mismatches']} |"
         )
     return "\n".join(lines)
 
 
 def run(only: str) -> list[dict[str, Any]]:
     """Make and try the models; return a row for each."""
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
-    from zoo_models import folders, graphs, write
-
-    from tb.try_model import try_model
-
-    import transformers
-
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
     rows = []
     chosen = [one for one in (*folders(), *graphs()) if only.lower() in one.name.lower()]
     with tempfile.TemporaryDirectory() as folder:
@@ -80,7 +74,6 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--page", type=Path)
     given = parser.parse_args()
-    sys.path.insert(0, str(ROOT))
     rows = run(given.only)
     ran = [row for row in rows if not row["refused"]]
     result = {

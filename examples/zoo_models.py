@@ -10,6 +10,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+transformers.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
 TEXT = {
     "vocab_size": 50,
     "hidden_size": 32,
@@ -41,8 +43,6 @@ class Made:
     inputs: tuple[Tensor, ...] = ()
     names: tuple[str, ...] = ("x",)
     opset: int = 17
-    dynamic: bool = False
-    """Whether the output is the first of several."""
 
 
 class Named(nn.Module):
@@ -232,9 +232,19 @@ def encoder(*, batch_first: bool = True, norm_first: bool = False) -> nn.Module:
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
+def linear() -> nn.Module:
+    """Return a linear layer."""
+    return nn.Linear(DIM, DIM)
+
+
 def classifier() -> nn.Module:
     """Return a mean and a linear layer."""
     return nn.Sequential(Mean(), nn.Linear(DIM, CLASSES))
+
+
+def plain() -> nn.Module:
+    """Return an encoder of one's own with nothing special."""
+    return Own(linear(), classifier())
 
 
 def folders() -> Iterator[Made]:
@@ -332,7 +342,6 @@ def graphs() -> Iterator[Made]:
         {"vocab_size": 50, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 32,
          "use_cache": False},
     )  # fmt: skip
-    linear = lambda: nn.Linear(DIM, DIM)  # noqa: E731
     both: list[tuple[str, Callable[[], nn.Module], tuple[Tensor, ...], tuple[str, ...]]] = [
         ("BERT with mask and types", bert, (ids, ones, zeros), inputs),
         ("DistilBERT with mask", distil, (ids, ones), inputs[:2]),
@@ -348,10 +357,9 @@ def graphs() -> Iterator[Made]:
     for name, make, given, names in both:
         for road in ("older", "newer"):
             yield Made(name, road, make, given, names)
-    sounds = lambda: Rolled(nn.Conv1d(2, DIM, 4, 4))  # noqa: E731
     once: list[tuple[str, Callable[[], nn.Module], Tensor, str]] = [
         ("convolution of a sound, LeakyReLU",
-         lambda: Own(sounds(), classifier(), activation=nn.LeakyReLU()),
+         lambda: Own(Rolled(nn.Conv1d(2, DIM, 4, 4)), classifier(), activation=nn.LeakyReLU()),
          torch.randn(1, 2, 24), "newer"),
         ("convolution of an image, softmax",
          lambda: Own(Rolled(nn.Conv2d(3, DIM, 2, 2)), nn.Sequential(classifier(), nn.Softmax(-1))),
@@ -370,14 +378,13 @@ def graphs() -> Iterator[Made]:
          rows, "older"),
         ("batch behind tokens", lambda: encoder(batch_first=False), torch.randn(TOKENS, 1, DIM),
          "older"),
-        ("fixed batch of 4", lambda: Own(linear(), classifier()), torch.randn(4, TOKENS, DIM),
+        ("fixed batch of 4", plain, torch.randn(4, TOKENS, DIM),
          "newer"),
         ("gated MLP", Gated, rows, "newer"),
     ]  # fmt: skip
     for name, make, one, road in once:
         yield Made(name, road, make, (one,))
-    yield Made("LayerNorm of opset 14", "older", lambda: Own(linear(), classifier()), (rows,),
-               opset=14)  # fmt: skip
+    yield Made("LayerNorm of opset 14", "older", plain, (rows,), opset=14)
     yield Made("GPT-2", "newer", gpt2, (ids,), ("input_ids",))
 
 
@@ -389,7 +396,7 @@ def write(made: Made, folder: Path) -> Path:
         for name, value in model.named_parameters():
             gain = "norm" in name.lower() or ".ln_" in name
             middle = 1.0 if gain and name.endswith("weight") else 0.0
-            nn.init.normal_(value, middle, 0.3 if value.ndim > 1 else 0.1)
+            nn.init.normal_(value, middle, 0.2 if value.ndim > 1 else 0.1)
     model.eval()
     if made.road == "folder":
         path = folder / made.name.replace(" ", "_")

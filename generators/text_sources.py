@@ -1,8 +1,11 @@
 """Every language model that can be named, with what turns texts into its tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import numpy as np
 
 from arch.errors import InputError
 from generators.frontend.characters import CharacterTokenizer
@@ -13,16 +16,26 @@ from generators.frontend.onnx.importer import ONNX_SUFFIX
 from generators.frontend.onnx.text import load_onnx_text
 from generators.frontend.other_files import refuse_other
 from generators.frontend.text_description import TextDescription
-from generators.frontend.tokenizer import TOKENIZER_FILE, NumberTokenizer, TextTokenizer
+from generators.frontend.tokenizer import (
+    TOKENIZER_FILE,
+    NumberTokenizer,
+    TextTokenizer,
+    read_sentences,
+)
 from generators.frontend.weights import Weights
 from generators.graph import Decoder
 from generators.quantize.calibrate import Progress
 from generators.quantize.options import Quantization
-from generators.quantize.quantize import quantize_decoder
+from generators.quantize.parting import Parting, parting
+from generators.quantize.quantize import quantize_sampled
+from generators.quantize.texts import given_texts, sample_texts
+from generators.sample_files import read_array
 
 LLAMA2C_SUFFIX = ".bin"
 CHARACTERS_FILE = "vocab.json"
 _MODELS = Path(__file__).parent / "models"
+_COMPARED = 8
+"""Texts of the calibration on which integers are compared with floats."""
 
 
 class TokenizerLike(Protocol):
@@ -61,8 +74,61 @@ class TextSource:
 
         Raises :class:`InputError` as :func:`generators.quantize.quantize.quantize_decoder`.
         """
-        begin = self.tokenizer.begin
-        return quantize_decoder(self.description, self.weights, begin, options, progress)
+        return self.calibrate(None, options, progress)[0]
+
+    def calibrate(
+        self,
+        texts: Sequence[Sequence[int]] | None,
+        options: Quantization | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[Decoder, Parting]:
+        """Return the decoder in integers, and how far it is from floats on some of the texts.
+
+        It is calibrated on ``texts``, token numbers each, or on texts that it makes up itself.
+        Raises :class:`InputError` as :func:`generators.quantize.texts.given_texts` and
+        :func:`generators.quantize.texts.sample_texts`.
+        """
+        options = options or Quantization()
+        model, weights = self.description, self.weights
+        length = min(options.length, model.positions)
+        if texts is None:
+            samples = sample_texts(
+                model,
+                weights,
+                self.tokenizer.begin,
+                count=options.texts,
+                length=length,
+                seed=options.seed,
+                progress=progress,
+            )
+        else:
+            samples = given_texts(model, weights, texts, length, progress)
+        decoder = quantize_sampled(model, weights, samples, options)
+        some = samples.tokens[:_COMPARED, : decoder.places]
+        return decoder, parting(decoder, weights, list(some))
+
+    def read_calibration(self, path: Path) -> list[list[int]]:
+        """Return the texts to calibrate on in a file: token numbers each.
+
+        A ``.npy`` file holds token rows [count, n]; any other a text in each line.
+
+        Raises :class:`InputError` where the file cannot be read, or a token is none of the model's.
+        """
+        if path.suffix != ".npy":
+            return [self.tokenizer.encode(line) for line in read_sentences(path)]
+        given, known = read_array(path, "token rows"), self.description.vocabulary
+        if given.ndim != 2 or given.dtype.kind not in "iu" or not given.size:
+            raise InputError(
+                f"Token rows {path} must be integers [count, n], not {given.dtype} "
+                f"{list(given.shape)}"
+            )
+        rows = given.astype(np.int64)
+        wrong = rows[(rows < 0) | (rows >= known)]
+        if wrong.size:
+            raise InputError(
+                f"Token rows {path} must hold numbers from 0 to {known - 1}, not {wrong[0]}"
+            )
+        return [[int(one) for one in row] for row in rows]
 
 
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:

@@ -22,7 +22,7 @@ from tb.text_session import TextSession
 from tb.whole_model import differing
 
 _SAMPLES, _RUN = 24, 3
-_TEXTS, _LENGTH = 16, 12
+_TEXTS, _LENGTH = 48, 12
 _ENCODERS = PRESETS["small"].replace(program_depth=1 << 14)
 _DECODERS = PRESETS["story"]
 _SEED = 2
@@ -93,7 +93,8 @@ def _decoder(path: Path, config: Config) -> dict[str, Any]:
     source = load_text(str(path))
     model, rng = source.description, np.random.default_rng(_SEED)
     length = min(_LENGTH, model.positions)
-    decoder = source.quantize(Quantization(texts=_TEXTS, length=length))
+    texts = rng.integers(0, model.vocabulary, (_TEXTS, length)).tolist()
+    decoder, _ = source.calibrate(texts, Quantization(length=length))
     program = compile_text(decoder, config, context=length)
     mismatches, tensors, cosines = 0, 0, []
     session = TextSession(program, "golden")

@@ -1,5 +1,6 @@
 """What a decoder's tensors hold over texts that the decoder itself makes up."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ _NOT_KEPT = ("scores", "probabilities", "output")
 
 @dataclass(frozen=True)
 class SampledTexts:
-    """Texts that a model has made up."""
+    """Texts that a model has made up, or that are given."""
 
     tokens: NDArray[np.int64]
     """[count, length]."""
@@ -67,3 +68,40 @@ def sample_texts(
     return SampledTexts(
         tokens, {name: rows.reshape(-1, rows.shape[-1]) for name, rows in tensors.items()}
     )
+
+
+def given_texts(
+    model: TextDescription,
+    weights: Weights,
+    texts: Sequence[Sequence[int]],
+    length: int,
+    progress: Progress | None = None,
+) -> SampledTexts:
+    """Return texts that are given, each some token numbers.
+
+    All become as long as the longest, or ``length`` where that is less: what is longer is cut, and
+    behind what is shorter come the texts behind it. ``progress`` is told the texts done.
+
+    Raises :class:`InputError` where there is no text, one is empty, or a token is none of the
+    model's.
+    """
+    if not texts or not all(map(len, texts)):
+        raise InputError("Calibration needs at least one text, and none of them empty")
+    most = min(max(map(len, texts)), length)
+    rows = []
+    for first in range(len(texts)):
+        row: list[int] = []
+        place = first
+        while len(row) < most:
+            row += texts[place % len(texts)]
+            place += 1
+        rows.append(row[:most])
+    tokens = np.array(rows, np.int64)
+    parts: dict[str, list[Floats]] = {}
+    for done, each in enumerate(tokens):
+        for name, tensor in forward(model, weights, each[None]).items():
+            if not name.endswith(_NOT_KEPT):
+                parts.setdefault(name, []).append(tensor[0])
+        if progress is not None:
+            progress(done + 1, len(tokens))
+    return SampledTexts(tokens, {name: np.concatenate(found) for name, found in parts.items()})

@@ -41,6 +41,8 @@ _REASONS = (
      "missing tokens", "leave the mask out, or give it as an input [batch, tokens]"),
     ("combines data other than as the sum", "a product of two layers (a gated MLP), or other data "
      "that is multiplied", "use an MLP without a gate; gated ones are for language models"),
+    ("attention before it that is in no block", "blocks that are not alike, or not known",
+     "use blocks that are alike"),
     ("it gives a query but is no linear", "queries that are rotated or normalized",
      "use the model's Hugging Face folder with celosia text"),
     ("it gives a key but is no linear", "keys that are rotated or normalized",

@@ -91,7 +91,13 @@ def _matched(
     try:
         if not isinstance(value, View):
             raise UnsupportedError("the output does not depend on the input")
-        return match(graph.made.settled(value), graph.names), None
+        found = match(graph.made.settled(value), graph.names)
+        if found.prologue and _attends(graph, values, graph.needed({found.prologue}, set())):
+            raise UnsupportedError(
+                f"node {found.prologue}: there is attention before it that is in no block like "
+                "those behind"
+            )
+        return found, None
     except UnsupportedError as error:
         return None, error
 
@@ -100,19 +106,22 @@ def _host_can(graph: Graph, values: dict[str, Value], name: str) -> bool:
     """Return whether all behind a value is for the host: no attention, and no other data."""
     if not isinstance(values.get(name), View):
         return False
-    data = graph.places[0].name
-    for node in graph.needed({graph.output}, {name}):
-        if data in node.input:
-            return False
+    nodes, data = graph.needed({graph.output}, {name}), graph.places[0].name
+    return not any(data in node.input for node in nodes) and not _attends(graph, values, nodes)
+
+
+def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bool:
+    """Return whether some of the nodes multiply data by data, as attention does."""
+    for node in nodes:
         for one in node.output:
             value = values.get(one)
             if isinstance(value, View) and isinstance(value.tensor, Scores | Context):
-                return False
-        if node.op_type == "MatMul" and not any(i in graph.known for i in node.input):
-            given = [values.get(one) for one in node.input]
-            if all(isinstance(one, View) for one in given):
-                return False
-    return True
+                return True
+        if node.op_type in ("MatMul", "Einsum") and all(
+            isinstance(values.get(one), View) for one in node.input
+        ):
+            return True
+    return False
 
 
 def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:

@@ -1,0 +1,118 @@
+"""How far a model's integers part from its floats, and at which tensor."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from generators.frontend.embedding import given
+from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Floats, Weights
+from generators.graph import IntegerGraph, Ints, Tensor
+from generators.reference.floats import forward
+from generators.reference.integers import evaluate
+
+LEAST_COSINE, LEAST_AGREEMENT = 0.98, 0.9
+"""Mean cosine similarity and share of equal choices below which a user is warned."""
+_PARTS = ("source", "up", "query", "key", "value")
+
+
+@dataclass(frozen=True)
+class Parting:
+    """How a model's integers compare with its floats on some inputs."""
+
+    inputs: int
+    cosine: float
+    """Mean cosine similarity of the output's rows."""
+    agreement: float
+    """Share of the output's rows whose largest column is the floats'."""
+    tensor: str
+    """The tensor whose relative error grows most over that of what it is made of."""
+    error: float
+    """That tensor's error, of the size of its float values."""
+
+    @property
+    def warning(self) -> str:
+        """A sentence for the user, empty where integers are near enough."""
+        if self.cosine >= LEAST_COSINE and self.agreement >= LEAST_AGREEMENT:
+            return ""
+        return (
+            f"integers part from floats on {self.inputs} calibration inputs: cosine "
+            f"{self.cosine:.3f}, same choice in {self.agreement:.1%}; most at {self.tensor}, which "
+            f"is {self.error:.1%} off; calibrate on inputs like those to come (--calibration)"
+        )
+
+    def figures(self) -> dict[str, Any]:
+        """Return all by name."""
+        return {
+            "inputs": self.inputs,
+            "cosine": self.cosine,
+            "agreement": self.agreement,
+            "tensor": self.tensor,
+            "error": self.error,
+            "warning": self.warning or None,
+        }
+
+
+def parting(
+    model: IntegerGraph, weights: Weights, inputs: Sequence[NDArray[np.generic]]
+) -> Parting:
+    """Return how far a model in integers is from its floats on inputs, at least one.
+
+    Inputs are token numbers [n] of a decoder, or what an encoder's description says.
+    """
+    description = model.description
+    squares: dict[str, NDArray[np.float64]] = {}
+    cosines, alike, rows = 0.0, 0, 0
+    for one in inputs:
+        if isinstance(description, TextDescription):
+            found = evaluate(model, one)
+        else:
+            found = evaluate(model, given(description, weights, one[None])[0])
+        exact = forward(description, weights, one[None])
+        for op in model.ops:
+            target = op.target
+            if target.name in exact and target.name in found:
+                pair = np.array(_squares(target, found[target.name], exact[target.name][0]))
+                squares[target.name] = squares.get(target.name, np.zeros(2)) + pair
+        output = model.output
+        wanted = exact["logits" if "logits" in exact else "raw_output"][0]
+        made = _real(output, found[_last(model)])[: len(wanted)]
+        norms = np.linalg.norm(made, axis=1) * np.linalg.norm(wanted, axis=1)
+        cosines += float(np.sum((made * wanted).sum(axis=1) / np.where(norms > 0, norms, 1.0)))
+        alike += int(np.sum(made.argmax(axis=1) == wanted.argmax(axis=1)))
+        rows += len(wanted)
+    errors = {name: float(np.sqrt(off / (size or 1.0))) for name, (off, size) in squares.items()}
+    growth: dict[str, float] = {}
+    for op in model.ops:
+        if op.target.name in errors:
+            parts = [getattr(op, part, None) for part in _PARTS]
+            names = [part.name for part in parts if isinstance(part, Tensor)]
+            before = max((errors.get(name, 0.0) for name in names), default=0.0)
+            growth[op.target.name] = errors[op.target.name] - before
+    worst = max(growth, key=lambda name: growth[name])
+    return Parting(len(inputs), cosines / rows, alike / rows, worst, errors[worst])
+
+
+def _last(model: IntegerGraph) -> str:
+    """Return the name of the tensor that the output is."""
+    return model.ops[-1].target.name
+
+
+def _real(tensor: Tensor, values: Ints) -> Floats:
+    """Return what integers of a tensor stand for."""
+    found = tensor.steps * (values - tensor.zero)
+    return np.asarray(found if tensor.offsets is None else found + tensor.offsets)
+
+
+def _squares(tensor: Tensor, values: Ints, exact: Floats) -> tuple[float, float]:
+    """Return the sums of squares of a tensor's error and of its float values."""
+    if tensor.picks is not None:
+        exact = exact[:, tensor.picks]
+    made = _real(tensor, values)[: len(exact)]
+    exact = exact[: len(made)]
+    if made.shape != exact.shape:
+        return 0.0, 0.0
+    return float(np.sum((made - exact) ** 2)), float(np.sum(exact**2))
