@@ -17,6 +17,7 @@ COMMANDS = {
     "configs": "cli.configs",
     "generate": "cli.generate",
     "compile": "cli.compile",
+    "inspect": "cli.inspect",
     "run": "cli.run",
     "trace": "cli.trace",
     "board": "cli.board",

@@ -1,10 +1,11 @@
 """Try more than fifty models of PyTorch and transformers: what runs, and how near to floats.
 
-Usage: python examples/zoo.py [--json] [--only WORD] [--page FILE]
+Usage: python examples/zoo.py [--json] [--only WORD] [--page FILE] [--samples FOLDER]
 
 Needs the extra ``zoo``. Weights are random; folders are written by ``save_pretrained``, ONNX files
 by both of PyTorch's exporters. Each model runs on random inputs on the golden machine. ``--page``
 writes the table into a page between its marks; ``--only`` takes the models whose names hold a word.
+``--samples FOLDER`` writes the smallest ones, which tests without PyTorch read.
 """
 
 import argparse
@@ -19,7 +20,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from zoo_models import folders, graphs, write
+import numpy as np
+import onnx
+import torch
+from zoo_models import export, folders, graphs, samples, weighted, write
 
 from tb.try_model import try_model
 
@@ -67,13 +71,37 @@ def run(only: str) -> list[dict[str, Any]]:
     return rows
 
 
+def write_samples(folder: Path) -> None:
+    """Write the smallest models, and of each an input and what PyTorch makes of it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for made in samples():
+        model = weighted(made)
+        with torch.no_grad():
+            output = model(*made.inputs)[0].numpy()[0]
+        path = export(made, model, folder)
+        if path.suffix == ".onnx":
+            written = onnx.load(str(path))
+            del written.metadata_props[:]
+            # Where the exporter stood in which source is most of the file.
+            for part in (*written.graph.node, *written.graph.value_info, *written.graph.input):
+                part.doc_string = ""
+                del part.metadata_props[:]
+            onnx.save(written, str(path))
+        np.savez(folder / f"{path.stem}.npz", input=made.inputs[0].numpy()[0], output=output)
+        print(path, file=sys.stderr)
+
+
 def main() -> None:
     """Print the table, or all as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--samples", type=Path)
     given = parser.parse_args()
+    if given.samples:
+        write_samples(given.samples)
+        return
     rows = run(given.only)
     ran = [row for row in rows if not row["refused"]]
     result = {

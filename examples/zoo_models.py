@@ -388,8 +388,51 @@ def graphs() -> Iterator[Made]:
     yield Made("GPT-2", "newer", gpt2, (ids,), ("input_ids",))
 
 
+SMALL = {
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+}
+
+
+def samples() -> Iterator[Made]:
+    """Yield models of a few kilobytes, for tests that need no PyTorch."""
+    text = {**TEXT, **SMALL, "vocab_size": 12, "max_position_embeddings": 7}
+    image = {**IMAGE, **SMALL, "num_channels": 1}
+    llama = {**text, "num_key_value_heads": 1, "rope_parameters": {
+        "rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8}}  # fmt: skip
+    three = {"num_labels": CLASSES}
+    ids = torch.tensor([[3, 9, 4, 11, 5, 1, 8]])
+    ones, zeros = torch.ones_like(ids), torch.zeros_like(ids)
+    pixels = torch.randn(1, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    for name, settings, given in (
+        ("BertForSequenceClassification", {**text, **three}, ids),
+        ("ViTForImageClassification", {**image, **three}, pixels),
+        ("LlamaForCausalLM", llama, ids),
+    ):
+        kind = getattr(transformers, name)
+
+        def make(kind: Any = kind, settings: dict[str, Any] = settings) -> nn.Module:
+            return kind(kind.config_class(**settings))
+
+        yield Made(f"0 {name}", "folder", make, (given,))
+        if name.startswith("Bert"):
+            names = ("input_ids", "attention_mask", "token_type_ids")
+            yield Made("bert", "newer", make, (ids, ones, zeros), names)
+            yield Made("bert", "older", make, (ids, ones, zeros), names)
+        elif name.startswith("ViT"):
+            yield Made("vit", "older", make, (pixels,), ("pixel_values",))
+
+
 def write(made: Made, folder: Path) -> Path:
     """Write a model with random weights, and return its file or folder."""
+    return export(made, weighted(made), folder)
+
+
+def weighted(made: Made) -> nn.Module:
+    """Return a model with random weights."""
     torch.manual_seed(len(made.name))
     model = made.make()
     with torch.no_grad():
@@ -397,7 +440,11 @@ def write(made: Made, folder: Path) -> Path:
             gain = "norm" in name.lower() or ".ln_" in name
             middle = 1.0 if gain and name.endswith("weight") else 0.0
             nn.init.normal_(value, middle, 0.2 if value.ndim > 1 else 0.1)
-    model.eval()
+    return model.eval()
+
+
+def export(made: Made, model: nn.Module, folder: Path) -> Path:
+    """Write a model by its road, and return its file or folder."""
     if made.road == "folder":
         path = folder / made.name.replace(" ", "_")
         model.save_pretrained(path)

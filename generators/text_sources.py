@@ -12,10 +12,11 @@ from generators.frontend.characters import CharacterTokenizer
 from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
 from generators.frontend.hugging_face_text import load_hugging_face_text
 from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
-from generators.frontend.onnx.importer import ONNX_SUFFIX
+from generators.frontend.onnx.importer import ONNX_SUFFIX, is_causal
 from generators.frontend.onnx.text import load_onnx_text
 from generators.frontend.other_files import refuse_other
 from generators.frontend.text_description import TextDescription
+from generators.frontend.text_families import REFUSED, TEXT_FAMILIES
 from generators.frontend.tokenizer import (
     TOKENIZER_FILE,
     NumberTokenizer,
@@ -129,6 +130,17 @@ class TextSource:
                 f"Token rows {path} must hold numbers from 0 to {known - 1}, not {wrong[0]}"
             )
         return [[int(one) for one in row] for row in rows]
+
+
+def is_text(model: str) -> bool:
+    """Return whether a name or a path is that of a language model, as far as can be told."""
+    path = Path(model)
+    own = path.name == model and is_hugging_face(_MODELS / model)
+    if own or path.suffix == LLAMA2C_SUFFIX:
+        return True
+    if is_hugging_face(path):
+        return read_json(path / CONFIG_FILE).get("model_type") in {*TEXT_FAMILIES, *REFUSED}
+    return path.suffix == ONNX_SUFFIX and path.is_file() and is_causal(path)
 
 
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:

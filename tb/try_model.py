@@ -9,20 +9,18 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
-from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
-from generators.frontend.text_families import REFUSED, TEXT_FAMILIES
 from generators.golden import GoldenModel
 from generators.quantize.options import Quantization
 from generators.reference.floats import forward
 from generators.sources import load_source
 from generators.text_program import compile_text
-from generators.text_sources import load_text
+from generators.text_sources import is_text, load_text
 from tb.run_inputs import cosine
 from tb.text_session import TextSession
 from tb.whole_model import differing
 
-_SAMPLES, _RUN = 24, 3
-_TEXTS, _LENGTH = 48, 12
+_SAMPLES, _RUN = 32, 3
+_TEXTS, _LENGTH = 96, 12
 _ENCODERS = PRESETS["small"].replace(program_depth=1 << 14)
 _DECODERS = PRESETS["story"]
 _SEED = 2
@@ -38,24 +36,11 @@ def try_model(path: Path) -> dict[str, Any]:
     """
     none = dict.fromkeys(("machine", "host", "unused", "tensors", "mismatches", "cosine"))
     try:
-        if is_language_model(path):
+        if is_text(str(path)):
             return {**none, **_decoder(path, _DECODERS), "refused": None}
         return {**none, **_encoder(path, _ENCODERS), "refused": None}
     except InputError as error:
         return {**none, "refused": str(error)}
-
-
-def is_language_model(path: Path) -> bool:
-    """Return whether ``celosia text`` is for a model and not ``celosia run``."""
-    if is_hugging_face(path):
-        return read_json(path / CONFIG_FILE).get("model_type") in {*TEXT_FAMILIES, *REFUSED}
-    if path.suffix != ".onnx":
-        return False
-    try:
-        load_source(str(path))
-    except InputError as error:
-        return "is a language model" in str(error)
-    return False
 
 
 def _encoder(path: Path, config: Config) -> dict[str, Any]:

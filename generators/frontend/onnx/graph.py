@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -104,6 +104,7 @@ class Graph:
         }
         self.output = graph.output[0].name
         self.made = Made()
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self.names: dict[int, str] = {}
         """The name of the value that is a whole tensor, by the tensor's identity."""
 
@@ -192,7 +193,7 @@ class Graph:
         for place in self.places[1:]:
             full, cut = place.given(place.count), place.given(place.count - 1)
             values[place.name] = Mask(full, cut) if place.kind == "mask" else full
-        shapes = self._shapes()
+        self.shapes = self._shapes()
         reasons = []
         for node in self.needed({self.output}, set()):
             given = [values[name] if name else None for name in node.input]
@@ -209,9 +210,9 @@ class Graph:
             for number, one in enumerate(node.output):
                 if not one:
                     continue
-                value = outputs[number] if number < len(outputs) else self._opaque(one, shapes)
+                value = outputs[number] if number < len(outputs) else self._opaque(one)
                 if isinstance(value, View) and isinstance(value.tensor, Opaque):
-                    value = self._opaque(one, shapes)
+                    value = self._opaque(one)
                 values[one] = value
                 self._name(one, value)
         return values, reasons
@@ -225,8 +226,8 @@ class Graph:
         tensor = Input(node=place.name, rows=rows, columns=columns, tokens=place.kind == "tokens")
         return View(tensor, np.arange(rows * columns).reshape(shape))
 
-    def _opaque(self, name: str, shapes: Mapping[str, tuple[int, ...]]) -> Value:
-        shape = shapes.get(name, ())
+    def _opaque(self, name: str) -> Value:
+        shape = self.shapes.get(name, ())
         columns = shape[-1] if shape else 1
         size = int(np.prod(shape))
         rows = size // columns if columns else 0

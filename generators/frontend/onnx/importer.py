@@ -65,6 +65,14 @@ def load_onnx(path: Path, tokens: int = 0) -> Source:
     return source
 
 
+def is_causal(path: Path) -> bool:
+    """Return whether an ONNX file is that of a language model; False where it is not read."""
+    try:
+        return read_encoder(Graph(path, 0))[0].blocks[0].causal
+    except InputError:
+        return False
+
+
 def read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
     """Return the blocks of a graph with what surrounds them, and what its values are.
 
@@ -217,15 +225,15 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
 
 
 def _products(graph: Graph, nodes: Sequence[Any]) -> int:
-    """Return the products with constants in nodes, each constant taken once."""
-    kinds = ("MatMul", "Gemm", "Conv", "Einsum")
-    return sum(
-        graph.known[one].size
-        for node in nodes
-        if node.op_type in kinds
-        for one in node.input[:2]
-        if one in graph.known
-    )
+    """Return the products with constants in nodes."""
+    total = 0
+    for node in nodes:
+        known = [graph.known[one] for one in node.input[:2] if one in graph.known]
+        shape = graph.shapes.get(node.output[0], ())
+        if node.op_type in ("MatMul", "Gemm", "Conv", "Einsum") and known and shape:
+            outputs = shape[1] if node.op_type == "Conv" else shape[-1]
+            total += int(np.prod(shape)) * (known[-1].size // max(outputs, 1))
+    return total
 
 
 def _describe(

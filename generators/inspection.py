@@ -1,0 +1,153 @@
+"""What a model is made of: its parts, their sizes, and whether machine or host runs them."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from generators import network
+from generators.frontend.source import Source
+from generators.frontend.text_description import TextDescription
+from generators.network import Description, Node
+from generators.text_sources import TextSource
+
+MACHINE, HOST = "machine", "host"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A row of the table."""
+
+    part: str
+    """Its name, of the file's or of the description's."""
+    what: str
+    """What it does."""
+    shape: str
+    """Shape of what it gives: [rows, columns]."""
+    parameters: int
+    """Trained numbers."""
+    products: int
+    """Products of one inference at full length; of a decoder, of one token at its last place."""
+    runs: str
+    """``machine`` or ``host``."""
+
+
+def inspect(source: Source | TextSource) -> dict[str, Any]:
+    """Return what there is to know of a model before it is compiled.
+
+    ``parts`` are rows as of :class:`Part`, blocks that are alike as one row with their count; the
+    sums of parameters and products are of all parts, ``host_products`` of those on the host.
+    ``unused`` are the tensors of the file that the output does not depend on.
+    """
+    parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
+    model = source.description
+    return {
+        "model": model.name,
+        "kind": "decoder" if isinstance(model, TextDescription) else "encoder",
+        "parts": [asdict(part) for part in parts],
+        "parameters": sum(part.parameters for part in parts),
+        "products": sum(part.products for part in parts),
+        "host_products": sum(part.products for part in parts if part.runs == HOST),
+        "unused": [] if isinstance(source, TextSource) else list(source.unused),
+        "labels": [] if isinstance(source, TextSource) else list(source.labels),
+        "input": _input(source),
+    }
+
+
+def _input(source: Source | TextSource) -> list[int]:
+    if isinstance(source, TextSource):
+        return [source.description.positions]
+    if source.shape is not None:
+        return list(source.shape)
+    model = source.description
+    return [model.tokens] if model.embedding == "tokens" else [model.tokens, model.features]
+
+
+def _sizes(model: Description, prefix: str) -> int:
+    """Return the trained numbers of the tensors with a prefix."""
+    total = 0
+    for name, shape in model.shapes().items():
+        if name == prefix or name.startswith(f"{prefix}."):
+            size = 1
+            for each in shape:
+                size *= each
+            total += size
+    return total
+
+
+def _parts(source: Source) -> list[Part]:
+    model = source.description
+    rows = model.sequence
+    found = [
+        Part(step.name, step.what, "", step.parameters, step.products, HOST)
+        for step in source.before
+    ]
+    tables = sum(_sizes(model, name) for name in ("words", "types", "positions", "class_token"))
+    if model.embedding == "tokens":
+        found.append(Part("embedding", "lookup", f"[{rows}, {model.dim}]", tables, 0, HOST))
+    elif model.embedding == "none" and tables:
+        found.append(Part("positions", "added", f"[{rows}, {model.dim}]", tables, 0, HOST))
+    elif tables:
+        shape = f"[{rows}, {model.dim}]"
+        found.append(Part("positions", "the sums' start", shape, tables, 0, MACHINE))
+    graph = network.network(model)
+    found += [_node(model, node, rows) for node in graph.before if _shown(node)]
+    for node in graph.layers[0]:
+        if _shown(node):
+            found.append(_node(model, node, rows, model.layers))
+    found += [_node(model, node, rows) for node in graph.after if _shown(node)]
+    if model.unit:
+        found.append(Part("unit", "rows of length 1", "", 0, 0, HOST))
+    found += [
+        Part(step.name, step.what, "", step.parameters, step.products, HOST)
+        for step in source.after
+    ]
+    return found
+
+
+def _text_parts(source: TextSource) -> list[Part]:
+    model = source.description
+    graph = network.network(model)
+    words = _sizes(model, "words") + _sizes(model, "positions") + _sizes(model, "rotary_speeds")
+    shape = f"[1, {model.dim}]"
+    found = [Part("embedding", "lookup of a token", shape, words, 0, MACHINE)]
+    found += [_node(model, node, 1) for node in graph.before if _shown(node)]
+    for node in graph.layers[0]:
+        if _shown(node):
+            found.append(_node(model, node, 1, model.layers))
+    found += [_node(model, node, 1) for node in graph.after if _shown(node)]
+    found.append(Part("sampling", "choice of the next token", "[1]", 0, 0, HOST))
+    return found
+
+
+def _shown(node: Node) -> bool:
+    return not isinstance(node, network.Embedding | network.Start | network.Convert)
+
+
+def _node(model: Description, node: Node, rows: int, times: int = 1) -> Part:
+    """Return the row of a node, or of the same node of so many layers."""
+    target = node.target
+    name, out = target.name, target.rows or rows
+    parameters = products = 0
+    what = type(node).__name__.lower()
+    match node:
+        case network.Linear():
+            name = node.weight.removesuffix(".weight")
+            outputs, inputs = model.shapes()[node.weight]
+            # A head that is the vocabulary has been counted there.
+            parameters = 0 if name == "words" else _sizes(model, name)
+            products = (out - node.row) * outputs * inputs
+            what = f"linear, {node.activation}" if node.activation else "linear"
+            if node.residual is not None:
+                what += ", added"
+        case network.Norm():
+            name, parameters, what = node.name, _sizes(model, node.name), model.norm
+        case network.Attention():
+            seen = model.positions if isinstance(model, TextDescription) else rows
+            products = 2 * rows * seen * model.head_dim * model.heads
+            kind = "causal" if isinstance(model, TextDescription) else "padding masked"
+            masked = isinstance(model, TextDescription) or model.variable
+            what = f"{model.heads} heads of {model.head_dim}" + (f", {kind}" if masked else "")
+        case network.Pool():
+            what = "mean of the rows"
+    name = name.replace("layers.0.", f"{times} x " if times > 1 else "layer ")
+    shape = f"[{out}, {target.columns}]"
+    return Part(name, what, shape, times * parameters, times * products, MACHINE)

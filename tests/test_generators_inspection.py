@@ -1,0 +1,119 @@
+"""What is told of models before they are compiled, and of integers that part from floats."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from arch.presets import PRESETS
+from cli.inspect import inspect as command
+from generators.compiler import compile_model
+from generators.frontend.text_description import TextDescription
+from generators.frontend.tokenizer import NumberTokenizer
+from generators.inspection import inspect
+from generators.quantize.options import Quantization
+from generators.quantize.parting import parting
+from generators.sources import load_source
+from generators.text_sources import TextSource, is_text, load_text
+from tb.random_models import random_text_weights
+
+
+@pytest.mark.parametrize("name", ["digits", "digits-simplified"])
+def test_every_number_and_product_is_in_a_part(name) -> None:
+    source = load_source(name)
+    found = inspect(source)
+    counted = sum(np.size(value) for value in source.weights.values())
+    assert found["parameters"] == counted - _scalars(source)
+    assert sum(part["parameters"] for part in found["parts"]) == found["parameters"]
+    samples = np.random.default_rng(0).uniform(0, 16, (8, 16, 4))
+    compiled = compile_model(source.description, source.weights, samples, PRESETS["small"])
+    assert found["products"] == compiled.quantized.macs(16)
+    assert (found["host_products"], found["unused"], found["input"]) == (0, [], [16, 4])
+
+
+def _scalars(source) -> int:
+    """Return how many trained numbers are gains and shapes of attention, which have no part."""
+    ends = ("alpha", "beta", "gamma", "_gain")
+    return sum(np.size(v) for k, v in source.weights.items() if k.endswith(ends))
+
+
+def test_a_language_model_s_parts() -> None:
+    source = load_text("tales")
+    found = inspect(source)
+    assert found["parameters"] == sum(value.size for value in source.weights.values())
+    assert found["parts"][-1]["runs"] == "host"
+    assert {part["runs"] for part in found["parts"][:-1]} == {"machine"}
+    assert is_text("tales")
+    assert not is_text("digits")
+
+
+def test_the_command_prints_parts_and_sums() -> None:
+    shown = CliRunner().invoke(command, ["digits"])
+    assert shown.exit_code == 0
+    assert "297,280 products, 0 of them on the host" in shown.output
+    as_json = CliRunner().invoke(command, ["tales", "--json"])
+    assert json.loads(as_json.output)["kind"] == "decoder"
+
+
+SORTER = TextDescription(
+    name="toy",
+    vocabulary=9,
+    positions=10,
+    dim=16,
+    layers=2,
+    heads=4,
+    ffn=24,
+    norm="layernorm",
+    position="learned",
+    gated=False,
+    activation="relu",
+    bias=True,
+)
+
+
+def toy() -> TextSource:
+    return TextSource(SORTER, random_text_weights(SORTER), NumberTokenizer(9))
+
+
+def test_a_decoder_is_calibrated_on_what_is_given() -> None:
+    rng = np.random.default_rng(1)
+    source, rows = toy(), rng.integers(0, 9, (24, 10)).tolist()
+    _, near = source.calibrate(rows, Quantization(length=10))
+    assert near.warning == ""
+    assert near.cosine > 0.99
+    # Rows of one token only show nothing of what other tokens do.
+    decoder, _ = source.calibrate([[0]], Quantization(length=10))
+    far = parting(decoder, source.weights, [np.array(row) for row in rows[:4]])
+    assert far.cosine < 0.98
+    assert re.fullmatch(
+        r"integers part from floats on 4 calibration inputs: cosine 0\.\d{3}, same choice in "
+        r"\d+\.\d%; most at \S+, which is \d+\.\d% off; calibrate on inputs like those to come "
+        r"\(--calibration\)",
+        far.warning,
+    )
+    assert far.figures()["tensor"] == far.tensor
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.zeros(3, np.int64), "Token rows {} must be integers [count, n], not int64 [3]"),
+        (np.zeros((2, 3)), "Token rows {} must be integers [count, n], not float64 [2, 3]"),
+        (np.array([[1, 9]]), "Token rows {} must hold numbers from 0 to 8, not 9"),
+    ],
+)
+def test_token_rows_that_are_refused(tmp_path, rows, message) -> None:
+    path = tmp_path / "rows.npy"
+    np.save(path, rows)
+    with pytest.raises(ValueError, match=f"^{re.escape(message.format(path))}$"):
+        toy().read_calibration(path)
+
+
+def test_texts_to_calibrate_on(tmp_path) -> None:
+    path = tmp_path / "rows.txt"
+    path.write_text("1 2 3\n4 5\n")
+    assert toy().read_calibration(path) == [[1, 2, 3], [4, 5]]
+    np.save(tmp_path / "rows.npy", np.array([[1, 2], [3, 4]]))
+    assert toy().read_calibration(tmp_path / "rows.npy") == [[1, 2], [3, 4]]

@@ -1,0 +1,77 @@
+"""Models of others: small ones that are carried run as PyTorch ran them, and the page of all."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from generators.reference.floats import forward
+from generators.sources import load_source
+from generators.text_sources import is_text, load_text
+from tb.try_model import try_model
+
+ROOT = Path(__file__).parents[1]
+SAMPLES = ROOT / "tests" / "data" / "zoo"
+PAGE = ROOT / "docs" / "import.md"
+MODELS = sorted(path for path in SAMPLES.iterdir() if path.suffix != ".npz")
+LEAST_MODELS, LEAST_RAN, LEAST_COSINE, LEAST_OF_ALL = 40, 36, 0.99, 0.97
+
+needs_onnx = pytest.mark.skipif(
+    importlib.util.find_spec("onnx") is None, reason="the package onnx is not installed"
+)
+
+
+@needs_onnx
+@pytest.mark.parametrize("path", MODELS, ids=[path.name for path in MODELS])
+def test_small_models_give_what_pytorch_gave(path: Path) -> None:
+    with np.load(SAMPLES / f"{path.stem}.npz") as given:
+        values, expected = given["input"], given["output"]
+    if is_text(str(path)):
+        source = load_text(str(path))
+        found = forward(source.description, source.weights, values[None])["logits"][0]
+    else:
+        encoder = load_source(str(path))
+        found = np.asarray(encoder.floats(encoder.prepare(values)))
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
+    result = try_model(path)
+    assert (result["refused"], result["mismatches"]) == (None, 0)
+    assert result["tensors"] > 0
+    assert result["cosine"] > 0.98
+
+
+def rows() -> list[list[str]]:
+    """Return the rows of the page's table."""
+    page = PAGE.read_text(encoding="utf-8")
+    inside = page.partition("<!-- zoo: begin -->")[2].partition("<!-- zoo: end -->")[0]
+    lines = [line for line in inside.splitlines() if line.startswith("| ")][1:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def test_the_page_s_table_keeps_its_word() -> None:
+    ran = [row for row in rows() if not row[2].startswith("refused: ")]
+    refused = [row for row in rows() if row not in ran]
+    assert len(ran) + len(refused) >= LEAST_MODELS
+    assert all(row[5] == "0" for row in ran)
+    assert sum(float(row[4]) >= LEAST_COSINE for row in ran) >= LEAST_RAN
+    assert min(float(row[4]) for row in ran) >= LEAST_OF_ALL
+    assert all(";" in row[2] or ", " in row[2] for row in refused), "a refusal without a remedy"
+
+
+@pytest.mark.long
+def test_the_whole_zoo_is_as_on_the_page() -> None:
+    for name in ("torch", "transformers", "onnxscript"):
+        pytest.importorskip(name, reason=f"{name}, which makes the models, is not installed")
+    command = [sys.executable, str(ROOT / "examples" / "zoo.py"), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    found = json.loads(done.stdout)
+    assert found["models"] >= LEAST_MODELS
+    near = [row for row in found["rows"] if row["cosine"] and row["cosine"] >= LEAST_COSINE]
+    assert len(near) >= LEAST_RAN
+    assert found["mismatches"] == 0
+    assert found["least_cosine"] >= LEAST_OF_ALL
+    listed = {(row[0], row[1]): row[2].startswith("refused: ") for row in rows()}
+    assert {(row["name"], row["road"]): bool(row["refused"]) for row in found["rows"]} == listed
