@@ -38,7 +38,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         start = f"| {row['name']} | {row['road']} |"
         if row["refused"]:
             why = row["refused"].partition("is not run: ")[2] or row["refused"]
-            lines.append(f"{start} refused: {why.partition(' (')[0]} | | | |")
+            lines.append(f"{start} refused: {why.partition(' (node ')[0]} | | | |")
             continue
         lines.append(
             f"{start} {row['machine']} | {row['host']} | {row['cosine']:.3f} | "
