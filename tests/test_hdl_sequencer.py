@@ -9,6 +9,7 @@ from tb.simulate import simulate
 FEW = {
     "norm": False,
     "softmax": False,
+    "fused": False,
     "attention": False,
     "elementwise": False,
     "tile_skip": False,
