@@ -149,6 +149,7 @@ def test_drain_reader_takes_rows_apart(cols, lanes, acc_width, stall, registered
         operand_width=4,
         acc_depth=64,
         registered=registered,
+        fused=cols % lanes == 0,
     )
     rng = np.random.default_rng(5)
     unit = DrainReader(config)
