@@ -112,8 +112,8 @@ def test_refresh_takes_its_share_of_the_cycles() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"latency": -1}, "Memory timing latency must be at least 0, not -1"),
-        ({"interval": 0}, "Memory timing interval must be at least 1, not 0"),
+        ({"latency": -1}, "Memory timing latency must be from 0 to 100000, not -1"),
+        ({"interval": 0}, "Memory timing interval must be from 1 to 100000, not 0"),
         (
             {"refresh_period": 9, "refresh_cycles": 9},
             "Memory timing refresh_cycles must be less than refresh_period, but refresh_cycles is "

@@ -1,6 +1,7 @@
 """Proofs by temporal induction: a circuit's RTLIL to SMT-LIB by Yosys, then Yices."""
 
 import importlib.util
+import os
 import re
 import shutil
 import sys
@@ -131,5 +132,8 @@ def _run(command: list[str], folder: Path, what: str, log: Path | None = None) -
     tool = _find(command[0])
     if tool is None:
         raise InputError(f"{command[0]} is not installed; pip install {_PACKAGES[command[0]]}")
+    # The induction looks for the solver on the path.
+    beside = str(Path(sys.executable).parent)
+    env = os.environ | {"PATH": os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])}
     path = log or folder / "yosys.log"
-    run_process([tool, *command[1:]], what=what, cwd=folder, log=path, timeout=TIMEOUT)
+    run_process([tool, *command[1:]], what=what, cwd=folder, log=path, env=env, timeout=TIMEOUT)
