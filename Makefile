@@ -24,7 +24,7 @@ demo: setup
 
 # Fast tests first, then those that build simulations of whole machines.
 test: setup
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not slow"
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not slow and not long"
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "slow and not long"
 
 # What takes longer, most of all bitstreams for every board; `make test` has a part of each.
