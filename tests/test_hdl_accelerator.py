@@ -69,8 +69,8 @@ def test_random_configurations(seed):
 
 @cache
 def netlist(component: type[Component], config: Config) -> str:
-    """Return a component's Verilog without its comments, which may name what is absent."""
-    return re.sub(r"//.*", "", to_verilog(component(config), "top"))
+    """Return a component's Verilog without prefixes and comments, which may name what is absent."""
+    return re.sub(r"//.*|\btop_(?=[A-Z])", "", to_verilog(component(config), "top"))
 
 
 def register_bits(verilog: str) -> int:
@@ -95,8 +95,8 @@ def register_bits(verilog: str) -> int:
 UNIT_NAMES = {
     "softmax": r"Softmax\w*|RowMaximum|RowWeights|RowDivide|DivideLane|OctaveExponential"
     r"|ColumnOffset",
-    "attention": r"Running\w*|CarriedSum|RowShare|Residual(?:Scale|Lane)|running_\w+|scale__\w+"
-    r"|AttentionExpander",
+    "attention": r"Running\w*|CarriedSum|RowShare|Residual(?:Scale|Lane)|scale__\w+"
+    r"|running_(?!next\b|d1)\w+|AttentionExpander",
     "norm": r"AddNorm\w*|NormFront|NormalizeLane|RowStatistics|SumWriter|s__request__\w+",
     "elementwise": r"Elementwise\w*|InputScales|scales\w*",
     "activation": r"LookupTable|table_write\w*|look_up_\w*",
