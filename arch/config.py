@@ -32,9 +32,9 @@ class Config:
     cols: int = 8
     """Columns of the systolic array: sums produced per cycle (elements)."""
     array: str = "systolic"
-    """How columns add products: ``systolic``, one row a cycle, or ``tree``, in fewer cycles."""
+    """Addition within a column: ``systolic``, one row a cycle, or ``tree``, in fewer cycles."""
     packed: bool = False
-    """Whether two columns share each multiplier: two products of narrow operands in one."""
+    """Two columns share each multiplier: two products of narrow operands in one."""
     weight_depth: int = 2
     """Weights held by each processing element (weights); 2 is double buffering."""
     operand_width: int = 8
@@ -50,7 +50,7 @@ class Config:
     scratchpad_banks: int = 2
     """Banks of the scratchpad, each one read and one write per cycle (banks)."""
     registered: bool = False
-    """Whether registers stand between units that are far from each other, for a higher clock."""
+    """Registers stand between units that are far from each other, for a higher clock."""
     acc_depth: int = 1024
     """Rows of the accumulator memory, each of ``cols`` accumulators (rows)."""
     mem_width: int = 64
@@ -75,34 +75,34 @@ class Config:
     """Time without an answer or any progress in which a run is given up (cycles); 0: never."""
 
     zero_points: bool = True
-    """Whether operands of a matrix product may have zero points other than zero."""
+    """Operands of a matrix product may have zero points other than zero."""
     a_transpose: bool = True
-    """Whether the array can take its activations transposed."""
+    """The array can read its activations transposed."""
     b_transpose: bool = True
-    """Whether the array can take its weights transposed."""
+    """The array can read its weights transposed."""
     operand_gating: bool = True
-    """Whether elements hold their registers still at zero operands."""
+    """Elements hold their registers at zero operands, so that these do not toggle."""
     tile_skip: bool = True
-    """Whether masked tiles and rows are neither fetched nor computed."""
+    """Masked tiles and rows are neither fetched nor computed."""
     activation: bool = True
-    """Whether the vector engine has activation tables."""
+    """The vector engine has activation tables."""
     softmax: bool = True
-    """Whether the vector engine has a softmax unit."""
+    """The vector engine has a softmax unit."""
     attention: bool = True
-    """Whether there is ATTENTION, and softmax over chunks of rows by whose sums a drain divides."""
+    """There is ATTENTION, and softmax over chunks of rows by whose sums a drain divides."""
     norm: bool = True
-    """Whether the vector engine has an add-normalize unit."""
+    """The vector engine has an add-normalize unit."""
     elementwise: bool = True
-    """Whether the vector engine has elementwise addition and multiplication."""
+    """The vector engine has elementwise addition and multiplication."""
     rotary: bool = False
-    """Whether the vector engine can turn pairs of columns, or multiply them by a second input."""
+    """The vector engine can rotate pairs of columns, or multiply them by a second input."""
     argmax: bool = False
-    """Whether the vector engine can tell the largest element of a row that it writes."""
+    """The vector engine finds the largest element of a row that it writes."""
     fused: bool = True
-    """Whether softmax and normalization can take accumulators, requantized on the way."""
+    """Softmax and normalization can read accumulators, requantized on the way."""
 
     trace: bool = False
-    """Whether the accelerator has ports that report every write of the vector engine and when
+    """The accelerator has ports that report every write of the vector engine and when
     each engine begins and ends a command."""
 
     def __post_init__(self) -> None:
@@ -296,7 +296,7 @@ class Config:
 
 
 ARRAYS = ("systolic", "tree")
-"""What the field ``array`` may be."""
+"""Values of the field ``array``."""
 
 PACKED_WIDTH = 5
 """Widest operands of which a multiplier of 18 bits makes two products (bits)."""

@@ -32,7 +32,7 @@ _CRC_START = 0xFFFF
 
 
 class Command(enum.IntEnum):
-    """What a request asks for."""
+    """Operation of a request."""
 
     HELLO = 1
     READ_REGISTERS = 2
@@ -48,7 +48,7 @@ READS = (Command.HELLO, Command.READ_REGISTERS, Command.READ_MEMORY)
 
 
 class Status(enum.IntEnum):
-    """What an answer tells."""
+    """Kind of an answer."""
 
     OK = 0
     CORRUPT = 1
@@ -67,7 +67,7 @@ STATUS_MEANINGS = {
     Status.LENGTH: "the length is not one of whole words, or not that of the command",
     Status.BUSY: "a run is under way, so that no other one starts",
 }
-"""What each status says of the request that it answers."""
+"""Meaning of each status for the request that it answers."""
 
 HELLO_FIELDS = ("version", "configuration", "clock", "memory", "payload")
 """The words of HELLO's answer, in order."""
@@ -75,7 +75,7 @@ HELLO_FIELDS = ("version", "configuration", "clock", "memory", "payload")
 
 @dataclass(frozen=True)
 class Identity:
-    """What a machine says of itself in its answer to HELLO, each a word of 32 bits."""
+    """Words of 32 bits with which a machine describes itself in its answer to HELLO."""
 
     version: int
     """Version of the protocol."""

@@ -1,4 +1,4 @@
-"""What each operand of the instruction set means."""
+"""Meaning of each operand of the instruction set."""
 
 OPERAND_MEANINGS = {
     "count": "times that the body runs, at least 1",
@@ -79,4 +79,4 @@ OPERAND_MEANINGS = {
     "group": "query heads for each key head",
     "height": "rows of a step",
 }
-"""What each operand means; the name is the same wherever it occurs."""
+"""Meaning of each operand; the name is the same wherever it occurs."""

@@ -7,7 +7,7 @@ from typing import Literal
 from arch.isa import REGISTERS, Engine
 
 IDENTITY = 0xCE105A01
-"""What ID reads as; its low byte is the version of this register map."""
+"""Value of ID; its low byte is the version of this register map."""
 
 Access = Literal["read", "write", "read/write"]
 
@@ -64,7 +64,7 @@ CAUSE_MEANINGS = {
 """Each cause in a sentence about the run or its program."""
 
 CONTROL_START, CONTROL_ABORT, CONTROL_FORGET = 1, 2, 4
-"""What is written to CONTROL."""
+"""Bits of CONTROL, each a command."""
 
 STATUS_BUSY, STATUS_ERROR, STATUS_RECOVERING = 1, 2, 4
 """Bits of STATUS."""
@@ -129,7 +129,7 @@ ARRAY_CAUSES = {
     "FETCH": "in which the array had no command, and instructions were fetched",
     "OVER": "in which the array had no command, and the program had no more",
 }
-"""What the array does with a cycle, or why nothing."""
+"""Use of a cycle by the array, or the cause of an idle one."""
 
 COUNTERS |= {f"ARRAY_{name}": f"cycles {meaning}" for name, meaning in ARRAY_CAUSES.items()}
 COUNTERS["SPAN_MATRIX"] = (

@@ -26,7 +26,7 @@ class Case:
     figure: str = "utilization"
     """The key of the figure; of a list of results under ``shapes``, the smallest counts."""
     published: str = ""
-    """What others report for the like."""
+    """Published figures of others for the same shapes."""
 
 
 _GEMM = "bench gemm --config medium --m 128 --k 128 --n 128"

@@ -1,4 +1,4 @@
-"""What the commands have in common that run a model on inputs."""
+"""Options of the commands that run a model on inputs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ def input_options(length: str) -> Callable[[Command], Command]:
 
 @dataclass(frozen=True, kw_only=True)
 class InputOptions:
-    """What a model is run on, and where its outputs go."""
+    """Inputs of a model, and the file of its outputs."""
 
     inputs: Path | None
     sentences: Path | None

@@ -1,4 +1,4 @@
-"""What every command does with its results, its progress and its errors."""
+"""Results, progress and errors of every command."""
 
 import io
 import json
@@ -31,7 +31,7 @@ from sim.report import CAUSES
 Update = Callable[[int, int], None]
 
 LINE_SECONDS = 30.0
-"""How often progress is told where there is no terminal."""
+"""Interval of progress lines without a terminal (seconds)."""
 
 _WRONG = "cli.output.wrong"
 

@@ -48,7 +48,7 @@ FILE = _File(path_type=Path)
 """The path of a file or a folder, which need not exist."""
 
 MODEL = _Model()
-"""What names a model."""
+"""Forms of a model's name."""
 
 
 def check_ending(path: Path, endings: tuple[str, ...]) -> None:

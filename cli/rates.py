@@ -1,4 +1,4 @@
-"""How fast a machine is at its models: exact cycles of the simulation, at some clock."""
+"""Rates of a machine at its models: exact cycles of the simulation, at some clock."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ COUNT = 4
 """Inferences that are simulated."""
 
 RATES = ("cycles_per_inference", "inferences_per_second")
-"""What the report of a board's machine tells of its speed."""
+"""Rates in the report of a board's machine."""
 
 
 TEXT_MODEL = STORIES260K
@@ -30,7 +30,7 @@ POSITION = 128
 """Tokens of the text before the one that is counted."""
 
 TOKEN_RATES = ("cycles_per_token", "tokens_per_second")
-"""What the report of a machine tells of its speed that has room for a language model."""
+"""Rates in the report of a machine that has room for a language model."""
 
 
 def inference_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the commands have in common that go on with a text."""
+"""Options of the commands that continue a text."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ def text_options(command: Command) -> Command:
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions:
-    """How a text goes on."""
+    """Options of continuing a text."""
 
     tokenizer: Path | None
     steps: int

@@ -21,10 +21,10 @@ from litex.soc.interconnect import wishbone
 from migen import Cat, ClockSignal, Constant, Instance, Module, ResetSignal, Signal
 
 CONTROL = 0x8000_0000
-"""Where the registers are on the bus."""
+"""Bus address of the registers."""
 
 MAIN_MEMORY = 0x4000_0000
-"""Where LiteX has main memory on the bus."""
+"""Bus address of LiteX's main memory."""
 
 IO = [("sys_clk", 0, Pins(1)), ("interrupt", 0, Pins(1))]
 

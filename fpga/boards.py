@@ -24,10 +24,10 @@ from fpga.devices import DEVICES, Device
 from fpga.spi_pins import spi_sites
 
 LEDS = ("heartbeat", "busy", "error")
-"""What the LEDs of a board show, in this order, as far as it has them."""
+"""Signals on the LEDs of a board, in this order, as far as it has them."""
 
 LINKS = {"uart": (("rx",), ("tx",)), "spi": (("sck", "cs_n", "copi"), ("cipo",))}
-"""What the host's link can be, and the names of its inputs and outputs."""
+"""Kinds of the host's link, and the names of its inputs and outputs."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Board:
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """What is said of a board here; the rest comes from its platform in amaranth-boards."""
+    """Description of a board; the rest comes from its platform in amaranth-boards."""
 
     title: str
     platform: type

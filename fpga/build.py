@@ -36,7 +36,7 @@ _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 
 @dataclass(frozen=True)
 class Build:
-    """What was built: the report, and the files to keep by their names.
+    """Result of a build: the report, and the files to keep by their names.
 
     ``design`` of the report changes with whatever goes into the build.
     """

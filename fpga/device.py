@@ -45,19 +45,19 @@ from fpga.top import BAUD
 from sim.report import Report
 
 RETRIES = 6
-"""How often a request is sent again before the connection is given up."""
+"""Repetitions of a request before the connection is given up."""
 
 ANSWER_SECONDS = 1.0
-"""How long an answer may take; the machine gives up a cut request much earlier."""
+"""Longest time of an answer (seconds); the machine gives up a cut request much earlier."""
 
 SIMULATED_SECONDS = 10.0
-"""How long an answer of a simulated board may take, which has a time of its own."""
+"""Longest time of a simulated board's answer (seconds), which has a clock of its own."""
 
 REST_SECONDS = 0.1
-"""How long the rest of a damaged answer may take; what comes later is known as no answer."""
+"""Longest time of the rest of a damaged answer (seconds); what comes later is no answer."""
 
 PATIENCE = 8
-"""How many times as long a machine that has answered before may take in the end."""
+"""Factor on the wait for a machine that has answered before."""
 
 _LONGEST = 1024  # bytes of an answer
 _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are

@@ -10,12 +10,12 @@ RESOURCES = {
     "multipliers": "multipliers",
     "block_rams": "block RAMs",
 }
-"""What a report counts, and how messages call it."""
+"""Resources that a report counts, and their names in messages."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """What the tools must know of a family of devices.
+    """Tool options of a family of devices.
 
     ``cells`` gives for each resource the cells of a synthesized netlist that need it, and how many
     each; ``placed`` the names under which place-and-route reports it. A cell of a carry chain

@@ -1,4 +1,4 @@
-"""Which memories of a design are block RAM where a device has too few for all."""
+"""Choice of the memories that become block RAM where a device has too few for all."""
 
 import math
 import re

@@ -52,7 +52,7 @@ class OwnMultiplier:
     own: str
     """Verilog of the module that holds the family's multiplier, named by :func:`own_name`."""
     places: Fraction
-    """How many of a device's multipliers it keeps from others."""
+    """Multipliers of a device that it keeps from others."""
 
 
 def own_name(name: str) -> str:

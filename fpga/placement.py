@@ -25,7 +25,7 @@ _PACKAGES = {"BG": "CABGA", "MG": "CSFBGA"}
 
 @dataclass(frozen=True)
 class Placement:
-    """What place-and-route made with a seed: its folder, its report, and the frequency (MHz)."""
+    """Result of place-and-route with a seed: its folder, its report, and the frequency (MHz)."""
 
     seed: int
     folder: Path

@@ -58,7 +58,7 @@ class Pll:
 
 @dataclass(frozen=True)
 class Ranges:
-    """What a clock generator can do, each from a lowest to a highest frequency (MHz)."""
+    """Limits of a clock generator, each from a lowest to a highest frequency (MHz)."""
 
     detector: tuple[float, float]
     oscillator: tuple[float, float]

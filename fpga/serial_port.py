@@ -8,7 +8,7 @@ from arch.errors import InputError
 
 
 class Port(Protocol):
-    """What is used of pyserial's ports."""
+    """Interface to pyserial's ports."""
 
     timeout: float | None
 

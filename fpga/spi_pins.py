@@ -1,4 +1,4 @@
-"""Where each board takes SPI: four pins of a connector that its maker gives names."""
+"""SPI pins of each board: four pins of a connector that its maker names."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -16,26 +16,26 @@ from fpga.serial_port import port_error
 from hdl.link.spi import FILL
 
 FTDI = "ftdi://"
-"""What the names of adapters with FTDI's chips begin with."""
+"""Prefix of the names of adapters with FTDI's chips."""
 
 FIRST_PAUSE = 0.001
-"""How long a host waits at first for an answer that is not there (seconds)."""
+"""Shortest wait of a host for an answer (seconds)."""
 
 LAST_PAUSE = 0.4
-"""How long it waits in the end: longer than any board does until it gives a request up."""
+"""Longest wait of a host: longer than any board's until it gives a request up (seconds)."""
 
 CHUNK = 1024
 """Bytes that are on their way at once to a simulated board."""
 
 BACK_SECONDS = 5.0
-"""How long a byte may take to come back from a simulated board."""
+"""Longest time of a byte to and from a simulated board (seconds)."""
 
 QUIET_SECONDS = 0.05
-"""How long nothing comes of what another program had sent, before this one begins."""
+"""Silence on the line before this program begins (seconds)."""
 
 
 class Wires(Protocol):
-    """What exchanges bytes, one for each that is sent, while the board is selected."""
+    """Exchange of bytes, one for each that is sent, while the board is selected."""
 
     def exchange(self, data: bytes) -> bytes:
         """Return the bytes that came while others were sent."""

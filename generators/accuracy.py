@@ -1,4 +1,4 @@
-"""How far every nonlinear unit is from float64, in steps of its output."""
+"""Error of every nonlinear unit against float64, in steps of its output."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -23,7 +23,7 @@ from generators.quantize.quantize import quantize_model
 
 
 class Machine(Protocol):
-    """What a request needs of a machine; the golden one and every simulated one have it."""
+    """Interface of a machine to a request; the golden one and every simulated one have it."""
 
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory."""
@@ -47,7 +47,7 @@ class Options(Quantization):
 
 @dataclass(frozen=True)
 class Request:
-    """What one inference needs before its start."""
+    """Memory contents and registers that one inference needs before its start."""
 
     writes: tuple[tuple[int, bytes], ...]
     """Bytes for external memory, each at an address."""
@@ -81,7 +81,7 @@ class CompiledModel:
     rows: Rows
     """The rows that the host counts in registers, see :func:`row_counts`."""
     written: list[Written]
-    """What each vector instruction writes, in the order in which they run."""
+    """Tensors that vector instructions write, in the order in which they run."""
     loops: int
     """Loops in the program that are not in another."""
     plan: Plan

@@ -171,14 +171,14 @@ class Gate:
 
 @dataclass(frozen=True)
 class Head:
-    """What differs from head to head of an attention."""
+    """Parameters of one head of an attention."""
 
     probabilities: Rescale
     """From Q0.24 to INT8."""
     context: Rescale
     """From sums over probabilities and values to the target, of all columns or of each."""
     diagonal: int | None
-    """What is added on the diagonal, in Q0.24; None where attention is not shaped."""
+    """Term that is added on the diagonal, in Q0.24; None where attention is not shaped."""
 
 
 @dataclass(frozen=True)

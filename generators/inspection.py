@@ -1,4 +1,4 @@
-"""What a model is made of: its parts, their sizes, and whether machine or host runs them."""
+"""Parts of a model, their sizes, and whether machine or host runs them."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,7 +19,7 @@ class Part:
     part: str
     """Its name, of the file's or of the description's."""
     what: str
-    """What it does."""
+    """Function of the part."""
     shape: str
     """Shape of what it gives: [rows, columns]."""
     parameters: int

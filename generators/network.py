@@ -21,14 +21,14 @@ class Home(enum.Enum):
     STREAM = "stream"
     """The residual stream: INT16 with one step for the whole model."""
     SCRATCHPAD = "scratchpad"
-    """What is read by the next operations, and no more."""
+    """Values that only the next operations read."""
     CACHE = "cache"
     """Rows of earlier runs are kept: keys and values of a decoder."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """What a node computes, [rows, columns]."""
+    """Result of a node, [rows, columns]."""
 
     name: str
     columns: int
@@ -73,7 +73,7 @@ class Linear:
     activation: str = ""
     """The function, as descriptions name it; empty for none."""
     sums: Value | None = None
-    """What the activation takes."""
+    """Input of the activation."""
     gain: str = ""
     """Name of a trained factor, [1]; empty for none."""
     residual: Value | None = None
@@ -149,7 +149,7 @@ class Network:
 
     description: Description
     input: Value
-    """What the host gives: features, rows that it has looked up, or numbers of tokens."""
+    """Input from the host: features, rows that it has looked up, or numbers of tokens."""
     output: Value
     before: tuple[Node, ...]
     layers: tuple[tuple[Node, ...], ...]

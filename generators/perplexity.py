@@ -1,4 +1,4 @@
-"""How well a language model foresees a text: in floating point, and in integers."""
+"""Perplexity of a language model on a text: in floating point, and in integers."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from generators.reference.integers import evaluate
 from generators.text_sources import TextSource
 
 SEPARATOR = "<|endoftext|>"
-"""What stands between the texts of a file."""
+"""Separator of the texts of a file."""
 ASCII = {
     ord(character): plain
     for plain, characters in {
@@ -36,7 +36,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Foresight:
-    """What a model made of some texts."""
+    """Losses of a model on some texts."""
 
     nll: float
     """Negative log-likelihood of a token (natural units)."""

@@ -1,4 +1,4 @@
-"""What a cocotb bench needs: its parameters, its random numbers, a clock, and streams.
+"""Common parts of cocotb benches: parameters, random numbers, a clock, and streams.
 
 Everything here drives signals just after a rising edge of ``clk`` and samples them at the falling
 edge, where they are settled under every simulator; what is sampled is what the next rising edge

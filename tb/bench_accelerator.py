@@ -102,7 +102,7 @@ class Host:
 
 
 class Counts:
-    """What the golden machine's steps must make the array count."""
+    """Counts of the array that the golden machine's steps imply."""
 
     def __init__(self) -> None:
         self.skipped = self.gated = self.vectors = 0

@@ -82,7 +82,7 @@ def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
 
 
 class Machine:
-    """What surrounds an engine: an external memory, a scratchpad, masks, and the queue."""
+    """Surroundings of an engine: an external memory, a scratchpad, masks, and the queue."""
 
     def __init__(self, dut: Any, config: Config, given: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random

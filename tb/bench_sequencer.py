@@ -195,7 +195,7 @@ async def words_follow_each_other(dut: Any) -> None:
 
 @cocotb.test()
 async def wrong_programs_stop(dut: Any) -> None:
-    """What is no program stops with an error at the wrong word, and the next run starts afresh."""
+    """An illegal word stops the run with an error at that word, and the next run starts afresh."""
     given = parameters()
     config = PRESETS["small"].replace(**given["config"])
     host = Host(dut, rng(), given["stall"])

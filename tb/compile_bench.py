@@ -1,4 +1,4 @@
-"""How long a model takes to compile, how much memory that needs, and what is to be expected."""
+"""Time and memory of compiling a model, and its predicted cycles."""
 
 import dataclasses
 import resource

@@ -1,4 +1,4 @@
-"""What a model is calibrated on, and which inputs go with it, where it is exported."""
+"""Calibration inputs of an exported model, and the inputs that are exported with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ COUNT = 5
 
 @dataclass(frozen=True)
 class ExportInputs:
-    """What goes with a model that is exported."""
+    """Data that is exported with a model."""
 
     samples: Inputs
     """Inputs to calibrate on."""

@@ -1,4 +1,4 @@
-"""How much faster the fast simulation is than cocotb, on one design in one run."""
+"""Speed of the fast simulation against cocotb's, on one design in one run."""
 
 import json
 import tempfile
@@ -18,10 +18,10 @@ STEPS = 60
 """Instructions of the program."""
 
 COCOTB_RUNS = 4
-"""How often cocotb runs the program."""
+"""Runs of the program under cocotb."""
 
 FAST_RUNS = 100
-"""How often the fast simulation runs it: about as long as cocotb takes."""
+"""Runs under the fast simulation: about as long as cocotb takes."""
 
 
 def bench_harness(config: Config, seed: int) -> dict[str, Any]:

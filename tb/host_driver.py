@@ -11,10 +11,10 @@ from tb.toolchain import run
 
 REGISTERS_ADDR = 0x8000_0000
 MEMORY_ADDR = 0x4000_0000
-"""Where the driver sees the registers and external memory."""
+"""Addresses of the registers and external memory for the driver."""
 
 FLAGS = ("-Wall", "-Wextra", "-Werror", "-std=c99", "-pedantic", "-O1")
-"""What every file of the driver is compiled with."""
+"""Compiler options for every file of the driver."""
 
 BUSY_POLLS = 3
 """Times that the golden machine, which has no time, says that it is busy."""

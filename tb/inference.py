@@ -34,7 +34,7 @@ class ModelMachine(Machine, Protocol):
 
 @dataclass
 class Inferences:
-    """What became of inferences."""
+    """Results of inferences."""
 
     compiled: CompiledModel
     timing: MemoryTiming

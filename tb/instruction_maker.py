@@ -24,7 +24,7 @@ UNIT_FLAGS = {
 }
 """The flags that need a unit, by the configuration's field."""
 _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
-"""What can take accumulators, by its unit."""
+"""Instructions that can read accumulators, by unit."""
 
 
 @dataclass

@@ -38,7 +38,7 @@ from tb.toolchain import environment, run_folder
 
 
 class MemoryBehaviour(Enum):
-    """How a simulated external memory behaves."""
+    """Behaviour of a simulated external memory."""
 
     ANSWERS = 0
     """As its timing says."""

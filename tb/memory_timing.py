@@ -1,4 +1,4 @@
-"""How fast a simulated external memory is: one description for every model of it."""
+"""Timing of a simulated external memory: one description for every model of it."""
 
 from dataclasses import asdict, dataclass
 

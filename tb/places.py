@@ -1,4 +1,4 @@
-"""What each command of a recorded run is for: the tensor that it helps to write."""
+"""Purpose of each command of a recorded run: the tensor that it helps to write."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -35,7 +35,7 @@ _FIELDS = ("BURST_ADDR", "BURST_LAST", "WRITE_DATA", "WRITE_MASK")
 
 
 class Action(IntEnum):
-    """What a step does."""
+    """Action of a step."""
 
     SET_WORD = 0
     SET_REGISTER = 1
@@ -46,7 +46,7 @@ class Action(IntEnum):
 
 @dataclass(frozen=True)
 class Attachment:
-    """What an accelerator's ports are behind.
+    """Protocols of an accelerator's ports.
 
     ``control`` is what its host port is behind, ``bus`` what its memory is, from the address
     ``base`` of ``addr_width`` bits on.
@@ -60,7 +60,7 @@ class Attachment:
 
 @dataclass
 class Steps:
-    """What a testbench does after its program is loaded, a line for each step."""
+    """Steps of a testbench after its program is loaded, a line for each."""
 
     config: Config
     lines: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What happened in a run, cycle by cycle, as the fast simulations note it."""
+"""Events of a run, cycle by cycle, as the fast simulations record them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from hdl.ports import WORD
 from tb.bench import unpack
 
 SUMS = (*(name.lower() for name in ARRAY_CAUSES), "loaded", "stored")
-"""What is summed up over windows of cycles: causes of the array, words of external memory."""
+"""Counts over windows of cycles: causes of the array, words of external memory."""
 
 _WORD, _OFFERED, _DONE, _LACKING, _SUM = range(5)
 _PLACE_SHIFT, _KIND_SHIFT = 40, 44

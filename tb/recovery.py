@@ -42,12 +42,12 @@ KINDS = (
     "silence",
     "error",
 )
-"""What befalls a run: see :class:`Campaign`."""
+"""Disturbance of a run: see :class:`Campaign`."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What befell a run in which cycle, and how the machine took it.
+    """Disturbance of a run, its cycle, and its outcome.
 
     ``cause`` is what STATUS told of the run, NONE where it ended by itself before. ``mismatch``
     says in words what was wrong of it or of the run that followed, and is empty where nothing was.

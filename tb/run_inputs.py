@@ -31,14 +31,14 @@ _SEED = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """What a model is run on, and compared with."""
+    """Inputs of a run, and the outputs to compare with."""
 
     inputs: Path | None = None
     """Inputs in the model's own form; see :func:`generators.sample_files.read_samples`."""
     sentences: Path | None = None
     """Texts, one in each line."""
     calibration: Path | None = None
-    """What to calibrate on; without it sentences that come with the package, or the inputs."""
+    """Inputs for calibration; by default sentences that come with the package, or the inputs."""
     labels: Path | None = None
     """The right class of each input."""
     random: int = 0

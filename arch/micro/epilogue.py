@@ -28,13 +28,13 @@ from arch.micro.memory import (
 )
 
 X, FACTOR, SHIFT, RIGHT, VALUE, REST, T, COUNT, PARAM = FREE[:9]
-"""What ``epilogue`` changes, otherwise free; the last two are where it begins."""
+"""Registers that ``epilogue`` changes; the last two hold its first addresses."""
 PARAM_STEP, ROW_STEP, LOWEST, HIGHEST, FRONT, TAIL = FREE[9:15]
 """Words from a column's, and a row's, parameters to the next; bounds less the zero point."""
 ONES, MOST, LEAST, _END = FREE[15:19]
 """Constants: -1 and the bounds of INT16; and where a tail goes on behind the last value but one."""
 OWN = FREE[19:]
-"""What an instruction and its front have for themselves."""
+"""Registers that belong to an instruction and its front."""
 WORD_AT = OWN[0]
 """Data address of the next value that ``words`` takes."""
 

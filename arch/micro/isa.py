@@ -33,7 +33,7 @@ SUM_CYCLES = 2
 
 
 class Form(enum.Enum):
-    """Which fields a micro-instruction has."""
+    """Fields of a micro-instruction."""
 
     REGISTER = "rd, ra, rb"
     IMMEDIATE = "rd, ra, immediate"
@@ -52,7 +52,7 @@ class Operation:
 
 
 class Signal(enum.IntEnum):
-    """What SIGNAL tells the outside, by its immediate."""
+    """Events that SIGNAL reports outside the core, by its immediate."""
 
     FAIL = 0
     """STATUS reports an unknown instruction or a loop too deep."""
@@ -153,7 +153,7 @@ _PLACES = {
     "WEIGHT": 11,
     "ASK": 27,
 }
-"""Where runs of numbers begin, so that a bit or two tell what a core has to do."""
+"""First numbers of the groups of opcodes; a bit or two of an opcode name its group."""
 
 
 def _operations() -> dict[str, Operation]:

@@ -33,7 +33,7 @@ PARAM_WORDS = 3
 
 @dataclass(frozen=True)
 class Map:
-    """Where the regions of a configuration's data memory begin (word addresses)."""
+    """First word addresses of the regions of a configuration's data memory."""
 
     program: int
     registers: int
@@ -63,7 +63,7 @@ def memory_map(config: MicroConfig) -> Map:
 ZERO = 0
 """The register that is 0."""
 LINK = 1
-"""Where a routine that an instruction's handler calls finds its return address."""
+"""Register of the return address of a routine that an instruction's handler calls."""
 LINK2 = 2
 """The same for a routine that such a routine calls."""
 LINK3 = 3

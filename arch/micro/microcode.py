@@ -32,7 +32,7 @@ HANDLERS: dict[Opcode, Handler] = {
     Opcode.ADD: add,
     Opcode.MUL: mul,
 }
-"""What appends an instruction's microcode: it begins with the operands in the registers of
+"""Function that appends an instruction's microcode: it begins with the operands in the registers of
 ``arch.micro.memory.OPERANDS`` and the flags in ``FLAGS``, and ends where it falls through."""
 
 ROUTINES: tuple[Handler, ...] = (
@@ -43,7 +43,7 @@ ROUTINES: tuple[Handler, ...] = (
     norm_parts,
     elementwise_parts,
 )
-"""What appends routines that several instructions call."""
+"""Function that appends routines that several instructions call."""
 
 
 def assemble(config: MicroConfig) -> Assembler:

@@ -1,4 +1,4 @@
-"""What PeakRDL makes of the registers: a header for C, and pages in HTML."""
+"""Outputs of PeakRDL for the registers: a header for C, and pages in HTML."""
 
 import importlib
 import importlib.util

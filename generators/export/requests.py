@@ -1,4 +1,4 @@
-"""What an inference needs before its start, for every number of rows that a model takes."""
+"""Memory and registers that an inference needs before its start, for every number of rows."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ REGISTER_BYTES = 4
 
 @dataclass(frozen=True)
 class RowsRequest:
-    """What is needed for so many rows, besides the input itself."""
+    """Memory and registers for one number of rows, besides the input itself."""
 
     rows: int
     registers: dict[str, int]

@@ -1,4 +1,4 @@
-"""What a Transformer encoder is made of: everything the compiler knows about a model."""
+"""Description of a Transformer encoder: everything the compiler knows about a model."""
 
 import dataclasses
 import tomllib
@@ -86,8 +86,8 @@ class ModelDescription:
     head_dim: int = 0
     """Width of a head; 0 for ``dim / heads``."""
     embedding: str = "linear"
-    """What makes vectors of ``dim`` of the inputs: a linear layer, the rows of a vocabulary, or
-    nothing, because they are such vectors."""
+    """Kind of the embedding, which makes vectors of ``dim``: a linear layer, the rows of a
+    vocabulary, or none where the inputs are such vectors."""
     vocabulary: int = 0
     """Rows of the vocabulary, where the inputs are tokens."""
     types: int = 0
@@ -99,13 +99,13 @@ class ModelDescription:
     class_token: bool = False
     """Whether a trained token stands before the others."""
     pooling: str = "mean"
-    """How the sequence becomes one vector: its mean, its first token, or not at all."""
+    """Pooling of the sequence into one vector: its mean, its first token, or none."""
     positions: str = "learned"
     """Whether a trained vector is added at each place of the sequence."""
     norm: str = "layernorm"
     """The normalization of the blocks."""
     epsilon: float = 1e-5
-    """What the normalizations add to the variance."""
+    """Epsilon that norms add to the variance."""
     placement: str = "pre"
     """Whether blocks normalize their inputs or their sums."""
     final_norm: bool = True
@@ -284,7 +284,7 @@ class ModelDescription:
 
 MOST = {"layers": 1000, "epsilon": 1.0, "rotary_base": 1e12}
 MOST_OF_ANY = 1 << 24
-"""What a field of a description may be, so that a wrong number is told before it is worked on."""
+"""Admissible range of each field of a description; a value outside is refused first."""
 
 
 def check_types(model: Any) -> None:

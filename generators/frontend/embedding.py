@@ -1,4 +1,4 @@
-"""What the host does before the machine: rows of trained tables, looked up and added."""
+"""Embedding on the host: rows of trained tables, looked up and added."""
 
 import numpy as np
 from numpy.typing import NDArray

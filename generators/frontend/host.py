@@ -1,4 +1,4 @@
-"""What the host computes of a model, in floating point: steps before the machine and behind it."""
+"""Steps of a model on the host, in floating point, before the machine and behind it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,9 +17,9 @@ class HostStep:
     """A function of one input, or of the machine's output, [rows, columns], for it."""
 
     name: str
-    """What the part of the model is called."""
+    """Name of the part of the model."""
     what: str
-    """What is done, in a few words."""
+    """Function of the step, in a few words."""
     function: Callable[[Array], Array] = field(repr=False)
     parameters: int = 0
     """Trained numbers that it takes."""

@@ -27,7 +27,7 @@ _NORM_PARTS = {"gamma": "weight", "beta": "bias"}
 
 @dataclass(frozen=True)
 class _Family:
-    """How models of one kind name their fields and tensors."""
+    """Names of the fields and tensors of one family of models."""
 
     fields: Mapping[str, str]
     """A description's field by the configuration's name of it."""
@@ -38,7 +38,7 @@ class _Family:
     first_position: int = 0
     """The row of the table of positions that the first token takes."""
     epsilon: float = 1e-12
-    """What norms add where the configuration does not tell."""
+    """Epsilon of norms where the configuration has none."""
     projection: str = ""
     """The linear layer behind embeddings that are narrower than the model."""
     only: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What stands behind the encoder of a Hugging Face folder, by the name of its architecture."""
+"""Heads behind the encoder of a Hugging Face folder, by the name of the architecture."""
 
 import re
 from dataclasses import dataclass, field
@@ -41,7 +41,7 @@ _MASKED = (
 
 @dataclass
 class Head:
-    """What the output is made of."""
+    """Source of the output."""
 
     fields: dict[str, Any] = field(default_factory=dict)
     """Fields of a description."""

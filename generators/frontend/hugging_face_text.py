@@ -17,7 +17,7 @@ from generators.frontend.weights import Floats, Weights, check_weights
 
 Tensors = dict[str, NDArray[np.generic]]
 _WIDENING = 4
-"""How much wider than the stream a hidden layer is where the configuration does not tell."""
+"""Width of a hidden layer relative to the stream's where the configuration has none."""
 
 
 def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescription, Weights]:

@@ -20,7 +20,7 @@ from generators.frontend.weights import Floats, check_weights
 
 @dataclass(frozen=True)
 class _Family:
-    """How models of one kind name their tensors."""
+    """Names of the tensors of one family of models."""
 
     prefixes: tuple[str, ...]
     layer: str

@@ -1,4 +1,4 @@
-"""How fast rotary pairs turn, by the settings of a Hugging Face folder."""
+"""Angular speeds of rotary pairs, by the settings of a Hugging Face folder."""
 
 import math
 from collections.abc import Mapping

@@ -24,9 +24,9 @@ class Source:
     tokenizer: Tokenizer | None = None
     """None where the model does not take texts."""
     before: tuple[HostStep, ...] = ()
-    """What the host makes of an input before the machine's part, table lookups apart."""
+    """Steps of the host before the machine's part, table lookups apart."""
     after: tuple[HostStep, ...] = ()
-    """What the host makes of the machine's output, [rows, columns]."""
+    """Steps of the host behind the machine's output, [rows, columns]."""
     unused: tuple[str, ...] = ()
     """Tensors of the file that the output does not depend on."""
     labels: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What a decoder of texts is made of: everything that is known about a language model."""
+"""Description of a decoder of texts: everything that is known about a language model."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -59,9 +59,9 @@ class TextDescription:
     norm: str = "rmsnorm"
     """The normalization in front of attention, MLP and head."""
     epsilon: float = 1e-5
-    """What the normalizations add to the variance."""
+    """Epsilon that norms add to the variance."""
     position: str = "rotary"
-    """How places count: by rotated queries and keys, or by trained vectors that are added."""
+    """Kind of positions: rotated queries and keys, or trained vectors that are added."""
     rotary_base: float = 10000.0
     """Base of the rotary angles."""
     rotary_speeds: bool = False

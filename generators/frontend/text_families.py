@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TextFamily:
-    """How models of one kind name their fields and tensors."""
+    """Names of the fields and tensors of one family of models."""
 
     fields: Mapping[str, str]
     """A description's field by the configuration's name of it."""
@@ -37,7 +37,7 @@ class TextFamily:
     first_position: int = 0
     """The row of the table of positions that the first token takes."""
     gain_above: float = 0.0
-    """What is added to the weights of norms."""
+    """Offset that is added to the weights of norms."""
     plain_norms: bool = False
     """Whether norms have no weights."""
     biased: Mapping[str, str] = field(default_factory=dict)

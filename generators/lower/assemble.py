@@ -45,7 +45,7 @@ class Program:
     drafts: list[Draft]
     """Every instruction that an engine runs, in the order in which they run."""
     written: list[Written]
-    """What each vector instruction writes, in the order in which they run."""
+    """Tensors that vector instructions write, in the order in which they run."""
     loops: int
     """Loops that are not in another."""
 

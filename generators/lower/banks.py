@@ -1,4 +1,4 @@
-"""Which bank each buffer lies in: what engines read at the same time lies apart.
+"""Bank of each buffer: what engines read at the same time lies apart.
 
 How long two buffers are read at the same time is taken from a program's predicted timeline; that
 is what it would cost to have them in one bank. Buffers are then moved, and exchanged, from bank to
@@ -20,7 +20,7 @@ Span = tuple[int, int]
 """First cycle of an instruction, and the one behind its last."""
 
 ROUNDS = 4
-"""How often all buffers are gone through at most."""
+"""Largest number of passes over all buffers."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How a tensor is cut into blocks, each a buffer of its own, so that each fits one bank.
+"""Blocks of a tensor, each a buffer of its own, so that each fits one bank.
 
 An access of the scratchpad stays inside a bank, and so does a row (``sim.admission``). A tensor
 that is normalized, or that comes from or goes to external memory as a whole, is cut into blocks of
@@ -120,7 +120,7 @@ def _blocks(tensor: Tensor, row_step: int, column_step: int) -> Blocks:
 
 @dataclass
 class _Buffer:
-    """What the operations of a model do with the tensors of a buffer."""
+    """Use of a buffer's tensors by the operations of a model."""
 
     tensor: Tensor
     """The largest of them."""

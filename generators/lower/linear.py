@@ -318,11 +318,11 @@ class _Product:
 
 @dataclass
 class _Block:
-    """What loads and prepares products, and the products."""
+    """Instructions that load and prepare products, and the products."""
 
     item: Item
     setup: list[Node]
-    """What drains need before the first of them."""
+    """Instructions that must precede the first drain."""
     products: list[_Product]
 
 

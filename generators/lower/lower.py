@@ -33,7 +33,7 @@ class Lowered:
     rows: Rows
     """The rows that the host counts in registers; none where all inferences have the same."""
     pool: Piece | None
-    """What the host writes for each inference, ``pool_bytes``; None where it needs nothing."""
+    """Constants that the host writes for each inference, ``pool_bytes``; None for none."""
 
 
 def lower(model: QuantizedModel, config: Config, limits: Limits, batch: int = 1) -> Lowered:

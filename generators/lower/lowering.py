@@ -1,4 +1,4 @@
-"""What lowering every kind of operation needs: memory image, buffers, parameters, accumulators."""
+"""State of lowering: memory image, buffers, parameters, accumulators."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ Operands = dict[str, int | Ref | Given]
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the lowering may use of the memories, and what it makes loops of."""
+    """Memory that lowering may use, and the kinds of loops that it makes."""
 
     blob_bytes: int
     """Scratchpad bytes of one load of weights, and of the scores of one step of attention."""

@@ -21,7 +21,7 @@ class Rows:
 
     loads: list[Draft] = field(default_factory=list)
     params: list[Node] = field(default_factory=list)
-    """What reads their parameters."""
+    """Instructions that read their parameters."""
     chunks: list[tuple[int, list[Node]]] = field(default_factory=list)
     """The row that each chunk ends before, and its instructions."""
 

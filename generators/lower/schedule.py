@@ -33,10 +33,10 @@ LOOPS = (
     (True, False, True),
     (True, True, True),
 )
-"""What to make loops of, in order of preference: layers, heads, parts of a product."""
+"""Kinds of loops, in order of preference: layers, heads, parts of a product."""
 
 SMALLEST_BLOB = 256
-"""Where loads of weights are no longer cut smaller (bytes)."""
+"""Smallest part into which a load of weights is cut (bytes)."""
 
 SHORT = 16
 """A short input has one row in so many."""
@@ -55,7 +55,7 @@ _SHARES = (8, 7, 6, 5, 4, 3, 2)
 """Eighths of a bank that loads and blocks are cut to."""
 
 REBANKS = 4
-"""How often banks are chosen again, by the timeline of the program before."""
+"""Rounds in which banks are chosen again, by the timeline of the program before."""
 
 _TRIAL_LAYERS = 2
 """Layers of the programs that are compared; layers are alike."""
@@ -159,7 +159,7 @@ class _Trial:
 
     @property
     def cost(self) -> tuple[int, int]:
-        """What is to be small: cycles, then words."""
+        """Cost that the search minimizes: cycles, then words."""
         return self.prediction.cycles + self.short // SHORT_WEIGHT, len(self.program.words)
 
 

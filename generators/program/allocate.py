@@ -19,7 +19,7 @@ class Use:
     intervals: list[Interval] = field(default_factory=list)
     """First and last place in the program of each time it holds something."""
     beside: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """How often each other buffer is used by the same or a neighbouring instruction."""
+    """Count of uses of each other buffer by the same or a neighbouring instruction."""
 
     def overlaps(self, other: "Use") -> bool:
         """Return whether both hold something at the same time."""

@@ -74,7 +74,7 @@ class Draft:
     defines: str = ""
     """The buffer whose old content nothing needs any more from here on."""
     written: Written | None = None
-    """What a vector instruction writes."""
+    """Tensor that a vector instruction writes."""
 
 
 @dataclass(frozen=True)

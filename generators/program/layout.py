@@ -1,4 +1,4 @@
-"""How arrays lie in external memory and scratchpad."""
+"""Layout of arrays in external memory and scratchpad."""
 
 import numpy as np
 from numpy.typing import NDArray

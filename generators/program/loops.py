@@ -73,7 +73,7 @@ class Line:
     """Each operand's value in the first iteration, and its growth."""
     reads: frozenset[Region]
     writes: frozenset[Region]
-    """What all iterations touch."""
+    """Memory that all iterations touch."""
 
     @property
     def engine(self) -> Engine:

@@ -35,7 +35,7 @@ _BURST_WORDS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """What is to be expected of a run."""
+    """Prediction of a run."""
 
     cycles: int
     words_read: int

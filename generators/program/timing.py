@@ -1,4 +1,4 @@
-"""How long engines take: the formulas that the circuits' docstrings state, benches assert."""
+"""Cycles of the engines: the formulas that the circuits' docstrings state, benches assert."""
 
 import itertools
 from collections import deque
@@ -23,7 +23,7 @@ from sim.flow import Step
 
 @dataclass(frozen=True)
 class Reads:
-    """What a product reads from the scratchpad for a while."""
+    """Reads of a product from the scratchpad for some cycles."""
 
     begin: int
     end: int
@@ -155,7 +155,7 @@ class MatrixTiming:
         self._accept = self._accept_next = 0
         """When the walker takes the next command, by the last one's tiles, and the one before's."""
         self.reads: deque[Reads] = deque(maxlen=64)
-        """What the last products read."""
+        """Reads of the last products."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Return when a ready command's products begin, when it is taken, and when complete."""

@@ -29,7 +29,7 @@ class Part:
 
 @dataclass
 class Access:
-    """What one instruction touches, and what it must wait for besides."""
+    """Memory that one instruction touches, and its further dependencies."""
 
     engine: Engine
     reads: Sequence[Region]

@@ -18,7 +18,7 @@ Progress = Callable[[int, int], None]
 """Takes the samples that are done, and all of them."""
 
 BATCH_ELEMENTS = 1 << 18
-"""How many numbers of a layer are computed at once, in one batch of samples of one length."""
+"""Elements of a layer that are computed at once, in one batch of samples of one length."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Ranges:
-    """What calibration found."""
+    """Statistics that calibration found."""
 
     tensors: dict[str, Range]
     """By name, as :func:`generators.reference.floats.forward` names them."""

@@ -28,7 +28,7 @@ from sim.requantize import INT16_MAX
 
 INT8_MIN, INT8_MAX = -128, 127
 HEADROOM = 2.0
-"""How much larger than in the samples an INT16 value may become before it saturates."""
+"""Ratio by which an INT16 value may exceed the samples' largest before it saturates."""
 
 
 class ErrorSteps:
@@ -62,7 +62,7 @@ class ErrorSteps:
         if first < 0:
             raise InputError(f"Heads of {model.head_dim} columns have no {doubled} pairs to double")
         self.head_columns = np.append(np.arange(model.head_dim), np.arange(first, model.head_dim))
-        """Which column of a float head each of an integer head's is, [key_dim]."""
+        """Column of a float head behind each column of an integer head, [key_dim]."""
         self._made: dict[str, Tensor] = {}
         self._keys: dict[str, KeySteps] = {}
 

@@ -21,7 +21,7 @@ from sim.requantize import INT16_MAX
 
 INT8_MAX = 127
 LOST = 20.0
-"""How much less than the largest a score is that counts for nothing (natural units)."""
+"""Distance below the largest score at which a score has no weight (natural units)."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class KeySteps:
     key: Floats
     """[kv_heads, key_dim]."""
     middle: Floats
-    """What is taken from keys before they are rounded, [kv_heads, key_dim]."""
+    """Offset that is subtracted from keys before rounding, [kv_heads, key_dim]."""
     product: Floats
     """Of each query head's products, [heads]."""
     raised: Floats
-    """What is added to the scores of each query head before their scale, [heads]."""
+    """Offset that is added to the scores of each query head before their scale, [heads]."""
 
 
 def quantize_keys(

@@ -1,4 +1,4 @@
-"""How the integers of a model are chosen."""
+"""Options of quantization."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,18 @@ from arch.errors import InputError
 KV_BITS = (8, 4)
 """Widths that keys and values may be kept in (bits)."""
 ENCODER_BALANCE, DECODER_BALANCE = 0.7, 0.5
-"""How far columns fill their own ranges where nothing else is asked for."""
+"""Default of ``balance``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quantization:
-    """How integers are chosen.
+    """Options of quantization.
 
     Raises :class:`InputError` where a number is out of its bounds.
     """
 
     balance: float | None = None
-    """How far columns fill their own ranges, from 0 (one step) to 1.
+    """Degree to which columns fill their own ranges, from 0 (one step) to 1.
 
     See :func:`generators.quantize.balance.column_gains`. None is 0.7 for encoders, 0.5 for
     decoders."""

@@ -1,4 +1,4 @@
-"""How far a model's integers part from its floats, and at which tensor."""
+"""Distance between a model's integers and its floats, and the tensor with the largest."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _PARTS = ("source", "up", "query", "key", "value")
 
 @dataclass(frozen=True)
 class Parting:
-    """How a model's integers compare with its floats on some inputs."""
+    """Comparison of a model's integers with its floats on some inputs."""
 
     inputs: int
     cosine: float

@@ -26,7 +26,7 @@ from generators.reference.floats import FUNCTION_NAMES
 from sim.requantize import INT16_MAX
 
 WIDE_HEADROOM = 2.0
-"""How much larger than in calibration an INT16 value may become before it saturates."""
+"""Ratio by which an INT16 value may exceed calibration's largest before it saturates."""
 _LARGEST_BIAS = float(1 << 30)
 
 

@@ -12,7 +12,7 @@ _CLIPS = np.geomspace(1.0, 0.5, 9)
 _SHARES = np.linspace(1.0, 0.5, 11)
 """Shares of the distance from the smallest to the largest value that a narrow range may cover."""
 _PLACES = np.linspace(0.0, 1.0, 9)
-"""Where in that distance it may lie, from one end to the other."""
+"""Candidates within that distance, as fractions from one end to the other."""
 NARROW_BITS = 8
 """Width below which ranges leave out rare values (bits)."""
 TEXTS, EVERY = 6, 8

@@ -1,4 +1,4 @@
-"""What the quantizer asks of a choice of steps."""
+"""Interface between the quantizer and a choice of steps."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from generators.network import Value
 
 
 class Steps(Protocol):
-    """What one integer step of each tensor stands for."""
+    """Float value of one integer step of each tensor."""
 
     zeros_in_biases: bool
     """Whether a linear layer's bias takes its input's zero point, and the array need not."""

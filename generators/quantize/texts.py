@@ -1,4 +1,4 @@
-"""What a decoder's tensors hold over texts that the decoder itself makes up."""
+"""Values of a decoder's tensors over texts that the decoder itself samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

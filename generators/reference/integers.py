@@ -89,7 +89,7 @@ class _Evaluation:
         self.model, self.cache = model, cache
         self.found: dict[str, Ints] = {}
         self.held: dict[str, Ints] = {}
-        """What every buffer holds."""
+        """Contents of every buffer."""
         if isinstance(model, Decoder):
             numbers = inputs.astype(np.int64)
             check_tokens(model.description, numbers, 0)

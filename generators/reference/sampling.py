@@ -10,10 +10,10 @@ from arch.errors import InputError
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is drawn."""
+    """Options of sampling the next token."""
 
     temperature: float = 0.0
-    """What logits are divided by; at 0 the largest is taken, and nothing is drawn."""
+    """Divisor of the logits; at 0 the largest is taken, and nothing is drawn."""
     top_p: float = 1.0
     """Only the likeliest tokens are drawn from that have this much probability together."""
 

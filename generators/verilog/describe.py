@@ -1,4 +1,4 @@
-"""What a component's ports and parameters mean, read from its signature and docstrings."""
+"""Meanings of a component's ports and parameters, read from its signature and docstrings."""
 
 import enum
 import inspect

@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"\$\d+$")
 _OUTPUT = re.compile(r"^    connect \\(?:Y|Q) (.*)\n", re.MULTILINE)
 _READ = re.compile(r"^    connect \\DATA (.*)\n", re.MULTILINE)
 _STATE = ("$dff", "$adff", "$mem", "$any")
-"""How types of cells begin of which two alike can differ in what they hold."""
+"""Prefixes of cell types of which two alike can differ in their contents."""
 
 _NOISE = re.compile(
     r"^ *attribute \\(?:generator|top|enum_base_type|enum_value_\d+) .*\n", re.MULTILINE

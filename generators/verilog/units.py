@@ -72,7 +72,7 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "attention": lambda config: AttentionExpander(registered=config.registered),
     "dispatch": Dispatch,
 }
-"""What makes each unit from a configuration."""
+"""Constructor of each unit from a configuration."""
 
 
 def make_unit(name: str, config: Config) -> Component:
@@ -86,11 +86,11 @@ def make_unit(name: str, config: Config) -> Component:
 
 
 BUSES = ("native", *BRIDGES)
-"""What the accelerator's external memory may be behind; native is the port as it is."""
+"""Protocols of the accelerator's memory port; native is the port itself."""
 
 
 CONTROL_BUSES = ("native", *CONTROLS)
-"""What the accelerator's host port may be behind; native is the port as it is."""
+"""Protocols of the accelerator's host port; native is the port itself."""
 
 
 def make_accelerator(

@@ -8,7 +8,7 @@ from generators.frontend.onnx.node import Node, whole
 from generators.frontend.onnx.values import Context, Index, Mask, Scores, UnsupportedError, View
 
 LEAST_MASKED = -1e4
-"""What is at most added to the scores of a key that a mask takes out."""
+"""Largest term that a mask adds to the scores of a masked key."""
 
 
 def scores(node: Node, left: View, right: View) -> View:

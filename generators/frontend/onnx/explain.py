@@ -33,7 +33,7 @@ _KINDS = {
     ),
     "Attention": ("attention as one node", "export with an opset below 23"),
 }
-"""What nodes of a kind are, and what to do."""
+"""Name and remedy for nodes of each kind."""
 _REASONS = (
     ("attends from one sequence to another", "cross-attention",
      "export encoder and decoder apart, or leave the decoder out"),

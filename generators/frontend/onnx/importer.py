@@ -37,7 +37,7 @@ from generators.reference.floats import FUNCTION_NAMES
 
 ONNX_SUFFIX = ".onnx"
 TOLERANCE = 1e-3
-"""How far the imported model may be from the graph, of its largest output."""
+"""Tolerance of the imported model against the graph, relative to the largest output."""
 NAMES = {theirs: ours for ours, theirs in FUNCTION_NAMES.items()}
 """Our name of each function."""
 

@@ -42,7 +42,7 @@ class Block:
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """What blocks of one model have in common."""
+        """Settings that all blocks of a model have in common."""
         shapes = tuple((name, value.shape) for name, value in sorted(self.weights.items()))
         placement = self.placement if self.norms else ""
         masks = self.variable, self.causal
@@ -64,7 +64,7 @@ class Encoder:
     rows: int
     """Rows that the blocks work on."""
     start: Tensor | None
-    """What the embedding takes, or, with ``prologue``, what it gives."""
+    """Input of the embedding, or, with ``prologue``, its output."""
     head_activation: str = ""
     prologue: str = ""
     """The value that the host computes in the embedding's place, empty where there is none."""

@@ -1,4 +1,4 @@
-"""What the nodes of an ONNX graph compute for one input: named tensors and views of them.
+"""Values of the nodes of an ONNX graph for one input: named tensors and views of them.
 
 A tensor is [rows, columns], one row for each token. Whatever an exporter makes of reshaping,
 transposing, splitting and selecting, a :class:`View` knows for each of its elements which element
@@ -21,16 +21,16 @@ Index = NDArray[np.int64]
 
 _SAMPLES = np.linspace(-9.0, 9.0, 1801)
 _TOLERANCE = 2e-5
-"""How far a function may be from the one that it is taken for; constants are often float32."""
+"""Tolerance by which a function is recognized; constants are often float32."""
 
 
 class UnsupportedError(Exception):
-    """What a node does has no counterpart in a model description."""
+    """A node has no counterpart in a model description."""
 
 
 @dataclass(eq=False, kw_only=True)
 class Tensor:
-    """What a node computes, [rows, columns]."""
+    """Result of a node, [rows, columns]."""
 
     node: str
     rows: int
@@ -46,7 +46,7 @@ class Input(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Opaque(Tensor):
-    """What nodes compute that have no counterpart here; the host can compute it."""
+    """Result of nodes that have no counterpart here; the host can compute it."""
 
 
 @dataclass(eq=False, kw_only=True)
