@@ -29,6 +29,7 @@ COMMANDS = {
     "text": "cli.text",
     "test": "cli.test",
     "prove": "cli.prove",
+    "replay": "cli.replay",
     "build": "cli.build",
     "flash": "cli.flash",
 }

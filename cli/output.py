@@ -55,14 +55,20 @@ def progress(title: str) -> Iterator[Update]:
     # Without a terminal nothing could move, and an empty line would be left.
     hidden = not console.is_terminal
     began = told = time.monotonic()
+    first: int | None = None
 
     def update(done: int, total: int) -> None:
-        nonlocal told
+        nonlocal first, told
+        first = done if first is None else first
         bar.update(task, completed=done, total=total)
         now = time.monotonic()
         if hidden and now - told >= LINE_SECONDS:
             told = now
-            click.echo(f"{title}: {done} of {total} after {now - began:.0f} s", err=True)
+            spent = now - began
+            left = ""
+            if done > first:
+                left = f", {spent * (total - done) / (done - first):.0f} s left"
+            click.echo(f"{title}: {done} of {total} after {spent:.0f} s{left}", err=True)
 
     bar = Progress(*columns, console=console, transient=True, disable=hidden)
     with redirect_stdout(sys.stderr), bar:

@@ -25,4 +25,6 @@ def test_progress_is_told_without_a_terminal(monkeypatch, capsys) -> None:
     monkeypatch.setattr("cli.output.LINE_SECONDS", 0.0)
     with progress("Long work") as update:
         update(1, 3)
-    assert capsys.readouterr() == ("", "Long work: 1 of 3 after 0 s\n")
+        update(2, 3)
+    first, second = "Long work: 1 of 3 after 0 s", "Long work: 2 of 3 after 0 s, 0 s left"
+    assert capsys.readouterr() == ("", f"{first}\n{second}\n")

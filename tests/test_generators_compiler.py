@@ -9,7 +9,7 @@ import pytest
 
 from arch.config import Config
 from arch.instruction import unpack
-from arch.isa import REGISTERS, Opcode
+from arch.isa import Opcode
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.frontend import digits
@@ -20,11 +20,9 @@ from generators.golden import GoldenModel
 from generators.lower.blocks import blocks_of
 from generators.quantize.quantize import quantize_model
 from generators.reference.floats import forward
-from generators.reference.integers import evaluate, taken_in
-from sim.checker import check
 from tb.configurations import random_config
+from tb.fuzz.models import differs
 from tb.random_models import random_inputs, random_model, random_weights
-from tb.whole_model import in_use
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)
@@ -33,34 +31,7 @@ MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, hea
 def run_case(model, weights, inputs, config, options=None, count=1):
     """Compile, prove the tokens, and compare every tensor of some inferences."""
     compiled = compile_model(model, weights, inputs, config, options or Options(search=False))
-    assert len(compiled.words) <= config.program_depth
-    model = compiled.quantized.description
-    for length in {model.sequence, 2} if model.variable else {model.sequence}:
-        registers = compiled.registers(min(length, model.sequence))
-        given_registers = [registers.get(number, 0) for number in range(REGISTERS)]
-        assert check(compiled.words, config, registers=given_registers) > 0
-    golden = GoldenModel(compiled)
-    for sample in inputs[:count]:
-        values = given(model, weights, sample[None])[0]
-        tensors = golden.tensors(values)
-        length = compiled.length(len(values))
-        expected = evaluate(compiled.quantized, values)
-        extra = {name for name in tensors if name.endswith("_transposed")}
-        inside = taken_in(compiled.quantized) if config.fused else set()
-        assert tensors.keys() - extra - inside == expected.keys() - inside
-        for name in expected.keys() - inside:
-            pair = (in_use(name, each[name], model, length) for each in (tensors, expected))
-            np.testing.assert_array_equal(*pair, err_msg=name)
-        last = compiled.quantized.output
-        output = expected.get(last.name)
-        if output is None:
-            output = list(expected.values())[-1][: last.rows]
-        data = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
-        pair = (
-            in_use(last.name, each, model, length)
-            for each in (compiled.output_integers(data), output)
-        )
-        np.testing.assert_array_equal(*pair)
+    assert differs(compiled, weights, inputs[:count]) == ""
     return compiled
 
 

@@ -1,0 +1,83 @@
+"""Options of commands that run campaigns, and how such a campaign is run and told."""
+
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.options import Command
+from cli.output import progress
+from cli.paths import FILE
+from generators.campaign.case import Campaign, Job, Outcome
+from generators.campaign.run import run_campaign
+from generators.campaign.sources import sources
+from generators.campaign.store import Store
+from generators.campaign.workers import Workers
+
+
+@dataclass(frozen=True)
+class Runner:
+    """What the options say: who runs the cases, and the file that keeps their outcomes."""
+
+    workers: Workers
+    results: Path | None
+
+    def run(
+        self,
+        kind: str,
+        job: Job,
+        count: int,
+        *,
+        seed: int,
+        fields: Mapping[str, str] | None = None,
+        chunk: int = 1,
+    ) -> list[Outcome]:
+        """Return the outcomes of a campaign of ``count`` cases, with a bar of its progress."""
+        campaign = Campaign(kind, seed, fields or {}, sources())
+        with Store(self.results) as store, progress(f"Cases of {kind}") as tell:
+            return list(
+                run_campaign(
+                    campaign,
+                    job,
+                    count,
+                    store=store,
+                    workers=self.workers,
+                    tell=tell,
+                    chunk=chunk,
+                )
+            )
+
+
+def campaign_options(command: Command) -> Command:
+    """Add ``--jobs``, ``--cluster`` and ``--results``; the command gets a ``runner``."""
+
+    @functools.wraps(command)
+    def with_runner(jobs: int, cluster: str | None, results: Path | None, **given: Any) -> Any:
+        return command(runner=Runner(Workers(jobs, cluster), results), **given)
+
+    wrapped: Command = with_runner
+    for option in (
+        click.option(
+            "--results",
+            type=FILE,
+            help="SQLite file of the outcomes: a campaign goes on where it stopped.",
+        ),
+        click.option(
+            "--cluster",
+            metavar="tcp://HOST:PORT",
+            help="Dask's scheduler whose workers run the cases, instead of processes here.",
+        ),
+        click.option(
+            "--jobs",
+            type=int,
+            default=os.cpu_count() or 1,
+            show_default="one a core",
+            help="Cases at the same time on this machine.",
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped

@@ -1,0 +1,26 @@
+"""celosia replay: one case of a campaign, alone."""
+
+import importlib
+
+import click
+
+from arch.errors import InputError
+from cli.options import json_option
+from cli.output import report
+from generators.campaign.case import Case
+
+KINDS = {"model": "tb.fuzz.models"}
+"""The module of each kind of case; its function ``run`` is the job."""
+
+
+@click.command()
+@click.argument("text", metavar="CASE")
+@json_option
+def replay(text: str, as_json: bool) -> None:
+    """Run one case of a campaign again, by the name that its failure was told with."""
+    case = Case.parse(text)
+    if case.kind not in KINDS:
+        raise InputError(f"Unknown kind of case {case.kind!r}; known are {', '.join(KINDS)}")
+    result = importlib.import_module(KINDS[case.kind]).run(case)
+    row = {"case": str(case), **result}
+    report(f"Case {case}", [row], as_json, row, wrong=bool(result.get("mismatch")))

@@ -1,0 +1,1 @@
+"""Campaigns: many independent cases on many processes or machines, whose results survive."""

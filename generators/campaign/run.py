@@ -1,0 +1,98 @@
+"""Running the cases of a campaign that have no outcome yet."""
+
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+
+from generators.campaign.case import Campaign, Case, Job, Outcome
+from generators.campaign.store import Store
+from generators.campaign.workers import Workers
+
+_AHEAD = 2  # chunks handed over for each that can be run
+_ERROR_LETTERS = 4000
+
+
+def run_campaign(
+    campaign: Campaign,
+    job: Job,
+    count: int,
+    *,
+    store: Store,
+    workers: Workers,
+    tell: Callable[[int, int], None],
+    chunk: int = 1,
+) -> Iterator[Outcome]:
+    """Run the first ``count`` cases but those that have an outcome, and yield all outcomes.
+
+    Workers get ``chunk`` cases at a time, whose outcomes are written together: what a kill loses is
+    no more than those that were being run. ``tell(done, count)`` is called as they come. A job
+    that raises is an outcome with its traceback. What a worker had that died is run again by
+    another, case by case, and where it dies again, that is the case's outcome.
+    """
+    there = store.done(campaign)
+    left = [index for index in range(count) if index not in there]
+    done = count - len(left)
+    tell(done, count)
+    chunks = deque(
+        [campaign.case(index) for index in left[start : start + chunk]]
+        for start in range(0, len(left), chunk)
+    )
+    for outcomes in _run_chunks(job, chunks, workers):
+        store.keep(campaign, outcomes)
+        done += len(outcomes)
+        tell(done, count)
+    return store.outcomes(campaign, count)
+
+
+def run_case(job: Job, case: Case) -> Outcome:
+    """Return the outcome of a case."""
+    began = time.monotonic()
+    try:
+        result, error = job(case), ""
+    except Exception:
+        result, error = {}, traceback.format_exc()[-_ERROR_LETTERS:]
+    return Outcome(case, result, error, round(time.monotonic() - began, 3))
+
+
+def _run_chunk(job: Job, cases: Sequence[Case]) -> list[Outcome]:
+    return [run_case(job, case) for case in cases]
+
+
+def _run_chunks(job: Job, chunks: deque[list[Case]], workers: Workers) -> Iterator[list[Outcome]]:
+    # Whose worker died is run alone, so that it is known who is to blame if that happens again.
+    suspects: deque[list[Case]] = deque()
+    while chunks or suspects:
+        with workers.executor() as (executor, at_once):
+            yield from _on_executor(job, chunks, suspects, executor, at_once)
+
+
+def _on_executor(
+    job: Job,
+    chunks: deque[list[Case]],
+    suspects: deque[list[Case]],
+    executor: Executor,
+    at_once: int,
+) -> Iterator[list[Outcome]]:
+    """Run chunks until there are none, or until the executor is broken."""
+    running: dict[Future[list[Outcome]], list[Case]] = {}
+    broken = trial = False
+    while running or (not broken and (chunks or suspects)):
+        while not broken and (chunks or suspects):
+            if len(running) >= (1 if suspects or trial else _AHEAD * at_once):
+                break
+            trial = bool(suspects)
+            cases = (suspects or chunks).popleft()
+            running[executor.submit(_run_chunk, job, cases)] = cases
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            cases = running.pop(future)
+            try:
+                yield future.result()
+            except Exception as error:
+                broken = broken or isinstance(error, BrokenExecutor)
+                if trial:
+                    words = f"{type(error).__name__}: {error}"
+                    yield [Outcome(cases[0], {}, words, 0.0)]
+                else:
+                    suspects += [[case] for case in cases]

@@ -1,0 +1,78 @@
+"""Results of campaigns in an SQLite file, which a kill leaves whole."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from arch.errors import InputError
+from generators.campaign.case import Campaign, Outcome
+
+_TABLE = """\
+CREATE TABLE IF NOT EXISTS outcomes (
+    campaign TEXT, number INTEGER, result TEXT, error TEXT, seconds REAL,
+    PRIMARY KEY (campaign, number)
+) WITHOUT ROWID
+"""
+_WAIT = 60.0  # seconds, for another campaign's transaction on the same file
+
+
+class Store:
+    """Outcomes by campaign and number of the case; without a path they are kept in memory.
+
+    Raises :class:`InputError` where the file cannot be written or is no such file.
+    """
+
+    def __init__(self, path: Path | None):
+        self._path = path
+        try:
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._database = sqlite3.connect(":memory:" if path is None else path, timeout=_WAIT)
+            self._database.execute(_TABLE)
+            self._database.execute("SELECT campaign, number, result, error, seconds FROM outcomes")
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(f"Cannot keep results in {path}: {error}") from error
+
+    def __enter__(self) -> Self:
+        """Return the store; it is closed at the end of the block."""
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def keep(self, campaign: Campaign, outcomes: Iterable[Outcome]) -> None:
+        """Write outcomes, all or none of them."""
+        rows = [
+            (campaign.key, one.case.index, json.dumps(one.result), one.error, one.seconds)
+            for one in outcomes
+        ]
+        try:
+            with self._database:
+                self._database.executemany(
+                    "INSERT OR REPLACE INTO outcomes VALUES (?, ?, ?, ?, ?)", rows
+                )
+        except sqlite3.Error as error:
+            raise InputError(f"Cannot keep results in {self._path}: {error}") from error
+
+    def done(self, campaign: Campaign) -> set[int]:
+        """Return the numbers of the cases that have an outcome."""
+        query = "SELECT number FROM outcomes WHERE campaign = ?"
+        return {number for (number,) in self._database.execute(query, (campaign.key,))}
+
+    def outcomes(self, campaign: Campaign, count: int) -> Iterator[Outcome]:
+        """Yield the outcomes of the first ``count`` cases by their number."""
+        query = (
+            "SELECT number, result, error, seconds FROM outcomes "
+            "WHERE campaign = ? AND number < ? ORDER BY number"
+        )
+        for number, result, error, seconds in self._database.execute(query, (campaign.key, count)):
+            yield Outcome(campaign.case(number), json.loads(result), error, seconds)

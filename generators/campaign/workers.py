@@ -1,0 +1,113 @@
+"""Who runs the cases: processes of this machine, or the workers of a Dask cluster."""
+
+import contextlib
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from types import FrameType
+from urllib.parse import urlsplit
+
+from arch.errors import InputError, RunError
+from generators.process import end_processes
+
+_LONGEST = 256  # processes
+_PATIENCE = 10  # seconds, until a scheduler and a worker answer
+_ROOM = 64  # threads of workers at least that a scheduler has work for
+
+
+@dataclass(frozen=True)
+class Workers:
+    """``jobs`` processes on this machine, or all workers of a scheduler at ``tcp://HOST:PORT``.
+
+    Raises :class:`InputError` for a number or an address that cannot be.
+    """
+
+    jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
+    cluster: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.jobs <= _LONGEST:
+            raise InputError(f"--jobs must be from 1 to {_LONGEST}, not {self.jobs}")
+        if self.cluster is not None and not _is_address(self.cluster):
+            raise InputError(f"--cluster must be tcp://HOST:PORT, not {self.cluster!r}")
+
+    @contextlib.contextmanager
+    def executor(self) -> Iterator[tuple[Executor, int]]:
+        """Open an executor, and tell how many cases it runs at once.
+
+        At the end, also that of an interruption, no process of it is left. Raises
+        :class:`InputError` where Dask is not installed, :class:`RunError` where no scheduler
+        answers or it has no workers.
+        """
+        if self.cluster is not None:
+            with _dask(self.cluster) as opened:
+                yield opened
+            return
+        before = set(multiprocessing.active_children())
+        executor = ProcessPoolExecutor(
+            self.jobs, multiprocessing.get_context("spawn"), initializer=_begin
+        )
+        try:
+            yield executor, self.jobs
+        except BaseException:
+            executor.shutdown(wait=False, cancel_futures=True)
+            for child in set(multiprocessing.active_children()) - before:
+                child.terminate()
+            raise
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("tcp", "tls") and bool(parts.hostname) and bool(parts.port)
+    except ValueError:
+        return False
+
+
+def _begin() -> None:
+    """Let a worker end with its parent, and what it runs end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+    threading.Thread(target=_follow, daemon=True).start()
+
+
+def _follow() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        _end(signal.SIGTERM, None)
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    end_processes()
+    sys.stderr.flush()
+    os._exit(128 + signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _dask(address: str) -> Iterator[tuple[Executor, int]]:
+    try:
+        distributed = importlib.import_module("distributed")
+    except ModuleNotFoundError as error:
+        raise InputError(
+            "--cluster needs the package distributed; install celosia[cluster]"
+        ) from error
+    try:
+        client = distributed.Client(address, timeout=_PATIENCE, set_as_default=False)
+    except OSError as error:
+        raise RunError(f"No scheduler answers at {address}") from error
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError as error:
+            raise RunError(f"The scheduler at {address} has no workers") from error
+        # More may come later, so there is work for them.
+        yield client.get_executor(), max(_ROOM, sum(client.nthreads().values()))
