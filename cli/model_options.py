@@ -25,7 +25,6 @@ _OPTIONS = (
     click.option(
         "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."
     ),
-    click.option("--skip-zero-tiles", is_flag=True, help="Mask weight tiles that are all zero."),
 )
 
 
@@ -38,7 +37,6 @@ def model_options(command: Command) -> Command:
         balance: float,
         weights: str,
         batch: int,
-        skip_zero_tiles: bool,
         **given: Any,
     ) -> Any:
         found = Options(
@@ -46,7 +44,6 @@ def model_options(command: Command) -> Command:
             balance=balance,
             per_channel=weights == "channel",
             batch=batch,
-            skip_zero_tiles=skip_zero_tiles,
         )
         return command(options=found, **given)
 

@@ -9,7 +9,6 @@ from arch.errors import InputError
 from cli.options import config_options, json_option, memory_options, resolve, simulator_option
 from cli.output import check_folder, cycles_table, progress, report, write_files
 from cli.paths import FILE, MODEL
-from generators.compiler import Options
 from tb.memory_timing import FAR, MemoryTiming
 from tb.timeline import timeline
 from tb.trace_model import trace_model, trace_sentence
@@ -31,7 +30,6 @@ from tb.trace_picture import png, roofline, utilization
 @click.option("--sentences", type=FILE, help="Run a model of texts on a file's first line.")
 @click.option("--calibration", type=FILE, help="Texts to calibrate such a model on.")
 @click.option("--tokens", type=int, default=0, help="Longest text; 0 for the model's own length.")
-@click.option("--skip-zero-tiles", is_flag=True, help="Mask weight tiles that are all zero.")
 @memory_options(FAR)
 @json_option
 def trace(
@@ -43,7 +41,6 @@ def trace(
     sentences: Path | None,
     calibration: Path | None,
     tokens: int,
-    skip_zero_tiles: bool,
     timing: MemoryTiming,
     as_json: bool,
 ) -> None:
@@ -57,10 +54,9 @@ def trace(
     names = [file.name, f"{file.stem}.roofline.png", f"{file.stem}.utilization.png"]
     check_folder(file.parent, names)
     title = f"{model} on {config.name}"
-    options = Options(skip_zero_tiles=skip_zero_tiles)
     with progress(f"{title}, {simulator}"):
         if sentences is None:
-            traced = trace_model(model, config, simulator, options, timing)
+            traced = trace_model(model, config, simulator, timing)
         else:
             traced = trace_sentence(
                 model,
@@ -69,7 +65,6 @@ def trace(
                 sentences,
                 calibration=calibration,
                 tokens=tokens,
-                options=options,
                 timing=timing,
             )
         shown = timeline(

@@ -36,8 +36,6 @@ class Machine(Protocol):
 class Options(Quantization):
     """Choices that change a program's numbers or its speed."""
 
-    skip_zero_tiles: bool = False
-    """Whether tiles of weights that are all zero are found and masked."""
     batch: int = 1
     """Inputs of one run: weights are loaded once for all, and one's products hide the others'
     softmax and norm."""
@@ -194,8 +192,6 @@ def compile_model(
     large, the message names the field.
     """
     options = options or Options()
-    if options.skip_zero_tiles and not config.tile_skip:
-        raise InputError(f"Skipping zero tiles needs tile_skip, which {config.name} leaves out")
     quantized = quantize_model(description, weights, calibration_inputs, config, options)
     return compile_quantized(quantized, config, options)
 
@@ -209,7 +205,6 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         batched(quantized, options.batch),
         config,
         batch=options.batch,
-        skip_zero_tiles=options.skip_zero_tiles,
         search=options.search,
     )
     lowered, program = found.lowered, found.program

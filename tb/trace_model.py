@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.errors import InputError
-from generators.compiler import CompiledModel, Options
+from generators.compiler import CompiledModel
 from generators.frontend import digits
 from generators.frontend.tokenizer import read_sentences
 from generators.sources import load_source
@@ -43,7 +43,6 @@ def trace_model(
     model: str,
     config: Config,
     simulator: str,
-    options: Options | None = None,
     timing: MemoryTiming = PROMPT,
 ) -> Traced:
     """Run a model once, on the first image of the digits' test split, and record it.
@@ -51,7 +50,7 @@ def trace_model(
     Raises :class:`InputError` where the model or the simulator cannot be used.
     """
     _check(simulator)
-    compiled = compile_digits(model, config.replace(trace=True), options)
+    compiled = compile_digits(model, config.replace(trace=True))
     _, test = digits.load()
     return _trace(compiled, digits.patches(test.images[:1])[0], simulator, timing)
 
@@ -64,7 +63,6 @@ def trace_sentence(
     *,
     calibration: Path | None = None,
     tokens: int = 0,
-    options: Options | None = None,
     timing: MemoryTiming = PROMPT,
 ) -> Traced:
     """Run a model of texts once, on the first line of a file, and record it.
@@ -77,7 +75,7 @@ def trace_sentence(
     source = load_source(model, tokens)
     text = read_sentences(sentences)[0]
     samples = read_sentences(calibration or CALIBRATION)
-    compiled = compile_sentences(source, samples, config.replace(trace=True), options)
+    compiled = compile_sentences(source, samples, config.replace(trace=True))
     values = source.rows(source.prepare(source.encode(text)))
     return _trace(compiled, values, simulator, timing)
 

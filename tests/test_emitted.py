@@ -21,7 +21,7 @@ ENCODERS = (
     (MODEL.replace(placement="post", variable=True), {}, {}),
     (MODEL.replace(norm="rmsnorm", activation="relu"), {"fused": False}, {}),
     (MODEL.replace(**SHAPED), {"b_transpose": False}, {}),
-    (MODEL, {"program_depth": 1200}, {"skip_zero_tiles": True}),
+    (MODEL, {"program_depth": 1200}, {}),
 )
 LLAMA = TextDescription(
     name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44
@@ -49,12 +49,12 @@ TEXT = SMALL.replace(
     argmax=True,
 )
 
-UNUSED = {Opcode.ADD, Opcode.MUL, Opcode.SCAN, Opcode.ATTENTION}
+UNUSED = {Opcode.ADD, Opcode.MUL, Opcode.SCAN, Opcode.MASK, Opcode.ATTENTION}
 """What no model uses: programs of benches and tests do."""
 UNUSED_FLAGS = {
     Opcode.LOAD: {"masked"},
     Opcode.STORE: {"masked"},
-    Opcode.MATMUL: {"a_masked"},
+    Opcode.MATMUL: {"a_masked", "b_masked"},
     Opcode.DRAIN: {"running"},
     Opcode.MAP: {"relu", "argmax", "rotate", "times"},
     Opcode.SOFTMAX: {"online", "first", "per_row", "wide_out"},

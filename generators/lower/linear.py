@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from arch.isa import Opcode
+from arch.isa import DEFINITIONS, Opcode
 from generators.graph import Ints, Linear
 from generators.lower.blocks import Part, cut
 from generators.lower.lowering import SPARE_WORDS, Lowering, Operands
@@ -49,13 +50,8 @@ class _Linear:
         tiles = min(nt, lowering.tiles(self.height))
         words = config.param_depth - SPARE_WORDS - behind_words
         tiles = min(tiles, words // config.lane_groups)
-        kt = sum(-(-count // config.rows) for _, count in self.k_parts)
-        self.masked = limits.skip_zero_tiles and 2 * kt <= config.mask_depth
-        if self.masked:
-            tiles = min(tiles, config.mask_depth // 2 // kt)
         fixed = 0 if op.table is None else 256
         per_tile = config.lane_groups * lowering.word_bytes + longest * config.cols
-        per_tile += -(-longest // config.rows) * self.masked
         tiles = min(tiles, max(1, (limits.blob_bytes - fixed) // per_tile))
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
         # Chunks behind an inference's end cost something, which only norms are worth.
@@ -89,14 +85,14 @@ class _Linear:
         sums = [(row, m, self.lowering.acc(self._acc_stride(m) * nt)) for row, m in rows]
         for block in blocks[:-1]:
             for row, m, acc in sums:
-                block.item.body += self._products(block, part, row, m, acc)
+                block.item.body += self._products(block, row, m, acc)
         end = blocks[-1]
         end.item.loads += behind.loads
         # Behind the products, as these must not wait in front of a queue that is full of drains.
         setup = [node for block in blocks for node in block.setup] + behind.params
         waiting = list(behind.chunks)
         for index, (row, m, acc) in enumerate(sums):
-            end.item.body += self._products(end, part, row, m, acc)
+            end.item.body += self._products(end, row, m, acc)
             end.item.body += [] if index else setup
             for drain, last in self._drains(acc, row, m, part):
                 nodes: list[Node] = [drain]
@@ -119,7 +115,6 @@ class _Linear:
             items[0].body.append(_table(Ref(blob)))
 
         def part(first: int, count: int) -> list[Node]:
-            lowering.mask_half = 0
             block = _together(self._blocks(self.label, (first, count), table=False))
             nodes = [*block.item.loads, *block.item.body, *block.setup]
             nt = -(-count // lowering.config.cols)
@@ -127,7 +122,7 @@ class _Linear:
             def product(row: int, m: int) -> list[Node]:
                 acc = lowering.acc(self._acc_stride(m) * nt)
                 drains = [drain for drain, _ in self._drains(acc, row, m, (first, count))]
-                return [*self._products(block, (first, count), row, m, acc), *drains]
+                return [*self._products(block, row, m, acc), *drains]
 
             for group in self._rows(chunks=False):
                 nodes += lowering.each(group, product)
@@ -175,8 +170,6 @@ class _Linear:
             config,
             by_tile=True,
         ).ravel()
-        mask_addr = lowering.mask_half * (config.mask_depth // 2)
-        lowering.mask_half ^= self.masked
         blocks = []
         for k, size in self.k_parts:
             name = f"{blob}.{k}" if len(self.k_parts) > 1 else blob
@@ -190,40 +183,33 @@ class _Linear:
                 setup.append(_table(Ref(name, params.size)))
                 pieces.append(op.table.astype(np.int8).view(np.uint8))
             weight = op.weight[k : k + size, columns]
-            product = _Product(k, size, Ref(name), mask_addr)
-            if self.masked:
-                mask = self._mask(weight)
+            products = []
+            for part_k, tile, held in self._held(weight):
                 place = Ref(name, sum(piece.size for piece in pieces))
-                operands: Operands = {"i_addr": place, "n": mask.size, "mask": mask_addr}
-                item.body.append(Draft(Opcode.MASK, operands, written=Written("mask")))
-                pieces.append(mask)
-                mask_addr += mask.size
-            product.weights = Ref(name, sum(piece.size for piece in pieces))
-            pieces.append(weight.astype(np.int8).view(np.uint8).ravel())
+                products.append(_Product(k + part_k, tile, held.shape, place))
+                pieces.append(held.astype(np.int8).view(np.uint8).ravel())
             lowering.load(item, name, np.concatenate(pieces))
-            blocks.append(_Block(item, setup, [product]))
+            blocks.append(_Block(item, setup, products))
         return blocks
 
-    def _products(self, block: "_Block", part: Part, row: int, m: int, acc: int) -> list[Node]:
+    def _products(self, block: "_Block", row: int, m: int, acc: int) -> list[Node]:
         """Return the products of some rows with the weights of a block."""
-        op, count = self.op, part[1]
-        flags = frozenset({"b_masked"} if self.masked else ())
         nodes: list[Node] = []
         for product in block.products:
+            size, count = product.shape
             operands: Operands = {
                 "a_addr": self.source.place(row, product.k),
                 "a_stride": self.source.stride(product.k),
                 "b_addr": product.weights,
                 "b_stride": count,
-                "acc_addr": acc,
+                "acc_addr": acc + product.tile * self._acc_stride(m),
                 "acc_stride": self._acc_stride(m),
                 "m": self._run_rows(row, m),
-                "k": product.size,
+                "k": size,
                 "n": count,
-                "a_zero": op.source.zero,
-                "b_mask": product.mask_addr,
+                "a_zero": self.op.source.zero,
             }
-            nodes.append(Draft(Opcode.MATMUL, operands, flags))
+            nodes.append(Draft(Opcode.MATMUL, operands))
         return nodes
 
     def _run_rows(self, row: int, m: int) -> int | Given:
@@ -262,14 +248,49 @@ class _Linear:
         written = Written(target.name, row, m, first, count)
         return Draft(Opcode.DRAIN, operands, on, defines, written)
 
-    def _mask(self, weight: Ints) -> Bytes:
-        """Return one byte per tile, in order (nt, kt): whether any weight is other than zero."""
-        config, (k, n) = self.lowering.config, weight.shape
-        kt, nt = -(-k // config.rows), -(-n // config.cols)
-        padded = np.zeros((kt * config.rows, nt * config.cols), np.bool_)
-        padded[:k, :n] = weight != 0
-        tiles = padded.reshape(kt, config.rows, nt, config.cols).any(axis=(1, 3))  # [kt, nt]
-        return tiles.T.astype(np.uint8).ravel()
+    def _held(self, weight: Ints) -> list[tuple[int, int, Ints]]:
+        """Return what is stored of a weight [k, n]: first row, tile column, and weights of each.
+
+        All of it is one, unless zero tiles are left out. Tile columns that lack the same tiles are
+        together. A column without any tile keeps its first, whose product defines the sums. Zero
+        tiles stay where their products take no longer than the words of one more instruction.
+        """
+        rows, cols = self.lowering.config.rows, self.lowering.config.cols
+        if not self.lowering.limits.compact:
+            return [(0, 0, weight)]
+        worth = -(-DEFINITIONS[Opcode.MATMUL].words // max(self.height, rows))
+        spans = [_spans(column, worth) for column in tiles_used(weight, rows, cols).T]
+        held = []
+        first = 0
+        for tile, found in enumerate(spans):
+            if tile + 1 < len(spans) and spans[tile + 1] == found:
+                continue
+            columns = slice(first * cols, (tile + 1) * cols)
+            for begin, end in found:
+                held.append((begin * rows, first, weight[begin * rows : end * rows, columns]))
+            first = tile + 1
+        return held
+
+
+def tiles_used(weight: Ints, rows: int, cols: int) -> NDArray[np.bool_]:
+    """Return for each tile of a weight [k, n] whether it has others than zeros, [kt, nt]."""
+    (k, n) = weight.shape
+    kt, nt = -(-k // rows), -(-n // cols)
+    padded = np.zeros((kt * rows, nt * cols), np.bool_)
+    padded[:k, :n] = weight != 0
+    used = np.asarray(padded.reshape(kt, rows, nt, cols).any(axis=(1, 3)), np.bool_)
+    return used
+
+
+def _spans(used: NDArray[np.bool_], worth: int) -> list[Part]:
+    """Return the (begin, end) of tiles [kt] to keep, without ``worth`` or more unused in a row."""
+    spans: list[Part] = []
+    for tile in np.flatnonzero(used):
+        if spans and tile - spans[-1][1] < worth:
+            spans[-1] = spans[-1][0], int(tile) + 1
+        else:
+            spans.append((int(tile), int(tile) + 1))
+    return spans or [(0, 1)]
 
 
 def _fused(nodes: list[Node], *, keep: bool) -> list[Node]:
@@ -307,13 +328,15 @@ def _table(place: Ref) -> Draft:
 
 @dataclass
 class _Product:
-    """The product with one block of the source."""
+    """A product with weights that are stored together."""
 
     k: int
-    """First column of the block."""
-    size: int
+    """First column of the source."""
+    tile: int
+    """First tile column of the target's part."""
+    shape: tuple[int, int]
+    """Rows and columns of the weights."""
     weights: Ref
-    mask_addr: int
 
 
 @dataclass

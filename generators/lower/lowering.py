@@ -48,8 +48,8 @@ class Limits:
     """Whether the parts that a product is cut into are iterations of a loop."""
     barriers: bool = False
     """Whether there is any loop (see generators.program.loops)."""
-    skip_zero_tiles: bool = False
-    """Whether weight tiles of zeros are masked."""
+    compact: bool = False
+    """Whether weight tiles of zeros are left out."""
 
 
 def word(r: Rescale, config: Config) -> Bytes:
@@ -78,7 +78,6 @@ class Lowering:
         for tensor in blocks.values():
             self.sizes |= tensor.sizes()
         self.name = model.description.name
-        self.mask_half = 0
         self.pool: Piece | None = None
         self.row_registers: dict[int, Part] = {}
         """The part of the sequence that each register of the host counts the rows of."""
@@ -91,8 +90,8 @@ class Lowering:
         return self.config.param_lines * self.config.line_bytes
 
     def restart(self) -> None:
-        """Take accumulators and masks from their start again, so that iterations are alike."""
-        self._acc_next = self.mask_half = 0
+        """Take accumulators from their start again, so that iterations are alike."""
+        self._acc_next = 0
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
         """Return how many of ``count`` rows from ``first`` on an inference has.

@@ -14,9 +14,10 @@ from typing import Any
 
 from arch.config import Config
 from arch.errors import InputError
-from generators.graph import QuantizedModel
+from generators.graph import Linear, QuantizedModel
 from generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemble, place
 from generators.lower.banks import conflicts, rebank
+from generators.lower.linear import tiles_used
 from generators.lower.lower import Lowered, lower
 from generators.lower.lowering import Limits
 from generators.program.draft import LENGTH_REGISTER, row_counts
@@ -78,6 +79,8 @@ class Plan:
     """Rows of a chunk that norms and the products beside them are cut into; 0 for no chunks."""
     ahead: int = 0
     """Items that a load comes ahead of its use."""
+    compact: bool = False
+    """Whether weight tiles of zeros are left out, of image and program."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,6 @@ def schedule(
     config: Config,
     *,
     batch: int = 1,
-    skip_zero_tiles: bool = False,
     search: bool = True,
 ) -> Schedule:
     """Return the program of a model: the fastest found, or without ``search`` the first that fits.
@@ -104,9 +106,20 @@ def schedule(
     Raises :class:`InputError` where an operation cannot be done on the configuration, or where no
     program fits; the message is that of the attempt that came furthest.
     """
-    scheduler = _Scheduler(model, config, batch, skip_zero_tiles)
+    scheduler = _Scheduler(model, config, batch)
+    sparse = _has_zero_tiles(model, config)
     for loops, together in itertools.product(LOOPS, TOGETHER_FIRST):
-        for plan in _fallbacks(loops, together, config):
+        # Iterations of a loop are alike, which tiles left out here and there are not.
+        plain = not (loops[0] or loops[2])
+        plans = [
+            plan
+            for compact in ((True, False) if sparse and plain else (False,))
+            for plan in _fallbacks(loops, together, config, compact=compact)
+        ]
+        too_long: set[bool] = set()
+        for plan in plans:
+            if plan.compact in too_long:
+                continue
             found = scheduler.try_out(plan)
             if isinstance(found, _Trial):
                 # All layers may differ in more than the first ones.
@@ -118,11 +131,19 @@ def schedule(
                 found = whole
             if found.stage == TOO_LONG:
                 # Smaller loads would make the program longer still.
-                break
+                too_long.add(plan.compact)
     raise InputError(_best(scheduler.refusals).text)
 
 
-def _fallbacks(loops: tuple[bool, bool, bool], together: int, config: Config) -> Iterator[Plan]:
+def _has_zero_tiles(model: QuantizedModel, config: Config) -> bool:
+    """Return whether a tile of any linear layer's weights has zeros only."""
+    linears = (op for op in model.ops if isinstance(op, Linear))
+    return any(not tiles_used(op.weight, config.rows, config.cols).all() for op in linears)
+
+
+def _fallbacks(
+    loops: tuple[bool, bool, bool], together: int, config: Config, *, compact: bool
+) -> Iterator[Plan]:
     """Yield plans of ever smaller loads."""
     layers, heads, parts = loops
     blob = config.bank_bytes
@@ -135,6 +156,7 @@ def _fallbacks(loops: tuple[bool, bool, bool], together: int, config: Config) ->
             block_bytes=config.bank_bytes,
             together=together,
             ahead=AHEAD[0],
+            compact=compact,
         )
         blob //= 2
 
@@ -164,8 +186,8 @@ class _Trial:
 
 
 class _Scheduler:
-    def __init__(self, model: QuantizedModel, config: Config, batch: int, skip_zero_tiles: bool):
-        self.model, self.config, self.skip = model, config, skip_zero_tiles
+    def __init__(self, model: QuantizedModel, config: Config, batch: int):
+        self.model, self.config = model, config
         self.batch = batch
         self.refusals: list[Refusal] = []
         self._lowered: dict[Limits, Lowered] = {}
@@ -180,7 +202,7 @@ class _Scheduler:
             loop_heads=plan.loop_heads,
             loop_parts=plan.loop_parts,
             barriers=plan.loop_layers or plan.loop_heads or plan.loop_parts,
-            skip_zero_tiles=self.skip,
+            compact=plan.compact,
         )
         if limits not in self._lowered:
             # The image of a model is large: only the last one is kept.
@@ -258,6 +280,7 @@ class _Scheduler:
         rows = self.model.stream.rows
         heights = [-(-rows // count) for count in (2, 4) if rows // count >= self.config.rows]
         axes: tuple[list[dict[str, Any]], ...] = (
+            [{"compact": False}],
             [{"blob_bytes": share, "ahead": AHEAD[0]} for share in shares],
             [{"together": count, "ahead": AHEAD[0]} for count in TOGETHER],
             [{"height": height, "ahead": AHEAD[0]} for height in heights],
