@@ -14,7 +14,8 @@ from arch.errors import RunError
 from cli.options import json_option
 from cli.output import check_folder, progress, report, text, write_files
 from cli.paths import FILE
-from tb.toolchain import ROOT, environment
+from generators.cache import ROOT
+from tb.toolchain import environment
 
 
 @dataclass(frozen=True)

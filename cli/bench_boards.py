@@ -20,8 +20,9 @@ from cli.rates import RATES, TOKEN_RATES
 from fpga.boards import BOARDS, get_board
 from fpga.build import board_design, unit_design
 from fpga.devices import RESOURCES
+from generators.cache import ROOT
 from generators.verilog.units import make_unit
-from tb.toolchain import ROOT, environment
+from tb.toolchain import environment
 
 SEED = 1
 """The seed of every build."""

@@ -4,7 +4,6 @@ import os
 
 import click
 
-from arch.errors import InputError
 from cli.options import json_option
 from cli.output import progress, report
 from tb.formal.catalog import choose, results
@@ -28,16 +27,9 @@ from tb.formal.catalog import choose, results
 @json_option
 def prove(names: tuple[str, ...], broken: bool, jobs: int, as_json: bool) -> None:
     """Prove properties of the circuits: for all inputs, and for ever or up to a stated cycle."""
-    if not 1 <= jobs <= 256:
-        raise InputError(f"--jobs must be from 1 to 256, not {jobs}")
     chosen = choose(names)
-    rows = []
     with progress("Proofs") as update:
-        for row in results(chosen, broken=broken, jobs=jobs):
-            rows.append(row)
-            update(len(rows), len(chosen))
-    order = [proof.name for proof in chosen]
-    rows.sort(key=lambda row: order.index(row["property"]))
+        rows = results(chosen, broken=broken, jobs=jobs, tell=update)
     failed = sum(not row["as_expected"] for row in rows)
     title = "Broken circuits" if broken else "Properties"
     report(title, rows, as_json, {"properties": rows, "failed": failed})

@@ -19,7 +19,8 @@ from litex.soc.integration.export import get_csr_header, get_linker_regions
 from litex.soc.integration.soc_core import get_mem_data
 from litex_soc import CONTROL, IO, MAIN_MEMORY, CelosiaSoc, generate_verilog
 
-from tb.toolchain import COMPILER_OPTIONS, Runtime, cached, digest, run
+from generators.cache import cached, digest
+from tb.toolchain import COMPILER_OPTIONS, Runtime, run
 
 FIRMWARE = Path(__file__).parent / "firmware"
 MEMORY_WIDTH = 16

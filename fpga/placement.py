@@ -4,16 +4,20 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from os import cpu_count
 from pathlib import Path
 from typing import Any
 
+from arch.errors import RunError
 from fpga.boards import Board
 from fpga.devices import Device
 from fpga.synthesis import NETLIST
 from fpga.tools import find_tool, run_tool
+from generators.cache import cached, digest
+from generators.campaign.case import Campaign, Case
+from generators.campaign.run import run_campaign
+from generators.campaign.store import Store
+from generators.campaign.workers import Workers
 
 PLACED = "placed.json"
 """Name of the file of the placed netlist."""
@@ -47,32 +51,46 @@ def place(
     """Place and route the netlist in a folder once for each seed, and return all, the best first.
 
     ``mhz`` is the frequency to strive for; ``constraints`` names a file of the folder, without
-    which pins are placed anywhere. As many run at once as the computer has processors.
+    which pins are placed anywhere. As many run at once as the computer has processors. What a seed
+    made is kept by the hash of netlist, constraints, seed, options and the tool's version, and is
+    not made again.
     """
     tool = find_tool(device.family.router)
 
-    def run(seed: int) -> Placement:
-        place = folder / f"seed_{seed}"
-        place.mkdir()
-        names = [NETLIST, *([constraints] if constraints else [])]
-        for name in names:
-            shutil.copyfile(folder / name, place / name)
+    names = [NETLIST, *([constraints] if constraints else [])]
+    texts = [(folder / name).read_text(encoding="utf-8") for name in names]
+
+    def run(case: Case) -> dict[str, Any]:
+        seed = seeds[case.index]
+        what = f"Place and route with seed {seed}"
         arguments = [
             *("--json", NETLIST, "--seed", str(seed), "--freq", f"{mhz:g}"),
             *("--report", "report.json", "--write", PLACED, "--timing-allow-fail"),
             *_options(device, package, speed, constraints),
         ]
-        what = f"Place and route with seed {seed}"
-        run_tool(tool, arguments, folder=place, log="place.log", what=what)
-        report = json.loads((place / "report.json").read_text(encoding="utf-8"))
-        return Placement(seed, place, report, frequency(report["fmax"], mhz))
 
+        def make(place: Path) -> None:
+            for name, text in zip(names, texts, strict=True):
+                (place / name).write_text(text, encoding="utf-8")
+            run_tool(tool, arguments, folder=place, log="place.log", what=what)
+
+        kept = cached("placed", digest(tool.command, tool.version, *arguments, *texts), make)
+        shutil.copytree(kept, folder / f"seed_{seed}")
+        return {}
+
+    campaign = Campaign("place", 0, {}, "")
+    workers = Workers(min(len(seeds), Workers().jobs), threads=True)
     found = []
-    progress(0, len(seeds))
-    with ThreadPoolExecutor(min(len(seeds), cpu_count() or 1)) as pool:
-        for future in as_completed([pool.submit(run, seed) for seed in seeds]):
-            found.append(future.result())
-            progress(len(found), len(seeds))
+    with Store(None) as store:
+        outcomes = run_campaign(
+            campaign, run, len(seeds), store=store, workers=workers, tell=progress
+        )
+        for seed, outcome in zip(seeds, outcomes, strict=True):
+            if outcome.failed:
+                raise RunError(outcome.error)
+            place = folder / f"seed_{seed}"
+            report = json.loads((place / "report.json").read_text(encoding="utf-8"))
+            found.append(Placement(seed, place, report, frequency(report["fmax"], mhz)))
     return sorted(found, key=lambda one: (-one.mhz, one.seed))
 
 

@@ -13,18 +13,10 @@ from amaranth.lib.wiring import Component
 
 from arch.errors import RunError
 from arch.sdram import SdramChip
+from generators.cache import cached, digest, run_folder
 from generators.process import tail
 from generators.verilog.verilog import to_verilog
-from tb.toolchain import (
-    COMPILER_OPTIONS,
-    Runtime,
-    cached,
-    check_simulator,
-    digest,
-    environment,
-    run,
-    run_folder,
-)
+from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, environment, run
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
 _SDRAM = Path(__file__).parent / "harness" / "sdram.h"

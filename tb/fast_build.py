@@ -10,10 +10,11 @@ from amaranth.hdl import Shape
 from arch.config import Config
 from arch.isa import Engine
 from arch.registers import ARRAY_CAUSES
+from generators.cache import ROOT, cached, digest
 from generators.verilog.verilog import to_verilog
 from hdl.machine import machine_component
 from hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
-from tb.toolchain import COMPILER_OPTIONS, ROOT, Runtime, cached, check_simulator, digest, run
+from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, run
 
 _HARNESS = Path(__file__).parent / "harness"
 _TIMEOUT = 900.0  # seconds

@@ -29,12 +29,13 @@ from arch.registers import (
     STATUS_ERROR,
     cause_of,
 )
+from generators.cache import run_folder
 from generators.process import tail
 from sim.report import Report
 from tb.fast_build import build_icarus, build_verilator
 from tb.memory_timing import MemoryTiming
 from tb.recording import Recording, recording
-from tb.toolchain import environment, run_folder
+from tb.toolchain import environment
 
 
 class MemoryBehaviour(Enum):

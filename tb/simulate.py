@@ -14,19 +14,10 @@ from xml.etree import ElementTree
 from amaranth.hdl import Value
 from amaranth.lib.wiring import Component, In
 
+from generators.cache import ROOT, cached, digest, run_folder
 from generators.verilog.verilog import to_verilog
 from tb.bench import PERIOD_NS
-from tb.toolchain import (
-    COMPILER_OPTIONS,
-    ROOT,
-    Runtime,
-    cached,
-    check_simulator,
-    digest,
-    environment,
-    run,
-    run_folder,
-)
+from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, environment, run
 
 _REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
 """The files whose assertions tell their values; with ``*.py`` in the environment, all of them."""

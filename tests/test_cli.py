@@ -12,8 +12,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from arch.presets import PRESETS, load
+from generators.cache import ROOT
 from generators.verilog.units import UNITS
-from tb.toolchain import ROOT, missing_tools
+from tb.toolchain import missing_tools
 
 MODEL = ROOT / "generators" / "models" / "digits"
 

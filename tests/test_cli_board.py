@@ -22,8 +22,9 @@ from arch.link import Command, request
 from arch.presets import PRESETS
 from arch.registers import IDENTITY
 from fpga.device import Device
+from generators.cache import ROOT
 from tb.run_model import run_hosted
-from tb.toolchain import ROOT, missing_tools
+from tb.toolchain import missing_tools
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from arch.errors import RunError
-from generators import process
-from tb import toolchain
+from generators import cache, process
 
 SCRIPT = """
 import sys
@@ -37,7 +36,7 @@ main.main()
 def test_no_program_is_left(tmp_path: Path, number, code) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, str(tmp_path)],
-        cwd=toolchain.ROOT,
+        cwd=cache.ROOT,
         stderr=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 60
@@ -63,13 +62,13 @@ def test_nothing_begins_once_all_is_ended(monkeypatch, tmp_path: Path) -> None:
 
 
 def test_half_made_folders_are_deleted_at_the_next_start(monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(toolchain, "BUILD", tmp_path)
+    monkeypatch.setattr(cache, "BUILD", tmp_path)
     ended = subprocess.Popen(["true"])
     ended.wait()
     for left in (f"runs/bench.{ended.pid}.abc", "kind/key.abc"):
         (tmp_path / left).mkdir(parents=True)
-    mine = toolchain.run_folder("bench")
-    toolchain.cached("kind", "key", lambda _folder: None)
+    mine = cache.run_folder("bench")
+    cache.cached("kind", "key", lambda _folder: None)
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*/")) == [
         "kind/key",
         str(mine.relative_to(tmp_path)),

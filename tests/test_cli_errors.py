@@ -14,8 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 from arch.errors import RunError
 from arch.presets import PRESETS
+from generators.cache import ROOT
 from generators.verilog.units import UNITS
-from tb.toolchain import ROOT, environment, missing_tools
+from tb.toolchain import environment, missing_tools
 
 MODEL = ROOT / "generators" / "models" / "digits"
 FIGURES = {"cycles", "ideal_cycles", "utilization", "mismatches"}

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from tb.toolchain import ROOT, missing_tools
+from generators.cache import ROOT
+from tb.toolchain import missing_tools
 
 
 @pytest.mark.slow

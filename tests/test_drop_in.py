@@ -11,10 +11,11 @@ import pytest
 
 from arch.presets import PRESETS
 from arch.registers import REGISTER_MAP
+from generators.cache import ROOT
 from generators.verilog.fusesoc import core_file
 from tb.plain_testbench import Attachment
 from tb.plain_testbench import testbench as plain_testbench
-from tb.toolchain import ROOT, environment, missing_tools
+from tb.toolchain import environment, missing_tools
 
 FUSESOC = Path(sysconfig.get_path("scripts")) / "fusesoc"
 """Beside this Python, which need not be on the path."""

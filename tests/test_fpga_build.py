@@ -10,6 +10,7 @@ import pytest
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 
+from arch.errors import RunError
 from arch.presets import PRESETS
 from cli.board_options import resolve_board
 from fpga import build as flow
@@ -227,29 +228,46 @@ def test_the_machine_s_clock_is_told_from_the_oscillator_s(
     assert frequency(report, mhz) == reached
 
 
-def test_a_placement_has_the_machine_s_frequency(
+def test_a_placement_is_kept_and_has_the_machine_s_frequency(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clocks = {"pin": (361.0, 100.0), "machine": (111.4, 80.0)}
     report = {name: {"achieved": it, "constraint": to} for name, (it, to) in clocks.items()}
+    ran = []
 
-    def fake(_tool: Tool, _arguments: list[str], *, folder: Path, log: str, what: str) -> None:
+    def fake(_tool: Tool, arguments: list[str], *, folder: Path, log: str, what: str) -> None:
+        ran.append(what)
+        if "7" in arguments:
+            raise RunError(f"{what} failed:\nno place left")
         (folder / "report.json").write_text(json.dumps({"fmax": report}), encoding="utf-8")
 
     monkeypatch.setattr("fpga.placement.run_tool", fake)
-    (tmp_path / NETLIST).write_text("{}", encoding="utf-8")
+    monkeypatch.setattr("generators.cache.BUILD", tmp_path / "build")
     board = get_board("ecpix5_85f")
-    found = placement.place(
-        board.device,
-        board.package,
-        board.speed,
-        tmp_path,
-        seeds=[1],
-        mhz=80.0,
-        constraints=None,
-        progress=lambda *_: None,
-    )
-    assert [one.mhz for one in found] == [111.4]
+
+    def place(folder: str, netlist: str, *seeds: int) -> list[float]:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / NETLIST).write_text(netlist, encoding="utf-8")
+        found = placement.place(
+            board.device,
+            board.package,
+            board.speed,
+            tmp_path / folder,
+            seeds=list(seeds),
+            mhz=80.0,
+            constraints=None,
+            progress=lambda *_: None,
+        )
+        assert all(one.folder.is_relative_to(tmp_path / folder) for one in found)
+        return [one.mhz for one in found]
+
+    assert place("first", "{}", 1) == [111.4]
+    assert len(ran) == 1
+    assert place("second", "{}", 1, 2) == [111.4, 111.4]
+    assert place("third", "{ }", 2) == [111.4]
+    assert ran[1:] == ["Place and route with seed 2"] * 2
+    with pytest.raises(RunError, match=r"^Place and route with seed 7 failed:\nno place left$"):
+        place("fourth", "{}", 1, 7)
 
 
 def test_the_critical_path_is_told_by_unit(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.presets import PRESETS
+from generators.cache import ROOT
 from generators.verilog.verilog import WAIVERS, to_verilog
 from hdl.component import Component
 from hdl.domain import InDomain
@@ -31,7 +32,7 @@ from hdl.machine import machine_component
 from hdl.matrix.systolic import SystolicArray
 from hdl.memory.ram import Ram
 from hdl.stream.pipeline import delay
-from tb.toolchain import ROOT, environment, missing_tools
+from tb.toolchain import environment, missing_tools
 
 
 class Stage(Component):

@@ -11,12 +11,13 @@ import pytest
 
 from arch.presets import PRESETS
 from fpga.device import Device
+from generators.cache import ROOT
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
 from generators.text_program import compile_text
 from generators.text_sources import load_text
 from tb.text_session import TextSession
-from tb.toolchain import ROOT, missing_tools
+from tb.toolchain import missing_tools
 
 MEMORY = 1 << 11
 CONFIG = PRESETS["story"].replace(

@@ -11,10 +11,10 @@ from arch.config import Config
 from arch.instruction import pack
 from arch.presets import PRESETS
 from arch.registers import REGISTER_MAP
+from generators.cache import ROOT
 from generators.program.tokens import insert_tokens
 from sim.interpreter import Interpreter
 from tb.configurations import UNITS
-from tb.toolchain import ROOT
 
 CONFIG: Config = PRESETS["tiny"].replace(
     **dict.fromkeys((*UNITS, "zero_points", "operand_gating"), False)

@@ -10,11 +10,11 @@ from arch.isa import DEFINITIONS, Engine, Opcode
 from arch.micro.config import MicroConfig
 from arch.presets import PRESETS
 from arch.registers import CAUSE_MEANINGS, Cause, cause_of
+from generators.cache import ROOT
 from hdl.control.recovery import FLUSH
 from tb.fast_build import uninitialized
 from tb.machine import VerilatorMachine
 from tb.recovery import KINDS, WATCHDOG, Campaign
-from tb.toolchain import ROOT
 
 TREE = PRESETS["odd"].replace(
     name="tree", rows=6, cols=6, array="tree", weight_depth=12, registered=True, queue_depth=3

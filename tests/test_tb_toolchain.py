@@ -12,6 +12,7 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from generators import cache
 from tb import toolchain
 from tb.bench import pack, unpack
 from tb.simulate import simulate
@@ -89,7 +90,7 @@ def test_pack_and_unpack_are_inverse() -> None:
 def test_builds_are_made_once_and_failed_builds_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolchain, "BUILD", tmp_path)
+    monkeypatch.setattr(cache, "BUILD", tmp_path)
     calls = []
 
     def build(folder: Path) -> None:
@@ -97,9 +98,7 @@ def test_builds_are_made_once_and_failed_builds_leave_nothing(
         time.sleep(0.2)
         (folder / "product").write_text("done", encoding="utf-8")
 
-    threads = [
-        threading.Thread(target=toolchain.cached, args=("kind", "key", build)) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=cache.cached, args=("kind", "key", build)) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -112,7 +111,7 @@ def test_builds_are_made_once_and_failed_builds_leave_nothing(
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match=r"^no$"):
-        toolchain.cached("kind", "other", fail)
+        cache.cached("kind", "other", fail)
     assert sorted(path.name for path in (tmp_path / "kind").iterdir()) == [
         "key",
         "key.lock",

@@ -85,7 +85,7 @@ It stands in a module, or is a ``functools.partial`` of one that does: other pro
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case's job returned, or the end of its traceback in ``error``, and its time (s)."""
+    """What a job returned, or what it raised: a sentence or a traceback; and its time (s)."""
 
     case: Case
     result: dict[str, Any]
@@ -100,5 +100,6 @@ class Outcome:
     @property
     def message(self) -> str:
         """What is wrong, in one line; empty where nothing is."""
-        lines = (self.error or str(self.result.get("mismatch", ""))).strip().splitlines()
-        return lines[-1] if lines else ""
+        text = self.error or str(self.result.get("mismatch", ""))
+        lines = text.strip().splitlines() or [""]
+        return lines[-1 if text.startswith("Traceback") else 0]

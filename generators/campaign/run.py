@@ -6,12 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 
+from arch.errors import RunError
 from generators.campaign.case import Campaign, Case, Job, Outcome
 from generators.campaign.store import Store
 from generators.campaign.workers import Workers
 
 _AHEAD = 2  # chunks handed over for each that can be run
-_ERROR_LETTERS = 4000
+_FRAMES = 12  # of a traceback, those nearest to the error
 
 
 def run_campaign(
@@ -51,8 +52,10 @@ def run_case(job: Job, case: Case) -> Outcome:
     began = time.monotonic()
     try:
         result, error = job(case), ""
+    except RunError as refusal:
+        result, error = {}, str(refusal)
     except Exception:
-        result, error = {}, traceback.format_exc()[-_ERROR_LETTERS:]
+        result, error = {}, traceback.format_exc(limit=-_FRAMES)
     return Outcome(case, result, error, round(time.monotonic() - began, 3))
 
 

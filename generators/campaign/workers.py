@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import FrameType
 from urllib.parse import urlsplit
@@ -25,11 +25,14 @@ _ROOM = 64  # threads of workers at least that a scheduler has work for
 class Workers:
     """``jobs`` processes on this machine, or all workers of a scheduler at ``tcp://HOST:PORT``.
 
+    With ``threads`` they are threads of this process, for jobs that wait for other programs.
+
     Raises :class:`InputError` for a number or an address that cannot be.
     """
 
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
     cluster: str | None = None
+    threads: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.jobs <= _LONGEST:
@@ -48,6 +51,10 @@ class Workers:
         if self.cluster is not None:
             with _dask(self.cluster) as opened:
                 yield opened
+            return
+        if self.threads:
+            with ThreadPoolExecutor(self.jobs) as pool:
+                yield pool, self.jobs
             return
         before = set(multiprocessing.active_children())
         executor = ProcessPoolExecutor(

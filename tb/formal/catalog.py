@@ -1,11 +1,14 @@
 """All properties that are proven, and the page that lists them (docs/proofs.md)."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from arch.errors import InputError
+from arch.errors import InputError, RunError
+from generators.campaign.case import Campaign
+from generators.campaign.run import run_campaign
+from generators.campaign.store import Store
+from generators.campaign.workers import Workers
 from tb.formal.arithmetic import ARITHMETIC
 from tb.formal.buses import BUSES
 from tb.formal.control import CONTROL
@@ -32,17 +35,34 @@ def choose(names: Sequence[str]) -> list[Property]:
 
 
 def results(
-    proofs: Iterable[Property], *, broken: bool = False, jobs: int = 2
-) -> Iterator[dict[str, Any]]:
-    """Yield a line for each proof as it ends: its bound, counterexample and time.
+    proofs: Sequence[Property],
+    *,
+    broken: bool,
+    jobs: int,
+    tell: Callable[[int, int], None],
+) -> list[dict[str, Any]]:
+    """Return a line for each proof: its bound, counterexample and time.
 
     With ``broken`` the circuits are the properties' mutants. The result ``as_expected`` is whether
     there is no counterexample, or with ``broken`` whether there is one.
+
+    Raises :class:`RunError` where a tool fails.
     """
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_result, proof, broken) for proof in proofs]
-        for future in as_completed(futures):
-            yield future.result()
+    with Store(None) as store:
+        outcomes = list(
+            run_campaign(
+                Campaign("proof", 0, {}, ""),
+                lambda case: _result(proofs[case.index], broken),
+                len(proofs),
+                store=store,
+                workers=Workers(jobs, threads=True),
+                tell=tell,
+            )
+        )
+    for outcome in outcomes:
+        if outcome.failed:
+            raise RunError(outcome.error)
+    return [outcome.result for outcome in outcomes]
 
 
 def _result(proof: Property, broken: bool) -> dict[str, Any]:
