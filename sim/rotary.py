@@ -16,19 +16,19 @@ NARROW_FRACTION = 8
 def rotate(
     y: ArrayLike, pairs: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Return INT16 columns [..., n] turned pair by pair, clamped to ``low`` and ``high``.
+    """Return INT16 columns [..., n] rotated pair by pair, clamped to ``low`` and ``high``.
 
     ``pairs`` [..., n], Q1.15, has the cosine of columns 2j and 2j + 1 in column 2j and their sine
-    in column 2j + 1. The result is the turned value in units of 2**8, or with ``wide`` of 1,
+    in column 2j + 1. The result is the rotated value in units of 2**8, or with ``wide`` of 1,
     rounded to nearest with ties up. ``n`` is even.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]
     cosine, sine = pairs[..., 0::2], pairs[..., 1::2]  # [..., n / 2]
-    turned = np.empty(np.broadcast_shapes(y.shape, pairs.shape), np.int64)  # [..., n]
-    turned[..., 0::2] = y0 * cosine - y1 * sine
-    turned[..., 1::2] = y0 * sine + y1 * cosine
-    return _round(turned, ROTARY_FRACTION, low, high, wide)
+    rotated = np.empty(np.broadcast_shapes(y.shape, pairs.shape), np.int64)  # [..., n]
+    rotated[..., 0::2] = y0 * cosine - y1 * sine
+    rotated[..., 1::2] = y0 * sine + y1 * cosine
+    return _round(rotated, ROTARY_FRACTION, low, high, wide)
 
 
 def times(
@@ -68,7 +68,7 @@ def rotary_table(
 ) -> NDArray[np.int16]:
     """Return the rows of pairs for positions, [positions, width], in Q1.15.
 
-    Pair j of a head is turned by ``position / base**(2 * j / head_dim)`` (Su et al. 2021): its
+    Pair j of a head is rotated by ``position / base**(2 * j / head_dim)`` (Su et al. 2021): its
     cosine is in column 2j, its sine in 2j + 1. The columns begin again behind ``head_dim``;
     ``width`` is how many :func:`rotary_places` reach, or any more.
     Raises :class:`InputError` where ``head_dim`` is not positive and even.
@@ -85,7 +85,7 @@ def rotary_table(
 def speeds_table(positions: ArrayLike, speeds: ArrayLike) -> NDArray[np.int16]:
     """Return the rows of pairs for positions, [positions, 2 * pairs], in Q1.15.
 
-    Pair j is turned by ``position * speeds[j]`` (radians); columns as in :func:`rotary_table`.
+    Pair j is rotated by ``position * speeds[j]`` (radians); columns as in :func:`rotary_table`.
     """
     places = np.asarray(positions, np.float64)  # [positions]
     angle = places[:, None] * np.asarray(speeds, np.float64)  # [positions, pairs]

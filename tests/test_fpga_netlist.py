@@ -179,6 +179,7 @@ def test_the_netlist_of_the_requantizer_does_the_same(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("family", "config"), MACHINES)
 def test_the_netlist_of_the_vector_engine_does_the_same(
     family: str, config: Config, tmp_path: Path

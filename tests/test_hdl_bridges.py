@@ -55,9 +55,9 @@ def test_bursts_arrive(model, simulator, width, stall):
     ("model", "simulator", "width"),
     [
         ("axi4", "icarus", 16),
-        ("axi4", "icarus", 256),
-        ("wishbone", "verilator", 128),
-        ("wishbone_package", "icarus", 16),
+        pytest.param("axi4", "icarus", 256, marks=pytest.mark.long),
+        pytest.param("wishbone", "verilator", 128, marks=pytest.mark.long),
+        pytest.param("wishbone_package", "icarus", 16, marks=pytest.mark.long),
         ("wishbone_package", "verilator", 512),
     ],
 )

@@ -12,7 +12,7 @@ from arch.presets import PRESETS
 from generators.verilog.verilog import to_verilog
 from hdl.matrix.array import array_latency
 from hdl.matrix.matrix import MatrixEngine
-from hdl.matrix.streamer import turned_latency
+from hdl.matrix.streamer import transposed_latency
 from tb.simulate import simulate
 
 ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
@@ -67,7 +67,7 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     load = cols if "b_transpose" in flags else min(k, rows)
     resident = "resident" in flags
     load = 1 if resident else load
-    turned = min(k, rows) + turned_latency(config) - config.sram_latency
+    turned = min(k, rows) + transposed_latency(config) - config.sram_latency
     fill = turned if "a_transpose" in flags else 0
     # A tree's vectors wait for the last line of the first tile, an array's for the first.
     wait = load - 1 if config.array == "tree" else 0

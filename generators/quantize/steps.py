@@ -16,7 +16,7 @@ _PLACES = np.linspace(0.0, 1.0, 9)
 NARROW_BITS = 8
 """Width below which ranges leave out rare values (bits)."""
 TEXTS, EVERY = 6, 8
-"""Of how many texts the shares of attention are looked at, and of each how many places' one."""
+"""Texts on which attention is compared, and the distance between compared places."""
 
 
 def best_step(values: Floats, most: int) -> float:
@@ -65,7 +65,7 @@ def attention_range(
     ``together`` neighbours have one step; each column is kept ``copies`` times, as
     :func:`copied_middle` tells. From the last columns to the first, and beginning with
     :func:`best_range`, each takes the range with the least Kullback-Leibler divergence of the
-    shares from those of the exact keys, over some of the texts and places.
+    probabilities from those of the exact keys, over some of the texts and places.
     """
     keys, places = keys[:TEXTS], np.arange(EVERY - 1, keys.shape[1], EVERY)
     rows = queries[:TEXTS, :, places].reshape(len(keys), -1, keys.shape[2])  # [texts, rows, d]
@@ -88,7 +88,7 @@ def attention_range(
 
     groups = [slice(first, first + together) for first in range(0, keys.shape[2], together)]
     exact = logarithms(scores(slice(None), flat))
-    shares = np.exp(exact)
+    probabilities = np.exp(exact)
     parts = [scores(one, kept(one, middle[one], steps[one])) for one in groups]
     for index, one in reversed([*enumerate(groups)]):
         others = np.sum(parts[:index] + parts[index + 1 :], axis=0)
@@ -99,7 +99,7 @@ def attention_range(
             moved = np.subtract(
                 exact, logarithms(others + part), out=np.zeros_like(exact), where=seen
             )
-            loss = float(np.sum(shares * moved))
+            loss = float(np.sum(probabilities * moved))
             if loss < least:
                 least, parts[index] = loss, part
                 middle[one], steps[one] = start, step

@@ -35,9 +35,9 @@ def draw(logits: ArrayLike, sampling: Sampling, rng: np.random.Generator) -> int
     values = np.asarray(logits, np.float64)
     if sampling.greedy:
         return int(np.argmax(values))
-    weights = np.exp((values - values.max()) / sampling.temperature)
-    order = np.argsort(-weights, kind="stable")
-    total = np.cumsum(weights[order]) / weights.sum()
+    probabilities = np.exp((values - values.max()) / sampling.temperature)
+    order = np.argsort(-probabilities, kind="stable")
+    total = np.cumsum(probabilities[order]) / probabilities.sum()
     kept = order[: int(np.searchsorted(total, sampling.top_p)) + 1]
-    shares = weights[kept] / weights[kept].sum()
-    return int(rng.choice(kept, p=shares))
+    probabilities = probabilities[kept] / probabilities[kept].sum()
+    return int(rng.choice(kept, p=probabilities))

@@ -25,7 +25,7 @@ class SpiPeripheral(Component):
 
     Every eight bits bring a byte on ``o`` and take one of ``i``, or ``FILL`` where ``i`` has none
     as a byte begins. While ``cs_n`` is high nothing is received. Where it rises within a byte, what
-    came is brought as ``broken``, and the byte that was being sent is lost; a byte that waits to
+    received is given as ``broken``, and the byte that was being sent is lost; a byte that waits to
     be sent remains. The mode is that of Motorola's SPI Block Guide V03.06 with CPOL = CPHA = 0.
     """
 
@@ -54,18 +54,18 @@ class SpiPeripheral(Component):
             falls.eq(selected & ~clocks[1] & clocks[2]),
         ]
         count = Signal(3)
-        came = Signal(7)
+        received = Signal(7)
         going = Signal(8)
         waits = Signal()  # a byte of i that is not sent yet
         load = Signal()
         m.d.comb += [self.cipo.eq(going[-1]), self.i.ready.eq(load)]
         m.d.sync += self.o.valid.eq(0)
         with m.If(rises):
-            m.d.sync += [count.eq(count + 1), came.eq(Cat(bits[1], came))]
+            m.d.sync += [count.eq(count + 1), received.eq(Cat(bits[1], received))]
             with m.If(count == 7):
                 m.d.sync += [
                     self.o.valid.eq(1),
-                    self.o.payload.byte.eq(Cat(bits[1], came)),
+                    self.o.payload.byte.eq(Cat(bits[1], received)),
                     self.o.payload.broken.eq(0),
                     waits.eq(0),
                 ]

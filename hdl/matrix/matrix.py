@@ -37,7 +37,7 @@ class MatrixEngine(Component):
     are L takes ``(T - 1) * max(m, L) + m + array.latency + sram_latency + 4`` cycles, with
     ``a_transpose`` ``min(k, rows)`` more, and with a tree L - 1 more. Of resident weights L is
     1, and it is a cycle less. With ``registered`` it is one more, and with ``a_transpose`` one more
-    for the register before the transposer (:func:`turned_latency`). ``working`` is 1
+    for the register before the transposer (:func:`transposed_latency`). ``working`` is 1
     in these. The first request comes a cycle after a command is taken, with ``tile_skip`` two,
     three where it is masked; with ``registered`` one later.
 

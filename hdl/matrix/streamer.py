@@ -44,7 +44,7 @@ class ActivationStreamer(Component):
     is not empty. ``idle`` where no
     job is left. ``sends`` is 1 in as many cycles as there are vectors: as one is asked for or,
     transposed, sent on. With ``registered`` what is asked for waits in a register first.
-    A line is in the transposer ``turned_latency`` cycles after it was granted.
+    A line is in the transposer ``transposed_latency`` cycles after it was granted.
     """
 
     def __init__(self, config: Config):
@@ -103,10 +103,10 @@ class ActivationStreamer(Component):
         run = self.i.valid & ~job.tile.empty
         clear = Signal()
         if config.a_transpose:
-            m.d.comb += straight.eq(granted & ~line.p.turned)
+            m.d.comb += straight.eq(granted & ~line.p.transposed)
             room = Signal()
-            self._ask_turned(m, job, asked, run & job.transpose, room)
-            self._turn(m, asked, line.p, granted & line.p.turned, read, room, clear)
+            self._ask_transposed(m, job, asked, run & job.transpose, room)
+            self._transpose(m, asked, line.p, granted & line.p.transposed, read, room, clear)
             run = run & ~job.transpose
         else:
             m.d.comb += clear.eq(1)
@@ -158,7 +158,7 @@ class ActivationStreamer(Component):
                 last.eq(row + 2 == job.m),
             ]
 
-    def _ask_turned(self, m, job, asked, run, room):
+    def _ask_transposed(self, m, job, asked, run, room):
         """Ask for the lines of one block after the other, where there is ``room`` for it."""
         rows = self.config.rows
         index = Signal(range(rows + 1))
@@ -181,12 +181,12 @@ class ActivationStreamer(Component):
             left.eq(Mux(later, left_later, job.m)),
             line_last.eq(index + 1 == job.tile.k),
             final.eq(Mux(later, final_later, job.tile.block)),
-            taken.eq(asked.valid & asked.ready & asked.p.turned),
+            taken.eq(asked.valid & asked.ready & asked.p.transposed),
         ]
         with m.If(run):
             m.d.comb += [
                 asked.valid.eq((index != 0) | room),
-                asked.p.turned.eq(1),
+                asked.p.transposed.eq(1),
                 asked.p.addr.eq(addr),
                 asked.p.note.acc_addr.eq(job.tile.acc_addr + done),
                 asked.p.note.last.eq(final & job.tile.last),
@@ -216,10 +216,10 @@ class ActivationStreamer(Component):
                 following.eq(addr + job.a_stride),
             ]
 
-    def _turn(self, m, asked, line, granted, read, room, clear):
+    def _transpose(self, m, asked, line, granted, read, room, clear):
         """Fill one block while the other is sent on; tell where there is room, or no block."""
         rows, latency = self.config.rows, self.config.sram_latency
-        until = turned_latency(self.config)
+        until = transposed_latency(self.config)
         m.submodules.transposer = transposer = Transposer(rows, 8)
         block = Signal(block_layout(self.config))
         complete = Signal()
@@ -263,7 +263,7 @@ class ActivationStreamer(Component):
         ]
         released = Signal()
         m.d.comb += released.eq(ready.r_rdy & (column == head.spare))
-        begins = asked.valid & asked.ready & asked.p.turned & (asked.p.index == 0)
+        begins = asked.valid & asked.ready & asked.p.transposed & (asked.p.index == 0)
         m.d.sync += blocks.eq(blocks + begins - released)
         comes = Signal()
         noted = Signal(vector_layout(self.config))
@@ -282,7 +282,7 @@ class ActivationStreamer(Component):
             m.d.sync += sending.eq(~sending)
 
 
-def turned_latency(config: Config) -> int:
+def transposed_latency(config: Config) -> int:
     """Return the cycles until a line is written to the transposer.
 
     With ``registered`` there is a register before it, unless blocks are so short that lines would
@@ -294,7 +294,7 @@ def turned_latency(config: Config) -> int:
 def line_layout(config: Config) -> data.StructLayout:
     """Return what is asked for: an address, and what goes with the line that is read there.
 
-    ``frees`` marks a job's last vector or, of lines that are ``turned`` into columns, its last
+    ``frees`` marks a job's last vector or, of lines that are ``transposed`` into columns, its last
     block. Such a line is line ``index`` of the block that is ``filling``; ``line_last`` completes
     the block, of ``count`` vectors.
     """
@@ -305,7 +305,7 @@ def line_layout(config: Config) -> data.StructLayout:
     }
     if config.a_transpose:
         members |= {
-            "turned": 1,
+            "transposed": 1,
             "index": range(config.rows + 1),
             "filling": 1,
             "line_last": 1,

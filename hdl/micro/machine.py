@@ -4,7 +4,7 @@ from amaranth.hdl import ClockDomain, ClockSignal, Module, Mux, ResetSignal, Sig
 from amaranth.lib.wiring import connect, flipped
 
 from arch.micro.config import MicroConfig
-from arch.micro.isa import Signal as Told
+from arch.micro.isa import Signal as Event
 from arch.micro.memory import memory_map
 from arch.micro.microcode import assemble
 from arch.registers import Cause
@@ -63,7 +63,10 @@ class MicroMachine(Component):
             ]
 
         # A run is over when the core waits again after it has begun.
-        begun, told = Signal(), {each: core.signal & (core.signal_value == each) for each in Told}
+        begun, events = (
+            Signal(),
+            {each: core.signal & (core.signal_value == each) for each in Event},
+        )
         m.d.sync += begun.eq(host.run & (begun | (core.waiting & ~core.hold)))
         m.d.comb += [
             core.hold.eq(host.write_en),
@@ -77,9 +80,9 @@ class MicroMachine(Component):
             array.step.eq(core.step),
             core.sum.eq(array.sum),
         ]
-        self._recover(m, host, guard, told[Told.FAIL])
+        self._recover(m, host, guard, events[Event.FAIL])
         if config.trace:
-            self._trace(m, core, told, host.abort)
+            self._trace(m, core, events, host.abort)
         return m
 
     def _recover(self, m, host, guard, failed):
@@ -104,17 +107,17 @@ class MicroMachine(Component):
             self.irq.eq(host.irq),
         ]
 
-    def _trace(self, m, core, told, abort):
+    def _trace(self, m, core, events, abort):
         """Report what an instruction of the vector engine writes."""
         vector = Signal()
-        with m.If(told[Told.VECTOR] | told[Told.RETIRE]):
-            m.d.sync += vector.eq(told[Told.VECTOR])
+        with m.If(events[Event.VECTOR] | events[Event.RETIRE]):
+            m.d.sync += vector.eq(events[Event.VECTOR])
         with m.If(abort):
             m.d.sync += vector.eq(0)
         trace, sp = self.trace, core.sp
         single = sp.mask != 0b11
         m.d.comb += [
-            trace.retire.eq(told[Told.RETIRE]),
+            trace.retire.eq(events[Event.RETIRE]),
             trace.o_valid.eq(vector & sp.en & sp.mask.any()),
             trace.o_write.addr.eq(sp.addr << 1 | (sp.mask == 0b10)),
             trace.o_write.count.eq(Mux(single, 1, 2)),

@@ -1,4 +1,4 @@
-"""A stream without a way to wait."""
+"""A stream without backpressure."""
 
 from amaranth.hdl import ShapeLike
 from amaranth.lib import wiring

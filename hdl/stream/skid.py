@@ -1,4 +1,4 @@
-"""A stream's way to wait, told from a register."""
+"""A skid buffer: ``ready`` of a stream from a register."""
 
 from amaranth.hdl import Module, Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream
@@ -8,7 +8,7 @@ from hdl.component import Component
 
 
 class Skid(Component):
-    """Passes a stream of ``payload`` on in the same cycle, but tells from a register to wait.
+    """Passes a stream of ``payload`` on in the same cycle, with ``i.ready`` from a register.
 
     ``i.ready`` depends on no input: a payload that ``o`` does not take in the cycle in which it
     comes is kept. Latency is 0 cycles, throughput one payload per cycle.
@@ -24,14 +24,14 @@ class Skid(Component):
     def elaborate(self, _platform):
         m = Module()
         full = Signal()
-        came = Value.cast(self.i.payload)
-        kept = Signal(len(came), reset_less=True)
+        incoming = Value.cast(self.i.payload)
+        kept = Signal(len(incoming), reset_less=True)
         m.d.comb += [
             self.i.ready.eq(~full),
             self.o.valid.eq(self.i.valid | full),
-            Value.cast(self.o.payload).eq(Mux(full, kept, came)),
+            Value.cast(self.o.payload).eq(Mux(full, kept, incoming)),
         ]
         m.d.sync += full.eq(self.o.valid & ~self.o.ready)
         with m.If(~full):
-            m.d.sync += kept.eq(came)
+            m.d.sync += kept.eq(incoming)
         return m

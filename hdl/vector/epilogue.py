@@ -34,7 +34,7 @@ class Epilogue(Component):
     point. The k-th beat takes the k-th parameter word of ``param_walk``, the k-th beat of
     ``residual`` (with ``add``, 16-bit elements) and is written to the k-th place of ``o_walk``.
     With ``running``, each beat takes its multiplier and shift from ``scale``, not from its word.
-    With ``rotate`` or ``times`` the residual is not added but turns or multiplies, equations (9)
+    With ``rotate`` or ``times`` the residual is not added but rotates or multiplies, equations (9)
     and (10). With ``argmax`` the largest element that is written and its column, counted from
     ``column`` on, become ``largest``, ``ArgmaxUnit.latency`` cycles after it was written; where
     ``column`` is not 0, only if it is larger than what was there.
@@ -124,7 +124,7 @@ class Epilogue(Component):
         config = self.config
         value = data.View(values.p.shape(), delay(m, values.p, 2, en=en))
         scale = self._scale(m, en, values) if config.attention else None
-        wide = self.wide | self._turns()
+        wide = self.wide | self._pairs()
         low = Mux(wide, C(-(1 << 15), signed(16)), C(config.operand_min, signed(16)))
         high = Mux(wide, C((1 << 15) - 1, signed(16)), C(config.operand_max, signed(16)))
         bottom = Signal(signed(16))
@@ -183,7 +183,7 @@ class Epilogue(Component):
         m.submodules.out = out = Skid(written)
         held, waiting = Signal(written, reset_less=True), Signal()
         place = places.o.p
-        needed = valid & (self.add | self._turns())
+        needed = valid & (self.add | self._pairs())
         m.d.comb += [
             en.eq(out.i.ready & (~needed | self.residual.valid)),
             self.residual.ready.eq(out.i.ready & needed),
@@ -196,7 +196,7 @@ class Epilogue(Component):
             wide.append(saturate16(total))
         narrow = [element[:8] for element in y]
         if self.config.rotary:
-            valid, wide, narrow = self._turn(m, en, valid, y, wide)
+            valid, wide, narrow = self._rotate(m, en, valid, y, wide)
         m.d.comb += [
             out.i.valid.eq(valid & en),
             out.i.p.write.addr.eq(place.addr),
@@ -214,12 +214,12 @@ class Epilogue(Component):
         if self.config.argmax:
             self._find_largest(m, out.i.valid, out.i.p.write.data, place)
 
-    def _turns(self):
-        """Return whether the second input turns or multiplies."""
+    def _pairs(self):
+        """Return whether the second input rotates or multiplies."""
         return self.rotate | self.times if self.config.rotary else 0
 
-    def _turn(self, m, en, valid, y, wide):
-        """Return whether there is a beat, and its elements of 16 and 8 bits, turned or not."""
+    def _rotate(self, m, en, valid, y, wide):
+        """Return whether there is a beat, and its elements of 16 and 8 bits, rotated or not."""
         lanes = self.config.lanes
         m.submodules.rotary = unit = RotaryUnit(lanes, self.config.operand_width)
         m.d.comb += [
@@ -231,12 +231,12 @@ class Epilogue(Component):
             Cat(unit.pairs).eq(Cat(elements(self.residual.p, lanes, 2))),
             Cat(unit.r).eq(Cat(elements(self.residual.p, lanes, 1))),
         ]
-        turns = self._turns()
-        turned = delay(m, valid & turns, unit.latency, en=en, reset=True)
+        pairs = self._pairs()
+        rotated = delay(m, valid & pairs, unit.latency, en=en, reset=True)
         return (
-            Mux(turns, turned, valid),
-            [Mux(turns, unit.o[lane], wide[lane])[:16] for lane in range(lanes)],
-            [Mux(turns, unit.o[lane], y[lane])[:8] for lane in range(lanes)],
+            Mux(pairs, rotated, valid),
+            [Mux(pairs, unit.o[lane], wide[lane])[:16] for lane in range(lanes)],
+            [Mux(pairs, unit.o[lane], y[lane])[:8] for lane in range(lanes)],
         )
 
     def _find_largest(self, m, written, out, place):

@@ -137,27 +137,27 @@ class SoftmaxFront(Component):
             self.i.ready.eq(unit.i.ready),
         ]
         layout = data.StructLayout({"found": unit.o.p.shape(), "diagonal": lanes})
-        shares = stream.Signature(layout).create()
+        probabilities = stream.Signature(layout).create()
         m.d.comb += [
-            shares.p.found.eq(unit.o.p),
-            shares.p.diagonal.eq(
+            probabilities.p.found.eq(unit.o.p),
+            probabilities.p.diagonal.eq(
                 Cat(self.diagonal_en & (diagonal.offset == lane) for lane in range(lanes))
             ),
-            shares.valid.eq(unit.o.valid),
-            unit.o.ready.eq(shares.ready),
+            probabilities.valid.eq(unit.o.valid),
+            unit.o.ready.eq(probabilities.ready),
         ]
         if self.config.registered:
             m.submodules.stage = stage = RegisterSlice(layout)
-            wiring.connect(m, shares, stage.i)
-            shares = stage.o
+            wiring.connect(m, probabilities, stage.i)
+            probabilities = stage.o
         m.d.comb += [
-            self.o.p.keep.eq(shares.p.found.mask),
-            self.o.valid.eq(shares.valid),
-            shares.ready.eq(self.o.ready),
+            self.o.p.keep.eq(probabilities.p.found.mask),
+            self.o.valid.eq(probabilities.valid),
+            probabilities.ready.eq(self.o.ready),
         ]
         for lane in range(lanes):
-            added = Mux(shares.p.diagonal[lane], self.diagonal_value, 0)
-            m.d.comb += self.o.p.value[lane].eq(shares.p.found.p[lane] + added)
+            added = Mux(probabilities.p.diagonal[lane], self.diagonal_value, 0)
+            m.d.comb += self.o.p.value[lane].eq(probabilities.p.found.p[lane] + added)
         if running_rows:
             self._running(m, unit)
         return m

@@ -104,22 +104,22 @@ class VectorEngine(Component):
         m.submodules.epilogue = epilogue = Epilogue(config)
         m.submodules.overlap = overlap = Overlap(config)
         command, opcode, flag = self.i.p, decoder.opcode, decoder.flag
-        # What the data's way depends on: no data comes in a command's first cycle.
-        way, choice = Signal.like(opcode), Signal.like(flag)
-        m.d.sync += [way.eq(opcode), choice.eq(flag)]
+        # The data's path follows registers: no data comes in a command's first cycle.
+        opcode_r, flag_r = Signal.like(opcode), Signal.like(flag)
+        m.d.sync += [opcode_r.eq(opcode), flag_r.eq(flag)]
         last = overlap.o  # what is about to be written belongs to it
         start, written = Signal(), Signal()
-        turns = flag.rotate | flag.times if config.rotary else 0
-        turning = delay(m, turns, 1)
+        pairs = flag.rotate | flag.times if config.rotary else 0
+        pairs_r = delay(m, pairs, 1)
         fills = opcode.params | opcode.table | opcode.mask | opcode.scan
         filling = delay(m, fills, 1)
         drains = opcode.drain | flag.drain if config.fused else opcode.drain
-        adds = flag.add | turns | opcode.add | opcode.mul
+        adds = flag.add | pairs | opcode.add | opcode.mul
         # A normalization adds before, not behind.
         adding = delay(m, flag.add & ~opcode.norm, 1)
         if config.registered:
             # A command starts a cycle later, when it is decoded.
-            opcode, flag, turns, fills = way, choice, turning, filling
+            opcode, flag, pairs, fills = opcode_r, flag_r, pairs_r, filling
             drains, adds = delay(m, drains, 1), delay(m, adds, 1)
 
         # What the command is, and who takes part in it.
@@ -138,8 +138,8 @@ class VectorEngine(Component):
             accumulators.n.eq(self._told(m, command.n)),
             accumulators.start.eq(start & drains),
             fronts.command.eq(command),
-            fronts.opcode.eq(way),
-            fronts.flag.eq(choice),
+            fronts.opcode.eq(opcode_r),
+            fronts.flag.eq(flag_r),
             fronts.start.eq(start),
         ]
         connect(m, reader.port, flipped(self.v))
@@ -149,27 +149,27 @@ class VectorEngine(Component):
         if config.activation:
             connect(m, fill.table_write, epilogue.table_write)
 
-        # The way of the data.
+        # The path of the data.
         distribute(m, reader.o, [(filling, fill.i), (~filling, fronts.i)])
         residual = epilogue.residual
         if config.attention:
-            residual = self._running(m, fronts, params, epilogue, choice, start & flag.running)
+            residual = self._running(m, fronts, params, epilogue, flag_r, start & flag.running)
         m.d.comb += epilogue.add.eq(adding)
         if config.registered:
             m.submodules.residuals = residuals = RegisterSlice(residual.p.shape())
             connect(m, residuals.o, residual)
             residual = residuals.i
-        behind = adding | turning
+        behind = adding | pairs_r
         distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
-        collect(m, [(way.drain, accumulators.o), (~way.drain, fronts.o)], epilogue.i)
+        collect(m, [(opcode_r.drain, accumulators.o), (~opcode_r.drain, fronts.o)], epilogue.i)
         if config.fused:
-            self._intake(m, accumulators, walks, params, fronts, choice, start & flag.drain)
+            self._intake(m, accumulators, walks, params, fronts, flag_r, start & flag.drain)
         self._fill(m, fill, params, reader, opcode, start)
         m.d.comb += [
             epilogue.param_walk.eq(self._told(m, walks.params)),
             epilogue.o_walk.eq(self._told(m, walks.o)),
         ]
-        self._epilogue(m, epilogue, choice, overlap)
+        self._epilogue(m, epilogue, flag_r, overlap)
         if config.norm:
             begin = start & flag.write_sum
             self._sums(m, fronts, self._told(m, walks.s), begin, epilogue.done, written)
@@ -183,7 +183,7 @@ class VectorEngine(Component):
         m.d.comb += [
             overlap.i.eq(command),
             overlap.begun.eq(begun),
-            overlap.read.eq(read & way.softmax),
+            overlap.read.eq(read & opcode_r.softmax),
             overlap.written.eq(written),
             self.status.done.eq((self.i.valid | overlap.behind) & Mux(filling, fill.done, written)),
         ]
