@@ -155,7 +155,7 @@ class _Machine:
         if step.engine == Engine.MATRIX:
             return self._matrix.take(step, ready)
         if step.engine == Engine.VECTOR:
-            done = self._vector.done(step, ready, self._matrix.reads)
+            done = self._vector.done(step, ready, self._matrix.reads, self._matrix.sums)
             if self._behind:
                 done = max(done, self._behind + self._vector.beats(step))
             self._free[Engine.VECTOR], self._behind = done + 1, 0

@@ -34,6 +34,15 @@ class Reads:
     cycles: int
 
 
+@dataclass(frozen=True)
+class Sums:
+    """Cycles in which every product adds to accumulators of one parity; drains of these wait."""
+
+    begin: int
+    end: int
+    parity: int
+
+
 def _adds(step: Step) -> bool:
     return bool(step.flags & {"add", "rotate", "times"}) or step.opcode in (Opcode.ADD, Opcode.MUL)
 
@@ -60,11 +69,15 @@ class VectorTiming:
         if config.norm:
             self._norm = int(AddNormUnit(lanes=lanes, max_row=config.max_row).latency)
 
-    def done(self, step: Step, begin: int, others: Iterable[Reads]) -> int:
+    def done(
+        self, step: Step, begin: int, others: Iterable[Reads], sums: Iterable[Sums] = ()
+    ) -> int:
         """Return the cycle in which a command that is offered in ``begin`` completes.
 
-        ``others`` are what comes before it at the banks, one after the other.
+        ``others`` are what comes before it at the banks, one after the other, and ``sums`` what
+        comes before it at the accumulators.
         """
+        begin += self._waits(step, begin, sums)
         beats = self.beats(step)
         banks = {
             step[name] // self._config.bank_bytes
@@ -89,7 +102,42 @@ class VectorTiming:
                 break
             left -= share * (reads.end - now)
             now = reads.end
-        return now + round(left) + self.cycles(step) - beats - 1
+        return now + round(left) + self.cycles(step) - beats - 1 + self._turns(step, beats)
+
+    def _waits(self, step: Step, begin: int, sums: Iterable[Sums]) -> int:
+        """Return the cycles in which a drain finds the row's half of the accumulators taken."""
+        if step.opcode == Opcode.DRAIN:
+            addr, stride = step["acc_addr"], step["acc_stride"]
+        elif "drain" in step.flags:
+            addr, stride = step["i_addr"], step["i_stride"]
+        else:
+            return 0
+        sums = [one for one in sums if one.end > begin]
+        if not sums:
+            return 0
+        now, waited, cols = begin + 1, 0, self._config.cols
+        for column in range(0, step["n"], cols):
+            beats = -(-min(cols, step["n"] - column) // self._config.lanes)
+            for row in range(step["m"]):
+                parity = (addr + column // cols * stride + row) & 1
+                for one in sums:
+                    if one.parity == parity and one.begin <= now < one.end:
+                        now, waited = one.end, waited + one.end - now
+                now += beats
+        return waited
+
+    def _turns(self, step: Step, beats: int) -> int:
+        """Return the cycles by which a NORM's sums, written to the output's bank, make it longer.
+
+        Outputs come first: sums of the rows that fit into the norm's latency, then their outputs.
+        """
+        if "write_sum" not in step.flags:
+            return 0
+        if len({step[name] // self._config.bank_bytes for name in ("o_addr", "s_addr")}) > 1:
+            return 0
+        row = beats // step["m"]
+        turn = row + (self._norm + self._overhead - self._reader - 2) // row * row
+        return (beats - 1) // turn * turn
 
     def beats(self, step: Step) -> int:
         """Return how often a command reads its input."""
@@ -146,8 +194,8 @@ class MatrixTiming:
     def __init__(self, config: Config):
         self._config = config
         # From the cycle behind the last request: the read, the entry, the array, the accumulators.
-        self._settle = config.sram_latency + array_latency(config) + int(ACC_SETTLE - DISPATCH)
-        self._settle += config.registered
+        self._added = config.sram_latency + array_latency(config) + config.registered
+        self._settle = self._added + int(ACC_SETTLE - DISPATCH)
         self._end = self._before = 0
         """Ends of the last tile's and the one before's activations."""
         self._loaded = 0
@@ -156,6 +204,8 @@ class MatrixTiming:
         """When the walker takes the next command, by the last one's tiles, and the one before's."""
         self.reads: deque[Reads] = deque(maxlen=64)
         """Reads of the last products."""
+        self.sums: deque[Sums] = deque(maxlen=64)
+        """Accumulations of the last resident products of one row."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Return when a ready command's products begin, when it is taken, and when complete."""
@@ -167,6 +217,7 @@ class MatrixTiming:
         taken = max(ready, self._accept)
         end, before, loaded = self._end, self._before, self._loaded
         tiles = self._tiles(step)
+        inner_tiles = -(-step["k"] // config.rows)
         first, previous = -1, taken
         masked = bool({"a_masked", "b_masked"} & step.flags)
         loaded = max(loaded, taken + 1 + config.tile_skip + masked + config.registered)
@@ -182,6 +233,9 @@ class MatrixTiming:
                 end += lines
             if first < 0:
                 first = begin
+            if m == 1 and product and b_bank is None:
+                parity = (step["acc_addr"] + tile // inner_tiles * step["acc_stride"]) & 1
+                self._add(begin + self._added, parity)
         self._end, self._before, self._loaded = end, before, loaded
         # Without masks, a command's last tile leaves the walker as its lines are asked for.
         left = previous if config.tile_skip else loaded - 1
@@ -190,6 +244,13 @@ class MatrixTiming:
         lines = max(lines for lines, _ in tiles)
         self.reads.append(Reads(first, end, (a_bank, b_bank), lines, max(m, lines)))
         return first, taken, end + self._settle
+
+    def _add(self, now: int, parity: int) -> None:
+        """Note that a row of this parity takes a sum."""
+        if self.sums and (self.sums[-1].end, self.sums[-1].parity) == (now, parity):
+            self.sums.append(Sums(self.sums.pop().begin, now + 1, parity))
+        else:
+            self.sums.append(Sums(now, now + 1, parity))
 
     def _tiles(self, step: Step) -> list[tuple[int, int]]:
         """Return how many lines of weights each tile reads, and how many rows of B it has."""
