@@ -29,6 +29,7 @@ COMMANDS = {
     "text": "cli.text",
     "test": "cli.test",
     "prove": "cli.prove",
+    "faults": "cli.faults",
     "replay": "cli.replay",
     "build": "cli.build",
     "flash": "cli.flash",

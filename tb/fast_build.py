@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
@@ -9,11 +10,12 @@ from amaranth.hdl import Shape
 
 from arch.config import Config
 from arch.isa import Engine
-from arch.registers import ARRAY_CAUSES
+from arch.registers import ARRAY_CAUSES, REGISTER_MAP
 from generators.cache import ROOT, cached, digest
 from generators.verilog.verilog import to_verilog
 from hdl.machine import machine_component
 from hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
+from tb.faults.sites import find_sites, noting, sites_header
 from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, run
 
 _HARNESS = Path(__file__).parent / "harness"
@@ -98,13 +100,18 @@ def _checked_module(text: str) -> str:
 
 
 def build_verilator(
-    config: Config, replacement: str | None = None, *, random_start: bool = False
+    config: Config,
+    replacement: str | None = None,
+    *,
+    random_start: bool = False,
+    faults: bool = False,
 ) -> Path:
     """Return the folder of the compiled simulation, built where there is none yet.
 
     ``replacement`` is Verilog that stands in the place of the accelerator's own. It is compiled in
     little time rather than for little time. With ``random_start`` registers and memories have no
-    initial values; Verilator's `+verilator+rand+reset+2` makes them random.
+    initial values; Verilator's `+verilator+rand+reset+2` makes them random. With ``faults`` it can
+    flip bits (``tb/harness/faults.h``), and ``sites.json`` lists those of ``tb.faults.sites``.
     """
     check_simulator("verilator")
     initial = "unique" if random_start else "fast"
@@ -114,28 +121,42 @@ def build_verilator(
     runtime = Runtime("harness", *options)
     own = accelerator_verilog(config)
     verilog = replacement or own
+    sites = find_sites(verilog) if faults else []
+    if faults:
+        flags = [*flags, "--flatten"]
+        verilog = noting(verilog)
     if random_start:
         verilog = uninitialized(verilog)
     defines = {**interface(config), "HAS_TRACE": int(config.trace), **_member_names(own)}
+    if faults:
+        defines |= {"HAS_FAULTS": 1, "STATUS_ADDR": REGISTER_MAP["STATUS"].addr}
+        defines["LONGEST_WAIT"] = 3 * config.watchdog + 2 * max(config.acc_depth, config.mask_depth)
     header = "".join(f"#define {name} {value}\n" for name, value in defines.items())
-    main = (_HARNESS / "main.cpp").read_text(encoding="utf-8")
+    names = ["main.cpp", "machine.h", *["faults.h"] * faults]
+    texts = {name: (_HARNESS / name).read_text(encoding="utf-8") for name in names}
+    texts["interface.h"] = f"#pragma once\n{header}"
 
     def build(folder: Path) -> None:
-        (folder / "top.v").write_text(verilog, encoding="utf-8")
-        (folder / "interface.h").write_text(f"#pragma once\n{header}", encoding="utf-8")
-        (folder / "main.cpp").write_text(main, encoding="utf-8")
+        for name, text in (texts | {"top.v": verilog}).items():
+            (folder / name).write_text(text, encoding="utf-8")
         what = f"Build of configuration {config.name} for verilator"
         command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
         command += ["-Mdir", ".", "-o", "harness", *flags, "main.cpp", "top.v"]
         log = folder / "verilator.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
+        if faults:
+            members = (folder / "Vtop___024root.h").read_text(encoding="utf-8")
+            text, kept = sites_header(sites, members)
+            (folder / "sites.h").write_text(text, encoding="utf-8")
+            listed = json.dumps([asdict(site) for site in kept])
+            (folder / "sites.json").write_text(listed, encoding="utf-8")
         runtime.lend(folder)
         make = ["make", "-j2", "-f", "Vtop.mk", *options]
         run(make, what=what, cwd=folder, log=folder / "make.log", timeout=_TIMEOUT)
         runtime.keep(folder)
 
     tools = json.dumps([metadata.version("verilator"), flags, options])
-    return cached("harness", digest(verilog, header, main, tools), build)
+    return cached("harness", digest(verilog, *texts.values(), tools), build)
 
 
 def _member_names(verilog: str) -> dict[str, str]:

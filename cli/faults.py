@@ -1,0 +1,62 @@
+"""celosia faults: a bit flips in an inference, many times."""
+
+from collections import Counter
+
+import click
+
+from arch.errors import RunError
+from cli.campaign_options import Runner, campaign_options
+from cli.options import config_options, json_option, seed_option
+from cli.output import report
+from tb.faults.campaign import CASES, CLASSES, KIND, fault_config, run, table
+from tb.faults.problems import open_problem
+
+
+@click.command()
+@click.argument("model")
+@config_options("small")
+@click.option(
+    "--count", type=click.IntRange(min=1), default=1000, show_default=True, help="Faults."
+)
+@seed_option
+@campaign_options
+@json_option
+def faults(
+    model: str,
+    source: str,
+    overrides: tuple[str, ...],
+    count: int,
+    seed: int,
+    runner: Runner,
+    as_json: bool,
+) -> None:
+    """Flip a bit of the circuit in a cycle of an inference, at random, and tell what comes of it.
+
+    Every bit of every register and memory is as likely, and every cycle. MODEL is one that
+    `celosia run` takes. A row is an engine or memory of the machine.
+    """
+    fields = {"model": model, "config": source, "set": ";".join(overrides)}
+    config = fault_config(source, fields["set"])
+    problem = open_problem(model, config)  # what cannot be is told here, and the machine built
+    problem.infer(0)
+    problem.machine.close()
+    outcomes = runner.run(KIND, run, count, seed=seed, fields=fields, chunk=CASES)
+    failed = [outcome for outcome in outcomes if outcome.failed]
+    if failed:
+        raise RunError(f"{len(failed)} cases failed, {failed[0].case} with: {failed[0].message}")
+    results = [outcome.result for outcome in outcomes]
+    rows = table(results)
+    causes = Counter(result["cause"] for result in results if result["class"] == "detected")
+    result = {
+        "model": model,
+        "config": config.name,
+        "watchdog": config.watchdog,
+        "seed": seed,
+        "injected": len(results),
+        **{name: rows[-1][name] for name in CLASSES},
+        "bits": sum(site.bits for site in problem.machine.sites),
+        "causes": dict(sorted(causes.items())),
+        "units": rows,
+        "simulated_cycles": sum(result["simulated"] for result in results),
+    }
+    report(f"Faults in {model} on {config.name}", rows, as_json, result)

@@ -1,0 +1,105 @@
+"""A machine whose runs are repeated with a bit flipped."""
+
+import json
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arch.registers import CONTROL_START
+from sim.report import Report
+from tb.fast_build import build_verilator
+from tb.faults.sites import Site
+from tb.machine import VerilatorMachine
+from tb.memory_timing import MemoryTiming
+
+
+class End(IntEnum):
+    """How a run with a fault ended."""
+
+    AS_BEFORE = 0
+    """In a state from which it goes on as without the fault."""
+    ENDED = 1
+    """STATUS is not busy."""
+    GOES_ON = 2
+    """STATUS is still busy after more than twice the time that the run takes."""
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A bit of a word of a site, after so many cycles of the run."""
+
+    site: Site
+    word: int
+    bit: int
+    cycle: int
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the circuit told of a run with a fault."""
+
+    end: End
+    cycles: int
+    """Cycles that were simulated."""
+    status: int
+    corrected: int
+
+
+class FaultMachine(VerilatorMachine):
+    """A machine that keeps states of the run that :meth:`start` begins when it is armed.
+
+    After it, :meth:`inject` runs it again from a state shortly before a fault. A fault in a memory
+    does nothing until the word is read; where the word is written first, or never read, nothing is
+    simulated. A run ends early where all registers, and all words that are still to be read, are
+    as in the run without a fault. Bursts outside external memory end in MEMORY, as on a bus.
+    """
+
+    def __init__(self, *given: Any, **options: Any):
+        super().__init__(*given, **options)
+        self.armed = False
+        self.cycles = 0
+        """Cycles of the run without a fault."""
+        listed = json.loads((self._folder / "sites.json").read_text(encoding="utf-8"))
+        self.sites = [Site(**site) for site in listed]
+        self._numbers = {site: number for number, site in enumerate(self.sites)}
+        self._ends = np.cumsum([site.bits for site in self.sites])
+
+    def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
+        self._folder = build_verilator(self.config, faults=True)
+        return [
+            self._folder / "harness",
+            str(memory_bytes),
+            *map(str, timing.fields().values()),
+        ]
+
+    def start(self, pc: int = 0) -> Report:
+        """Run as any machine does, or, armed, keep what :meth:`inject` needs."""
+        if not self.armed:
+            return super().start(pc)
+        self.armed = False
+        self.wait(self._limit)
+        self.write_register("PC", pc)
+        self.write_register("CONTROL", CONTROL_START)
+        self.cycles = int(self._ask(f"G {self._limit:x}\n")[0])
+        return self.report()
+
+    def draw(self, rng: np.random.Generator) -> Flip:
+        """Return a bit of the circuit and a cycle of the run, all as likely."""
+        number = int(rng.integers(self._ends[-1]))
+        index = int(np.searchsorted(self._ends, number, side="right"))
+        site = self.sites[index]
+        word, bit = divmod(number - int(self._ends[index] - site.bits), site.width)
+        return Flip(site, word, bit, int(rng.integers(self.cycles)))
+
+    def inject(self, flip: Flip, *, whole: bool = False) -> Ran:
+        """Run again with a flip; where it ENDED, memory and registers are as it left them.
+
+        With ``whole`` every cycle of the run is simulated.
+        """
+        numbers = (self._numbers[flip.site], flip.word, flip.bit, flip.cycle, int(whole))
+        (line,) = self._ask(f"F {' '.join(f'{number:x}' for number in numbers)}\n")
+        end, cycles, status, corrected = line.split()
+        return Ran(End(int(end)), int(cycles), int(status, 16), int(corrected, 16))

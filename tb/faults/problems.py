@@ -1,0 +1,85 @@
+"""The inferences in which faults are tried."""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from arch.config import Config
+from generators.compiler import CompiledModel
+from generators.frontend import digits
+from tb.faults.machine import FaultMachine
+from tb.machines import PROMPT
+from tb.run_model import compile_digits
+
+INFERENCES = 64
+"""Different inferences of a campaign; their numbers go round."""
+
+
+class Problem(ABC):
+    """A machine with a model, and one inference of it without a fault: ``expected``, ``choice``."""
+
+    machine: FaultMachine
+    expected: bytes
+    choice: int
+
+    def __init__(self) -> None:
+        self._number = -1
+
+    def infer(self, number: int) -> None:
+        """Run an inference without a fault, unless it is the one that ran last."""
+        number %= INFERENCES
+        if number != self._number:
+            self._infer(number)
+            self._number = number
+            self.expected = self.outputs()
+            self.choice = self.chosen(self.expected)
+
+    @abstractmethod
+    def _infer(self, number: int) -> None:
+        """Run an inference by its number, the machine armed for its run."""
+
+    @abstractmethod
+    def outputs(self) -> bytes:
+        """Return what the last run has left as its result."""
+
+    @abstractmethod
+    def chosen(self, outputs: bytes) -> int:
+        """Return the class or token that outputs are for."""
+
+
+class DigitsProblem(Problem):
+    """Images of the digits' test split on a model of them."""
+
+    def __init__(self, compiled: CompiledModel):
+        super().__init__()
+        self._compiled = compiled
+        _, test = digits.load()
+        self._inputs = digits.patches(test.images[:INFERENCES])
+
+    def _infer(self, number: int) -> None:
+        compiled = self._compiled
+        size = 1 << (compiled.memory_bytes - 1).bit_length()
+        # A new one, as what a fault has left anywhere is not the next inference's.
+        machine = FaultMachine(compiled.config, memory_bytes=size, **PROMPT.fields())
+        machine.write_memory(0, compiled.image.tobytes())
+        machine.load_program(compiled.words)
+        compiled.request(self._inputs[number]).give(machine)
+        self.machine = machine
+        self.machine.armed = True
+        self.machine.start()
+
+    def outputs(self) -> bytes:
+        """Return the bytes of the outputs in external memory."""
+        return self.machine.read_memory(self._compiled.output_addr, self._compiled.output_count)
+
+    def chosen(self, outputs: bytes) -> int:
+        """Return the class of the largest output."""
+        return int(np.argmax(self._compiled.read_output(outputs)[0]))
+
+
+def open_problem(model: str, config: Config) -> Problem:
+    """Return the inferences of a model on a configuration.
+
+    Raises :class:`InputError` where there is no such model, or it does not fit.
+    """
+    return DigitsProblem(compile_digits(model, config))

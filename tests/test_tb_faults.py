@@ -1,0 +1,117 @@
+"""Faults: the bits of a circuit, runs that are cut short, a campaign's table."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from generators.campaign.case import Case
+from generators.verilog.verilog import to_verilog
+from hdl.control.recovery import Recovery
+from hdl.memory.ram import Ram
+from tb.faults.campaign import CLASSES, classify, fault_config, interval, run, table
+from tb.faults.problems import Problem, open_problem
+from tb.faults.sites import Site, find_sites, noting
+
+DIGITS = ("faults", "digits", "--config", "tiny")
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    opened = open_problem("digits", fault_config("tiny", ""))
+    opened.infer(3)
+    return opened
+
+
+def test_sites_are_registers_and_memories_that_are_written() -> None:
+    recovery = find_sites(to_verilog(Recovery(64), "top"))
+    assert sorted(site.bits for site in recovery) == [1, 3, 6]  # clear, state, scrub_addr
+    ram = find_sites(to_verilog(Ram(12, 20), "top"))
+    assert [(site.width, site.depth, site.ports) for site in ram] == [
+        (12, 1, False),
+        (12, 20, True),
+    ]
+    assert Site("scratchpad.bank_0.lane_1.memory", 8, 64, ports=True).unit == "scratchpad memories"
+    assert Site("dispatch.level", 3, 1, ports=False).unit == "dispatch"
+
+
+def test_ports_of_memories_are_kept() -> None:
+    assert noting(to_verilog(Ram(12, 20), "top")).count("public_flat_rd") == 4
+    assert "public" not in noting(to_verilog(Recovery(64), "top")).partition("output reg")[0]
+
+
+def test_a_fault_ends_in_short_as_it_does_in_whole(problem: Problem) -> None:
+    rng, machine = np.random.default_rng(7), problem.machine
+    found = set()
+    for registers in (True, False):
+        tried = 0
+        while tried < 15:
+            flip = machine.draw(rng)
+            if (flip.site.depth == 1) != registers:
+                continue
+            ran = machine.inject(flip)
+            short = classify(problem, ran)
+            if not ran.cycles and rng.random() < 0.9:
+                continue  # most words are not read again
+            assert classify(problem, machine.inject(flip, whole=True)) == short, flip
+            found.add(short)
+            tried += 1
+    assert {"masked", "harmless"} <= found
+
+
+def test_flips_are_as_likely_as_bits(problem: Problem) -> None:
+    rng = np.random.default_rng(8)
+    flips = [problem.machine.draw(rng) for _ in range(4000)]
+    total = sum(site.bits for site in problem.machine.sites)
+    wanted = sum(s.bits for s in problem.machine.sites if s.unit == "scratchpad memories") / total
+    share = sum(flip.site.unit == "scratchpad memories" for flip in flips) / len(flips)
+    assert abs(share - wanted) < 0.03
+    assert all(flip.bit < flip.site.width and flip.word < flip.site.depth for flip in flips)
+    assert max(flip.cycle for flip in flips) < problem.machine.cycles
+
+
+def test_intervals_are_those_of_scipy() -> None:
+    for count, total in ((0, 10), (1, 10), (3, 1000), (1000, 1000)):
+        wanted = binomtest(count, total).proportion_ci(0.95, method="wilson")
+        assert interval(count, total) == pytest.approx((wanted.low, wanted.high), abs=1e-7)
+    assert interval(0, 0) == (0.0, 1.0)
+
+
+def test_the_table_has_units_and_all() -> None:
+    rows = table(
+        {"unit": unit, "class": kind}
+        for unit, kind in (("load", "masked"), ("load", "silent"), ("array", "hung"))
+    )
+    assert [(row["unit"], row["injected"], row["silent"]) for row in rows] == [
+        ("array", 1, 0),
+        ("load", 2, 1),
+        ("all", 3, 1),
+    ]
+
+
+def test_a_campaign_is_told_and_each_of_its_cases_runs_alone(celosia) -> None:
+    code, output, errors = celosia(*DIGITS, "--count", "40", "--seed", "5", "--jobs", "1", "--json")
+    assert code == 0, errors
+    result = json.loads(output)
+    assert result["injected"] == 40 == sum(result[name] for name in CLASSES)
+    assert result["units"][-1]["unit"] == "all"
+    fields = (("config", "tiny"), ("model", "digits"), ("set", ""))
+    alone = [run(Case("fault", 5, index, fields)) for index in reversed(range(40))]
+    assert table(alone) == result["units"]
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("faults", "digits", "--config", "micro"), "Faults need engines, which micro"),
+        (("faults", "nothing"), "nothing"),
+        ((*DIGITS, "--count", "0"), "--count"),
+        ((*DIGITS, "--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(celosia, words: tuple[str, ...], part: str) -> None:
+    code, output, errors = celosia(*words)
+    assert (code, output) == (2, ""), errors
+    assert part in errors
+    assert errors.count("\n") == 1
