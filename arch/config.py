@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from arch.errors import InputError, InputTypeError
+from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, WeightFormat
 
 
 def next_power_of_two(value: int) -> int:
@@ -101,6 +102,13 @@ class Config:
     fused: bool = True
     """Softmax and normalization can read accumulators, requantized on the way."""
 
+    weight_formats: str = ""
+    """Formats of fewer bits that weights may be stored in, names with commas between
+    (``arch.formats``)."""
+    weight_group: int = 0
+    """Inputs of a column that may have a scale together, a multiple of rows (weights); 0: only
+    output channels have scales."""
+
     trace: bool = False
     """The accelerator has ports that report every write of the vector engine and when
     each engine begins and ends a command."""
@@ -147,6 +155,7 @@ class Config:
                 f"points, but operand_width is {self.operand_width} and zero_points "
                 f"{str(self.zero_points).lower()}"
             )
+        self._check_formats()
         if self.attention and not self.softmax:
             raise InputError(
                 "Field attention needs softmax, but attention is true and softmax false"
@@ -177,6 +186,35 @@ class Config:
                 f"{self.max_k} products of {self.element_width}-bit operands cannot overflow, "
                 f"but acc_width is {self.acc_width}"
             )
+
+    def _check_formats(self) -> None:
+        names = self.weight_formats.split(",") if self.weight_formats else []
+        for name in names:
+            if name not in FORMATS:
+                raise InputError(
+                    f"Field weight_formats must name some of {', '.join(FORMATS)}, not {name!r}"
+                )
+        if len(names) > MOST_FORMATS or len(set(names)) < len(names):
+            raise InputError(
+                f"Field weight_formats must name at most {MOST_FORMATS} formats, each once, not "
+                f"{self.weight_formats!r}"
+            )
+        if names and self.operand_width != OPERAND_BITS:
+            raise InputError(
+                f"Field weight_formats needs operands of {OPERAND_BITS} bits, but weight_formats "
+                f"is {self.weight_formats!r} and operand_width is {self.operand_width}"
+            )
+        if self.weight_group % self.rows or (self.weight_group and not names):
+            raise InputError(
+                f"Field weight_group needs weight_formats and must be a multiple of rows, but "
+                f"weight_group is {self.weight_group}, weight_formats {self.weight_formats!r} and "
+                f"rows {self.rows}"
+            )
+
+    @property
+    def formats(self) -> tuple[WeightFormat, ...]:
+        """The formats that weights may be stored in besides INT8."""
+        return tuple(FORMATS[name] for name in self.weight_formats.split(",") if name)
 
     @property
     def element_width(self) -> int:
@@ -323,5 +361,6 @@ RANGES = {
     "running_rows": (1, 1 << 12),
     "queue_depth": (1, 16),
     "watchdog": (0, 1 << 28),
+    "weight_group": (0, 1 << 10),
 }
 """Smallest and largest value of each integer field."""

@@ -104,6 +104,8 @@ class Definition:
 
 
 _OUT = ("o_addr", "o_stride", "o_zero")
+FORMAT_FLAGS = ("format_1", "format_2", "format_4", "grouped")
+"""The bits of a weight format's number, and whether its groups have scales."""
 _VECTOR_FLAGS = ("wide_out", "per_tensor", "relu", "table", "add")
 _MORE_VECTOR_FLAGS = ("rotate", "argmax", "times")
 _MORE_VECTOR_SUMMARY = (
@@ -153,20 +155,22 @@ DEFINITIONS = {
                 "b_mask",
                 "slot",
             ),
-            ("a_transpose", "b_transpose", "a_masked", "b_masked", "resident"),
+            ("a_transpose", "b_transpose", "a_masked", "b_masked", "resident", *FORMAT_FLAGS),
             "acc[acc_addr + nt * acc_stride + i, c] += sum over k of (A - a_zero) * (B - b_zero); "
-            "masked tiles count as zero; resident takes B from the weight slots",
+            "masked tiles count as zero; resident takes B from the weight slots; format_1, 2, 4: "
+            "bits of which weight format, from 1 on, B is stored in; grouped: groups have scales",
         ),
         Definition(
             Opcode.PRELOAD,
             Engine.MATRIX,
             ("b_addr", "b_stride", "k", "n", "b_zero", "slot", "line"),
-            ("b_transpose", "append"),
+            ("b_transpose", "append", *FORMAT_FLAGS),
             "place the tiles of B - b_zero in weight slots, filled up with zeros but for rows past "
             "k without b_transpose, which stay; append: as whole lines from line on, while all "
             "other lines stay: with b_transpose column j of B goes to column "
             "(line + j) % cols of tiles slot + (line + j) // cols * ceil(k / rows) + kt, without "
-            "it row j, of n up to cols, to row (line + j) % rows of tile slot + (line + j) // rows",
+            "it row j, of n up to cols, to row (line + j) % rows of tile slot + (line + j) // rows"
+            "; formats as in MATMUL",
         ),
         Definition(
             Opcode.DRAIN,

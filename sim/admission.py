@@ -4,6 +4,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.errors import ProgramError
+from arch.formats import index_of
 from arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, Opcode
 from sim.flow import Step, expanded
 from sim.regions import Region, regions, sizes
@@ -101,10 +102,35 @@ def _check_flags(step: Step, config: Config) -> None:
         )
     if "append" in step.flags:
         _check_append(step, config)
+    _check_format(step, config)
     if step.operands.get("k", 0) > config.max_k:
         raise ProgramError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
     if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:
         raise ProgramError(f"{step} has rows of n = {step['n']}, but max_row is {config.max_row}")
+
+
+_STRAIGHT = ("b_transpose", "append", "resident", "a_masked", "b_masked")
+"""Flags that exclude a weight format: codes come column by column, tile behind tile."""
+
+
+def _check_format(step: Step, config: Config) -> None:
+    index = index_of(step.flags)
+    if index > len(config.formats):
+        raise ProgramError(
+            f"{step} has weights of format {index}, but weight_formats is {config.weight_formats!r}"
+        )
+    if "grouped" in step.flags and not (index and config.weight_group):
+        raise ProgramError(
+            f"{step} is grouped, which needs a weight format and weight_group, which is "
+            f"{config.weight_group}"
+        )
+    for flag in _STRAIGHT:
+        if index and flag in step.flags:
+            raise ProgramError(f"{step} has weights of a format, which excludes {flag}")
+    if index and step["b_zero"]:
+        raise ProgramError(
+            f"{step} has weights of a format, so b_zero must be 0, not {step['b_zero']}"
+        )
 
 
 def _check_append(step: Step, config: Config) -> None:

@@ -7,14 +7,16 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.errors import ProgramError
+from arch.formats import index_of
 from arch.instruction import wrap as wrap_immediate
 from arch.isa import REGISTERS, Engine, Opcode
 from sim.admission import check_followed, check_step
 from sim.elementwise import add_sum, mul_product
 from sim.flow import Step, run
+from sim.formats import unpack
 from sim.matmul import append, place
 from sim.norm import normalize
-from sim.regions import Region, ceil_div, pair_places, regions, row_words
+from sim.regions import Region, ceil_div, pair_places, regions, row_words, stored_rows
 from sim.report import Report, signature
 from sim.requantize import requantize, saturate16
 from sim.rotary import rotate, times
@@ -222,6 +224,11 @@ class Interpreter:
         k, n = step["k"], step["n"]
         if "b_transpose" in step.flags:
             return self._operands(step, "b", n, k).T
+        index = index_of(step.flags)
+        if index:
+            group = self.config.weight_group if "grouped" in step.flags else 0
+            stored = self._read(step, "b", stored_rows(step, self.config), n)
+            return unpack(stored.astype(np.uint8), k, self.config.formats[index - 1], group)
         return self._operands(step, "b", k, n)
 
     def _tiled(self, step: Step, b: Ints) -> Ints:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.formats import index_of
 from arch.isa import Opcode
 from sim.flow import Step, expanded
 from sim.rotary import rotary_places
@@ -53,10 +54,21 @@ def _tiles(step: Step, config: Config) -> int:
     return ceil_div(k, config.rows) * ceil_div(n, config.cols)
 
 
+def stored_rows(step: Step, config: Config) -> int:
+    """Return the rows of bytes that B of a step without b_transpose has."""
+    index = index_of(step.flags)
+    if not index:
+        return step["k"]
+    group = config.weight_group if "grouped" in step.flags else 0
+    return config.formats[index - 1].stored_rows(step["k"], group)
+
+
 def _matrix(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     k, n = step["k"], step["n"]
     slots = Region("slots", step["slot"], 0, 1, _tiles(step, config))
-    b = _rows(step, "b", n, k) if "b_transpose" in step.flags else _rows(step, "b", k, n)
+    b = _rows(step, "b", n, k)
+    if "b_transpose" not in step.flags:
+        b = _rows(step, "b", stored_rows(step, config), n)
     if step.opcode == Opcode.PRELOAD:
         return [b], [slots]
     m = step["m"]

@@ -22,12 +22,14 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
 from arch.config import Config
+from arch.formats import chosen, index_of
 from arch.isa import DEFINITIONS, RING_SLOTS, Engine, Opcode
 from arch.presets import PRESETS
 from hdl.matrix.array import sum_layout
 from hdl.matrix.retirement import DISPATCH
 from hdl.memory.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
+from sim.formats import unpack as unpack_weights
 from sim.matmul import accumulate, append, cut, place
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
 
@@ -51,8 +53,9 @@ class Jobs:
         """The accumulators after each command."""
         self.events: list[int] = []
         """Rows accumulated up to each command's end."""
-        self.lines: list[int] = []
-        """Lines of each tile of B that is read."""
+        self.lines: list[tuple[int, bool]] = []
+        """Lines of each tile of B that is read, or in a format of all tiles of a command, and
+        whether the first may wait."""
         self.macs = self.gated = self.skipped = 0
 
     def _place(self, lines: int, length: int) -> tuple[int, int]:
@@ -86,8 +89,17 @@ class Jobs:
         zeros = [int(np.clip(zero, config.operand_min, config.operand_max)) for zero in zeros]
         operands = {"k": k, "n": n, "b_zero": zeros[1], "slot": slot, "line": line}
         b_shape = (n, k) if "b_transpose" in flags else (k, n)
+        index = index_of(frozenset(flags))
+        if index:
+            form = config.formats[index - 1]
+            group = config.weight_group if "grouped" in flags else 0
+            operands["b_zero"] = zeros[1] = 0
+            b_shape = (form.stored_rows(k, group), n)
         operands["b_addr"], operands["b_stride"] = self._place(*b_shape)
         b = self._read(operands["b_addr"], operands["b_stride"], *b_shape, zeros[1])
+        if index:
+            self.lines.append((b_shape[0] * nt, False))
+            b = unpack_weights(b.astype(np.uint8), k, form, group)
         tiles = cut(b.T if "b_transpose" in flags else b, config.rows, config.cols)
         keep = np.ones((nt, kt), np.bool_)
         transpose = "b_transpose" in flags
@@ -114,11 +126,11 @@ class Jobs:
         if "append" in flags:
             for first in range(0, line + size, whole):
                 lines = min(first + whole, line + size) - max(first, line)
-                self.lines += [lines] * (kt if transpose else 1)
-        elif "resident" not in flags:
+                self.lines += [(lines, True)] * (kt if transpose else 1)
+        elif "resident" not in flags and not index:
             for indices in np.argwhere(keep):
                 tile = int(indices[0 if transpose else 1])
-                self.lines.append(min(whole, size - tile * whole))
+                self.lines.append((min(whole, size - tile * whole), True))
         bits = sum(1 << DEFINITIONS[opcode].flag_bit(flag) for flag in flags)
         header = {"opcode": opcode, "push": self.pushes[-1], "flags": bits}
         self.payloads.append(pack(command_layout(Engine.MATRIX), header | operands))
@@ -170,6 +182,11 @@ class Jobs:
             if present and self._rng.random() < 0.4:
                 flags.add(flag)
         b_flags = {"b_transpose"} if config.b_transpose and self._rng.random() < 0.5 else set()
+        if config.formats and self._rng.random() < 0.6:
+            b_flags = {*chosen(int(self._rng.integers(1, len(config.formats) + 1)))}
+            b_flags |= {"grouped"} if config.weight_group and self._rng.random() < 0.5 else set()
+            flags -= {"a_masked", "b_masked"}
+            k *= int(self._rng.integers(1, 5))
         tiles = -(-k // config.rows) * -(-n // config.cols)
         if room and self._rng.random() < 0.4:
             self.append_random("b_transpose" in b_flags)
@@ -226,14 +243,16 @@ async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float)
     latency = config.weight_latency if name == "b" else config.sram_latency
     pending: list[int | None] = [None] * (latency - 1)
     tiles = iter(jobs.lines if name == "b" else ())
-    left = 0
+    left, waits = 0, True
     while True:
         ready.value = int(left > 0 or generator.random() >= stall)
         await FallingEdge(dut.clk)
         taken = int(request.value) and int(ready.value)
         if name == "b":
-            assert int(request.value) or not left
-            left = (left or next(tiles)) - 1 if taken else left
+            assert int(request.value) or not left or not waits
+            if taken and not left:
+                left, waits = next(tiles)
+            left -= bool(taken)
         pending.append(int(addr.value) if taken else None)
         await RisingEdge(dut.clk)
         now = pending.pop(0)

@@ -138,6 +138,11 @@ BENCHES = {
             lambda config, _u: {"size": config.rows, "width": 8, "blocks": 9} | _STALLED,
         ),
         Bench(
+            "weight_decoder",
+            "tb.bench_decoder",
+            lambda _config, unit: {"config": unit.config.fields(), "matrices": 12} | _STALLED,
+        ),
+        Bench(
             "matrix_engine",
             "tb.bench_matrix",
             lambda config, _u: {"config": config.fields(), "random": 12} | _STALLED,

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arch.config import Config
+from arch.formats import WeightFormat, chosen
 from arch.instruction import Instruction
-from arch.isa import DEFINITIONS, Opcode
+from arch.isa import DEFINITIONS, FORMAT_FLAGS, Opcode
 
 IMAGE_ROWS = 96
 """Rows of external memory that LOAD reads, and that STORE writes."""
@@ -72,7 +73,9 @@ class InstructionMaker:
 
     def _flags(self, opcode: Opcode, likely: float = 0.4) -> set[str]:
         return {
-            flag for flag in DEFINITIONS[opcode].flags if self.rng.random() < likely
+            flag
+            for flag in DEFINITIONS[opcode].flags
+            if flag not in FORMAT_FLAGS and self.rng.random() < likely
         } - self._absent()
 
     def _absent(self) -> set[str]:
@@ -82,6 +85,24 @@ class InstructionMaker:
             if not getattr(config, unit):
                 absent |= names
         return absent | {"followed"}
+
+    def _format(self, flags: set[str]) -> tuple[set[str], WeightFormat | None]:
+        """Return flags, at times with a weight format and without what that excludes, and it."""
+        formats = self.config.formats
+        if not formats or "resident" in flags or self.rng.random() < 0.5:
+            return flags, None
+        index = 1 + self._below(len(formats))
+        found = flags - {"b_transpose", "append", "a_masked", "b_masked"} | chosen(index)
+        if self.config.weight_group and self.rng.random() < 0.5:
+            found |= {"grouped"}
+        return found, formats[index - 1]
+
+    def _b(self, k: int, n: int, flags: set[str], form: WeightFormat | None) -> dict[str, int]:
+        """Return where B lies."""
+        if form is None:
+            return self._matrix("b", *((n, k) if "b_transpose" in flags else (k, n)))
+        group = self.config.weight_group if "grouped" in flags else 0
+        return self._matrix("b", form.stored_rows(k, group), n)
 
     def _matmul(self) -> Instruction:
         config = self.config
@@ -94,16 +115,17 @@ class InstructionMaker:
         kt, nt = -(-k // config.rows), -(-n // config.cols)
         if kt * nt + 2 > config.weight_depth:
             flags -= {"resident"}
+        flags, form = self._format(flags)
         operands = {
             **self._matrix("a", *((k, m) if "a_transpose" in flags else (m, k))),
-            **self._matrix("b", *((n, k) if "b_transpose" in flags else (k, n))),
+            **self._b(k, n, flags, form),
             "acc_addr": acc_addr,
             "acc_stride": m,
             "m": m,
             "k": k,
             "n": n,
             "a_zero": self._zero(config.zero_points),
-            "b_zero": self._zero(config.zero_points),
+            "b_zero": self._zero(config.zero_points and form is None),
             "slot": 2,
         }
         if kt * nt <= config.mask_depth:
@@ -122,11 +144,12 @@ class InstructionMaker:
         flags = self._flags(Opcode.PRELOAD)
         if "append" in flags and "b_transpose" not in flags:
             n = min(n, config.cols)
+        flags, form = self._format(flags)
         operands = {
-            **self._matrix("b", *((n, k) if "b_transpose" in flags else (k, n))),
+            **self._b(k, n, flags, form),
             "k": k,
             "n": n,
-            "b_zero": self._zero(config.zero_points),
+            "b_zero": self._zero(config.zero_points and form is None),
             "slot": 2,
             "line": self._below(config.cols if "b_transpose" in flags else config.rows),
         }

@@ -3,7 +3,7 @@
 import numpy as np
 
 from arch.instruction import unpack
-from arch.isa import DEFINITIONS, Opcode
+from arch.isa import DEFINITIONS, FORMAT_FLAGS, Opcode
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.frontend.description import ModelDescription
@@ -54,7 +54,8 @@ UNUSED = {Opcode.ADD, Opcode.MUL, Opcode.SCAN, Opcode.MASK, Opcode.ATTENTION}
 UNUSED_FLAGS = {
     Opcode.LOAD: {"masked"},
     Opcode.STORE: {"masked"},
-    Opcode.MATMUL: {"a_masked", "b_masked"},
+    Opcode.MATMUL: {"a_masked", "b_masked", *FORMAT_FLAGS},
+    Opcode.PRELOAD: {*FORMAT_FLAGS},
     Opcode.DRAIN: {"running"},
     Opcode.MAP: {"relu", "argmax", "rotate", "times"},
     Opcode.SOFTMAX: {"online", "first", "per_row", "wide_out"},

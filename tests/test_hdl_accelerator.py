@@ -18,6 +18,7 @@ from tb.simulate import simulate
 
 FULL = PRESETS["tiny"].replace(lanes=2, attention=True, rotary=True, argmax=True)
 BARE = dict.fromkeys((*UNITS, "zero_points"), False)
+PACKED = {"weight_formats": "int4,ternary", "weight_group": 8}
 
 
 def run_case(config, simulator, seed, *, programs=2, steps=30, verilog=None):
@@ -45,6 +46,11 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, verilog=None):
         ("odd", {"trace": True} | BARE, "icarus"),
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
         ("tiny", {"registered": True, "attention": True, "fused": True}, "icarus"),
+        (
+            "tiny",
+            {"weight_depth": 7, "weight_formats": "int4,ternary", "weight_group": 8},
+            "icarus",
+        ),
     ],
 )
 def test_presets_with_changes(preset, changes, simulator):

@@ -19,6 +19,7 @@ ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
 SQUARE = {"rows": 4, "cols": 4, "weight_depth": 32}
 TREE = {"array": "tree"}
 REGISTERED = {"registered": True}
+PACKED = {"weight_formats": "int4,int3,ternary,nf4,int6", "weight_group": 32}
 BARE = {
     "zero_points": False,
     "operand_gating": False,
@@ -108,6 +109,11 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("verilator", {**SQUARE, **REGISTERED}, 0.2, 15),
         ("icarus", {"rows": 5, "cols": 4, **REGISTERED}, 0.1, 16),
         ("icarus", {**ODD, **TREE, **REGISTERED}, 0.1, 17),
+        ("verilator", {**SQUARE, **PACKED}, 0.2, 22),
+        ("icarus", {**ODD, **PACKED, "weight_group": 40}, 0.0, 23),
+        ("icarus", {**SQUARE, **BARE, **TREE, **PACKED}, 0.1, 24),
+        ("verilator", {"rows": 4, "cols": 6, **REGISTERED, **PACKED}, 0.2, 25),
+        ("icarus", {"weight_formats": "ternary", **SQUARE, **TREE, **REGISTERED}, 0.2, 26),
         # Tiles of one vector wait in all places that there are.
         ("icarus", {"rows": 2, "cols": 2, "weight_depth": 3, **BARE, **REGISTERED}, 0.6, 21),
     ],

@@ -221,13 +221,15 @@ class MatrixTiming:
         first, previous = -1, taken
         masked = bool({"a_masked", "b_masked"} & step.flags)
         loaded = max(loaded, taken + 1 + config.tile_skip + masked + config.registered)
+        decoded, grouped = bool(config.formats), "grouped" in step.flags
         for tile, (lines, inner) in enumerate(tiles):
             cycles = max(m, -(-m // config.rows) * inner) if "a_transpose" in step.flags else m
             line = max(loaded, before)
             previous, loaded = loaded, line + max(lines, 1)
             late = shared or config.array == "tree"
             begin = loaded if late and lines else line + (lines > 0)
-            begin = max(end, begin)
+            # A group's scales come in front of the first line.
+            begin = max(end, begin + decoded + (grouped and lines > inner and not late))
             before, end = end, begin + cycles
             if shared and tile < len(tiles) - 1:
                 end += lines
@@ -265,6 +267,10 @@ class MatrixTiming:
             ends = [*range(whole, start + size, whole), start + size]
             lines = [end - begin for begin, end in itertools.pairwise([start, *ends])]
             return [(count, 0) for count in lines for _ in (inner if transposed else [0])]
+        if "grouped" in step.flags:
+            tiles = config.weight_group // rows
+            more = [height + (not place % tiles) for place, height in enumerate(inner)]
+            return list(zip(more, inner, strict=True)) * across
         if "resident" in step.flags:
             return [(0, height) for height in inner] * across
         return [(cols if transposed else height, height) for height in inner] * across

@@ -25,6 +25,7 @@ from hdl.functions.rotary import RotaryUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.functions.table import LookupTable
 from hdl.machine import machine_component
+from hdl.matrix.decoder import WeightDecoder
 from hdl.matrix.matrix import MatrixEngine
 from hdl.matrix.systolic import SystolicArray
 from hdl.matrix.transposer import Transposer
@@ -39,9 +40,16 @@ from hdl.vector.vector import VectorEngine
 RECIPROCAL_WIDTH = 32
 """Width of the operand of a reciprocal generated alone (bits)."""
 
+_FORMATS = "int4,ternary"
+
 
 def _wide(name: str) -> Callable[[Config], Component]:
     return lambda config: FunctionUnit(name, config.lanes)
+
+
+def _decoder(config: Config) -> Component:
+    """Return the decoder of a configuration's formats, of ternary and INT4 where it has none."""
+    return WeightDecoder(config if config.formats else config.replace(weight_formats=_FORMATS))
 
 
 UNITS: dict[str, Callable[[Config], Component]] = {
@@ -50,6 +58,7 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "systolic_array": SystolicArray,
     "tree_array": TreeArray,
     "transposer": lambda config: Transposer(config.rows, 8),
+    "weight_decoder": _decoder,
     "accumulators": AccumulatorMemory,
     "sparse_mac": SparseMac.from_config,
     "vector_engine": VectorEngine,

@@ -87,6 +87,12 @@ class MatrixEngine(Component):
         # The entry takes a cycle.
         m.submodules.retirement = retirement = Retirement(config, array.latency + 1)
         direct = Signal()
+        handed, placed = weights.o, weights.placed
+        if config.formats:
+            # As much later as the decoder makes weights.
+            m.submodules.later = later = RegisterSlice(weights.o.p.shape())
+            connect(m, weights.o, later.i)
+            handed, placed = later.o, ~later.o.p.tile.loads
         connect(m, flipped(self.i), weights.i)
         connect(m, weights.b, flipped(self.b))
         connect(m, streamer.a, flipped(self.a))
@@ -94,10 +100,10 @@ class MatrixEngine(Component):
         connect(m, entry.o, array.i)
         connect(m, retirement.status, flipped(self.status))
         m.d.comb += [
-            jobs.i.p.eq(weights.o.p),
-            jobs.i.valid.eq(weights.o.valid & ~(direct & streamer.i.ready)),
-            weights.o.ready.eq(jobs.i.ready),
-            streamer.i.p.eq(Mux(jobs.o.valid, jobs.o.p, weights.o.p)),
+            jobs.i.p.eq(handed.p),
+            jobs.i.valid.eq(handed.valid & ~(direct & streamer.i.ready)),
+            handed.ready.eq(jobs.i.ready),
+            streamer.i.p.eq(Mux(jobs.o.valid, jobs.o.p, handed.p)),
             streamer.i.valid.eq(jobs.o.valid | direct),
             jobs.o.ready.eq(streamer.i.ready),
             weights.freed.eq(streamer.freed),
@@ -121,8 +127,8 @@ class MatrixEngine(Component):
         ]
         if config.weight_depth > RING_SLOTS:
             # Where no tile waits and no lines are on their way, one is taken past the queue.
-            m.d.comb += direct.eq(weights.o.valid & weights.placed & ~jobs.o.valid)
-        self._account(m, weights, jobs, streamer)
+            m.d.comb += direct.eq(handed.valid & placed & ~jobs.o.valid)
+        self._account(m, handed, jobs, streamer)
         if config.operand_gating:
             m.d.comb += [entry.zeros.eq(array.zeros), self.gated.eq(entry.gated)]
         if config.tile_skip:
@@ -131,10 +137,10 @@ class MatrixEngine(Component):
             m.d.comb += self.skipped.eq(weights.skipped)
         return m
 
-    def _account(self, m, weights, jobs, streamer):
+    def _account(self, m, tiles, jobs, streamer):
         """Tell what keeps vectors from setting out."""
         walked = Signal(range(8))
-        handed = weights.o.valid & weights.o.ready & weights.o.p.tile.last
+        handed = tiles.valid & tiles.ready & tiles.p.tile.last
         # What was taken counts a cycle later, as much stands before it.
         taken = delay(m, self.i.valid & self.i.ready, 1, reset=True)
         m.d.sync += walked.eq(walked + taken - handed)

@@ -38,7 +38,7 @@ class SlotGuard(Component):
     def __init__(self, config: Config):
         self.config = config
         self.depth = JOBS_AHEAD + TRANSPOSED_AHEAD * config.a_transpose
-        self.depth += REGISTERED_AHEAD * config.registered
+        self.depth += REGISTERED_AHEAD * (config.registered + bool(config.formats))
         self.lines = max(config.rows, config.cols) if config.b_transpose else config.rows
         members = {
             "slot": In(range(config.weight_depth)),

@@ -25,7 +25,8 @@ def tile_layout(config: Config) -> data.StructLayout:
     """Return one tile: where its operands and sums are, and how much of it is used.
 
     Its lines of weights are ``line`` to ``end`` - 1. With ``onward`` the next tile's lie in B
-    behind them, else at ``b_addr`` and what was passed by ``onward`` before. ``last`` marks the end
+    behind them, else at ``b_addr`` and what was passed by ``onward`` before; in a weight format
+    each column's tiles lie behind each other, from ``b_addr`` on. ``last`` marks the end
     of a command; ``empty``, which comes only with ``last``, stands for no tile at all. ``parity``
     alternates from command to command. ``product`` marks tiles of a MATMUL, ``loads`` those whose
     lines are to be read, ``column`` those whose lines are columns; ``single`` says that there is
@@ -153,6 +154,9 @@ class TileWalker(Component):
         line = Signal.like(place.line)
         column = b_transposed(config, cmd)
         append = appends(cmd)
+        packed = Const(0, 1)
+        if config.formats:
+            packed = format_of(cmd) != 0
         resident = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
         k_last = Signal()
         k_single = Signal()
@@ -174,7 +178,7 @@ class TileWalker(Component):
             place.line.eq(line),
             # Where lines go on from tile to tile, the sizes left count those before the first.
             place.end.eq(Mux(column, Mux(append, n, config.cols), k)),
-            place.onward.eq(append & (~column | k_last)),
+            place.onward.eq(Mux(packed, ~k_last, append & (~column | k_last))),
             place.last.eq(k_last & n_last),
             place.product.eq(cmd.opcode == Opcode.MATMUL),
             place.loads.eq(~(place.product & cmd.flags[resident])),
@@ -250,7 +254,10 @@ class TileWalker(Component):
             b_n_step = Mux(column, times(cmd.b_stride, config.cols), b_n_step)
         # Lines that go on from tile to tile are counted as they are read.
         on = appends(cmd)
-        return a_step, Mux(on & ~column, 0, b_k_step), Mux(on, 0, b_n_step)
+        along = on & ~column
+        if config.formats:
+            along = along | (format_of(cmd) != 0)
+        return a_step, Mux(along, 0, b_k_step), Mux(on, 0, b_n_step)
 
     def _keep(self, m, out, source, cmd, place, take, walking, advance, k_last):
         """Hold each place until it is known whether it is kept, and whether it is the last.
@@ -368,6 +375,25 @@ def appends(command):
     """Return 1 for a PRELOAD that writes lines into tiles and leaves the others."""
     bit = DEFINITIONS[Opcode.PRELOAD].flag_bit("append")
     return (command.opcode == Opcode.PRELOAD) & command.flags[bit]
+
+
+def format_of(command):
+    """Return which of the machine's weight formats B of a command has, from 1 on; 0 for none."""
+    return _flags_of(command, "format_1", "format_2", "format_4")
+
+
+def grouped(command):
+    """Return 1 where B of a command has scales for groups."""
+    return _flags_of(command, "grouped")
+
+
+def _flags_of(command, *names: str):
+    product = command.opcode == Opcode.MATMUL
+    bits = [
+        Cat(command.flags[DEFINITIONS[op].flag_bit(name)] for name in names)
+        for op in (Opcode.MATMUL, Opcode.PRELOAD)
+    ]
+    return Mux(product, *bits)
 
 
 def b_transposed(config: Config, command):

@@ -1,6 +1,6 @@
 """Brings the weights of each tile into the array, up to one tile ahead of the products."""
 
-from amaranth.hdl import Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -8,8 +8,9 @@ from arch.config import Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
 from hdl.component import Component
 from hdl.matrix.array import enter, weight_layout
+from hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
 from hdl.matrix.slots import SlotGuard
-from hdl.matrix.tiles import TileWalker, tile_layout
+from hdl.matrix.tiles import TileWalker, format_of, grouped, tile_layout
 from hdl.ports import MaskReadPort, ReadPort, command_layout
 from hdl.stream.flow import Flow
 from hdl.stream.pipeline import delay
@@ -49,6 +50,10 @@ class WeightFetcher(Component):
     make the engine wait as long as it likes. A tree has no such skew: with it, ``o`` brings a tile
     when the last of its lines has been asked for. ``placed`` says that a tile has no lines to wait
     for, so that its activations may be asked for at once.
+
+    A line in a weight format needs new bytes from ``b`` only now and then; a group's scales are
+    read in a cycle of their own, before the tile's first line. With formats all weights come a
+    cycle later than said above.
     """
 
     def __init__(self, config: Config):
@@ -115,6 +120,18 @@ class WeightFetcher(Component):
         handed = final if config.array == "tree" else ~begun
         taken = Signal()
         request = self.b.request
+        scales, reads, packed = Const(0, 1), Const(1, 1), Const(0, 1)
+        step = None
+        if config.formats:
+            m.submodules.steps = steps = DecodeSteps(config)
+            scales, reads, packed, step = steps.scales, steps.reads, steps.format != 0, steps.step
+            m.d.comb += [
+                steps.format.eq(format_of(cmd)),
+                steps.grouped.eq(grouped(cmd)),
+                steps.advance.eq(taken & packed),
+                steps.tile.eq(taken & packed & final & ~scales),
+                steps.restart.eq(steps.tile & ~tile.onward),
+            ]
         m.submodules.guard = guard = SlotGuard(config)
         if config.registered:
             m.d.comb += [
@@ -127,24 +144,26 @@ class WeightFetcher(Component):
             guard.line.eq(tile.line),
             guard.hold.eq(self.o.valid & self.o.ready & ~job.tile.empty),
             guard.freed.eq(self.freed),
-            guard.written.eq(taken),
+            guard.written.eq(taken & ~scales),
             guard.index.eq(index),
             index.eq(Mux(begun, following, tile.line)),
-            behind.eq(offset + cmd.b_stride),
+            behind.eq(Mux(reads, offset + cmd.b_stride, offset)),
             # Columns that B lacks are written as zeros; rows that it lacks meet zeros in A.
             fill.eq(column & (index >= tile.n)),
             final.eq(Mux(begun, following_final, tile.single)),
             # The first line waits until the tile can be handed on with it, the others for nothing.
             may.eq(tiles.o.valid & loads & (begun | (guard.free & self.o.ready))),
             request.p.eq(tile.b_addr + offset),
-            request.valid.eq(may & ~fill),
-            taken.eq(may & (fill | request.ready)),
-            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & handed, 1)),
-            tiles.o.ready.eq(Mux(loads, taken & final, self.o.ready)),
+            request.valid.eq(may & ~fill & reads),
+            taken.eq(may & (fill | ~reads | request.ready)),
+            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & handed & ~scales, 1)),
+            tiles.o.ready.eq(Mux(loads, taken & final & ~scales, self.o.ready)),
         ]
-        with m.If(taken & final):
+        with m.If(taken & scales):
+            m.d.sync += offset.eq(behind)
+        with m.Elif(taken & final):
             m.d.sync += begun.eq(0)
-            with m.If(tile.last):
+            with m.If(tile.last | (packed & ~tile.onward)):
                 m.d.sync += [base.eq(0), offset.eq(0)]
             with m.Elif(tile.onward):
                 m.d.sync += [base.eq(behind), offset.eq(behind)]
@@ -161,6 +180,7 @@ class WeightFetcher(Component):
         m.submodules.writer = writer = WeightWriter(config)
         m.d.comb += [
             writer.i.valid.eq(taken),
+            *([] if step is None else [writer.i.payload.step.eq(step)]),
             writer.i.payload.slot.eq(job.tile.slot),
             writer.i.payload.index.eq(index),
             writer.i.payload.count.eq(Mux(fill, 0, Mux(column, tile.k, tile.n))),
@@ -179,7 +199,7 @@ class WeightWriter(Component):
 
     ``i`` tells, in the cycle in which a line is asked for, where it goes, how many elements of it
     count (the others become zero) and what to subtract; ``data`` brings the line
-    ``weight_latency`` cycles later, ``o`` the weights a cycle after that.
+    ``weight_latency`` cycles later, ``o`` the weights a cycle after that, with formats two.
     """
 
     def __init__(self, config: Config):
@@ -194,6 +214,8 @@ class WeightWriter(Component):
             note["zero"] = signed(config.operand_width)
         if config.b_transpose:
             note["column"] = 1
+        if config.formats:
+            note["step"] = step_layout(config)
         super().__init__(
             {
                 "i": In(Flow(data.StructLayout(note))),
@@ -206,13 +228,26 @@ class WeightWriter(Component):
         m = Module()
         config, weights = self.config, self.o.payload
         note = data.View(self.i.payload.shape(), delay(m, self.i.payload, config.weight_latency))
+        valid = delay(m, self.i.valid, config.weight_latency, reset=True)
+        elements = self.data
+        if config.formats:
+            m.submodules.decoder = decoder = WeightDecoder(config)
+            m.d.comb += [
+                decoder.step.valid.eq(valid),
+                decoder.step.payload.eq(note.step),
+                *(to.eq(byte) for to, byte in zip(decoder.bytes, elements, strict=False)),
+            ]
+            elements = decoder.o
+            written = valid & ~note.step.scale if config.weight_group else valid
+            valid = delay(m, written, 1, reset=True)
+            note = data.View(note.shape(), delay(m, note.as_value(), 1))
         m.d.sync += [
-            self.o.valid.eq(delay(m, self.i.valid, config.weight_latency, reset=True)),
+            self.o.valid.eq(valid),
             weights.slot.eq(note.slot),
             weights.index.eq(note.index),
         ]
         if config.b_transpose:
             m.d.sync += weights.column.eq(note.column)
         zero = note.zero if config.zero_points else 0
-        enter(m, config, weights.data, self.data, note.count, zero)
+        enter(m, config, weights.data, elements, note.count, zero)
         return m

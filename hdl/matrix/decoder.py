@@ -1,0 +1,190 @@
+"""Turns rows of stored codes into lines of 8-bit weights, at full rate."""
+
+from amaranth.hdl import Array, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.formats import DIGITS, OPERAND_BITS, WeightFormat
+from hdl.component import Component
+from hdl.matrix.tiles import times
+from hdl.stream.flow import Flow
+from hdl.stream.pipeline import delay
+
+REST = OPERAND_BITS - 1
+"""Bits of a column that wait for later lines at most (bits)."""
+
+
+def step_layout(config: Config) -> data.StructLayout:
+    """Return what a decoder does in a cycle: nothing with ``format`` 0, else a line of codes.
+
+    ``fetch`` takes a new row of bytes, behind ``have`` codes' bits that wait; ``scale`` takes it as
+    the scales of a group. ``grouped`` multiplies by the scales.
+    """
+    members = {"format": range(len(config.formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
+    if config.weight_group:
+        members |= {"scale": 1, "grouped": 1}
+    return data.StructLayout(members)
+
+
+class DecodeSteps(Component):
+    """Tells for each line of a tile column which of its bytes are to be read.
+
+    ``step`` is that of the next line, in a format other than 0 where ``format`` says so; ``reads``
+    says that it needs a row of bytes. ``advance`` passes it. ``restart`` begins another tile
+    column, ``tile`` another tile of this one.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {
+                "format": In(range(len(config.formats) + 1)),
+                "grouped": In(1),
+                "advance": In(1),
+                "tile": In(1),
+                "restart": In(1),
+                "step": Out(step_layout(config)),
+                "reads": Out(1),
+                "scales": Out(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, step = self.config, self.step
+        have = Signal(range(OPERAND_BITS))
+        left = Signal.like(have)
+        m.d.comb += [
+            step.format.eq(self.format),
+            step.have.eq(have),
+            self.reads.eq((self.format == 0) | self.scales | step.fetch),
+        ]
+        with m.Switch(self.format):
+            for index, form in enumerate(config.formats):
+                with m.Case(index + 1):
+                    taken, given = (1, DIGITS) if form.digits else (form.width, OPERAND_BITS)
+                    m.d.comb += step.fetch.eq(have < taken)
+                    m.d.comb += left.eq(have - taken + Mux(step.fetch, given, 0))
+        with m.If(self.advance & ~self.scales):
+            m.d.sync += have.eq(left)
+        with m.If(self.restart):
+            m.d.sync += have.eq(0)
+        if config.weight_group:
+            tiles = config.weight_group // config.rows
+            place = Signal(range(tiles))  # of the tile in its group
+            scaled = Signal()
+            m.d.comb += [
+                self.scales.eq(self.grouped & (place == 0) & ~scaled),
+                step.scale.eq(self.scales),
+                step.grouped.eq(self.grouped),
+            ]
+            with m.If(self.advance):
+                m.d.sync += scaled.eq(1)
+            with m.If(self.tile):
+                m.d.sync += [scaled.eq(0), place.eq(Mux(place == tiles - 1, 0, place + 1))]
+                with m.If(self.grouped & (place == tiles - 1)):
+                    m.d.sync += have.eq(0)
+            with m.If(self.restart):
+                m.d.sync += [scaled.eq(0), place.eq(0)]
+        return m
+
+
+class WeightDecoder(Component):
+    """Decodes ``bytes``, a row of them in a cycle, into ``o``, which comes a cycle later.
+
+    ``step`` says what to do with a row, or, where it does not fetch, with the bits that the rows
+    before have left. With ``format`` 0 bytes pass as they are. Only the first ``cols`` elements
+    can be codes. Equations (11) and (12); a product with a scale is taken modulo 2**8.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        lines = max(config.rows, config.cols) if config.b_transpose else config.cols
+        super().__init__(
+            {
+                "step": In(Flow(step_layout(config))),
+                "bytes": In(data.ArrayLayout(unsigned(8), lines)),
+                "o": Out(data.ArrayLayout(signed(8), lines)),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        step = self.step.payload
+        late = data.View(step.shape(), delay(m, step.as_value(), 1))
+        for index, (element, out) in enumerate(zip(self.bytes, self.o, strict=True)):
+            plain = Signal(signed(8), name=f"plain_{index}")
+            if index >= self.config.cols:
+                m.d.sync += plain.eq(element)
+                m.d.comb += out.eq(plain)
+                continue
+            found = self._value(m, index, element)
+            m.d.sync += plain.eq(Mux(step.format == 0, element.as_signed(), found))
+            m.d.comb += out.eq(plain)
+            if self.config.weight_group:
+                self._scale(m, index, element, plain, late, out)
+        return m
+
+    def _value(self, m, index, element):
+        """Return the operand of a column's next code, before its scale."""
+        step = self.step.payload
+        rest = Signal(REST, name=f"rest_{index}")  # the next bits, uppermost first
+        digits = Signal(OPERAND_BITS, name=f"digits_{index}")
+        following = Signal.like(rest, name=f"rest_{index}_next")
+        number = Signal.like(digits, name=f"digits_{index}_next")
+        window = Signal(REST + OPERAND_BITS, name=f"window_{index}")
+        value = Signal(signed(OPERAND_BITS), name=f"value_{index}")
+        behind = Mux(step.fetch, self._behind(element << REST, step.have), 0)
+        m.d.comb += [
+            window.eq(Mux(step.have == 0, 0, rest << OPERAND_BITS) | behind),
+            number.eq(Mux(step.fetch, element, digits)),
+        ]
+        with m.Switch(step.format):
+            for place, form in enumerate(self.config.formats):
+                with m.Case(place + 1):
+                    if form.digits:
+                        tripled = Signal(OPERAND_BITS + 2, name=f"tripled_{index}")
+                        m.d.comb += [tripled.eq(times(number, 3)), value.eq(tripled[8:] - 1)]
+                        with m.If(self.step.valid):
+                            m.d.sync += digits.eq(tripled)
+                        continue
+                    code = window[-form.width :]
+                    m.d.comb += following.eq((window << form.width)[OPERAND_BITS:])
+                    m.d.comb += value.eq(_operand(code, form))
+                    with m.If(self.step.valid):
+                        m.d.sync += rest.eq(following)
+        return value
+
+    def _behind(self, shifted, have):
+        """Return a byte behind so many bits; there are none where no width needs it."""
+        widths = {form.width for form in self.config.formats if not form.digits}
+        return shifted >> have if any(OPERAND_BITS % width for width in widths) else shifted
+
+    def _scale(self, m, index, element, plain, late, out):
+        """Keep a group's scale, and multiply by it."""
+        step = self.step.payload
+        scale = Signal(8, name=f"scale_{index}")
+        with m.If(self.step.valid & step.scale):
+            m.d.sync += scale.eq(element)
+        product = Signal(signed(2 * OPERAND_BITS + 1), name=f"product_{index}")
+        width = max(_value_width(form) for form in self.config.formats)
+        m.d.comb += product.eq(plain[:width].as_signed() * scale)
+        with m.If(late.grouped), m.Switch(late.format):
+            for place, form in enumerate(self.config.formats):
+                with m.Case(place + 1):
+                    half = 1 << form.fraction >> 1
+                    m.d.comb += out.eq((product + half) >> form.fraction)
+
+
+def _value_width(form: WeightFormat) -> int:
+    """Return the width of a format's operands before their scale (bits)."""
+    return max(max(form.values), -min(form.values) - 1).bit_length() + 1
+
+
+def _operand(code, form: WeightFormat):
+    """Return what a code stands for."""
+    half = len(form.values) // 2
+    if form.values == (*range(half), *range(-half, 0)):
+        return code.as_signed()
+    return Array([Const(value, signed(OPERAND_BITS)) for value in form.values])[code]

@@ -1,0 +1,71 @@
+"""Golden model of the formats of weights: equations (11) and (12)."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.formats import DIGITS, OPERAND_BITS, WeightFormat
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+_PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
+
+
+def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
+    """Return codes [k, n] as rows of bytes [stored_rows, n], each group behind its scales.
+
+    ``scales`` is [groups, n], from 0 to 255.
+    """
+    k, n = codes.shape
+    rows: list[Bytes] = []
+    for index, first in enumerate(range(0, k, group or k)):
+        if scales is not None:
+            rows.append(scales[index].astype(np.uint8)[None])
+        part = codes[first : first + (group or k)]
+        if form.digits:
+            part = np.pad(part, ((0, -len(part) % DIGITS), (0, 0)))
+            digits = part.reshape(-1, DIGITS, n)  # [bytes, digits, n]
+            number = np.einsum("d,bdn->bn", _PLACES, digits)
+            rows.append((-(-number * 256 // 3**DIGITS)).astype(np.uint8))
+        else:
+            bits = part[:, None] >> np.arange(form.width - 1, -1, -1)[:, None] & 1  # [k, width, n]
+            rows.append(np.packbits(bits.reshape(-1, n).astype(np.uint8), axis=0))
+    return np.concatenate(rows)
+
+
+def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
+    """Return the operands [k, n] of rows of bytes, with a row of scales for each group if any."""
+    n = stored.shape[1]
+    found = np.zeros((k, n), np.int64)
+    row = 0
+    for first in range(0, k, group or k):
+        count = min(group or k, k - first)
+        scales = stored[row].astype(np.int64) if group else None
+        row += bool(group)
+        size = form.stored_rows(count, 0)
+        values = np.array(form.values)[_codes(stored[row : row + size], count, form)]
+        found[first : first + count] = values if scales is None else scaled(values, scales, form)
+        row += size
+    return found
+
+
+def scaled(values: Ints, scales: Ints, form: WeightFormat) -> Ints:
+    """Return values [k, n] times their group's scales [n], modulo 2**8: equation (12)."""
+    half = 1 << form.fraction >> 1
+    product = (values * scales + half) >> form.fraction
+    bound = 1 << (OPERAND_BITS - 1)
+    return (product + bound) % (2 * bound) - bound
+
+
+def _codes(part: Bytes, count: int, form: WeightFormat) -> Ints:
+    """Return the codes of one group's bytes, [count, n]: equation (11)."""
+    if form.digits:
+        found, rest = [], part.astype(np.int64)
+        for _ in range(DIGITS):
+            found.append(3 * rest >> 8)
+            rest = 3 * rest & 255
+        digits = np.stack(found, axis=1).reshape(-1, part.shape[1])
+        return digits[:count]
+    bits = np.unpackbits(part, axis=0)[: count * form.width].astype(np.int64)
+    places = 1 << np.arange(form.width - 1, -1, -1)
+    return np.asarray(np.einsum("w,kwn->kn", places, bits.reshape(count, form.width, -1)))

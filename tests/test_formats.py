@@ -1,0 +1,91 @@
+"""Formats of weights: codes and scales, the decoder, and the engine that has it."""
+
+import re
+
+import numpy as np
+import pytest
+
+from arch.formats import FORMATS, chosen, index_of
+from arch.presets import PRESETS
+from hdl.matrix.decoder import WeightDecoder
+from sim.formats import pack, scaled, unpack
+from tb.simulate import simulate
+
+ALL = ",".join(name for name in FORMATS if name not in ("int5", "int7", "pow2", "fp8_e5m2"))
+REST = "int5,int7,pow2,fp8_e5m2,ternary"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("k", "group"), [(1, 0), (13, 0), (70, 32), (64, 32), (5, 40)])
+def test_what_is_packed_comes_out_again(name, k, group) -> None:
+    form, rng = FORMATS[name], np.random.default_rng(k)
+    codes = rng.integers(0, len(form.values), (k, 6))
+    scales = rng.integers(0, 256, (-(-k // group), 6)) if group else None
+    stored = pack(codes, form, group, scales)
+    assert stored.shape == (form.stored_rows(k, group), 6)
+    values = np.array(form.values)[codes]
+    if scales is not None:
+        values = scaled(values, np.repeat(scales, group, axis=0)[:k], form)
+    assert np.array_equal(unpack(stored, k, form, group), values)
+
+
+def test_formats_take_the_bits_that_they_say() -> None:
+    sizes = {name: form.stored_rows(240, 0) for name, form in FORMATS.items()}
+    assert sizes == {name: 240 * form.bits / 8 for name, form in FORMATS.items()}
+    assert sizes["ternary"] == 48
+    assert [index_of(chosen(index)) for index in range(8)] == list(range(8))
+
+
+def test_codebooks_are_those_published() -> None:
+    """Against the values of the papers: E4M3's largest is 448, E5M2's 57,344; steps of 127ths."""
+    e4m3, e5m2 = (np.array(FORMATS[name].values) for name in ("fp8_e4m3", "fp8_e5m2"))
+    assert e4m3[0x7E] == e5m2[0x7B] == 127
+    assert e4m3[0x78] == round(127 * 256 / 448)
+    assert e5m2[0x77] == round(127 * 28672 / 57344)
+    assert e4m3[0x70] == round(127 * 128 / 448)
+    assert np.array_equal(e4m3[128:], -e4m3[:128])
+    assert FORMATS["nf4"].values[0] == -127
+    assert FORMATS["nf4"].values[7] == 0
+
+
+@pytest.mark.parametrize(
+    ("simulator", "formats", "group", "seed"),
+    [("verilator", ALL, 32, 1), ("icarus", REST, 40, 2), ("icarus", "int4", 0, 3)],
+)
+def test_decoder(simulator, formats, group, seed) -> None:
+    changes = {"weight_formats": formats, "weight_group": group, "rows": 8, "cols": 6, "lanes": 1}
+    simulate(
+        WeightDecoder(PRESETS["small"].replace(**changes)),
+        bench="tb.bench_decoder",
+        simulator=simulator,
+        seed=seed,
+        parameters={"config": changes, "matrices": 20, "stall": 0.2},
+    )
+
+
+def refused(message: str, **changes) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        PRESETS["small"].replace(**changes)
+
+
+def test_refusals() -> None:
+    names = ", ".join(FORMATS)
+    refused(
+        f"Field weight_formats must name some of {names}, not 'int9'", weight_formats="int4,int9"
+    )
+    refused(
+        "Field weight_formats must name at most 7 formats, each once, not 'int4,int4'",
+        weight_formats="int4,int4",
+    )
+    refused(
+        "Field weight_formats needs operands of 8 bits, but weight_formats is 'int4' and "
+        "operand_width is 4",
+        weight_formats="int4",
+        operand_width=4,
+    )
+    refused(
+        "Field weight_group needs weight_formats and must be a multiple of rows, but weight_group "
+        "is 12, weight_formats 'int4' and rows 8",
+        weight_formats="int4",
+        weight_group=12,
+    )
