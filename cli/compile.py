@@ -9,7 +9,7 @@ from arch.micro.config import MicroConfig
 from cli.bus_options import attached, attachment_options
 from cli.model_options import model_options
 from cli.options import config_options, json_option, memory_options, resolve
-from cli.output import check_folder, progress, report, write_files
+from cli.output import check_folder, progress, report, warn, write_files
 from cli.paths import FILE, MODEL
 from generators.compiler import Options, compile_model
 from generators.export.c_model import c_files
@@ -103,6 +103,8 @@ def compile_command(
         if with_c:
             written |= c_files(compiled, given.rows, outputs, columns)
         write_files(folder, written)
+        apart = compiled.parting(found.weights, given.samples)
+    warn(apart.warning)
     result = {
         "model": found.description.name,
         "config": config.name,
@@ -113,10 +115,12 @@ def compile_command(
         if isinstance(config, MicroConfig)
         else compiled.predict(timing.latency, timing.interval).cycles,
         "inputs": len(outputs),
+        "calibration": apart.figures(),
         "folder": str(folder),
         "files": {name: len(content) for name, content in written.items()},
     }
-    report(f"{model} on {config.name}", [result], as_json, result)
+    shown = {name: value for name, value in result.items() if name not in ("files", "calibration")}
+    report(f"{model} on {config.name}", [shown], as_json, result)
     if not as_json:
         for name in written:
             click.echo(folder / name)

@@ -10,7 +10,7 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from cli.options import Command
-from cli.output import check_folder, cycles_table, predictions_table, report, write_array
+from cli.output import check_folder, cycles_table, predictions_table, report, warn, write_array
 from cli.paths import FILE
 from generators.compiler import Options
 from tb.inference import ModelMachine, Progress
@@ -124,7 +124,7 @@ class InputOptions:
         return ran.figures
 
 
-_HIDDEN = ("predictions", "labels", "names", "similarities", "lengths", "counters")
+_HIDDEN = ("predictions", "labels", "names", "similarities", "lengths", "counters", "calibration")
 
 
 def report_model(title: str, result: Mapping[str, Any], as_json: bool) -> None:
@@ -137,6 +137,7 @@ def report_model(title: str, result: Mapping[str, Any], as_json: bool) -> None:
         if name in shown:
             shown[name] = ", ".join(shown[name]) or None
     report(title, [shown], as_json, result)
+    warn(result["calibration"]["warning"])
     predictions_table(result, as_json)
     cycles_table(result, as_json)
     if result["mismatches"]:

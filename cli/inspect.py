@@ -1,11 +1,16 @@
 """celosia inspect: what a model is made of, and what of it runs where."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cli.options import json_option
-from cli.output import report
+from arch.errors import InputError
+from arch.presets import PRESETS
+from cli.options import json_option, override_option, resolve
+from cli.output import progress, report
+from generators.inspection import fit
 from generators.inspection import inspect as look
 from generators.sources import load_source
 from generators.text_sources import is_text, load_text
@@ -19,10 +24,31 @@ from generators.text_sources import is_text, load_text
     type=click.Path(path_type=Path),
     help="The tokenizer's file of a llama2.c checkpoint.",
 )
+@click.option(
+    "--config",
+    "config_name",
+    metavar="NAME_OR_TOML",
+    help=f"Whether it fits a TOML file or one of {', '.join(PRESETS)}, and if not, what helps.",
+)
+@override_option
 @json_option
-def inspect(model: str, tokens: int, tokenizer: Path | None, as_json: bool) -> None:
+def inspect(
+    model: str,
+    tokens: int,
+    tokenizer: Path | None,
+    config_name: str | None,
+    overrides: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Show the parts of MODEL, their shapes and sizes, and what runs on the machine or the host."""
-    result = look(_load(model, tokens, tokenizer))
+    if overrides and config_name is None:
+        raise InputError("Option --set needs --config")
+    config = resolve(config_name, overrides) if config_name is not None else None
+    source = _load(model, tokens, tokenizer)
+    result = look(source)
+    if config is not None:
+        with progress(f"{model} on {config.name}"):
+            result["fit"] = fit(source, config)
     report(f"{result['model']}, {result['kind']}", result["parts"], as_json, result)
     if as_json:
         return
@@ -35,6 +61,17 @@ def inspect(model: str, tokens: int, tokenizer: Path | None, as_json: bool) -> N
         click.echo(f"classes: {', '.join(result['labels'])}")
     for name in result["unused"]:
         click.echo(f"not used: {name}")
+    if config is not None:
+        click.echo(_fit(result["fit"]))
+
+
+def _fit(found: Mapping[str, Any]) -> str:
+    if found["refused"]:
+        return f"does not run on {found['config']}: {found['refused']}"
+    return (
+        f"runs on {found['config']}: {found['program_words']:,} program words, "
+        f"{found['memory_bytes']:,} bytes of external memory"
+    )
 
 
 def _load(model: str, tokens: int, tokenizer: Path | None):

@@ -6,11 +6,13 @@ import sys
 import traceback
 import warnings
 from types import FrameType
+from typing import Any
 
 import click
 
 from arch.errors import InputError, RunError
-from cli.output import exit_code
+from cli.output import exit_code, progress
+from generators.fitting import FitError, remedy
 from generators.process import end_processes
 
 COMMANDS = {
@@ -80,7 +82,7 @@ def main() -> None:
     # Units are made also where only their latency is asked for.
     warnings.filterwarnings("ignore", message=".* created but never used")
     try:
-        code = celosia(standalone_mode=False)
+        code = _run()
     except click.exceptions.NoArgsIsHelpError as help_text:
         help_text.show()
         sys.exit(2)
@@ -101,6 +103,16 @@ def main() -> None:
         sys.exit(70)
     else:
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _run() -> Any:
+    """Run the command; where a model does not fit, find out what would help."""
+    try:
+        return celosia(standalone_mode=False)
+    except FitError as error:
+        with progress("Looking for a configuration that has room") as update:
+            clause = remedy(error, update)
+        raise InputError(f"{error}; {clause}") from None
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:

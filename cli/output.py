@@ -76,6 +76,12 @@ def progress(title: str) -> Iterator[Update]:
         yield update
 
 
+def warn(warning: str | None) -> None:
+    """Tell a warning on standard error, if there is one."""
+    if warning:
+        click.echo(f"celosia: warning: {warning}", err=True)
+
+
 def report(
     title: str,
     rows: Sequence[Mapping[str, Any]],

@@ -9,7 +9,7 @@ import click
 
 from arch.config import Config
 from cli.options import Command
-from cli.output import cycles_table, progress, report
+from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
 from generators.quantize.options import Quantization
 from generators.reference.sampling import Sampling
@@ -92,8 +92,7 @@ class TextOptions:
         texts = None if self.calibration is None else found.read_calibration(self.calibration)
         with progress("Calibration") as update:
             decoder, apart = found.calibrate(texts, options, update)
-        if apart.warning:
-            click.echo(f"celosia: warning: {apart.warning}", err=True)
+        warn(apart.warning)
         capacity = self.context or min(decoder.places, config.max_row)
         sinks = min(self.sinks, capacity - 1)
         program = compile_text(

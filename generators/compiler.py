@@ -8,18 +8,23 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.errors import InputError
+from generators.fitting import again
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
 from generators.graph import Pool, QuantizedModel
 from generators.lower.batch import batched
 from generators.lower.rows import pool_bytes
-from generators.lower.schedule import Plan, schedule
+from generators.lower.schedule import Plan, Schedule, schedule
 from generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
 from generators.program.image import Bytes, Piece
 from generators.program.predict import Prediction, predict
 from generators.quantize.calibrate import Samples
 from generators.quantize.options import Quantization
+from generators.quantize.parting import Parting, parting
 from generators.quantize.quantize import quantize_model
+
+COMPARED = 16
+"""Calibration inputs on which integers are compared with floats."""
 
 
 class Machine(Protocol):
@@ -165,6 +170,11 @@ class CompiledModel:
             writes.append((self.pool_piece.addr, found.tobytes()))
         return Request(tuple(writes), self.registers(length))
 
+    def parting(self, weights: Weights, samples: Samples) -> Parting:
+        """Return how far the integers are from floats on the first calibration inputs."""
+        some = [np.asarray(values) for values in samples[:COMPARED]]
+        return parting(self.quantized, weights, some)
+
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
         """Return one output's integers, [rows, columns], of a batch those of all inputs."""
         output = self.quantized.output
@@ -188,8 +198,8 @@ def compile_model(
     ``calibration_inputs`` are inputs as :func:`forward` takes them, one
     array each or all in one. How the model is cut is searched for (``generators.lower.schedule``).
 
-    Raises :class:`InputError` where the model cannot run on the configuration; where it is too
-    large, the message names the field.
+    Raises :class:`InputError` where the model cannot run on the configuration, and
+    :class:`generators.fitting.FitError` where it is too large; the message names the field.
     """
     options = options or Options()
     quantized = quantize_model(description, weights, calibration_inputs, config, options)
@@ -201,12 +211,13 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
 
     Raises :class:`InputError` as :func:`compile_model`.
     """
-    found = schedule(
-        batched(quantized, options.batch),
-        config,
-        batch=options.batch,
-        search=options.search,
-    )
+    model = batched(quantized, options.batch)
+
+    def scheduled(config: Config, *, search: bool = False) -> Schedule:
+        return schedule(model, config, batch=options.batch, search=search)
+
+    with again(config, scheduled):
+        found = scheduled(config, search=options.search)
     lowered, program = found.lowered, found.program
     return CompiledModel(
         quantized,

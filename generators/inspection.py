@@ -3,12 +3,21 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
+from arch.config import Config
+from arch.errors import InputError
 from generators import network
+from generators.compiler import Options, compile_model
+from generators.fitting import FitError, remedy
 from generators.frontend.source import Source
 from generators.frontend.text_description import TextDescription
 from generators.network import Description, Node
+from generators.quantize.options import Quantization
+from generators.text_program import compile_text
 from generators.text_sources import TextSource
 
+_SEED, _SAMPLES, _LENGTH = 1, 4, 8
 MACHINE, HOST = "machine", "host"
 
 
@@ -50,6 +59,35 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
         "labels": [] if isinstance(source, TextSource) else list(source.labels),
         "input": _input(source),
     }
+
+
+def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
+    """Return what a model takes of a configuration, or why it does not run on it and what helps.
+
+    ``program_words`` and ``memory_bytes`` are those of the first program that fits, calibrated on
+    random inputs; ``refused`` is a sentence or None.
+    """
+    found: dict[str, Any] = {"config": config.name, "program_words": None, "memory_bytes": None}
+    rng = np.random.default_rng(_SEED)
+    try:
+        if isinstance(source, TextSource):
+            model = source.description
+            length = min(_LENGTH, model.positions)
+            tokens = rng.integers(0, model.vocabulary, (_SAMPLES, length)).tolist()
+            decoder, _ = source.calibrate(tokens, Quantization(length=length))
+            context = min(decoder.places, config.max_row)
+            text = compile_text(decoder, config, context=context)
+            made = {"program_words": len(text.words), "memory_bytes": text.memory_bytes}
+        else:
+            samples = [source.prepare(source.random(rng)) for _ in range(_SAMPLES)]
+            options = Options(search=False)
+            model_made = compile_model(source.description, source.weights, samples, config, options)
+            made = {"program_words": len(model_made.words), "memory_bytes": model_made.memory_bytes}
+    except FitError as error:
+        return {**found, "refused": f"{error}; {remedy(error)}"}
+    except InputError as error:
+        return {**found, "refused": str(error)}
+    return {**found, **made, "refused": None}
 
 
 def _input(source: Source | TextSource) -> list[int]:

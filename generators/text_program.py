@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from arch.config import Config
 from arch.errors import InputError
 from arch.isa import Opcode
+from generators.fitting import FitError, again, doubled
 from generators.graph import Decoder
 from generators.lower.lowering import Operands
 from generators.lower.text_layers import Layers
@@ -144,9 +145,23 @@ def compile_text(
     chip, and comes to it in parts of at most ``memory_bytes`` of external memory; with two, weights
     come from external memory for each step, and keys and values stay in the scratchpad.
 
-    Raises :class:`InputError` where a memory or a unit does not suffice, in one sentence.
+    Raises :class:`FitError` where a memory or a unit does not suffice, and :class:`InputError`
+    where the context or external memory cannot be, in one sentence.
     """
     cache = Cache(context, sinks)
+
+    def compiled(other: Config) -> TextProgram:
+        return _compile_fitting(decoder, other, cache, rows, memory_bytes)
+
+    with again(config, compiled):
+        return compiled(config)
+
+
+def _compile_fitting(
+    decoder: Decoder, config: Config, cache: Cache, rows: int, memory_bytes: int | None
+) -> TextProgram:
+    """Return the programs with as many tokens at once as fit, at most ``rows``."""
+    context = cache.capacity
     name = decoder.description.name
     limit = 1 << config.mem_addr_width if memory_bytes is None else memory_bytes
     if limit < least_size(config):
@@ -161,7 +176,10 @@ def compile_text(
     depth = config.program_depth
     most = max(len(found.words), *(len(fill.words) for fill in found.setup))
     if most > depth:
-        raise InputError(f"Model {name} needs {most} program words, but program_depth is {depth}")
+        raise FitError(
+            f"Model {name} needs {most} program words, but program_depth is {depth}",
+            doubled(config, "program_depth", most),
+        )
     if found.memory_bytes > limit:
         raise InputError(
             f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
@@ -281,10 +299,14 @@ def _addresses(found: Plan, programs: Sequence[Sequence[Node]]) -> dict[str, int
     if addresses is None:
         sizes, config = found.memory.buffers, found.config
         largest = max(sizes, key=lambda name: sizes[name])
-        raise InputError(
-            f"Model {found.memory.name} needs {sum(sizes.values())} scratchpad bytes and "
+        total = sum(sizes.values())
+        raise FitError(
+            f"Model {found.memory.name} needs {total} scratchpad bytes and "
             f"{sizes[largest]} of them in one bank, but scratchpad_bytes is "
-            f"{config.scratchpad_bytes} in banks of {config.bank_bytes}"
+            f"{config.scratchpad_bytes} in banks of {config.bank_bytes}",
+            doubled(
+                config, "scratchpad_bytes", max(total, sizes[largest] * config.scratchpad_banks)
+            ),
         )
     return addresses
 

@@ -160,7 +160,8 @@ def run_source(
     each output of the whole model, what the host does included, with the float model's,
     ``similarities`` the first input's output, or the mean of its rows, with each of the others'.
     ``predictions`` and ``float_predictions`` are the largest column of each output that is one row
-    of several, otherwise None. ``host`` names what the host does. ``compile_seconds`` includes
+    of several, otherwise None. ``host`` names what the host does, ``calibration`` how
+    far integers are from floats on the first calibration inputs. ``compile_seconds`` includes
     calibration.
     """
     model, weights = source.description, source.weights
@@ -204,6 +205,7 @@ def run_source(
         "float_predictions": [int(each.argmax()) for each in floats] if scores else None,
         "names": list(source.labels),
         "compile_seconds": seconds,
+        "calibration": compiled.parting(weights, samples).figures(),
         **found.figures(),
     }
     return Ran(figures, outputs)

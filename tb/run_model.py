@@ -27,9 +27,13 @@ def compile_digits(model: str, config: Config, options: Options | None = None) -
     where it does not fit the configuration.
     """
     source = _load(model)
-    train, _ = digits.load()
-    inputs = digits.patches(train.images[:CALIBRATION_IMAGES])
+    inputs = _calibration_images()
     return compile_model(source.description, source.weights, inputs, config, options)
+
+
+def _calibration_images() -> NDArray[np.float64]:
+    train, _ = digits.load()
+    return digits.patches(train.images[:CALIBRATION_IMAGES])
 
 
 def _load(model: str) -> Source:
@@ -114,6 +118,7 @@ def _figures(
     labels = test.labels[:count]
     predictions = [int(np.argmax(output[0])) for output in found.outputs]
     source = _load(model)
+    apart = found.compiled.parting(source.weights, _calibration_images())
     floats = forward(source.description, source.weights, inputs)["output"][:, 0].argmax(axis=-1)
     return {
         "model": model,
@@ -125,5 +130,6 @@ def _figures(
         "float_accuracy": float(np.mean(floats == labels)),
         "predictions": predictions,
         "labels": labels.tolist(),
+        "calibration": apart.figures(),
         **found.figures(),
     }

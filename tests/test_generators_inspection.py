@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -57,6 +58,7 @@ def test_the_command_prints_parts_and_sums() -> None:
     assert json.loads(as_json.output)["kind"] == "decoder"
 
 
+VIBRATION = Path(__file__).parents[1] / "examples" / "vibration"
 SORTER = TextDescription(
     name="toy",
     vocabulary=9,
@@ -94,6 +96,32 @@ def test_a_decoder_is_calibrated_on_what_is_given() -> None:
         far.warning,
     )
     assert far.figures()["tensor"] == far.tensor
+
+
+@pytest.mark.parametrize(("largest", "warned"), [(1, False), (400, True)])
+def test_an_encoder_that_parts_from_its_floats_is_warned_of(
+    celosia, tmp_path, largest, warned
+) -> None:
+    calibration = np.load(VIBRATION / "calibration.npy")
+    # One input that no other one is like leaves few steps to all others.
+    calibration[5] *= largest
+    np.save(tmp_path / "calibration.npy", calibration)
+    inputs, samples = VIBRATION / "inputs.npy", tmp_path / "calibration.npy"
+    given = ["--config", "tiny", "--inputs", inputs, "--calibration", samples, "--count", "1"]
+    model = VIBRATION / "vibration.onnx"
+    code, shown, errors = celosia("run", model, *given, "--sim", "golden", "--json")
+    found = json.loads(shown)["calibration"]
+    warning = re.fullmatch(
+        r"integers part from floats on 16 calibration inputs: cosine 0\.\d{3}, same choice in "
+        r"\d+\.\d%; most at \S+, which is \d+\.\d% off; calibrate on inputs like those to come "
+        r"\(--calibration\)",
+        found["warning"] or "",
+    )
+    assert (code, bool(warning)) == (0, warned)
+    assert errors == (f"celosia: warning: {found['warning']}\n" if warned else "")
+    assert found["inputs"] == 16
+    code, shown, _ = celosia("compile", model, *given, "--out", tmp_path / "out", "--json")
+    assert json.loads(shown)["calibration"] == found
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine
+from generators.fitting import Changes, doubled
 from generators.lower.lower import Lowered
 from generators.program.allocate import Use, allocate, live_bytes, uses
 from generators.program.draft import Draft, Node, Repeat, Written, arrange, flatten
@@ -21,6 +22,8 @@ class Refusal:
     stage: int
     excess: int
     text: str
+    ways: tuple[Changes, ...]
+    """Changes of the configuration of which any may help."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,8 @@ def place(
         f"{lowered.sizes[largest]} bytes in one bank, but scratchpad_bytes is "
         f"{config.scratchpad_bytes} in banks of {config.bank_bytes}"
     )
-    return Refusal(TOO_LARGE, needed, text)
+    least = max(needed, lowered.sizes[largest] * config.scratchpad_banks)
+    return Refusal(TOO_LARGE, needed, text, (doubled(config, "scratchpad_bytes", least),))
 
 
 def assemble(placed: Placed, config: Config, layers: int | None = None) -> Program | Refusal:
@@ -82,7 +86,7 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
     made = None if program is None else words(program, config)
     if made is None:
         text = f"The loops of model {placed.name} differ in more than the registers can hold"
-        return Refusal(TOO_VARIED, 0, text)
+        return Refusal(TOO_VARIED, 0, text, _longer(config))
     if len(made) > config.program_depth:
         return _too_long(placed.name, len(made), config)
     drafts = list(flatten(nodes))
@@ -97,7 +101,12 @@ def _too_long(name: str, least: int, config: Config) -> Refusal:
         f"Model {name} needs a program of at least {least} words, but program_depth is "
         f"{config.program_depth}"
     )
-    return Refusal(TOO_LONG, least, text)
+    return Refusal(TOO_LONG, least, text, _longer(config, least))
+
+
+def _longer(config: Config, least: int = 0) -> tuple[Changes, ...]:
+    """Return what makes room for more words, or for larger loads and so for fewer words."""
+    return doubled(config, "program_depth", least), doubled(config, "scratchpad_bytes")
 
 
 def _nodes(lowered: Lowered, ahead: int, loop_layers: bool) -> list[Node]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from arch.config import Config
-from arch.errors import InputError
+from generators.fitting import FitError
 from generators.graph import Attention, Convert, Linear, Norm, Op, Pool, QuantizedModel
 from generators.lower.attention import lower_attention
 from generators.lower.blocks import blocks_of
@@ -41,7 +41,7 @@ def lower(model: QuantizedModel, config: Config, limits: Limits, batch: int = 1)
 
     ``model`` is for ``batch`` inputs at once (:func:`generators.lower.batch.batched`).
 
-    Raises :class:`InputError` where an operation cannot be done on the configuration at all.
+    Raises :class:`FitError` where an operation cannot be done on the configuration at all.
     """
     _check(model, config)
     lowering = Lowering(model, config, limits, blocks_of(model, limits.block_bytes, config), batch)
@@ -83,14 +83,17 @@ def _check(quantized: QuantizedModel, config: Config) -> None:
     }
     for unit, needed in needs.items():
         if needed and not getattr(config, unit):
-            raise InputError(
+            raise FitError(
                 f"Model {model.name} needs the unit {unit}, which configuration "
-                f"{config.name} leaves out"
+                f"{config.name} leaves out",
+                {unit: True},
             )
     if not (config.b_transpose or config.a_transpose):
-        raise InputError(
+        raise FitError(
             f"Model {model.name} needs b_transpose or a_transpose for its attention, but "
-            f"configuration {config.name} has neither"
+            f"configuration {config.name} has neither",
+            {"b_transpose": True},
+            {"a_transpose": True},
         )
     # A transposed copy of the keys sums over all of their rows.
     copied = 0 if config.b_transpose else quantized.stream.rows
@@ -102,9 +105,10 @@ def _check(quantized: QuantizedModel, config: Config) -> None:
     }
     for field, least in longest.items():
         if least > getattr(config, field):
-            raise InputError(
+            raise FitError(
                 f"Model {model.name} needs {field} of at least {least}, but configuration "
-                f"{config.name} has {getattr(config, field)}"
+                f"{config.name} has {getattr(config, field)}",
+                {field: least},
             )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from arch.config import Config
-from arch.errors import InputError
 from arch.isa import Opcode
+from generators.fitting import FitError, doubled
 from generators.graph import QuantizedModel, Rescale, Tensor
 from generators.lower.blocks import Blocks, Part, cut, even, parts
 from generators.program.draft import (
@@ -196,9 +196,10 @@ class Lowering:
     def room_for(self, words: int) -> None:
         """Refuse more parameter words than there are."""
         if words + SPARE_WORDS > self.config.param_depth:
-            raise InputError(
+            raise FitError(
                 f"Model {self.name} needs {words + SPARE_WORDS} parameter words at once, but "
-                f"param_depth is {self.config.param_depth}"
+                f"param_depth is {self.config.param_depth}",
+                doubled(self.config, "param_depth", words + SPARE_WORDS),
             )
 
     def acc(self, rows: int) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arch.config import Config
-from arch.errors import InputError
+from generators.fitting import FitError
 from generators.graph import Linear, QuantizedModel
 from generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemble, place
 from generators.lower.banks import conflicts, rebank
@@ -103,7 +103,7 @@ def schedule(
 
     ``model`` is for ``batch`` inputs at once (:func:`generators.lower.batch.batched`).
 
-    Raises :class:`InputError` where an operation cannot be done on the configuration, or where no
+    Raises :class:`FitError` where an operation cannot be done on the configuration, or where no
     program fits; the message is that of the attempt that came furthest.
     """
     scheduler = _Scheduler(model, config, batch)
@@ -132,7 +132,8 @@ def schedule(
             if found.stage == TOO_LONG:
                 # Smaller loads would make the program longer still.
                 too_long.add(plan.compact)
-    raise InputError(_best(scheduler.refusals).text)
+    refusal = _best(scheduler.refusals)
+    raise FitError(refusal.text, *refusal.ways)
 
 
 def _has_zero_tiles(model: QuantizedModel, config: Config) -> bool:

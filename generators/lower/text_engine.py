@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from arch.errors import InputError
 from arch.isa import Opcode
+from generators.fitting import FitError, doubled
 from generators.graph import Norm
 from generators.lower.lowering import Operands
 from generators.lower.text_memory import Register, given
@@ -60,9 +60,10 @@ class Instructions:
         if name not in self._acc:
             first = sum(count + count % BANKS for _, count in self._acc.values())
             if first + rows > self.config.acc_depth:
-                raise InputError(
+                raise FitError(
                     f"Model {self.model.name} needs {first + rows} accumulator rows or more, but "
-                    f"acc_depth is {self.config.acc_depth}"
+                    f"acc_depth is {self.config.acc_depth}",
+                    doubled(self.config, "acc_depth", first + rows),
                 )
             self._acc[name] = first, rows
         return self._acc[name][0]

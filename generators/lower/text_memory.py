@@ -9,6 +9,7 @@ import numpy as np
 from arch.config import Config
 from arch.errors import InputError
 from arch.isa import RING_SLOTS
+from generators.fitting import FitError, doubled
 from generators.graph import Ints, Rescale
 from generators.program.draft import Given, Ref
 from generators.program.image import Bytes
@@ -113,10 +114,12 @@ class Memory:
     def check_slots(self) -> None:
         """Refuse more slots than there are."""
         if self.slots > self.config.weight_depth:
-            raise InputError(
+            raise FitError(
                 f"Model {self.name} with its keys and values needs {self.slots} weight slots of "
                 f"{self.config.rows} x {self.config.cols}, but weight_depth is "
-                f"{self.config.weight_depth}"
+                f"{self.config.weight_depth}",
+                {"weight_depth": self.slots},
+                {"weight_depth": RING_SLOTS},
             )
 
     def take_words(self, rescale: Rescale, *, by_tile: bool = False) -> int:
@@ -137,9 +140,10 @@ class Memory:
             )
         )
         if first + len(self.words[-1]) > self.config.param_depth:
-            raise InputError(
+            raise FitError(
                 f"Model {self.name} needs more parameter words than param_depth = "
-                f"{self.config.param_depth}"
+                f"{self.config.param_depth}",
+                doubled(self.config, "param_depth"),
             )
         return first
 
@@ -160,9 +164,10 @@ class Memory:
             if np.array_equal(table, other):
                 return slot
         if len(self.tables) == self.config.table_slots:
-            raise InputError(
+            raise FitError(
                 f"Model {self.name} needs more activation tables than table_slots = "
-                f"{self.config.table_slots}"
+                f"{self.config.table_slots}",
+                {"table_slots": self.config.table_slots + 1},
             )
         self.tables.append(table)
         return len(self.tables) - 1

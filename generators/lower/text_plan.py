@@ -9,6 +9,7 @@ import numpy as np
 from arch.config import Config
 from arch.errors import InputError
 from arch.isa import REGISTERS, RING_SLOTS
+from generators.fitting import FitError
 from generators.graph import Decoder, Linear, Rescale
 from generators.lower.text_memory import Cache, Memory, Slots
 from generators.lower.text_ops import Block, blocks, final_norm, head
@@ -162,7 +163,9 @@ def _check(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
     }
     for name, needed in needs.items():
         if needed and not getattr(config, name):
-            raise InputError(f"Model {model.name} needs the unit {name}, but {name} is false")
+            raise FitError(
+                f"Model {model.name} needs the unit {name}, but {name} is false", {name: True}
+            )
     if config.operand_width != 8:
         raise InputError(
             f"Model {model.name} has operands of 8 bits, but operand_width is "
@@ -176,14 +179,16 @@ def _check(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
             f"made for, not {cache.capacity}"
         )
     if cache.capacity > config.max_row:
-        raise InputError(
+        raise FitError(
             f"Context of {cache.capacity} tokens makes rows of scores that long, but max_row is "
-            f"{config.max_row}"
+            f"{config.max_row}",
+            {"max_row": cache.capacity},
         )
     for name, k in (("ffn", model.ffn), ("dim", model.dim), ("context", cache.capacity)):
         if k > config.max_k:
-            raise InputError(
-                f"Model {model.name} sums {name} = {k} products, but max_k is {config.max_k}"
+            raise FitError(
+                f"Model {model.name} sums {name} = {k} products, but max_k is {config.max_k}",
+                {"max_k": max(model.ffn, model.dim, cache.capacity)},
             )
 
 

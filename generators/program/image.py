@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.config import Config
-from arch.errors import InputError
+from generators.fitting import FitError
 
 Bytes = NDArray[np.uint8]
 LONGEST_ROW = 1 << 14
@@ -51,13 +51,14 @@ class ImageBuilder:
     def finish(self, model: str) -> Bytes:
         """Return the whole image.
 
-        Raises :class:`InputError` where it is larger than the external address space.
+        Raises :class:`FitError` where it is larger than the external address space.
         """
         limit = 1 << self._config.mem_addr_width
         if self.size > limit:
-            raise InputError(
+            raise FitError(
                 f"Model {model} needs {self.size} bytes of external memory, but mem_addr_width "
-                f"is {self._config.mem_addr_width}, which reaches {limit}"
+                f"is {self._config.mem_addr_width}, which reaches {limit}",
+                {"mem_addr_width": (self.size - 1).bit_length()},
             )
         return np.concatenate(self._parts)
 

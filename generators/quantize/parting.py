@@ -26,8 +26,8 @@ class Parting:
     inputs: int
     cosine: float
     """Mean cosine similarity of the output's rows."""
-    agreement: float
-    """Share of the output's rows whose largest column is the floats'."""
+    agreement: float | None
+    """Share of the output's rows whose largest column is the floats'; None without classes."""
     tensor: str
     """The tensor whose relative error grows most over that of what it is made of."""
     error: float
@@ -36,11 +36,13 @@ class Parting:
     @property
     def warning(self) -> str:
         """A sentence for the user, empty where integers are near enough."""
-        if self.cosine >= LEAST_COSINE and self.agreement >= LEAST_AGREEMENT:
+        chosen = self.agreement
+        if self.cosine >= LEAST_COSINE and (chosen is None or chosen >= LEAST_AGREEMENT):
             return ""
+        same = "" if chosen is None else f", same choice in {chosen:.1%}"
         return (
             f"integers part from floats on {self.inputs} calibration inputs: cosine "
-            f"{self.cosine:.3f}, same choice in {self.agreement:.1%}; most at {self.tensor}, which "
+            f"{self.cosine:.3f}{same}; most at {self.tensor}, which "
             f"is {self.error:.1%} off; calibrate on inputs like those to come (--calibration)"
         )
 
@@ -78,7 +80,7 @@ def parting(
                 pair = np.array(_squares(target, found[target.name], exact[target.name][0]))
                 squares[target.name] = squares.get(target.name, np.zeros(2)) + pair
         output = model.output
-        wanted = exact["logits" if "logits" in exact else "raw_output"][0]
+        wanted = exact["output"][0]
         made = _real(output, found[_last(model)])[: len(wanted)]
         norms = np.linalg.norm(made, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines += float(np.sum((made * wanted).sum(axis=1) / np.where(norms > 0, norms, 1.0)))
@@ -93,7 +95,9 @@ def parting(
             before = max((errors.get(name, 0.0) for name in names), default=0.0)
             growth[op.target.name] = errors[op.target.name] - before
     worst = max(growth, key=lambda name: growth[name])
-    return Parting(len(inputs), cosines / rows, alike / rows, worst, errors[worst])
+    chooses = isinstance(description, TextDescription) or description.classes > 0
+    agreement = alike / rows if chooses else None
+    return Parting(len(inputs), cosines / rows, agreement, worst, errors[worst])
 
 
 def _last(model: IntegerGraph) -> str:
