@@ -1,14 +1,17 @@
 """Fixtures that several files of tests share, and what may be skipped where."""
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from cli.main import main
+from generators.cache import ROOT
 
 SKIPS = {
     "PyTorch, the reference, is not installed": "`make test-long` installs it: 2 GB",
@@ -56,6 +59,35 @@ def celosia(
         return ended.value.code, *capsys.readouterr()
 
     return call
+
+
+@contextlib.contextmanager
+def simulated(*words: str) -> Iterator[str]:
+    """Run the command that simulates a board, and return its port."""
+    command = [sys.executable, "-c", "from cli.main import main; main()", "board", *words]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8", env=os.environ
+    )
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().strip()
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def simulated_board() -> Callable[..., contextlib.AbstractContextManager[str]]:
+    """Return what runs ``celosia board`` with some options, and gives its serial port."""
+    return simulated
+
+
+@pytest.fixture(scope="session")
+def port() -> Iterator[str]:
+    """Return the serial port of a small board."""
+    with simulated("--board", "icebreaker", "--config", "tiny", "--memory", "32768") as name:
+        yield name
 
 
 @pytest.fixture

@@ -6,13 +6,10 @@ Faults are injected between the host and the board's serial port.
 import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -22,7 +19,6 @@ from arch.link import Command, request
 from arch.presets import PRESETS
 from arch.registers import IDENTITY
 from fpga.device import Device
-from generators.cache import ROOT
 from tb.run_model import run_hosted
 from tb.toolchain import missing_tools
 
@@ -32,31 +28,6 @@ pytestmark = [
 ]
 
 MEMORY = 1 << 15
-SMALL = ("--board", "icebreaker", "--config", "tiny", "--memory", str(MEMORY))
-CELOSIA = [sys.executable, "-c", "from cli.main import main; main()"]
-
-
-@contextlib.contextmanager
-def simulated(*words: str) -> Iterator[str]:
-    """Run the command that simulates a board, and return its port."""
-    command = [*CELOSIA, "board", *words]
-    process = subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8", env=os.environ
-    )
-    assert process.stdout is not None
-    try:
-        yield process.stdout.readline().strip()
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
-        process.stdout.close()
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[str]:
-    """Return the serial port of a small board."""
-    with simulated(*SMALL) as name:
-        yield name
 
 
 class Wire:
@@ -210,8 +181,8 @@ def test_ports_that_cannot_be_used_are_refused(celosia, port: str) -> None:
     assert (code, errors) == (2, "celosia: Option --set needs --config\n")
 
 
-def test_a_model_runs_out_of_the_sdram_at_the_pins(celosia) -> None:
-    with simulated("--board", "ulx3s_25f", "--memory", "sdram") as name:
+def test_a_model_runs_out_of_the_sdram_at_the_pins(celosia, simulated_board) -> None:
+    with simulated_board("--board", "ulx3s_25f", "--memory", "sdram") as name:
         words = ("run", "digits", "--count", "1", "--json")
         code, output, errors = celosia("host", "--port", name, *words)
     assert code == 0, errors
@@ -220,8 +191,8 @@ def test_a_model_runs_out_of_the_sdram_at_the_pins(celosia) -> None:
 
 
 @pytest.mark.long
-def test_the_largest_board_gives_the_integers_of_the_golden_model(celosia) -> None:
-    with simulated("--board", "ulx3s_85f") as name:
+def test_the_largest_board_gives_the_integers_of_the_golden_model(celosia, simulated_board) -> None:
+    with simulated_board("--board", "ulx3s_85f") as name:
         words = ("run", "digits", "--count", "20", "--json")
         code, output, errors = celosia("host", "--port", name, *words)
     assert code == 0, errors

@@ -1,0 +1,187 @@
+"""Models on inputs of their own forms, on the golden machine and on a board: what comes out."""
+
+import json
+import shutil
+import wave
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
+
+from generators.cache import ROOT
+from tb.toolchain import missing_tools
+
+ZOO, SEED, COUNT = Path(__file__).parent / "data" / "zoo", 1, 3
+WORDS = [
+    "[PAD]",
+    "[CLS]",
+    "[SEP]",
+    "[UNK]",
+    "the",
+    "a",
+    "fox",
+    "dog",
+    "runs",
+    "sees",
+    "red",
+    "lazy",
+]
+
+
+def arrays(path: Path) -> tuple[Path, list[str | Path]]:
+    """Return a model of windows of numbers, and options that name inputs, labels and samples."""
+    folder = ROOT / "examples" / "vibration"
+    given = ["--inputs", folder / "inputs.npy", "--labels", folder / "labels.npy"]
+    return folder / "vibration.onnx", [*given, "--calibration", folder / "calibration.npy"]
+
+
+def images(path: Path) -> tuple[Path, list[str | Path]]:
+    """Return a vision transformer with names of classes, and a folder of images."""
+    model = path / "vit"
+    shutil.copytree(ZOO / "0_ViTForImageClassification", model)
+    config = json.loads((model / "config.json").read_text())
+    config["id2label"] = {"0": "cat", "1": "dog", "2": "fox"}
+    (model / "config.json").write_text(json.dumps(config))
+    how = {"image_mean": [0.5], "image_std": [0.25], "rescale_factor": 1 / 255}
+    (model / "preprocessor_config.json").write_text(json.dumps(how))
+    (path / "images").mkdir()
+    pixels = np.random.default_rng(SEED).integers(0, 256, (COUNT, 8, 8), dtype=np.uint8)
+    for index, one in enumerate(pixels):
+        Image.fromarray(one).save(path / "images" / f"{index}.png")
+    np.save(path / "same.npy", (pixels[:, None] / 255 - 0.5) / 0.25)
+    (path / "labels.txt").write_text("cat\n1\nfox\n")
+    return model, ["--inputs", path / "images", "--labels", path / "labels.txt"]
+
+
+def sounds(path: Path) -> tuple[Path, list[str | Path]]:
+    """Return a transformer whose rows are cut out of a sound, and a folder of sounds."""
+    model = onnx.load(ROOT / "examples" / "onnx" / "patches.onnx")
+    graph, (folder, heard) = model.graph, (path / "hears", path / "sounds")
+    for node in graph.node:
+        node.input[:] = ["rows" if name == "x" else name for name in node.input]
+    graph.initializer.append(numpy_helper.from_array(np.array([1, 7, 5]), "shape"))
+    graph.node.insert(0, helper.make_node("Reshape", ["sound", "shape"], ["rows"]))
+    del graph.input[:]
+    graph.input.append(helper.make_tensor_value_info("sound", TensorProto.FLOAT, [1, 1, 35]))
+    for one in (folder, heard):
+        one.mkdir()
+    onnx.save(model, folder / "model.onnx")
+    (folder / "preprocessor_config.json").write_text(json.dumps({"sampling_rate": 8000}))
+    rng, same = np.random.default_rng(SEED), np.zeros((COUNT, 1, 35))
+    for index in range(COUNT):
+        # Shorter ones are filled up with silence, longer ones cut.
+        samples = rng.integers(-9999, 9999, 30 + 5 * index).astype("<i2")
+        with wave.open(str(heard / f"{index}.wav"), "wb") as sound:
+            sound.setparams((1, 2, 8000, 0, "NONE", ""))
+            sound.writeframes(samples.tobytes())
+        same[index, 0, : len(samples)] = samples[:35] / (1 << 15)
+    np.save(path / "same.npy", same)
+    return folder / "model.onnx", ["--inputs", heard]
+
+
+def sentences(path: Path) -> tuple[Path, list[str | Path]]:
+    """Return a classifier of texts with its tokenizer, and sentences."""
+    model = path / "bert"
+    shutil.copytree(ZOO / "0_BertForSequenceClassification", model)
+    known = {"type": "WordLevel", "vocab": {word: n for n, word in enumerate(WORDS)}}
+    split = {"type": "Whitespace"}
+    tokenizer = {"version": "1.0", "added_tokens": [], "pre_tokenizer": split}
+    tokenizer["model"] = {**known, "unk_token": "[UNK]"}
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (path / "texts.txt").write_text("the red fox sees a lazy dog\na dog runs\nthe fox sees\n")
+    return model, ["--sentences", path / "texts.txt", "--calibration", path / "texts.txt"]
+
+
+FORMS: dict[str, Callable[[Path], tuple[Path, list[str | Path]]]] = {
+    one.__name__: one for one in (arrays, images, sounds, sentences)
+}
+
+
+@pytest.fixture(scope="module", params=["arrays", "images", "sounds", "sentences"])
+def given(request, tmp_path_factory) -> tuple[Path, Path, list[str | Path]]:
+    """Return a folder, a model and the options that name its inputs."""
+    path = tmp_path_factory.mktemp(request.param)
+    return path, *FORMS[request.param](path)
+
+
+def figures(celosia, *words: str | Path):
+    code, shown, errors = celosia(*words, "--count", str(COUNT), "--json")
+    assert (code, errors) == (0, "")
+    return json.loads(shown)
+
+
+GOLDEN = ("--config", "tiny", "--sim", "golden")
+
+
+def test_inputs_in_their_own_form(celosia, given) -> None:
+    path, model, options = given
+    found = figures(celosia, "run", model, *options, "--output", path / "out.npy", *GOLDEN)
+    assert (found["mismatches"], found["count"]) == (0, COUNT)
+    assert found["cosine_worst"] > 0.98
+    outputs = np.load(path / "out.npy")
+    assert len(outputs) == COUNT
+    # Logits of a pair or more of classes: the largest is the prediction.
+    assert outputs.reshape(COUNT, -1).argmax(axis=1).tolist() == found["predictions"]
+    if "--labels" in options:
+        right = np.equal(found["predictions"], found["labels"])
+        assert found["accuracy"] == right.mean()
+    if (path / "same.npy").is_file():
+        other = path / "other.npy"
+        figures(celosia, "run", model, "--inputs", path / "same.npy", "--output", other, *GOLDEN)
+        # The order of roundings of a pixel is another one.
+        np.testing.assert_allclose(np.load(other), outputs, rtol=1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+def test_a_board_gives_what_the_golden_machine_gives(celosia, given, port) -> None:
+    path, model, options = given
+    out = [path / name for name in ("golden.npy", "board.npy")]
+    wanted = figures(celosia, "run", model, *options, "--output", out[0], *GOLDEN)
+    host = ("host", "--port", port, "run")
+    found = figures(celosia, *host, model, *options, "--output", out[1])
+    np.testing.assert_array_equal(np.load(out[1]), np.load(out[0]))
+    same = ("predictions", "names", "host", "calibration", "cosine_worst", "lengths")
+    same += tuple(name for name in ("accuracy", "labels") if name in wanted)
+    assert {name: found[name] for name in same} == {name: wanted[name] for name in same}
+    assert (found["mismatches"], found["tensors"], found["simulator"]) == (0, COUNT, "board")
+
+
+def refused(celosia, model: Path, inputs: Path) -> str:
+    code, shown, errors = celosia("run", model, "--inputs", inputs, *GOLDEN)
+    assert (code, shown) == (2, "")
+    return errors.removeprefix("celosia: ")
+
+
+def test_folders_that_are_refused(celosia, tmp_path) -> None:
+    (tmp_path / "empty").mkdir()
+    seeing, _ = images(tmp_path)
+    hearing, _ = sounds(tmp_path)
+    assert refused(celosia, seeing, tmp_path / "empty").startswith(
+        f"Folder {tmp_path / 'empty'} holds neither images (.png, "
+    )
+    assert refused(celosia, seeing, tmp_path / "sounds").startswith(
+        "Model vit takes inputs of the shape [1, 8, 8], which .wav files are not made into; "
+    )
+    (tmp_path / "sounds" / "1.wav").write_bytes(b"RIFF, but no sound")
+    assert refused(celosia, hearing, tmp_path / "sounds").startswith(
+        f"Cannot read sound {tmp_path / 'sounds' / '1.wav'}: "
+    )
+    (tmp_path / "images" / "1.png").write_bytes(b"no image")
+    assert refused(celosia, seeing, tmp_path / "images").startswith(
+        f"Cannot read image {tmp_path / 'images' / '1.png'}: "
+    )
+    how = hearing.with_name("preprocessor_config.json")
+    how.write_text('{"sampling_rate": 16000}')
+    assert refused(celosia, hearing, tmp_path / "sounds") == (
+        f"Sound {tmp_path / 'sounds' / '0.wav'} must have samples of 16 bits and 16000 a second, "
+        "not of 16 bits and 8000\n"
+    )
+    how.unlink()
+    assert refused(celosia, hearing, tmp_path / "sounds").startswith(
+        "Model model does not say how images or sounds become its inputs: it has no preprocessor_"
+    )
