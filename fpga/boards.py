@@ -78,6 +78,8 @@ class _Entry:
     leds: tuple[tuple[str, int], ...] = (("led", 0), ("led", 1), ("led", 2))
     extra: tuple[Resource, ...] = field(default=())
     sdram: SdramChip | None = None
+    freed: dict[str, Any] = field(default_factory=dict)
+    """Fields of a machine with SDRAM, which has the block RAMs of the memory on the chip."""
 
 
 _RGB = (("rgb_led", 0),)
@@ -115,6 +117,7 @@ _ENTRIES = {
         config=_LFE5U_85F,
         memory_bytes=1 << 16,
         sdram=IS42S16160G_7,
+        freed={"scratchpad_bytes": 1 << 18, "acc_depth": 2048, "program_depth": 8192},
     ),
     "ulx3s_45f": _Entry(
         title="Radiona ULX3S, LFE5U-45F",
@@ -307,7 +310,7 @@ def with_sdram(board: Board) -> Board:
             wide = part.name in ("a", "ba", "dq", "dqm")
             pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(found)}
     width = min(board.config.mem_addr_width, exact_log2(entry.sdram.size))
-    config = board.config.replace(mem_addr_width=width)
+    config = board.config.replace(mem_addr_width=width, **entry.freed)
     return replace(board, sdram=entry.sdram, pins=pins, config=config, memory_bytes=1 << width)
 
 

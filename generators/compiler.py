@@ -89,6 +89,8 @@ class CompiledModel:
     """Loops in the program that are not in another."""
     plan: Plan
     """The choices that made the program."""
+    spilled_bytes: int = 0
+    """External memory behind the image that tensors' blocks leave for."""
     batch: int = 1
     """Inputs of one run, the rows of all one below the other."""
 
@@ -126,7 +128,8 @@ class CompiledModel:
     @property
     def memory_bytes(self) -> int:
         """External memory that the model takes (bytes)."""
-        return max(len(self.image), self.output_addr + self.output_count)
+        end = max(len(self.image), self.output_addr + self.output_count)
+        return max(end, len(self.image) + self.spilled_bytes)
 
     @property
     def input_addr(self) -> int:
@@ -231,5 +234,6 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         program.written,
         program.loops,
         found.plan,
+        program.spilled_bytes,
         options.batch,
     )

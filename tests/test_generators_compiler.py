@@ -89,6 +89,26 @@ def test_digits_on_every_preset(name, preset) -> None:
         assert report.counters["macs"] == compiled.macs() + 16 * 32
 
 
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("tiny", {"placement": "post"}),
+        ("odd", {}),
+        ("tiny", {"placement": "post", "variable": True, "embedding": "none"}),
+    ],
+)
+def test_blocks_leave_a_scratchpad_that_is_too_small(preset, changes) -> None:
+    config = PRESETS[preset].replace(scratchpad_bytes=2048, program_depth=1 << 13)
+    model = ModelDescription(
+        name="toy", tokens=24, features=32, dim=32, layers=3, heads=4, ffn=96, **changes
+    )
+    compiled = random_case(3, model, config)
+    assert compiled.plan.spills
+    assert compiled.memory_bytes == len(compiled.image) + compiled.spilled_bytes
+    stores = [draft for draft in unpack(compiled.words) if draft.opcode == Opcode.STORE]
+    assert len(stores) > 1
+
+
 def test_digits_keep_their_accuracy() -> None:
     train, test = digits.load()
     for name, least in (("digits", 0.97), ("digits-simplified", 0.955)):

@@ -1,12 +1,13 @@
 """From lowered operations to a program: loads placed, buffers given addresses, words made."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine
 from generators.fitting import Changes, doubled
 from generators.lower.lower import Lowered
+from generators.lower.spill import Spilled, spill
 from generators.program.allocate import Use, allocate, live_bytes, uses
 from generators.program.draft import Draft, Node, Repeat, Written, arrange, flatten
 from generators.program.loops import least_words, lines, with_barriers, words
@@ -38,6 +39,8 @@ class Placed:
     addresses: Mapping[str, int]
     used: Mapping[str, Use]
     """When each buffer holds something."""
+    spilled: Spilled | None = None
+    """The sections where blocks leave the scratchpad and come back."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,25 @@ class Program:
     """Tensors that vector instructions write, in the order in which they run."""
     loops: int
     """Loops that are not in another."""
+    spilled_bytes: int
+    """External memory behind the image that blocks leave for."""
 
 
 def place(
-    name: str, lowered: Lowered, ahead: int, config: Config, *, loop_layers: bool
+    name: str,
+    lowered: Lowered,
+    ahead: int,
+    config: Config,
+    *,
+    loop_layers: bool,
+    spills: bool = False,
 ) -> Placed | Refusal:
-    """Return a lowered model with addresses, or why it has none."""
-    nodes = _nodes(lowered, ahead, loop_layers)
+    """Return a lowered model with addresses, or why it has none.
+
+    With ``spills`` blocks leave for external memory where they have no room.
+    """
+    sections = _sections(lowered, ahead, loop_layers)
+    nodes = _nodes(sections, loop_layers)
     least = least_words(nodes)
     if least > config.program_depth:
         return _too_long(name, least, config)
@@ -65,6 +80,9 @@ def place(
     addresses = allocate(used, lowered.sizes, config)
     if addresses is not None:
         return Placed(name, lowered, ahead, loop_layers, addresses, used)
+    spilled = spill(sections, lowered.sizes, config, len(lowered.image)) if spills else None
+    if spilled is not None:
+        return Placed(name, lowered, ahead, loop_layers, spilled.addresses, used, spilled)
     needed = live_bytes(used, lowered.sizes)
     largest = max(lowered.sizes, key=lambda buffer: lowered.sizes[buffer])
     text = (
@@ -81,7 +99,12 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
     lowered = placed.lowered
     if layers is not None:
         lowered = replace(lowered, layers=lowered.layers[:layers])
-    nodes = _nodes(lowered, placed.ahead, placed.loop_layers)
+    if placed.spilled is None:
+        sections = _sections(lowered, placed.ahead, placed.loop_layers)
+    else:
+        before, *inside, after = placed.spilled.sections
+        sections = [before, *inside[: len(lowered.layers)], after]
+    nodes = _nodes(sections, placed.loop_layers)
     program = lines(nodes, placed.addresses, config)
     made = None if program is None else words(program, config)
     if made is None:
@@ -93,7 +116,9 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
     written = [draft.written for draft in drafts if draft.written is not None]
     vector = [d for d in drafts if DEFINITIONS[d.opcode].engine == Engine.VECTOR]
     assert len(written) == len(vector)
-    return Program(made, drafts, written, sum(isinstance(node, Repeat) for node in nodes))
+    loops = sum(isinstance(node, Repeat) for node in nodes)
+    spilled = 0 if placed.spilled is None else placed.spilled.bytes
+    return Program(made, drafts, written, loops, spilled)
 
 
 def _too_long(name: str, least: int, config: Config) -> Refusal:
@@ -109,10 +134,15 @@ def _longer(config: Config, least: int = 0) -> tuple[Changes, ...]:
     return doubled(config, "program_depth", least), doubled(config, "scratchpad_bytes")
 
 
-def _nodes(lowered: Lowered, ahead: int, loop_layers: bool) -> list[Node]:
-    """Return the whole program, with loops as asked."""
+def _sections(lowered: Lowered, ahead: int, loop_layers: bool) -> list[Sequence[Node]]:
+    """Return the instructions of what comes before the layers, of each layer, and of the rest."""
     sections = [lowered.before, *lowered.layers, lowered.after]
-    before, *layers, after = arrange(sections, ahead, across=not loop_layers)
+    return arrange(sections, ahead, across=not loop_layers)
+
+
+def _nodes(sections: Sequence[Sequence[Node]], loop_layers: bool) -> list[Node]:
+    """Return the whole program, with loops as asked."""
+    before, *layers, after = sections
     if loop_layers:
         return with_barriers([*before, Repeat(layers), *after])
     return with_barriers([*before, *(node for layer in layers for node in layer), *after])

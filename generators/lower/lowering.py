@@ -124,26 +124,26 @@ class Lowering:
     def load_piece(self, item: Item, buffer: str, piece: Piece) -> None:
         """Load a piece of external memory into a buffer."""
         self.sizes[buffer] = max(self.sizes.get(buffer, 0), piece.size)
-        item.loads.append(_load(Ref(buffer), piece.addr, piece.m, piece.row_bytes, buffer))
+        item.loads.append(load_rows(Ref(buffer), piece.addr, piece.m, piece.row_bytes, buffer))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Load a tensor that lies in external memory row behind row."""
         for place, addr, size, rows in self._runs(tensor, piece):
             if isinstance(rows, Given):
-                item.loads.append(_load(place, addr, rows, tensor.stride, place.buffer))
+                item.loads.append(load_rows(place, addr, rows, tensor.stride, place.buffer))
                 continue
             whole = -(-size // self.config.mem_bytes) * self.config.mem_bytes
             self.sizes[place.buffer] = max(self.sizes[place.buffer], whole)
-            for first, m, row_bytes in _rows(whole, piece.row_bytes):
+            for first, m, row_bytes in moved_rows(whole, piece.row_bytes):
                 at = Ref(place.buffer, place.offset + first)
                 define = "" if first else place.buffer
-                item.loads.append(_load(at, addr + first, m, row_bytes, define))
+                item.loads.append(load_rows(at, addr + first, m, row_bytes, define))
 
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
         """Store a tensor, byte behind byte, in rows as long as possible."""
         nodes: list[Node] = []
         for place, addr, size, rows in self._runs(tensor, piece):
-            moved: list[tuple[int, int | Given, int]] = [*_rows(size, piece.row_bytes)]
+            moved: list[tuple[int, int | Given, int]] = [*moved_rows(size, piece.row_bytes)]
             if isinstance(rows, Given):
                 moved = [(0, rows, tensor.stride)]
             for first, m, row_bytes in moved:
@@ -264,7 +264,8 @@ class Lowering:
         ]
 
 
-def _load(place: Ref, addr: int, m: int | Given, row_bytes: int, defines: str) -> Draft:
+def load_rows(place: Ref, addr: int, m: int | Given, row_bytes: int, defines: str) -> Draft:
+    """Return a load of rows that follow each other."""
     operands: Operands = {
         "dram_addr": addr,
         "dram_stride": row_bytes,
@@ -276,7 +277,7 @@ def _load(place: Ref, addr: int, m: int | Given, row_bytes: int, defines: str) -
     return Draft(Opcode.LOAD, operands, defines=defines)
 
 
-def _rows(size: int, longest: int) -> list[tuple[int, int, int]]:
+def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
     """Return (first byte, rows, bytes of a row) that bytes behind each other are moved as."""
     row = min(size, longest)
     rest = size % row

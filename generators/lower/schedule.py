@@ -7,7 +7,6 @@ the first of :data:`LOOPS` that fits is taken; in it, one choice after the other
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from arch.config import Config
 from generators.fitting import FitError
 from generators.graph import Linear, QuantizedModel
-from generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemble, place
+from generators.lower.assemble import TOO_LARGE, TOO_LONG, Placed, Program, Refusal, assemble, place
 from generators.lower.banks import conflicts, rebank
 from generators.lower.linear import tiles_used
 from generators.lower.lower import Lowered, lower
@@ -58,6 +57,13 @@ _SHARES = (8, 7, 6, 5, 4, 3, 2)
 REBANKS = 4
 """Rounds in which banks are chosen again, by the timeline of the program before."""
 
+SPILL_SHARES = ((4, 8), (2, 4), (8, 16), (2, 2), (16, 32))
+"""The parts of a bank that blocks and loads are where blocks leave the scratchpad."""
+SPILL_LOOPS = LOOPS[:2]
+"""Loops of such programs: in the others all blocks of a loop would be there at once."""
+SPILL_INTERVAL = 2
+"""Cycles of an external word that such programs are made for, as boards' SDRAM has them."""
+
 _TRIAL_LAYERS = 2
 """Layers of the programs that are compared; layers are alike."""
 
@@ -81,6 +87,8 @@ class Plan:
     """Items that a load comes ahead of its use."""
     compact: bool = False
     """Whether weight tiles of zeros are left out, of image and program."""
+    spills: bool = False
+    """Whether blocks leave for external memory where the scratchpad has no room."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +116,20 @@ def schedule(
     """
     scheduler = _Scheduler(model, config, batch)
     sparse = _has_zero_tiles(model, config)
-    for loops, together in itertools.product(LOOPS, TOGETHER_FIRST):
+    refusal: Refusal | None = None
+    tries = [(loops, together, False) for loops in LOOPS for together in TOGETHER_FIRST]
+    tries += [(loops, TOGETHER_FIRST[0], True) for loops in SPILL_LOOPS]
+    for loops, together, spills in tries:
+        if spills and refusal is None:
+            if not any(one.stage == TOO_LARGE for one in scheduler.refusals):
+                break
+            refusal = _best(scheduler.refusals)
         # Iterations of a loop are alike, which tiles left out here and there are not.
         plain = not (loops[0] or loops[2])
         plans = [
             plan
             for compact in ((True, False) if sparse and plain else (False,))
-            for plan in _fallbacks(loops, together, config, compact=compact)
+            for plan in _fallbacks(loops, together, config, compact=compact, spills=spills)
         ]
         too_long: set[bool] = set()
         for plan in plans:
@@ -129,10 +144,10 @@ def schedule(
                 if isinstance(whole, Schedule):
                     return whole
                 found = whole
-            if found.stage == TOO_LONG:
+            if found.stage == TOO_LONG and not spills:
                 # Smaller loads would make the program longer still.
                 too_long.add(plan.compact)
-    refusal = _best(scheduler.refusals)
+    refusal = refusal or _best(scheduler.refusals)
     raise FitError(refusal.text, *refusal.ways)
 
 
@@ -143,23 +158,24 @@ def _has_zero_tiles(model: QuantizedModel, config: Config) -> bool:
 
 
 def _fallbacks(
-    loops: tuple[bool, bool, bool], together: int, config: Config, *, compact: bool
+    loops: tuple[bool, bool, bool], together: int, config: Config, *, compact: bool, spills: bool
 ) -> Iterator[Plan]:
-    """Yield plans of ever smaller loads."""
+    """Yield plans of ever smaller loads, and with ``spills`` of blocks of several sizes."""
     layers, heads, parts = loops
-    blob = config.bank_bytes
-    while blob >= min(SMALLEST_BLOB, config.bank_bytes):
-        yield Plan(
-            loop_layers=layers,
-            loop_heads=heads,
-            loop_parts=parts,
-            blob_bytes=blob,
-            block_bytes=config.bank_bytes,
-            together=together,
-            ahead=AHEAD[0],
-            compact=compact,
-        )
-        blob //= 2
+    sizes = [(1, 1 << halvings) for halvings in range(config.bank_bytes.bit_length())]
+    for block, blob in SPILL_SHARES if spills else sizes:
+        if config.bank_bytes // blob >= min(SMALLEST_BLOB, config.bank_bytes):
+            yield Plan(
+                loop_layers=layers,
+                loop_heads=heads,
+                loop_parts=parts,
+                blob_bytes=config.bank_bytes // blob,
+                block_bytes=config.bank_bytes // block,
+                together=together,
+                ahead=1 if spills else AHEAD[0],
+                compact=compact,
+                spills=spills,
+            )
 
 
 def _best(refusals: Sequence[Refusal]) -> Refusal:
@@ -226,7 +242,14 @@ class _Scheduler:
 
     def _try_one(self, plan: Plan, lowered: Lowered) -> "_Trial | Refusal":
         name = self.model.description.name
-        placed = place(name, lowered, plan.ahead, self.config, loop_layers=plan.loop_layers)
+        placed = place(
+            name,
+            lowered,
+            plan.ahead,
+            self.config,
+            loop_layers=plan.loop_layers,
+            spills=plan.spills,
+        )
         if isinstance(placed, Refusal):
             self.refusals.append(placed)
             return placed
@@ -252,14 +275,21 @@ class _Scheduler:
 
         def expect(length: int) -> Prediction:
             registers = {LENGTH_REGISTER: length, **row_counts(placed.lowered.rows, length)}
-            return predict(program.words, self.config, latency=LATENCY, registers=registers)
+            interval = SPILL_INTERVAL if plan.spills else 1
+            return predict(
+                program.words,
+                self.config,
+                latency=LATENCY,
+                interval=interval,
+                registers=registers,
+            )
 
         short = expect(max(model.sequence // SHORT, 1)).cycles if model.variable else 0
         return _Trial(plan, placed, program, expect(model.sequence), short)
 
     def rebank(self, best: _Trial) -> _Trial:
         """Return the best trial that moving buffers to other banks leads to."""
-        for _ in range(REBANKS):
+        for _ in range(0 if best.placed.spilled else REBANKS):
             placed, program = best.placed, best.program
             costs = conflicts(program.drafts, best.prediction.timeline, self.config)
             sizes = placed.lowered.sizes
@@ -288,6 +318,9 @@ class _Scheduler:
             [{"block_bytes": share, "ahead": AHEAD[0]} for share in shares[1:5]],
             [{"ahead": ahead} for ahead in AHEAD],
         )
+        if best.plan.spills:
+            blocks = [{"block_bytes": bank * share // 16} for share in (2, 3, 6)]
+            axes = (blocks, axes[1], [{"ahead": ahead} for ahead in (0, 2, 4)])
         for changes in axes:
             start = best
             for change in changes:

@@ -45,6 +45,10 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
     for node in nodes:
         if isinstance(node, Repeat):
             bodies = [[barrier(), *with_barriers(body)] for body in node.iterations]
+            for body in bodies:
+                last = body[-1]
+                if isinstance(last, Draft) and DEFINITIONS[last.opcode].giver != Engine.VECTOR:
+                    body.append(barrier())
             found += [barrier(), Repeat(bodies), barrier()]
         else:
             found.append(node)

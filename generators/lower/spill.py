@@ -1,0 +1,225 @@
+"""Blocks that leave the scratchpad for external memory, and come back before their next use.
+
+Where all buffers together have no room, each instruction's own are brought in, and of those that
+stand in the way the ones whose next use is furthest leave (Belady 1966). A buffer that has not
+changed since it left is only forgotten. What stands in a :class:`Repeat` is one instruction here.
+Nothing stays from section to section, so that sections which are alike stay alike.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from arch.config import Config
+from arch.isa import Opcode
+from generators.lower.lowering import load_rows, moved_rows
+from generators.program.allocate import Use, buffers_of, uses
+from generators.program.draft import Draft, Given, Node, Ref, Repeat, flatten
+from generators.program.image import LONGEST_ROW
+from generators.program.loops import BARRIER
+
+LEAD = 2
+"""Nodes that a buffer may come back ahead of its use, where there is room."""
+_NEVER = 1 << 60
+
+
+@dataclass
+class _Touch:
+    """What a node does with the buffers that it names."""
+
+    needs: set[str] = field(default_factory=set)
+    anew: set[str] = field(default_factory=set)
+    """Those whose content from before it does not take."""
+    writes: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """A program whose blocks leave the scratchpad and come back."""
+
+    sections: list[Sequence[Node]]
+    addresses: dict[str, int]
+    """Of each place that a buffer has had."""
+    bytes: int
+    """External memory that blocks leave for."""
+
+
+def spill(
+    sections: Sequence[Sequence[Node]], sizes: Mapping[str, int], config: Config, free: int
+) -> Spilled | None:
+    """Return sections in which every buffer has a place, or None where instructions have no room.
+
+    External memory is free from address ``free`` on.
+    """
+    return _Spill(sections, sizes, config, free).run()
+
+
+class _Spill:
+    def __init__(
+        self,
+        sections: Sequence[Sequence[Node]],
+        sizes: Mapping[str, int],
+        config: Config,
+        free: int,
+    ):
+        self.sections, self.config = sections, config
+        line = config.line_bytes
+        self.sizes = {name: -(-size // line) * line for name, size in sizes.items()}
+        self.first = self.free = free
+        self.touches = [[_touch(node) for node in nodes] for nodes in sections]
+        self.known: dict[str, Use] = uses([d for nodes in sections for d in flatten(nodes)])
+        self.outside: dict[str, int] = {}
+        """External addresses of the buffers that have left."""
+        self.addresses: dict[str, int] = {}
+        self.across = self._across()
+        self.here: dict[str, int] = {}
+        """Scratchpad addresses of the buffers that are there."""
+        self.saved: set[str] = set()
+        """What external memory has as well."""
+
+    def run(self) -> Spilled | None:
+        """Return the result."""
+        last = len(self.sections) - 1
+        found: list[Sequence[Node]] = []
+        for index in range(len(self.sections)):
+            section = self._section(index, ends=index == last)
+            if section is None:
+                return None
+            found.append(section)
+        return Spilled(found, self.addresses, self.free - self.first)
+
+    def _across(self) -> set[str]:
+        """Return the buffers whose content goes from a section to a later one."""
+        known: set[str] = set()
+        found: set[str] = set()
+        for touches in self.touches:
+            inside: set[str] = set()
+            for touch in touches:
+                found |= (touch.needs - touch.anew - inside) & known
+                inside |= touch.needs
+            known |= inside
+        return found
+
+    def _section(self, index: int, *, ends: bool) -> list[Node] | None:
+        nodes, touches = self.sections[index], self.touches[index]
+        self.uses: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+        """The nodes that still name each buffer, the next one last, and whether it begins anew."""
+        for place, touch in reversed([*enumerate(touches)]):
+            for name in touch.needs:
+                self.uses[name].append((place, name in touch.anew))
+        self.lasting = set() if ends else self.across
+        self.saved = set(self.across) if index else set()
+        found: list[Node] = []
+        for place, (node, touch) in enumerate(zip(nodes, touches, strict=True)):
+            for name in sorted(touch.needs - self.here.keys()):
+                brought = self._bring(name, touch.needs, anew=name in touch.anew)
+                if brought is None:
+                    return None
+                found += brought
+            for early in touches[place + 1 : place + 1 + LEAD]:
+                for name in sorted((early.needs - early.anew - self.here.keys()) & self.saved):
+                    found += self._bring(name, set(self.here), anew=False) or []
+            found.append(self._renamed(node))
+            self.saved -= touch.writes
+            for name in touch.needs:
+                self.uses[name].pop()
+                if self._next(name) == _NEVER and name != BARRIER:
+                    self.here.pop(name, None)
+        for name in sorted(self.here.keys() - {BARRIER}):
+            found += self._leave(name)
+        return found
+
+    def _next(self, name: str) -> int:
+        """Return the node that needs a buffer's content next."""
+        if self.uses[name]:
+            place, anew = self.uses[name][-1]
+            return _NEVER if anew else place
+        return _NEVER - 1 if name in self.lasting else _NEVER
+
+    def _bring(self, name: str, staying: set[str], *, anew: bool) -> list[Node] | None:
+        """Return what brings a buffer in, or None where it has no room beside those that stay."""
+        window = self._window(self.sizes[name], staying | {BARRIER}, self.known[name])
+        if window is None:
+            return None
+        address, leaving = window
+        found = [node for other in leaving for node in self._leave(other)]
+        self.here[name] = address
+        self.addresses[_place(name, address)] = address
+        if not anew and name in self.saved:
+            for first, m, count in moved_rows(self.sizes[name], LONGEST_ROW):
+                define = "" if first else name
+                outside = self.outside[name] + first
+                found.append(self._renamed(load_rows(Ref(name, first), outside, m, count, define)))
+        return found
+
+    def _window(self, size: int, staying: set[str], use: Use) -> tuple[int, list[str]] | None:
+        """Return the best address for so many bytes, and the buffers that leave for them."""
+        best: tuple[tuple[int, int, int, int], list[str]] | None = None
+        bank_bytes = self.config.bank_bytes
+        for bank in range(self.config.scratchpad_banks):
+            low, high = bank * bank_bytes, (bank + 1) * bank_bytes
+            inside = {n: a for n, a in self.here.items() if low <= a < high}
+            beside = sum(use.beside.get(name, 0) for name in inside)
+            for start in {low, *inside.values(), *(a + self.sizes[n] for n, a in inside.items())}:
+                end = start + size
+                if end > high:
+                    continue
+                leaving = [n for n, a in inside.items() if a < end and start < a + self.sizes[n]]
+                if not staying.isdisjoint(leaving):
+                    continue
+                soonest = min((self._next(n) for n in leaving), default=_NEVER)
+                lost = sum(self.sizes[n] for n in leaving)
+                score = -soonest, beside, lost, start
+                if best is None or score < best[0]:
+                    best = score, sorted(leaving)
+        return None if best is None else (best[0][-1], best[1])
+
+    def _leave(self, name: str) -> Iterator[Node]:
+        if self._next(name) != _NEVER and name not in self.saved:
+            if name not in self.outside:
+                self.outside[name] = self.free
+                self.free += self.sizes[name]
+            self.saved.add(name)
+            for first, m, count in moved_rows(self.sizes[name], LONGEST_ROW):
+                operands: dict[str, int | Ref | Given] = {
+                    "dram_addr": self.outside[name] + first,
+                    "dram_stride": count,
+                    "sp_addr": Ref(name, first),
+                    "sp_stride": count,
+                    "m": m,
+                    "row_bytes": count,
+                }
+                yield self._renamed(Draft(Opcode.STORE, operands))
+        del self.here[name]
+
+    def _renamed(self, node: Node) -> Node:
+        """Return a node with its buffers named by their places."""
+        if isinstance(node, Repeat):
+            return Repeat([[self._renamed(one) for one in body] for body in node.iterations])
+        operands = {name: self._placed(value) for name, value in node.operands.items()}
+        return replace(node, operands=operands)
+
+    def _placed(self, value: int | Ref | Given) -> int | Ref | Given:
+        if isinstance(value, Given) and isinstance(value.base, Ref):
+            place = self._placed(value.base)
+            assert isinstance(place, Ref)
+            return replace(value, base=place)
+        if isinstance(value, Ref) and value.buffer != BARRIER:
+            return replace(value, buffer=_place(value.buffer, self.here[value.buffer]))
+        return value
+
+
+def _place(name: str, address: int) -> str:
+    return name if name == BARRIER else f"{name}@{address}"
+
+
+def _touch(node: Node) -> _Touch:
+    found = _Touch()
+    for draft in flatten([node]):
+        if draft.defines and draft.defines not in found.needs:
+            found.anew.add(draft.defines)
+        found.needs |= set(buffers_of(draft))
+        written = ("sp_addr",) if draft.opcode == Opcode.LOAD else ("o_addr", "s_addr")
+        places = [draft.operands.get(operand) for operand in written]
+        found.writes |= {place.buffer for place in places if isinstance(place, Ref)}
+    return found
