@@ -12,6 +12,7 @@ from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats
 from generators.network import Description, Home
 from generators.reference.floats import unit_rows
+from generators.stored import Stored
 from sim.requantize import quantize_multiplier
 
 Ints = NDArray[np.int64]
@@ -124,6 +125,8 @@ class Linear:
     """Activation table, [256], applied to the rescaled sums."""
     residual: bool = False
     """Whether the target's old value is added."""
+    stored: Stored | None = None
+    """The weights' codes where they are in a format of fewer bits."""
 
 
 @dataclass(frozen=True)

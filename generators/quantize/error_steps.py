@@ -27,6 +27,8 @@ from generators.reference.floats import FUNCTION_NAMES
 from sim.requantize import INT16_MAX
 
 INT8_MIN, INT8_MAX = -128, 127
+SAMPLES = 4096
+"""Rows of a tensor that weights are chosen by, about."""
 HEADROOM = 2.0
 """Ratio by which an INT16 value may exceed the samples' largest before it saturates."""
 
@@ -194,6 +196,12 @@ class ErrorSteps:
 
     def _gate_scale(self, prefix: str) -> float:
         return self.tensor(Value(f"{prefix}.active", self.model.ffn)).scale
+
+    def inputs(self, value: Value) -> Floats | None:
+        """Return some samples [count, columns] of a tensor in its steps."""
+        values = self.values[value.name]
+        values = values[:: max(1, len(values) // SAMPLES)]
+        return np.asarray(values / self.tensor(value).steps)
 
     def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the step of each output [n] of weights [n, k] times their inputs' steps."""

@@ -1,11 +1,15 @@
 """Options of quantization."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from arch.errors import InputError
+from arch.formats import FORMATS
 
 KV_BITS = (8, 4)
 """Widths that keys and values may be kept in (bits)."""
+INT8 = "int8"
+"""Name of weights that are operands as they are stored."""
 ENCODER_BALANCE, DECODER_BALANCE = 0.7, 0.5
 """Default of ``balance``."""
 
@@ -41,6 +45,12 @@ class Quantization:
     length: int = 512
     """Their length, at most the positions of the model (tokens). Keys drift as they are rotated, so
     places that the samples lack may saturate."""
+    weights: str = INT8
+    """Format of the weights of linear layers (``arch.formats``), or INT8."""
+    group: int = 0
+    """Inputs of a weight format that share a scale (weights); 0: outputs have scales alone."""
+    chosen: Mapping[str, str] = field(default_factory=dict)
+    """The formats of weights that have another one, by the weights' names."""
     seed: int = 1
     """Seed of the sampled texts."""
     folded: bool = False
@@ -56,5 +66,12 @@ class Quantization:
             raise InputError(f"Balance of columns must be from 0 to 1, not {self.balance}")
         if self.kv_bits not in KV_BITS:
             raise InputError(f"Bits of keys and values must be 8 or 4, not {self.kv_bits}")
+        for name in (self.weights, *self.chosen.values()):
+            if name not in (INT8, *FORMATS):
+                raise InputError(
+                    f"Weights must be in {', '.join((INT8, *FORMATS))}, not in {name!r}"
+                )
+        if self.group < 0:
+            raise InputError(f"Group of weights must not be negative, not {self.group}")
         if self.doubled is not None and self.doubled < 0:
             raise InputError(f"Doubled pairs must not be negative, not {self.doubled}")

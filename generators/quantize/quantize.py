@@ -11,6 +11,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.formats import FORMATS
 from generators import network
 from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
@@ -37,8 +38,9 @@ from generators.network import Description, Home, Network, Node, Value
 from generators.quantize.attention import quantize_attention
 from generators.quantize.calibrate import Progress, Ranges, Samples, calibrate
 from generators.quantize.error_steps import ErrorSteps
-from generators.quantize.options import Quantization
+from generators.quantize.options import INT8, Quantization
 from generators.quantize.range_steps import RangeSteps
+from generators.quantize.stored import choose
 from generators.quantize.tensor_steps import Steps
 from generators.quantize.texts import SampledTexts, sample_texts
 from sim.norm import norm_parameters, quantize_eps
@@ -239,14 +241,22 @@ class _Quantizer:
             matrix, bias = matrix[target.picks], bias[target.picks]
         if target.offsets is not None and not node.activation:
             bias = bias - target.offsets
-        weight, biases, steps = self._weights(matrix * source.steps, bias + offset, out)
+        form = self.options.chosen.get(node.weight, self.options.weights)
+        taken, stored = matrix * source.steps, None
+        if form == INT8:
+            weight, biases, steps = self._weights(taken, bias + offset, out)
+        else:
+            inputs = self.steps.inputs(node.source)
+            group = self.options.group
+            stored, weight, steps = choose(taken, FORMATS[form], group, inputs)
+            biases = np.rint((bias + offset) / steps).astype(np.int64)
         zero = source.zero
         if zero and self.steps.zeros_in_biases:
             biases, source = biases - zero * weight.sum(axis=0), replace(source, zero=0)
         rescale = rescale_of(biases, steps / out)
         self._check(node, source, weight, rescale, steps, out)
         residual = node.residual is not None
-        return Linear(source, target, weight, rescale, node.row, relu, table, residual)
+        return Linear(source, target, weight, rescale, node.row, relu, table, residual, stored)
 
     def _weights(self, taken: Floats, bias: Floats, out: Floats) -> tuple[Ints, Ints, Floats]:
         """Return weights [k, n], biases [n], and the real value of a step of each sum [n]."""

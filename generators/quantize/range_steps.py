@@ -119,6 +119,10 @@ class RangeSteps:
         bound: float = np.sum([np.abs(table).max(axis=0) for table in tables], axis=0).max()
         return bound or 1.0
 
+    def inputs(self, value: Value) -> Floats | None:
+        """Return None: of an encoder's tensors only the ranges are known."""
+        return None
+
     def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the step of each output [n] of weights [n, k] times their inputs' steps.
 

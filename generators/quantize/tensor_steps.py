@@ -19,6 +19,9 @@ class Steps(Protocol):
     def tensor(self, value: Value) -> Tensor:
         """Return the tensor of a value."""
 
+    def inputs(self, value: Value) -> Floats | None:
+        """Return samples [count, columns] of a tensor in its steps; None where there are none."""
+
     def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the step of each output [n] of weights [n, k] times their inputs' steps.
 

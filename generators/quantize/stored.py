@@ -1,0 +1,99 @@
+"""Codes of weights in a format of fewer bits, with the least error of the products.
+
+Each code is chosen in turn, and its error is made up for by the weights behind it, as far as the
+inputs go together (Frantar et al. 2023, "GPTQ"). Without inputs each weight is rounded alone.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.formats import OPERAND_BITS, WeightFormat
+from generators.frontend.weights import Floats
+from generators.stored import Stored
+from sim.formats import scaled
+
+Ints = NDArray[np.int64]
+
+CLIPS = np.geomspace(1.0, 0.4, 16)
+"""Shares of the largest magnitude that a column's values may cover."""
+DAMPING = 0.01
+"""Share of the mean square of inputs that is added to each one's."""
+
+
+def choose(
+    taken: Floats, form: WeightFormat, group: int, inputs: Floats | None
+) -> tuple[Stored, Ints, Floats]:
+    """Return codes, operands [k, n] and the step of each output [n] for weights [n, k].
+
+    ``inputs`` are samples [count, k] in the steps that weights are multiplied by; with ``group``
+    so many of them share a scale.
+    """
+    weights = np.array(taken, np.float64)  # [n, k]
+    n, k = weights.shape
+    values = np.array(form.values, np.int64)
+    spread = _spread(inputs, k)
+    factors = _factors(form) if group else np.array([1])
+    tables = scaled(values, factors[:, None], form) if group else values[None]  # [factors, values]
+    largest = np.abs(weights).max(axis=1)
+    largest[largest == 0] = 1.0
+    steps = largest / min(tables[-1].max(), -tables[-1].min())
+    if not group:
+        steps = _best_steps(weights, np.sort(values), steps)
+    width = group or k
+    codes = np.zeros((k, n), np.int64)
+    operands = np.zeros((k, n), np.int64)
+    scales = np.zeros((-(-k // width), n), np.int64)
+    for first in range(0, k, width):
+        here = weights[:, first : first + width] / steps[:, None]
+        picked = _best_tables(here, tables) if group else np.zeros(n, np.int64)
+        scales[first // width] = factors[picked]
+        for row in range(first, min(first + width, k)):
+            found = tables[picked]  # [n, values]
+            exact = weights[:, row] / steps
+            code = np.abs(exact[:, None] - found).argmin(axis=1)
+            codes[row], operands[row] = code, found[np.arange(n), code]
+            error = weights[:, row] - operands[row] * steps
+            if spread is not None:
+                weights[:, row:] -= np.outer(error / spread[row, row], spread[row, row:])
+    return Stored(form, codes, group, scales if group else None), operands, steps
+
+
+def _factors(form: WeightFormat) -> Ints:
+    """Return the scales with which no value leaves the operands, in ascending order."""
+    half = 1 << (OPERAND_BITS - 1)
+    low, high = min(form.values), max(form.values)
+    most = min(-half / low, (half - 1) / high) * (1 << form.fraction)
+    return np.arange(1, min(255, int(most)) + 1)
+
+
+def _spread(inputs: Floats | None, k: int) -> Floats | None:
+    """Return how the error of each input is made up for: an upper triangle, [k, k]."""
+    if inputs is None:
+        return None
+    square = inputs.T @ inputs / len(inputs)
+    mean = float(np.trace(square)) / k or 1.0
+    inverse = np.linalg.inv(square + DAMPING * mean * np.eye(k))
+    return np.asarray(np.linalg.cholesky((inverse + inverse.T) / 2).T)
+
+
+def _nearest(exact: Floats, table: Ints) -> Ints:
+    """Return the entries of an ascending table that are nearest."""
+    return np.asarray(table[np.searchsorted((table[1:] + table[:-1]) / 2, exact)])
+
+
+def _best_steps(weights: Floats, table: Ints, widest: Floats) -> Floats:
+    """Return the step of each output [n] with the least squared error."""
+    least, steps = np.full(len(weights), np.inf), widest
+    for clip in CLIPS:
+        tried = clip * widest
+        error = _nearest(weights / tried[:, None], table) * tried[:, None] - weights
+        loss = np.sum(error * error, axis=1)
+        steps = np.where(loss < least, tried, steps)
+        least = np.minimum(loss, least)
+    return np.asarray(steps)
+
+
+def _best_tables(exact: Floats, tables: Ints) -> Ints:
+    """Return the table of each output [n] with the least squared error of a group, [n, group]."""
+    losses = [np.sum((_nearest(exact, np.sort(one)) - exact) ** 2, axis=1) for one in tables]
+    return np.asarray(np.argmin(losses, axis=0))
