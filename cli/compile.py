@@ -79,7 +79,7 @@ def compile_command(
     is expected of the inputs are the golden machine's integers. Where no inputs are given the model
     must be one of the digits, and gets those.
     """
-    config = resolve(source, overrides)
+    config = resolve(source, overrides, options)
     check_folder(folder)
     files = Files(inputs=inputs, sentences=sentences, random=random, calibration=calibration)
     with_verilog = with_verilog or with_testbench

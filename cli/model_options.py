@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from cli.options import Command
+from cli.options import WEIGHT_OPTIONS, Command
 from generators.compiler import Options
 
 _OPTIONS = (
@@ -16,12 +16,13 @@ _OPTIONS = (
         "--balance", default=0.7, show_default=True, help="How far columns fill ranges, 0 to 1."
     ),
     click.option(
-        "--weights",
+        "--scales",
         type=click.Choice(["channel", "tensor"]),
         default="channel",
         show_default=True,
-        help="What has a scale of its own.",
+        help="What of INT8 weights has a scale of its own.",
     ),
+    *WEIGHT_OPTIONS,
     click.option(
         "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."
     ),
@@ -35,14 +36,18 @@ def model_options(command: Command) -> Command:
     def with_options(
         percentile: float,
         balance: float,
+        scales: str,
         weights: str,
+        group: int,
         batch: int,
         **given: Any,
     ) -> Any:
         found = Options(
             percentile=percentile,
             balance=balance,
-            per_channel=weights == "channel",
+            per_channel=scales == "channel",
+            weights=weights,
+            group=group,
             batch=batch,
         )
         return command(options=found, **given)

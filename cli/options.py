@@ -8,7 +8,9 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.formats import FORMATS
 from arch.presets import PRESETS, load, stated
+from generators.quantize.options import INT8, Quantization
 from tb.memory_timing import MemoryTiming
 from tb.toolchain import MACHINES
 
@@ -103,6 +105,40 @@ def check_unit(unit: str, config: Config, source: str | None, overrides: tuple[s
         raise InputError(f"Unit {unit} is left out: {field} is false")
 
 
-def resolve(source: str, overrides: tuple[str, ...]) -> Config:
-    """Return the configuration that the options name."""
-    return load(source, list(overrides))
+def resolve(source: str, overrides: tuple[str, ...], options: Quantization | None = None) -> Config:
+    """Return the configuration that the options name.
+
+    Where it has no weight formats, it gets those that a model's options ask for.
+    """
+    config = load(source, list(overrides))
+    if options is None or config.formats:
+        return config
+    asked = dict.fromkeys((options.weights, *options.chosen.values()))
+    asked.pop(INT8, None)
+    if not asked:
+        return config
+    return config.replace(weight_formats=",".join(asked), weight_group=options.group)
+
+
+WEIGHT_OPTIONS = (
+    click.option(
+        "--weights",
+        default=INT8,
+        show_default=True,
+        metavar="FORMAT",
+        help=f"Format of the linear layers' weights: {', '.join((INT8, *FORMATS))}.",
+    ),
+    click.option(
+        "--group",
+        default=0,
+        show_default=True,
+        help="Inputs that share a scale of such weights; 0: outputs have scales alone.",
+    ),
+)
+
+
+def weight_options(command: Command) -> Command:
+    """Add options for the format of weights."""
+    for option in reversed(WEIGHT_OPTIONS):
+        command = option(command)
+    return command

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from arch.errors import InputError
-from cli.options import json_option, seed_option
+from cli.options import json_option, seed_option, weight_options
 from cli.output import progress, report
 from cli.paths import FILE, MODEL
 from generators.perplexity import measure, read_texts
@@ -30,6 +30,7 @@ from generators.text_sources import load_text
     show_default=True,
     help="Texts to make up and calibrate on.",
 )
+@weight_options
 @seed_option
 @json_option
 def perplexity(
@@ -43,6 +44,8 @@ def perplexity(
     slots: int,
     sinks: int,
     samples: int,
+    weights: str,
+    group: int,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -50,7 +53,7 @@ def perplexity(
 
     The integers are those of the golden model, which the machine's equal bit for bit.
     """
-    options = Quantization(kv_bits=kv_bits, texts=samples, seed=seed)
+    options = Quantization(kv_bits=kv_bits, texts=samples, seed=seed, weights=weights, group=group)
     texts = read_texts(path, verbatim=verbatim)
     if count is not None and not 1 <= count <= len(texts):
         raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
@@ -73,6 +76,8 @@ def perplexity(
         **asdict(found),
         "perplexity": found.perplexity,
         "kv_bits": None if in_float else kv_bits,
+        "weights": None if in_float else weights,
+        "weight_bytes": None if decoder is None else decoder.weight_bytes,
         "texts": len(texts[:count]),
     }
     report(f"{name} on {path.name}", [result], as_json, result)

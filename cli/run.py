@@ -35,7 +35,7 @@ def run(
 
     Every intermediate tensor is compared with the golden machine's.
     """
-    config = resolve(source, overrides)
+    config = resolve(source, overrides, options)
     given = InputOptions.of(values)
     with progress(f"{model} on {config.name}, {simulator}") as update:
         result = given.run(model, config, simulator, update, options=options, timing=timing)

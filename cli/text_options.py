@@ -8,7 +8,7 @@ from typing import Any, Self
 import click
 
 from arch.config import Config
-from cli.options import Command
+from cli.options import WEIGHT_OPTIONS, Command
 from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
 from generators.quantize.options import Quantization
@@ -38,6 +38,7 @@ _OPTIONS = (
     click.option("--context", default=0, help="Tokens that the cache has room for; 0 for all."),
     click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it."),
     click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4."),
+    *WEIGHT_OPTIONS,
     click.option(
         "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
     ),
@@ -62,6 +63,8 @@ class TextOptions:
     context: int
     sinks: int
     kv_bits: int
+    weights: str
+    group: int
     folded: bool
     seed: int
     calibration: Path | None
@@ -70,6 +73,13 @@ class TextOptions:
     def of(cls, values: Mapping[str, Any]) -> Self:
         """Return the options among a command's values."""
         return cls(**{name: values[name] for name in cls.__dataclass_fields__})
+
+    @property
+    def quantization(self) -> Quantization:
+        """The choice of integers."""
+        return Quantization(
+            kv_bits=self.kv_bits, folded=self.folded, weights=self.weights, group=self.group
+        )
 
     def run(
         self,
@@ -87,7 +97,7 @@ class TextOptions:
         Arguments are those of :func:`tb.run_text.run_text` and ``compile_text``.
         """
         sampling = Sampling(self.temperature, self.top_p)
-        options = Quantization(kv_bits=self.kv_bits, folded=self.folded)
+        options = self.quantization
         found = load_text(checkpoint, self.tokenizer)
         texts = None if self.calibration is None else found.read_calibration(self.calibration)
         with progress("Calibration") as update:
@@ -111,7 +121,8 @@ class TextOptions:
         )
         if not quiet:
             click.echo()
-        return {**result, "calibration": apart.figures()}
+        stored = {"weights": self.weights, "weight_bytes": decoder.weight_bytes}
+        return {**result, **stored, "calibration": apart.figures()}
 
 
 def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:

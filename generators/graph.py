@@ -12,7 +12,7 @@ from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats
 from generators.network import Description, Home
 from generators.reference.floats import unit_rows
-from generators.stored import Stored
+from generators.stored import Stored, stored_rows
 from sim.requantize import quantize_multiplier
 
 Ints = NDArray[np.int64]
@@ -264,6 +264,12 @@ class IntegerGraph:
     def ops(self) -> list[Op]:
         """All operations."""
         return [*self.before, *(op for layer in self.layers for op in layer), *self.after]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all linear layers' weights as they are stored, parameters apart."""
+        linears = (op for op in self.ops if isinstance(op, Linear))
+        return sum(stored_rows(op.stored, len(op.weight)) * op.weight.shape[1] for op in linears)
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,18 @@ class Stored:
         return pack(codes, self.form, self.group, scales)
 
 
-def stored_data(weight: Ints, stored: Stored | None, rows: slice, columns: slice) -> Ints:
+def stored_data(
+    weight: Ints, stored: Stored | None, rows: slice, columns: slice
+) -> NDArray[np.uint8]:
     """Return a part of weights [k, n] as rows of bytes: operands, or codes where there are."""
     if stored is None:
-        return weight[rows, columns].astype(np.int8).view(np.uint8).astype(np.int64)
-    return stored.data(rows, columns).astype(np.int64)
+        return np.ascontiguousarray(weight[rows, columns], np.int8).view(np.uint8)
+    return stored.data(rows, columns)
+
+
+def stored_rows(stored: Stored | None, k: int) -> int:
+    """Return the rows of bytes that k rows of weights are, from a group's first on."""
+    return k if stored is None else stored.form.stored_rows(k, stored.group)
 
 
 def part_rows(stored: Stored | None, config: Config) -> int:

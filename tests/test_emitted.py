@@ -3,7 +3,7 @@
 import numpy as np
 
 from arch.instruction import unpack
-from arch.isa import DEFINITIONS, FORMAT_FLAGS, Opcode
+from arch.isa import DEFINITIONS, Opcode
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
 from generators.frontend.description import ModelDescription
@@ -54,8 +54,7 @@ UNUSED = {Opcode.ADD, Opcode.MUL, Opcode.SCAN, Opcode.MASK, Opcode.ATTENTION}
 UNUSED_FLAGS = {
     Opcode.LOAD: {"masked"},
     Opcode.STORE: {"masked"},
-    Opcode.MATMUL: {"a_masked", "b_masked", *FORMAT_FLAGS},
-    Opcode.PRELOAD: {*FORMAT_FLAGS},
+    Opcode.MATMUL: {"a_masked", "b_masked"},
     Opcode.DRAIN: {"running"},
     Opcode.MAP: {"relu", "argmax", "rotate", "times"},
     Opcode.SOFTMAX: {"online", "first", "per_row", "wide_out"},
@@ -74,6 +73,15 @@ def programs():
         places = 80 if model.position == "rotary" else 0
         found = untrained(model, Quantization(texts=2, length=24, places=places, kv_bits=bits))
         program = compile_text(found, TEXT.replace(weight_depth=depth), context=40)
+        yield program.words
+        yield from (fill.words for fill in program.setup)
+    # Each bit of a format's number, with groups, streamed and kept.
+    for depth, form in ((2, "int6"), (2, "int3"), (1024, "int6"), (1024, "int3")):
+        options = Quantization(texts=2, length=24, weights=form, group=16)
+        config = TEXT.replace(
+            weight_depth=depth, weight_formats="int4,int6,int2,nf4,int3", weight_group=16
+        )
+        program = compile_text(untrained(LLAMA, options), config, context=40)
         yield program.words
         yield from (fill.words for fill in program.setup)
 

@@ -1,5 +1,6 @@
 """Formats of weights: codes and scales, the decoder, and the engine that has it."""
 
+import json
 import re
 
 import numpy as np
@@ -7,9 +8,15 @@ import pytest
 
 from arch.formats import FORMATS, chosen, index_of
 from arch.presets import PRESETS
+from generators.frontend.text_description import TextDescription
+from generators.quantize.options import Quantization
+from generators.reference.integers import evaluate
+from generators.text_program import compile_text
+from generators.text_shapes import untrained
 from hdl.matrix.decoder import WeightDecoder
 from sim.formats import pack, scaled, unpack
 from tb.simulate import simulate
+from tb.text_session import TextSession
 
 ALL = ",".join(name for name in FORMATS if name not in ("int5", "int7", "pow2", "fp8_e5m2"))
 REST = "int5,int7,pow2,fp8_e5m2,ternary"
@@ -89,3 +96,82 @@ def test_refusals() -> None:
         weight_formats="int4",
         weight_group=12,
     )
+
+
+LLAMA = TextDescription(
+    name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44
+)
+TEXT = PRESETS["small"].replace(
+    param_depth=512,
+    program_depth=8192,
+    table_slots=4,
+    rotary=True,
+    argmax=True,
+    trace=True,
+    weight_formats="int4,int3,ternary",
+    weight_group=16,
+)
+
+
+@pytest.mark.parametrize(
+    ("weights", "group", "depth", "machine"),
+    [
+        ("int4", 16, 2, "golden"),
+        ("int3", 0, 2, "golden"),
+        ("ternary", 0, 1024, "golden"),
+        ("int4", 16, 1024, "verilator"),
+        ("ternary", 0, 2, "verilator"),
+    ],
+)
+def test_decoders_with_weights_of_fewer_bits(weights, group, depth, machine) -> None:
+    options = Quantization(texts=2, length=24, weights=weights, group=group)
+    decoder = untrained(LLAMA, options)
+    program = compile_text(decoder, TEXT.replace(weight_depth=depth), context=40)
+    tokens = [1, 7, 30, 12, 5, 36, 2]
+    session = TextSession(program, machine)
+    session.take(tokens[:4])
+    for token in tokens[4:]:
+        turn = session.step(token)
+        assert turn.mismatches == 0
+    assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
+    plain = compile_text(
+        untrained(LLAMA, Quantization(texts=2, length=24)), program.config, context=40
+    )
+    sizes = [sum(len(fill.image) for fill in one.setup) for one in (plain, program)]
+    assert sizes[0] - sizes[1] > 0.4 * program.macs_resident
+
+
+def test_encoder_with_weights_of_fewer_bits(celosia) -> None:
+    """All tensors of images of the digits equal the golden machine's."""
+    for words in (("int4", "--group", "32"), ("int6",)):
+        code, output, _ = celosia(
+            *("run", "digits", "--count", "2", "--json", "--config", "tiny", "--weights", *words)
+        )
+        found = json.loads(output)
+        assert (code, found["mismatches"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--weights", "int9"), "Weights must be in int8, int2, "),
+        (("--weights", "int4", "--group", "12"), "Field weight_group needs weight_formats and"),
+        (
+            ("--weights", "int4", "--set", "weight_formats=int2"),
+            "Model digits has weights in int4, but weight_formats is 'int2'",
+        ),
+        (
+            ("--weights", "int4", "--group", "32", "--set", "weight_formats=int4"),
+            "Model digits has weights in groups of 32, but weight_group is 0",
+        ),
+        (
+            ("--weights", "int4", "--config", "micro"),
+            "Field weight_formats of a microcoded machine is , not int4",
+        ),
+    ],
+)
+def test_command_refuses(celosia, words, message) -> None:
+    code, output, errors = celosia("run", "digits", "--count", "1", "--sim", "golden", *words)
+    assert (code, output) == (2, "")
+    assert errors.count("\n") == 1
+    assert message in errors

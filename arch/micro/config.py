@@ -49,6 +49,8 @@ class MicroConfig(Config):
     rotary: bool = _constant(False)
     argmax: bool = _constant(False)
     fused: bool = _constant(False)
+    weight_formats: str = _constant("")
+    weight_group: int = _constant(0)
 
     def _check_rules(self) -> None:
         super()._check_rules()

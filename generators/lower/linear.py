@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.errors import InputError
 from arch.isa import DEFINITIONS, Opcode
 from generators.graph import Ints, Linear
 from generators.lower.blocks import Part, cut
@@ -13,6 +14,7 @@ from generators.lower.rows import Rows
 from generators.program.draft import Draft, Given, Item, Node, Ref, Written
 from generators.program.image import Bytes
 from generators.program.layout import param_words
+from generators.stored import format_flags, stored_data, stored_rows
 
 
 def lower_linear(
@@ -43,6 +45,13 @@ class _Linear:
         k, n = op.weight.shape
         # Every block of the source has weights, and a product, of its own.
         self.k_parts = cut(k, self.source.column_marks)
+        self.flags = format_flags(op.stored, config, lowering.name)
+        group = op.stored.group if op.stored else 0
+        if group and any(first % group for first, _ in self.k_parts):
+            raise InputError(
+                f"Model {lowering.name} has weights in groups of {group}, but the "
+                f"inputs of {label} lie in parts that begin within a group"
+            )
         longest = max(count for _, count in self.k_parts)
         nt = -(-n // config.cols)
         lowering.room_for(config.lane_groups)
@@ -51,6 +60,7 @@ class _Linear:
         words = config.param_depth - SPARE_WORDS - behind_words
         tiles = min(tiles, words // config.lane_groups)
         fixed = 0 if op.table is None else 256
+        longest = stored_rows(op.stored, longest)
         per_tile = config.lane_groups * lowering.word_bytes + longest * config.cols
         tiles = min(tiles, max(1, (limits.blob_bytes - fixed) // per_tile))
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
@@ -182,12 +192,12 @@ class _Linear:
             if k == 0 and op.table is not None and table:
                 setup.append(_table(Ref(name, params.size)))
                 pieces.append(op.table.astype(np.int8).view(np.uint8))
-            weight = op.weight[k : k + size, columns]
             products = []
-            for part_k, tile, held in self._held(weight):
+            for begin, end, tile, first, last in self._held(k, k + size, columns):
                 place = Ref(name, sum(piece.size for piece in pieces))
-                products.append(_Product(k + part_k, tile, held.shape, place))
-                pieces.append(held.astype(np.int8).view(np.uint8).ravel())
+                products.append(_Product(begin, tile, (end - begin, last - first), place))
+                rows, held = slice(begin, end), slice(first, last)
+                pieces.append(stored_data(op.weight, op.stored, rows, held).ravel())
             lowering.load(item, name, np.concatenate(pieces))
             blocks.append(_Block(item, setup, products))
         return blocks
@@ -209,7 +219,7 @@ class _Linear:
                 "n": count,
                 "a_zero": self.op.source.zero,
             }
-            nodes.append(Draft(Opcode.MATMUL, operands))
+            nodes.append(Draft(Opcode.MATMUL, operands, self.flags))
         return nodes
 
     def _run_rows(self, row: int, m: int) -> int | Given:
@@ -248,16 +258,19 @@ class _Linear:
         written = Written(target.name, row, m, first, count)
         return Draft(Opcode.DRAIN, operands, on, defines, written)
 
-    def _held(self, weight: Ints) -> list[tuple[int, int, Ints]]:
-        """Return what is stored of a weight [k, n]: first row, tile column, and weights of each.
+    def _held(self, start: int, stop: int, columns: slice) -> list[tuple[int, int, int, int, int]]:
+        """Return the parts that are stored of some rows and columns of the weights.
+
+        Each is first row and end, first tile column of the given, first column and end.
 
         All of it is one, unless zero tiles are left out. Tile columns that lack the same tiles are
         together. A column without any tile keeps its first, whose product defines the sums. Zero
         tiles stay where their products take no longer than the words of one more instruction.
         """
         rows, cols = self.lowering.config.rows, self.lowering.config.cols
-        if not self.lowering.limits.compact:
-            return [(0, 0, weight)]
+        if not self.lowering.limits.compact or (self.op.stored and self.op.stored.group):
+            return [(start, stop, 0, columns.start, columns.stop)]
+        weight = self.op.weight[start:stop, columns]
         worth = -(-DEFINITIONS[Opcode.MATMUL].words // max(self.height, rows))
         spans = [_spans(column, worth) for column in tiles_used(weight, rows, cols).T]
         held = []
@@ -265,9 +278,11 @@ class _Linear:
         for tile, found in enumerate(spans):
             if tile + 1 < len(spans) and spans[tile + 1] == found:
                 continue
-            columns = slice(first * cols, (tile + 1) * cols)
+            left = columns.start + first * cols
+            right = min(columns.start + (tile + 1) * cols, columns.stop)
             for begin, end in found:
-                held.append((begin * rows, first, weight[begin * rows : end * rows, columns]))
+                last = min(start + end * rows, stop)
+                held.append((start + begin * rows, last, first, left, right))
             first = tile + 1
         return held
 

@@ -122,7 +122,7 @@ class Instructions:
                 "k": cut.k,
                 "n": cut.n,
             }
-            self.stage.add(Draft(Opcode.MATMUL, operands))
+            self.stage.add(Draft(Opcode.MATMUL, operands, matrix.flags))
 
     def drain(
         self,

@@ -25,6 +25,7 @@ from generators.lower.text_stage import (
 from generators.program.draft import Draft, Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder
 from generators.program.layout import element_rows, rows_image
+from generators.stored import format_flags, part_rows
 from sim.rotary import rotary_places
 
 WORDS_PLACE = REGISTERS - 1
@@ -56,6 +57,8 @@ class Matrix:
     """Its parts in external memory."""
     words: int
     """Its first parameter word, in DRAIN's order."""
+    flags: frozenset[str]
+    """Flags of the instructions that read its weights."""
 
     @property
     def resident(self) -> bool:
@@ -289,25 +292,25 @@ def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
     memory, stage, config = found.memory, found.stage, found.config
     k, n = one.weight.shape
     words = memory.take_words(one.rescale, by_tile=True)
+    flags = format_flags(one.stored, config, memory.name)
     if not found.resident:
-        parts = cuts(one.weight, found.image, stage.size, config)
-        found.matrices[name] = Matrix(k, n, [], parts, words)
+        parts = cuts(one, range(k), found.image, stage.size, config)
+        found.matrices[name] = Matrix(k, n, [], parts, words, flags)
         return
     shares = []
-    for row, end in pairwise([0, *_share_rows(found, name), k]):
+    for row, end in pairwise([0, *_share_rows(found, name, part_rows(one.stored, config)), k]):
         slots = memory.take_slots(end - row, n)
         shares.append(Share(row, end - row, slots))
-        for part in cuts(one.weight[row:end], found.image, stage.size, config):
-            stage.add(preload(part, stage.piece(part.piece), slots, config))
-    found.matrices[name] = Matrix(k, n, shares, [], words)
+        for part in cuts(one, range(row, end), found.image, stage.size, config):
+            stage.add(preload(part, stage.piece(part.piece), slots, config, flags))
+    found.matrices[name] = Matrix(k, n, shares, [], words, flags)
 
 
-def _share_rows(found: Plan, name: str) -> list[int]:
+def _share_rows(found: Plan, name: str, rows: int) -> list[int]:
     """Return the rows at which a matrix is cut whose operand comes part by part.
 
-    A share has whole tiles of rows, as many as have come when the operand's part has.
+    A share has a multiple of ``rows`` rows, as many as have come when the operand's part has.
     """
-    rows = found.config.rows
     kind = name.rpartition(".")[2]
     if kind == "output":
         model = found.decoder.description

@@ -6,11 +6,12 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.graph import Ints
+from generators.graph import Linear
 from generators.lower.lowering import Operands
 from generators.lower.text_memory import Memory, Slots
 from generators.program.draft import Draft, Ref, Written
 from generators.program.image import ImageBuilder, Piece
+from generators.stored import part_rows, stored_data, stored_rows
 
 STAGES = 4
 """Buffers that pieces take in turn."""
@@ -82,24 +83,27 @@ def load(place: Ref, piece: Piece) -> Draft:
     return Draft(Opcode.LOAD, operands)
 
 
-def cuts(weight: Ints, image: ImageBuilder, size: int, config: Config) -> list[Cut]:
-    """Put a matrix [k, n] into the image in parts of at most so many bytes, and return them.
+def cuts(one: Linear, rows: range, image: ImageBuilder, size: int, config: Config) -> list[Cut]:
+    """Put some rows of a matrix into the image in parts of at most so many bytes; return them.
 
-    They are whole tile columns, or, where one is too large, parts of one.
+    They are whole tile columns, or, where one is too large, parts of one; rows count from 0.
     """
-    k, n = weight.shape
-    width = size // (k * config.cols) * config.cols
-    depth = k if width else size // (config.rows * config.cols) * config.rows
+    stored, k, n = one.stored, len(rows), one.weight.shape[1]
+    width = size // (stored_rows(stored, k) * config.cols) * config.cols
+    least = part_rows(stored, config)
+    depth = k if width else size // (stored_rows(stored, least) * config.cols) * least
     found = []
     for column in range(0, n, width or config.cols):
         for row in range(0, k, depth):
-            part = weight[row : row + depth, column : column + (width or config.cols)]
-            data = np.ascontiguousarray(part, np.int8).view(np.uint8).ravel()
-            found.append(Cut(row, part.shape[0], column, part.shape[1], image.add(data)))
+            taken = rows[row : row + depth]
+            columns = slice(column, min(n, column + (width or config.cols)))
+            data = stored_data(one.weight, stored, slice(taken.start, taken.stop), columns)
+            piece = image.add(data.ravel())
+            found.append(Cut(row, len(taken), column, data.shape[1], piece))
     return found
 
 
-def preload(cut: Cut, place: Ref, slots: Slots, config: Config) -> Draft:
+def preload(cut: Cut, place: Ref, slots: Slots, config: Config, flags: frozenset[str]) -> Draft:
     """Return the instruction that keeps a part of a matrix in its slots."""
     tile = cut.column // config.cols * slots.k_tiles + cut.row // config.rows
     operands: Operands = {
@@ -109,7 +113,7 @@ def preload(cut: Cut, place: Ref, slots: Slots, config: Config) -> Draft:
         "n": cut.n,
         "slot": slots.first + tile,
     }
-    return Draft(Opcode.PRELOAD, operands)
+    return Draft(Opcode.PRELOAD, operands, flags)
 
 
 def constants(stage: Stage) -> None:
@@ -131,7 +135,8 @@ def constants(stage: Stage) -> None:
 def least_size(config: Config) -> int:
     """Return the least bytes of a buffer that every piece finds room in."""
     word = config.param_lines * config.line_bytes
-    return max(256, word, config.rows * config.cols, config.mem_bytes)
+    group = (config.weight_group + 1) * config.cols if config.weight_group else 0
+    return max(256, word, config.rows * config.cols, config.mem_bytes, group)
 
 
 def stage_size(config: Config, taken: int, most: int) -> int:
