@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from arch.errors import InputError, InputTypeError
 from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, WeightFormat
+from arch.protection import protection
 
 
 def next_power_of_two(value: int) -> int:
@@ -109,6 +110,10 @@ class Config:
     """Inputs of a column that may have a scale together, a multiple of rows (weights); 0: only
     output channels have scales."""
 
+    protect: str = "none"
+    """Check bits in memories: ``none``, ``detect``, ``correct``, or ``UNIT=LEVEL`` of some,
+    parted by commas; the units are those of ``arch.protection``."""
+
     trace: bool = False
     """The accelerator has ports that report every write of the vector engine and when
     each engine begins and ends a command."""
@@ -144,6 +149,7 @@ class Config:
             raise InputError(
                 f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {self.array!r}"
             )
+        protection(self.protect)
         if self.lanes > self.cols:
             raise InputError(
                 f"Field lanes must be at most cols, but lanes is {self.lanes} "
@@ -215,6 +221,15 @@ class Config:
     def formats(self) -> tuple[WeightFormat, ...]:
         """The formats that weights may be stored in besides INT8."""
         return tuple(FORMATS[name] for name in self.weight_formats.split(",") if name)
+
+    def protected(self, unit: str) -> str:
+        """Return the level of protection of a unit's memories."""
+        return protection(self.protect)[unit]
+
+    @property
+    def protects(self) -> bool:
+        """Whether any memory is protected."""
+        return any(level != "none" for level in protection(self.protect).values())
 
     @property
     def element_width(self) -> int:

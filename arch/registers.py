@@ -47,6 +47,7 @@ class Cause(enum.IntEnum):
     MEMORY = 7
     SILENCE = 8
     ABORTED = 9
+    CORRUPTED = 10
 
 
 CAUSE_MEANINGS = {
@@ -60,6 +61,7 @@ CAUSE_MEANINGS = {
     Cause.MEMORY: "external memory failed to read or write",
     Cause.SILENCE: "external memory did not answer in time",
     Cause.ABORTED: "the host aborted it",
+    Cause.CORRUPTED: "a memory of the machine held a wrong word",
 }
 """Each cause in a sentence about the run or its program."""
 
@@ -137,6 +139,7 @@ COUNTERS["SPAN_MATRIX"] = (
 )
 COUNTERS["VECTOR_READ"] = "lines that the VECTOR engine read from the scratchpad"
 COUNTERS["VECTOR_WRITTEN"] = "lines that the VECTOR engine wrote to the scratchpad"
+COUNTERS["CORRECTED"] = "cycles in which a memory of the machine corrected words"
 """The counters, all cleared at start; each is read as NAME_LOW and NAME_HIGH.
 
 Every cycle of a run is one of each engine's BUSY, WAIT and IDLE, and one of the array's; the last

@@ -18,6 +18,11 @@ from tb.faults.problems import open_problem
 @click.option(
     "--count", type=click.IntRange(min=1), default=1000, show_default=True, help="Faults."
 )
+@click.option(
+    "--protect",
+    metavar="LEVEL",
+    help="The configuration's field of that name: none, detect, correct, or by unit.",
+)
 @seed_option
 @campaign_options
 @json_option
@@ -25,6 +30,7 @@ def faults(
     model: str,
     source: str,
     overrides: tuple[str, ...],
+    protect: str | None,
     count: int,
     seed: int,
     runner: Runner,
@@ -35,7 +41,8 @@ def faults(
     Every bit of every register and memory is as likely, and every cycle. MODEL is one that
     `celosia run` takes. A row is an engine or memory of the machine.
     """
-    fields = {"model": model, "config": source, "set": ";".join(overrides)}
+    changes = overrides if protect is None else (*overrides, f"protect={protect}")
+    fields = {"model": model, "config": source, "set": ";".join(changes)}
     config = fault_config(source, fields["set"])
     problem = open_problem(model, config)  # what cannot be is told here, and the machine built
     problem.infer(0)
@@ -50,6 +57,7 @@ def faults(
     result = {
         "model": model,
         "config": config.name,
+        "protect": config.protect,
         "watchdog": config.watchdog,
         "seed": seed,
         "injected": len(results),

@@ -1,6 +1,9 @@
 """The accelerator: every engine and memory, placed and connected."""
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSignal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSignal, Signal
 from amaranth.lib.wiring import connect, flipped
 
 from arch.config import Config
@@ -22,6 +25,7 @@ from hdl.memory.accumulator import AccumulatorMemory
 from hdl.memory.guard import MemoryGuard
 from hdl.memory.load import LoadEngine
 from hdl.memory.mask import MaskMemory
+from hdl.memory.protected import ERRORS, errors_of
 from hdl.memory.scratchpad import Scratchpad
 from hdl.memory.store import StoreEngine
 from hdl.ports import WORD, MachinePorts
@@ -128,7 +132,12 @@ class Accelerator(Component):
         account = self._account(m, sequencer, expanding, dispatch, matrix)
         if config.trace:
             self._events(m, dispatch, engines, account)
+        protected = [sequencer, vector, accumulators, scratchpad]
+        memory_errors = self._errors(m, protected)
         registers = self._host(m, sequencer, dispatch, matrix, vector, engines, account)
+        m.d.comb += registers.faults[Cause.CORRUPTED].eq(memory_errors[1])
+        if config.protects:
+            m.d.comb += registers.count_corrected.eq(memory_errors[0])
         self._recover(m, recovery, guard, registers, sequencer, dispatch, engines)
         m.d.comb += [
             accumulators.scrub.eq(recovery.scrub & (recovery.scrub_addr < config.acc_depth)),
@@ -140,6 +149,13 @@ class Accelerator(Component):
         """Place a component that an abort resets."""
         m.submodules[name] = InDomain(component, "core")
         return component
+
+    def _errors(self, m, units):
+        """Return what the units' memories told of their words, a cycle later."""
+        memory_errors = Signal(ERRORS)
+        if self.config.protects:
+            m.d.sync += memory_errors.eq(reduce(or_, errors_of(units)))
+        return memory_errors
 
     def _register(self, m, name, words):
         """Return a stream of words behind registers where these are asked for."""

@@ -129,6 +129,7 @@ def build_verilator(
         verilog = uninitialized(verilog)
     defines = {**interface(config), "HAS_TRACE": int(config.trace), **_member_names(own)}
     if faults:
+        defines |= {"CORRECTED": "top__DOT__memory_errors"} if config.protects else {}
         defines |= {"HAS_FAULTS": 1, "STATUS_ADDR": REGISTER_MAP["STATUS"].addr}
         defines["LONGEST_WAIT"] = 3 * config.watchdog + 2 * max(config.acc_depth, config.mask_depth)
     header = "".join(f"#define {name} {value}\n" for name, value in defines.items())

@@ -222,10 +222,11 @@ def test_interrupts_are_levels_that_can_be_masked():
 @pytest.mark.parametrize("seed", [1, 2])
 def test_counters_are_exact_when_not_busy(seed):
     rng = np.random.default_rng(seed)
-    config = PRESETS["small"].replace(tile_skip=seed == 1)
+    protect = "correct" if seed == 1 else "none"
+    config = PRESETS["small"].replace(tile_skip=seed == 1, protect=protect)
     unit = HostRegisters(config, {"MACS": 40, "GATED": 4})
     names = counter_names(config)
-    assert (set(COUNTERS) - set(names)) == (set() if seed == 1 else {"SKIPPED"})
+    assert (set(COUNTERS) - set(names)) == (set() if seed == 1 else {"SKIPPED", "CORRECTED"})
 
     async def bench(ctx):
         ctx.set(unit.recovered, 1)

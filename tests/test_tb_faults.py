@@ -11,6 +11,7 @@ from generators.verilog.verilog import to_verilog
 from hdl.control.recovery import Recovery
 from hdl.memory.ram import Ram
 from tb.faults.campaign import CLASSES, classify, fault_config, interval, run, table
+from tb.faults.machine import Flip
 from tb.faults.problems import Problem, open_problem
 from tb.faults.sites import Site, find_sites, noting
 
@@ -58,6 +59,37 @@ def test_a_fault_ends_in_short_as_it_does_in_whole(problem: Problem) -> None:
             found.add(short)
             tried += 1
     assert {"masked", "harmless"} <= found
+
+
+@pytest.mark.slow
+def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) -> None:
+    levels = {
+        "scratchpad": "correct",
+        "accumulators": "detect",
+        "program": "correct",
+        "parameters": "detect",
+    }
+    text = ",".join(f"{unit}={level}" for unit, level in levels.items())
+    protected = open_problem("digits", fault_config("tiny", f"protect={text}"))
+    protected.infer(3)
+    machine, rng = protected.machine, np.random.default_rng(9)
+    assert protected.cycles == problem.cycles
+    assert protected.expected == problem.expected
+    paths = {
+        "scratchpad": "scratchpad.bank_1.lane_2.ram.memory",
+        "accumulators": "accumulators.bank_0.rows.ram.memory",
+        "program": "sequencer.program.ram.memory",
+        "parameters": "vector.params.line_0.ram.memory",
+    }
+    for unit, path in paths.items():
+        (site,) = [site for site in machine.sites if site.path == path]
+        found = []
+        while len(found) < 6:
+            place = (int(rng.integers(site.depth)), int(rng.integers(site.width)))
+            ran = machine.inject(Flip(site, *place, int(rng.integers(machine.cycles))))
+            found += [classify(protected, ran)] * (ran.cycles > 0)
+        assert set(found) <= {"corrected" if levels[unit] == "correct" else "detected", "masked"}
+        assert len(set(found) - {"masked"}) == 1, (unit, found)
 
 
 def test_flips_are_as_likely_as_bits(problem: Problem) -> None:

@@ -14,7 +14,7 @@ from hdl.control.outcome import Outcome
 from hdl.functions.argmax import largest_layout
 from hdl.ports import HostPort
 
-_UNITS = {"GATED": "operand_gating", "SKIPPED": "tile_skip"}
+_UNITS = {"GATED": "operand_gating", "SKIPPED": "tile_skip", "CORRECTED": "protects"}
 
 _PLACES = 1 << (len(COUNTERS) - 1).bit_length()
 """Places of counters; the low bits of a register's address, but for the last, tell one."""

@@ -18,6 +18,7 @@ from arch.isa import (
 from arch.registers import CAUSE_WIDTH, Cause
 from hdl.component import Component
 from hdl.control.loops import Loops
+from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from hdl.memory.ram import Ram
 from hdl.ports import WORD
 
@@ -112,13 +113,16 @@ class Sequencer(Component):
                 "register_index": In(range(REGISTERS)),
                 "register_data": In(IMMEDIATE_WIDTH),
                 "o": Out(stream.Signature(WORD)),
+                **error_port(config.protected("program")),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        m.submodules.program = program = Ram(WORD_WIDTH, self.config.program_depth, ordered=False)
-        m.submodules.registers = registers = Ram(IMMEDIATE_WIDTH, REGISTERS, ordered=False)
+        level = self.config.protected("program")
+        program = protected_ram(WORD_WIDTH, self.config.program_depth, level)
+        registers = protected_ram(IMMEDIATE_WIDTH, REGISTERS, level)
+        m.submodules.program, m.submodules.registers = program, registers
         m.submodules.loops = loops = Loops(len(self.pc))
         starting, advance = Signal(), self.advance
         m.d.comb += starting.eq(self.start & ~self.busy)
@@ -182,6 +186,7 @@ class Sequencer(Component):
             m.d.sync += [self.busy.eq(0), self.error.eq(1)]
         with m.If(starting):
             m.d.sync += [self.busy.eq(1), self.error.eq(0)]
+        gather(m, self, [Mux(self.busy, found, 0) for found in errors_of([program, registers])])
         return m
 
     def _header(self, m: Module, coming, word) -> tuple[Signal, Signal]:

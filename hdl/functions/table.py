@@ -8,6 +8,7 @@ from amaranth.utils import ceil_log2
 from arch.errors import InputError
 from arch.functions import TABLE_ENTRIES
 from hdl.component import Component
+from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from hdl.memory.ram import Ram
 
 TABLE_LATENCY = 2
@@ -28,16 +29,18 @@ class LookupTable(Component):
     ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``, ``TABLE_LATENCY`` cycles in
     which ``en`` is 1 after ``index`` and ``slot``; it holds while ``en`` is 0. ``write`` sets
     entry ``index`` (unsigned, 0 for -128) of table ``slot`` in all copies; a read in the cycle of
-    a write sees the old value. Throughput is one value per lane and one write in every cycle.
+    a write sees the old value, of protected tables any. Throughput is one value per lane and one
+    write in every cycle.
     Raises :class:`InputError` where ``lanes`` or ``slots`` is not positive.
     """
 
-    def __init__(self, lanes: int, slots: int = 1):
+    def __init__(self, lanes: int, slots: int = 1, level: str = "none"):
         for name, count in (("lanes", lanes), ("slots", slots)):
             if count < 1:
                 raise InputError(f"Table {name} must be a positive integer, not {count!r}")
         self.lanes = lanes
         self.slots = slots
+        self.level = level
         super().__init__(
             {
                 "en": In(1),
@@ -45,15 +48,19 @@ class LookupTable(Component):
                 "slot": In(max(1, ceil_log2(slots))),
                 "value": Out(data.ArrayLayout(signed(8), lanes)),
                 "write": In(table_write_signature(slots)),
+                **error_port(level),
             }
         )
 
     def elaborate(self, platform):
         """Place one memory per lane."""
         m = Module()
+        copies = []
         for lane in range(self.lanes):
-            ram = Ram(8, self.slots * TABLE_ENTRIES)
+            depth = self.slots * TABLE_ENTRIES
+            ram = Ram(8, depth) if self.level == "none" else protected_ram(8, depth, self.level)
             m.submodules[f"table_{lane}"] = ram
+            copies.append(ram)
             index = self.index[lane].as_unsigned()
             m.d.comb += [
                 ram.write_en.eq(self.write.en),
@@ -66,4 +73,5 @@ class LookupTable(Component):
             # Block RAM answers late.
             with m.If(self.en):
                 m.d.sync += self.value[lane].eq(ram.read_data)
+        gather(m, self, errors_of(copies))
         return m

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.component import Component
-from hdl.memory.ram import Ram
+from hdl.memory.protected import error_port, gather, protected_ram
 from hdl.ports import AccumulatePort, DrainPort
 from hdl.stream.pipeline import delay
 
@@ -22,7 +22,7 @@ class AccumulatorBank(Component):
     ``row`` and ``filled`` are what ``read_addr`` of the cycle before held at that time. Both are
     undefined at first; a clear writes ``filled`` only, so that no gate stands between an adder
     and the memory. Both are undefined for a row that was written in the
-    cycle of its ``read_addr``.
+    cycle of its ``read_addr``. ``errors`` tells of them with a ``level`` of protection.
     """
 
     read_addr: Signal
@@ -33,8 +33,9 @@ class AccumulatorBank(Component):
     write_addr: Signal
     write_row: data.View
 
-    def __init__(self, depth: int, layout: data.Layout):
+    def __init__(self, depth: int, layout: data.ArrayLayout, level: str = "none"):
         self._depth = depth
+        self._level = level
         self._layout = layout
         addr_width = (depth - 1).bit_length()
         super().__init__(
@@ -46,13 +47,19 @@ class AccumulatorBank(Component):
                 "clear_stb": In(1),
                 "write_addr": In(addr_width),
                 "write_row": In(layout),
+                **error_port(level),
             }
         )
 
     def elaborate(self, platform):
         m = Module()
-        m.submodules.rows = rows = Ram(self._layout.size, self._depth, ordered=False)
-        m.submodules.marks = marks = Ram(1, self._depth, ordered=False)
+        size, part = self._layout.size, self._layout.size // self._layout.length
+        m.submodules.rows = rows = protected_ram(size, self._depth, self._level, part=part)
+        m.submodules.marks = marks = protected_ram(1, self._depth, self._level)
+        if self._level != "none":
+            # Rows that hold no sum may be anything.
+            held = Mux(self.filled, rows.errors, 0)
+            m.d.comb += self.errors.eq(held | marks.errors)
         m.d.comb += [
             rows.read_en.eq(1),
             rows.read_addr.eq(self.read_addr),
@@ -97,6 +104,7 @@ class AccumulatorMemory(Component):
         self._depth = -(-config.acc_depth // 2)
         self._addr_width = config.acc_addr_width
         self._registered = config.registered
+        self._level = config.protected("accumulators")
         self._layout = data.ArrayLayout(signed(config.acc_width), config.cols)
         super().__init__(
             {
@@ -104,6 +112,7 @@ class AccumulatorMemory(Component):
                 "drain": In(DrainPort(config)),
                 "scrub": In(1),
                 "scrub_addr": In(config.acc_addr_width),
+                **error_port(self._level),
             }
         )
 
@@ -111,7 +120,7 @@ class AccumulatorMemory(Component):
         m = Module()
         banks = []
         for parity in range(2):
-            bank = AccumulatorBank(self._depth, self._layout)
+            bank = AccumulatorBank(self._depth, self._layout, self._level)
             m.submodules[f"bank_{parity}"] = bank
             banks.append(bank)
         filled = Array(bank.filled for bank in banks)
@@ -184,6 +193,14 @@ class AccumulatorMemory(Component):
                 bank.write_addr.eq(delay(m, addr, 1)),
                 bank.write_row.eq(total),
             ]
+
+        if self._level != "none":
+            # A row that is neither added to nor drained is brought all the same.
+            used = [
+                (add_1 & (add_addr_1[0] == parity)) | (drained_1 & (clear_addr_1[0] == parity))
+                for parity in range(2)
+            ]
+            gather(m, self, [Mux(uses, b.errors, 0) for uses, b in zip(used, banks, strict=True)])
 
         held = Signal()
         m.d.sync += held.eq(filled[clear_addr_1[0]])

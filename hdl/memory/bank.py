@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.errors import InputError
 from hdl.component import Component
-from hdl.memory.ram import Ram
+from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from hdl.stream.pipeline import delay
 
 
@@ -22,12 +22,13 @@ class Bank(Component):
     of ``write_data`` goes to memory ``i`` where ``write_mask`` says so, in the row of the address
     or, in memories before its offset, in the next. A read of the cycle after a write sees it, a
     read of the same cycle may see anything in its place. One read and one write a cycle. Past the
-    last byte an access goes on at the first.
+    last byte an access goes on at the first. With a ``level`` of protection, ``errors`` tells of
+    the words that were read (:class:`hdl.memory.protected.ProtectedRam`).
 
     Raises :class:`InputError` where a size cannot work.
     """
 
-    def __init__(self, line_bytes: int, size: int):
+    def __init__(self, line_bytes: int, size: int, level: str = "none"):
         for name, value, least in (("line_bytes", line_bytes, 1), ("size", size, 2 * line_bytes)):
             if value < least or value & (value - 1):
                 raise InputError(
@@ -35,6 +36,7 @@ class Bank(Component):
                 )
         self.line_bytes = line_bytes
         self.size = size
+        self.level = level
         addr_width = (size - 1).bit_length()
         line = data.ArrayLayout(unsigned(8), line_bytes)
         super().__init__(
@@ -45,6 +47,7 @@ class Bank(Component):
                 "write_mask": In(line_bytes),
                 "write_addr": In(addr_width),
                 "write_data": In(line),
+                **error_port(level),
             }
         )
 
@@ -56,10 +59,11 @@ class Bank(Component):
         read_rows = self._rows(m, "read", self.read_addr[width:], read_offset)
         write_rows = self._rows(m, "write", self.write_addr[width:], write_offset)
         found = Signal.like(self.read_data)
+        memories = []
         for lane in lanes:
-            m.submodules[f"lane_{lane}"] = cells = Ram(
-                8, self.size // self.line_bytes, ordered=False
-            )
+            cells = protected_ram(8, self.size // self.line_bytes, self.level)
+            m.submodules[f"lane_{lane}"] = cells
+            memories.append(cells)
             m.d.comb += [
                 cells.read_en.eq(self.read_en),
                 cells.read_addr.eq(read_rows[lane]),
@@ -68,6 +72,7 @@ class Bank(Component):
                 cells.write_data.eq(self.write_data[lane]),
             ]
             m.d.sync += found[lane].eq(cells.read_data)
+        gather(m, self, errors_of(memories))
         offset = delay(m, read_offset, 2)
         m.d.comb += Cat(self.read_data).eq(Cat(rotate(m, "read", list(found), offset)))
         return m

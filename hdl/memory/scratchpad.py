@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config, next_power_of_two
 from hdl.component import Component
 from hdl.memory.bank import Bank, rotate
+from hdl.memory.protected import error_port, errors_of, gather
 from hdl.ports import ReadPort, WritePort, write_layout
 from hdl.stream.pipeline import delay
 
@@ -85,12 +86,13 @@ class Scratchpad(Component):
         self.writers = tuple(writers)
         ports = {f"read_{name}": In(ReadPort(config)) for name in self.readers}
         ports |= {f"write_{name}": In(WritePort(config)) for name in self.writers}
-        super().__init__(ports)
+        super().__init__(ports | error_port(config.protected("scratchpad")))
 
     def elaborate(self, _platform):
         m = Module()
+        level = self.config.protected("scratchpad")
         banks = [
-            Bank(self.config.line_bytes, self.config.bank_bytes)
+            Bank(self.config.line_bytes, self.config.bank_bytes, level)
             for _ in range(self.config.scratchpad_banks)
         ]
         for index, bank in enumerate(banks):
@@ -99,6 +101,7 @@ class Scratchpad(Component):
         domain = m.d.sync if self.config.registered else m.d.comb
         self._write(m, banks, domain)
         self._read(m, banks, domain)
+        gather(m, self, errors_of(banks))
         return m
 
     def _write(self, m: Module, banks: list[Bank], domain) -> None:

@@ -11,6 +11,7 @@ from hdl.component import Component
 from hdl.functions.argmax import ArgmaxUnit, largest_layout
 from hdl.functions.rotary import RotaryUnit
 from hdl.functions.table import TABLE_LATENCY, LookupTable, table_write_signature
+from hdl.memory.protected import error_port
 from hdl.ports import WritePort
 from hdl.stream.pipeline import delay
 from hdl.stream.skid import Skid
@@ -69,6 +70,7 @@ class Epilogue(Component):
             members |= {"running": In(1), "scale": In(stream.Signature(scale_layout()))}
         if config.activation:
             members["table_write"] = In(table_write_signature(config.table_slots))
+            members |= error_port(config.protected("parameters"))
         if config.rotary:
             members |= {"rotate": In(1), "times": In(1), "r_zero": In(signed(8))}
         if config.argmax:
@@ -162,7 +164,10 @@ class Epilogue(Component):
     def _look_up(self, m, en, y):
         """Return elements looked up, or as they were, ``TABLE_LATENCY`` cycles later."""
         config = self.config
-        table = LookupTable(lanes=config.lanes, slots=config.table_slots)
+        level = config.protected("parameters")
+        table = LookupTable(lanes=config.lanes, slots=config.table_slots, level=level)
+        if "errors" in table.signature.members:
+            m.d.comb += self.errors.eq(table.errors)
         m.submodules.table = table
         wiring.connect(m, wiring.flipped(self.table_write), table.write)
         m.d.comb += [

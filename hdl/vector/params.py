@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.component import Component
-from hdl.memory.ram import Ram
+from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 
 PARAM_BYTES = 9
 """Bytes of one lane's parameters."""
@@ -38,15 +38,19 @@ class ParamMemory(Component):
                 "read_en": In(1),
                 "read_addr": In(addr_width),
                 "read_data": Out(param_layout(config)),
+                **error_port(config.protected("parameters")),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        words = []
+        words, lines = [], []
+        level = self.config.protected("parameters")
         for line in range(self.config.param_lines):
-            ram = Ram(8 * self.config.line_bytes, self.config.param_depth, ordered=False)
+            width = 8 * self.config.line_bytes
+            ram = protected_ram(width, self.config.param_depth, level, part=min(32, width))
             m.submodules[f"line_{line}"] = ram
+            lines.append(ram)
             m.d.comb += [
                 ram.write_en.eq(self.write_en & (self.write_line == line)),
                 ram.write_addr.eq(self.write_addr),
@@ -56,6 +60,7 @@ class ParamMemory(Component):
             ]
             words.append(ram.read_data)
         m.d.comb += self.read_data.as_value().eq(Cat(words))
+        gather(m, self, errors_of(lines))
         return m
 
 

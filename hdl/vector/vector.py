@@ -8,6 +8,7 @@ from arch.config import Config
 from arch.isa import Engine
 from hdl.component import Component
 from hdl.functions.argmax import largest_layout
+from hdl.memory.protected import error_port, errors_of, gather
 from hdl.ports import (
     DrainPort,
     EngineStatus,
@@ -88,6 +89,7 @@ class VectorEngine(Component):
             members["mask"] = Out(MaskWritePort(config))
         if config.trace:
             members["trace"] = Out(TracePort(config))
+        members |= error_port(config.protected("parameters"))
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -100,6 +102,7 @@ class VectorEngine(Component):
         m.submodules.accumulators = accumulators = DrainReader(config)
         m.submodules.fronts = fronts = FrontEnds(config)
         m.submodules.params = params = ParamMemory(config)
+        memories = [params]
         m.submodules.fill = fill = Fill(config)
         m.submodules.epilogue = epilogue = Epilogue(config)
         m.submodules.overlap = overlap = Overlap(config)
@@ -163,7 +166,8 @@ class VectorEngine(Component):
         distribute(m, second.o, [(behind, residual), (~behind, fronts.r)])
         collect(m, [(opcode_r.drain, accumulators.o), (~opcode_r.drain, fronts.o)], epilogue.i)
         if config.fused:
-            self._intake(m, accumulators, walks, params, fronts, flag_r, start & flag.drain)
+            copy = self._intake(m, accumulators, walks, params, fronts, flag_r, start & flag.drain)
+            memories.append(copy)
         self._fill(m, fill, params, reader, opcode, start)
         m.d.comb += [
             epilogue.param_walk.eq(self._told(m, walks.params)),
@@ -190,6 +194,7 @@ class VectorEngine(Component):
         self._status(m, overlap)
         if config.trace:
             self._trace(m)
+        gather(m, self, errors_of([*memories, epilogue]))
         return m
 
     def _told(self, m, operand):
@@ -231,7 +236,7 @@ class VectorEngine(Component):
                 ]
 
     def _intake(self, m, accumulators, walks, params, fronts, flag, start):
-        """Lead accumulators to the front ends where ``drain`` says so, through words of a copy."""
+        """Lead accumulators to the front ends where ``drain`` says so; return their parameters."""
         m.submodules.intake = intake = Intake(self.config)
         m.submodules.pre_params = copy = ParamMemory(self.config)
         m.d.comb += [
@@ -256,6 +261,7 @@ class VectorEngine(Component):
                 intake.i.valid.eq(accumulators.o.valid),
                 accumulators.o.ready.eq(intake.i.ready),
             ]
+        return copy
 
     def _fill(self, m, fill, params, reader, opcode, start):
         """Let PARAMS, TABLE, MASK and SCAN write their memories.

@@ -5,8 +5,10 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from arch.config import Config
+from arch.errors import RunError
 from generators.compiler import CompiledModel
 from generators.frontend import digits
+from generators.golden import GoldenModel
 from tb.faults.machine import FaultMachine
 from tb.machines import PROMPT
 from tb.run_model import compile_digits
@@ -16,11 +18,15 @@ INFERENCES = 64
 
 
 class Problem(ABC):
-    """A machine with a model, and one inference of it without a fault: ``expected``, ``choice``."""
+    """A machine with a model, and one inference of it without a fault.
+
+    That takes ``cycles``; its result is ``expected``, and the class or token of it ``choice``.
+    """
 
     machine: FaultMachine
     expected: bytes
     choice: int
+    cycles: int
 
     def __init__(self) -> None:
         self._number = -1
@@ -53,6 +59,7 @@ class DigitsProblem(Problem):
     def __init__(self, compiled: CompiledModel):
         super().__init__()
         self._compiled = compiled
+        self._golden = GoldenModel(compiled)
         _, test = digits.load()
         self._inputs = digits.patches(test.images[:INFERENCES])
 
@@ -66,7 +73,10 @@ class DigitsProblem(Problem):
         compiled.request(self._inputs[number]).give(machine)
         self.machine = machine
         self.machine.armed = True
-        self.machine.start()
+        self.cycles = self.machine.start().cycles
+        output, _ = self._golden.run(self._inputs[number])
+        if not np.array_equal(compiled.read_output(self.outputs()), output):
+            raise RunError(f"Image {number} without a fault differs from the golden machine")
 
     def outputs(self) -> bytes:
         """Return the bytes of the outputs in external memory."""

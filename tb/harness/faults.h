@@ -75,16 +75,20 @@ class FaultMachine : public Machine {
         *byte ^= 1 << bit % 8;
         Vtop___024root___eval_settle(root());
         const uint64_t last = 2 * golden_ + LONGEST_WAIT;
+        corrected_ = 0;
         for (bool busy = true; busy && now < last;) {
             clock();
             ++now;
+#ifdef CORRECTED
+            corrected_ += root()->CORRECTED & 1;
+#endif
             busy = top_.host__read_data & BUSY || now < START_CYCLES;
             if (busy && !whole && now % interval_ == 0 && now / interval_ < snapshots_.size() &&
                 converged(now))
-                return {AS_BEFORE, now - from, 0, corrected()};
+                return {AS_BEFORE, now - from, 0, corrected_};
         }
         const uint32_t status = top_.host__read_data;
-        return {status & BUSY ? GOES_ON : ENDED, now - from, status, corrected()};
+        return {status & BUSY ? GOES_ON : ENDED, now - from, status, corrected_};
     }
 
    private:
@@ -203,10 +207,9 @@ class FaultMachine : public Machine {
                std::memcmp(memory_, golden.image.data(), golden.image.size()) == 0;
     }
 
-    uint32_t corrected() { return 0; }
-
     uint64_t interval_ = SHORTEST_INTERVAL;
     uint64_t golden_ = 0;
+    uint32_t corrected_ = 0;
     std::vector<Snapshot> snapshots_;
     std::vector<std::vector<std::vector<uint64_t>>> accesses_;  // by port and word
 };

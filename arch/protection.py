@@ -1,0 +1,64 @@
+"""Protection of memories against flipped bits: the units that can have it, and the codes."""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from arch.errors import InputError
+
+LEVELS = ("none", "detect", "correct")
+"""No code; a parity bit a part; a code that corrects one wrong bit of a part and detects two."""
+
+UNITS = ("scratchpad", "accumulators", "program", "parameters")
+"""Memories that can be protected: ``program`` with the sequencer's registers, ``parameters`` with
+the tables of activations."""
+
+
+def protection(text: str) -> dict[str, str]:
+    """Return the level of each unit from the field ``protect``.
+
+    It is a level for all units, or ``UNIT=LEVEL`` for some, parted by commas. Raises
+    :class:`InputError` where it is neither.
+    """
+    if text in LEVELS:
+        return dict.fromkeys(UNITS, text)
+    found = dict.fromkeys(UNITS, LEVELS[0])
+    for part in text.split(","):
+        unit, _, level = part.partition("=")
+        if unit not in UNITS or level not in LEVELS:
+            raise InputError(
+                f"Field protect must be {', '.join(LEVELS)}, or UNIT=LEVEL parted by commas with "
+                f"a unit of {', '.join(UNITS)}, not {text!r}"
+            )
+        found[unit] = level
+    return found
+
+
+def code_columns(width: int, level: str) -> list[int]:
+    """Return for each of ``width`` data bits a mask of the check bits that it is part of.
+
+    With ``detect`` there is one check bit, the parity. With ``correct`` no two columns are equal
+    and each has an odd number of bits, at least three, so that a wrong data bit, a wrong check bit
+    and two wrong bits look different: the code of Hsiao (1970). Check bits have about as many
+    data bits each, as their depth in gates is that of the largest.
+    """
+    if level == "detect":
+        return [1] * width
+    checks = 3
+    while (1 << (checks - 1)) - checks < width:
+        checks += 1
+    columns: list[int] = []
+    loads = [0] * checks
+    for weight in range(3, checks + 1, 2):
+        left = list(combinations(range(checks), weight))
+        while left and len(columns) < width:
+            chosen = min(left, key=lambda bits: (max(loads[bit] for bit in bits), bits))
+            left.remove(chosen)
+            for bit in chosen:
+                loads[bit] += 1
+            columns.append(sum(1 << bit for bit in chosen))
+    return columns
+
+
+def check_bits(columns: Sequence[int]) -> int:
+    """Return the number of check bits of a code."""
+    return max(columns).bit_length()

@@ -1,0 +1,152 @@
+"""Memories whose words carry check bits."""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from operator import xor
+
+from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.lib.wiring import In, Out
+
+from arch.protection import check_bits, code_columns
+from hdl.component import Component
+from hdl.memory.ram import Ram
+from hdl.stream.pipeline import delay
+
+ERRORS = 2
+"""Bits of what a memory tells of its words: one was corrected; one was wrong and is not right."""
+
+
+def error_port(level: str) -> dict:
+    """Return the member ``errors`` of a component with memories of some protection, if any."""
+    return {} if level == "none" else {"errors": Out(ERRORS)}
+
+
+def gather(m: Module, component, sources: Iterable[Value]) -> None:
+    """Let a component with ``errors`` tell those of its memories, a cycle later."""
+    if "errors" in component.signature.members:
+        m.d.sync += component.errors.eq(_any(sources))
+
+
+def _any(sources: Iterable[Value]) -> Value:
+    return reduce(lambda left, right: left | right, sources, Const(0, ERRORS))
+
+
+def check(word: Value, columns: Sequence[int]) -> Value:
+    """Return the check bits of a word."""
+    return Cat(
+        reduce(xor, (word[place] for place, column in enumerate(columns) if column >> bit & 1))
+        for bit in range(check_bits(columns))
+    )
+
+
+class WordDecoder(Component):
+    """Makes ``word`` of ``width`` bits of ``stored``, the word and behind it its check bits.
+
+    Combinational. ``errors`` is as ``sim.protection.decode`` finds it, in ``ERRORS`` bits.
+    """
+
+    def __init__(self, width: int, level: str):
+        self.width = width
+        self.level = level
+        self.columns = tuple(code_columns(width, level))
+        super().__init__(
+            {
+                "stored": In(width + check_bits(self.columns)),
+                "word": Out(width),
+                "errors": Out(ERRORS),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        word, stored = self.stored[: self.width], self.stored[self.width :]
+        syndrome = Signal(len(stored))
+        m.d.comb += syndrome.eq(check(word, self.columns) ^ stored)
+        if self.level == "detect":
+            m.d.comb += [self.word.eq(word), self.errors.eq(Cat(Const(0, 1), syndrome.any()))]
+            return m
+        odd = syndrome.xor()
+        flipped = Cat(syndrome == column for column in self.columns)
+        m.d.comb += [
+            self.word.eq(word ^ flipped),
+            self.errors.eq(Cat(odd, syndrome.any() & ~odd)),
+        ]
+        return m
+
+
+class ProtectedRam(Component):
+    """A :class:`Ram` whose words have check bits for each ``part`` bits.
+
+    ``level`` is ``detect`` or ``correct``, and the codes are those of :mod:`arch.protection`. With
+    ``correct`` one wrong bit of each part is right in ``read_data``; the stored word stays as it
+    is. ``errors`` tells of the word that ``read_data`` brings, in the first cycle in which it
+    does; not where the word was written in the cycle of its read, as it may then be anything.
+    ``write_en`` has a bit for each part with ``parts``, else one. Words are right at first, all 0.
+    """
+
+    def __init__(
+        self, width: int, depth: int, *, level: str, part: int | None = None, parts: bool = False
+    ):
+        self.level = level
+        self.width = width
+        self.depth = depth
+        self.part = part or width
+        self.parts = parts
+        self.columns = tuple(code_columns(self.part, level))
+        addr_width = (depth - 1).bit_length()
+        super().__init__(
+            {
+                "write_en": In(width // self.part if parts else 1),
+                "write_addr": In(addr_width),
+                "write_data": In(width),
+                "read_en": In(1),
+                "read_addr": In(addr_width),
+                "read_data": Out(width),
+                "errors": Out(ERRORS),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        size = self.part + check_bits(self.columns)
+        m.submodules.ram = ram = Ram(
+            self.width // self.part * size,
+            self.depth,
+            part=size if self.parts else None,
+            ordered=False,
+        )
+        data, stored, found = [], [], []
+        for low in range(0, self.width, self.part):
+            word = self.write_data[low : low + self.part]
+            stored.append(Cat(word, check(word, self.columns)))
+        for number, low in enumerate(range(0, len(ram.read_data), size)):
+            m.submodules[f"decoder_{number}"] = decoder = WordDecoder(self.part, self.level)
+            m.d.comb += decoder.stored.eq(ram.read_data[low : low + size])
+            data.append(decoder.word)
+            found.append(decoder.errors)
+        collides = ram.write_en.any() & (ram.write_addr == ram.read_addr)
+        fresh = delay(m, self.read_en & ~collides, 1, reset=True)
+        m.d.comb += [
+            ram.write_en.eq(self.write_en),
+            ram.write_addr.eq(self.write_addr),
+            ram.write_data.eq(Cat(stored)),
+            ram.read_en.eq(self.read_en),
+            ram.read_addr.eq(self.read_addr),
+            self.read_data.eq(Cat(data)),
+            self.errors.eq(_any(found) & fresh.replicate(ERRORS)),
+        ]
+        return m
+
+
+def protected_ram(
+    width: int, depth: int, level: str, *, part: int | None = None, parts: bool = False
+):
+    """Return a memory of some level of protection, without order; of ``none``, a :class:`Ram`."""
+    if level == "none":
+        return Ram(width, depth, part=part if parts else None, ordered=False)
+    return ProtectedRam(width, depth, level=level, part=part, parts=parts)
+
+
+def errors_of(memories: Iterable) -> list[Value]:
+    """Return the errors of those memories or components that tell any."""
+    return [one.errors for one in memories if "errors" in one.signature.members]

@@ -1,0 +1,33 @@
+"""The golden model of protected words."""
+
+from enum import Enum
+
+from arch.protection import code_columns
+
+
+class Found(Enum):
+    """The state of a stored word, as its check bits tell it."""
+
+    RIGHT = 0
+    CORRECTED = 1
+    WRONG = 2
+
+
+def encode(word: int, width: int, level: str) -> int:
+    """Return the check bits of a word."""
+    check = 0
+    for place, column in enumerate(code_columns(width, level)):
+        check ^= column * (word >> place & 1)
+    return check
+
+
+def decode(word: int, check: int, width: int, level: str) -> tuple[int, Found]:
+    """Return the word that was stored, as far as can be told, and what was found of it."""
+    syndrome = encode(word, width, level) ^ check
+    if not syndrome:
+        return word, Found.RIGHT
+    if level == "detect" or syndrome.bit_count() % 2 == 0:
+        return word, Found.WRONG
+    columns = code_columns(width, level)
+    flipped = 1 << columns.index(syndrome) if syndrome in columns else 0
+    return word ^ flipped, Found.CORRECTED
