@@ -32,6 +32,7 @@ COMMANDS = {
     "test": "cli.test",
     "prove": "cli.prove",
     "faults": "cli.faults",
+    "fuzz": "cli.fuzz",
     "replay": "cli.replay",
     "build": "cli.build",
     "flash": "cli.flash",

@@ -9,7 +9,14 @@ from cli.options import json_option
 from cli.output import report
 from generators.campaign.case import Case
 
-KINDS = {"model": "tb.fuzz.models", "fault": "tb.faults.campaign"}
+KINDS = {
+    "model": "tb.fuzz.models",
+    "onnx": "tb.fuzz.graphs",
+    "program": "tb.fuzz.programs",
+    "trace": "tb.fuzz.traces",
+    "line": "tb.fuzz.lines",
+    "fault": "tb.faults.campaign",
+}
 """The module of each kind of case; its function ``run`` is the job."""
 
 

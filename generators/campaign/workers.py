@@ -80,7 +80,8 @@ def _is_address(text: str) -> bool:
 
 
 def _begin() -> None:
-    """Let a worker end with its parent, and what it runs end with it."""
+    """Let a worker end with its parent, and what it runs end with it; its words are no results."""
+    sys.stdout = sys.stderr
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_follow, daemon=True).start()

@@ -1,0 +1,87 @@
+"""celosia fuzz: random configurations, models, graphs, programs, bytes and buses."""
+
+from typing import Any
+
+import click
+
+from arch.errors import InputError
+from cli.campaign_options import Runner, campaign_options
+from cli.options import json_option, seed_option
+from cli.output import report
+from tb.fuzz import graphs, lines, models, programs, traces
+
+CASES = {
+    "model": (models.run, {}, 4),
+    "onnx": (graphs.run, {}, 4),
+    "program": (programs.run, {"config": ("tiny", "odd")}, 4),
+    "trace": (traces.run, {"config": ("tiny", "odd")}, 4),
+    "line": (lines.run, {"line": ("link", "axi4", "wishbone")}, 1),
+}
+"""Of each kind its job, the values that its field takes in turns, and cases handed over at once."""
+
+_SHOWN = 20  # failures
+_MOST = 100_000_000
+
+
+@click.command()
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    help=f"Only this kind of case, of {', '.join(CASES)}; repeatable.",
+)
+@click.option(
+    "--count", default=20, show_default=True, help="Cases of each kind, and of each part of it."
+)
+@seed_option
+@campaign_options
+@json_option
+def fuzz(kinds: tuple[str, ...], count: int, seed: int, runner: Runner, as_json: bool) -> None:
+    r"""Try random cases: all must be exact, or be refused in a sentence.
+
+    A case that fails is told by a name that `celosia replay` runs again.
+
+    \b
+    model    a random model on a random machine: golden machine and integer reference
+    onnx     a random ONNX graph: its import, and as model
+    program  a random program, every second one broken: circuit and golden machine
+    trace    a run that is reset, aborted, refused, or whose memory fails
+    line     random bytes on the host link, random behaviour of a bus
+    """
+    for kind in kinds:
+        if kind not in CASES:
+            raise InputError(f"Unknown kind of case {kind!r}; known are {', '.join(CASES)}")
+    if not 1 <= count <= _MOST:
+        raise InputError(f"--count must be from 1 to {_MOST:,}, not {count}")
+    rows, failures = [], []
+    for kind in kinds or CASES:
+        job, fields, chunk = CASES[kind]
+        for name, value in _turns(fields):
+            outcomes = runner.run(
+                kind, job, count, seed=seed, fields={name: value} if name else {}, chunk=chunk
+            )
+            failed = [one for one in outcomes if one.failed]
+            failures += [{"case": str(one.case), "message": one.message} for one in failed]
+            rows.append(
+                {
+                    "kind": f"{kind} {value}".strip(),
+                    "cases": len(outcomes),
+                    "refused": sum(_refused(one.result) for one in outcomes),
+                    "failed": len(failed),
+                    "seconds": round(sum(one.seconds for one in outcomes), 1),
+                }
+            )
+    result = {"kinds": rows, "failures": failures, "failed": len(failures), "seed": seed}
+    report(f"Cases of seed {seed}", rows, as_json, result)
+    for failure in failures[:_SHOWN]:
+        click.echo("celosia replay {case}  # {message}".format(**failure), err=True)
+
+
+def _turns(fields: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+    return [(name, value) for name, values in fields.items() for value in values] or [("", "")]
+
+
+def _refused(result: dict[str, Any]) -> int:
+    """Return how many of a case's things were refused."""
+    return int(result.get("refused", bool(result.get("refusal"))))

@@ -1,0 +1,157 @@
+"""Random programs, legal and not, on the circuit and on the golden machine."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from arch.config import Config
+from arch.errors import ProgramError
+from arch.instruction import Instruction, unpack
+from arch.isa import Opcode
+from arch.presets import PRESETS
+from arch.registers import CONTROL_ABORT, CONTROL_START, STATUS_RECOVERING, Cause, cause_of
+from generators.campaign.case import Case
+from sim.checker import check
+from sim.interpreter import Interpreter
+from tb.machine import VerilatorMachine
+from tb.programs import RandomProgram, random_program
+
+_STEPS = 8  # random instructions of a program, besides what makes it independent
+_MEMORY_BYTES = 1 << 17
+_LIMIT = 300_000  # cycles, of which legal programs take a tenth
+_POLL = 1000  # cycles
+_WATCHDOG = 4000  # cycles; bursts that wait for eight others, of up to 512 words, take no longer
+_LATENCIES = 60  # cycles
+_LOOP_COUNT = 4  # at most, of a program that is broken: the golden machine runs every iteration
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Run a random program of the configuration ``config`` on the circuit and the golden machine.
+
+    Half of them have some random words. What the checker takes must give what the golden machine
+    gives. All others must end, by themselves or by ABORT, and the program without those words must
+    then be exact. Registers and memories of the circuit begin with random contents.
+    """
+    rng = case.rng()
+    config = PRESETS[case["config"]].replace(mem_addr_width=17, watchdog=_WATCHDOG, trace=True)
+    whole = _fitting(config, rng)
+    words = _broken(whole.words, rng) if case.index % 2 else whole.words
+    refusal = _refusal(words, config)
+    machine = VerilatorMachine(
+        config,
+        memory_bytes=_MEMORY_BYTES,
+        latency=int(rng.integers(_LATENCIES)),
+        contents=int(rng.integers(1, 1 << 30)),
+    )
+    try:
+        mismatch = (_stop if refusal else _differs)(machine, whole, words)
+        cause = cause_of(machine.read_register("STATUS")).name
+        if refusal and not mismatch:
+            mismatch = _differs(machine, whole, whole.words)
+            mismatch = mismatch and f"After a program with random words: {mismatch}"
+    finally:
+        machine.close()
+    return {"mismatch": mismatch, "refusal": refusal.partition(" at word")[0], "cause": cause}
+
+
+def _fitting(config: Config, rng: np.random.Generator) -> RandomProgram:
+    while True:
+        program = random_program(config, rng, _STEPS, alone=True)
+        if len(program.words) <= config.program_depth:
+            return program
+
+
+def _broken(words: list[int], rng: np.random.Generator) -> list[int]:
+    """Return a program some of whose words are others, but whose loops are short."""
+    while True:
+        found = list(words)
+        for _ in range(int(rng.integers(1, 6))):
+            place, kind = int(rng.integers(len(found))), rng.integers(4)
+            if kind == 0:
+                found[place] = int(rng.integers(1 << 32))
+            elif kind == 1:
+                found[place] ^= 1 << int(rng.integers(32))
+            elif kind == 2:
+                del found[place]
+            else:
+                found.insert(place, found[int(rng.integers(len(found)))])
+        if all(map(_is_short, _readable(found))):
+            return found
+
+
+def _readable(words: list[int]) -> Iterator[Instruction]:
+    """Yield the instructions up to the first word that is none."""
+    with contextlib.suppress(ProgramError):
+        yield from unpack(words)
+
+
+def _is_short(instruction: Instruction) -> bool:
+    if instruction.opcode != Opcode.LOOP:
+        return True
+    count = instruction.operand("count")
+    return count.immediate <= _LOOP_COUNT and not count.register
+
+
+def _refusal(words: list[int], config: Config) -> str:
+    """Return the sentence by which the checker refuses a program; empty where it does not."""
+    try:
+        check(words, config)
+    except ProgramError as error:
+        return str(error)
+    return ""
+
+
+def _load(
+    machine: VerilatorMachine | Interpreter, program: RandomProgram, words: list[int]
+) -> None:
+    machine.write_memory(0, program.image)
+    machine.write_memory(program.result_addr, bytes(program.result_bytes))
+    machine.load_program(words)
+
+
+def _start(machine: VerilatorMachine) -> None:
+    machine.write_register("PC", 0)
+    machine.write_register("CONTROL", CONTROL_START)
+
+
+def _stop(machine: VerilatorMachine, program: RandomProgram, words: list[int]) -> str:
+    """Run a program that is refused, and abort it where the machine does not stop it.
+
+    One that comes to its HALT may leave accumulators that no reset has cleared.
+    """
+    _load(machine, program, words)
+    _start(machine)
+    machine.wait(_LIMIT)
+    if cause_of(machine.read_register("STATUS")) == Cause.NONE:
+        machine.write_register("CONTROL", CONTROL_ABORT)
+        if machine.wait(_LIMIT) >= _LIMIT:
+            return "ABORT does not end a program with random words"
+    # It is cut off, and writes no more, when memory has taken what it was asked for.
+    for _ in range(_LIMIT // _POLL):
+        if not machine.read_register("STATUS") & STATUS_RECOVERING:
+            machine.report()  # the signatures of what it wrote
+            return ""
+        machine.clock(_POLL)
+    return "The machine does not recover from a program with random words"
+
+
+def _differs(machine: VerilatorMachine, program: RandomProgram, words: list[int]) -> str:
+    """Run a program on both machines, and return how the circuit's results differ."""
+    golden = Interpreter(machine.config)
+    for one in (golden, machine):
+        _load(one, program, words)
+    wanted = golden.start()
+    _start(machine)
+    if machine.wait(_LIMIT) >= _LIMIT:
+        return "The program does not end"
+    status = machine.read_register("STATUS")
+    if status:
+        return f"The program ends with STATUS {status:#x}"
+    if machine.report().signatures != wanted.signatures:
+        return "Signatures differ"
+    where = program.result_addr, program.result_bytes
+    if machine.read_memory(*where) != golden.read_memory(*where):
+        return "External memory differs"
+    return ""

@@ -1,0 +1,109 @@
+"""Random cases of every kind: a sample of each, and failures that are told and found again."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from generators.campaign.case import Case
+from tb.fuzz import graphs, lines, models, programs, traces
+
+
+def fuzz(celosia, *words):
+    code, out, err = celosia("fuzz", "--json", "--jobs", "2", *words)
+    return code, json.loads(out), err
+
+
+def test_models_and_graphs(celosia, tmp_path) -> None:
+    path = tmp_path / "results.sqlite"
+    for _ in range(2):
+        kinds = ("--kind", "model", "--kind", "onnx")
+        code, found, err = fuzz(celosia, *kinds, "--count", "4", "--results", path)
+        assert (code, found["failures"], found["failed"], err) == (0, [], 0, "")
+        assert [(row["kind"], row["cases"]) for row in found["kinds"]] == [
+            ("model", 4),
+            ("onnx", 4),
+        ]
+    # Some graphs are understood and run, and some are not.
+    assert [bool(graphs.run(Case("onnx", 1, n))["refusal"]) for n in (3, 4)] == [False, True]
+
+
+@pytest.mark.slow
+def test_programs_and_traces(celosia) -> None:
+    code, found, _ = fuzz(celosia, "--kind", "program", "--kind", "trace", "--count", "4")
+    assert (code, found["failures"]) == (0, [])
+    assert [(row["kind"], row["cases"]) for row in found["kinds"]] == [
+        (f"{kind} {config}", 4) for kind in ("program", "trace") for config in ("tiny", "odd")
+    ]
+
+
+@pytest.mark.slow
+def test_lines() -> None:
+    """One line here, for the others see the benches' own tests."""
+    result = lines.run(Case("line", 1, 0, (("line", "wishbone"),)))
+    assert result["mismatch"] == ""
+    assert result["model"] == "wishbone"
+
+
+def test_a_failure_is_told_and_found_again(celosia, monkeypatch) -> None:
+    """A reference that is wrong in one integer."""
+    right = models.evaluate
+
+    def wrong(*given):
+        tensors = right(*given)
+        return tensors | {"output": tensors["output"] + 1} if "output" in tensors else tensors
+
+    monkeypatch.setattr(models, "evaluate", wrong)
+    found = [models.run(Case("model", 1, index))["mismatch"] for index in range(8)]
+    assert any(re.fullmatch(r"Tensor output differs from the integer reference", m) for m in found)
+    index = next(index for index, mismatch in enumerate(found) if mismatch)
+    code, out, _ = celosia("replay", f"model:1:{index}", "--json")
+    assert code == 1
+    assert json.loads(out)["mismatch"] == found[index]
+
+
+@pytest.mark.slow
+def test_what_is_wrong_of_a_circuit_is_seen(monkeypatch) -> None:
+    """The golden machine's scratchpad has a wrong byte; every bridge has too few error lines."""
+    case = Case("program", 1, 0, (("config", "tiny"),))
+    assert programs.run(case)["mismatch"] == ""
+    write = programs.Interpreter.write_memory
+    monkeypatch.setattr(
+        programs.Interpreter,
+        "write_memory",
+        lambda self, addr, data: write(self, addr, bytes(byte ^ 1 for byte in data)),
+    )
+    assert programs.run(case)["mismatch"] == "Signatures differ"
+    trace = Case("trace", 1, 0, (("config", "tiny"),))
+    monkeypatch.setattr(traces.Campaign, "_differs", lambda *_given, **_named: "other results")
+    assert traces.run(trace)["mismatch"] == "other results; other results"
+
+
+def test_programs_are_broken_in_many_ways() -> None:
+    """Most are refused, for many reasons, and none loops for long."""
+    config = programs.PRESETS["tiny"]
+    rng = np.random.default_rng(0)
+    program = programs.random_program(config, rng, 4, alone=True)
+    assert programs._refusal(program.words, config) == ""
+    broken = [programs._broken(program.words, rng) for _ in range(30)]
+    reasons = {programs._refusal(words, config).partition(" ")[0] for words in broken}
+    assert len(reasons - {""}) > 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--kind", "x"), "Unknown kind of case 'x'; known are model, onnx, program, trace, line"),
+        (("--count", "0"), "--count must be from 1 to 100,000,000, not 0"),
+        (("--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
+        (("--cluster", "here"), "--cluster must be tcp://HOST:PORT, not 'here'"),
+    ],
+)
+def test_wrong_words_are_refused(celosia, words, message) -> None:
+    assert celosia("fuzz", *words) == (2, "", f"celosia: {message}\n")
+
+
+def test_a_line_that_is_unknown_or_missing() -> None:
+    with pytest.raises(ValueError, match="lacks the field line"):
+        lines.run(Case("line", 1, 0))
