@@ -143,7 +143,9 @@ class Sequencer(Component):
             m.d.sync += [pc.eq(program.read_addr), after_last.eq(self.busy & ~again & last)]
 
         # First stage: there is no word after a start, nor behind a loop that goes back.
-        word, fresh, outside = Signal(WORD_WIDTH), Signal(), Signal()
+        word = Signal(WORD_WIDTH)
+        fresh = Signal()
+        outside = Signal()
         with m.If(advance):
             m.d.sync += [
                 word.eq(program.read_data),

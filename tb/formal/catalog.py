@@ -14,9 +14,12 @@ from tb.formal.buses import BUSES
 from tb.formal.control import CONTROL
 from tb.formal.memories import MEMORIES
 from tb.formal.prover import Property, missing_tools, prove
+from tb.formal.sequencing import SEQUENCING
 from tb.formal.streams import STREAMS
 
-PROPERTIES = {proof.name: proof for proof in (*STREAMS, *ARITHMETIC, *MEMORIES, *CONTROL, *BUSES)}
+PROPERTIES = {
+    proof.name: proof for proof in (*STREAMS, *ARITHMETIC, *MEMORIES, *CONTROL, *SEQUENCING, *BUSES)
+}
 """Every property by its name."""
 
 

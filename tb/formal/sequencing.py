@@ -1,0 +1,213 @@
+"""Properties of the sequencer, and of dispatch as a whole."""
+
+from functools import reduce
+from operator import or_
+from types import ModuleType
+
+from amaranth.hdl import (
+    Assert,
+    Assume,
+    Cat,
+    Mux,
+    Signal,
+)
+
+from arch.config import Config
+from arch.isa import COUNT_WIDTH, DEFINITIONS, REGISTERS, Engine, Opcode
+from arch.presets import PRESETS
+from arch.registers import Cause
+from tb.formal.harness import Harness, taken
+from tb.formal.prover import Property
+
+_CONFIG = PRESETS["tiny"].replace(registered=False, queue_depth=1, program_depth=16)
+_WAIT = 2  # most cycles of a command in an engine
+_PATIENCE = 6  # most cycles in which nothing moves
+_SEQUENCER = {
+    "word": 32,
+    "fresh": 1,
+    "outside": 1,
+    "wrong": 1,
+    "value": 28,
+    "current": None,
+    "left": None,
+    "here": 4,
+    "full": 1,
+    "empty": 1,
+}
+
+
+def _known(config: Config) -> list:
+    return [
+        known for known in DEFINITIONS.values() if known.unit is None or getattr(config, known.unit)
+    ]
+
+
+def _sequencer(module: ModuleType) -> Harness:
+    """Follow the words that act by the instruction set alone, and what must become of them."""
+    current, left = module._Decoded, range(module.MAX_WORDS)
+
+    def state(m, dut, probes):
+        word, value, fresh, acts = probes.word, probes.value, probes.fresh, dut.advance
+        opcodes = {known.opcode: word[:5] == known.opcode for known in _known(_CONFIG)}
+        operands = Signal(range(module.MAX_WORDS))
+        for known in _known(_CONFIG):
+            with m.If(opcodes[known.opcode]):
+                m.d.comb += operands.eq(len(known.operands))
+        # The place of a word in its instruction, which is LOOP, SET or of an engine.
+        header, more = Signal(init=1), Signal(range(module.MAX_WORDS))
+        loop, first, second = Signal(), Signal(), Signal()
+        with m.If(dut.start & ~dut.busy):
+            m.d.sync += header.eq(1)
+        with m.Elif(fresh & acts):
+            with m.If(header):
+                m.d.sync += [
+                    header.eq(operands == 0),
+                    more.eq(operands),
+                    loop.eq(opcodes[Opcode.LOOP]),
+                    first.eq(opcodes[Opcode.SET]),
+                    second.eq(0),
+                ]
+            with m.Else():
+                m.d.sync += [
+                    header.eq(more == 1),
+                    more.eq(more - 1),
+                    loop.eq(0),
+                    first.eq(0),
+                    second.eq(first),
+                ]
+
+        # The words that must be refused, each with its cause.
+        runs = dut.busy & ~probes.wrong & fresh
+        unknown = ~reduce(or_, opcodes.values())
+        refusals = [
+            (probes.outside, Cause.PROGRAM),
+            (header & unknown, Cause.INSTRUCTION),
+            (header & opcodes[Opcode.ENDLOOP] & probes.empty, Cause.LOOP),
+            (
+                ~header & loop & (probes.full | (value == 0) | (value >> COUNT_WIDTH).any()),
+                Cause.LOOP,
+            ),
+            (~header & first & ((value == 0) | (value >= REGISTERS)), Cause.REGISTER),
+        ]
+        refused, cause = Signal(), Signal(len(dut.cause))
+        for found, why in reversed(refusals):
+            with m.If(runs & found):
+                m.d.comb += [refused.eq(1), cause.eq(why)]
+        late, kept, before = Signal(), Signal.like(cause), Signal()
+        m.d.sync += [late.eq(refused), before.eq(late), kept.eq(cause)]
+        found = probes.current
+        m.d.comb += [
+            # A refused word stops the run in the cycle after the next, with its cause.
+            Assert(~late | probes.wrong),
+            Assert(~probes.wrong | late | before),
+            Assert(~late | (dut.busy & (dut.cause == kept))),
+            Assert(~before | (~dut.busy & dut.error)),
+            Assert(~late | ~dut.o.valid),
+            # In every other cycle of a run a word acts, is offered, or is a HALT that waits.
+            Assert(~dut.busy | dut.advance | dut.o.valid | dut.halted | late),
+            Assert(~dut.halted | (header & opcodes[Opcode.HALT] & fresh)),
+            Assert(~dut.o.valid | (dut.o.p.first == header)),
+        ]
+        # The circuit knows each word's place.
+        actions = {module.Action.LOOP: loop, module.Action.SELECT: first, module.Action.SET: second}
+        with m.If(dut.busy):
+            m.d.comb += Assert(found.first == header)
+        with m.If(dut.busy & ~header):
+            m.d.comb += [Assert(probes.left == more), Assert(more != 0)]
+            m.d.comb += Assert(found.last == (more == 1))
+            m.d.comb += Assert(~(loop | first | second) | (more == Mux(first, 2, 1)))
+            m.d.comb += [Assert((found.action == each) == is_) for each, is_ in actions.items()]
+            m.d.comb += Assert(Cat(*actions.values()).any() | (found.action == module.Action.SEND))
+        early = module._Early(probes.here)
+        for known in _known(_CONFIG):
+            action = module._HEADER_ACTIONS.get(known.opcode, module.Action.SEND)
+            with m.If(fresh & opcodes[known.opcode]):
+                m.d.comb += Assert((early.action == action) & (early.alone == (not known.operands)))
+        with m.If(fresh & unknown):
+            m.d.comb += Assert(early.alone & (early.action == module.Action.REFUSE))
+
+    shapes = _SEQUENCER | {"current": current, "left": left}
+    return Harness(module.Sequencer(_CONFIG), state, shapes)
+
+
+def _progress(module: ModuleType) -> Harness:
+    """Give any commands that can run one after the other, to engines that end each of them."""
+
+    def state(m, dut, _probes):
+        words = dut.i
+        takers = {
+            engine: next(d.opcode for d in DEFINITIONS.values() if d.engine == engine)
+            for engine in Engine
+        }
+        pop, push = words.p.word[5:9], words.p.word[9:13]
+        m.d.comb += [Assume(words.p.first), Assume(words.p.last), Assume(~dut.clear)]
+        moves = [taken(words)]
+        for engine in Engine:
+            name = engine.name.lower()
+            here = words.p.engine == engine
+            m.d.comb += [
+                Assume(~here | (words.p.word[:5] == takers[engine])),
+                Assume(~here | ~(pop[engine] | push[engine])),
+            ]
+            out, done = getattr(dut, f"o_{name}"), getattr(dut, f"done_{name}")
+            works, gives = Signal(name=f"works_{name}"), Signal(len(Engine), name=f"gives_{name}")
+            waited = Signal(range(_WAIT + 1), name=f"waited_{name}")
+            m.d.comb += [
+                Assume(out.ready == (~works | done)),
+                Assume(~done | works),
+                Assume(~works | done | (waited != _WAIT)),
+                Assume(getattr(dut, f"push_{name}") == gives),
+            ]
+            m.d.sync += waited.eq(waited + 1)
+            with m.If(done):
+                m.d.sync += works.eq(0)
+            with m.If(taken(out)):
+                m.d.sync += [works.eq(1), gives.eq(out.p.push), waited.eq(0)]
+            moves += [taken(out), done]
+        # What the checker asks: in the order of the program each token is given before it is taken.
+        for source in Engine:
+            for sink in Engine:
+                if source != sink:
+                    count = Signal(4, name=f"ordered_{source.name}_{sink.name}".lower())
+                    takes = taken(words) & (words.p.engine == sink) & pop[source]
+                    gives = taken(words) & (words.p.engine == source) & push[sink]
+                    m.d.comb += Assume(~takes | (count != 0))
+                    m.d.sync += count.eq(count + gives - takes)
+        still = Signal(range(_PATIENCE + 1))
+        with m.If(dut.idle | Cat(moves).any()):
+            m.d.sync += still.eq(0)
+        with m.Else():
+            m.d.sync += still.eq(still + 1)
+        m.d.comb += Assert(still != _PATIENCE)
+
+    return Harness(module.Dispatch(_CONFIG), state)
+
+
+SEQUENCING = (
+    Property(
+        name="sequencer-refuses",
+        statement="Every word that is no instruction, every wrong loop or register and every "
+        "program counter behind the last word stop the run two cycles later with their cause, and "
+        "nothing else does; in every other cycle of a run a word acts, is offered, or is a HALT.",
+        module="hdl.control.sequencer",
+        harness=_sequencer,
+        probes={
+            **{name: f"dut.{name}" for name in _SEQUENCER if name not in ("full", "empty")},
+            "full": "dut.loops.full",
+            "empty": "dut.loops.empty",
+        },
+        mutant=("Mux(outside & fresh, Action.REFUSE, now.action)", "now.action"),
+        steps=6,
+        induction=2,
+    ),
+    Property(
+        name="dispatch-progress",
+        statement="Commands whose tokens are given before they are taken in the order of the "
+        f"program never wait for each other for ever: something moves in each {_PATIENCE} cycles "
+        f"where an engine ends a command in {_WAIT + 1} (queues of one).",
+        module="hdl.control.dispatch",
+        harness=_progress,
+        mutant=("some[source, sink].eq(after != 0)", "some[source, sink].eq(after > 1)"),
+        steps=12,
+    ),
+)
