@@ -15,6 +15,7 @@ from cli.options import (
     resolve,
     seed_option,
     simulator_option,
+    weight_options,
 )
 from cli.output import cycles_table, progress, report
 from cli.paths import MODEL
@@ -24,6 +25,7 @@ from generators.bench.attention_problem import MASKS
 from generators.bench.decode_bench import bench_decode
 from generators.bench.gemm_bench import bench_gemm, bench_shapes
 from generators.bench.gemm_shapes import shapes_named
+from generators.quantize.options import Quantization
 from tb.compile_bench import bench_compile
 from tb.harness_bench import bench_harness
 from tb.machines import make_machine
@@ -246,6 +248,9 @@ def sparse(
 @click.option("--dim", type=int, default=288, show_default=True, help="Width of the residual.")
 @click.option("--ffn", type=int, default=768, show_default=True, help="Width of the MLP.")
 @click.option("--batch", type=int, default=1, show_default=True, help="Tokens of the step.")
+@click.option("--positions", type=int, default=1, show_default=True, help="Positions attended to.")
+@click.option("--heads", type=int, default=1, show_default=True, help="Heads of attention.")
+@weight_options
 @memory_options(SDRAM)
 @trace_option
 @simulator_option
@@ -257,6 +262,10 @@ def decode(
     dim: int,
     ffn: int,
     batch: int,
+    positions: int,
+    heads: int,
+    weights: str,
+    group: int,
     timing: MemoryTiming,
     trace_file: Path | None,
     simulator: str,
@@ -264,7 +273,7 @@ def decode(
     as_json: bool,
 ) -> None:
     """Run one step of a decoder layer, its weights streamed from external memory."""
-    config = resolve(source, overrides)
+    config = resolve(source, overrides, Quantization(weights=weights, group=group))
     run = RunTrace(trace_file)
     with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
         result = bench_decode(
@@ -273,6 +282,10 @@ def decode(
             dim=dim,
             ffn=ffn,
             batch=batch,
+            positions=positions,
+            heads=heads,
+            weights=weights,
+            group=group,
             seed=seed,
         )
         run.write(f"Decoder layer {dim}, {ffn} on {config.name}")

@@ -17,9 +17,9 @@ from tb.memory_timing import SDRAM
 TINY = PRESETS["tiny"]
 
 
-def run_case(config, *, dim, ffn, batch, seed=1):
+def run_case(config, *, seed=1, **sizes):
     """Compare what the golden machine stores with the layer's equations."""
-    layer = random_layer(config, np.random.default_rng(seed), dim=dim, ffn=ffn, batch=batch)
+    layer = random_layer(config, np.random.default_rng(seed), **sizes)
     program = compile_decode(layer, config)
     check(program.words, config)
     machine = Interpreter(config)
@@ -46,6 +46,22 @@ def run_case(config, *, dim, ffn, batch, seed=1):
 )
 def test_the_program_computes_the_layer(preset, sizes):
     run_case(PRESETS[preset], **sizes)
+
+
+@pytest.mark.parametrize(
+    ("weights", "group", "positions"),
+    [("int8", 0, 9), ("int4", 32, 21), ("ternary", 0, 1), ("nf4", 0, 2)],
+)
+def test_attention_and_weights_of_fewer_bits(weights, group, positions):
+    config = TINY.replace(
+        scratchpad_bytes=1 << 15, scratchpad_banks=4, weight_formats="int4,nf4,ternary"
+    )
+    config = config.replace(weight_group=group)
+    sizes = {"dim": 24, "ffn": 70, "heads": 3, "positions": positions}
+    program = run_case(config, weights=weights, group=group, **sizes)
+    counts = 4 * 24 * 24 + 3 * 24 * 70
+    bits = {"int8": 8, "int4": 4.6, "ternary": 1.75, "nf4": 4}[weights]
+    assert program.weight_bytes <= counts * bits / 8 + 24
 
 
 def test_four_bits_and_chunks_of_few_rows(monkeypatch):

@@ -19,6 +19,7 @@ from arch.isa import Opcode
 from generators.bench.decode_layer import PROJECTIONS, Layer
 from generators.program.layout import param_words
 from generators.program.tokens import insert_tokens
+from generators.stored import format_flags, part_rows, stored_data, stored_rows
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -29,14 +30,18 @@ CHUNK_CYCLES = 1200
 AHEAD = 3
 """Loads of weights that stand, in program order, before the products of those before them."""
 
+CACHE_BANKS = 2
+"""Banks for keys and values, where there are any of positions before."""
+
 PARTS = 4
 """Chunks that the last columns are cut into along k, so that little is left when they have come."""
 
-_SOURCES = dict(zip(PROJECTIONS, ("h", "h", "h", "v", "g", "g", "hidden"), strict=True))
+_SOURCES = dict(zip(PROJECTIONS, ("h", "h", "h", "context", "g", "g", "hidden"), strict=True))
 _RESULTS = dict(zip(PROJECTIONS, ("q", "k", "v", "y", "gate", "up", "z"), strict=True))
 _RESIDUALS = {"o": "x", "down": "y"}
 _STORED = ("q", "k", "v", "y", "hidden", "z")
 _BESIDE = {"o": ("norm2",), "gate": ("table",), "up": ("mul",)}  # comes with a projection
+_CACHED = {"k": "keys", "v": "values"}  # comes in front of a projection
 _WIDE = ("x", "y", "z")
 
 
@@ -97,6 +102,16 @@ def compile_decode(layer: Layer, config: Config) -> DecodeProgram:
             "Decoding needs a scratchpad bank for vectors besides those for weights, but "
             f"scratchpad_banks is {config.scratchpad_banks}"
         )
+    if layer.positions > 1 and config.scratchpad_banks < 2 + CACHE_BANKS:
+        raise InputError(
+            f"Attention over {layer.positions} positions needs a scratchpad bank for keys and one "
+            f"for values, but scratchpad_banks is {config.scratchpad_banks}"
+        )
+    if layer.positions * layer.dim > config.bank_bytes and layer.positions > 1:
+        raise InputError(
+            f"Keys of {layer.positions} positions need {layer.positions * layer.dim} bytes of a "
+            f"scratchpad bank of {config.bank_bytes}"
+        )
     return _Builder(layer, config).build()
 
 
@@ -121,8 +136,14 @@ class _Builder:
         layer = self.layer
         self.n = dict.fromkeys(("x", "h", "q", "k", "v", "y", "g", "z"), layer.dim)
         self.n |= dict.fromkeys(("gate", "up", "hidden"), layer.ffn)
+        self.ring_banks = self.config.scratchpad_banks - 1
         for name, n in self.n.items():
             self.where[name] = self._vector(layer.batch * n * (2 if name in _WIDE else 1))
+        self.n["context"] = layer.dim
+        if layer.positions > 1:
+            self._keep_cache()
+        else:
+            self.where["context"] = self.where["v"]
         chunks = [chunk for name in PROJECTIONS for chunk in self._chunks(name)]
         self._load(layer.x.astype("<i2").view(np.uint8), self.where["x"])
         self._load_scales("norm1")
@@ -133,6 +154,8 @@ class _Builder:
             next(loads)
         for name in PROJECTIONS:
             self._project(name, [chunk for chunk in chunks if chunk.name == name], loads)
+            if name in ("k", "v") and layer.positions > 1:
+                (self._score if name == "k" else self._mix)()
             if name == "o":
                 self._norm("y", "g", "norm2")
             elif name == "up":
@@ -140,27 +163,93 @@ class _Builder:
             result = "hidden" if name == "up" else _RESULTS[name]
             if result in _STORED:
                 self._store(result)
-        return self._done(sum(weight.size for weight in layer.weights.values()))
+        rows = {name: stored_rows(layer.codes[name], len(w)) for name, w in layer.weights.items()}
+        return self._done(sum(rows[name] * w.shape[1] for name, w in layer.weights.items()))
+
+    def _keep_cache(self) -> None:
+        """Give keys and values of all positions a bank each, and room to what becomes of them."""
+        layer, config = self.layer, self.config
+        self.ring_banks -= CACHE_BANKS
+        for index, name in enumerate(("keys", "values")):
+            self.where[name] = (self.ring_banks + index) * config.bank_bytes
+            self.where[name[0]] = self.where[name] + (layer.positions - 1) * layer.dim
+        self.where["context"] = self._vector(layer.dim)
+        self.where["scores"] = self._vector(2 * layer.heads * layer.positions)
+        self.where["shares"] = self._vector(layer.heads * layer.positions)
+
+    def _rows(self, count: int) -> int:
+        """Return the first of so many accumulator rows."""
+        if self.acc + count > self.config.acc_depth:
+            self.acc = 0
+        first, self.acc = self.acc, self.acc + count
+        return first
+
+    def _score(self) -> None:
+        """Multiply each head's query by its keys, and take the softmax of all heads at once."""
+        layer, heads, n = self.layer, self.layer.heads, self.layer.positions
+        width = layer.dim // heads
+        acc = self._rows(-(-n // self.config.cols) * heads)
+        for head in range(heads):
+            operands = {
+                "a_addr": self.where["q"] + head * width,
+                "b_addr": self.where["keys"] + head * width,
+                "b_stride": layer.dim,
+                "acc_addr": acc + head,
+                "acc_stride": heads,
+                **{"m": 1, "k": width, "n": n},
+            }
+            self._add(Opcode.MATMUL, operands, "b_transpose")
+        self._set_scales("attention")
+        words, size = self.where["attention words"], {"m": heads, "n": n}
+        scores = {"o_addr": self.where["scores"], "o_stride": 2 * n, "params": words}
+        operands = {"acc_addr": acc, "acc_stride": heads, **scores, **size}
+        self._add(Opcode.DRAIN, operands, "per_tensor", "wide_out")
+        operands = {"i_addr": self.where["scores"], "i_stride": 2 * n, "limit": n, **size}
+        operands |= {"o_addr": self.where["shares"], "o_stride": n, "params": words + 1}
+        self._add(Opcode.SOFTMAX, operands, "per_tensor")
+
+    def _mix(self) -> None:
+        """Multiply each head's probabilities by its values."""
+        layer, heads, k = self.layer, self.layer.heads, self.layer.positions
+        width = layer.dim // heads
+        tiles = -(-width // self.config.cols)
+        acc = self._rows(tiles * heads)
+        for head in range(heads):
+            operands = {
+                "a_addr": self.where["shares"] + head * k,
+                "b_addr": self.where["values"] + head * width,
+                "b_stride": layer.dim,
+                "acc_addr": acc + head * tiles,
+                "acc_stride": 1,
+                **{"m": 1, "k": k, "n": width},
+            }
+            self._add(Opcode.MATMUL, operands)
+        for head in range(heads):
+            operands = {"acc_addr": acc + head * tiles, "acc_stride": 1, "m": 1, "n": width}
+            operands |= {"o_addr": self.where["context"] + head * width, "o_stride": layer.dim}
+            operands["params"] = self.where["attention words"] + 2
+            self._add(Opcode.DRAIN, operands, "per_tensor")
 
     def _chunks(self, name: str) -> Iterator[_Chunk]:
         """Yield a projection's weights in the order of their use."""
         config = self.config
-        rows, cols = config.rows, config.cols
+        cols = config.cols
         k, n = self.layer.weights[name].shape
+        codes = self.layer.codes[name]
         # The ring holds those that are ahead, one that is used and one that comes, though each
         # bank's end may have no room for a whole one.
-        banks = config.scratchpad_banks - 1
+        banks, least = self.ring_banks, part_rows(codes, config)
         room = banks * config.bank_bytes // (AHEAD + 2 + banks)
         limit = min(CHUNK_CYCLES * config.mem_bytes, room)
-        deepest = max(1, limit // cols // rows) * rows
-        width = max(1, limit // (k * cols)) * cols
+        deepest = max(1, limit // (stored_rows(codes, least) * cols)) * least
+        width = max(1, limit // (stored_rows(codes, k) * cols)) * cols
         column = 0
         while column < n:
             # Little at first, so that products start soon.
             count = min(n - column, width if column or name != PROJECTIONS[0] else cols)
             step = deepest
             if name == PROJECTIONS[-1] and column + count == n:
-                step = min(deepest, -(-k // (PARTS * rows)) * rows)
+                step = min(deepest, -(-k // (PARTS * least)) * least)
             for first in range(0, k, step):
                 yield _Chunk(name, first, min(step, k - first), column, count)
             column += count
@@ -193,27 +282,42 @@ class _Builder:
         """Load the next chunk, and with a projection's first its parameters."""
         config = self.config
         for place, chunk in enumerate(chunks):
-            size = chunk.k * chunk.n
+            codes = self.layer.codes[chunk.name]
+            size = stored_rows(codes, chunk.k) * chunk.n
             if self.ring % config.bank_bytes + size > config.bank_bytes:
                 self.ring = -(-self.ring // config.bank_bytes) * config.bank_bytes
-            if self.ring >= (config.scratchpad_banks - 1) * config.bank_bytes:
+            if self.ring >= self.ring_banks * config.bank_bytes:
                 self.ring = 0
             chunk.addr = self.ring
             self.ring += -(-size // config.line_bytes) * config.line_bytes
-            weights = self.layer.weights[chunk.name][chunk.first :, chunk.column :]
-            piece = weights[: chunk.k, : chunk.n].astype(np.int8).view(np.uint8)
-            self._load(piece, chunk.addr)
-            if place == 0 or chunks[place - 1].name != chunk.name:
-                for name in (chunk.name, *_BESIDE.get(chunk.name, ())):
+            begins = place == 0 or chunks[place - 1].name != chunk.name
+            if begins and self.layer.positions > 1 and chunk.name in _CACHED:
+                name = _CACHED[chunk.name]
+                cached = getattr(self.layer, name).astype(np.int8).view(np.uint8)
+                self._load(cached, self.where[name])
+            rows = slice(chunk.first, chunk.first + chunk.k)
+            columns = slice(chunk.column, chunk.column + chunk.n)
+            weights = self.layer.weights[chunk.name]
+            self._load(stored_data(weights, codes, rows, columns), chunk.addr)
+            if begins:
+                for name in self._beside(chunk.name):
                     self._load_scales(name)
             yield
+
+    def _beside(self, name: str) -> tuple[str, ...]:
+        """Return what comes with a projection's first weights, its own scales first."""
+        attention = ("attention",) if name == "k" and self.layer.positions > 1 else ()
+        return (name, *_BESIDE.get(name, ()), *attention)
 
     def _load_scales(self, name: str) -> None:
         if name == "table":
             data = self.layer.table.astype(np.int8).view(np.uint8)
         else:
-            by_tile = name in PROJECTIONS
-            data = param_words(*self.layer.scales[name], self.config, by_tile=by_tile)
+            by_tile, scales = name in PROJECTIONS, self.layer.scales[name]
+            if name == "attention":  # of all columns alike
+                bias, multiplier, shift = (np.repeat(one, self.config.lanes) for one in scales)
+                scales = bias, multiplier, shift
+            data = param_words(*scales, self.config, by_tile=by_tile)
         self.where[f"{name} scales"] = addr = self._vector(data.size)
         self._load(data, addr)
         if name != "table":
@@ -237,6 +341,7 @@ class _Builder:
         if self.acc + tiles * batch > config.acc_depth:
             self.acc = 0
         drained = 0
+        flags = format_flags(self.layer.codes[name], config, "of the bench")
         for place, chunk in enumerate(chunks):
             next(loads, None)
             operands = {
@@ -250,10 +355,11 @@ class _Builder:
                 "k": chunk.k,
                 "n": chunk.n,
             }
-            self._add(Opcode.MATMUL, operands)
+            self._add(Opcode.MATMUL, operands, *flags)
             if place == 0:
-                for scales in (name, *_BESIDE.get(name, ())):
-                    self._set_scales(scales)
+                for scales in self._beside(name):
+                    if scales != "attention":
+                        self._set_scales(scales)
             end, last = chunk.column + chunk.n, chunks[-1].column
             if place == len(chunks) - 1 or (end == last and chunks[place + 1].column == last):
                 self._drain(name, drained, end)

@@ -10,6 +10,7 @@ from arch.config import Config
 from generators.bench.decode import compile_decode
 from generators.bench.decode_layer import random_layer
 from generators.bench.gemm_bench import Machine, check_operands
+from generators.quantize.options import INT8
 from sim.interpreter import Interpreter
 from sim.report import Report
 
@@ -23,6 +24,10 @@ def bench_decode(
     dim: int,
     ffn: int,
     batch: int = 1,
+    positions: int = 1,
+    heads: int = 1,
+    weights: str = INT8,
+    group: int = 0,
     seed: int = 1,
 ) -> dict[str, Any]:
     """Run one step of a layer of random weights and return its figures.
@@ -38,7 +43,17 @@ def bench_decode(
     """
     if min(dim, ffn, batch) > 0:
         check_operands(config, 5 * dim * dim + 3 * dim * ffn + batch * dim)
-    layer = random_layer(config, np.random.default_rng(seed), dim=dim, ffn=ffn, batch=batch)
+    layer = random_layer(
+        config,
+        np.random.default_rng(seed),
+        dim=dim,
+        ffn=ffn,
+        batch=batch,
+        positions=positions,
+        heads=heads,
+        weights=weights,
+        group=group,
+    )
     program = compile_decode(layer, config)
     found: list[dict[str, Ints]] = []
     reports: list[Report] = []
@@ -55,12 +70,17 @@ def bench_decode(
             }
         )
     report, words = reports[0], program.loaded_words
-    macs = batch * program.weight_bytes
+    macs = batch * sum(weight.size for weight in layer.weights.values())
+    macs += 2 * positions * dim if positions > 1 else 0
     return {
         "config": config.name,
         "dim": dim,
         "ffn": ffn,
         "batch": batch,
+        "positions": positions,
+        "heads": heads,
+        "weights": weights,
+        "group": group,
         "seed": seed,
         "cycles": report.cycles,
         "ideal_cycles": words,

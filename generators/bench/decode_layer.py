@@ -1,9 +1,12 @@
 """A decoder layer in integers, to be run for one step.
 
-It is Llama's at the first position, where attention's output is its only value::
+It is Llama's, of which keys are taken as rotated already::
 
-    h = norm(x);  q, k, v = h Wq, h Wk, h Wv;  y = x + v Wo
+    h = norm(x);  q, k, v = h Wq, h Wk, h Wv;  y = x + attention(q, K, V) Wo
     g = norm(y);  z = y + (silu(g Wg) * (g Wu)) Wd
+
+``K`` and ``V`` are those of positions before, and ``k`` and ``v`` behind them. At the first
+position attention's output is its only value, ``v``.
 
 ``x``, ``y`` and ``z`` are INT16, everything else INT8.
 """
@@ -15,9 +18,15 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.formats import FORMATS, WeightFormat
 from arch.functions import int8_table, silu
+from generators.quantize.options import INT8, Quantization
+from generators.quantize.stored import factors_of
+from generators.stored import Stored
+from sim.formats import pack, unpack
 from sim.norm import norm_parameters, normalize
 from sim.requantize import quantize_multiplier, requantize, saturate16
+from sim.softmax import softmax
 
 Ints = NDArray[np.int64]
 Scales = tuple[Ints, Ints, Ints]
@@ -40,6 +49,17 @@ class Layer:
     """What each projection, ``norm1``, ``norm2`` and ``mul`` are requantized by."""
     table: Ints
     """The activation table, [256]."""
+    keys: Ints
+    """Keys of the positions before, [positions - 1, dim], of all heads."""
+    values: Ints
+    heads: int
+    codes: dict[str, Stored | None]
+    """Each projection's weights where they are stored in fewer bits."""
+
+    @property
+    def positions(self) -> int:
+        """Positions that a token attends to."""
+        return len(self.keys) + 1
 
     @property
     def batch(self) -> int:
@@ -58,23 +78,47 @@ class Layer:
 
 
 def random_layer(
-    config: Config, rng: np.random.Generator, *, dim: int, ffn: int, batch: int
+    config: Config,
+    rng: np.random.Generator,
+    *,
+    dim: int,
+    ffn: int,
+    batch: int = 1,
+    positions: int = 1,
+    heads: int = 1,
+    weights: str = INT8,
+    group: int = 0,
 ) -> Layer:
     """Return a layer of random weights whose elements stay within their ranges, mostly.
 
-    Raises :class:`InputError` where a size is not positive.
+    They are in a format, with scales for groups of inputs if ``group`` is not 0.
+
+    Raises :class:`InputError` where a size is not positive, or sizes or formats do not fit.
     """
-    for name, size in (("dim", dim), ("ffn", ffn), ("batch", batch)):
+    sizes = {"dim": dim, "ffn": ffn, "batch": batch, "positions": positions, "heads": heads}
+    for name, size in sizes.items():
         if size < 1:
             raise InputError(f"Size {name} of a layer must be positive, not {size}")
+    if dim % heads:
+        raise InputError(f"Size dim of a layer must be a multiple of heads = {heads}, not {dim}")
+    if positions > 1 and batch > 1:
+        raise InputError(
+            f"A batch of {batch} tokens has positions of its own each, but positions is {positions}"
+        )
+    Quantization(weights=weights, group=group)
     low, high = config.operand_min, config.operand_max
     spread = (high + 1) / 4  # standard deviation of an INT8 element
     shapes = {name: (dim, ffn if name in ("gate", "up") else dim) for name in PROJECTIONS}
     shapes["down"] = (ffn, dim)
-    weights, scales = {}, {}
+    matrices, scales = {}, {}
+    codes: dict[str, Stored | None] = {}
     for name, (k, n) in shapes.items():
-        weights[name] = rng.integers(low, high + 1, (k, n))
-        sums = spread * (high + 1) / np.sqrt(3) * np.sqrt(k)
+        if weights == INT8:
+            codes[name], matrices[name] = None, rng.integers(low, high + 1, (k, n))
+            sums = spread * (high + 1) / np.sqrt(3) * np.sqrt(k)
+        else:
+            codes[name], matrices[name] = _codes(rng, k, n, FORMATS[weights], group)
+            sums = spread * matrices[name].std() * np.sqrt(k)
         wanted = RESIDUAL_SPREAD if name in ("o", "down") else spread
         scales[name] = _scales(rng.uniform(0.5, 1, n) * wanted / sums, rng, sums)
     for name in ("norm1", "norm2"):
@@ -86,14 +130,34 @@ def random_layer(
             found[2].astype(np.int64),
         )
     scales["mul"] = _scales(rng.uniform(2, 4, ffn) / spread, rng, 0.0)
+    cached = np.clip(np.rint(rng.normal(0, spread, (2, positions - 1, dim))), low, high)
+    # Scores of two octaves, probabilities of 127 steps, and their sums over values.
+    reach = spread * spread * np.sqrt(dim // heads)
+    factors = [512 / reach, high / 2**24, max(1.0, np.sqrt(positions / 6)) / high]
+    scales["attention"] = _scales(np.array(factors), rng, 0.0)
     return Layer(
         x=np.clip(np.rint(rng.normal(0, RESIDUAL_SPREAD, (batch, dim))), -32768, 32767).astype(
             np.int64
         ),
-        weights=weights,
+        weights=matrices,
         scales=scales,
+        keys=cached[0].astype(np.int64),
+        values=cached[1].astype(np.int64),
+        heads=heads,
+        codes=codes,
         table=int8_table(silu, 2 / spread, 0, 2 / spread, 0, config.operand_width),
     )
+
+
+def _codes(
+    rng: np.random.Generator, k: int, n: int, form: WeightFormat, group: int
+) -> tuple[Stored, Ints]:
+    """Return random weights [k, n] in a format, and the operands that they are."""
+    codes, scales = rng.integers(0, len(form.values), (k, n)), None
+    if group:
+        scales = rng.choice(factors_of(form), (-(-k // group), n))
+    stored = pack(codes, form, group, scales)
+    return Stored(form, codes, group, scales), unpack(stored, k, form, group)
 
 
 def _scales(factors: NDArray[np.float64], rng: np.random.Generator, sums: float) -> Scales:
@@ -105,6 +169,21 @@ def _scales(factors: NDArray[np.float64], rng: np.random.Generator, sums: float)
         np.array([m for m, _ in pairs], np.int64),
         np.array([s for _, s in pairs], np.int64),
     )
+
+
+def _attend(layer: Layer, found: dict[str, Ints]) -> Ints:
+    """Return attention's output, [batch, dim]."""
+    if layer.positions == 1:
+        return found["v"]
+    split = (-1, layer.heads, layer.dim // layer.heads)
+    q = found["q"].reshape(split)[0]  # [heads, head_dim]
+    k = np.concatenate((layer.keys, found["k"])).reshape(split)
+    v = np.concatenate((layer.values, found["v"])).reshape(split)
+    words = list(zip(*layer.scales["attention"], strict=True))
+    scores = requantize(np.einsum("hd,phd->hp", q, k), *words[0], 0, -32768, 32767)
+    shares = requantize(softmax(scores.astype(np.int64)), *words[1], 0, -128, 127)
+    sums = np.einsum("hp,phd->hd", shares.astype(np.int64), v)
+    return np.asarray(requantize(sums, *words[2], 0, -128, 127), np.int64).reshape(1, -1)
 
 
 def expected(layer: Layer, config: Config) -> dict[str, Ints]:
@@ -128,7 +207,7 @@ def expected(layer: Layer, config: Config) -> dict[str, Ints]:
 
     h = norm(layer.x, "norm1")
     found = {name: narrow(project(h, name), name) for name in ("q", "k", "v")}
-    found["y"] = residual(found["v"], "o", layer.x)
+    found["y"] = residual(_attend(layer, found), "o", layer.x)
     g = norm(found["y"], "norm2")
     gate = layer.table[narrow(project(g, "gate"), "gate") + 128]
     found["hidden"] = narrow(gate * narrow(project(g, "up"), "up"), "mul")

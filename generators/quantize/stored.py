@@ -32,7 +32,7 @@ def choose(
     n, k = weights.shape
     values = np.array(form.values, np.int64)
     spread = _spread(inputs, k)
-    factors = _factors(form) if group else np.array([1])
+    factors = factors_of(form) if group else np.array([1])
     tables = scaled(values, factors[:, None], form) if group else values[None]  # [factors, values]
     largest = np.abs(weights).max(axis=1)
     largest[largest == 0] = 1.0
@@ -58,7 +58,7 @@ def choose(
     return Stored(form, codes, group, scales if group else None), operands, steps
 
 
-def _factors(form: WeightFormat) -> Ints:
+def factors_of(form: WeightFormat) -> Ints:
     """Return the scales with which no value leaves the operands, in ascending order."""
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)
