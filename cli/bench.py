@@ -10,6 +10,7 @@ from cli.bench_all import bench_all
 from cli.bench_boards import bench_boards
 from cli.options import (
     config_options,
+    equipped,
     json_option,
     memory_options,
     resolve,
@@ -273,7 +274,7 @@ def decode(
     as_json: bool,
 ) -> None:
     """Run one step of a decoder layer, its weights streamed from external memory."""
-    config = resolve(source, overrides, Quantization(weights=weights, group=group))
+    config = equipped(resolve(source, overrides), Quantization(weights=weights, group=group))
     run = RunTrace(trace_file)
     with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
         result = bench_decode(

@@ -7,8 +7,8 @@ import click
 from arch.errors import InputError
 from arch.micro.config import MicroConfig
 from cli.bus_options import attached, attachment_options
-from cli.model_options import model_options
-from cli.options import config_options, json_option, memory_options, resolve
+from cli.model_options import model_options, searched
+from cli.options import config_options, equipped, json_option, memory_options, resolve
 from cli.output import check_folder, progress, report, warn, write_files
 from cli.paths import FILE, MODEL
 from generators.compiler import Options, compile_model
@@ -65,6 +65,7 @@ def compile_command(
     count: int | None,
     names: Path | None,
     options: Options,
+    loss: float | None,
     with_verilog: bool,
     with_testbench: bool,
     with_c: bool,
@@ -79,7 +80,9 @@ def compile_command(
     is expected of the inputs are the golden machine's integers. Where no inputs are given the model
     must be one of the digits, and gets those.
     """
-    config = resolve(source, overrides, options)
+    config = resolve(source, overrides)
+    options = searched(model, config, options, loss)
+    config = equipped(config, options)
     check_folder(folder)
     files = Files(inputs=inputs, sentences=sentences, random=random, calibration=calibration)
     with_verilog = with_verilog or with_testbench

@@ -1,12 +1,16 @@
 """Options for how a model is made integers."""
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from cli.options import WEIGHT_OPTIONS, Command
+from arch.config import Config
+from cli.options import LOSS_OPTION, WEIGHT_OPTIONS, Command, asked_format
+from cli.output import progress
 from generators.compiler import Options
+from generators.mixtures import mix_digits
 
 _OPTIONS = (
     click.option(
@@ -23,6 +27,7 @@ _OPTIONS = (
         help="What of INT8 weights has a scale of its own.",
     ),
     *WEIGHT_OPTIONS,
+    LOSS_OPTION,
     click.option(
         "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."
     ),
@@ -39,6 +44,7 @@ def model_options(command: Command) -> Command:
         scales: str,
         weights: str,
         group: int,
+        loss: float | None,
         batch: int,
         **given: Any,
     ) -> Any:
@@ -46,13 +52,23 @@ def model_options(command: Command) -> Command:
             percentile=percentile,
             balance=balance,
             per_channel=scales == "channel",
-            weights=weights,
+            weights=asked_format(weights, loss),
             group=group,
             batch=batch,
         )
-        return command(options=found, **given)
+        return command(options=found, loss=loss, **given)
 
     wrapped: Command = with_options
     for option in reversed(_OPTIONS):
         wrapped = option(wrapped)
     return wrapped
+
+
+def searched(model: str, config: Config, options: Options, loss: float | None) -> Options:
+    """Return options with the formats of weights that lose so much at most, and say which."""
+    if loss is None:
+        return options
+    with progress("Formats of weights") as update:
+        found = mix_digits(model, config, options, loss, update)
+    click.echo(f"celosia: {found.summary}, loss {found.loss:.3g}", err=True)
+    return replace(options, chosen=found.chosen)

@@ -105,13 +105,14 @@ def check_unit(unit: str, config: Config, source: str | None, overrides: tuple[s
         raise InputError(f"Unit {unit} is left out: {field} is false")
 
 
-def resolve(source: str, overrides: tuple[str, ...], options: Quantization | None = None) -> Config:
-    """Return the configuration that the options name.
+def resolve(source: str, overrides: tuple[str, ...]) -> Config:
+    """Return the configuration that the options name."""
+    return load(source, list(overrides))
 
-    Where it has no weight formats, it gets those that a model's options ask for.
-    """
-    config = load(source, list(overrides))
-    if options is None or config.formats:
+
+def equipped(config: Config, options: Quantization) -> Config:
+    """Return a configuration that has the weight formats that options ask for, if it had none."""
+    if config.formats:
         return config
     asked = dict.fromkeys((options.weights, *options.chosen.values()))
     asked.pop(INT8, None)
@@ -120,13 +121,15 @@ def resolve(source: str, overrides: tuple[str, ...], options: Quantization | Non
     return config.replace(weight_formats=",".join(asked), weight_group=options.group)
 
 
+AUTO = "auto"
+
 WEIGHT_OPTIONS = (
     click.option(
         "--weights",
         default=INT8,
         show_default=True,
         metavar="FORMAT",
-        help=f"Format of the linear layers' weights: {', '.join((INT8, *FORMATS))}.",
+        help=f"Format of the linear layers' weights: {', '.join((INT8, *FORMATS))}, auto.",
     ),
     click.option(
         "--group",
@@ -135,6 +138,26 @@ WEIGHT_OPTIONS = (
         help="Inputs that share a scale of such weights; 0: outputs have scales alone.",
     ),
 )
+
+
+LOSS_OPTION = click.option(
+    "--loss",
+    type=float,
+    help="What --weights auto may lose: points of accuracy, or log-likelihood of a token.",
+)
+
+
+def asked_format(weights: str, loss: float | None) -> str:
+    """Return the format of weights to begin with.
+
+    Raises :class:`InputError` where a search is asked for without a bound, or a bound without it.
+    """
+    if (weights == AUTO) != (loss is not None):
+        raise InputError(
+            f"Options --weights {AUTO} and --loss need each other, but weights is {weights} and "
+            f"loss {loss}"
+        )
+    return INT8 if weights == AUTO else weights
 
 
 def weight_options(command: Command) -> Command:

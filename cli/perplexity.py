@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 
 from arch.errors import InputError
-from cli.options import json_option, seed_option, weight_options
+from cli.options import LOSS_OPTION, asked_format, json_option, seed_option, weight_options
 from cli.output import progress, report
 from cli.paths import FILE, MODEL
+from cli.text_options import searched_text
 from generators.perplexity import measure, read_texts
 from generators.quantize.options import Quantization
 from generators.text_sources import load_text
@@ -31,6 +32,7 @@ from generators.text_sources import load_text
     help="Texts to make up and calibrate on.",
 )
 @weight_options
+@LOSS_OPTION
 @seed_option
 @json_option
 def perplexity(
@@ -46,6 +48,7 @@ def perplexity(
     samples: int,
     weights: str,
     group: int,
+    loss: float | None,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -53,13 +56,20 @@ def perplexity(
 
     The integers are those of the golden model, which the machine's equal bit for bit.
     """
-    options = Quantization(kv_bits=kv_bits, texts=samples, seed=seed, weights=weights, group=group)
+    options = Quantization(
+        kv_bits=kv_bits,
+        texts=samples,
+        seed=seed,
+        weights=asked_format(weights, loss),
+        group=group,
+    )
     texts = read_texts(path, verbatim=verbatim)
     if count is not None and not 1 <= count <= len(texts):
         raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
     source = load_text(checkpoint, tokenizer)
     decoder = None
     if not in_float:
+        options = searched_text(source, options, loss)
         with progress("Calibration") as update:
             decoder = source.quantize(options, update)
     name = source.description.name
@@ -77,6 +87,7 @@ def perplexity(
         "perplexity": found.perplexity,
         "kv_bits": None if in_float else kv_bits,
         "weights": None if in_float else weights,
+        "chosen": dict(options.chosen) or None,
         "weight_bytes": None if decoder is None else decoder.weight_bytes,
         "texts": len(texts[:count]),
     }

@@ -5,8 +5,15 @@ from typing import Any
 import click
 
 from cli.input_options import InputOptions, input_options, report_model
-from cli.model_options import model_options
-from cli.options import config_options, json_option, memory_options, resolve, simulator_option
+from cli.model_options import model_options, searched
+from cli.options import (
+    config_options,
+    equipped,
+    json_option,
+    memory_options,
+    resolve,
+    simulator_option,
+)
 from cli.output import progress
 from cli.paths import MODEL
 from generators.compiler import Options
@@ -27,6 +34,7 @@ def run(
     overrides: tuple[str, ...],
     simulator: str,
     options: Options,
+    loss: float | None,
     timing: MemoryTiming,
     as_json: bool,
     **values: Any,
@@ -35,7 +43,9 @@ def run(
 
     Every intermediate tensor is compared with the golden machine's.
     """
-    config = resolve(source, overrides, options)
+    config = resolve(source, overrides)
+    options = searched(model, config, options, loss)
+    config = equipped(config, options)
     given = InputOptions.of(values)
     with progress(f"{model} on {config.name}, {simulator}") as update:
         result = given.run(model, config, simulator, update, options=options, timing=timing)

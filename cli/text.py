@@ -48,7 +48,8 @@ def text(
     Every tensor that the machine writes is compared with the golden machine's.
     """
     check_simulator(simulator)
-    options = TextOptions.of(values)
-    config = resolve(source, overrides, options.quantization).replace(trace=True)
-    result = options.run(checkpoint, prompt, config, simulator, quiet=as_json, timing=timing)
+    config = resolve(source, overrides).replace(trace=True)
+    result = TextOptions.of(values).run(
+        checkpoint, prompt, config, simulator, quiet=as_json, timing=timing
+    )
     report_text(f"{result['model']} on {config.name}", result, as_json)

@@ -1,20 +1,21 @@
 """Options of the commands that continue a text."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import click
 
 from arch.config import Config
-from cli.options import WEIGHT_OPTIONS, Command
+from cli.options import LOSS_OPTION, WEIGHT_OPTIONS, Command, asked_format, equipped
 from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
+from generators.mixtures import mix_text
 from generators.quantize.options import Quantization
 from generators.reference.sampling import Sampling
 from generators.text_program import compile_text
-from generators.text_sources import load_text
+from generators.text_sources import TextSource, load_text
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
 from tb.run_text import run_text
@@ -39,6 +40,7 @@ _OPTIONS = (
     click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it."),
     click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4."),
     *WEIGHT_OPTIONS,
+    LOSS_OPTION,
     click.option(
         "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
     ),
@@ -65,6 +67,7 @@ class TextOptions:
     kv_bits: int
     weights: str
     group: int
+    loss: float | None
     folded: bool
     seed: int
     calibration: Path | None
@@ -78,7 +81,10 @@ class TextOptions:
     def quantization(self) -> Quantization:
         """The choice of integers."""
         return Quantization(
-            kv_bits=self.kv_bits, folded=self.folded, weights=self.weights, group=self.group
+            kv_bits=self.kv_bits,
+            folded=self.folded,
+            weights=asked_format(self.weights, self.loss),
+            group=self.group,
         )
 
     def run(
@@ -99,6 +105,9 @@ class TextOptions:
         sampling = Sampling(self.temperature, self.top_p)
         options = self.quantization
         found = load_text(checkpoint, self.tokenizer)
+        options = searched_text(found, options, self.loss)
+        if isinstance(machine, str):
+            config = equipped(config, options)
         texts = None if self.calibration is None else found.read_calibration(self.calibration)
         with progress("Calibration") as update:
             decoder, apart = found.calibrate(texts, options, update)
@@ -123,6 +132,16 @@ class TextOptions:
             click.echo()
         stored = {"weights": self.weights, "weight_bytes": decoder.weight_bytes}
         return {**result, **stored, "calibration": apart.figures()}
+
+
+def searched_text(source: TextSource, options: Quantization, loss: float | None) -> Quantization:
+    """Return options with the formats of weights that lose so much at most, and say which."""
+    if loss is None:
+        return options
+    with progress("Formats of weights") as update:
+        found = mix_text(source, options, loss, update)
+    click.echo(f"celosia: {found.summary}, loss {found.loss:.3g}", err=True)
+    return replace(options, chosen=found.chosen)
 
 
 def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:

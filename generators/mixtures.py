@@ -1,0 +1,97 @@
+"""The search for formats of weights, on what each kind of model has a loss."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from arch.config import Config
+from arch.errors import InputError
+from generators.frontend import digits
+from generators.frontend.weights import model_names
+from generators.graph import Decoder, IntegerGraph, QuantizedModel
+from generators.perplexity import text_loss
+from generators.quantize.calibrate import Progress, calibrate
+from generators.quantize.mixed import Mixture, mix
+from generators.quantize.options import Quantization
+from generators.quantize.quantize import quantize_calibrated, quantize_sampled
+from generators.quantize.texts import sample_texts
+from generators.reference.integers import evaluate
+from generators.sources import load_source
+from generators.text_sources import TextSource
+
+IMAGES = 300
+"""Images of the digits' training split that a loss is measured on, behind as many to calibrate."""
+TEXTS, TOKENS = 4, 256
+"""Texts that a decoder makes up, and the tokens of each, on which a loss is measured."""
+
+
+def mix_digits(
+    model: str, config: Config, options: Quantization, bound: float, progress: Progress
+) -> Mixture:
+    """Return the formats of a model of the digits; the loss is of accuracy (points).
+
+    It is measured on images of the training split that are not those of calibration.
+    """
+    if model not in model_names():
+        raise InputError(
+            f"Option --weights auto measures accuracy on the digits, which {model} does not take"
+        )
+    source = load_source(model)
+    train, _ = digits.load()
+    images = digits.patches(train.images[: 2 * IMAGES])
+    ranges = calibrate(
+        source.description, source.weights, images[:IMAGES], options.percentile, None
+    )
+    labels = train.labels[IMAGES : 2 * IMAGES]
+    exact: list[np.ndarray] = []
+
+    def make(form: str) -> IntegerGraph:
+        chosen = replace(options, weights=form)
+        return quantize_calibrated(source.description, source.weights, ranges, config, chosen)
+
+    def measure(model: IntegerGraph) -> tuple[float, float]:
+        assert isinstance(model, QuantizedModel)
+        outputs = np.stack(
+            [
+                model.dequantize_output(evaluate(model, one)["output"]).ravel()
+                for one in images[IMAGES:]
+            ]
+        )
+        if not exact:
+            exact.append(outputs)
+        wrong = 100 * float(np.mean(outputs.argmax(axis=1) != labels))
+        return wrong, float(np.mean((outputs - exact[0]) ** 2))
+
+    return mix(make, measure, bound, progress)
+
+
+def mix_text(
+    source: TextSource, options: Quantization, bound: float, progress: Progress
+) -> Mixture:
+    """Return the formats of a language model; the loss is a token's negative log-likelihood.
+
+    It is measured on texts that the model makes up, others than those of calibration.
+    """
+    model, weights, begin = source.description, source.weights, source.tokenizer.begin
+    length = min(options.length, model.positions)
+    samples = sample_texts(
+        model, weights, begin, count=options.texts, length=length, seed=options.seed
+    )
+    tried = sample_texts(
+        model,
+        weights,
+        begin,
+        count=TEXTS,
+        length=min(TOKENS, model.positions),
+        seed=options.seed + 1,
+    )
+
+    def make(form: str) -> IntegerGraph:
+        return quantize_sampled(model, weights, samples, replace(options, weights=form))
+
+    def measure(decoder: IntegerGraph) -> tuple[float, float]:
+        assert isinstance(decoder, Decoder)
+        found = text_loss(decoder, list(tried.tokens))
+        return found, found
+
+    return mix(make, measure, bound, progress)

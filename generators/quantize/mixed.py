@@ -1,0 +1,154 @@
+"""A format for each matrix of a model: the fewest bytes of weights within a bound of the loss.
+
+Steps of tensors do not depend on weights' formats, so operations of uniform models go together. The
+loss of each matrix alone in a coarse format is measured; in another one it is taken to be in
+proportion to the square of the weights' error, and that of several matrices to add up. Of the
+mixtures that are best by this estimate, the smallest whose measured loss is within the bound is
+taken.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from arch.errors import InputError
+from generators import network
+from generators.graph import IntegerGraph, Linear, Op
+from generators.quantize.calibrate import Progress
+from generators.quantize.options import INT8
+from generators.stored import stored_rows
+
+COARSE = "int3"
+"""The format in which matrices are tried alone."""
+CANDIDATES = ("int2", COARSE, "int4", "int5", "int6")
+ROUNDS = 10
+"""Mixtures whose loss is measured."""
+LEAST = 1e-6
+"""Least error that a matrix alone is taken to make."""
+
+Measure = Callable[[IntegerGraph], tuple[float, float]]
+"""Takes a model, and returns its loss and a smooth error that grows with it."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The formats of a model's weights."""
+
+    chosen: dict[str, str]
+    """Formats by the weights' names; what is not there is in INT8."""
+    loss: float
+    """Measured, beyond that of INT8."""
+    weight_bytes: int
+
+    @property
+    def summary(self) -> str:
+        """How many matrices have each format, for a user."""
+        counts = {name: list(self.chosen.values()).count(name) for name in CANDIDATES}
+        parts = [f"{name} for {count}" for name, count in counts.items() if count]
+        return f"{', '.join(parts) or 'none'} of the matrices, {self.weight_bytes:,} bytes"
+
+
+def mix(
+    make: Callable[[str], IntegerGraph], measure: Measure, bound: float, progress: Progress
+) -> Mixture:
+    """Return the smallest mixture found with a loss of at most ``bound`` more than INT8's.
+
+    ``make`` returns the model with all weights in a format. Raises :class:`InputError` where the
+    bound is negative.
+    """
+    if bound < 0:
+        raise InputError(f"Loss must not be negative, not {bound}")
+    models = {name: make(name) for name in (INT8, *CANDIDATES)}
+    names = _names(models[INT8])
+    total = len(names) + ROUNDS + 1
+    base = measure(models[INT8])
+    progress(1, total)
+    errors = {
+        name: {form: _error(one[name], linears[name]) for form, one in _by_form(models).items()}
+        for linears in [_linears(models[INT8])]
+        for name in names
+    }
+    rates = {}
+    for place, name in enumerate(names):
+        found = measure(mixture(models, {name: COARSE}))
+        rates[name] = max(found[1] - base[1], LEAST) / max(errors[name][COARSE], LEAST)
+        progress(place + 2, total)
+    best = Mixture({}, 0.0, models[INT8].weight_bytes)
+    low, high = 0.0, 64.0
+    for turn in range(ROUNDS):
+        middle = (low + high) / 2
+        chosen = _chosen(models, names, errors, rates, 2.0**middle)
+        made = mixture(models, chosen)
+        loss = measure(made)[0] - base[0]
+        if loss <= bound:
+            high = middle
+            if made.weight_bytes < best.weight_bytes:
+                best = Mixture(chosen, loss, made.weight_bytes)
+        else:
+            low = middle
+        progress(len(names) + turn + 2, total)
+    return best
+
+
+def mixture(models: Mapping[str, IntegerGraph], chosen: Mapping[str, str]) -> IntegerGraph:
+    """Return a model of operations of uniform ones, by the weights' names; others are INT8's."""
+    linears = {form: _linears(one) for form, one in models.items()}
+    base = models[INT8]
+    moved = {
+        id(op): linears[chosen[name]][name] for name, op in linears[INT8].items() if name in chosen
+    }
+
+    def taken(ops: Sequence[Op]) -> tuple[Op, ...]:
+        return tuple(moved.get(id(op), op) for op in ops)
+
+    return replace(
+        base,
+        before=taken(base.before),
+        layers=tuple(map(taken, base.layers)),
+        after=taken(base.after),
+    )
+
+
+def _by_form(models: Mapping[str, IntegerGraph]) -> dict[str, dict[str, Linear]]:
+    return {form: _linears(one) for form, one in models.items()}
+
+
+def _names(model: IntegerGraph) -> list[str]:
+    nodes = network.network(model.description).nodes
+    return [node.weight for node in nodes if isinstance(node, network.Linear)]
+
+
+def _linears(model: IntegerGraph) -> dict[str, Linear]:
+    """Return the linear layers by their weights' names."""
+    found = [op for op in model.ops if isinstance(op, Linear)]
+    return dict(zip(_names(model), found, strict=True))
+
+
+def _error(one: Linear, exact: Linear) -> float:
+    """Return the squared error of weights, of the size of the exact ones'."""
+    real, wanted = (
+        op.weight * (op.rescale.multiplier * 2.0**op.rescale.shift) for op in (one, exact)
+    )
+    return float(np.sum((real - wanted) ** 2) / max(float(np.sum(wanted**2)), 1e-300))
+
+
+def _chosen(
+    models: Mapping[str, IntegerGraph],
+    names: Sequence[str],
+    errors: Mapping[str, Mapping[str, float]],
+    rates: Mapping[str, float],
+    price: float,
+) -> dict[str, str]:
+    """Return each matrix's format of the least bytes and priced loss."""
+    found, linears = {}, _by_form(models)
+    for name in names:
+        costs = {}
+        for form, ops in linears.items():
+            op = ops[name]
+            size = stored_rows(op.stored, len(op.weight)) * op.weight.shape[1]
+            costs[form] = size + price * rates[name] * errors[name][form]
+        form = min(costs, key=lambda one: costs[one])
+        if form != INT8:
+            found[name] = form
+    return found
