@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from arch.formats import FORMATS, chosen, index_of
 from arch.presets import PRESETS
 from generators.frontend.text_description import TextDescription
+from generators.graph import Decoder
+from generators.quantize.mixed import mix, mixture
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
 from generators.text_program import compile_text
@@ -175,3 +178,52 @@ def test_command_refuses(celosia, words, message) -> None:
     assert (code, output) == (2, "")
     assert errors.count("\n") == 1
     assert message in errors
+
+
+def test_a_mixture_keeps_its_bound_and_is_smaller_than_one_format() -> None:
+    """On a language model of random weights: measured anew, and beside uniform INT4."""
+    options = Quantization(texts=2, length=32)
+    models = {}
+
+    def make(form: str) -> Decoder:
+        models[form] = untrained(LLAMA, replace(options, weights=form))
+        return models[form]
+
+    tokens = np.random.default_rng(3).integers(0, 37, 40)
+
+    def measure(model) -> tuple[float, float]:
+        logits = evaluate(model, tokens)["logits"] - evaluate(models["int8"], tokens)["logits"]
+        found = float(np.mean((logits * model.output.scale) ** 2))
+        return found, found
+
+    make("int8")
+    bound = measure(make("int4"))[0]
+    found = mix(make, measure, bound, lambda _done, _total: None)
+    assert found.loss <= bound
+    assert found.weight_bytes < models["int4"].weight_bytes
+    assert len(set(found.chosen.values())) > 1
+    assert measure(mixture(models, found.chosen))[0] == pytest.approx(found.loss)
+    # Quantized by its names, the model is the same.
+    again = untrained(LLAMA, replace(options, chosen=found.chosen))
+    assert again.weight_bytes == found.weight_bytes
+    assert measure(again)[0] == pytest.approx(found.loss)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--weights", "auto"),
+            "Options --weights auto and --loss need each other, but weights is auto and loss None",
+        ),
+        (("--loss", "1"), "need each other, but weights is int8 and loss 1.0"),
+        (("--weights", "auto", "--loss", "-1"), "Loss must not be negative, not -1.0"),
+    ],
+)
+def test_searches_that_are_refused(celosia, words, message) -> None:
+    code, output, errors = celosia("run", "digits", "--count", "1", "--sim", "golden", *words)
+    assert (code, output) == (2, "")
+    assert message in errors
+    code, _, errors = celosia("run", "minilm", "--weights", "auto", "--loss", "1")
+    assert code == 2
+    assert "Option --weights auto measures accuracy on the digits, which minilm" in errors

@@ -24,8 +24,9 @@ def run_case(config, *, seed=1, **sizes):
     check(program.words, config)
     machine = Interpreter(config)
     machine.write_memory(0, program.image)
-    machine.load_program(program.words)
-    machine.start()
+    for words in (program.fill, program.words):
+        machine.load_program(words)
+        machine.start()
     for name, wanted in expected(layer, config).items():
         stored = program.stored[name]
         found = stored.value(machine.read_memory(stored.addr, stored.size))

@@ -41,7 +41,6 @@ _RESULTS = dict(zip(PROJECTIONS, ("q", "k", "v", "y", "gate", "up", "z"), strict
 _RESIDUALS = {"o": "x", "down": "y"}
 _STORED = ("q", "k", "v", "y", "hidden", "z")
 _BESIDE = {"o": ("norm2",), "gate": ("table",), "up": ("mul",)}  # comes with a projection
-_CACHED = {"k": "keys", "v": "values"}  # comes in front of a projection
 _WIDE = ("x", "y", "z")
 
 
@@ -68,6 +67,8 @@ class Stored:
 class DecodeProgram:
     """The step's program and external memory."""
 
+    fill: list[int]
+    """Puts keys and values of positions before into the scratchpad, where they stay."""
     words: list[int]
     image: bytes
     """External memory before the run, from address 0."""
@@ -121,6 +122,7 @@ class _Builder:
     config: Config
     image: bytearray = field(default_factory=bytearray)
     program: list[Instruction] = field(default_factory=list)
+    fill: list[Instruction] = field(default_factory=list)
     where: dict[str, int] = field(default_factory=dict)
     """Scratchpad address of each vector, and first parameter word of each set of scales."""
     loaded: int = 0
@@ -173,6 +175,9 @@ class _Builder:
         for index, name in enumerate(("keys", "values")):
             self.where[name] = (self.ring_banks + index) * config.bank_bytes
             self.where[name[0]] = self.where[name] + (layer.positions - 1) * layer.dim
+            self._load(getattr(layer, name).astype(np.int8).view(np.uint8), self.where[name])
+        # They come before the step begins.
+        self.fill, self.program, self.loaded = self.program, [], 0
         self.where["context"] = self._vector(layer.dim)
         self.where["scores"] = self._vector(2 * layer.heads * layer.positions)
         self.where["shares"] = self._vector(layer.heads * layer.positions)
@@ -291,10 +296,6 @@ class _Builder:
             chunk.addr = self.ring
             self.ring += -(-size // config.line_bytes) * config.line_bytes
             begins = place == 0 or chunks[place - 1].name != chunk.name
-            if begins and self.layer.positions > 1 and chunk.name in _CACHED:
-                name = _CACHED[chunk.name]
-                cached = getattr(self.layer, name).astype(np.int8).view(np.uint8)
-                self._load(cached, self.where[name])
             rows = slice(chunk.first, chunk.first + chunk.k)
             columns = slice(chunk.column, chunk.column + chunk.n)
             weights = self.layer.weights[chunk.name]
@@ -433,6 +434,7 @@ class _Builder:
                 f"{self.config.program_depth}"
             )
         memory_bytes = base + self.results
+        fill = pack([*insert_tokens(self.fill, self.config), Instruction(Opcode.HALT)])
         return DecodeProgram(
-            words, bytes(self.image), memory_bytes, weight_bytes, self.loaded, stored
+            fill, words, bytes(self.image), memory_bytes, weight_bytes, self.loaded, stored
         )

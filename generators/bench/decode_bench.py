@@ -33,7 +33,8 @@ def bench_decode(
     """Run one step of a layer of random weights and return its figures.
 
     ``make_machine`` takes the configuration and the bytes of external memory that are needed. The
-    count begins with nothing on the chip and ends when the last result is in external memory.
+    count begins with nothing on the chip but keys and values of positions before, and ends when the
+    last result is in external memory.
     ``ideal_cycles`` is the words that come over the port, ``bandwidth_utilization`` these over
     ``cycles``: the port's peak is a word in every cycle, refresh included. ``mismatches`` counts
     elements of all stored tensors that are not the golden machine's, and is None where that is the
@@ -61,6 +62,9 @@ def bench_decode(
     alone = isinstance(measured, Interpreter)
     for machine in (measured,) if alone else (measured, Interpreter(config)):
         machine.write_memory(0, program.image)
+        if positions > 1:
+            machine.load_program(program.fill)
+            machine.start()
         machine.load_program(program.words)
         reports.append(machine.start())
         found.append(
