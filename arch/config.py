@@ -110,6 +110,9 @@ class Config:
     """Inputs of a column that may have a scale together, a multiple of rows (weights); 0: only
     output channels have scales."""
 
+    throttle: int = 0
+    """Cycles of which a hot machine moves data in one, 2 or more (cycles); 0: it has no input for
+    its temperature."""
     protect: str = "none"
     """Check bits in memories: ``none``, ``detect``, ``correct``, or ``UNIT=LEVEL`` of some,
     parted by commas; the units are those of ``arch.protection``."""
@@ -150,6 +153,8 @@ class Config:
                 f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {self.array!r}"
             )
         protection(self.protect)
+        if self.throttle == 1:
+            raise InputError("Field throttle must be 0 or at least 2, not 1")
         if self.lanes > self.cols:
             raise InputError(
                 f"Field lanes must be at most cols, but lanes is {self.lanes} "
@@ -376,6 +381,7 @@ RANGES = {
     "running_rows": (1, 1 << 12),
     "queue_depth": (1, 16),
     "watchdog": (0, 1 << 28),
+    "throttle": (0, 256),
     "weight_group": (0, 1 << 10),
 }
 """Smallest and largest value of each integer field."""

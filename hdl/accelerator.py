@@ -19,6 +19,7 @@ from hdl.control.host import HostRegisters
 from hdl.control.recovery import Recovery, Watchdog
 from hdl.control.sequencer import Sequencer
 from hdl.control.span import Span
+from hdl.control.throttle import Throttle
 from hdl.domain import InDomain
 from hdl.matrix.matrix import MatrixEngine
 from hdl.memory.accumulator import AccumulatorMemory
@@ -129,6 +130,13 @@ class Accelerator(Component):
                 getattr(dispatch, f"push_{name}").eq(unit.status.push),
             ]
 
+        if config.throttle:
+            m.submodules.throttle = throttle = Throttle(config.throttle)
+            connect(m, flipped(self.thermal), throttle.thermal)
+            m.d.comb += [
+                scratchpad.hold.eq(throttle.hold),
+                accumulators.hold.eq(throttle.hold),
+            ]
         account = self._account(m, sequencer, expanding, dispatch, matrix)
         if config.trace:
             self._events(m, dispatch, engines, account)

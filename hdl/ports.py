@@ -215,6 +215,17 @@ class EventPort(wiring.Signature):
         )
 
 
+class ThermalPort(wiring.Signature):
+    """The temperature of a machine with the field ``throttle``, seen from its surroundings.
+
+    All three are in one unit of the surroundings' choice. The machine is hot from a
+    ``temperature`` above ``hot`` until one below ``cool``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__({"temperature": Out(8), "hot": Out(8), "cool": Out(8)})
+
+
 class MachinePorts(wiring.Signature):
     """The outer ports of a machine of any kind.
 
@@ -238,6 +249,8 @@ class MachinePorts(wiring.Signature):
             "mem_forget": Out(1),
             "irq": Out(1),
         }
+        if config.throttle:
+            members["thermal"] = In(ThermalPort())
         if config.trace:
             members |= {"trace": Out(TracePort(config)), "events": Out(EventPort())}
         super().__init__(members)

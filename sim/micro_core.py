@@ -150,6 +150,8 @@ class MicroCore:
     def _load(self, micro: Micro, address: int) -> None:
         kind = micro.name.removesuffix("P")
         if kind == "LD":
+            if address == self.config.program_depth:
+                raise RunError("The program counter left the program memory")
             value = self.data[address]
         elif kind in ("LB", "LBU"):
             value = self._byte(address)

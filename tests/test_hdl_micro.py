@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from arch.config import Config
+from arch.errors import RunError
+from arch.instruction import Instruction, pack
+from arch.isa import Opcode
 from arch.presets import PRESETS
 from arch.registers import Cause
 from fpga.large_memories import place_memories
@@ -92,6 +95,22 @@ def test_errors_are_told() -> None:
     assert machine.read_register("STATUS") == 0
     with pytest.raises(ValueError, match=r"^Recording a run needs engines, which micro, micro"):
         machine.record()
+
+
+def test_a_program_that_runs_off_its_end_is_told() -> None:
+    whole = pack([Instruction(Opcode.SET, {"register": 1, "value": 1})] * 4)
+    machine, model = IcarusMachine(MICRO, memory_bytes=MEMORY), MicroMachine(MICRO)
+    for words in (whole, whole[:-1]):
+        pc = MICRO.program_depth - len(words)
+        for each in (machine, model):
+            each.load_program([0] * pc + words)
+            with pytest.raises(RunError, match="program counter left the program memory"):
+                each.start(pc)
+        assert machine.read_register("STATUS") == 2 | Cause.PROGRAM << 4
+        machine.load_program(pack([Instruction(Opcode.HALT)]))
+        machine.start()
+        assert machine.read_register("STATUS") == 0
+        model = MicroMachine(MICRO)
 
 
 @pytest.mark.parametrize("rounds", [False, True])

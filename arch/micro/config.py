@@ -51,6 +51,7 @@ class MicroConfig(Config):
     fused: bool = _constant(False)
     weight_formats: str = _constant("")
     weight_group: int = _constant(0)
+    throttle: int = _constant(0)
     protect: str = _constant("none")
 
     def _check_rules(self) -> None:

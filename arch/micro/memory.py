@@ -3,7 +3,8 @@
 Word addresses of the data memory, one region behind the other:
 
 =========== ==============================================================================
-program     the host's program, ``program_depth`` words
+program     the host's program, ``program_depth`` words, and at least one that no program may
+            reach: to read it ends a run
 registers   the instruction set's registers 0 to 15, 0 being 0
 loops       the open loops, from the outermost on: address of the body, rounds left
 scratch     32 words that an instruction may use as it likes
@@ -49,7 +50,7 @@ class Map:
 
 def memory_map(config: MicroConfig) -> Map:
     """Return the map of a configuration's data memory."""
-    registers = -(-config.program_depth // ISA_REGISTERS) * ISA_REGISTERS
+    registers = (config.program_depth // ISA_REGISTERS + 1) * ISA_REGISTERS
     loops = registers + ISA_REGISTERS
     scratch = loops + LOOP_WORDS * LOOP_LEVELS
     row = scratch + SCRATCH_WORDS

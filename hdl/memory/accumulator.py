@@ -91,6 +91,8 @@ class AccumulatorMemory(Component):
     which an accumulated row has the same parity; consecutive rows alternate, so that half of the
     cycles of a running array are left for each parity.
 
+    With the field ``throttle`` no drain request is taken in a cycle with ``hold``.
+
     A drain request that is presented ``ACC_SETTLE`` cycles after a row was accumulated, or later,
     sees it; what comes ``ACC_SETTLE`` cycles after a row's drain request was taken, or later, finds
     the row zero. What comes sooner is undefined: the engine's ``done`` and the program's tokens
@@ -104,6 +106,7 @@ class AccumulatorMemory(Component):
         self._depth = -(-config.acc_depth // 2)
         self._addr_width = config.acc_addr_width
         self._registered = config.registered
+        self._throttle = bool(config.throttle)
         self._level = config.protected("accumulators")
         self._layout = data.ArrayLayout(signed(config.acc_width), config.cols)
         super().__init__(
@@ -113,6 +116,7 @@ class AccumulatorMemory(Component):
                 "scrub": In(1),
                 "scrub_addr": In(config.acc_addr_width),
                 **error_port(self._level),
+                **({"hold": In(1)} if config.throttle else {}),
             }
         )
 
@@ -127,7 +131,8 @@ class AccumulatorMemory(Component):
         adding, draining = self.accumulate, self.drain.request
 
         # The row that accumulates goes first; the other bank is free for the drain.
-        m.d.comb += draining.ready.eq(~(adding.valid & (adding.addr[0] == draining.payload[0])))
+        taken = adding.valid & (adding.addr[0] == draining.payload[0])
+        m.d.comb += draining.ready.eq(~(taken | self.hold if self._throttle else taken))
         for parity, bank in enumerate(banks):
             with m.If(adding.valid & (adding.addr[0] == parity)):
                 m.d.comb += bank.read_addr.eq(adding.addr[1:])

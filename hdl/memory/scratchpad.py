@@ -73,6 +73,9 @@ class Scratchpad(Component):
     granted a cycle later, and what the first reader asks for is granted in the next cycle, as it
     never waits: it is answered after ``weight_latency`` cycles, the others after ``sram_latency``.
 
+    With the field ``throttle`` neither the last writer nor a reader but the first is granted
+    anything in a cycle with ``hold``: weights of a tile come without a gap.
+
     A read sees every write of an earlier cycle; what is written in the same cycle may look like
     anything, as engines are ordered by tokens. An access must not cross from one bank to the next:
     bytes past a bank's end are undefined when read, and when written go to the bank's start.
@@ -86,6 +89,8 @@ class Scratchpad(Component):
         self.writers = tuple(writers)
         ports = {f"read_{name}": In(ReadPort(config)) for name in self.readers}
         ports |= {f"write_{name}": In(WritePort(config)) for name in self.writers}
+        if config.throttle:
+            ports["hold"] = In(1)
         super().__init__(ports | error_port(config.protected("scratchpad")))
 
     def elaborate(self, _platform):
@@ -111,7 +116,11 @@ class Scratchpad(Component):
             m.submodules[f"line_{name}"] = line
             m.d.comb += line.write.eq(request.p)
         asked = [(request.valid, request.p.addr) for request in requests]
-        m.d.comb += [r.ready.eq(may) for r, may in zip(requests, self._free(asked), strict=True)]
+        free = self._free(asked)
+        if self.config.throttle:
+            free[-1] &= ~self.hold
+            asked[-1] = (requests[-1].valid & ~self.hold, requests[-1].p.addr)
+        m.d.comb += [r.ready.eq(may) for r, may in zip(requests, free, strict=True)]
         chosen = self._chosen(banks, asked)
         for bank, wanted in zip(banks, chosen, strict=True):
             domain += bank.write_mask.eq(0)
@@ -131,8 +140,11 @@ class Scratchpad(Component):
             valid, addr = asked[0]
             asked[0] = (delay(m, valid, 1, reset=True), delay(m, addr, 1))
             latency[0] = self.config.weight_latency
-        for port, free in zip(ports, self._free(asked), strict=True):
-            m.d.comb += port.request.ready.eq(free)
+        if self.config.throttle:
+            asked[1:] = [(valid & ~self.hold, addr) for valid, addr in asked[1:]]
+        for place, (port, free) in enumerate(zip(ports, self._free(asked), strict=True)):
+            held = place and self.config.throttle
+            m.d.comb += port.request.ready.eq(free & ~self.hold if held else free)
         for bank, wanted in zip(banks, self._chosen(banks, asked), strict=True):
             domain += bank.read_en.eq(Cat(wanted).any())
             for (_, addr), wants in reversed(list(zip(asked, wanted, strict=True))):

@@ -80,12 +80,14 @@ class MicroMachine(Component):
             array.step.eq(core.step),
             core.sum.eq(array.sum),
         ]
-        self._recover(m, host, guard, events[Event.FAIL])
+        reads = core.data.en & ~core.data.mask.any()
+        outside = reads & (core.data.addr == config.program_depth)
+        self._recover(m, host, guard, events[Event.FAIL], outside)
         if config.trace:
             self._trace(m, core, events, host.abort)
         return m
 
-    def _recover(self, m, host, guard, failed):
+    def _recover(self, m, host, guard, failed, outside):
         """Stop runs that go wrong; the microcode's beginning clears what an abort leaves."""
         m.domains.core = core = ClockDomain("core", local=True)
         m.submodules.recovery = recovery = Recovery(0)
@@ -95,6 +97,7 @@ class MicroMachine(Component):
             core.rst.eq(ResetSignal() | recovery.clear),
             watchdog.watched.eq(guard.waits),
             host.faults[Cause.INSTRUCTION].eq(failed),
+            host.faults[Cause.PROGRAM].eq(outside),
             host.faults[Cause.MEMORY].eq(self.mem_error | self.mem_reset),
             host.faults[Cause.SILENCE].eq(watchdog.expired.any()),
             host.recovered.eq(recovery.idle),

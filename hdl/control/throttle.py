@@ -1,0 +1,32 @@
+"""Slows a hot machine down."""
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib.wiring import In, Out
+
+from hdl.component import Component
+from hdl.ports import ThermalPort
+
+
+class Throttle(Component):
+    """Holds the machine's memories in all but one of ``period`` cycles while it is hot.
+
+    It is hot from a ``temperature`` above ``hot`` until one below ``cool``. ``hold`` follows two
+    cycles later, and comes from a register.
+    """
+
+    def __init__(self, period: int):
+        self.period = period
+        super().__init__({"thermal": In(ThermalPort()), "hold": Out(1)})
+
+    def elaborate(self, _platform):
+        m = Module()
+        thermal, throttled = self.thermal, Signal()
+        left = Signal(range(self.period))
+        with m.If(thermal.temperature > thermal.hot):
+            m.d.sync += throttled.eq(1)
+        with m.Elif(thermal.temperature < thermal.cool):
+            m.d.sync += throttled.eq(0)
+        m.d.sync += [left.eq(left - 1), self.hold.eq(throttled & (left != 0))]
+        with m.If(left == 0):
+            m.d.sync += left.eq(self.period - 1)
+        return m

@@ -1,0 +1,92 @@
+"""A hot machine is slower, and computes the same."""
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from arch.config import Config
+from arch.errors import InputError
+from arch.presets import PRESETS
+from generators.frontend import digits
+from generators.frontend.text_description import TextDescription
+from generators.quantize.options import Quantization
+from generators.reference.integers import evaluate
+from generators.text_program import compile_text
+from generators.text_shapes import untrained
+from hdl.accelerator import Accelerator
+from hdl.control.throttle import Throttle
+from tb.heat import heated
+from tb.inference import infer
+from tb.machine import VerilatorMachine
+from tb.machines import PROMPT
+from tb.run_model import compile_digits
+from tb.text_session import TextSession
+
+MINI = TextDescription(
+    name="mini", vocabulary=19, positions=16, dim=8, layers=1, heads=2, kv_heads=1, ffn=12
+)
+
+
+def test_it_is_hot_until_it_is_cool() -> None:
+    unit = Throttle(4)
+
+    async def bench(ctx) -> None:
+        ctx.set(unit.thermal.hot, 90)
+        ctx.set(unit.thermal.cool, 80)
+        for temperature, held in ((90, 0), (91, 3), (80, 3), (79, 0), (85, 0), (255, 3), (0, 0)):
+            ctx.set(unit.thermal.temperature, temperature)
+            await ctx.tick().repeat(3)
+            found = []
+            for _ in range(40):
+                found.append(ctx.get(unit.hold))
+                await ctx.tick()
+            assert sum(found) == 10 * held, temperature
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+def test_without_the_field_there_is_no_port() -> None:
+    assert "thermal" not in Accelerator(PRESETS["tiny"]).signature.members
+    assert "thermal" in Accelerator(PRESETS["tiny"].replace(throttle=2)).signature.members
+    with pytest.raises(InputError, match=r"^Field throttle must be 0 or at least 2, not 1$"):
+        Config(throttle=1)
+
+
+def hot_machine(config: Config, memory_bytes: int, seed: int) -> VerilatorMachine:
+    size = 1 << (memory_bytes - 1).bit_length()
+    timing = PROMPT.fields()
+    return VerilatorMachine(config, memory_bytes=size, verilog=heated(config, seed), **timing)
+
+
+@pytest.mark.slow
+def test_a_model_computes_the_same_while_hot() -> None:
+    config = PRESETS["tiny"].replace(throttle=8, trace=True)
+    compiled = compile_digits("digits", config)
+    _, test = digits.load()
+    inputs = digits.patches(test.images[:2])
+    machine = hot_machine(config, compiled.memory_bytes, 1)
+    found = infer(machine, compiled, inputs, PROMPT)
+    assert found.mismatches == 0
+    assert found.tensors > 80
+    cool = compiled.predict(PROMPT.latency, PROMPT.interval).cycles
+    assert found.cycles / len(inputs) > 1.4 * cool
+
+
+@pytest.mark.slow
+def test_a_decoder_computes_the_same_while_hot() -> None:
+    decoder = untrained(MINI, Quantization())
+    config = PRESETS["tiny"].replace(
+        throttle=5, trace=True, weight_depth=256, rotary=True, lanes=2, program_depth=4096
+    )
+    program = compile_text(decoder, config, context=16)
+    session = TextSession(program, hot_machine(config, program.memory_bytes, 2))
+    tokens = np.random.default_rng(4).integers(MINI.vocabulary, size=12).tolist()
+    session.take(tokens[:5])
+    for token in tokens[5:]:
+        session.step(token)
+    assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
+    assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
+    assert sum(turn.tensors for turn in session.turns) > 70
