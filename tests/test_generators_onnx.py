@@ -149,6 +149,13 @@ class Graph:
         context = self.add("Transpose", context, perm=[0, 2, 1, 3])
         return self.linear(self.add("Reshape", context, np.array([1, 4, 6])), 6, 6)
 
+    def turned(self, x: str) -> str:
+        """Add a rotation of the columns' halves, as rotary positions of the exporters have it."""
+        low, high = (self.add("Slice", x, *np.array([[at], [at + 3], [2]])) for at in (0, 3))
+        half = self.add("Concat", self.add("Neg", high), low, axis=-1)
+        cosines = self.add("Mul", x, self.weight(4, 6))
+        return self.add("Add", cosines, self.add("Mul", half, self.weight(4, 6)))
+
     def mlp(self, x: str, activation: str = "Relu") -> str:
         """Add an MLP."""
         up = self.linear(x, 6, 10)
@@ -245,6 +252,20 @@ def test_what_is_not_run_is_named_with_a_remedy(tmp_path) -> None:
         load_onnx(path)
 
     graph = Graph()
+    x = graph.add("Add", "x", graph.attention(graph.turned("x")))
+    graph.save(path, graph.add("Add", x, graph.mlp(x)))
+    with pytest.raises(ValueError, match=rf"{start} rotary positions; use the model's Hugging"):
+        load_onnx(path)
+
+    graph = Graph()
+    # Keys and values of a sequence that was given once and for all.
+    shares = graph.add("Softmax", graph.add("MatMul", "x", graph.weight(1, 6, 5)), axis=-1)
+    x = graph.add("Add", "x", graph.add("MatMul", shares, graph.weight(1, 5, 6)))
+    graph.save(path, graph.add("Add", x, graph.mlp(x)))
+    with pytest.raises(ValueError, match=rf"{start} attention to constants or to another sequence"):
+        load_onnx(path)
+
+    graph = Graph()
     x = graph.add("LSTM", "x", graph.weight(1, 24, 6), graph.weight(1, 24, 6), hidden_size=6)
     graph.save(path, x)
     with pytest.raises(ValueError, match=rf"{start} a recurrent layer \(LSTM\); use a Trans"):
@@ -316,6 +337,14 @@ def test_files_that_are_refused(tmp_path) -> None:
     message = (
         f"Input b in {path} is not known beside the first; others may be a mask, token types or "
         "positions, with these words in their names"
+    )
+    refused(message, load_onnx, path)
+    graph = Graph()
+    graph.inputs.append(helper.make_tensor_value_info("target", FLOAT, [1, 3, 6]))
+    graph.save(path, graph.add("Add", "x", graph.add("ReduceMean", "target", axes=[1])))
+    message = (
+        f"Input target in {path} is a second sequence, as of an encoder with a decoder that "
+        "attends to it; export the encoder alone"
     )
     refused(message, load_onnx, path)
     graph = Graph()

@@ -12,7 +12,7 @@ from arch.errors import InputError
 from generators.frontend.hugging_face_folder import Folder
 from generators.frontend.rotary_speeds import rotary_speeds
 from generators.frontend.text_description import TextDescription
-from generators.frontend.text_families import REFUSED, TEXT_FAMILIES, TextFamily
+from generators.frontend.text_families import REFUSED, TEXT_FAMILIES, WHY, TextFamily
 from generators.frontend.weights import Floats, Weights, check_weights
 
 Tensors = dict[str, NDArray[np.generic]]
@@ -87,7 +87,7 @@ def _own_name(name: str, family: TextFamily) -> str:
 def _fields(given: Folder, family: TextFamily, name: str) -> dict[str, Any]:
     config, path = given.config, given.config_path
     for setting, value in family.only.items():
-        given.only(setting, value)
+        given.only(setting, value, WHY.get(setting, ""))
     for missing, other in family.defaults.items():
         if config.get(missing) is None:
             config[missing] = config.get(other)

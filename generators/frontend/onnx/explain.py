@@ -5,6 +5,7 @@ from typing import Any
 
 from generators.frontend.onnx.values import UnsupportedError
 
+_ROTARY = "rotary positions", "use the model's Hugging Face folder with celosia text"
 _KINDS = {
     "LSTM": ("a recurrent layer (LSTM)", "use a Transformer encoder in its place"),
     "GRU": ("a recurrent layer (GRU)", "use a Transformer encoder in its place"),
@@ -16,10 +17,7 @@ _KINDS = {
     "QuantizeLinear": ("integers already", "export the model in floating point"),
     "DequantizeLinear": ("integers already", "export the model in floating point"),
     "MatMulInteger": ("integers already", "export the model in floating point"),
-    "RotaryEmbedding": (
-        "a rotary embedding",
-        "use the model's Hugging Face folder with celosia text",
-    ),
+    "RotaryEmbedding": _ROTARY,
     "If": ("a branch that depends on data", "export the model with fixed shapes"),
     "Loop": ("a loop over data", "export the model with fixed shapes"),
     "TopK": ("a selection by data", "leave it out of the exported model"),
@@ -53,6 +51,8 @@ _REASONS = (
      "use blocks that are alike"),
     ("norms differ in their kind or epsilon", "norms of different kinds",
      "use one kind and one epsilon for all"),
+    ("it is not taken of products of queries", "attention to constants or to another sequence "
+     "(cross-attention)", "export the encoder alone"),
     ("not the end of a block with attention", "no Transformer block at its end",
      "export the encoder with its head, and nothing behind that attends"),
 )  # fmt: skip
@@ -65,6 +65,8 @@ def explain(graph: Any, reasons: list[str], error: UnsupportedError | None) -> s
     text = [*reasons, *([str(error)] if error is not None else [])]
     things = [f"it holds {thing}; {remedy}" for kind, (thing, remedy) in _KINDS.items()
               if kind in kinds]  # fmt: skip
+    if _turns_halves(graph):
+        things.append(f"it holds {_ROTARY[0]}; {_ROTARY[1]}")
     if not things:
         for sign, thing, remedy in _REASONS:
             if any(sign in one for one in text):
@@ -77,3 +79,10 @@ def explain(graph: Any, reasons: list[str], error: UnsupportedError | None) -> s
     more = len(text) - len(shown)
     nodes = "; ".join(shown) + (f"; and {more} more" if more else "")
     return f"{things[0]} ({nodes})"
+
+
+def _turns_halves(graph: Any) -> bool:
+    """Return whether a half that is negated is joined with another, as a rotation's columns are."""
+    nodes = graph.model.graph.node
+    negated = {name for node in nodes if node.op_type == "Neg" for name in node.output}
+    return any(node.op_type == "Concat" and negated & set(node.input) for node in nodes)

@@ -148,6 +148,11 @@ class Graph:
         if rank < 4 and shape[axis] and tokens and shape[axis] != tokens:
             raise InputError(f"{what} has {shape[axis]} tokens, not {tokens}")
         shape[axis] = shape[axis] or tokens
+        if not first and (rank > 2 or "decoder" in name.lower()):
+            raise InputError(
+                f"{what} is a second sequence, as of an encoder with a decoder that attends to it; "
+                "export the encoder alone"
+            )
         return Place(name, tuple(shape), self._kind(name, integer, first), dtype)
 
     def _helper_dtype(self, kind: int) -> Any:
