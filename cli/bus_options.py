@@ -1,6 +1,7 @@
-"""Options for what a generated accelerator's ports are behind."""
+"""Options for a generated module's name, and what an accelerator's ports are behind."""
 
 import functools
+import re
 from typing import Any
 
 import click
@@ -46,6 +47,13 @@ _OPTIONS = (
 )
 
 
+top_option = click.option(
+    "--top",
+    metavar="NAME",
+    help="Name of the top module, and begin of those below.  [default: celosia_ and the unit]",
+)
+
+
 def attachment_options(command: Command) -> Command:
     """Add options for the buses; the command gets them as ``attachment``."""
 
@@ -67,6 +75,14 @@ def attached(config: Config, attachment: Attachment) -> Component:
     """
     it = attachment
     return make_accelerator(config, it.bus, it.addr_width, it.base, it.control)
+
+
+def check_module(option: str, name: str | None) -> None:
+    """Raise :class:`InputError` where a name is given that no module of Verilog can have."""
+    if name is not None and not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise InputError(
+            f"Option {option} must be letters, digits and underscores, no digit first, not {name!r}"
+        )
 
 
 def _number(text: str) -> int:

@@ -6,7 +6,7 @@ import click
 
 from arch.errors import InputError
 from arch.micro.config import MicroConfig
-from cli.bus_options import attached, attachment_options
+from cli.bus_options import attached, attachment_options, check_module, top_option
 from cli.model_options import model_options, searched
 from cli.options import config_options, equipped, json_option, memory_options, resolve
 from cli.output import check_folder, progress, report, warn, write_files
@@ -20,10 +20,8 @@ from generators.verilog.verilog import to_verilog
 from tb.export_inputs import COUNT, export_inputs, read_names
 from tb.memory_timing import FAR, MemoryTiming
 from tb.model_testbench import golden_outputs, model_testbench
-from tb.plain_testbench import Attachment
+from tb.plain_testbench import TOP, Attachment
 from tb.run_inputs import Files
-
-_NAME = "celosia_accelerator"
 
 
 @click.command("compile")
@@ -48,6 +46,7 @@ _NAME = "celosia_accelerator"
     is_flag=True,
     help="Add the Verilog, and a testbench that runs the model on the inputs under Icarus.",
 )
+@top_option
 @click.option("--c", "with_c", is_flag=True, help="Add a driver in C, and the model as C arrays.")
 @attachment_options
 @memory_options(FAR)
@@ -68,6 +67,7 @@ def compile_command(
     loss: float | None,
     with_verilog: bool,
     with_testbench: bool,
+    top: str | None,
     with_c: bool,
     attachment: Attachment,
     timing: MemoryTiming,
@@ -81,6 +81,7 @@ def compile_command(
     must be one of the digits, and gets those.
     """
     config = resolve(source, overrides)
+    check_module("--top", top)
     options = searched(model, config, options, loss)
     config = equipped(config, options)
     check_folder(folder)
@@ -88,6 +89,9 @@ def compile_command(
     with_verilog = with_verilog or with_testbench
     if attachment != Attachment() and not with_verilog:
         raise InputError("Options --bus and --control need --verilog or --testbench")
+    if top and not with_verilog:
+        raise InputError("Option --top needs --verilog or --testbench")
+    name = top or TOP
     with progress(f"{model} on {config.name}"):
         found = load_source(model, tokens)
         given = export_inputs(model, found, files, count)
@@ -99,10 +103,10 @@ def compile_command(
         outputs = golden_outputs(compiled, given.rows) if with_testbench or with_c else []
         if with_verilog:
             component = attached(config, attachment)
-            written[f"{_NAME}.v"] = to_verilog(component, _NAME)
-            written[f"{_NAME}.json"] = manifest(component, _NAME, config)
+            written[f"{name}.v"] = to_verilog(component, name)
+            written[f"{name}.json"] = manifest(component, name, config)
         if with_testbench:
-            written |= model_testbench(compiled, given.rows, outputs, attachment)
+            written |= model_testbench(compiled, given.rows, outputs, attachment, name)
         if with_c:
             written |= c_files(compiled, given.rows, outputs, columns)
         write_files(folder, written)

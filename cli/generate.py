@@ -1,12 +1,11 @@
 """celosia generate: Verilog from parameters."""
 
-import re
 from pathlib import Path
 
 import click
 
 from arch.errors import InputError
-from cli.bus_options import attached, attachment_options
+from cli.bus_options import attached, attachment_options, check_module, top_option
 from cli.options import check_unit, config_options, resolve, seed_option
 from cli.output import check_folder, write_files
 from cli.paths import FILE
@@ -28,6 +27,7 @@ from tb.plain_testbench import Attachment, testbench
     help=f"One of {', '.join(UNITS)}.",
 )
 @attachment_options
+@top_option
 @click.option(
     "--prefix",
     metavar="NAME",
@@ -47,6 +47,7 @@ def generate(
     overrides: tuple[str, ...],
     unit: str,
     attachment: Attachment,
+    top: str | None,
     prefix: str | None,
     with_testbench: bool,
     with_core: bool,
@@ -58,11 +59,8 @@ def generate(
     The description holds the ports and, for the accelerator, registers, instruction set and buses.
     With --seed the testbench has another random program.
     """
-    if prefix is not None and not re.fullmatch(r"[A-Za-z_]\w*", prefix, re.ASCII):
-        raise InputError(
-            f"Option --prefix must be letters, digits and underscores, no digit first, "
-            f"not {prefix!r}"
-        )
+    check_module("--prefix", prefix)
+    check_module("--top", top)
     config = resolve(source, overrides)
     check_folder(folder)
     if unit == "accelerator":
@@ -74,7 +72,7 @@ def generate(
     else:
         component = make_unit(unit, config)
         check_unit(unit, config, source, overrides)
-    name = f"celosia_{unit}"
+    name = top or f"celosia_{unit}"
     files = {
         f"{name}.v": to_verilog(component, name, prefix),
         "config.toml": config.to_toml(),
@@ -84,7 +82,7 @@ def generate(
     if with_testbench:
         if unit != "accelerator":
             raise InputError(f"Only the accelerator has a testbench, not {unit}")
-        added = testbench(config, seed, attachment)
+        added = testbench(config, seed, attachment, name)
     files |= added
     if with_core:
         files[f"{name}.core"] = core_file(config, name, summary(type(component)), list(added))

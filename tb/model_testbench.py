@@ -33,8 +33,9 @@ def model_testbench(
     inputs: Sequence[NDArray[np.floating]],
     outputs: Sequence[bytes],
     attachment: Attachment,
+    top: str,
 ) -> dict[str, str]:
-    """Return the files of a testbench by name: the Verilog, the program, memory and steps.
+    """Return the files of a module's testbench by name: the Verilog, program, memory and steps.
 
     For each input, rows as :meth:`CompiledModel.request` takes them, it writes what an inference
     needs, runs the program, and compares the output with the bytes of ``outputs``. The simulation
@@ -57,4 +58,4 @@ def model_testbench(
     microcoded = isinstance(config, MicroConfig)
     predicted = LONG if microcoded else SLACK * compiled.predict(LATENCY).cycles
     limit = predicted + SLACK * len(compiled.words)
-    return testbench_files(config, attachment, compiled.words, memory, steps, limit)
+    return testbench_files(config, attachment, compiled.words, memory, steps, limit, top)

@@ -16,8 +16,8 @@ from sim.interpreter import Interpreter
 from tb.fast_build import interface
 from tb.programs import random_program
 
-NAME = "celosia_accelerator_tb.v"
-"""The testbench's file."""
+TOP = "celosia_accelerator"
+"""Name of the module that is tested, without another; the testbench's is ``TOP_tb``."""
 
 STEPS = 12
 """Random instructions of the program, besides its loading and its drains."""
@@ -92,7 +92,7 @@ class Steps:
             self.add(action, (addr + place) // step, value)
 
 
-def testbench(config: Config, seed: int, attachment: Attachment) -> dict[str, str]:
+def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> dict[str, str]:
     """Return the files of a testbench by name: the Verilog, a program, memory and steps.
 
     The program has random instructions of every kind that the configuration has; what it leaves in
@@ -118,7 +118,7 @@ def testbench(config: Config, seed: int, attachment: Attachment) -> dict[str, st
     # A microcoded machine counts cycles only; what else is read is 0.
     products = 0 if isinstance(config, MicroConfig) else report.counters["macs"]
     steps.add(Action.REGISTER_IS, REGISTER_MAP["MACS_LOW"].addr, products)
-    return testbench_files(config, attachment, program.words, before, steps, LIMIT)
+    return testbench_files(config, attachment, program.words, before, steps, LIMIT, top)
 
 
 def testbench_files(
@@ -128,8 +128,9 @@ def testbench_files(
     memory: bytes,
     steps: Steps,
     limit: int,
+    top: str,
 ) -> dict[str, str]:
-    """Return the files of a testbench that loads a program and memory, and takes steps.
+    """Return the files of a testbench of a module that loads a program and memory, and takes steps.
 
     A run of more than ``limit`` cycles is given up, and so is the program's loading.
     """
@@ -153,7 +154,7 @@ def testbench_files(
     for name, choice in (("CONTROL", attachment.control), ("BUS", attachment.bus)):
         header += f"`define {name}_{choice.upper().replace('-', '_')}\n"
     return {
-        NAME: header + "\n" + _SOURCE.read_text(encoding="utf-8"),
+        f"{top}_tb.v": header + "\n" + _SOURCE.read_text(encoding="utf-8").replace(TOP, top),
         "program.hex": program_text(words),
         "memory.hex": _words(memory, config),
         "steps.hex": "".join(f"{line}\n" for line in steps.lines),

@@ -91,11 +91,11 @@ def port() -> Iterator[str]:
 
 
 @pytest.fixture
-def plain_simulation() -> Callable[[Path], str]:
+def plain_simulation() -> Callable[..., str]:
     """Return a function that runs a folder's testbench as its first lines say."""
 
-    def call(folder: Path) -> str:
-        sources = ["celosia_accelerator_tb.v", "celosia_accelerator.v"]
+    def call(folder: Path, top: str = "celosia_accelerator") -> str:
+        sources = [f"{top}_tb.v", f"{top}.v"]
         compiled = ["iverilog", "-g2005", "-Wall", "-Wno-timescale", "-o", "test.vvp", *sources]
         done = subprocess.run(compiled, cwd=folder, capture_output=True, encoding="utf-8")
         assert (done.returncode, done.stderr) == (0, "")

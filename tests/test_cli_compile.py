@@ -15,7 +15,7 @@ from generators.verilog.verilog import to_verilog
 from hdl.machine import machine_component
 from sim.interpreter import Interpreter
 from tb.model_testbench import golden_outputs, model_testbench
-from tb.plain_testbench import Attachment
+from tb.plain_testbench import TOP, Attachment
 from tb.random_models import random_inputs, random_weights
 from tb.run_model import compile_digits
 from tb.toolchain import missing_tools
@@ -101,9 +101,11 @@ def test_an_input_of_fewer_rows_needs_registers_and_memory(celosia, mine: Path) 
 def test_the_testbench_runs_the_model_on_its_inputs(celosia, plain_simulation, mine: Path) -> None:
     words = ("compile", mine, "--config", "tiny", "--inputs", mine / "inputs.npy", "--count", "2")
     out = mine / "out"
-    code, _, errors = celosia(*words, "--testbench", "--control", "wishbone", "--out", out)
+    code, _, errors = celosia(
+        *words, "--testbench", "--control", "wishbone", "--top", "mine", "--out", out
+    )
     assert (code, errors) == (0, "")
-    lines = plain_simulation(out).splitlines()
+    lines = plain_simulation(out, "mine").splitlines()
     assert len(lines) == 3
     assert lines[-1].startswith("PASS: 2 runs, ")
 
@@ -114,7 +116,8 @@ def test_the_testbench_sets_what_shorter_inputs_need(plain_simulation, tmp_path:
     samples = random_inputs(rng, MODEL, 8)
     compiled = compile_model(MODEL, random_weights(rng, MODEL), samples, PRESETS["tiny"])
     inputs = [rng.normal(0, 1, (rows, 3)) for rows in (5, 2)]
-    files = model_testbench(compiled, inputs, golden_outputs(compiled, inputs), Attachment())
+    outputs = golden_outputs(compiled, inputs)
+    files = model_testbench(compiled, inputs, outputs, Attachment(), TOP)
     (tmp_path / "celosia_accelerator.v").write_text(
         to_verilog(machine_component(compiled.config), "celosia_accelerator")
     )

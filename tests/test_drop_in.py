@@ -13,7 +13,7 @@ from arch.presets import PRESETS
 from arch.registers import REGISTER_MAP
 from generators.cache import ROOT
 from generators.verilog.fusesoc import core_file
-from tb.plain_testbench import Attachment
+from tb.plain_testbench import TOP, Attachment
 from tb.plain_testbench import testbench as plain_testbench
 from tb.toolchain import environment, missing_tools
 
@@ -61,7 +61,7 @@ def test_a_testbench_needs_room_for_its_program() -> None:
     message = r"^A testbench needs \d+ words of program, but program_depth is 16$"
     config = PRESETS["tiny"].replace(program_depth=16)
     with pytest.raises(ValueError, match=message):
-        plain_testbench(config, 1, Attachment())
+        plain_testbench(config, 1, Attachment(), TOP)
 
 
 @needs_icarus

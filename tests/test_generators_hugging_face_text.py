@@ -210,8 +210,8 @@ def test_gpt2_leaves_its_columns(tmp_path, prefix) -> None:
         (GPT2, {"scale_attn_by_inverse_layer_idx": True},
          "Setting 'scale_attn_by_inverse_layer_idx' in {0}/config.json must be False, not True"),
         (LLAMA, {"model_type": "gpt_neox", "use_parallel_residual": True},
-         "Setting 'use_parallel_residual' in {0}/config.json must be False, not True: attention and "
-         "MLP stand side by side; Llama, GPT-2 and their kin have one behind other"),
+         "Setting 'use_parallel_residual' in {0}/config.json must be False, not True: attention "
+         "and MLP stand side by side; Llama, GPT-2 and their kin have one behind other"),
         (GPT2, {"n_embd": 15}, "Weight 'layers.0.attention.bias' must have 45 outputs, not 36 in "
                                "{0}/model.safetensors"),
     ],

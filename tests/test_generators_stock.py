@@ -1,5 +1,6 @@
 """Each component is an ordinary one: Amaranth's own conversion takes it, and so does a project."""
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -69,10 +70,24 @@ module soc (input wire clk, input wire rst, input wire [2:0] a, output wire q, o
     .o__ready(1'b1), .o__valid(norm_valid), .o__payload(), .o_sum__payload(), .o_sum__valid(),
     .o_sum__ready(1'b1), .n(8'd0), .rms(1'b0), .add(1'b0), .eps(56'd0)
   );
+{accelerators}
   assign ok = softmax_ready & norm_ready & ~softmax_valid & ~norm_valid & p[0];
 endmodule
 """
 """A design of somebody else's with modules named as components here are."""
+
+
+def instance(described: Path) -> str:
+    """Return an instance of the module that a description is of, with zeros at its inputs."""
+    found = json.loads(described.read_text(encoding="utf-8"))
+    pins = [".clk(clk)", ".rst(rst)"]
+    pins += [
+        f".{port['name']}({port['width']}'d0)"
+        if port["direction"] == "input"
+        else f".{port['name']}()"
+        for port in found["ports"]
+    ]
+    return f"  {found['module']} {found['module']}_0 ({', '.join(pins)});"
 
 
 @pytest.mark.parametrize("simulator", ["icarus", "verilator"])
@@ -81,12 +96,21 @@ def test_units_and_a_soc_with_the_same_names_are_one_project(
 ) -> None:
     if missing_tools(simulator):
         pytest.skip(f"{simulator} is not installed")
-    (tmp_path / "soc.v").write_text(SOC, encoding="utf-8")
     files = ["soc.v"]
     for unit, more in (("softmax", ()), ("addnorm", ("--prefix", "mine"))):
         words = ("generate", "--config", "tiny", "--unit", unit, "--out", tmp_path / unit)
         assert celosia(*words, *more)[0] == 0
         files.append(f"{unit}/celosia_{unit}.v")
+    described = []
+    for top, command in (
+        ("celosia_accelerator", ("generate", "--config", "tiny")),
+        ("other", ("compile", "digits", "--config", "micro", "--verilog", "--top", "other")),
+    ):
+        assert celosia(*command, "--out", tmp_path / top)[0] == 0
+        files.append(f"{top}/{top}.v")
+        described.append(instance(tmp_path / top / f"{top}.json"))
+    text = SOC.replace("{accelerators}", "\n".join(described))
+    (tmp_path / "soc.v").write_text(text, encoding="utf-8")
     names = [
         name
         for file in files
@@ -106,6 +130,15 @@ def test_units_and_a_soc_with_the_same_names_are_one_project(
         encoding="utf-8",
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_top_must_be_a_name_of_verilog_that_is_written(celosia, tmp_path: Path) -> None:
+    words = ("compile", "digits", "--out", tmp_path / "out", "--top")
+    must = "Option --top must be letters, digits and underscores, no digit first, not"
+    assert celosia(*words, "a-b") == (2, "", f"celosia: {must} 'a-b'\n")
+    message = "celosia: Option --top needs --verilog or --testbench\n"
+    assert celosia(*words, "mine") == (2, "", message)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_prefix_must_be_a_name(celosia, tmp_path: Path) -> None:

@@ -50,75 +50,65 @@ class Opaque(Tensor):
 
 
 @dataclass(eq=False, kw_only=True)
-class Patches(Tensor):
+class Patches(Of):
     """Elements of the input, arranged as [rows, columns]."""
 
-    source: Tensor
     places: Index
     """Place in the input of each element, -1 where it was padded; [rows, columns]."""
 
 
 @dataclass(eq=False, kw_only=True)
-class RowMean(Tensor):
+class RowMean(Of):
     """The mean over each row of a tensor's elements, or of their squares, [rows, 1]."""
 
-    source: Tensor
     squares: bool
 
 
 @dataclass(eq=False, kw_only=True)
-class Centred(Tensor):
+class Centred(Of):
     """A tensor less the mean of each of its rows."""
-
-    source: Tensor
 
 
 @dataclass(eq=False, kw_only=True)
-class Kept(Tensor):
+class Kept(Of):
     """A tensor whose rows of missing tokens are zero; the sum of its rows, where ``summed``."""
 
-    source: Tensor
     summed: bool = False
 
 
 @dataclass(eq=False, kw_only=True)
-class Lookup(Tensor):
+class Lookup(Of):
     """Rows of a table by the numbers of an input."""
 
-    source: Tensor
     table: Floats
 
 
 @dataclass(eq=False, kw_only=True)
-class Prepend(Tensor):
+class Prepend(Of):
     """A constant row, [columns], before the rows of another tensor."""
 
-    source: Tensor
     row: Floats
 
 
 @dataclass(eq=False, kw_only=True)
-class Shift(Tensor):
+class Shift(Of):
     """A tensor plus a constant, [rows, columns]."""
 
-    source: Tensor
     values: Floats
 
 
 @dataclass(eq=False, kw_only=True)
-class Linear(Tensor):
+class Linear(Of):
     """``source @ weight.T + bias``."""
 
-    source: Tensor
     weight: Floats
     bias: Floats
 
 
 @dataclass(eq=False, kw_only=True)
-class Norm(Tensor):
+class Norm(Of):
     """Normalized rows times ``gamma`` plus ``beta``."""
 
-    source: Tensor
     gamma: Floats
     beta: Floats
     epsilon: float
@@ -126,10 +116,9 @@ class Norm(Tensor):
 
 
 @dataclass(eq=False, kw_only=True)
-class Activation(Tensor):
+class Activation(Of):
     """A function of :data:`arch.functions.FUNCTIONS` of every element."""
 
-    source: Tensor
     function: str
 
 
@@ -142,10 +131,8 @@ class Sum(Tensor):
 
 
 @dataclass(eq=False, kw_only=True)
-class Mean(Tensor):
+class Mean(Of):
     """The mean of all rows."""
-
-    source: Tensor
 
 
 @dataclass(eq=False, kw_only=True)
