@@ -152,21 +152,10 @@ class ModelDescription:
                     f"Model field {name} must not be negative, not {getattr(self, name)}"
                 )
         check_choices(self, CHOICES)
-        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
-        if not self.head_dim and self.dim % self.heads:
-            raise InputError(
-                f"Model field dim must be a multiple of heads where head_dim is not given, "
-                f"but dim is {self.dim} and heads is {self.heads}"
-            )
-        object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
+        fill_heads(self)
         self._check_rules()
 
     def _check_rules(self) -> None:
-        if self.heads % self.kv_heads:
-            raise InputError(
-                f"Model field heads must be a multiple of kv_heads, but heads is {self.heads} "
-                f"and kv_heads is {self.kv_heads}"
-            )
         if self.pooling == "class" and self.embedding == "linear" and not self.class_token:
             raise InputError("Model field pooling cannot be class where class_token is false")
         if self.head_hidden and not self.classes:
@@ -304,6 +293,22 @@ def check_types(model: Any) -> None:
         if field.type in (bool, str) and not isinstance(value, field.type):
             kind = "true or false" if field.type is bool else "a string"
             raise InputTypeError(f"Model field {field.name} must be {kind}, not {value!r}")
+
+
+def fill_heads(model: Any) -> None:
+    """Fill in a description's heads of keys and the width of a head; check that they divide."""
+    object.__setattr__(model, "kv_heads", model.kv_heads or model.heads)
+    if not model.head_dim and model.dim % model.heads:
+        raise InputError(
+            f"Model field dim must be a multiple of heads where head_dim is not given, "
+            f"but dim is {model.dim} and heads is {model.heads}"
+        )
+    object.__setattr__(model, "head_dim", model.head_dim or model.dim // model.heads)
+    if model.heads % model.kv_heads:
+        raise InputError(
+            f"Model field heads must be a multiple of kv_heads, but heads is {model.heads} "
+            f"and kv_heads is {model.kv_heads}"
+        )
 
 
 def check_choices(model: Any, choices: dict[str, tuple[str, ...]]) -> None:

@@ -10,6 +10,7 @@ from generators.frontend.description import (
     check_choices,
     check_types,
     fields_toml,
+    fill_heads,
     read_fields,
 )
 
@@ -96,18 +97,7 @@ class TextDescription:
                     f"Model field {name} must not be negative, not {getattr(self, name)}"
                 )
         check_choices(self, CHOICES)
-        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
-        if not self.head_dim and self.dim % self.heads:
-            raise InputError(
-                f"Model field dim must be a multiple of heads where head_dim is not given, "
-                f"but dim is {self.dim} and heads is {self.heads}"
-            )
-        object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
-        if self.heads % self.kv_heads:
-            raise InputError(
-                f"Model field heads must be a multiple of kv_heads, but heads is {self.heads} "
-                f"and kv_heads is {self.kv_heads}"
-            )
+        fill_heads(self)
         if self.position == "rotary" and self.head_dim % 2:
             raise InputError(
                 f"Model field head_dim must be even where position is rotary, not {self.head_dim}"

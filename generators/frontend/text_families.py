@@ -47,16 +47,15 @@ class TextFamily:
     """Whether scores are not divided by the root of a head's width."""
 
 
+_SIZES = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "vocab_size": "vocabulary",
+    "max_position_embeddings": "positions",
+}
 LLAMA = TextFamily(
-    fields={
-        "hidden_size": "dim",
-        "num_hidden_layers": "layers",
-        "num_attention_heads": "heads",
-        "num_key_value_heads": "kv_heads",
-        "intermediate_size": "ffn",
-        "vocab_size": "vocabulary",
-        "max_position_embeddings": "positions",
-    },
+    fields={**_SIZES, "num_key_value_heads": "kv_heads", "intermediate_size": "ffn"},
     activation="hidden_act",
     epsilon="rms_norm_eps",
     constants={"norm": "rmsnorm", "position": "rotary", "gated": True},
@@ -145,14 +144,7 @@ _GPT_NEO = replace(
     unscaled=True,
 )
 _OPT = TextFamily(
-    fields={
-        "hidden_size": "dim",
-        "num_hidden_layers": "layers",
-        "num_attention_heads": "heads",
-        "ffn_dim": "ffn",
-        "vocab_size": "vocabulary",
-        "max_position_embeddings": "positions",
-    },
+    fields={**_SIZES, "ffn_dim": "ffn"},
     activation="activation_function",
     epsilon="layer_norm_eps",
     constants=_LEARNED,
@@ -178,7 +170,7 @@ _OPT = TextFamily(
     biased={"query key value output up down": "enable_bias"},
 )
 _NEOX = TextFamily(
-    fields={name: ours for name, ours in LLAMA.fields.items() if name != "num_key_value_heads"},
+    fields={**_SIZES, "intermediate_size": "ffn"},
     activation="hidden_act",
     epsilon="layer_norm_eps",
     constants={"norm": "layernorm", "position": "rotary", "gated": False},

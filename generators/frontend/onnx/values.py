@@ -50,6 +50,13 @@ class Opaque(Tensor):
 
 
 @dataclass(eq=False, kw_only=True)
+class Of(Tensor):
+    """A tensor that is made of one other."""
+
+    source: Tensor
+
+
+@dataclass(eq=False, kw_only=True)
 class Patches(Of):
     """Elements of the input, arranged as [rows, columns]."""
 
