@@ -1,11 +1,14 @@
 """celosia board: a board's complete top level in a simulation, behind a serial port."""
 
 import signal
+from pathlib import Path
 
 import click
 
 from arch.config import Config
+from arch.errors import InputError
 from cli.board_options import board_options, resolve_board
+from cli.paths import FILE, read_bytes
 from fpga.boards import Board
 from fpga.top import BoardTop
 from tb.board import SimulatedBoard
@@ -32,12 +35,14 @@ def board_top(board: Board, config: Config) -> BoardTop:
 
 @click.command()
 @board_options
+@click.option("--contents", type=FILE, help="A file that the SDRAM holds from the start.")
 def board(
     name: str,
     source: str | None,
     overrides: tuple[str, ...],
     link: str,
     memory: str | None,
+    contents: Path | None,
 ) -> None:
     """Simulate a board, to its pins, until it is interrupted.
 
@@ -48,12 +53,19 @@ def board(
     # Shells let what they run in the background ignore interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     found, config = resolve_board(name, source, overrides, link, memory)
+    if contents is not None:
+        if found.sdram is None:
+            raise InputError("Option --contents needs --memory sdram")
+        if len(read_bytes(contents)) > found.memory_bytes:
+            raise InputError(
+                f"File {contents} has more than the {found.memory_bytes} bytes of memory"
+            )
     top = board_top(found, config)
     click.echo("Building the simulation, unless it is kept from before", err=True)
     clock = found.target_mhz * 1e6
     chip = found.sdram
     with SimulatedBoard(
-        top, divisor=DIVISOR, timeout=TIMEOUT, sdram=chip, clock=clock
+        top, divisor=DIVISOR, timeout=TIMEOUT, sdram=chip, clock=clock, contents=contents
     ) as simulated:
         click.echo(simulated.port)
         simulated.wait()

@@ -1,6 +1,7 @@
 """celosia host: a machine on a board, behind its serial port."""
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from cli.board_options import link_option
 from cli.input_options import InputOptions, input_options, report_model
 from cli.options import json_option, override_option, seed_option
 from cli.output import progress, report
-from cli.paths import MODEL
+from cli.paths import FILE, MODEL, read_bytes
 from cli.text_options import TextOptions, report_text, text_options
 from fpga.device import Device
 from fpga.top import BAUD
@@ -74,11 +75,18 @@ def info(connect, as_json: bool) -> None:
 @click.argument("model", type=MODEL)
 @input_options("--length")
 @click.option("--prompt", help="What a text begins with; MODEL is as celosia text takes it.")
+@click.option(
+    "--contents",
+    type=FILE,
+    help="What external memory holds already, as image.bin of celosia compile.",
+)
 @text_options
 @seed_option
 @json_option
 @click.pass_obj
-def run(connect, model: str, prompt: str | None, as_json: bool, **values: Any) -> None:
+def run(
+    connect, model: str, prompt: str | None, contents: Path | None, as_json: bool, **values: Any
+) -> None:
     """Run MODEL, and compare its outputs with the golden machine's.
 
     With --prompt a text goes on; without it the model runs on what is given, and one of the
@@ -87,7 +95,9 @@ def run(connect, model: str, prompt: str | None, as_json: bool, **values: Any) -
     given = InputOptions.of(values)
     if prompt is not None and replace(given, calibration=None).given():
         raise InputError("Option --prompt is for texts that go on, and excludes other inputs")
+    held = b"" if contents is None else read_bytes(contents)
     device = connect()
+    device.contents = held
     clock, memory = device.identity.clock, device.identity.memory
     if prompt is None:
         with progress(f"{model} on {device.name}") as update:

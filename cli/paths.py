@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from arch.errors import InputError
+
 _LONGEST_PART = 255  # bytes; of a name within a folder, on any usual file system
 _LONGEST = 4095  # bytes; of a whole path
 
@@ -55,3 +57,14 @@ def check_ending(path: Path, endings: tuple[str, ...]) -> None:
     """Raise :class:`click.BadParameter` where a file's ending is none of some."""
     if path.suffix not in endings:
         raise click.BadParameter(f"The name of {path} must end in {' or '.join(endings)}")
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return a file's bytes.
+
+    Raises :class:`InputError` where it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}") from error

@@ -66,7 +66,8 @@ def build_board(top: Component, sdram: SdramChip | None = None, clock: float = 0
 class SimulatedBoard:
     """A running simulation of a board's top level; ``port`` is its serial port's path.
 
-    ``sdram`` and ``clock`` are :func:`build_board`'s.
+    ``sdram`` and ``clock`` are :func:`build_board`'s; ``contents`` is a file that the chip holds
+    from the start.
 
     ``divisor`` are the cycles of a bit, of half a one with SPI; ``timeout`` is the top level's. It
     ends with :meth:`close`, with the context, or with this process.
@@ -82,12 +83,14 @@ class SimulatedBoard:
         timeout: int,
         sdram: SdramChip | None = None,
         clock: float = 0.0,
+        contents: Path | None = None,
     ):
+        held = [] if contents is None else [str(contents.resolve())]
         program = build_board(top, sdram, clock)
         self._log = run_folder("board") / "simulation.log"
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
-                [str(program), str(divisor), str(timeout)],
+                [str(program), str(divisor), str(timeout), *held],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -18,8 +18,9 @@ import serial
 from arch.link import Command, request
 from arch.presets import PRESETS
 from arch.registers import IDENTITY
+from fpga.boards import get_board, with_sdram
 from fpga.device import Device
-from tb.run_model import run_hosted
+from tb.run_model import compile_digits, run_hosted
 from tb.toolchain import missing_tools
 
 pytestmark = [
@@ -181,13 +182,26 @@ def test_ports_that_cannot_be_used_are_refused(celosia, port: str) -> None:
     assert (code, errors) == (2, "celosia: Option --set needs --config\n")
 
 
-def test_a_model_runs_out_of_the_sdram_at_the_pins(celosia, simulated_board) -> None:
-    with simulated_board("--board", "ulx3s_25f", "--memory", "sdram") as name:
-        words = ("run", "digits", "--count", "1", "--json")
+def test_a_model_runs_out_of_the_sdram_at_the_pins(celosia, simulated_board, tmp_path) -> None:
+    board = with_sdram(get_board("ulx3s_25f"))
+    contents = tmp_path / "image.bin"
+    contents.write_bytes(compile_digits("digits", board.config).image.tobytes())
+    held = ("--contents", str(contents))
+    with simulated_board("--board", board.name, "--memory", "sdram", *held) as name:
+        words = ("run", "digits", "--count", "1", *held, "--json")
         code, output, errors = celosia("host", "--port", name, *words)
     assert code == 0, errors
     found = json.loads(output)
     assert (found["mismatches"], found["tensors"], found["config"]) == (0, 1, "ulx3s_25f")
+
+
+def test_contents_without_a_memory_are_refused(celosia, tmp_path) -> None:
+    code, _, errors = celosia("board", "--board", "ulx3s_25f", "--contents", str(tmp_path / "no"))
+    assert (code, errors) == (2, "celosia: Option --contents needs --memory sdram\n")
+    words = ("--board", "ulx3s_25f", "--memory", "sdram", "--contents", str(tmp_path / "no"))
+    code, _, errors = celosia("board", *words)
+    assert code == 2
+    assert errors == f"celosia: Cannot read {tmp_path / 'no'}: No such file or directory\n"
 
 
 @pytest.mark.long

@@ -5,7 +5,8 @@
 // While nothing comes the clock goes slowly, so that a host which the computer keeps waiting within a
 // request has as long as with a board to go on; while nothing is to be done it stands still. The
 // program ends when its standard input does.
-// Arguments: cycles of a bit, with SPI of half a one, and cycles without a byte after which the link gives a request up.
+// Arguments: cycles of a bit, with SPI of half a one, and cycles without a byte after which the link gives a request up,
+// and a file that the SDRAM holds from the start.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -198,7 +199,7 @@ class Line {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 3) return 2;
+    if (argc != 3 && argc != 4) return 2;
     Line line(std::strtoull(argv[1], nullptr, 10));
     const uint64_t timeout = std::strtoull(argv[2], nullptr, 10);
     const uint64_t pause = timeout / PAUSES + 1;
@@ -212,6 +213,7 @@ int main(int argc, char** argv) {
     top.rst = 1;
 #ifdef SDRAM_DATA_WIDTH
     Sdram sdram;
+    if (argc == 4) sdram.fill(argv[3]);
 #endif
     while (true) {
         if (line.before(top, terminal, time)) active = time;

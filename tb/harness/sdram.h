@@ -7,13 +7,27 @@
 #include <cstdlib>
 #include <deque>
 #include <limits>
-#include <unordered_map>
 #include <vector>
 
 class Sdram {
    public:
     Sdram() {
         for (Bank& bank : banks_) bank.row = -1;
+        memory_.resize(size_t{1} << (SDRAM_ROW_BITS + SDRAM_BANK_BITS + SDRAM_COL_BITS));
+        for (size_t place = 0; place < memory_.size(); ++place) memory_[place] = place * 2654435761u;
+    }
+
+    // Addresses are of rows, banks and columns, from their highest bit on.
+    void fill(const char* path) {
+        std::FILE* file = std::fopen(path, "rb");
+        check(file != nullptr, "its contents cannot be read");
+        size_t byte = 0;
+        for (int value; (value = std::fgetc(file)) != EOF; ++byte) {
+            const int lane = byte % (SDRAM_DATA_WIDTH / 8) * 8;
+            uint32_t& word = memory_.at(byte / (SDRAM_DATA_WIDTH / 8));
+            word = (word & ~(0xffu << lane)) | uint32_t(value) << lane;
+        }
+        std::fclose(file);
     }
 
     void step(Vtop& top) {
@@ -113,20 +127,20 @@ class Sdram {
             (static_cast<uint64_t>(bank.row) << SDRAM_BANK_BITS | top.sdram_ba) << SDRAM_COL_BITS | col;
         if (reads) {
             check(!top.sdram_dqm, "a column that is read is masked");
-            due_.emplace_back(now_ + cas_, memory_.count(place) ? memory_[place] : place * 2654435761u);
+            due_.emplace_back(now_ + cas_, memory_[place]);
             return;
         }
         check(top.sdram_dq_oe, "nobody drives what is written");
         uint32_t mask = 0;
         for (int lane = 0; lane < SDRAM_DATA_WIDTH / 8; ++lane)
             if (!(top.sdram_dqm >> lane & 1)) mask |= 0xffu << 8 * lane;
-        uint32_t& word = memory_.try_emplace(place, place * 2654435761u).first->second;
+        uint32_t& word = memory_[place];
         word = (word & ~mask) | (top.sdram_dq_o & mask);
         bank.written = now_;
     }
 
     Bank banks_[1 << SDRAM_BANK_BITS];
-    std::unordered_map<uint64_t, uint32_t> memory_;
+    std::vector<uint32_t> memory_;
     std::deque<std::pair<int64_t, uint32_t>> due_;
     int64_t now_ = 0, driven_ = kNever, refreshed_ = kNever, moded_ = kNever, mode_ = 0, refreshes_ = 0;
     uint32_t cas_ = 0, noise_ = 1;
