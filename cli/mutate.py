@@ -1,0 +1,87 @@
+"""celosia mutate: how many mutants of a unit's netlist its bench notices."""
+
+import math
+from typing import Any
+
+import click
+
+from arch.errors import InputError
+from arch.presets import PRESETS
+from cli.campaign_options import Runner, campaign_options
+from cli.options import json_option, seed_option
+from cli.output import report
+from generators.campaign.case import Outcome
+from tb.benches import BENCHES
+from tb.formal.prover import missing_tools
+from tb.mutation.campaign import GROUP, run
+from tb.toolchain import check_simulator
+
+_MOST = (1 << 16) - 1
+
+
+@click.command()
+@click.option("--unit", "units", multiple=True, required=True, help="The unit; repeatable.")
+@click.option(
+    "--config", default="tiny", show_default=True, help=f"A preset: {', '.join(PRESETS)}."
+)
+@click.option("--count", default=200, show_default=True, help="Mutants of each unit.")
+@seed_option
+@campaign_options
+@json_option
+def mutate(
+    units: tuple[str, ...], config: str, count: int, seed: int, runner: Runner, as_json: bool
+) -> None:
+    """Change units' netlists, one cell at a time, and see whether their benches notice.
+
+    A mutant that is proven to equal the unit in every state counts for nothing; the score is of the
+    others. Those that the bench does not notice are named by the source lines of their cells.
+    """
+    for unit in units:
+        if unit not in BENCHES:
+            raise InputError(f"Unknown unit {unit!r}; benches are for {', '.join(BENCHES)}")
+    if config not in PRESETS:
+        raise InputError(f"Unknown preset {config!r}; known are {', '.join(PRESETS)}")
+    if not 1 <= count <= _MOST:
+        raise InputError(f"--count must be from 1 to {_MOST:,}, not {count}")
+    missing = missing_tools()
+    if missing:
+        raise InputError(f"Mutation needs {' and '.join(missing)}; pip install 'celosia[formal]'")
+    check_simulator("verilator")
+    rows: list[dict[str, Any]] = []
+    survivors = []
+    for unit in units:
+        fields = {"unit": unit, "config": config, "count": str(count)}
+        outcomes = runner.run("mutant", run, math.ceil(count / GROUP), seed=seed, fields=fields)
+        rows.append({"unit": unit, **_sums(outcomes)})
+        survivors += [
+            {"unit": unit, "mutant": each}
+            for one in outcomes
+            for each in one.result.get("survivors", [])
+        ]
+        for one in outcomes:
+            if one.failed:
+                click.echo(f"celosia replay {one.case}  # {one.message}", err=True)
+    result = {**_total(rows), "units": rows, "survivors": survivors, "seed": seed}
+    report(f"Mutants on {config}", rows, as_json, result)
+    if not as_json:
+        for each in survivors:
+            click.echo("{unit}: {mutant}".format(**each))
+
+
+def _sums(outcomes: list[Outcome]) -> dict[str, Any]:
+    """Return the sums of a unit's cases; ``failed`` counts cases without a result."""
+    found = [one.result for one in outcomes if not one.failed]
+    sums = {name: sum(each[name] for each in found) for name in ("mutants", "killed", "equivalent")}
+    return {"score": _score(sums), **sums, "failed": len(outcomes) - len(found)}
+
+
+def _total(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    names = ("mutants", "killed", "equivalent", "failed")
+    sums = {name: sum(row[name] for row in rows) for name in names}
+    return {"score": _score(sums), **sums}
+
+
+def _score(sums: dict[str, int]) -> float | None:
+    """Return the part of the mutants that differ from the unit which was noticed."""
+    different = sums["mutants"] - sums["equivalent"]
+    return round(sums["killed"] / different, 4) if different else None

@@ -1,0 +1,1 @@
+"""Mutants of the units' netlists, and whether the units' benches notice them."""

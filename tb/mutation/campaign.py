@@ -1,0 +1,62 @@
+"""Cases of mutation: some mutants of a unit, each run by the unit's bench."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from arch.presets import load
+from generators.campaign.case import Case
+from tb.benches import BENCHES
+from tb.mutation.equivalence import equivalent
+from tb.mutation.netlist import Mutant, mutate
+from tb.simulate import simulate
+
+GROUP = 25
+"""Mutants of a case: one simulation forks for them."""
+
+_SECONDS = 60  # that a mutant may run; one that takes longer is noticed
+
+
+def run(case: Case) -> dict[str, Any]:
+    """Run ``GROUP`` mutants of the ``count`` of a unit by its bench.
+
+    ``killed`` counts those that the bench notices: a test fails, or does not end. Of the others
+    ``equivalent`` counts those that are proven to change nothing; ``survivors`` names the rest.
+    """
+    config = load(case["config"], []).replace(trace=True, mem_addr_width=16)
+    bench = BENCHES[case["unit"]]
+    component, parameters = bench.make(config)
+    found = mutate(component, int(case["count"]), case.seed)
+    group = found.mutants[case.index * GROUP :][:GROUP]
+    with tempfile.TemporaryDirectory(prefix="celosia.") as place:
+        folder = Path(place)
+        job = {"numbers": [one.number for one in group], "seconds": _SECONDS}
+        (folder / "mutants.json").write_text(json.dumps(job), encoding="utf-8")
+        # Without a mutation the bench passes, or this raises.
+        simulate(
+            component,
+            bench=bench.module,
+            simulator="verilator",
+            seed=case.seed,
+            parameters=parameters,
+            verilog=found.verilog,
+            mutants=folder,
+            timeout=300.0 + _SECONDS * len(group),
+        )
+        left = [one for one in group if _passed(folder, one)]
+    same = equivalent(found, left)
+    return {
+        "mutants": len(group),
+        "killed": len(group) - len(left),
+        "equivalent": len(same),
+        "survivors": [str(one) for one in left if one.number not in same],
+    }
+
+
+def _passed(folder: Path, mutant: Mutant) -> bool:
+    results = folder / str(mutant.number) / "results.xml"
+    if not results.exists():
+        return False
+    text = results.read_text(encoding="utf-8")
+    return "<testcase" in text and "<failure" not in text and "<error" not in text
