@@ -69,8 +69,6 @@ class Config:
     """Size of the mask memory (bits)."""
     max_row: int = 512
     """Longest row of a softmax or a normalization (elements)."""
-    running_rows: int = 256
-    """Rows whose maximum and sum are kept from one softmax to the next (rows)."""
     queue_depth: int = 2
     """Commands that wait in front of each engine (commands)."""
     watchdog: int = 65536
@@ -90,12 +88,8 @@ class Config:
     """The vector engine has activation tables."""
     softmax: bool = True
     """The vector engine has a softmax unit."""
-    attention: bool = True
-    """There is ATTENTION, and softmax over chunks of rows by whose sums a drain divides."""
     norm: bool = True
     """The vector engine has an add-normalize unit."""
-    elementwise: bool = True
-    """The vector engine has elementwise addition and multiplication."""
     rotary: bool = False
     """The vector engine can rotate pairs of columns, or multiply them by a second input."""
     argmax: bool = False
@@ -167,10 +161,6 @@ class Config:
                 f"{str(self.zero_points).lower()}"
             )
         self._check_formats()
-        if self.attention and not self.softmax:
-            raise InputError(
-                "Field attention needs softmax, but attention is true and softmax false"
-            )
         if self.rotary and (self.lanes % 2 or self.cols % 2):
             raise InputError(
                 f"Field rotary needs even lanes and cols, but lanes is {self.lanes} "
@@ -378,7 +368,6 @@ RANGES = {
     "table_slots": (1, 64),
     "mask_depth": (2, 1 << 16),
     "max_row": (1, 1 << 12),
-    "running_rows": (1, 1 << 12),
     "queue_depth": (1, 16),
     "watchdog": (0, 1 << 28),
     "throttle": (0, 256),

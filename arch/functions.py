@@ -28,11 +28,6 @@ WEIGHT_FRACTION = 28
 PROBABILITY_FRACTION = 24
 """Fraction bits of a probability (bits)."""
 
-RUNNING_WIDTH = 48
-"""Width of a running row's sum of weights, which ``2**20 - 1`` columns cannot overflow (bits)."""
-KEEP_FRACTION = 16
-"""Fraction bits of the share that a running row keeps of its output so far (bits)."""
-
 
 def gelu_erf(x: Floats) -> Floats:
     """Return ``x * Phi(x)``, ``Phi`` the normal distribution's (Hendrycks and Gimpel 2016)."""

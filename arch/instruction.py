@@ -71,9 +71,9 @@ class Instruction:
         for flag in self.flags:
             if flag not in definition.flags:
                 raise ProgramError(f"{name} has no flag {flag!r}")
-        if definition.taker is None and (self.pop or self.push):
+        if definition.engine is None and (self.pop or self.push):
             raise ProgramError(f"{name} runs on no engine and takes no tokens")
-        if definition.taker in self.pop or definition.giver in self.push:
+        if definition.engine in self.pop or definition.engine in self.push:
             raise ProgramError(f"{name} cannot exchange tokens with its own engine")
 
     @property

@@ -12,8 +12,7 @@ operand  bits 27:0 immediate, two's complement; 31:28 register; the value is
 
 ``pop`` makes an engine wait, before it starts the instruction, for one token from each engine
 named; ``push`` gives each engine named one token when the instruction has completed. Instructions
-of one engine run in program order. An instruction that the sequencer expands means what its
-commands mean (``arch.attention``); the first of them takes its tokens, the last gives them.
+of one engine run in program order.
 """
 
 import enum
@@ -58,13 +57,10 @@ class Opcode(enum.IntEnum):
     MAP = 9
     SOFTMAX = 10
     NORM = 11
-    ADD = 12
-    MUL = 13
-    SCAN = 14
-    PARAMS = 15
-    TABLE = 16
-    MASK = 17
-    ATTENTION = 18
+    SCAN = 12
+    PARAMS = 13
+    TABLE = 14
+    MASK = 15
 
 
 @dataclass(frozen=True)
@@ -73,25 +69,12 @@ class Definition:
 
     opcode: Opcode
     engine: Engine | None
-    """The engine that runs the instruction; none where the sequencer runs or expands it."""
+    """The engine that runs the instruction; none where the sequencer runs it."""
     operands: tuple[str, ...]
     flags: tuple[str, ...]
     summary: str
     unit: str | None = None
     """The configuration field without which the instruction does not exist."""
-    expands: tuple[Engine, Engine] | None = None
-    """The engines of the first and the last command of an instruction that the sequencer expands:
-    the first takes its tokens, the last gives them."""
-
-    @property
-    def taker(self) -> Engine | None:
-        """The engine that takes the tokens of ``pop``."""
-        return self.expands[0] if self.expands else self.engine
-
-    @property
-    def giver(self) -> Engine | None:
-        """The engine that gives the tokens of ``push``."""
-        return self.expands[1] if self.expands else self.engine
 
     @property
     def words(self) -> int:
@@ -185,11 +168,9 @@ DEFINITIONS = {
                 "n",
                 "params",
                 "table",
-                "row",
             ),
-            (*_VECTOR_FLAGS, "running", *_MORE_VECTOR_FLAGS, "per_row"),
-            "requantize m rows of n accumulators, and clear them; running: divide by the running "
-            f"rows' sums, and scale the residual by what they keep; {_MORE_VECTOR_SUMMARY}; "
+            (*_VECTOR_FLAGS, *_MORE_VECTOR_FLAGS, "per_row"),
+            f"requantize m rows of n accumulators, and clear them; {_MORE_VECTOR_SUMMARY}; "
             "per_row: row i takes parameter word params + i",
         ),
         Definition(
@@ -226,24 +207,12 @@ DEFINITIONS = {
                 "limit_step",
                 "diagonal",
                 "diagonal_value",
-                "row",
             ),
-            (
-                "wide_out",
-                "per_tensor",
-                "diagonal",
-                "online",
-                "first",
-                "drain",
-                "per_row",
-                "followed",
-            ),
-            "softmax of m rows of n 16-bit scores, in units of 2**-8 octaves; online: weights "
-            "before the division, of rows that go on from the running rows, or begin with first; "
-            "drain: of accumulators, which are cleared, requantized to 16 bits by word params, the "
-            "output's parameters follow; per_row: each row has its own words behind those of the "
-            "row before; followed: the engine's next command is the same but for addresses, m, n "
-            "and limit, and may begin before this one ends",
+            ("wide_out", "per_tensor", "diagonal", "drain", "followed"),
+            "softmax of m rows of n 16-bit scores, in units of 2**-8 octaves; drain: of "
+            "accumulators, which are cleared, requantized to 16 bits by word params, the output's "
+            "parameters follow; followed: the engine's next command is the same but for addresses, "
+            "m, n and limit, and may begin before this one ends",
             unit="softmax",
         ),
         Definition(
@@ -269,47 +238,6 @@ DEFINITIONS = {
             "normalize m rows of n 16-bit elements, after adding the second input with add; drain: "
             "of accumulators, which are cleared, requantized to 16 bits by the words from pre on",
             unit="norm",
-        ),
-        Definition(
-            Opcode.ADD,
-            Engine.VECTOR,
-            (
-                "i_addr",
-                "i_stride",
-                "i_zero",
-                "r_addr",
-                "r_stride",
-                "r_zero",
-                *_OUT,
-                "m",
-                "n",
-                "params",
-                "table",
-            ),
-            ("wide_out", "per_tensor", "relu", "table"),
-            "add m rows of n 8-bit elements; the two inputs' multipliers are in lane 0 of words "
-            "params and params + 1, the output's parameters follow",
-            unit="elementwise",
-        ),
-        Definition(
-            Opcode.MUL,
-            Engine.VECTOR,
-            (
-                "i_addr",
-                "i_stride",
-                "i_zero",
-                "r_addr",
-                "r_stride",
-                "r_zero",
-                *_OUT,
-                "m",
-                "n",
-                "params",
-                "table",
-            ),
-            ("wide_out", "per_tensor", "relu", "table"),
-            "multiply m rows of n 8-bit elements",
-            unit="elementwise",
         ),
         Definition(
             Opcode.SCAN,
@@ -342,30 +270,6 @@ DEFINITIONS = {
             (),
             "set n mask bits to whether the scratchpad byte of each is not zero",
             unit="tile_skip",
-        ),
-        Definition(
-            Opcode.ATTENTION,
-            None,
-            (
-                *(
-                    f"{name}_{part}"
-                    for name in "qkv"
-                    for part in ("addr", "stride", "head", "zero")
-                ),
-                *("o_addr", "o_stride", "o_head", "o_zero"),
-                *("p_addr", "p_stride", "p_buffer", "p_zero"),
-                *("acc_addr", "v_acc_addr", "acc_buffer"),
-                *("m", "k", "n", "heads", "group", "height", "row", "row_head"),
-                "params",
-                *("start", "start_step", "limit", "limit_step"),
-            ),
-            ("first", "wide_out"),
-            "attention of m queries of each head to n keys, expanded into MATMUL, DRAIN and "
-            "SOFTMAX; params for scores, params + 1 for weights, params + 2 for the output; "
-            "without first it continues what an earlier one has left in the running rows and "
-            "in the 16-bit output",
-            unit="attention",
-            expands=(Engine.MATRIX, Engine.VECTOR),
         ),
     )
 }

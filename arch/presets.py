@@ -32,8 +32,6 @@ _STORY = _SMALL.replace(
     a_transpose=False,
     operand_gating=False,
     tile_skip=False,
-    attention=False,
-    elementwise=False,
     rotary=True,
     argmax=True,
 )
@@ -54,7 +52,6 @@ PRESETS: dict[str, Config] = {
             program_depth=1024,
             param_depth=512,
             max_row=128,
-            attention=False,
         ),
         _SMALL.replace(program_depth=4096),
         _SMALL.replace(
@@ -107,7 +104,6 @@ PRESETS: dict[str, Config] = {
             table_slots=5,
             mask_depth=2,
             max_row=96,
-            running_rows=1,
             queue_depth=4,
             fused=False,
         ),

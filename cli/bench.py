@@ -21,17 +21,17 @@ from cli.options import (
 from cli.output import cycles_table, progress, report
 from cli.paths import MODEL
 from cli.tracing import RunTrace, trace_option
-from generators.bench.attention_bench import bench_attention
-from generators.bench.attention_problem import MASKS
-from generators.bench.decode_bench import bench_decode
 from generators.bench.gemm_bench import bench_gemm, bench_shapes
 from generators.bench.gemm_shapes import shapes_named
 from generators.quantize.options import Quantization
+from tb.attention_bench import bench_attention
 from tb.compile_bench import bench_compile
+from tb.decode_bench import bench_decode
 from tb.harness_bench import bench_harness
 from tb.machines import make_machine
 from tb.memory_timing import FAR, SDRAM, MemoryTiming
 from tb.sparse_bench import bench_sparse
+from tb.trace_model import check_clocked
 
 
 @click.group()
@@ -148,25 +148,8 @@ def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
 @config_options("medium")
 @click.option("--seq", type=int, required=True, help="Queries, and keys.")
 @click.option("--head-dim", type=int, required=True, help="Elements of a head's queries.")
-@click.option("--heads", type=int, default=1, show_default=True, help="Query heads.")
-@click.option("--kv-heads", type=int, help="Key heads, if fewer.")
-@click.option(
-    "--mask",
-    type=click.Choice(MASKS),
-    default="none",
-    show_default=True,
-    help="What a query sees.",
-)
-@click.option(
-    "--span", type=int, help="Keys of a window, keys before padding, or tokens of a block."
-)
-@click.option(
-    "--stream/--resident",
-    default=None,
-    help="Stream from external memory, or not; by default only what does not fit.",
-)
+@click.option("--heads", type=int, default=1, show_default=True, help="Heads.")
 @memory_options(SDRAM)
-@trace_option
 @simulator_option
 @seed_option
 @json_option
@@ -176,40 +159,23 @@ def attention(
     seq: int,
     head_dim: int,
     heads: int,
-    kv_heads: int | None,
-    mask: str,
-    span: int | None,
-    stream: bool | None,
     timing: MemoryTiming,
-    trace_file: Path | None,
     simulator: str,
     seed: int,
     as_json: bool,
 ) -> None:
-    """Compute attention: scores, mask, softmax, values, for all heads.
+    """Compile a model of one layer, run it, and measure its attention.
 
-    Where everything fits the scratchpad, the run begins with the operands there and ends with the
-    INT8 output there; otherwise both are in external memory. cycles are the whole run's.
+    cycles are those that attention takes in the run: scores, softmax and values of all heads.
     """
     config = resolve(source, overrides)
-    run = RunTrace(trace_file)
+    check_clocked(simulator)
     with progress(f"{heads} x {seq} x {head_dim} on {config.name}, {simulator}"):
         result = bench_attention(
-            config,
-            lambda chosen, size: run.machine(chosen, simulator, size, timing),
-            seq=seq,
-            head_dim=head_dim,
-            heads=heads,
-            kv_heads=kv_heads,
-            mask=mask,
-            span=span,
-            stream=stream,
-            seed=seed,
+            config, simulator, timing, seq=seq, head_dim=head_dim, heads=heads, seed=seed
         )
-        run.write(f"Attention {heads} x {seq} x {head_dim} on {config.name}")
     result["memory"] = timing.fields()
     report(f"Attention {heads} x {seq} x {head_dim}", [result], as_json, result)
-    cycles_table(result, as_json)
 
 
 @bench.command()
@@ -248,9 +214,7 @@ def sparse(
 @config_options("medium")
 @click.option("--dim", type=int, default=288, show_default=True, help="Width of the residual.")
 @click.option("--ffn", type=int, default=768, show_default=True, help="Width of the MLP.")
-@click.option("--batch", type=int, default=1, show_default=True, help="Tokens of the step.")
-@click.option("--positions", type=int, default=1, show_default=True, help="Positions attended to.")
-@click.option("--heads", type=int, default=1, show_default=True, help="Heads of attention.")
+@click.option("--positions", type=int, default=128, show_default=True, help="Tokens before.")
 @weight_options
 @memory_options(SDRAM)
 @trace_option
@@ -262,9 +226,7 @@ def decode(
     overrides: tuple[str, ...],
     dim: int,
     ffn: int,
-    batch: int,
     positions: int,
-    heads: int,
     weights: str,
     group: int,
     timing: MemoryTiming,
@@ -273,7 +235,7 @@ def decode(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Run one step of a decoder layer, its weights streamed from external memory."""
+    """Compile a decoder of one layer, and run a token, its weights streamed from memory."""
     config = equipped(resolve(source, overrides), Quantization(weights=weights, group=group))
     run = RunTrace(trace_file)
     with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
@@ -282,9 +244,7 @@ def decode(
             lambda chosen, size: run.machine(chosen, simulator, size, timing),
             dim=dim,
             ffn=ffn,
-            batch=batch,
             positions=positions,
-            heads=heads,
             weights=weights,
             group=group,
             seed=seed,

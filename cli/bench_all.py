@@ -57,10 +57,6 @@ FULL = {
     "Attention": (
         Case(f"{_ATTENTION} --seq 128 --head-dim 64", published=_ITA),
         Case(f"{_ATTENTION} --seq 128 --head-dim 32"),
-        Case(f"{_ATTENTION} --seq 128 --head-dim 64 --mask causal", figure="cycles"),
-        Case(f"{_ATTENTION} --seq 512 --head-dim 64"),
-        Case(f"{_ATTENTION} --seq 2048 --head-dim 64"),
-        Case(f"{_ATTENTION} --seq 128 --head-dim 64", "max_lsb", "ITA's softmax 7 to 13 % off"),
     ),
     "Whole models": (
         Case("run digits --config small --count 20"),
@@ -83,7 +79,7 @@ QUICK = {
         Case("bench gemm --config tiny --m 16 --k 16 --n 16", published=_OPENGEMM),
     ),
     "External memory": (
-        Case("bench decode --config tiny --dim 16 --ffn 24", "bandwidth_utilization"),
+        Case("bench decode --config small --dim 16 --ffn 24 --position 9", "bandwidth_utilization"),
     ),
     "Zeros": (Case("bench sparse --config tiny --k 16 --n 8 --sparsity 0.5", "cycles"),),
 }

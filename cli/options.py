@@ -86,11 +86,9 @@ def memory_options(default: MemoryTiming) -> Callable[[Command], Command]:
 UNIT_FIELDS = {
     "softmax": "softmax",
     "addnorm": "norm",
-    "elementwise": "elementwise",
     "table": "activation",
     "rotary": "rotary",
     "argmax": "argmax",
-    "attention": "attention",
 }
 """The field that puts a unit into the accelerator, of units that it may leave out."""
 

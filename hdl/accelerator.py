@@ -13,7 +13,6 @@ from arch.micro.config import MicroConfig
 from arch.registers import ARRAY_CAUSES, Cause
 from hdl.component import Component
 from hdl.control.account import ArrayAccount
-from hdl.control.attention import AttentionExpander
 from hdl.control.dispatch import Dispatch
 from hdl.control.host import HostRegisters
 from hdl.control.recovery import Recovery, Watchdog
@@ -113,15 +112,9 @@ class Accelerator(Component):
             Engine.VECTOR: vector,
             Engine.STORE: store,
         }
-        words, expanding = self._register(m, "words", sequencer.o), Const(0)
-        if config.attention:
-            expander = AttentionExpander(registered=config.registered)
-            attention = self._core(m, "attention", expander)
-            connect(m, words, attention.i)
-            expanding = attention.busy | words.valid
-            words = self._register(m, "expanded", attention.o)
+        words = self._register(m, "words", sequencer.o)
         connect(m, words, dispatch.i)
-        m.d.comb += sequencer.idle.eq(dispatch.idle & ~expanding)
+        m.d.comb += sequencer.idle.eq(dispatch.idle)
         for engine, unit in engines.items():
             name = engine.name.lower()
             connect(m, getattr(dispatch, f"o_{name}"), unit.i)
@@ -137,7 +130,7 @@ class Accelerator(Component):
                 scratchpad.hold.eq(throttle.hold),
                 accumulators.hold.eq(throttle.hold),
             ]
-        account = self._account(m, sequencer, expanding, dispatch, matrix)
+        account = self._account(m, sequencer, dispatch, matrix)
         if config.trace:
             self._events(m, dispatch, engines, account)
         protected = [sequencer, vector, accumulators, scratchpad]
@@ -173,7 +166,7 @@ class Accelerator(Component):
         connect(m, words, stage.i)
         return stage.o
 
-    def _account(self, m, sequencer, expanding, dispatch, matrix):
+    def _account(self, m, sequencer, dispatch, matrix):
         """Return what the array does in this cycle, by the names of ``ARRAY_CAUSES``."""
         m.submodules.account = account = ArrayAccount()
         m.d.comb += [
@@ -184,7 +177,7 @@ class Accelerator(Component):
             account.lacking.eq(dispatch.lacking_matrix),
             account.busy.eq(matrix.status.busy),
             account.blocked.eq(dispatch.i.valid & ~dispatch.i.ready),
-            account.halted.eq(sequencer.halted & ~expanding),
+            account.halted.eq(sequencer.halted),
         ]
         return {name: getattr(account, name.lower()) for name in ARRAY_CAUSES}
 

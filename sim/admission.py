@@ -6,7 +6,7 @@ from arch.config import Config
 from arch.errors import ProgramError
 from arch.formats import index_of
 from arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, Opcode
-from sim.flow import Step, expanded
+from sim.flow import Step
 from sim.regions import Region, regions, sizes
 
 
@@ -20,10 +20,6 @@ def check_step(step: Step, config: Config) -> None:
     unit = step.definition_unit
     if unit is not None and not getattr(config, unit):
         raise ProgramError(f"{step} needs the unit {unit}, which the configuration leaves out")
-    if step.opcode == Opcode.ATTENTION:
-        for part in expanded(step):
-            check_step(part, config)
-        return
     for name in ("m", "k", "n", "row_bytes"):
         if name in step.operands and not 1 <= step[name] < 1 << COUNT_WIDTH:
             raise ProgramError(
@@ -46,8 +42,6 @@ _FLAG_UNITS = {
     "a_masked": "tile_skip",
     "b_masked": "tile_skip",
     "table": "activation",
-    "online": "attention",
-    "running": "attention",
     "rotate": "rotary",
     "argmax": "argmax",
     "times": "rotary",
@@ -62,22 +56,10 @@ def _check_flags(step: Step, config: Config) -> None:
             raise ProgramError(f"{step} needs the unit {unit}, which the configuration leaves out")
     if {"wide_out", "table"} <= step.flags:
         raise ProgramError(f"{step} cannot look up a table with a 16-bit output")
-    if "first" in step.flags and "online" not in step.flags:
-        raise ProgramError(f"{step} begins running rows, but is not online")
-    if {"online", "diagonal"} <= step.flags:
-        raise ProgramError(f"{step} cannot add a diagonal to weights that are not divided yet")
-    if "running" in step.flags and "per_tensor" not in step.flags:
-        raise ProgramError(
-            f"{step} needs per_tensor, as a running row scales all its columns alike"
-        )
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ProgramError(f"{step} can add a residual only with a 16-bit output")
-    if "followed" in step.flags and (
-        "drain" not in step.flags or step.flags & {"online", "diagonal"}
-    ):
-        raise ProgramError(
-            f"{step} is followed, which needs drain and excludes online and diagonal"
-        )
+    if "followed" in step.flags and ("drain" not in step.flags or "diagonal" in step.flags):
+        raise ProgramError(f"{step} is followed, which needs drain and excludes diagonal")
     if "per_row" in step.flags:
         _check_per_row(step, config)
     if "rotate" in step.flags:
@@ -148,8 +130,6 @@ def _check_append(step: Step, config: Config) -> None:
 
 
 def _check_per_row(step: Step, config: Config) -> None:
-    if "running" in step.flags:
-        raise ProgramError(f"{step} has parameters for each row, which excludes running")
     if "per_tensor" not in step.flags and step["n"] > config.lanes:
         raise ProgramError(
             f"{step} takes one parameter word for each row, so it needs per_tensor or n of at most "
@@ -158,7 +138,7 @@ def _check_per_row(step: Step, config: Config) -> None:
 
 
 def _check_rotate(step: Step, config: Config) -> None:
-    for flag in ("relu", "table", "add", "running"):
+    for flag in ("relu", "table", "add"):
         if flag in step.flags:
             raise ProgramError(f"{step} rotates pairs of columns, which excludes {flag}")
     if step["n"] % 2:
@@ -175,7 +155,7 @@ def _check_rotate(step: Step, config: Config) -> None:
 
 
 def _check_times(step: Step) -> None:
-    for flag in ("relu", "table", "add", "running", "rotate"):
+    for flag in ("relu", "table", "add", "rotate"):
         if flag in step.flags:
             raise ProgramError(f"{step} multiplies by a second input, which excludes {flag}")
     if not -128 <= step["table"] <= 127:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from arch.attention import Attention, expand
 from arch.errors import ProgramError
 from arch.instruction import Instruction, unpack_one, wrap
 from arch.isa import COUNT_WIDTH, DEFINITIONS, LOOP_LEVELS, REGISTERS, Engine, Opcode
@@ -37,39 +36,7 @@ class Step:
 
 
 def run(words: Sequence[int], start: int = 0, registers: list[int] | None = None) -> Iterator[Step]:
-    """Yield the steps of a program as the engines receive them, in program order.
-
-    They are those of :func:`resolve`, ATTENTION expanded into its commands.
-    """
-    for step in resolve(words, start, registers):
-        yield from expanded(step)
-
-
-def expanded(step: Step) -> Iterator[Step]:
-    """Yield the steps that the engines receive for a step.
-
-    Raises :class:`ProgramError` where an ATTENTION has a size that is not positive.
-    """
-    if step.opcode != Opcode.ATTENTION:
-        yield step
-        return
-    whole = Attention(operands=step.operands, flags=step.flags, pop=step.pop, push=step.push)
-    try:
-        for part in expand(whole):
-            engine = part.definition.engine
-            assert engine is not None
-            operands = {name: part.operand(name).immediate for name in part.definition.operands}
-            yield Step(step.address, part.opcode, engine, operands, part.flags, part.pop, part.push)
-    except ProgramError as error:
-        raise ProgramError(f"{step} {error}") from error
-
-
-def resolve(
-    words: Sequence[int], start: int = 0, registers: list[int] | None = None
-) -> Iterator[Step]:
     """Yield the engine instructions from a start address to HALT, in program order.
-
-    An ATTENTION is one step, whose engine is that of its first command.
 
     ``registers`` holds the 16 registers, which the program changes in place; without it all start
     at 0.
@@ -94,11 +61,11 @@ def resolve(
             operand = instruction.operand(name)
             operands[name] = wrap(operand.immediate + values[operand.register])
         here, address = address, address + definition.words
-        if definition.taker is not None:
+        if definition.engine is not None:
             yield Step(
                 here,
                 instruction.opcode,
-                definition.taker,
+                definition.engine,
                 operands,
                 instruction.flags,
                 instruction.pop,

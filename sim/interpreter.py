@@ -11,16 +11,14 @@ from arch.formats import index_of
 from arch.instruction import wrap as wrap_immediate
 from arch.isa import REGISTERS, Engine, Opcode
 from sim.admission import check_followed, check_step
-from sim.elementwise import add_sum, mul_product
 from sim.flow import Step, run
 from sim.formats import unpack
 from sim.matmul import append, place
 from sim.norm import normalize
-from sim.regions import Region, ceil_div, pair_places, regions, row_words, stored_rows
+from sim.regions import Region, ceil_div, pair_places, regions, stored_rows
 from sim.report import Report, signature
 from sim.requantize import requantize, saturate16
 from sim.rotary import rotate, times
-from sim.running import RunningRows
 from sim.softmax import softmax
 
 Ints = NDArray[np.int64]
@@ -36,8 +34,8 @@ def wrap(values: Ints, width: int) -> Ints:
 class Interpreter:
     """A machine of some configuration that has no clock and no concurrency.
 
-    It holds external memory, scratchpad, accumulators, parameters, tables, masks, weight slots and
-    running rows, all zero at first. What it writes to them is what the circuit must write.
+    It holds external memory, scratchpad, accumulators, parameters, tables, masks and weight
+    slots, all zero at first. What it writes to them is what the circuit must write.
     ``argmax`` and ``argmax_value`` are what the registers of these names tell.
     """
 
@@ -52,7 +50,6 @@ class Interpreter:
         self.tables: Ints = np.zeros((config.table_slots, 256), np.int64)
         self.masks: NDArray[np.bool_] = np.zeros(config.mask_depth, np.bool_)
         self.slots: Ints = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
-        self.running = RunningRows(config.running_rows)
         self.argmax = 0
         self.argmax_value = 0
         self.words: list[int] = []
@@ -144,7 +141,7 @@ class Interpreter:
             group, lane = np.divmod(column, config.lanes)
         words = word + (np.zeros(n, np.int64) if per_tensor else group)
         if "per_row" in step.flags:
-            words = words + row_words(step) * np.arange(step["m"])[:, None]
+            words = words + np.arange(step["m"])[:, None]
             lane = np.broadcast_to(lane, words.shape)
         return self.bias[words, lane], self.multiplier[words, lane], self.shift[words, lane]
 
@@ -165,10 +162,6 @@ class Interpreter:
             low = max(low, zero)
         per_tensor = "per_tensor" in flags
         bias, multiplier, shift = self._params(step, step["params"] + first, per_tensor=per_tensor)
-        if "running" in flags:
-            # Of one word for all columns, lane 0 is scaled row by row.
-            scales = self.running.scale(step["row"], step["m"], int(multiplier[0]), int(shift[0]))
-            multiplier, shift = (scale[:, None] for scale in scales)  # [m, 1]
         out = requantize(values, bias, multiplier, shift, zero, low, high).astype(np.int64)
         if keep is not None:
             out = np.where(keep, out, zero)
@@ -184,8 +177,6 @@ class Interpreter:
         if "add" in flags and step.opcode != Opcode.NORM:
             m, n = out.shape
             residual = self._read(step, "r", m, n, wide=True)
-            if "running" in flags:
-                residual = self.running.kept(step["row"], residual)
             out = saturate16(out + residual).astype(np.int64)
         if "argmax" in flags:
             self._find_largest(step, out[0])
@@ -314,10 +305,7 @@ class Interpreter:
         start = step["start"] + row * step["start_step"]
         limit = step["limit"] + row * step["limit_step"]
         keep = (column >= start) & (column < limit)
-        if "online" in step.flags:
-            p = self.running.weights(step["row"], scores, keep, first="first" in step.flags)
-        else:
-            p = softmax(scores, keep)  # [m, n], Q0.24
+        p = softmax(scores, keep)  # [m, n], Q0.24
         if "diagonal" in step.flags:
             p = p + np.where(column == step["diagonal"] + row, step["diagonal_value"], 0)
         self._epilogue(step, p, keep, first=int("drain" in step.flags))
@@ -332,23 +320,6 @@ class Interpreter:
         if "write_sum" in step.flags:
             self._written.append(self._write(step, "s", s.astype(np.int64), wide=True))
         self._epilogue(step, value.astype(np.int64))
-        self._retire()
-
-    def _elementwise(self, step: Step) -> None:
-        m, n = step["m"], step["n"]
-        i = self._read(step, "i", m, n) - step["i_zero"]
-        r = self._read(step, "r", m, n) - step["r_zero"]
-        if step.opcode == Opcode.MUL:
-            self._epilogue(step, mul_product(i, r).astype(np.int64))
-        else:
-            word = step["params"]
-            total = add_sum(
-                i,
-                r,
-                (self.multiplier[word, 0], self.shift[word, 0]),
-                (self.multiplier[word + 1, 0], self.shift[word + 1, 0]),
-            )
-            self._epilogue(step, total.astype(np.int64), first=2)
         self._retire()
 
     def _scan(self, step: Step) -> None:
@@ -391,8 +362,6 @@ _RUN: dict[Opcode, Callable[[Interpreter, Step], None]] = {
     Opcode.MAP: Interpreter._map,
     Opcode.SOFTMAX: Interpreter._softmax,
     Opcode.NORM: Interpreter._norm,
-    Opcode.ADD: Interpreter._elementwise,
-    Opcode.MUL: Interpreter._elementwise,
     Opcode.SCAN: Interpreter._scan,
     Opcode.PARAMS: Interpreter._load_params,
     Opcode.TABLE: Interpreter._load_table,

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.formats import index_of
 from arch.isa import Opcode
-from sim.flow import Step, expanded
+from sim.flow import Step
 from sim.rotary import rotary_places
 
-Memory = Literal["dram", "sp", "acc", "params", "table", "mask", "slots", "running"]
+Memory = Literal["dram", "sp", "acc", "params", "table", "mask", "slots"]
 
 
 @dataclass(frozen=True)
@@ -113,11 +113,6 @@ def param_words(step: Step, config: Config) -> int:
     return ceil_div(step["n"], config.lanes)
 
 
-def row_words(step: Step) -> int:
-    """Return how many parameter words a row of a step with per_row takes."""
-    return 2 if step.opcode == Opcode.SOFTMAX and "drain" in step.flags else 1
-
-
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
     """Return which element of its row of pairs each column of a step with rotate takes, [n]."""
     n = step["n"]
@@ -140,7 +135,7 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     else:
         wide = step.opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
         reads.append(_rows(step, "i", m, 2 * n if wide else n))
-    if step.opcode in (Opcode.ADD, Opcode.MUL) or "times" in flags:
+    if "times" in flags:
         reads.append(_rows(step, "r", m, n))
     elif "add" in flags:
         reads.append(_rows(step, "r", m, 2 * n))
@@ -149,19 +144,11 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
         reads.append(_rows(step, "r", m, 2 * width))
     if "write_sum" in flags:
         writes.append(_rows(step, "s", m, 2 * n))
-    if flags & {"online", "running"}:
-        rows = Region("running", step["row"], 0, 1, m)
-        if "first" not in flags:
-            reads.append(rows)
-        if "online" in flags:
-            writes.append(rows)
     if "table" in flags:
         reads.append(Region("table", step["table"], 0, 1, 1))
     words = param_words(step, config)
     if "per_row" in flags:
-        words = m * row_words(step)
-    elif step.opcode == Opcode.ADD:
-        words += 2
+        words = m
     elif step.opcode == Opcode.SOFTMAX and "drain" in flags:
         words += 1
     elif step.opcode == Opcode.NORM and "drain" in flags:
@@ -171,12 +158,7 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
-    """Return what a step reads and what it writes; an ATTENTION, what its commands do."""
-    if step.opcode == Opcode.ATTENTION:
-        found = [regions(part, config) for part in expanded(step)]
-        reads = dict.fromkeys(region for part, _ in found for region in part)
-        writes = dict.fromkeys(region for _, part in found for region in part)
-        return [*reads], [*writes]
+    """Return what a step reads and what it writes."""
     if step.opcode in (Opcode.LOAD, Opcode.STORE):
         return _mover(step)
     if step.opcode in (Opcode.MATMUL, Opcode.PRELOAD):
@@ -196,5 +178,4 @@ def sizes(config: Config) -> dict[Memory, int]:
         "table": config.table_slots,
         "mask": config.mask_depth,
         "slots": config.weight_depth,
-        "running": config.running_rows,
     }

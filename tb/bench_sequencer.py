@@ -17,7 +17,7 @@ from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, LOOP_LEVELS, REGISTERS, Engin
 from arch.presets import PRESETS
 from arch.registers import Cause
 from hdl.ports import WORD
-from sim.flow import resolve
+from sim.flow import run
 from tb.bench import parameters, rng, start_clock, unpack
 
 SENT_MAX = 300
@@ -61,7 +61,7 @@ def random_instruction(config: Config, random: np.random.Generator) -> Instructi
     known = [
         definition
         for definition in DEFINITIONS.values()
-        if definition.taker is not None
+        if definition.engine is not None
         and (definition.unit is None or getattr(config, definition.unit))
     ]
     definition = known[int(random.integers(len(known)))]
@@ -69,15 +69,15 @@ def random_instruction(config: Config, random: np.random.Generator) -> Instructi
         definition.opcode,
         {name: random_operand(random) for name in definition.operands},
         frozenset(flag for flag in definition.flags if random.random() < 0.5),
-        frozenset(e for e in Engine if e != definition.taker and random.random() < 0.5),
-        frozenset(e for e in Engine if e != definition.giver and random.random() < 0.5),
+        frozenset(e for e in Engine if e != definition.engine and random.random() < 0.5),
+        frozenset(e for e in Engine if e != definition.engine and random.random() < 0.5),
     )
 
 
 def expected_words(words: list[int], start: int, registers: list[int]) -> list[dict[str, int]]:
     """Return what a program sends, and leave in ``registers`` what it leaves there."""
     sent: list[dict[str, int]] = []
-    for step in islice(resolve(words, start, registers), SENT_MAX):
+    for step in islice(run(words, start, registers), SENT_MAX):
         values = [words[step.address], *step.operands.values()]
         for index, value in enumerate(values):
             sent.append(

@@ -22,7 +22,6 @@ from arch.functions import TABLE_ENTRIES
 from arch.isa import DEFINITIONS, Engine, Opcode
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.argmax import ArgmaxUnit, largest_layout
-from hdl.functions.elementwise import ElementwiseLane
 from hdl.functions.rotary import RotaryUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.ports import DrainPort, command_layout, write_layout
@@ -312,17 +311,13 @@ def _stated(config: Config, step: Step) -> int:
         overhead += RotaryUnit.latency
     if opcode == Opcode.DRAIN:
         tiles, rest = divmod(n, config.cols)
-        if "running" not in step.flags:
-            overhead += drain_latency(config) + config.registered - begins
+        overhead += drain_latency(config) + config.registered - begins
         return m * (tiles * config.lane_groups + ceil_div(rest, lanes)) + overhead
     if opcode == Opcode.SOFTMAX:
-        running_rows = config.running_rows if config.attention else 0
-        unit = SoftmaxUnit(lanes, config.max_row, running_rows)
+        unit = SoftmaxUnit(lanes, config.max_row)
         overhead += unit.latency + config.registered + 2 * (beats - 1)
     if opcode == Opcode.NORM:
         overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 1
-    if opcode in (Opcode.ADD, Opcode.MUL):
-        overhead += ElementwiseLane.latency + 2 * (opcode == Opcode.ADD)
     if "drain" in step.flags:
         overhead += drain_latency(config) + config.registered + Intake.latency - begins
     fills = {

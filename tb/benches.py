@@ -69,11 +69,6 @@ BENCHES = {
     for bench in (
         Bench("requantizer", "tb.bench_requantize", lambda _c, _u: {"count": 3000} | _STALLED),
         Bench(
-            "elementwise",
-            "tb.bench_elementwise",
-            lambda config, _u: {"lanes": config.lanes, "commands": 20, "beats": 20} | _STALLED,
-        ),
-        Bench(
             "addnorm",
             "tb.bench_addnorm",
             lambda config, unit: _rows(config, unit) | {"commands": 10, "beats": 60} | _STALLED,
@@ -171,7 +166,6 @@ BENCHES = {
             "tb.bench_dispatch",
             lambda config, _u: {"config": config.fields(), "commands": 120} | _STALLED,
         ),
-        Bench("attention", "tb.bench_attention", lambda _c, _u: {"instructions": 12} | _STALLED),
         Bench(
             "vector_engine",
             "tb.bench_vector",

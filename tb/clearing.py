@@ -39,12 +39,6 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
         for slot in range(RING_SLOTS, config.weight_depth):
             operands = {"k": config.rows, "n": config.cols, "b_stride": config.cols, "slot": slot}
             program.append(Instruction(Opcode.PRELOAD, operands))
-    if config.attention:
-        # Rows that begin without a column that takes part.
-        for first, count in _pieces(config.running_rows, config.bank_bytes):
-            operands = {"row": first, "m": count, "n": 1, "o_stride": 1}
-            flags = frozenset({"online", "first", "per_tensor"})
-            program.append(Instruction(Opcode.SOFTMAX, operands, flags))
     return program
 
 

@@ -11,9 +11,7 @@ UNITS = (
     "tile_skip",
     "activation",
     "softmax",
-    "attention",
     "norm",
-    "elementwise",
     "fused",
     "rotary",
     "argmax",
@@ -39,7 +37,6 @@ SMALLEST = Config(
     table_slots=1,
     mask_depth=2,
     max_row=1,
-    running_rows=1,
     queue_depth=1,
 )
 """One processing element, and memories as small as random programs allow."""
@@ -69,7 +66,6 @@ def random_config(rng: np.random.Generator) -> Config:
     zero_points = bool(rng.random() < 0.7)
     max_k = between(40, 3000)
     units = {unit: bool(rng.random() < 0.75) for unit in UNITS}
-    units["attention"] &= units["softmax"]
     units["fused"] &= (units["softmax"] or units["norm"]) and cols % lanes == 0
     units["rotary"] &= lanes % 2 == 0 and cols % 2 == 0
     # As Config.sum_width; a random width from there up to the widest accumulator.
@@ -97,7 +93,6 @@ def random_config(rng: np.random.Generator) -> Config:
         max_row=between(1, 100),
         queue_depth=between(1, 5),
         trace=bool(rng.random() < 0.5),
-        running_rows=between(1, 40),
         **units,
         array=str(rng.choice(ARRAYS)),
         registered=bool(rng.random() < 0.5),

@@ -18,7 +18,6 @@ UNIT_FLAGS = {
     "b_transpose": {"b_transpose"},
     "tile_skip": {"masked", "a_masked", "b_masked"},
     "activation": {"table"},
-    "attention": {"online", "first", "running"},
     "rotary": {"rotate", "times"},
     "argmax": {"argmax"},
     "fused": {"drain"},
@@ -160,17 +159,10 @@ class InstructionMaker:
         acc_addr = int(self.rng.choice([*self.filled]))
         m, n = self.filled.pop(acc_addr)
         flags = self._flags(Opcode.DRAIN)
-        if "running" in flags:
-            flags |= {"per_tensor"}
-            if self.rng.random() < 0.7:
-                flags |= {"add", "wide_out"}
         flags = self._output_flags(flags)
-        if "running" in flags:
-            flags -= {"per_row"}
         if "per_row" in flags and n > self.config.lanes:
             flags |= {"per_tensor"}
         operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}
-        operands["row"] = self._running_row(m)
         self._in_place(operands, {"r"} if flags & {"add", "times"} else set())
         return Instruction(Opcode.DRAIN, operands, frozenset(flags))
 
@@ -185,18 +177,13 @@ class InstructionMaker:
                 for part in ("addr", "stride"):
                     operands[f"{output}_{part}"] = operands[f"{source}_{part}"]
 
-    def _running_row(self, m: int) -> int:
-        """Return where m running rows begin; few places, so that rows go on and are drained."""
-        room = self.config.running_rows - m
-        return min(2 * self._below(3), room) if room > 0 else 0
-
     def _output_flags(self, flags: set[str]) -> set[str]:
         flags = flags - ({"table"} if "wide_out" in flags else {"add"})
         if "argmax" in flags and self.rng.random() < 0.7:
             return flags - {"table", "rotate", "times"}
         turning = flags & {"rotate", "times"}
         if turning:
-            flags -= {"relu", "table", "add", "running", *turning}
+            flags -= {"relu", "table", "add", *turning}
             flags |= {str(self.rng.choice(sorted(turning)))}
         return flags - {"argmax"}
 
@@ -221,7 +208,7 @@ class InstructionMaker:
         }
 
     def _row_step(self, opcode: Opcode) -> Instruction:
-        """Make MAP, SOFTMAX, NORM, ADD or MUL."""
+        """Make MAP, SOFTMAX or NORM."""
         flags = self._output_flags(self._flags(opcode))
         if opcode == Opcode.NORM and self.rng.random() < 0.5:
             flags |= {"add"}
@@ -239,14 +226,7 @@ class InstructionMaker:
             acc_addr = int(self.rng.choice([*self.filled]))
             m, n = self.filled.pop(acc_addr)
             taken = {"i_addr": acc_addr, "i_stride": m}
-        if "per_row" in flags and n > self.config.lanes:
-            flags |= {"per_tensor"}
-        if "online" in flags:
-            flags -= {"diagonal"}
-        else:
-            flags -= {"first"}
         operands = self._output(m, n, flags)
-        operands["row"] = self._running_row(m)
         wide = opcode in (Opcode.SOFTMAX, Opcode.NORM) or "wide_in" in flags
         operands |= taken or self._matrix("i", m, 2 * n if wide else n)
         operands |= self._matrix("s", m, 2 * n)
@@ -262,55 +242,14 @@ class InstructionMaker:
         if opcode == Opcode.NORM:
             operands |= {"eps_low": self._below(1 << 27), "eps_high": self._below(4)}
             operands["pre"] = self._below(2)
-        operands |= {"i_zero": self._zero(), "r_zero": self._zero()}
+        operands["i_zero"] = self._zero()
         known = DEFINITIONS[opcode].operands
         operands = {name: value for name, value in operands.items() if name in known}
         inputs = set() if taken else {"i"}
-        if flags & {"add", "times"} or opcode in (Opcode.ADD, Opcode.MUL):
+        if flags & {"add", "times"}:
             inputs |= {"r"}
         self._in_place(operands, inputs)
         return Instruction(opcode, operands, frozenset(flags))
-
-    def _attention(self) -> Instruction:
-        """Make an ATTENTION of a few steps; accumulators must be clear."""
-        config = self.config
-        k, n = self._size(24), self._size(min(48, config.max_row))
-        height, group = self._size(6), self._size(2)
-        m, heads = self._size(3 * height), self._size(3)
-        key_heads = -(-heads // group)
-        flags = self._flags(Opcode.ATTENTION, 0.6)
-        flags |= set() if "first" in flags else {"wide_out"}
-        width = 2 if "wide_out" in flags else 1
-        operands = {"heads": heads, "group": group, "height": height, "m": m, "n": n, "k": k}
-        for name, count, rows, size in (
-            ("q", heads, m, 1),
-            ("k", key_heads, n, 1),
-            ("v", key_heads, n, 1),
-            ("o", heads, m, width),
-        ):
-            # Heads one after the other, or side by side in the same rows.
-            beside = count * k * size
-            if self.rng.random() < 0.5:
-                operands |= self._matrix(name, rows, beside) | {f"{name}_head": k * size}
-            else:
-                operands |= self._matrix(name, count * rows, k * size)
-                operands[f"{name}_head"] = rows * operands[f"{name}_stride"]
-            operands[f"{name}_zero"] = self._zero(config.zero_points)
-        operands |= self._matrix("p", 2 * height, 2 * n)
-        operands |= {
-            "p_buffer": height * operands["p_stride"],
-            "p_zero": self._zero(config.zero_points),
-            "v_acc_addr": config.acc_depth // 2,
-            "acc_buffer": config.acc_depth // 4,
-            "row": self._below(max(1, config.running_rows - heads * m)),
-            "row_head": m,
-            "params": self._below(2),
-            "start": int(self.rng.integers(-6, 6)),
-            "start_step": int(self.rng.integers(-1, 2)),
-            "limit": self._size(n + 3),
-            "limit_step": int(self.rng.integers(-1, 2)),
-        }
-        return Instruction(Opcode.ATTENTION, operands, frozenset(flags))
 
     def mover(self, opcode: Opcode) -> Instruction:
         """Make LOAD or STORE."""
@@ -371,17 +310,9 @@ class InstructionMaker:
             units = [opcode for unit, opcode in _TAKERS.items() if getattr(config, unit)]
             makers += [lambda opcode=opcode: self._row_step(opcode) for opcode in 3 * units]
         makers += [self._preload] if config.weight_depth > 2 else []
-        online = config.attention and "online" not in self._absent()
-        if online and config.b_transpose and not self.filled:
-            makers += [self._attention] * 2
-        for unit, opcodes in (
-            ("softmax", (Opcode.SOFTMAX,)),
-            ("attention", (Opcode.SOFTMAX,)),
-            ("norm", (Opcode.NORM,)),
-            ("elementwise", (Opcode.ADD, Opcode.MUL)),
-        ):
+        for unit, opcode in (("softmax", Opcode.SOFTMAX), ("norm", Opcode.NORM)):
             if getattr(config, unit):
-                makers += [lambda opcode=opcode: self._row_step(opcode) for opcode in opcodes]
+                makers += [lambda opcode=opcode: self._row_step(opcode)] * 2
         for unit, opcodes in (
             ("activation", (Opcode.TABLE,)),
             ("tile_skip", (Opcode.MASK, Opcode.SCAN)),

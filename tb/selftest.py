@@ -33,16 +33,14 @@ UNITS = (
     "tile_skip",
     "activation",
     "softmax",
-    "attention",
     "norm",
-    "elementwise",
     "rotary",
     "argmax",
     "fused",
 )
 """The units that results tell apart, by their fields; operand gating changes none."""
 
-_NEEDS = {"attention": ("softmax",), "fused": ("softmax", "norm")}
+_NEEDS = {"fused": ("softmax", "norm")}
 _ATTEMPTS = 40
 _TRIES = 10
 

@@ -49,10 +49,10 @@ def trace_model(
 
     Raises :class:`InputError` where the model or the simulator cannot be used.
     """
-    _check(simulator)
+    check_clocked(simulator)
     compiled = compile_digits(model, config.replace(trace=True))
     _, test = digits.load()
-    return _trace(compiled, digits.patches(test.images[:1])[0], simulator, timing)
+    return trace_compiled(compiled, digits.patches(test.images[:1])[0], simulator, timing)
 
 
 def trace_sentence(
@@ -71,27 +71,29 @@ def trace_sentence(
 
     Raises :class:`InputError` where the model, the simulator or a file cannot be used.
     """
-    _check(simulator)
+    check_clocked(simulator)
     source = load_source(model, tokens)
     text = read_sentences(sentences)[0]
     samples = read_sentences(calibration or CALIBRATION)
     compiled = compile_sentences(source, samples, config.replace(trace=True))
     values = source.rows(source.prepare(source.encode(text)))
-    return _trace(compiled, values, simulator, timing)
+    return trace_compiled(compiled, values, simulator, timing)
 
 
-def _check(simulator: str) -> None:
+def check_clocked(simulator: str) -> None:
+    """Raise :class:`InputError` where a simulator is unknown, or has no clock."""
     check_simulator(simulator)
     if simulator == "golden":
         raise InputError("The golden machine has no clock to trace; use verilator or icarus")
 
 
-def _trace(
+def trace_compiled(
     compiled: CompiledModel,
     values: NDArray[np.floating],
     simulator: str,
     timing: MemoryTiming,
 ) -> Traced:
+    """Run a compiled model once on some values, and record it."""
     config = compiled.config
     window = max(LEAST_WINDOW, compiled.macs(len(values)) // config.elements // WINDOWS)
     found = run_inferences(compiled, simulator, [values], timing, window=window)

@@ -77,17 +77,12 @@ def test_a_single_element_is_a_machine():
             "Field lanes must be at most cols, but lanes is 9 and cols is 8",
         ),
         (
-            {"softmax": False},
-            ValueError,
-            "Field attention needs softmax, but attention is true and softmax false",
-        ),
-        (
             {"rotary": True, "cols": 9},
             ValueError,
             "Field rotary needs even lanes and cols, but lanes is 8 and cols is 9",
         ),
         (
-            {"fused": True, "softmax": False, "attention": False, "norm": False},
+            {"fused": True, "softmax": False, "norm": False},
             ValueError,
             "Field fused needs softmax or norm, but fused is true and softmax and norm false",
         ),

@@ -12,7 +12,7 @@ from tools.manual import manual
 
 def random_instruction(rng: np.random.Generator) -> Instruction:
     definition = DEFINITIONS[Opcode(rng.choice([*Opcode]))]
-    tokens = [*Engine] if definition.taker is not None else []
+    tokens = [*Engine] if definition.engine is not None else []
     half = 1 << 27
     return Instruction(
         definition.opcode,
@@ -21,8 +21,8 @@ def random_instruction(rng: np.random.Generator) -> Instruction:
             for name in definition.operands
         },
         frozenset(flag for flag in definition.flags if rng.integers(2)),
-        frozenset(e for e in tokens if e != definition.taker and rng.integers(2)),
-        frozenset(e for e in tokens if e != definition.giver and rng.integers(2)),
+        frozenset(e for e in tokens if e != definition.engine and rng.integers(2)),
+        frozenset(e for e in tokens if e != definition.engine and rng.integers(2)),
     )
 
 

@@ -10,8 +10,8 @@ from tb.toolchain import missing_tools
 CONFIGURATIONS = {
     "tiny": ("--config", "tiny"),
     "lanes": (
-        *("--config", "tiny", "--set", "lanes=2", "--set", "attention=true"),
-        *("--set", "rotary=true", "--set", "argmax=true", "--set", "weight_depth=7"),
+        *("--config", "tiny", "--set", "lanes=2", "--set", "rotary=true"),
+        *("--set", "argmax=true", "--set", "weight_depth=7"),
     ),
     "odd": ("--config", "odd"),
 }

@@ -49,15 +49,14 @@ TEXT = SMALL.replace(
     argmax=True,
 )
 
-UNUSED = {Opcode.ADD, Opcode.MUL, Opcode.SCAN, Opcode.MASK, Opcode.ATTENTION}
+UNUSED = {Opcode.SCAN, Opcode.MASK}
 """What no model uses: programs of benches and tests do."""
 UNUSED_FLAGS = {
     Opcode.LOAD: {"masked"},
     Opcode.STORE: {"masked"},
     Opcode.MATMUL: {"a_masked", "b_masked"},
-    Opcode.DRAIN: {"running"},
     Opcode.MAP: {"relu", "argmax", "rotate", "times"},
-    Opcode.SOFTMAX: {"online", "first", "per_row", "wide_out"},
+    Opcode.SOFTMAX: {"wide_out"},
     Opcode.NORM: {"per_tensor", "relu", "table"},
 }
 """The flags of other instructions that none uses."""

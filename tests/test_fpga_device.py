@@ -194,20 +194,20 @@ def test_the_selftest_finds_what_is_wrong() -> None:
     assert {unit["result"] for unit in good["units"].values()} == {"pass"}
     assert all(unit["uses"] > 0 for unit in good["units"].values())
     machine = port.board.machine
-    elementwise = interpreter._RUN[Opcode.MUL]
+    norm = interpreter._RUN[Opcode.NORM]
 
     def wrong(golden: Interpreter, step: Step) -> None:
-        elementwise(golden, step)
+        norm(golden, step)
         if golden is machine:
             golden.sp[step["o_addr"]] ^= 4
 
-    interpreter._RUN[Opcode.MUL] = wrong
+    interpreter._RUN[Opcode.NORM] = wrong
     try:
         bad = selftest(device, TINY, MEMORY, programs=2, seed=5)
     finally:
-        interpreter._RUN[Opcode.MUL] = elementwise
+        interpreter._RUN[Opcode.NORM] = norm
     failed = {name for name, unit in bad["units"].items() if unit["result"] == "fail"}
-    assert {"elementwise"} <= failed <= {"elementwise", "all"}
+    assert {"norm"} <= failed <= {"norm", "fused", "all"}
     assert (bad["memory_mismatches"], bad["register_mismatches"]) == (0, 0)
     assert bad["mismatches"] == sum(unit["failed"] for unit in bad["units"].values())
     port.board.values["ID"] ^= 1
@@ -222,12 +222,10 @@ def test_each_unit_has_programs_of_its_own(unit: str) -> None:
         zero_points=True,
         a_transpose=True,
         tile_skip=True,
-        attention=True,
-        elementwise=True,
     )
     part = only(every.replace(name=""), unit)
     assert getattr(part, unit)
-    others = {"attention": 2, "fused": 3}
+    others = {"fused": 3}
     assert sum(getattr(part, other) for other in UNITS) == others.get(unit, 1)
 
 

@@ -59,7 +59,6 @@ LEAST = Config(
     table_slots=1,
     mask_depth=32,
     max_row=16,
-    running_rows=8,
     argmax=True,
     fused=True,
 )

@@ -13,9 +13,7 @@ from sim.requantize import quantize_multiplier
 from tb.machine import IcarusMachine
 from tb.toolchain import missing_tools
 
-CONFIG = PRESETS["odd"].replace(
-    name="fused", cols=6, fused=True, attention=False, mem_addr_width=16, trace=True
-)
+CONFIG = PRESETS["odd"].replace(name="fused", cols=6, fused=True, mem_addr_width=16, trace=True)
 M, K, N = 4, 8, 7
 BEATS = M * -(-N // CONFIG.lanes)
 X, R, SUM, OUT, A, B, PARAMS = (CONFIG.line_bytes * 16 * place for place in range(7))

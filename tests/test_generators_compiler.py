@@ -322,7 +322,7 @@ def test_a_program_is_the_same_every_time() -> None:
     [
         ({"norm": False}, "Model toy needs the unit norm, which configuration small leaves out"),
         (
-            {"softmax": False, "attention": False},
+            {"softmax": False},
             "Model toy needs the unit softmax, which configuration small leaves out",
         ),
         (

@@ -56,7 +56,7 @@ def test_products_go_straight_into_softmax_and_norm(placement, kind) -> None:
 
 @pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 def test_products_straight_into_softmax_and_norm_take_fewer_cycles() -> None:
-    config = PRESETS["odd"].replace(cols=6, attention=False, elementwise=False, trace=True)
+    config = PRESETS["odd"].replace(cols=6, trace=True)
     model, cycles = MODEL.replace(placement="post"), []
     for fused in (False, True):
         rng = np.random.default_rng(0)

@@ -73,26 +73,6 @@ def test_loops_mean_the_same_as_their_iterations() -> None:
     assert len(rolled) < len(straight)
 
 
-def test_attention_is_one_instruction_in_a_loop_too() -> None:
-    def head(index: int) -> list[Draft]:
-        operands = {name: Ref(name[0], 8 * index) for name in ("q_addr", "k_addr", "v_addr")}
-        operands |= {"o_addr": Ref("o", 8 * index), "p_addr": Ref("p")}
-        strides = {f"{name}_stride": 16 for name in "qkvo"}
-        sizes = {"m": 4, "n": 4, "k": 8, "heads": 1, "group": 1, "height": 2, "limit": 4}
-        rest = {"p_stride": 8, "p_buffer": 16, "acc_buffer": 2, "v_acc_addr": 4}
-        return [
-            load("k", 4096 + 64 * index),
-            Draft(Opcode.ATTENTION, operands | strides | sizes | rest, frozenset({"first"})),
-        ]
-
-    before, after = [load("barrier"), load("q"), load("v", 512)], [store("o", 0)]
-    rolled = compiled(with_barriers([*before, Repeat([head(0), head(1)]), *after]))
-    straight = compiled([*before, *head(0), *head(1), *after])
-    assert steps(rolled) == steps(straight)
-    check(rolled, SMALL)
-    check(straight, SMALL)
-
-
 def test_loops_whose_iterations_differ_are_refused() -> None:
     bodies = [[convert("a", "b", offset)] for offset in (0, 8, 24)]
     nodes = with_barriers([Repeat(bodies)])

@@ -53,7 +53,7 @@ CONFIGS = {
     "fused": RESIDENT.replace(rotary=True, argmax=True, fused=True),
     "odd": RESIDENT.replace(rows=5, cols=6, lanes=2, rotary=True, weight_depth=2048),
     "bare": RESIDENT.replace(
-        attention=False, zero_points=True, tile_skip=False, a_transpose=False, rotary=True
+        zero_points=True, tile_skip=False, a_transpose=False, rotary=True
     ),
 }
 

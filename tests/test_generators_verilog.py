@@ -316,7 +316,6 @@ def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
     [
         ("softmax", ("Softmax", "OctaveExponential", "RowDivide")),
         ("norm", ("AddNorm", "NormalizeLane", "ReciprocalSqrt")),
-        ("elementwise", ("Elementwise",)),
         ("activation", ("LookupTable",)),
         ("tile_skip", ("MaskMemory",)),
         ("a_transpose", ("Transposer",)),

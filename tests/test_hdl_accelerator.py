@@ -16,7 +16,7 @@ from hdl.vector.vector import VectorEngine
 from tb.configurations import SMALLEST, UNITS, random_config
 from tb.simulate import simulate
 
-FULL = PRESETS["tiny"].replace(lanes=2, attention=True, rotary=True, argmax=True)
+FULL = PRESETS["tiny"].replace(lanes=2, rotary=True, argmax=True)
 BARE = dict.fromkeys((*UNITS, "zero_points"), False)
 PACKED = {"weight_formats": "int4,ternary", "weight_group": 8}
 
@@ -42,10 +42,10 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, verilog=None):
 @pytest.mark.parametrize(
     ("preset", "changes", "simulator"),
     [
-        ("tiny", {"trace": True, "weight_depth": 7, "attention": True}, "verilator"),
+        ("tiny", {"trace": True, "weight_depth": 7}, "verilator"),
         ("odd", {"trace": True} | BARE, "icarus"),
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
-        ("tiny", {"registered": True, "attention": True, "fused": True}, "icarus"),
+        ("tiny", {"registered": True, "fused": True}, "icarus"),
         (
             "tiny",
             {"weight_depth": 7, "weight_formats": "int4,ternary", "weight_group": 8},
@@ -58,7 +58,7 @@ def test_presets_with_changes(preset, changes, simulator):
 
 
 def test_a_machine_needs_no_reset_once_it_is_configured():
-    config = PRESETS["tiny"].replace(mem_addr_width=16, registered=True, attention=True)
+    config = PRESETS["tiny"].replace(mem_addr_width=16, registered=True)
     verilog, resets = re.subn(r"if \(rst\)", "if (1'b0)", to_verilog(Accelerator(config), "top"))
     assert resets > 300
     run_case(config, "icarus", seed=3, programs=1, verilog=verilog)
@@ -101,10 +101,7 @@ def register_bits(verilog: str) -> int:
 UNIT_NAMES = {
     "softmax": r"Softmax\w*|RowMaximum|RowWeights|RowDivide|DivideLane|OctaveExponential"
     r"|ColumnOffset",
-    "attention": r"Running\w*|CarriedSum|RowShare|Residual(?:Scale|Lane)|scale__\w+"
-    r"|running_(?!next\b|d1)\w+|AttentionExpander",
     "norm": r"AddNorm\w*|NormFront|NormalizeLane|RowStatistics|SumWriter|s__request__\w+",
-    "elementwise": r"Elementwise\w*|InputScales|scales\w*",
     "activation": r"LookupTable|table_write\w*|look_up_\w*",
     "tile_skip": r"mask__\w+|\w+_mask__\w+|skipped",
     "a_transpose": r"Transposer\w*",
@@ -118,7 +115,6 @@ UNIT_NAMES = {
 
 def test_a_machine_without_units_has_nothing_of_them():
     names = "|".join([*UNIT_NAMES.values(), "MaskMemory"])
-    assert "AttentionExpander" in netlist(Accelerator, FULL)
     assert not re.findall(rf"\b(?:{names})\b", netlist(Accelerator, FULL.replace(**BARE)))
     for unit, own in UNIT_NAMES.items():
         assert re.search(rf"\b({own})\b", netlist(Accelerator, FULL)), unit
@@ -127,7 +123,7 @@ def test_a_machine_without_units_has_nothing_of_them():
 @pytest.mark.parametrize(
     ("component", "unit"),
     [
-        *((VectorEngine, unit) for unit in ("attention", "norm", "elementwise", "activation")),
+        *((VectorEngine, unit) for unit in ("norm", "activation")),
         *((VectorEngine, unit) for unit in ("softmax", "rotary", "argmax")),
         *((MatrixEngine, unit) for unit in ("a_transpose", "b_transpose", "operand_gating")),
         (MatrixEngine, "tile_skip"),
@@ -135,8 +131,7 @@ def test_a_machine_without_units_has_nothing_of_them():
     ],
 )
 def test_a_unit_left_out_leaves_no_logic(component, unit):
-    full = FULL.replace(attention=unit == "attention")
-    without = full.replace(**{unit: False})
+    full, without = FULL, FULL.replace(**{unit: False})
     if unit in UNIT_NAMES:
         assert re.search(rf"\b({UNIT_NAMES[unit]})\b", netlist(component, full))
         assert not re.findall(rf"\b(?:{UNIT_NAMES[unit]})\b", netlist(component, without))

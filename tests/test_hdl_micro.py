@@ -32,7 +32,6 @@ CONFIGS = {
         activation=False,
         softmax=False,
         norm=False,
-        elementwise=False,
         a_transpose=False,
     ),
 }

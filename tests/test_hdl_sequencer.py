@@ -10,8 +10,6 @@ FEW = {
     "norm": False,
     "softmax": False,
     "fused": False,
-    "attention": False,
-    "elementwise": False,
     "tile_skip": False,
 }
 

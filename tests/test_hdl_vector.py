@@ -23,7 +23,7 @@ def run_case(config, simulator, seed, *, steps=20):
 @pytest.mark.parametrize(
     ("preset", "changes", "simulator"),
     [
-        ("tiny", {"trace": True, "attention": True, "running_rows": 9}, "verilator"),
+        ("tiny", {"trace": True}, "verilator"),
         (
             "tiny",
             {"cols": 10, "lanes": 4, "fused": False, "rotary": True, "argmax": True},
@@ -41,8 +41,8 @@ def test_presets_with_changes(preset, changes, simulator):
 @pytest.mark.parametrize(
     ("preset", "changes"),
     [
-        ("odd", {"cols": 6, "attention": False, "trace": True}),
-        ("tiny", {"norm": False, "attention": True}),
+        ("odd", {"cols": 6, "trace": True}),
+        ("tiny", {"norm": False}),
     ],
 )
 def test_accumulators_as_input(preset, changes):
@@ -52,9 +52,7 @@ def test_accumulators_as_input(preset, changes):
 @pytest.mark.parametrize("registered", [False, True])
 def test_softmaxes_that_are_followed(registered):
     # Without most units a program has about ten of them.
-    absent = dict.fromkeys(
-        ("norm", "elementwise", "activation", "tile_skip", "attention", "a_transpose"), False
-    )
+    absent = dict.fromkeys(("norm", "activation", "tile_skip", "a_transpose"), False)
     config = PRESETS["odd"].replace(
         cols=6, fused=True, program_depth=8192, registered=registered, **absent
     )

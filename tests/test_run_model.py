@@ -39,7 +39,6 @@ def machine_for_digits(rng: np.random.Generator) -> Config:
         operand_gating=bool(draw(2)),
         a_transpose=bool(draw(2)),
         tile_skip=bool(draw(2)),
-        elementwise=bool(draw(2)),
         fused=cols % lanes == 0,
     )
 

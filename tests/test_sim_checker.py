@@ -177,29 +177,12 @@ def test_tokens_without_a_partner_are_refused():
             "PRELOAD k=9 n=3 slot=2 line=6 append b_transpose",
             "PRELOAD at word 0 writes slots from 2 to 5, but it has 2",
         ),
-        (
-            "DRAIN m=1 n=1 running",
-            "DRAIN at word 0 needs per_tensor, as a running row scales all its columns alike",
-        ),
-        (
-            "DRAIN m=7 n=1 row=250 running per_tensor",
-            "DRAIN at word 0 reads running from 250 to 256, but it has 256",
-        ),
-        (
-            "SOFTMAX m=1 n=1 row=-1 first online",
-            "SOFTMAX at word 0 writes running from -1 to -1, but it has 256",
-        ),
-        ("SOFTMAX m=1 n=1 first", "SOFTMAX at word 0 begins running rows, but is not online"),
-        (
-            "SOFTMAX m=1 n=1 online diagonal",
-            "SOFTMAX at word 0 cannot add a diagonal to weights that are not divided yet",
-        ),
         *(
             (
                 f"DRAIN m=1 n=2 table=2 per_tensor rotate {flag}",
                 f"DRAIN at word 0 rotates pairs of columns, which excludes {flag.split()[0]}",
             )
-            for flag in ("relu", "table", "add wide_out", "running")
+            for flag in ("relu", "table", "add wide_out")
         ),
         (
             "MAP m=1 n=3 table=2 rotate",
@@ -223,15 +206,11 @@ def test_tokens_without_a_partner_are_refused():
         ),
         (
             "SOFTMAX m=1 n=1 followed",
-            "SOFTMAX at word 0 is followed, which needs drain and excludes online and diagonal",
+            "SOFTMAX at word 0 is followed, which needs drain and excludes diagonal",
         ),
         (
-            "DRAIN m=2 n=1 running per_tensor per_row",
-            "DRAIN at word 0 has parameters for each row, which excludes running",
-        ),
-        (
-            "SOFTMAX m=2 n=9 per_row",
-            "SOFTMAX at word 0 takes one parameter word for each row, so it needs per_tensor or n "
+            "DRAIN m=2 n=9 per_row",
+            "DRAIN at word 0 takes one parameter word for each row, so it needs per_tensor or n "
             "of at most lanes = 8, not 9",
         ),
         (
@@ -243,7 +222,7 @@ def test_tokens_without_a_partner_are_refused():
                 f"DRAIN m=1 n=2 per_tensor times {flag}",
                 f"DRAIN at word 0 multiplies by a second input, which excludes {flag.split()[0]}",
             )
-            for flag in ("relu", "table", "add wide_out", "running")
+            for flag in ("relu", "table", "add wide_out")
         ),
         (
             "MAP m=1 n=2 table=2 times rotate",
@@ -287,10 +266,7 @@ def test_steps_refused(text, message):
     ("unit", "text"),
     [
         ("softmax", "SOFTMAX m=1 n=1"),
-        ("attention", "SOFTMAX m=1 n=1 online"),
-        ("attention", "DRAIN m=1 n=1 running per_tensor"),
         ("norm", "NORM m=1 n=1"),
-        ("elementwise", "ADD m=1 n=1"),
         ("fused", "SOFTMAX m=1 n=1 drain"),
         ("fused", "NORM m=1 n=1 drain"),
         ("tile_skip", "SCAN m=1 n=1"),
@@ -304,7 +280,7 @@ def test_steps_refused(text, message):
 )
 def test_absent_units_are_named(unit, text):
     opcode = text.split()[0]
-    assert errors(text, CONFIG.replace(**{"attention": False, unit: False})) == (
+    assert errors(text, CONFIG.replace(**{unit: False})) == (
         f"{opcode} at word 0 needs the unit {unit}, which the configuration leaves out"
     )
 
@@ -320,10 +296,10 @@ def test_zero_points_need_their_field():
     ("behind", "what"),
     [
         ("", "nothing"),
-        ("MAP m=1 n=1\n", "MAP at word 16"),
-        ("SOFTMAX m=1 n=4 i_addr=1 i_stride=8 per_tensor drain o_zero=1\n", "SOFTMAX at word 16"),
-        ("SOFTMAX m=1 n=4 i_addr=1 i_stride=8 drain\n", "SOFTMAX at word 16"),
-        ("SOFTMAX m=1 n=4 i_addr=1 limit_step=1 per_tensor drain\n", "SOFTMAX at word 16"),
+        ("MAP m=1 n=1\n", "MAP at word 15"),
+        ("SOFTMAX m=1 n=4 i_addr=1 i_stride=8 per_tensor drain o_zero=1\n", "SOFTMAX at word 15"),
+        ("SOFTMAX m=1 n=4 i_addr=1 i_stride=8 drain\n", "SOFTMAX at word 15"),
+        ("SOFTMAX m=1 n=4 i_addr=1 limit_step=1 per_tensor drain\n", "SOFTMAX at word 15"),
     ],
 )
 def test_what_follows_a_softmax_is_like_it(behind, what):

@@ -19,7 +19,7 @@ DRAIN = f"DRAIN acc_addr=3 acc_stride=7 m={M} n={N} o_addr={X} o_stride={2 * N} 
 SECOND = f"r_addr={R} r_stride={2 * N}"
 WRITTEN = f"s_addr={SUM} s_stride={2 * N}"
 NORM = f"{PLACES} params=2 eps_low=9 rms"
-SOFTMAX = f"{PLACES} o_zero=-128 limit=20 limit_step=2 row=4"
+SOFTMAX = f"{PLACES} o_zero=-128 limit=20 limit_step=2"
 
 CASES = {
     "norm of a sum": (
@@ -37,11 +37,6 @@ CASES = {
         f"{DRAIN} params=8 per_tensor\n"
         f"SOFTMAX i_addr={X} i_stride={2 * N} {SOFTMAX} params=9 per_tensor",
         f"SOFTMAX {TAKEN} {SOFTMAX} params=8 per_tensor drain",
-    ),
-    "softmax of a chunk": (
-        f"{DRAIN} params=8 per_tensor\n"
-        f"SOFTMAX i_addr={X} i_stride={2 * N} {SOFTMAX} params=9 online first",
-        f"SOFTMAX {TAKEN} {SOFTMAX} params=8 online first drain",
     ),
 }
 
@@ -66,7 +61,6 @@ def test_taking_accumulators_is_draining_first(case, seed):
     apart, fused = (run(text, seed) for text in CASES[case])
     for found, expected in ((fused.sp[R:], apart.sp[R:]), (fused.acc, apart.acc)):
         np.testing.assert_array_equal(found, expected)
-    np.testing.assert_array_equal(fused.running.total, apart.running.total)
     taken = np.zeros(CONFIG.acc_depth, np.bool_)
     for tile in range(4):
         taken[3 + 7 * tile : 3 + 7 * tile + M] = True

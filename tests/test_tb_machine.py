@@ -198,8 +198,6 @@ def test_a_write_beyond_a_memory_is_an_error(tmp_path: Path) -> None:
 
 ODD = CONFIG.replace(
     name="odd depths",
-    attention=True,
-    running_rows=7,
     acc_depth=83,
     mask_depth=113,
     param_depth=37,

@@ -13,7 +13,7 @@ from tb.machine import VerilatorMachine
 from tb.selftest import selftest
 
 CONFIG = PRESETS["tiny"].replace(
-    lanes=1, program_depth=1024, max_row=16, running_rows=8, argmax=True, fused=True, rotary=False
+    lanes=1, program_depth=1024, max_row=16, argmax=True, fused=True, rotary=False
 )
 MEMORY = 1 << 14
 

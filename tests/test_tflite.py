@@ -8,13 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from arch.instruction import Instruction, pack
-from arch.isa import Opcode
 from arch.presets import PRESETS
 from generators.bench.gemm import Gemm
 from generators.bench.gemm_bench import run_gemm
-from generators.program.layout import param_words
-from generators.program.tokens import insert_tokens
 from sim.interpreter import Interpreter
 from tb.machine import VerilatorMachine
 
@@ -78,44 +74,4 @@ def test_fully_connected(name, machine):
         b_transpose=True,
     )
     found, _ = run_gemm(gemm, CONFIG, machine)
-    np.testing.assert_array_equal(found, data["y"])
-
-
-@pytest.mark.parametrize("name", ["add", "mul"])
-def test_elementwise(name, machine):
-    data = vector(name)
-    count = data["y"].size
-    words = [(data["multiplier"], data["shift"])]
-    if name == "add":
-        assert int(data["left_shift"]) == 20
-        inputs = [(data[f"{side}_multiplier"], data[f"{side}_shift"]) for side in "ab"]
-        words = inputs + words
-    lanes = CONFIG.lanes
-    multiplier, shift = (
-        np.repeat(np.array(column, np.int64), lanes) for column in zip(*words, strict=True)
-    )
-    params = param_words(np.zeros_like(shift), multiplier, shift, CONFIG, by_tile=False)
-    image = data["a"].tobytes() + data["b"].tobytes() + params.tobytes()
-    program = [
-        Instruction(Opcode.LOAD, {"m": 1, "row_bytes": len(image)}),
-        Instruction(Opcode.PARAMS, {"i_addr": 2 * count, "n": len(words)}),
-        Instruction(
-            Opcode[name.upper()],
-            {
-                "r_addr": count,
-                "i_zero": int(data["a_zero_point"]),
-                "r_zero": int(data["b_zero_point"]),
-                "o_zero": int(data["y_zero_point"]),
-                "o_addr": 4096,
-                "m": 1,
-                "n": count,
-            },
-            frozenset({"per_tensor"}),
-        ),
-        Instruction(Opcode.STORE, {"dram_addr": 4096, "sp_addr": 4096, "m": 1, "row_bytes": count}),
-    ]
-    machine.write_memory(0, image)
-    machine.load_program(pack([*insert_tokens(program, CONFIG), Instruction(Opcode.HALT)]))
-    machine.start()
-    found = np.frombuffer(machine.read_memory(4096, count), np.int8)
     np.testing.assert_array_equal(found, data["y"])

@@ -23,8 +23,6 @@ def manual() -> str:
 
 def _section(definition: Definition) -> str:
     engine = definition.engine.name if definition.engine is not None else "sequencer"
-    if definition.expands:
-        engine = f"expanded for {' and '.join(engine.name for engine in definition.expands)}"
     needs = f", needs `{definition.unit}`" if definition.unit else ""
     lines = [
         f"### {definition.opcode.name}\n",

@@ -1,19 +1,16 @@
 """The stimuli of the units' timing diagrams, by the diagrams' names."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from arch.assembler import assemble
 from arch.config import Config
-from arch.instruction import Instruction, pack
-from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, Opcode
+from arch.instruction import pack
 from arch.presets import PRESETS
 from hdl.arithmetic.reciprocal import Reciprocal
 from hdl.arithmetic.requantize import Requantizer
 from hdl.arithmetic.serial_multiplier import SerialMultiplier
-from hdl.control.attention import AttentionExpander
 from hdl.control.sequencer import Sequencer
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.softmax import SoftmaxUnit
@@ -264,38 +261,6 @@ def sequencer() -> Scenario:
     )
 
 
-def attention() -> Scenario:
-    """The first commands that an ATTENTION becomes."""
-    operands: dict[str, Any] = dict.fromkeys(DEFINITIONS[Opcode.ATTENTION].operands, 0)
-    operands |= {"m": 8, "k": 16, "n": 8, "heads": 1, "group": 1, "height": 8, "limit": 8}
-    operands |= {"k_addr": 256, "v_addr": 512, "q_stride": 16, "k_stride": 16, "v_stride": 16}
-    one = Instruction(Opcode.ATTENTION, operands, frozenset({"first"}))
-    words = [one.pack()[0], *(word % (1 << IMMEDIATE_WIDTH) for word in one.pack()[1:])]
-    sent = [
-        {"engine": one.definition.taker, "first": i == 0, "last": i == len(words) - 1, "word": word}
-        for i, word in enumerate(words)
-    ]
-    return Scenario(
-        unit=AttentionExpander(),
-        held={"o.ready": 1},
-        streams={"i": sent},
-        shown={
-            "busy": "bit",
-            "i.valid": "bit",
-            "i.payload.last": "bit",
-            "o.valid": "bit",
-            "o.payload.engine": "unsigned",
-            "o.payload.first": "bit",
-            "o.payload.last": "bit",
-            "o.payload.word": "hex",
-        },
-        first=86,
-        length=28,
-        caption="AttentionExpander: commands for the matrix engine (1) and the vector engine "
-        "(2) that an ATTENTION of 8 queries and 8 keys becomes, word by word.",
-    )
-
-
 def uart() -> Scenario:
     """A byte on the line."""
     divisor, byte = 4, 0x4B
@@ -331,6 +296,6 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     scenario.__name__: scenario
     for scenario in (
         *(softmax, addnorm, requantizer, systolic_array, sparse_mac, scratchpad, table),
-        *(reciprocal, sequencer, attention, uart, serial_multiplier),
+        *(reciprocal, sequencer, uart, serial_multiplier),
     )
 }

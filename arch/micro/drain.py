@@ -13,11 +13,10 @@ from arch.micro.epilogue import (
     N,
     T,
     X,
-    begin_rows,
     bit,
     next_row,
 )
-from arch.micro.memory import FLAGS, LINK, LINK2, OPERANDS, ZERO, memory_map
+from arch.micro.memory import FLAGS, LINK, LINK2, OPERANDS, PARAM_WORDS, ZERO, memory_map
 
 _SUM, _LEFT, _TILE, _COLS = OWN[:4]
 _IN = OWN[0]
@@ -30,7 +29,9 @@ _ACC_ADDR, _ACC_STRIDE, _R_ADDR, _R_STRIDE, _I_ADDR, _I_STRIDE, _I_ZERO = (
 def drain(a: Assembler, config: MicroConfig) -> None:
     """Append DRAIN."""
     a.call("begin", LINK)
-    begin_rows(a, Opcode.DRAIN)
+    a.alu("SLLI", ROW_STEP, FLAGS, 31 - bit(Opcode.DRAIN, "per_row"))
+    a.alu("SRAI", ROW_STEP, ROW_STEP, 31)
+    a.alu("ANDI", ROW_STEP, ROW_STEP, PARAM_WORDS)
     # From accumulator rows to data addresses.
     a.constant(_COLS, config.cols)
     a.multiply(_ACC_ADDR, _COLS)

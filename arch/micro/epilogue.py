@@ -50,13 +50,6 @@ def bit(opcode: Opcode, name: str) -> int:
     return DEFINITIONS[opcode].flag_bit(name)
 
 
-def begin_rows(a: Assembler, opcode: Opcode) -> None:
-    """Set ``ROW_STEP`` for an instruction that may have ``per_row``."""
-    a.alu("SLLI", ROW_STEP, FLAGS, 31 - bit(opcode, "per_row"))
-    a.alu("SRAI", ROW_STEP, ROW_STEP, 31)
-    a.alu("ANDI", ROW_STEP, ROW_STEP, PARAM_WORDS)
-
-
 def next_row(a: Assembler, label: str) -> None:
     """Go on to the next row at a label, or past the last one."""
     a.alu("ADD", O_ADDR, O_ADDR, O_STRIDE)
@@ -91,7 +84,7 @@ def not_shifted(a: Assembler, label: str) -> None:
 def epilogue(a: Assembler, config: MicroConfig) -> None:
     """Append the routines ``begin`` and ``epilogue``, called with ``LINK`` and ``LINK2``."""
     _begin(a, config)
-    if config.softmax or config.norm or config.elementwise:
+    if config.softmax or config.norm:
         a.label("words")
         a.emit("ADDI", FRONT, value="word in")
     a.label("epilogue")
@@ -118,7 +111,7 @@ def epilogue(a: Assembler, config: MicroConfig) -> None:
     a.jump("multiply")
     not_shifted(a, "rounded")
     _tails(a, config)
-    if config.softmax or config.norm or config.elementwise:
+    if config.softmax or config.norm:
         a.label("word in")
         a.load("LDP", X, WORD_AT, 1)
     a.label("nothing in")

@@ -7,7 +7,6 @@ from arch.micro.assembler import Assembler
 from arch.micro.config import MicroConfig
 from arch.micro.control import control
 from arch.micro.drain import drain, fronts, map_rows
-from arch.micro.elementwise import add, elementwise_parts, mul
 from arch.micro.epilogue import epilogue
 from arch.micro.fill import params, table
 from arch.micro.inverse import inverse
@@ -29,20 +28,11 @@ HANDLERS: dict[Opcode, Handler] = {
     Opcode.MAP: map_rows,
     Opcode.SOFTMAX: softmax,
     Opcode.NORM: norm,
-    Opcode.ADD: add,
-    Opcode.MUL: mul,
 }
 """Function that appends an instruction's microcode: it begins with the operands in the registers of
 ``arch.micro.memory.OPERANDS`` and the flags in ``FLAGS``, and ends where it falls through."""
 
-ROUTINES: tuple[Handler, ...] = (
-    epilogue,
-    fronts,
-    inverse,
-    softmax_parts,
-    norm_parts,
-    elementwise_parts,
-)
+ROUTINES: tuple[Handler, ...] = (epilogue, fronts, inverse, softmax_parts, norm_parts)
 """Function that appends routines that several instructions call."""
 
 

@@ -16,14 +16,12 @@ from arch.micro.epilogue import (
     PARAMS,
     REST,
     RIGHT,
-    ROW_STEP,
     SHIFT,
     VALUE,
     WORD_AT,
     N,
     T,
     X,
-    begin_rows,
     bit,
     next_row,
 )
@@ -56,7 +54,6 @@ def softmax(a: Assembler, config: MicroConfig) -> None:
     a.alu("ANDI", FLAGS, FLAGS, _OUTPUT_FLAGS)
     a.call("begin", LINK)
     a.move(FLAGS, _WORD)
-    begin_rows(a, Opcode.SOFTMAX)
 
     a.label("softmax row")
     a.alu("MAX", _FIRST, _START, ZERO)
@@ -90,7 +87,6 @@ def softmax(a: Assembler, config: MicroConfig) -> None:
     a.alu("ADD", _LIMIT, _LIMIT, _LIMIT_STEP)
     a.alu("ADDI", _DIAGONAL, _DIAGONAL, 1)
     a.alu("ADD", _I_ADDR, _I_ADDR, _I_STRIDE)
-    a.alu("ADD", PARAMS, PARAMS, ROW_STEP)
     next_row(a, "softmax row")
 
 

@@ -59,9 +59,12 @@ class Stage:
     def take(self) -> list[Draft]:
         """Return all instructions, each load as early as its buffer is free, and begin anew."""
         placed: list[list[Draft]] = [[] for _ in range(len(self.nodes) + 1)]
+        # What the program begins with is not kept waiting.
+        loads = (place for place, one in enumerate(self.nodes) if one.opcode != Opcode.LOAD)
+        begin = next(loads, 0)
         for index, draft in self._loads:
             # Behind the uses of the piece that had the buffer before.
-            first = self._starts[index - STAGES + 1] if index >= STAGES else 0
+            first = self._starts[index - STAGES + 1] if index >= STAGES else begin
             placed[first].append(draft)
         found: list[Draft] = []
         for place, draft in enumerate(self.nodes):
@@ -146,5 +149,5 @@ def stage_size(config: Config, taken: int, most: int) -> int:
     """
     free = max(0, config.scratchpad_bytes - taken) // 2
     line = config.line_bytes
-    size = min(free // STAGES, config.bank_bytes // 4, 8192, most) // line * line
+    size = min(free // STAGES, config.bank_bytes // 4, 16384, most) // line * line
     return max(least_size(config), size)

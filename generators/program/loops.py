@@ -17,7 +17,7 @@ from arch.config import Config
 from arch.instruction import Instruction, Operand, pack
 from arch.isa import DEFINITIONS, LOOP_LEVELS, REGISTERS, Engine, Opcode
 from generators.program.draft import Draft, Given, Node, Ref, Repeat, Written
-from generators.program.tokens import Access, Part, Tokens, order
+from generators.program.tokens import Access, Tokens, order
 from sim.admission import check_step
 from sim.flow import Step
 from sim.regions import Region, regions
@@ -81,25 +81,10 @@ class Line:
 
     @property
     def engine(self) -> Engine:
-        """The engine that runs the instruction, or its first command."""
-        engine = DEFINITIONS[self.opcode].taker
+        """The engine that runs the instruction."""
+        engine = DEFINITIONS[self.opcode].engine
         assert engine is not None
         return engine
-
-    @property
-    def parts(self) -> list[Part]:
-        """The commands of an instruction that has several, as if the last touched everything."""
-        if DEFINITIONS[self.opcode].expands is None:
-            return []
-        matrix, vector = frozenset({Engine.MATRIX}), frozenset({Engine.VECTOR})
-        return [
-            Part(Engine.MATRIX, push=vector),
-            Part(Engine.VECTOR, pop=matrix, push=matrix),
-            Part(Engine.MATRIX, pop=vector, push=vector),
-            Part(
-                Engine.VECTOR, sorted(self.reads, key=repr), sorted(self.writes, key=repr), matrix
-            ),
-        ]
 
 
 @dataclass
@@ -157,8 +142,8 @@ def _line(draft: Draft, addresses: Mapping[str, int], config: Config) -> Line:
         if isinstance(value, Given):
             operands[name] += value.most
             given[name] = (base, ((GIVEN, value.register),))
-    assert definition.taker is not None
-    step = Step(0, draft.opcode, definition.taker, operands, draft.flags, frozenset(), frozenset())
+    assert definition.engine is not None
+    step = Step(0, draft.opcode, definition.engine, operands, draft.flags, frozenset(), frozenset())
     check_step(step, config)
     reads, writes = regions(step, config)
     values: dict[str, tuple[int, Steps]] = {name: (value, ()) for name, value in operands.items()}
@@ -223,7 +208,7 @@ def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[
         if isinstance(node, Loop):
             found |= _order(node.body, config, body=True)
             continue
-        access = Access(node.engine, list(node.reads), list(node.writes), parts=node.parts)
+        access = Access(node.engine, list(node.reads), list(node.writes))
         for neighbour in (index - 1, index + 1):
             beside = nodes[neighbour] if 0 <= neighbour < len(nodes) else None
             if isinstance(beside, Loop):
@@ -245,7 +230,7 @@ def _order(nodes: Sequence[Line | Loop], config: Config, *, body: bool) -> dict[
         flat.append(node)
         accesses.append(access)
     if body:
-        assert flat[0].engine == DEFINITIONS[flat[-1].opcode].giver == Engine.VECTOR
+        assert flat[0].engine == flat[-1].engine == Engine.VECTOR
         end = len(flat) - 1
         accesses[-1].after += [
             at for engine, at in last.items() if engine != Engine.VECTOR and at != end
@@ -269,9 +254,7 @@ def _flow(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | N
                 return None
             loops.append((len(flat), len(body)))
         flat += body * (TRIED if isinstance(node, Loop) else 1)
-    accesses = [
-        Access(line.engine, list(line.reads), list(line.writes), parts=line.parts) for line in flat
-    ]
+    accesses = [Access(line.engine, list(line.reads), list(line.writes)) for line in flat]
     tokens = order(accesses, config)
     for first, size in loops:
         one = tokens[first : first + size]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from arch.config import Config
 from arch.isa import Opcode
 from hdl.functions.addnorm import AddNormUnit
-from hdl.functions.elementwise import ElementwiseLane
 from hdl.functions.rotary import RotaryUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.matrix.array import array_latency
@@ -44,7 +43,7 @@ class Sums:
 
 
 def _adds(step: Step) -> bool:
-    return bool(step.flags & {"add", "rotate", "times"}) or step.opcode in (Opcode.ADD, Opcode.MUL)
+    return bool(step.flags & {"add", "rotate", "times"})
 
 
 def _reads(step: Step) -> bool:
@@ -58,13 +57,11 @@ class VectorTiming:
         self._config = config
         lanes = config.lanes
         self._reader = int(reader_latency(config)) + config.registered
-        self._elementwise = int(ElementwiseLane.latency)
         self._overhead = self._reader + int(Epilogue(config).latency)
         self._sooner = int(reader_latency(config) - drain_latency(config))
         self._softmax = self._norm = 0
         if config.softmax:
-            running_rows = config.running_rows if config.attention else 0
-            unit = SoftmaxUnit(lanes, config.max_row, running_rows)
+            unit = SoftmaxUnit(lanes, config.max_row)
             self._softmax = int(unit.latency) + config.registered
         if config.norm:
             self._norm = int(AddNormUnit(lanes=lanes, max_row=config.max_row).latency)
@@ -168,12 +165,9 @@ class VectorTiming:
         if opcode == Opcode.DRAIN:
             tiles, rest = divmod(n, config.cols)
             beats = m * (tiles * config.lane_groups + -(-rest // config.lanes))
-            sooner = 0 if "running" in step.flags else self._sooner
-            return beats + self._overhead - sooner + turn
+            return beats + self._overhead - self._sooner + turn
         latency = {
             Opcode.MAP: turn,
-            Opcode.MUL: self._elementwise,
-            Opcode.ADD: self._elementwise + 2,
             Opcode.SOFTMAX: self._softmax + 2 * (row - 1),
             Opcode.NORM: self._norm + row - 1,
         }[opcode]

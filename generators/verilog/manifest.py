@@ -63,7 +63,6 @@ def _instruction(definition: Definition) -> dict[str, Any]:
         "name": definition.opcode.name,
         "opcode": int(definition.opcode),
         "engine": definition.engine.name if definition.engine is not None else None,
-        "expands": [engine.name for engine in definition.expands or ()],
         "operands": list(definition.operands),
         "flags": list(definition.flags),
         "meaning": definition.summary,

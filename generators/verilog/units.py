@@ -15,12 +15,10 @@ from hdl.bus.bus import BusAddress
 from hdl.bus.control import CONTROLS, ControlledAccelerator
 from hdl.bus.wishbone import WishboneBridge
 from hdl.bus_accelerator import BRIDGES, BusAccelerator
-from hdl.control.attention import AttentionExpander
 from hdl.control.dispatch import Dispatch
 from hdl.control.sequencer import Sequencer
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.argmax import ArgmaxUnit
-from hdl.functions.elementwise import ElementwiseUnit
 from hdl.functions.rotary import RotaryUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.functions.table import LookupTable
@@ -64,7 +62,6 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "vector_engine": VectorEngine,
     "softmax": lambda config: SoftmaxUnit(config.lanes, config.max_row),
     "addnorm": lambda config: AddNormUnit(lanes=config.lanes, max_row=config.max_row),
-    "elementwise": lambda config: ElementwiseUnit(lanes=config.lanes),
     "requantizer": lambda _config: Requantizer(),
     "rotary": lambda config: RotaryUnit(2 * -(-config.lanes // 2), config.operand_width),
     "argmax": lambda config: ArgmaxUnit(config.lanes),
@@ -78,7 +75,6 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "load_engine": LoadEngine,
     "store_engine": StoreEngine,
     "sequencer": Sequencer,
-    "attention": lambda config: AttentionExpander(registered=config.registered),
     "dispatch": Dispatch,
 }
 """Constructor of each unit from a configuration."""

@@ -1,1 +1,1 @@
-"""Control: sequencer, loops, dispatch, ATTENTION, host registers, counters."""
+"""Control: sequencer, loops, dispatch, host registers, counters."""

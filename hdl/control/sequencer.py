@@ -88,8 +88,7 @@ class Sequencer(Component):
     nothing is sent nor any register written. ``advance`` is 1 where a word has acted. Register 0
     is a word of memory that ``scrub`` sets to 0, in a cycle without ``register_en``. The program
     and the registers are written through ``program`` and ``register`` while nothing runs; a
-    register holds its value from run to run. ATTENTION goes out as it is, as an instruction of the
-    engine of its first command.
+    register holds its value from run to run.
     """
 
     def __init__(self, config: Config):
@@ -216,8 +215,8 @@ class Sequencer(Component):
                         header.operands.eq(len(definition.operands)),
                         header.then.eq(then),
                     ]
-                    if definition.taker is not None:
-                        m.d.comb += header.engine.eq(definition.taker)
+                    if definition.engine is not None:
+                        m.d.comb += header.engine.eq(definition.engine)
         return early, header
 
     def _decode(self, m: Module, coming, word, fresh, starting: Signal, advance: Signal) -> Signal:

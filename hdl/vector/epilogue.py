@@ -18,7 +18,6 @@ from hdl.stream.skid import Skid
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout, elements, value_layout
 from hdl.vector.params import param_layout
-from hdl.vector.running_drain import scale_layout
 from hdl.vector.walker import Walker, walk_layout
 
 
@@ -34,7 +33,6 @@ class Epilogue(Component):
     ``i`` brings a value and ``keep`` for each lane; a lane whose ``keep`` is 0 gets the zero
     point. The k-th beat takes the k-th parameter word of ``param_walk``, the k-th beat of
     ``residual`` (with ``add``, 16-bit elements) and is written to the k-th place of ``o_walk``.
-    With ``running``, each beat takes its multiplier and shift from ``scale``, not from its word.
     With ``rotate`` or ``times`` the residual is not added but rotates or multiplies, equations (9)
     and (10). With ``argmax`` the largest element that is written and its column, counted from
     ``column`` on, become ``largest``, ``ArgmaxUnit.latency`` cycles after it was written; where
@@ -66,8 +64,6 @@ class Epilogue(Component):
             "o_walk": In(walk_layout(config.sp_addr_width)),
             "write": Out(WritePort(config)),
         }
-        if config.attention:
-            members |= {"running": In(1), "scale": In(stream.Signature(scale_layout()))}
         if config.activation:
             members["table_write"] = In(table_write_signature(config.table_slots))
             members |= error_port(config.protected("parameters"))
@@ -101,14 +97,13 @@ class Epilogue(Component):
         values = door.o
         # The whole pipeline moves, or none of it.
         en, taken = Signal(), Signal()
-        scaled = ~self.running | self.scale.valid if self.config.attention else 1
         m.d.comb += [
             params.start.eq(self.start),
             params.walk.eq(self.param_walk),
             places.start.eq(self.start),
             places.walk.eq(self.o_walk),
             # What belongs to the next command waits for its walk.
-            values.ready.eq(en & scaled & params.o.valid),
+            values.ready.eq(en & params.o.valid),
             taken.eq(values.valid & values.ready),
             params.o.ready.eq(taken),
             self.param_addr.eq(params.o.p.addr),
@@ -125,7 +120,6 @@ class Epilogue(Component):
         """Return the output elements of the beat taken ``2 + Requantizer.latency`` cycles ago."""
         config = self.config
         value = data.View(values.p.shape(), delay(m, values.p, 2, en=en))
-        scale = self._scale(m, en, values) if config.attention else None
         wide = self.wide | self._pairs()
         low = Mux(wide, C(-(1 << 15), signed(16)), C(config.operand_min, signed(16)))
         high = Mux(wide, C((1 << 15) - 1, signed(16)), C(config.operand_max, signed(16)))
@@ -134,32 +128,20 @@ class Epilogue(Component):
         keep = delay(m, value.keep, Requantizer.latency, en=en)
         y = []
         for lane, params in enumerate(self.params.lanes):
-            multiplier, shift = params.multiplier, params.shift
-            if scale is not None:
-                multiplier = Mux(self.running, scale.multiplier, multiplier)
-                shift = Mux(self.running, scale.shift, shift)
             m.submodules[f"requantizer_{lane}"] = unit = Requantizer()
             m.d.comb += [
                 unit.en.eq(en),
                 unit.x.eq(value.value[lane]),
                 # A register after the memory's own: block RAM answers late.
                 unit.bias.eq(delay(m, params.bias, 1, en=en)),
-                unit.multiplier.eq(delay(m, multiplier, 1, en=en)),
-                unit.shift.eq(delay(m, shift, 1, en=en)),
+                unit.multiplier.eq(delay(m, params.multiplier, 1, en=en)),
+                unit.shift.eq(delay(m, params.shift, 1, en=en)),
                 unit.zero.eq(self.zero),
                 unit.low.eq(bottom),
                 unit.high.eq(high),
             ]
             y.append(Mux(keep[lane], unit.y, self.zero))
         return y
-
-    def _scale(self, m, en, values):
-        """Return multiplier and shift of the beat taken in the cycle before, where it runs."""
-        scale = Signal.like(self.scale.p)
-        with m.If(en):
-            m.d.sync += scale.eq(self.scale.p)
-        m.d.comb += self.scale.ready.eq(self.running & values.valid & en)
-        return scale
 
     def _look_up(self, m, en, y):
         """Return elements looked up, or as they were, ``TABLE_LATENCY`` cycles later."""

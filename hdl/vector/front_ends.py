@@ -7,20 +7,18 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import Engine
 from hdl.component import Component
-from hdl.functions.running import RunningWritePort
 from hdl.ports import command_layout
 from hdl.vector.beats import beat_layout, collect, distribute, value_layout
 from hdl.vector.decode import flag_layout, opcode_layout
-from hdl.vector.fronts import ElementwiseFront, MapFront, NormFront, SoftmaxFront
-from hdl.vector.params import scales_layout
+from hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
     """Leads the input ``i`` and the second input ``r`` through the front end of a command.
 
     With ``drain``, which a configuration has with ``fused``, the input of SOFTMAX and NORM is
-    ``drained``. While the command is none of MAP, SOFTMAX, NORM, ADD and MUL nothing moves. The
-    command and ``scales`` hold still from ``start``, a cycle before the first beat at the latest,
+    ``drained``. While the command is none of MAP, SOFTMAX and NORM nothing moves. The
+    command holds still from ``start``, a cycle before the first beat at the latest,
     to the last value of ``o``; ``opcode`` and ``flag`` from a cycle later.
     """
 
@@ -38,10 +36,6 @@ class FrontEnds(Component):
         }
         if config.fused:
             members["drained"] = In(beats)
-        if config.elementwise:
-            members["scales"] = In(scales_layout())
-        if config.attention:
-            members["running_write"] = Out(RunningWritePort(config.running_rows))
         if config.norm:
             sums = data.ArrayLayout(signed(16), config.lanes)
             members["o_sum"] = Out(stream.Signature(sums))
@@ -65,12 +59,6 @@ class FrontEnds(Component):
             rows.append((opcode.norm, front.i))
             seconds.append((opcode.norm, front.r))
             values.append((opcode.norm, front.o))
-        if self.config.elementwise:
-            front = self._elementwise(m)
-            strobe = opcode.add | opcode.mul
-            inputs.append((strobe, front.i))
-            seconds.append((strobe, front.r))
-            values.append((strobe, front.o))
         distribute(m, self.i, inputs + rows)
         if self.config.fused:
             self._drained(m, rows)
@@ -102,13 +90,6 @@ class FrontEnds(Component):
             front.diagonal.eq(command.diagonal),
             front.diagonal_value.eq(command.diagonal_value),
         ]
-        if self.config.attention:
-            m.d.comb += [
-                front.running.online.eq(self.flag.online),
-                front.running.first.eq(self.flag.first),
-                front.running.row.eq(command.row),
-            ]
-            wiring.connect(m, front.running_write, wiring.flipped(self.running_write))
         return front
 
     def _norm(self, m):
@@ -121,17 +102,4 @@ class FrontEnds(Component):
             front.eps.eq(Cat(command.eps_low, command.eps_high)),
         ]
         wiring.connect(m, front.o_sum, wiring.flipped(self.o_sum))
-        return front
-
-    def _elementwise(self, m):
-        m.submodules.elementwise = front = ElementwiseFront(self.config)
-        m.d.comb += [
-            front.multiply.eq(self.opcode.mul),
-            front.i_zero.eq(self.command.i_zero),
-            front.r_zero.eq(self.command.r_zero),
-            front.i_multiplier.eq(self.scales.i.multiplier),
-            front.i_shift.eq(self.scales.i.shift),
-            front.r_multiplier.eq(self.scales.r.multiplier),
-            front.r_shift.eq(self.scales.r.shift),
-        ]
         return front

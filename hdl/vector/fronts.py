@@ -8,8 +8,6 @@ from arch.config import Config
 from arch.isa import COUNT_WIDTH
 from hdl.component import Component
 from hdl.functions.addnorm import AddNormUnit
-from hdl.functions.elementwise import ElementwiseUnit
-from hdl.functions.running import RunningWritePort, running_layout
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.stream.skid import Skid
 from hdl.stream.slice import RegisterSlice
@@ -86,33 +84,29 @@ class SoftmaxFront(Component):
 
     With ``diagonal_en``, ``diagonal_value`` is added in column ``diagonal`` plus the row's number;
     ``registered`` gives that a cycle of its own.
-    ``running`` says what row 0 is to the running rows; the rows behind it follow there, too.
     """
 
     def __init__(self, config: Config):
         self.config = config
-        members = {
-            "start": In(1),
-            "start_column": In(signed(OFFSET_WIDTH)),
-            "start_step": In(signed(OFFSET_WIDTH)),
-            "limit": In(signed(OFFSET_WIDTH)),
-            "limit_step": In(signed(OFFSET_WIDTH)),
-            "diagonal_en": In(1),
-            "diagonal": In(signed(OFFSET_WIDTH)),
-            "diagonal_value": In(signed(28)),
-            "i": In(stream.Signature(beat_layout(config))),
-            "o": Out(stream.Signature(value_layout(config.lanes))),
-        }
-        if config.attention:
-            members["running"] = In(running_layout(config.running_rows))
-            members["running_write"] = Out(RunningWritePort(config.running_rows))
-        super().__init__(members)
+        super().__init__(
+            {
+                "start": In(1),
+                "start_column": In(signed(OFFSET_WIDTH)),
+                "start_step": In(signed(OFFSET_WIDTH)),
+                "limit": In(signed(OFFSET_WIDTH)),
+                "limit_step": In(signed(OFFSET_WIDTH)),
+                "diagonal_en": In(1),
+                "diagonal": In(signed(OFFSET_WIDTH)),
+                "diagonal_value": In(signed(28)),
+                "i": In(stream.Signature(beat_layout(config))),
+                "o": Out(stream.Signature(value_layout(config.lanes))),
+            }
+        )
 
     def elaborate(self, _platform):
         m = Module()
         lanes = self.config.lanes
-        running_rows = self.config.running_rows if self.config.attention else 0
-        m.submodules.softmax = unit = SoftmaxUnit(lanes, self.config.max_row, running_rows)
+        m.submodules.softmax = unit = SoftmaxUnit(lanes, self.config.max_row)
         m.submodules.first = first = ColumnOffset(lanes)
         m.submodules.limit = limit = ColumnOffset(lanes)
         m.submodules.diagonal = diagonal = ColumnOffset(lanes)
@@ -158,22 +152,7 @@ class SoftmaxFront(Component):
         for lane in range(lanes):
             added = Mux(probabilities.p.diagonal[lane], self.diagonal_value, 0)
             m.d.comb += self.o.p.value[lane].eq(probabilities.p.found.p[lane] + added)
-        if running_rows:
-            self._running(m, unit)
         return m
-
-    def _running(self, m, unit):
-        """Count the running rows."""
-        row = Signal.like(self.running.row)
-        with m.If(self.start):
-            m.d.sync += row.eq(self.running.row)
-        with m.Elif(self.i.valid & self.i.ready & self.i.p.row_last):
-            m.d.sync += row.eq(row + 1)
-        m.d.comb += [
-            unit.i.p.running.eq(self.running),
-            unit.i.p.running.row.eq(row),
-        ]
-        wiring.connect(m, unit.running, wiring.flipped(self.running_write))
 
 
 class NormFront(Component):
@@ -231,54 +210,5 @@ class NormFront(Component):
             Cat(self.o_sum.p).eq(Cat(unit.o_sum.p.s)),
             self.o_sum.valid.eq(unit.o_sum.valid),
             unit.o_sum.ready.eq(self.o_sum.ready),
-        ]
-        return m
-
-
-class ElementwiseFront(Component):
-    """Sum or product of the 8-bit elements of ``i`` and ``r``."""
-
-    def __init__(self, config: Config):
-        self.config = config
-        super().__init__(
-            {
-                "multiply": In(1),
-                "i_zero": In(signed(8)),
-                "r_zero": In(signed(8)),
-                "i_multiplier": In(signed(32)),
-                "i_shift": In(signed(8)),
-                "r_multiplier": In(signed(32)),
-                "r_shift": In(signed(8)),
-                "i": In(stream.Signature(beat_layout(config))),
-                "r": In(stream.Signature(beat_layout(config))),
-                "o": Out(stream.Signature(value_layout(config.lanes))),
-            }
-        )
-
-    def elaborate(self, _platform):
-        m = Module()
-        lanes = self.config.lanes
-        m.submodules.elementwise = unit = ElementwiseUnit(lanes=lanes)
-        both = Signal()
-        m.d.comb += [
-            both.eq(self.i.valid & self.r.valid),
-            Cat(unit.i.p.i).eq(Cat(elements(self.i.p, lanes, 1))),
-            Cat(unit.i.p.r).eq(Cat(elements(self.r.p, lanes, 1))),
-            unit.i.p.mask.eq(present(self.i.p, lanes)),
-            unit.i.p.last.eq(self.i.p.row_last),
-            unit.i.valid.eq(both),
-            self.i.ready.eq(both & unit.i.ready),
-            self.r.ready.eq(both & unit.i.ready),
-            unit.multiply.eq(self.multiply),
-            unit.i_zero.eq(self.i_zero),
-            unit.r_zero.eq(self.r_zero),
-            unit.i_multiplier.eq(self.i_multiplier),
-            unit.i_shift.eq(self.i_shift),
-            unit.r_multiplier.eq(self.r_multiplier),
-            unit.r_shift.eq(self.r_shift),
-            Cat(self.o.p.value).eq(Cat(unit.o.p.value)),
-            self.o.p.keep.eq(unit.o.p.mask),
-            self.o.valid.eq(unit.o.valid),
-            unit.o.ready.eq(self.o.ready),
         ]
         return m

@@ -1,6 +1,6 @@
 """The vector engine's requantization parameters."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -61,44 +61,4 @@ class ParamMemory(Component):
             words.append(ram.read_data)
         m.d.comb += self.read_data.as_value().eq(Cat(words))
         gather(m, self, errors_of(lines))
-        return m
-
-
-def scales_layout() -> data.StructLayout:
-    """Return the multipliers and shifts of an addition's two inputs."""
-    scale = data.StructLayout({"multiplier": signed(32), "shift": signed(8)})
-    return data.StructLayout({"i": scale, "r": scale})
-
-
-class InputScales(Component):
-    """Fetches the multipliers and shifts of an addition's inputs from two parameter words.
-
-    While ``en`` is 1, lane 0 of word ``addr`` is read for the input and that of the next word for
-    the second input. ``ready`` is 1 in the third cycle, after which ``o`` holds them.
-    """
-
-    def __init__(self, config: Config):
-        self.config = config
-        addr_width = (config.param_depth - 1).bit_length()
-        super().__init__(
-            {
-                "en": In(1),
-                "addr": In(addr_width),
-                "ready": Out(1),
-                "read_addr": Out(addr_width),
-                "read_data": In(param_layout(config)),
-                "o": Out(scales_layout()),
-            }
-        )
-
-    def elaborate(self, _platform):
-        m = Module()
-        asked = Signal(2)
-        lane = self.read_data.lanes[0]
-        m.d.comb += [self.read_addr.eq(self.addr + asked), self.ready.eq(asked == 2)]
-        with m.If(self.en):
-            m.d.sync += asked.eq(Mux(self.ready, 0, asked + 1))
-            for cycle, scale in ((1, self.o.i), (2, self.o.r)):
-                with m.If(asked == cycle):
-                    m.d.sync += [scale.multiplier.eq(lane.multiplier), scale.shift.eq(lane.shift)]
         return m

@@ -28,21 +28,20 @@ from hdl.vector.fill import Fill
 from hdl.vector.front_ends import FrontEnds
 from hdl.vector.intake import Intake
 from hdl.vector.overlap import Overlap
-from hdl.vector.params import InputScales, ParamMemory
+from hdl.vector.params import ParamMemory
 from hdl.vector.reader import RowReader
-from hdl.vector.running_drain import ResidualScale, RunningScale
 from hdl.vector.sums import SumWriter
 from hdl.vector.walks import VectorWalks
 
 
 class VectorEngine(Component):
-    """Runs DRAIN, MAP, SOFTMAX, NORM, ADD, MUL, SCAN, PARAMS, TABLE and MASK, one after the other.
+    """Runs DRAIN, MAP, SOFTMAX, NORM, SCAN, PARAMS, TABLE and MASK, one after the other.
 
     A command reads through ``v`` (the input) and ``r`` (the second input or the residual) or
     ``drain`` (the accumulators), passes its front end and the epilogue, and writes through ``o``
     (the output) and ``s`` (the sum written back by NORM). With ``fused``, accumulators can be the
     input of SOFTMAX and NORM, too. The command is taken when its last write was, together with
-    ``status.done``; running rows are then what it leaves. An output may lie where an input lies,
+    ``status.done``. An output may lie where an input lies,
     row on row, if its elements are no wider. A SOFTMAX that is ``followed`` by another is taken as
     soon as its input was, and the other one begins while its output is still on its way.
 
@@ -52,10 +51,8 @@ class VectorEngine(Component):
     which is 16 with activation tables and 14 without:
 
     ========= =====================================================================
-    DRAIN     beats + drain_latency + Epilogue.latency, with running beats + overhead
+    DRAIN     beats + drain_latency + Epilogue.latency
     MAP       beats + overhead
-    MUL       beats + overhead + ElementwiseLane.latency
-    ADD       beats + overhead + ElementwiseLane.latency + 2
     SOFTMAX   beats + overhead + SoftmaxUnit.latency + 2 * (ceil(n / lanes) - 1)
     NORM      beats + overhead + AddNormUnit.latency + ceil(n / lanes) - 1
     SCAN      m * ceil(n / rows) + reader_latency
@@ -117,7 +114,7 @@ class VectorEngine(Component):
         fills = opcode.params | opcode.table | opcode.mask | opcode.scan
         filling = delay(m, fills, 1)
         drains = opcode.drain | flag.drain if config.fused else opcode.drain
-        adds = flag.add | pairs | opcode.add | opcode.mul
+        adds = flag.add | pairs
         # A normalization adds before, not behind.
         adding = delay(m, flag.add & ~opcode.norm, 1)
         if config.registered:
@@ -155,8 +152,6 @@ class VectorEngine(Component):
         # The path of the data.
         distribute(m, reader.o, [(filling, fill.i), (~filling, fronts.i)])
         residual = epilogue.residual
-        if config.attention:
-            residual = self._running(m, fronts, params, epilogue, flag_r, start & flag.running)
         m.d.comb += epilogue.add.eq(adding)
         if config.registered:
             m.submodules.residuals = residuals = RegisterSlice(residual.p.shape())
@@ -220,20 +215,6 @@ class VectorEngine(Component):
             params.read_en.eq(epilogue.param_en),
             epilogue.params.eq(params.read_data),
         ]
-        if self.config.elementwise:
-            m.submodules.scales = scales = InputScales(self.config)
-            m.d.comb += [
-                scales.addr.eq(self.i.p.params),
-                scales.en.eq(waiting & opcode.add),
-                scales.read_data.eq(params.read_data),
-                fronts.scales.eq(scales.o),
-            ]
-            with m.If(scales.en):
-                m.d.comb += [
-                    starts.eq(scales.ready),
-                    params.read_addr.eq(scales.read_addr),
-                    params.read_en.eq(1),
-                ]
 
     def _intake(self, m, accumulators, walks, params, fronts, flag, start):
         """Lead accumulators to the front ends where ``drain`` says so; return their parameters."""
@@ -310,29 +291,6 @@ class VectorEngine(Component):
                 epilogue.column.eq(overlap.o.table),
                 self.largest.eq(epilogue.largest),
             ]
-
-    def _running(self, m, fronts, params, epilogue, flag, start):
-        """Let DRAIN divide by running rows' sums; return where residuals are scaled first."""
-        m.submodules.scale = scale = RunningScale(self.config)
-        m.submodules.residual = residual = ResidualScale(self.config)
-        lane = params.read_data.lanes[0]
-        for unit in (scale, residual):
-            m.d.comb += [unit.row.eq(self.i.p.row), unit.start.eq(start)]
-            m.d.comb += [
-                getattr(unit.write, name).eq(getattr(fronts.running_write, name))
-                for name in unit.write.signature.members
-            ]
-        m.d.comb += [
-            scale.m.eq(self.i.p.m),
-            scale.n.eq(self.i.p.n),
-            scale.scale.multiplier.eq(lane.multiplier),
-            scale.scale.shift.eq(lane.shift),
-            residual.running.eq(flag.running),
-            epilogue.running.eq(flag.running),
-        ]
-        connect(m, scale.o, epilogue.scale)
-        connect(m, residual.o, epilogue.residual)
-        return residual.i
 
     def _sums(self, m, fronts, walk, start, done, written):
         """Write a normalization's sums back; they may be late, if their bank is busy."""

@@ -48,12 +48,11 @@ class VectorWalks(Component):
         tile = Mux(opcode.drain, cols, command.n)
 
         self._rows(m, "i", tile, flag.wide_in | opcode.softmax | opcode.norm)
-        self._rows(m, "r", tile, ~(opcode.add | opcode.mul | flag.times))
+        self._rows(m, "r", tile, ~flag.times)
         self._rows(m, "o", tile, flag.wide_out)
         self._rows(m, "s", tile, 1)
-        first = Mux(opcode.add, 2, 0)
-        if config.fused:
-            first = Mux(opcode.softmax & flag.drain, 1, first)
+        # Words of what a softmax takes in come before those of its output.
+        first = opcode.softmax & flag.drain if config.fused else 0
         m.d.comb += [
             self.params.base.eq(command.params + first),
             self.params.m.eq(command.m),
@@ -87,12 +86,9 @@ class VectorWalks(Component):
         ]
 
     def _per_row(self, m):
-        """Let every row go on with its own parameter words."""
+        """Let every row go on with its own parameter word."""
         with m.If(self.flag.per_row):
             m.d.comb += self.params.row_step.eq(1)
-            if self.config.fused:
-                with m.If(self.flag.drain):
-                    m.d.comb += [self.params.row_step.eq(2), self.pre.row_step.eq(2)]
 
     def _pairs(self, m):
         """Let the walk over pairs begin again behind the columns of a head."""

@@ -1,0 +1,83 @@
+"""A decoder layer's step behind many positions, its weights streamed, run and measured."""
+
+from collections.abc import Callable
+from typing import Any
+
+from arch.config import Config
+from arch.errors import InputError
+from generators.frontend.text_description import TextDescription
+from generators.quantize.options import Quantization
+from generators.text_program import compile_text
+from generators.text_shapes import untrained
+from sim.report import where
+from tb.text_session import TextMachine, TextSession
+
+VOCABULARY = 32
+"""Tokens of the model that the layer is: its head is small beside the layer."""
+HEAD_DIM = 48
+"""Columns of a head, where they divide the layer's width."""
+MOST = 4096
+"""Largest size of a layer."""
+
+
+def bench_decode(
+    config: Config,
+    make_machine: Callable[[Config, int], TextMachine],
+    *,
+    dim: int,
+    ffn: int,
+    position: int = 128,
+    seed: int = 1,
+) -> dict[str, Any]:
+    """Compile a model of one layer of random weights, run one token, and return its figures.
+
+    The layer is Llama's. The token attends to itself and to ``position`` others, whose keys and
+    values are zeros: cycles do not depend on them. ``make_machine`` takes the configuration, which
+    has rotary embeddings, and the bytes of external memory that are needed. ``ideal_cycles`` is the
+    words that come over the port, ``bandwidth_utilization`` these over ``cycles``: the port's peak
+    is a word in every cycle, refresh included. ``mismatches`` counts tensors that are not the
+    golden machine's.
+
+    Raises :class:`InputError` where the layer does not fit the configuration.
+    """
+    for name, size in (("dim", dim), ("ffn", ffn), ("position", position)):
+        if not 1 <= size <= MOST:
+            raise InputError(f"Size {name} of a layer must be from 1 to {MOST}, not {size}")
+    head_dim = HEAD_DIM if dim % HEAD_DIM == 0 else dim
+    model = TextDescription(
+        name="layer",
+        vocabulary=VOCABULARY,
+        positions=position + 1,
+        dim=dim,
+        layers=1,
+        heads=dim // head_dim,
+        kv_heads=dim // head_dim,
+        ffn=ffn,
+    )
+    decoder = untrained(model, Quantization(texts=1, length=min(32, position)), seed)
+    config = config.replace(rotary=True, trace=True)
+    program = compile_text(decoder, config, context=position + 1, rows=1)
+    session = TextSession(program, make_machine(config, program.memory_bytes))
+    session.length = position
+    turn = session.step(1)
+    words, cycles = turn.counters["loaded"], turn.cycles
+    macs = program.macs(position)
+    return {
+        "config": config.name,
+        "dim": dim,
+        "ffn": ffn,
+        "position": position,
+        "seed": seed,
+        "cycles": cycles,
+        "predicted_cycles": program.predict(position, session.timing.latency).cycles,
+        "ideal_cycles": words,
+        "bandwidth_utilization": words / cycles if cycles else None,
+        "utilization": macs / (config.elements * cycles) if cycles else None,
+        "weight_bytes": program.macs_resident,
+        "loaded_bytes": words * config.mem_bytes,
+        "mismatches": turn.mismatches,
+        "tensors": turn.tensors,
+        "program_words": len(program.words),
+        "where": where(turn.counters) if cycles else {},
+        "counters": dict(turn.counters),
+    }

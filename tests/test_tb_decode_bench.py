@@ -1,0 +1,44 @@
+"""A decoder layer's step: figures of its bench, and the port's rate."""
+
+import re
+
+import pytest
+
+from arch.presets import PRESETS
+from tb.decode_bench import bench_decode
+from tb.machines import make_machine
+from tb.memory_timing import SDRAM
+
+SMALL = PRESETS["small"].replace(scratchpad_bytes=1 << 17)
+
+
+def run_case(config, simulator, **sizes):
+    found = bench_decode(
+        config, lambda config, size: make_machine(config, simulator, size, SDRAM), **sizes
+    )
+    assert found["mismatches"] == 0
+    assert found["tensors"] > 12
+    assert found["loaded_bytes"] >= found["weight_bytes"]
+    return found
+
+
+def test_every_weight_comes_once():
+    found = run_case(SMALL, "golden", dim=32, ffn=64, position=9)
+    weights = 4 * 32 * 32 + 3 * 32 * 64 + 32 * 32
+    assert found["weight_bytes"] == weights
+    # And the token's rows of the vocabulary and of the rotary pairs.
+    assert weights < found["loaded_bytes"] <= weights + 32 + 2 * 2 * 32
+
+
+@pytest.mark.slow
+def test_medium_reaches_the_ports_rate():
+    found = run_case(PRESETS["medium"], "verilator", dim=288, ffn=768)
+    assert found["bandwidth_utilization"] > 0.9
+    assert abs(found["predicted_cycles"] / found["cycles"] - 1) < 0.03
+
+
+@pytest.mark.parametrize("size", ["dim", "ffn", "position"])
+def test_sizes_that_are_none_are_refused(size):
+    message = f"Size {size} of a layer must be from 1 to 4096, not 0"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        run_case(SMALL, "golden", **({"dim": 32, "ffn": 64} | {size: 0}))
