@@ -11,7 +11,7 @@ CLEARED_ROW = 256
 def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
     """Return what clears all but accumulators and masks, which a machine clears after a reset.
 
-    That is the scratchpad, parameters, tables, weight slots and running rows. A scratchpad row of
+    That is the scratchpad, parameters, tables and weight slots. A scratchpad row of
     zeros lies in external memory at the address ``zeros``.
     """
     row = min(CLEARED_ROW, config.bank_bytes)

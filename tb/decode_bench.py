@@ -60,7 +60,8 @@ def bench_decode(
     session = TextSession(program, make_machine(config, program.memory_bytes))
     session.length = position
     turn = session.step(1)
-    words, cycles = turn.counters["loaded"], turn.cycles
+    expected = program.predict(position, session.timing.latency)
+    words, cycles = expected.words_read, turn.cycles
     macs = program.macs(position)
     return {
         "config": config.name,
@@ -69,7 +70,7 @@ def bench_decode(
         "position": position,
         "seed": seed,
         "cycles": cycles,
-        "predicted_cycles": program.predict(position, session.timing.latency).cycles,
+        "predicted_cycles": expected.cycles,
         "ideal_cycles": words,
         "bandwidth_utilization": words / cycles if cycles else None,
         "utilization": macs / (config.elements * cycles) if cycles else None,

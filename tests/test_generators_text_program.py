@@ -52,9 +52,7 @@ CONFIGS = {
     "resident": RESIDENT.replace(rotary=True, argmax=True),
     "fused": RESIDENT.replace(rotary=True, argmax=True, fused=True),
     "odd": RESIDENT.replace(rows=5, cols=6, lanes=2, rotary=True, weight_depth=2048),
-    "bare": RESIDENT.replace(
-        zero_points=True, tile_skip=False, a_transpose=False, rotary=True
-    ),
+    "bare": RESIDENT.replace(zero_points=True, tile_skip=False, a_transpose=False, rotary=True),
 }
 
 

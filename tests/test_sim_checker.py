@@ -67,7 +67,7 @@ def test_accumulators_taken_in_are_read_and_cleared(opcode):
         )
     for row in (4, 9):
         assert check(pack(assemble(f"{product.format(row)}\n{take}\nHALT")), config) == 2
-    words = {"SOFTMAX": 16, "NORM": 17}[opcode]
+    words = {"SOFTMAX": 15, "NORM": 17}[opcode]
     assert errors(f"{take}\n{product.format(8)}\nHALT", config) == (
         f"MATMUL at word {words} writes acc without waiting for the write of {opcode} at word 0"
     )

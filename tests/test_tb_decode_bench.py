@@ -17,7 +17,6 @@ def run_case(config, simulator, **sizes):
         config, lambda config, size: make_machine(config, simulator, size, SDRAM), **sizes
     )
     assert found["mismatches"] == 0
-    assert found["tensors"] > 12
     assert found["loaded_bytes"] >= found["weight_bytes"]
     return found
 
@@ -33,6 +32,8 @@ def test_every_weight_comes_once():
 @pytest.mark.slow
 def test_medium_reaches_the_ports_rate():
     found = run_case(PRESETS["medium"], "verilator", dim=288, ffn=768)
+    assert found["tensors"] > 12
+    assert found["counters"]["loaded"] == found["ideal_cycles"]
     assert found["bandwidth_utilization"] > 0.9
     assert abs(found["predicted_cycles"] / found["cycles"] - 1) < 0.03
 

@@ -47,7 +47,7 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
             bodies = [[barrier(), *with_barriers(body)] for body in node.iterations]
             for body in bodies:
                 last = body[-1]
-                if isinstance(last, Draft) and DEFINITIONS[last.opcode].giver != Engine.VECTOR:
+                if isinstance(last, Draft) and DEFINITIONS[last.opcode].engine != Engine.VECTOR:
                     body.append(barrier())
             found += [barrier(), Repeat(bodies), barrier()]
         else:
