@@ -79,7 +79,9 @@ QUICK = {
         Case("bench gemm --config tiny --m 16 --k 16 --n 16", published=_OPENGEMM),
     ),
     "External memory": (
-        Case("bench decode --config small --dim 16 --ffn 24 --position 9", "bandwidth_utilization"),
+        Case(
+            "bench decode --config small --dim 16 --ffn 24 --positions 9", "bandwidth_utilization"
+        ),
     ),
     "Zeros": (Case("bench sparse --config tiny --k 16 --n 8 --sparsity 0.5", "cycles"),),
 }

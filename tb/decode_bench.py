@@ -6,7 +6,7 @@ from typing import Any
 from arch.config import Config
 from arch.errors import InputError
 from generators.frontend.text_description import TextDescription
-from generators.quantize.options import Quantization
+from generators.quantize.options import INT8, Quantization
 from generators.text_program import compile_text
 from generators.text_shapes import untrained
 from sim.report import where
@@ -26,12 +26,14 @@ def bench_decode(
     *,
     dim: int,
     ffn: int,
-    position: int = 128,
+    positions: int = 128,
+    weights: str = INT8,
+    group: int = 0,
     seed: int = 1,
 ) -> dict[str, Any]:
     """Compile a model of one layer of random weights, run one token, and return its figures.
 
-    The layer is Llama's. The token attends to itself and to ``position`` others, whose keys and
+    The layer is Llama's. The token attends to itself and to ``positions`` others, whose keys and
     values are zeros: cycles do not depend on them. ``make_machine`` takes the configuration, which
     has rotary embeddings, and the bytes of external memory that are needed. ``ideal_cycles`` is the
     words that come over the port, ``bandwidth_utilization`` these over ``cycles``: the port's peak
@@ -40,41 +42,44 @@ def bench_decode(
 
     Raises :class:`InputError` where the layer does not fit the configuration.
     """
-    for name, size in (("dim", dim), ("ffn", ffn), ("position", position)):
+    for name, size in (("dim", dim), ("ffn", ffn), ("positions", positions)):
         if not 1 <= size <= MOST:
             raise InputError(f"Size {name} of a layer must be from 1 to {MOST}, not {size}")
     head_dim = HEAD_DIM if dim % HEAD_DIM == 0 else dim
     model = TextDescription(
         name="layer",
         vocabulary=VOCABULARY,
-        positions=position + 1,
+        positions=positions + 1,
         dim=dim,
         layers=1,
         heads=dim // head_dim,
         kv_heads=dim // head_dim,
         ffn=ffn,
     )
-    decoder = untrained(model, Quantization(texts=1, length=min(32, position)), seed)
+    decoder = untrained(
+        model, Quantization(texts=1, length=min(32, positions), weights=weights, group=group), seed
+    )
     config = config.replace(rotary=True, trace=True)
-    program = compile_text(decoder, config, context=position + 1, rows=1)
+    program = compile_text(decoder, config, context=positions + 1, rows=1)
     session = TextSession(program, make_machine(config, program.memory_bytes))
-    session.length = position
+    session.length = positions
     turn = session.step(1)
-    expected = program.predict(position, session.timing.latency)
+    expected = program.predict(positions, session.timing.latency)
     words, cycles = expected.words_read, turn.cycles
-    macs = program.macs(position)
+    macs = program.macs(positions)
     return {
         "config": config.name,
         "dim": dim,
         "ffn": ffn,
-        "position": position,
+        "positions": positions,
+        "weights": weights,
+        "group": group,
         "seed": seed,
         "cycles": cycles,
         "predicted_cycles": expected.cycles,
         "ideal_cycles": words,
         "bandwidth_utilization": words / cycles if cycles else None,
         "utilization": macs / (config.elements * cycles) if cycles else None,
-        "weight_bytes": program.macs_resident,
         "loaded_bytes": words * config.mem_bytes,
         "mismatches": turn.mismatches,
         "tensors": turn.tensors,

@@ -44,7 +44,7 @@ def damage_writes(monkeypatch) -> None:
         RUN,
         TEXT,
         pytest.param((*ATTENTION, "--head-dim", "4"), marks=needs_icarus),
-        pytest.param((*DECODE, "--position", "5"), marks=needs_icarus),
+        pytest.param((*DECODE, "--positions", "5"), marks=needs_icarus),
     ],
     ids=["gemm", "shapes", "run", "text", "attention", "decode"],
 )
