@@ -132,6 +132,27 @@ def test_random_bursts_keep_every_time_of_the_chip(chip, clock, width):
     assert model.counts[1] > 8, "there were refreshes between the bursts"
 
 
+def test_a_burst_that_stops_is_refreshed_within():
+    config = TINY.replace(mem_width=32, mem_addr_width=16)
+    rng = np.random.default_rng(7)
+    words = [int.from_bytes(rng.bytes(4), "little") for _ in range(64)]
+
+    async def bench(ctx, unit):
+        pause = 12 * unit.timing.refresh
+        await send(ctx, unit.write.request, {"addr": 64, "last": len(words) - 1}, rng, 0)
+        for place, word in enumerate(words):
+            if place in (1, 30):
+                await ctx.tick().repeat(pause)
+            await send(ctx, unit.write.data, {"data": word, "mask": 15}, rng, 0)
+        await send(ctx, unit.read.request, {"addr": 64, "last": len(words) - 1}, rng, 0)
+        for place, word in enumerate(words):
+            if place in (0, 7):
+                await ctx.tick().repeat(pause)
+            assert await receive(ctx, unit.read.data, rng, 0) == word, place
+
+    assert simulate(config, SMALL, 100e6, bench).counts[1] > 40
+
+
 @pytest.mark.parametrize(
     ("timing", "rule"),
     [

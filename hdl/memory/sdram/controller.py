@@ -26,7 +26,8 @@ class SdramController(Component):
     ``pins`` are the chip's; ``clock`` is the frequency of ``sync`` and of the chip (Hz). Accesses
     are of single columns, one a cycle, a word's lowest column first. While one row is read or
     written the row of the next piece is opened in another bank, which takes two cycles from it. A
-    write waits ``cas + 2`` cycles from the last READ on; a refresh begins at the end of a piece.
+    write waits ``cas + 2`` cycles from the last READ on; a refresh begins at the end of a piece, or
+    where one has waited for long within a piece whose words are not taken or do not come.
     Bursts of reads and of writes take turns. Up to ``READ_AHEAD`` words are read before the first
     one is taken.
 
@@ -89,20 +90,28 @@ class SdramController(Component):
             ]
 
         # The next piece's row is closed and opened under the columns of this one.
-        prepares = Signal()
+        # So is this one's own, where refreshes have closed it.
+        suspended, prepares = Signal(), Signal()
+        bank = Mux(suspended, now.piece.bank, coming.p.piece.bank)
+        row = Mux(suspended, now.piece.row, coming.p.piece.row)
         same_bank = active & (now.piece.bank == coming.p.piece.bank)
         m.d.comb += [
-            prepares.eq(coming.valid & ~upkeep.wanted & ~upkeep.working),
-            banks.bank.eq(coming.p.piece.bank),
-            banks.row.eq(coming.p.piece.row),
+            prepares.eq((suspended | coming.valid) & ~upkeep.wanted & ~upkeep.working),
+            banks.bank.eq(bank),
+            banks.row.eq(row),
             banks.written.eq(now.piece.bank),
             banks.activate.eq(prepares & banks.may_activate),
             banks.precharge.eq(prepares & banks.may_precharge & ~same_bank),
             banks.precharge_all.eq(upkeep.command == Command.PRECHARGE),
-            upkeep.quiet.eq(~active & banks.rested),
+            upkeep.quiet.eq((~active | suspended | (upkeep.urgent & ~moves)) & banks.rested),
             self.ready.eq(upkeep.ready),
         ]
-        column = self._columns(m, now, active & ~banks.activate & ~banks.precharge)
+        with m.If(upkeep.working):
+            m.d.sync += suspended.eq(active)
+        with m.Elif(banks.accessible):
+            m.d.sync += suspended.eq(0)
+        may = active & ~suspended & ~upkeep.working & ~banks.activate & ~banks.precharge
+        column = self._columns(m, now, may)
         m.d.comb += [moves.eq(column), banks.write.eq(column & now.writes)]
 
         with m.If(upkeep.working):
@@ -113,9 +122,9 @@ class SdramController(Component):
                 Mux(upkeep.command == Command.MODE, self._mode(), PRECHARGE_ALL),
             )
         with m.Elif(banks.activate):
-            self._say(m, Command.ACTIVATE, coming.p.piece.bank, coming.p.piece.row)
+            self._say(m, Command.ACTIVATE, bank, row)
         with m.Elif(banks.precharge):
-            self._say(m, Command.PRECHARGE, coming.p.piece.bank, 0)
+            self._say(m, Command.PRECHARGE, bank, 0)
         with m.Elif(column):
             self._say(
                 m, Mux(now.writes, Command.WRITE, Command.READ), now.piece.bank, now.piece.col

@@ -16,9 +16,10 @@ class Upkeep(Component):
 
     From power-on or reset on it waits ``timing.init`` cycles, closes all rows, refreshes eight
     times and sets the mode register; then ``ready`` is 1. ``wanted``: a refresh is due; it begins
-    in a cycle with ``quiet`` (no piece under way, all rows may be closed), and until it is over
-    ``working`` is 1. ``command`` is the chip's in cycles with ``working``; a PRECHARGE is of all
-    banks. At most ``POSTPONED`` refreshes are owed.
+    in a cycle with ``quiet`` (no column moves, all rows may be closed), and until it is over
+    ``working`` is 1. ``urgent``: half of those that may be owed are. ``command`` is the chip's in
+    cycles with ``working``; a PRECHARGE is of all banks. At most ``POSTPONED`` refreshes are
+    owed.
     """
 
     def __init__(self, timing: SdramTiming):
@@ -27,6 +28,7 @@ class Upkeep(Component):
             {
                 "ready": Out(1),
                 "wanted": Out(1),
+                "urgent": Out(1),
                 "quiet": In(1),
                 "working": Out(1, init=1),
                 "command": Out(Command, init=Command.NOTHING),
@@ -46,7 +48,11 @@ class Upkeep(Component):
         since = Signal(range(timing.refresh))
         owed = Signal(range(POSTPONED + 1))
         due, done = Signal(), Signal()
-        m.d.comb += [due.eq(self.ready & (since == timing.refresh - 1)), self.wanted.eq(owed != 0)]
+        m.d.comb += [
+            due.eq(self.ready & (since == timing.refresh - 1)),
+            self.wanted.eq(owed != 0),
+            self.urgent.eq(owed >= POSTPONED // 2),
+        ]
         m.d.sync += [
             since.eq(Mux(due | ~self.ready, 0, since + 1)),
             owed.eq(owed + (due & (owed != POSTPONED)) - done),
