@@ -12,7 +12,7 @@ Weights are random. The files are in examples/onnx/, where the tests read them:
   post-norm block with GELU's tanh form; older exporter.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import onnx
@@ -132,7 +132,11 @@ def export(model: nn.Module, inputs: tuple[Tensor, ...], path: Path, *, newer: b
 
 def main() -> None:
     """Write the three files."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
+    folder = parser.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
     export(randomize(Patches()), (torch.randn(1, 7, 5),), folder / "patches.onnx", newer=True)

@@ -8,6 +8,7 @@ its simulation, and prints what the firmware does:
     python examples/litex_firmware.py DIR small
 """
 
+import argparse
 import hashlib
 import subprocess
 import sys
@@ -121,4 +122,10 @@ def main(folder: Path, config: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]).resolve(), *(sys.argv[2:] or ["tiny"]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("config", nargs="?", default="tiny")
+    given = parser.parse_args()
+    main(given.folder.resolve(), given.config)

@@ -6,6 +6,7 @@ a folder to write to; it generates the accelerator there, then the system's Veri
     python examples/litex_soc.py DIR
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -115,4 +116,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    main(parser.parse_args().folder)

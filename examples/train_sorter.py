@@ -7,6 +7,7 @@ then the same in order; the model has no token that begins a text and no tokeniz
 are ``rows.npy``, 64 whole texts to calibrate on, and ``inputs.npy``, all 729 inputs.
 """
 
+import argparse
 import itertools
 import json
 import sys
@@ -115,9 +116,12 @@ def write(model: Sorter, folder: Path) -> None:
 
 def main() -> None:
     """Train and write."""
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    write(train(), Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    write(train(), folder)
 
 
 if __name__ == "__main__":

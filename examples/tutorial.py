@@ -9,7 +9,7 @@ the model, ``vibration.onnx``, inputs to calibrate with, and inputs, labels and 
 to test with. It takes about a minute on two cores.
 """
 
-import sys
+import argparse
 from pathlib import Path
 
 import numpy as np
@@ -127,4 +127,8 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
+    main(parser.parse_args().folder)
