@@ -23,7 +23,8 @@ from typing import Any
 import numpy as np
 import onnx
 import torch
-from zoo_models import export, folders, graphs, samples, weighted, write
+from zoo_files import export, weighted, write
+from zoo_models import folders, graphs, samples
 
 from tb.try_model import try_model
 
