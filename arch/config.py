@@ -9,6 +9,7 @@ from typing import Any, Self
 from arch.errors import InputError, InputTypeError
 from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, WeightFormat
 from arch.protection import protection
+from arch.sparse import ENTRY_WIDTH, beat_bytes
 
 
 def next_power_of_two(value: int) -> int:
@@ -103,6 +104,10 @@ class Config:
     weight_group: int = 0
     """Inputs of a column that may have a scale together, a multiple of rows (weights); 0: only
     output channels have scales."""
+    sparse_lanes: int = 0
+    """Products a cycle of the unit that skips zero weights (products); 0 for no such unit."""
+    sparse_depth: int = 1024
+    """Longest row of activations that it takes, a power of two (elements)."""
 
     throttle: int = 0
     """Cycles of which a hot machine moves data in one, 2 or more (cycles); 0: it has no input for
@@ -136,7 +141,7 @@ class Config:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise InputError(f"Field {name} must be from {low} to {high}, not {value}")
-        for name in ("scratchpad_bytes", "scratchpad_banks", "mem_width"):
+        for name in ("scratchpad_bytes", "scratchpad_banks", "mem_width", "sparse_depth"):
             value = getattr(self, name)
             if value & (value - 1):
                 raise InputError(f"Field {name} must be a power of two, not {value}")
@@ -174,6 +179,12 @@ class Config:
             raise InputError(
                 f"Field fused needs lanes to divide cols, but lanes is {self.lanes} "
                 f"and cols is {self.cols}"
+            )
+        if beat_bytes(self.sparse_lanes) > self.line_bytes:
+            raise InputError(
+                f"Field sparse_lanes must be at most {8 * self.line_bytes // ENTRY_WIDTH}, whose "
+                f"entries of {ENTRY_WIDTH} bits fill a line of {self.line_bytes} bytes, not "
+                f"{self.sparse_lanes}"
             )
         if self.bank_bytes < 2 * self.line_bytes:
             raise InputError(
@@ -367,6 +378,8 @@ RANGES = {
     "param_depth": (1, 1 << 14),
     "table_slots": (1, 64),
     "mask_depth": (2, 1 << 16),
+    "sparse_lanes": (0, 64),
+    "sparse_depth": (16, 1 << 12),
     "max_row": (1, 1 << 12),
     "queue_depth": (1, 16),
     "watchdog": (0, 1 << 28),

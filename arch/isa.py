@@ -61,6 +61,7 @@ class Opcode(enum.IntEnum):
     PARAMS = 13
     TABLE = 14
     MASK = 15
+    SPARSE = 16
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,26 @@ DEFINITIONS = {
             "(line + j) % cols of tiles slot + (line + j) // cols * ceil(k / rows) + kt, without "
             "it row j, of n up to cols, to row (line + j) % rows of tile slot + (line + j) // rows"
             "; formats as in MATMUL",
+        ),
+        Definition(
+            Opcode.SPARSE,
+            Engine.MATRIX,
+            (
+                "a_addr",
+                "a_stride",
+                "b_addr",
+                "acc_addr",
+                "acc_stride",
+                "m",
+                "k",
+                "n",
+                "a_zero",
+                "beats",
+            ),
+            (),
+            "as MATMUL, of a sparse B, whose zeros take neither bytes nor cycles: its code "
+            "(arch.sparse) lies from b_addr on",
+            unit="sparse_lanes",
         ),
         Definition(
             Opcode.DRAIN,

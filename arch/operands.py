@@ -22,6 +22,7 @@ OPERAND_MEANINGS = {
     "slot": "first weight slot, from 2 on; tile (nt, kt) is in slot + nt * ceil(k / rows) + kt",
     "line": "with append, the line of the tile at slot that is written first: a row, with "
     "b_transpose a column",
+    "beats": "entries of each lane of a sparse B",
     "m": "rows of the result",
     "k": "length of the sums",
     "n": "columns of the result",

@@ -23,6 +23,7 @@ from cli.paths import MODEL
 from cli.tracing import RunTrace, trace_option
 from generators.bench.gemm_bench import bench_gemm, bench_shapes
 from generators.bench.gemm_shapes import shapes_named
+from generators.bench.sparse_bench import bench_sparse
 from generators.quantize.options import Quantization
 from tb.attention_bench import bench_attention
 from tb.compile_bench import bench_compile
@@ -30,7 +31,6 @@ from tb.decode_bench import bench_decode
 from tb.harness_bench import bench_harness
 from tb.machines import make_machine
 from tb.memory_timing import FAR, SDRAM, MemoryTiming
-from tb.sparse_bench import bench_sparse
 from tb.trace_model import check_clocked
 
 
@@ -50,7 +50,6 @@ bench.add_command(bench_boards)
 @click.option("--n", type=int, required=True, help="Columns of the result.")
 @click.option("--a-transpose", is_flag=True, help="Take A as stored transposed.")
 @click.option("--b-transpose", is_flag=True, help="Take B as stored transposed.")
-@click.option("--zero-tiles", type=float, help="Share of both operands' tiles that are zero.")
 @trace_option
 @memory_options(SDRAM)
 @simulator_option
@@ -64,7 +63,6 @@ def gemm(
     n: int,
     a_transpose: bool,
     b_transpose: bool,
-    zero_tiles: float | None,
     trace_file: Path | None,
     timing: MemoryTiming,
     simulator: str,
@@ -89,7 +87,6 @@ def gemm(
             n=n,
             a_transpose=a_transpose,
             b_transpose=b_transpose,
-            zero_tiles=zero_tiles,
             seed=seed,
         )
         run.write(f"GEMM {m}x{k}x{n} on {config.name}")
@@ -180,22 +177,17 @@ def attention(
 
 @bench.command()
 @config_options("small")
-@click.option("--k", type=int, required=True, help="Length of the vector.")
-@click.option("--n", type=int, required=True, help="Rows of the matrix.")
+@click.option("--m", type=int, default=1, show_default=True, help="Rows of the result.")
+@click.option("--k", type=int, required=True, help="Length of the sums.")
+@click.option("--n", type=int, required=True, help="Columns of the result.")
 @click.option("--sparsity", type=float, required=True, help="Share of zero weights.")
-@click.option(
-    "--sim",
-    "simulator",
-    default="verilator",
-    show_default=True,
-    metavar="NAME",
-    help="What runs the unit: verilator, icarus.",
-)
+@simulator_option
 @seed_option
 @json_option
 def sparse(
     source: str,
     overrides: tuple[str, ...],
+    m: int,
     k: int,
     n: int,
     sparsity: float,
@@ -203,11 +195,19 @@ def sparse(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Multiply a random sparse matrix with a vector on the zero-skip unit."""
+    """Multiply with a random sparse matrix on the zero-skip unit, and on the array."""
     config = resolve(source, overrides)
-    with progress(f"{n}x{k} at {sparsity:.0%} zeros on {config.name}, {simulator}"):
-        result = bench_sparse(config, k, n, sparsity, simulator, seed)
-    report(f"Sparse {n}x{k}", [result], as_json, result)
+    with progress(f"{m}x{k}x{n} at {sparsity:.0%} zeros on {config.name}, {simulator}"):
+        result = bench_sparse(
+            config,
+            lambda chosen, size: make_machine(chosen, simulator, size),
+            m=m,
+            k=k,
+            n=n,
+            sparsity=sparsity,
+            seed=seed,
+        )
+    report(f"Sparse {m}x{k}x{n}", [result], as_json, result)
 
 
 @bench.command()

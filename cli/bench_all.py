@@ -38,6 +38,7 @@ _MODELS = ("minilm", "bert-base", "vit-tiny", "vit-base", "gpt2-medium", "storie
 _ARRAYS = "CFU-Playground's array 0.996, Gemmini's mesh 0.994, operands on wide ports"
 _ITA = "ITA 0.989 on 1,024 multipliers, probabilities up to 0.13 off"
 _ATTENTION = "bench attention --config medium --heads 4"
+_SPARSE = "bench sparse --config medium --set sparse_lanes=16"
 
 FULL = {
     "Matrix products": (
@@ -48,7 +49,6 @@ FULL = {
         Case(_SMALL_GEMM, published=_ARRAYS),
         Case(f"{_SMALL_GEMM} --a-transpose"),
         Case(f"{_SMALL_GEMM} --b-transpose"),
-        Case(f"{_GEMM} --zero-tiles 0.9", figure="cycles"),
         *(
             Case(f"bench shapes --config medium --only {model}", published=_LAYERS)
             for model in _MODELS
@@ -68,8 +68,11 @@ FULL = {
         Case("bench decode --config medium", "bandwidth_utilization", "Hummingbird 0.93 to 0.94"),
     ),
     "Zeros": (
-        Case("bench sparse --config small --k 256 --n 64 --sparsity 0", "cycles"),
-        Case("bench sparse --config small --k 256 --n 64 --sparsity 0.9", "cycles"),
+        Case(f"{_SPARSE} --k 256 --n 64 --sparsity 0.9", "cycles"),
+        Case(f"{_SPARSE} --k 256 --n 64 --sparsity 0.9", "dense_cycles"),
+        Case(f"{_SPARSE} --k 768 --n 288 --sparsity 0.9", "cycles"),
+        Case(f"{_SPARSE} --k 768 --n 288 --sparsity 0.9", "dense_cycles"),
+        Case(f"{_SPARSE} --k 768 --n 288 --sparsity 0.9", "bits_per_weight"),
     ),
 }
 """The cases by heading."""
@@ -83,7 +86,11 @@ QUICK = {
             "bench decode --config small --dim 16 --ffn 24 --positions 9", "bandwidth_utilization"
         ),
     ),
-    "Zeros": (Case("bench sparse --config tiny --k 16 --n 8 --sparsity 0.5", "cycles"),),
+    "Zeros": (
+        Case(
+            "bench sparse --config tiny --set sparse_lanes=2 --k 16 --n 8 --sparsity 0.5", "cycles"
+        ),
+    ),
 }
 """Cases of the same kinds on the smallest machine, for a try."""
 

@@ -31,6 +31,7 @@ _OPTIONS = (
     click.option(
         "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."
     ),
+    click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster."),
 )
 
 
@@ -46,6 +47,7 @@ def model_options(command: Command) -> Command:
         group: int,
         loss: float | None,
         batch: int,
+        sparse: bool,
         **given: Any,
     ) -> Any:
         found = Options(
@@ -55,6 +57,7 @@ def model_options(command: Command) -> Command:
             weights=asked_format(weights, loss),
             group=group,
             batch=batch,
+            sparse=sparse,
         )
         return command(options=found, loss=loss, **given)
 

@@ -41,6 +41,8 @@ class Machine(Protocol):
 class Options(Quantization):
     """Choices that change a program's numbers or its speed."""
 
+    sparse: bool = False
+    """Whether matrices are coded for the zero-skip unit where that is faster."""
     batch: int = 1
     """Inputs of one run: weights are loaded once for all, and one's products hide the others'
     softmax and norm."""
@@ -205,6 +207,8 @@ def compile_model(
     :class:`generators.fitting.FitError` where it is too large; the message names the field.
     """
     options = options or Options()
+    if options.sparse and not config.sparse_lanes:
+        raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
     quantized = quantize_model(description, weights, calibration_inputs, config, options)
     return compile_quantized(quantized, config, options)
 
@@ -217,7 +221,7 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
     model = batched(quantized, options.batch)
 
     def scheduled(config: Config, *, search: bool = False) -> Schedule:
-        return schedule(model, config, batch=options.batch, search=search)
+        return schedule(model, config, batch=options.batch, sparse=options.sparse, search=search)
 
     with again(config, scheduled):
         found = scheduled(config, search=options.search)

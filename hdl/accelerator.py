@@ -29,6 +29,7 @@ from hdl.memory.protected import ERRORS, errors_of
 from hdl.memory.scratchpad import Scratchpad
 from hdl.memory.store import StoreEngine
 from hdl.ports import WORD, MachinePorts
+from hdl.sparse.engine import SparseMatrixEngine
 from hdl.stream.pipeline import delay
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.vector import VectorEngine
@@ -54,7 +55,8 @@ class Accelerator(Component):
         dispatch = self._core(m, "dispatch", Dispatch(config))
         load = self._core(m, "load", LoadEngine(config))
         store = self._core(m, "store", StoreEngine(config))
-        matrix = self._core(m, "matrix", MatrixEngine(config))
+        engine = SparseMatrixEngine if config.sparse_lanes else MatrixEngine
+        matrix = self._core(m, "matrix", engine(config))
         vector = self._core(m, "vector", VectorEngine(config))
         accumulators = self._core(m, "accumulators", AccumulatorMemory(config))
         writers = ("o", "s", "load") if config.norm else ("o", "load")
@@ -211,7 +213,7 @@ class Accelerator(Component):
         counted = {"MACS": matrix.macs}
         if self.config.operand_gating:
             counted["GATED"] = matrix.gated
-        if self.config.tile_skip:
+        if self.config.tile_skip or self.config.sparse_lanes:
             counted["SKIPPED"] = matrix.skipped
         m.submodules.span = span = Span()
         m.d.comb += [span.active.eq(matrix.working), span.clear.eq(sequencer.start)]

@@ -6,6 +6,7 @@ from arch.config import Config
 from arch.errors import ProgramError
 from arch.formats import index_of
 from arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, Opcode
+from arch.sparse import LEAST_K
 from sim.flow import Step
 from sim.regions import Region, regions, sizes
 
@@ -20,7 +21,7 @@ def check_step(step: Step, config: Config) -> None:
     unit = step.definition_unit
     if unit is not None and not getattr(config, unit):
         raise ProgramError(f"{step} needs the unit {unit}, which the configuration leaves out")
-    for name in ("m", "k", "n", "row_bytes"):
+    for name in ("m", "k", "n", "row_bytes", "beats"):
         if name in step.operands and not 1 <= step[name] < 1 << COUNT_WIDTH:
             raise ProgramError(
                 f"{step} needs {name} from 1 to {(1 << COUNT_WIDTH) - 1}, not {step[name]}"
@@ -28,6 +29,11 @@ def check_step(step: Step, config: Config) -> None:
     if step.opcode == Opcode.PARAMS and step["i_addr"] % config.line_bytes:
         raise ProgramError(f"{step} must read from a multiple of {config.line_bytes} bytes")
     _check_flags(step, config)
+    if step.opcode == Opcode.SPARSE and not LEAST_K <= step["k"] <= config.sparse_depth:
+        raise ProgramError(
+            f"{step} needs k from {LEAST_K} to sparse_depth = {config.sparse_depth}, "
+            f"not {step['k']}"
+        )
     if step.opcode == Opcode.SOFTMAX:
         _check_window(step)
     for kind, found in zip(("reads", "writes"), regions(step, config), strict=True):

@@ -10,6 +10,7 @@ from arch.errors import ProgramError
 from arch.formats import index_of
 from arch.instruction import wrap as wrap_immediate
 from arch.isa import REGISTERS, Engine, Opcode
+from arch.sparse import code_bytes
 from sim.admission import check_followed, check_step
 from sim.flow import Step, run
 from sim.formats import unpack
@@ -20,6 +21,7 @@ from sim.report import Report, signature
 from sim.requantize import requantize, saturate16
 from sim.rotary import rotate, times
 from sim.softmax import softmax
+from sim.sparse import decode, multiply
 
 Ints = NDArray[np.int64]
 PARAM_BYTES = 9
@@ -262,12 +264,23 @@ class Interpreter:
         kept = np.where(keep[:, :, None, None], tiles, 0).reshape(nt, kt * rows, cols)
         # Exact: no sum of max_k products reaches 2**53.
         sums = (padded.astype(np.float64) @ kept.astype(np.float64)).astype(np.int64)
-        for tile in range(nt):
-            first = step["acc_addr"] + tile * step["acc_stride"]
-            self.acc[first : first + m, : widths[tile]] = wrap(
-                self.acc[first : first + m, : widths[tile]] + sums[tile, :, : widths[tile]],
-                self.config.acc_width,
-            )
+        self._accumulate(step, sums.transpose(1, 0, 2).reshape(m, nt * cols))
+
+    def _sparse(self, step: Step) -> None:
+        config, m, k, n = self.config, step["m"], step["k"], step["n"]
+        count = code_bytes(config.sparse_lanes, step["beats"])
+        code = decode(self.sp[step["b_addr"] :][:count], config.sparse_lanes, config.cols, k)
+        self._macs += m * code.value.size
+        self._accumulate(step, multiply(self._operands(step, "a", m, k), code, n))
+
+    def _accumulate(self, step: Step, sums: Ints) -> None:
+        """Add sums [m, n or more] to the accumulators, tile column by tile column."""
+        m, n, cols = step["m"], step["n"], self.config.cols
+        for tile in range(ceil_div(n, cols)):
+            first, width = step["acc_addr"] + tile * step["acc_stride"], min(cols, n - tile * cols)
+            part = sums[:, tile * cols : tile * cols + width]
+            rows = self.acc[first : first + m, :width]
+            self.acc[first : first + m, :width] = wrap(rows + part, self.config.acc_width)
 
     def _take(self, step: Step, name: str) -> Ints:
         """Return the m rows of n accumulators at an address of a step, [m, n], and clear them."""
@@ -357,6 +370,7 @@ _RUN: dict[Opcode, Callable[[Interpreter, Step], None]] = {
     Opcode.LOAD: Interpreter._move,
     Opcode.STORE: Interpreter._move,
     Opcode.MATMUL: Interpreter._matmul,
+    Opcode.SPARSE: Interpreter._sparse,
     Opcode.PRELOAD: Interpreter._preload,
     Opcode.DRAIN: Interpreter._drain,
     Opcode.MAP: Interpreter._map,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.formats import index_of
 from arch.isa import Opcode
+from arch.sparse import HEADER_BEATS, beat_bytes
 from sim.flow import Step
 from sim.rotary import rotary_places
 
@@ -79,6 +80,12 @@ def _matrix(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     if "b_masked" in step.flags:
         reads.append(Region("mask", step["b_mask"], 0, 1, _tiles(step, config)))
     return reads, [_acc(step, config)]
+
+
+def _sparse(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
+    size = beat_bytes(config.sparse_lanes)
+    code = Region("sp", step["b_addr"], size, HEADER_BEATS + step["beats"], size)
+    return [_rows(step, "a", step["m"], step["k"]), code], [_acc(step, config)]
 
 
 def _mover(step: Step) -> tuple[list[Region], list[Region]]:
@@ -163,6 +170,8 @@ def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
         return _mover(step)
     if step.opcode in (Opcode.MATMUL, Opcode.PRELOAD):
         return _matrix(step, config)
+    if step.opcode == Opcode.SPARSE:
+        return _sparse(step, config)
     if step.opcode in (Opcode.PARAMS, Opcode.TABLE, Opcode.MASK):
         return _table_load(step, config)
     return _vector(step, config)

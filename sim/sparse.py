@@ -1,11 +1,4 @@
-"""The compressed form of a sparse weight matrix, its product with a vector, and how long it takes.
-
-A matrix of ``n`` rows and ``k`` columns is compressed into beats. A beat stands for the nonzero
-weights inside a window of ``window`` columns of one row: ``base``, the window's first column, a
-``bitmap`` with a 1 for each of its nonzero weights, and these weights, packed, at most ``values``
-of them. A window starts at the first nonzero weight that no earlier beat holds, wherever that is,
-so runs of zeros between windows take no beat. A row of zeros is one beat without weights.
-"""
+"""The code of a sparse matrix (``arch.sparse``): coded, decoded, and multiplied with rows."""
 
 from dataclasses import dataclass
 
@@ -13,110 +6,130 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arch.errors import InputError
+from arch.sparse import (
+    ENTRY_WIDTH,
+    HEADER_BEATS,
+    LEAST_K,
+    NOTHING,
+    RUN_WIDTH,
+    VALUE_WIDTH,
+    beat_bytes,
+)
 
-LATENCY = 4
-"""Cycles from a product's turn in a lane until the lane's sum can be merged."""
+Ints = NDArray[np.int64]
+STEP = 1 << RUN_WIDTH
+"""Zeros of a run's unit in an entry of value 0."""
+PLACES = 1 << ENTRY_WIDTH
+"""Tiles, columns and rows that a header can name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Beats:
-    """A compressed matrix, one entry of each array per beat."""
+@dataclass(frozen=True)
+class Decoded:
+    """The products that a code stands for, one entry of each array for a product."""
 
-    base: NDArray[np.int64]  # (beats,) first column of the window; 0 without weights
-    count: NDArray[np.int64]  # (beats,) number of weights, from 0 to values
-    bitmap: NDArray[np.int64]  # (beats, window) 1 where column base + i has a weight
-    values: NDArray[np.int64]  # (beats, values) the weights in column order, then zeros
-    row_last: NDArray[np.int64]  # (beats,) 1 at the last beat of a row
-    matrix_last: NDArray[np.int64]  # (beats,) 1 at the last beat of the matrix
+    k: Ints
+    """Rows, [products]."""
+    column: Ints
+    """Columns, [products]."""
+    value: Ints
+    """Weights, none 0, [products]."""
+    skipped: int
+    """Zeros that the entries pass over."""
+
+    def matrix(self, k: int, n: int) -> Ints:
+        """Return the matrix [k, n]."""
+        found = np.zeros((k, n), np.int64)
+        found[self.k, self.column] = self.value
+        return found
 
 
-def compress(w: ArrayLike, *, window: int, values: int) -> Beats:
-    """Return the beats of a matrix of integers, (n, k), row by row from the left.
+def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
+    """Return the code of a matrix [k, n] of 8-bit integers for tiles of ``cols`` columns, [bytes].
 
-    Raises :class:`InputError` where the matrix is none or has no element, or where a window has no
-    column or a beat no room for a weight.
+    Every lane gets the same number of entries, filled up with some that stand for nothing, and that
+    number is the smallest with which the lanes' stretches, in order, hold the matrix.
+
+    Raises :class:`InputError` where the matrix has fewer than ``LEAST_K`` rows, or more rows or
+    tiles than a header can name.
     """
-    matrix = np.asarray(w, dtype=np.int64)
-    if matrix.ndim != 2 or not matrix.size:
-        raise InputError(f"A weight matrix must have rows and columns, not shape {matrix.shape}")
-    for name, size in (("window", window), ("values", values)):
-        if size < 1:
-            raise InputError(f"Beat {name} must be at least 1, not {size}")
-
-    bases, columns, row_last = [], [], []  # columns: of each beat, relative to its base
-    for row in matrix:
-        rest = np.flatnonzero(row)
-        while True:
-            base = int(rest[0]) if rest.size else 0
-            taken = rest[:values][rest[:values] < base + window]
-            rest = rest[taken.size :]
-            bases.append(base)
-            columns.append(taken - base)
-            row_last.append(not rest.size)
-            if not rest.size:
-                break
-
-    beats = len(bases)
-    result = Beats(
-        base=np.array(bases, dtype=np.int64),
-        count=np.array([c.size for c in columns], dtype=np.int64),
-        bitmap=np.zeros((beats, window), dtype=np.int64),
-        values=np.zeros((beats, values), dtype=np.int64),
-        row_last=np.array(row_last, dtype=np.int64),
-        matrix_last=np.array([0] * (beats - 1) + [1], dtype=np.int64),
-    )
-    rows = np.cumsum(result.row_last) - result.row_last  # (beats,) the row of each beat
-    for beat, relative in enumerate(columns):
-        result.bitmap[beat, relative] = 1
-        result.values[beat, : relative.size] = matrix[rows[beat], bases[beat] + relative]
-    return result
-
-
-def decompress(beats: Beats, k: int) -> NDArray[np.int64]:
-    """Return the matrix, (n, k), that some beats stand for."""
-    matrix = np.zeros((int(beats.row_last.sum()), k), dtype=np.int64)
-    rows = np.cumsum(beats.row_last) - beats.row_last
-    for beat, row in enumerate(rows):
-        columns = beats.base[beat] + np.flatnonzero(beats.bitmap[beat])
-        matrix[row, columns] = beats.values[beat, : beats.count[beat]]
-    return matrix
+    matrix = np.asarray(weight, np.int64)
+    k, n = matrix.shape
+    if not LEAST_K <= k <= PLACES or -(-n // cols) > PLACES:
+        raise InputError(
+            f"A sparse matrix must have from {LEAST_K} to {PLACES} rows and at most "
+            f"{PLACES * cols} columns, not shape {matrix.shape}"
+        )
+    flat = matrix.T.ravel()  # [n * k], column behind column
+    places = np.flatnonzero(flat)
+    gaps = np.diff(places, prepend=0) - 1
+    # Zeros of whole steps that one entry passes over; what is left is in the product's own run.
+    longest = min(NOTHING * STEP, k // STEP * STEP)
+    escapes = -(-(gaps // STEP * STEP) // longest)
+    ends = np.cumsum(1 + escapes)  # entries up to each product, [products]
+    # Each lane's first product may do without its own zeros' entries.
+    least = len(places) + int(np.sort(escapes)[:-lanes].sum())
+    beats = max(1, -(-least // lanes))
+    while (cuts := _deal(ends, escapes, beats, lanes)) is None:
+        beats += 1
+    entries = np.full((lanes, beats), NOTHING << VALUE_WIDTH, np.int64)
+    header = np.zeros((HEADER_BEATS, lanes), np.int64)
+    for lane, (first, last) in enumerate(cuts):
+        if first == last:
+            continue
+        column, row = divmod(int(places[first]), k)
+        header[:, lane] = *divmod(column, cols), row
+        found: list[int] = []
+        for index in range(first, last):
+            gap = int(gaps[index]) if index > first else 0
+            while gap >= STEP:
+                steps = min(gap, longest) // STEP
+                found.append((steps - 1) << VALUE_WIDTH)
+                gap -= steps * STEP
+            found.append(gap << VALUE_WIDTH | int(flat[places[index]]) % (1 << VALUE_WIDTH))
+        entries[lane, : len(found)] = found
+    return _pack(np.concatenate([header, entries.T]))
 
 
-def multiply(beats: Beats, x: ArrayLike) -> NDArray[np.int64]:
-    """Return the matrix times a vector of integers, (k,), as exact sums, (n,)."""
-    vector = np.asarray(x, dtype=np.int64)
-    return decompress(beats, vector.size) @ vector
+def _deal(ends: Ints, escapes: Ints, beats: int, lanes: int) -> list[tuple[int, int]] | None:
+    """Return each lane's products (first, behind its last) in so many entries, if that can be."""
+    cuts, first = [], 0
+    for _ in range(lanes):
+        last = first
+        if first < len(ends):
+            # A lane begins with a product: the zeros before it have no entries.
+            before = int(ends[first]) - 1
+            last = int(np.searchsorted(ends, before + beats, side="right"))
+        cuts.append((first, last))
+        first = last
+    return cuts if first == len(ends) else None
 
 
-def count_cycles(counts: ArrayLike, lanes: int) -> int:
-    """Return the cycles from the first beat taken to the last result given, both included.
+def _pack(fields: Ints) -> NDArray[np.uint8]:
+    """Return fields [beats, lanes] as bytes, beat behind beat, [bytes]."""
+    beats, lanes = fields.shape
+    bits = (fields[:, :, None] >> np.arange(ENTRY_WIDTH) & 1).astype(np.uint8)
+    padded = np.zeros((beats, 8 * beat_bytes(lanes)), np.uint8)
+    padded[:, : lanes * ENTRY_WIDTH] = bits.reshape(beats, -1)
+    return np.packbits(padded, axis=1, bitorder="little").ravel()
 
-    ``counts`` holds the number of weights of each beat, (beats,); beats are offered and results
-    taken without a pause, and the vector is loaded. This is the schedule of ``sparse``: every
-    cycle one beat goes to the lane with the least left to do, of those that have no beat waiting;
-    a lane does one product a cycle; one beat's sum is merged a cycle, in order. A beat without
-    weights goes to no lane.
-    """
-    busy = [0] * lanes  # products left of each lane's beat
-    waiting = [0] * lanes  # products of the beat behind it
-    cycle = 0
-    merged = 0
-    for count in np.asarray(counts, dtype=np.int64).tolist():
-        taken = False
-        while not taken:
-            free = [lane for lane in range(lanes) if not waiting[lane]]
-            taken = not count or bool(free)
-            if count and free:
-                lane = min(free, key=lambda lane: busy[lane])
-                start = cycle + max(1, busy[lane])
-                waiting[lane] = count
-                ready = start + count - 1 + LATENCY
-            elif taken:
-                ready = cycle + 1
-            for lane in range(lanes):
-                busy[lane] = max(0, busy[lane] - 1)
-                if not busy[lane]:
-                    busy[lane], waiting[lane] = waiting[lane], 0
-            cycle += 1
-        merged = max(merged + 1, ready)
-    return merged + 2
+
+def decode(code: NDArray[np.uint8], lanes: int, cols: int, k: int) -> Decoded:
+    """Return what a code [bytes] of columns of k rows stands for, in tiles of ``cols`` columns."""
+    bits = np.unpackbits(code.reshape(-1, beat_bytes(lanes)), axis=1, bitorder="little")
+    bits = bits[:, : lanes * ENTRY_WIDTH].reshape(-1, lanes, ENTRY_WIDTH).astype(np.int64)
+    fields = bits @ (1 << np.arange(ENTRY_WIDTH))  # [HEADER_BEATS + beats, lanes]
+    (tile, column, row), entries = fields[:HEADER_BEATS], fields[HEADER_BEATS:]
+    run, value = entries >> VALUE_WIDTH, entries % (1 << VALUE_WIDTH)
+    value -= value >> (VALUE_WIDTH - 1) << VALUE_WIDTH
+    product = value != 0  # [beats, lanes]
+    zeros = np.where(product, run, np.where(run == NOTHING, 0, STEP * (run + 1)))
+    # A place within the matrix's columns, one behind the other, of each entry's element.
+    passed = np.cumsum(zeros + product, axis=0) - product
+    place = (tile * cols + column) * k + row + passed
+    return Decoded(place[product] % k, place[product] // k, value[product], int(zeros.sum()))
+
+
+def multiply(a: Ints, decoded: Decoded, n: int) -> Ints:
+    """Return rows a [m, k] times the matrix [k, n], as exact sums, [m, n]."""
+    # Exact: no sum of max_k products reaches 2**53.
+    return (a.astype(np.float64) @ decoded.matrix(a.shape[1], n)).astype(np.int64)

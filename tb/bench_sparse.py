@@ -1,10 +1,12 @@
-"""Bench of ``SparseMac``: random matrices with random stalls, or without for timing.
+"""Bench of ``hdl.sparse.sparse.SparseUnit``: random matrices times random rows, one at a time.
 
-Parameters: ``unit``, the arguments of the unit; ``problems``, a list of (n, k, sparsity), which
-follow each other without a pause; ``stall``, the probability of a stall on each stream in each
-cycle. With ``report``, a file's path, the bench does not compare: it loads the first vector before
-it offers a weight and writes what came out (rows of all problems), ``cycles`` from the first beat
-of weights taken to the last result taken and ``load_cycles`` for the first vector, as JSON.
+Parameters: ``config``, the fields that differ from the preset ``small``; ``lanes``; ``problems``, a
+list of (m, k, n, sparsity); ``stall``, the probability that a scratchpad port does not take a
+request in a cycle. With ``report``, a file's path, the cycles in which the unit is at work for
+each problem are written there as JSON.
+
+Every sum is compared with the golden model's, and must have come in time for ``done``; the counts
+of products and of zeros must add up.
 """
 
 import json
@@ -13,99 +15,119 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from amaranth.hdl import signed
-from cocotb.triggers import FallingEdge
+from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
-from hdl.sparse.sparse_lane import SparseShape
-from sim.sparse import Beats, compress, multiply
-from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock, unpack
+from arch.config import Config
+from arch.isa import Engine, Opcode
+from arch.presets import PRESETS
+from arch.sparse import HEADER_BEATS, beat_bytes
+from hdl.matrix.array import sum_layout
+from hdl.matrix.retirement import DISPATCH
+from hdl.memory.accumulator import ACC_SETTLE
+from hdl.ports import command_layout
+from sim.interpreter import wrap
+from sim.sparse import decode, encode, multiply
+from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
+
+Ints = NDArray[np.int64]
 
 
-def random_problem(
-    generator: np.random.Generator, n: int, k: int, sparsity: float, operand_width: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return random weights, (n, k), each zero with the given probability, and a vector, (k,)."""
-    half = 1 << (operand_width - 1)
-    w = generator.integers(-half, half - 1, (n, k))
-    w[w >= 0] += 1  # no zero by chance
-    w[generator.random((n, k)) < sparsity] = 0
-    return w, generator.integers(-half, half, k)
+def random_weight(generator: np.random.Generator, k: int, n: int, sparsity: float) -> Ints:
+    """Return random 8-bit weights [k, n] of which a share, rounded, is zero."""
+    weight = generator.integers(-128, 127, (k, n))
+    weight[weight >= 0] += 1  # no zero by chance
+    weight.ravel()[generator.permutation(k * n)[: round(sparsity * k * n)]] = 0
+    return weight
 
 
-def pack_beats(shape: SparseShape, beats: Beats) -> list[int]:
-    """Return a compressed matrix as payloads of the unit's ``i``."""
-    return [
-        pack(
-            shape.beat,
-            {
-                "row_last": int(beats.row_last[beat]),
-                "matrix_last": int(beats.matrix_last[beat]),
-                "count": int(beats.count[beat]),
-                "base": int(beats.base[beat]),
-                "bitmap": int("".join(map(str, beats.bitmap[beat, ::-1])), 2),
-                "values": beats.values[beat].tolist(),
-            },
-        )
-        for beat in range(beats.count.size)
-    ]
+class Memory:
+    """A scratchpad whose ports answer a fixed time after they took a request."""
 
+    def __init__(self, dut: Any, config: Config, stall: float):
+        self._config, self._stall = config, stall
+        self.bytes = rng().integers(0, 256, config.scratchpad_bytes).astype(np.uint8)
+        for name, latency in (("a", config.sram_latency), ("b", config.weight_latency)):
+            cocotb.start_soon(self._answer(dut, name, latency))
 
-def pack_vector(shape: SparseShape, x: NDArray[np.int64]) -> list[int]:
-    """Return a vector as payloads of the unit's ``i_vector``."""
-    words = np.pad(x, (0, -x.size % shape.load)).reshape(-1, shape.load).tolist()
-    return [
-        pack(shape.vector, {"last": int(index == len(words) - 1), "values": word})
-        for index, word in enumerate(words)
-    ]
-
-
-async def _watch(dut: Any, name: str, taken: list[int]) -> None:
-    """Append the number of each cycle in which a stream moves."""
-    valid, ready = getattr(dut, f"{name}__valid"), getattr(dut, f"{name}__ready")
-    cycle = 0
-    while True:
-        await FallingEdge(dut.clk)
-        if int(valid.value) and int(ready.value):
-            taken.append(cycle)
-        cycle += 1
+    async def _answer(self, dut: Any, name: str, latency: int) -> None:
+        generator, line = rng(), self._config.line_bytes
+        beyond = generator.integers(0, 256, line).astype(np.uint8)
+        request, ready = (getattr(dut, f"{name}__request__{end}") for end in ("valid", "ready"))
+        pending: list[int | None] = [None] * (latency - 1)
+        while True:
+            ready.value = int(generator.random() >= self._stall)
+            await FallingEdge(dut.clk)
+            taken = int(request.value) and int(ready.value)
+            addr = int(getattr(dut, f"{name}__request__payload").value)
+            pending.append(addr if taken else None)
+            await RisingEdge(dut.clk)
+            now = pending.pop(0)
+            getattr(dut, f"{name}__valid").value = int(now is not None)
+            content = beyond if now is None else np.concatenate([self.bytes, beyond])[now:][:line]
+            getattr(dut, f"{name}__data").value = int.from_bytes(content.tobytes(), "little")
 
 
 @cocotb.test()
-async def products_are_exact(dut: Any) -> None:
-    """Every row's sum equals the golden model's, in order, whatever stalls."""
-    given = parameters()
-    generator = rng()
-    stall = given.get("stall", 0.0)
-    shape = SparseShape(**given["unit"])
-    vectors, weights = [], []
-    expected: list[int] = []
-    for n, k, sparsity in given["problems"]:
-        w, x = random_problem(generator, n, k, sparsity, shape.operand_width)
-        beats = compress(w, window=shape.window, values=shape.values)
-        vectors.append(pack_vector(shape, x))
-        weights.extend(pack_beats(shape, beats))
-        expected.extend(multiply(beats, x).tolist())
-
+async def sums_are_exact(dut: Any) -> None:
+    """Every command adds what the golden model says, in time."""
+    given, generator = parameters(), rng()
+    config = PRESETS["small"].replace(**given["config"])
+    lanes, cols = given["lanes"], config.cols
     await start_clock(dut)
-    taken: dict[str, list[int]] = {name: [] for name in ("i_vector", "i", "o")}
-    for name, cycles in taken.items():
-        cocotb.start_soon(_watch(dut, name, cycles))
-    vector_driver = StreamDriver(dut, "i_vector", generator, stall=stall)
-    weight_driver = StreamDriver(dut, "i", generator, stall=stall)
-    monitor = StreamMonitor(dut, "o", generator, stall=stall)
+    memory = Memory(dut, config, given.get("stall", 0.0))
+    driver = StreamDriver(dut, "i", generator)
+    cycles = []
+    for m, k, n, sparsity in given["problems"]:
+        weight = random_weight(generator, k, n, sparsity)
+        code = encode(weight, lanes, cols)
+        decoded = decode(code, lanes, cols, k)
+        zero = int(generator.integers(-128, 128)) if config.zero_points else 0
+        a = generator.integers(-128, 128, (m, k))
+        stride, acc_stride = k + int(generator.integers(0, 9)), m + int(generator.integers(0, 3))
+        place = int(generator.integers(0, 9))
+        for row in range(m):
+            memory.bytes[place + row * stride :][:k] = a[row].astype(np.int8).view(np.uint8)
+        b_addr = place + m * stride + int(generator.integers(0, 9))
+        memory.bytes[b_addr : b_addr + code.size] = code
+        tiles = -(-n // cols)
+        acc_addr = int(generator.integers(0, config.acc_depth - tiles * acc_stride + 1))
+        operands = {"a_addr": place, "a_stride": stride, "b_addr": b_addr, "acc_addr": acc_addr}
+        operands |= {"acc_stride": acc_stride, "m": m, "k": k, "n": n, "a_zero": zero}
+        operands |= {"beats": code.size // beat_bytes(lanes) - HEADER_BEATS}
+        push = int(generator.integers(0, 1 << len(Engine)))
+        header = {"opcode": Opcode.SPARSE, "push": push}
+        cocotb.start_soon(driver.send([pack(command_layout(Engine.MATRIX), header | operands)]))
+        counts, acc, last = {"macs": 0, "skipped": 0}, np.zeros((config.acc_depth, cols)), 0
+        cycle = begin = end = 0
+        while not int(dut.done.value):
+            await FallingEdge(dut.clk)
+            cycle += 1
+            for name in counts:
+                counts[name] += int(getattr(dut, name).value)
+            if int(dut.working.value):
+                begin, end = begin or cycle, cycle
+            if int(dut.accumulate__valid.value):
+                assert int(dut.working.value)
+                row = unpack(sum_layout(config), int(dut.accumulate__data.value))
+                acc[int(dut.accumulate__addr.value)] += row
+                last = cycle
+            assert cycle < 50_000
+        assert int(dut.push.value) == push
+        assert last + ACC_SETTLE <= cycle + DISPATCH
+        assert not int(dut.accumulate__valid.value)
+        expected = np.zeros((config.acc_depth, tiles * cols), np.int64)
+        sums = wrap(multiply(a - zero, decoded, n), config.acc_width)
+        for tile in range(tiles):
+            part = sums[:, tile * cols : (tile + 1) * cols]
+            rows = slice(acc_addr + tile * acc_stride, acc_addr + tile * acc_stride + m)
+            expected[rows, : part.shape[1]] += part
+        found = wrap(acc.astype(np.int64), config.acc_width)
+        np.testing.assert_array_equal(found, expected[:, :cols])
+        assert counts == {"macs": m * decoded.value.size, "skipped": m * decoded.skipped}
+        await FallingEdge(dut.clk)
+        await FallingEdge(dut.clk)
+        cycles.append(end - begin + 1 + int(dut.working.value))
+        await RisingEdge(dut.clk)
     if "report" in given:
-        await vector_driver.send(vectors[0])
-        vectors = vectors[1:]
-    cocotb.start_soon(vector_driver.send([word for vector in vectors for word in vector]))
-    cocotb.start_soon(weight_driver.send(weights))
-    sums = [unpack(signed(shape.acc_width), bits) for bits in await monitor.receive(len(expected))]
-    if "report" in given:
-        report = {
-            "sums": sums,
-            "cycles": taken["o"][-1] - taken["i"][0] + 1,
-            "load_cycles": taken["i_vector"][-1] - taken["i_vector"][0] + 1,
-        }
-        Path(given["report"]).write_text(json.dumps(report), encoding="utf-8")
-    else:
-        assert sums == expected
+        Path(given["report"]).write_text(json.dumps({"cycles": cycles}), encoding="utf-8")

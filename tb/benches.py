@@ -10,7 +10,6 @@ from arch.config import Config
 from arch.functions import WIDE_FUNCTIONS
 from generators.verilog.units import RECIPROCAL_WIDTH, make_unit
 from hdl.memory.scratchpad import READERS, WRITERS
-from hdl.sparse.sparse_lane import SparseShape
 
 
 @dataclass(frozen=True)
@@ -97,12 +96,13 @@ BENCHES = {
         Bench("reciprocal", "tb.bench_reciprocal", _inverse(root=False)),
         Bench("rsqrt", "tb.bench_reciprocal", _inverse(root=True)),
         Bench(
-            "sparse_mac",
+            "sparse_unit",
             "tb.bench_sparse",
-            lambda config, _u: (
+            lambda config, unit: (
                 {
-                    "unit": SparseShape.from_config(config).arguments,
-                    "problems": [(7, 40, 0.5), (5, 64, 0.9), (3, 33, 0.0)],
+                    "config": config.fields(),
+                    "lanes": unit.lanes,
+                    "problems": [(2, 40, 9, 0.5), (1, 64, 20, 0.9), (3, 17, 5, 0.0)],
                 }
                 | _STALLED
             ),

@@ -7,7 +7,11 @@ import pytest
 import cli.bench_all
 from cli.bench_all import FULL, Case, bench_all, markdown, measure
 
-TINY = Case("bench sparse --config tiny --k 16 --n 8 --sparsity 0.5 --sim icarus", "cycles", "none")
+TINY = Case(
+    "bench sparse --config tiny --set sparse_lanes=2 --k 16 --n 8 --sparsity 0.5 --sim icarus",
+    "cycles",
+    "none",
+)
 
 
 def test_a_line_has_its_commands_figures() -> None:

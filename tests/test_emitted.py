@@ -22,6 +22,7 @@ ENCODERS = (
     (MODEL.replace(norm="rmsnorm", activation="relu"), {"fused": False}, {}),
     (MODEL.replace(**SHAPED), {"b_transpose": False}, {}),
     (MODEL, {"program_depth": 1200}, {}),
+    (MODEL.replace(tokens=1, dim=24), {"sparse_lanes": 10}, {"sparse": True}),
 )
 LLAMA = TextDescription(
     name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44
@@ -66,6 +67,8 @@ def programs():
     rng = np.random.default_rng(0)
     for model, fields, options in ENCODERS:
         inputs, weights = random_inputs(rng, model), random_weights(rng, model)
+        if options.get("sparse"):
+            weights = {name: value * (np.abs(value) > 0.4) for name, value in weights.items()}
         given = Options(search=False, **options)
         yield compile_model(model, weights, inputs, SMALL.replace(**fields), given).words
     for model, depth, bits in ((LLAMA, 1024, 8), (LLAMA, 2, 4), (GPT, 1024, 8), (GPT, 1024, 4)):

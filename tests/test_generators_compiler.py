@@ -293,6 +293,26 @@ def test_inputs_of_a_compiled_model_have_its_shape() -> None:
                 compiled.request(np.zeros(shape))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_sparse_matrices_are_coded_for_the_zero_skip_unit(seed) -> None:
+    rng = np.random.default_rng(seed)
+    model = MODEL.replace(tokens=1 + seed % 2, dim=24, ffn=40, norm="rmsnorm")
+    config = SMALL.replace(sparse_lanes=8, program_depth=8192, zero_points=bool(seed % 3))
+    weights = random_weights(rng, model)
+    sparse = {
+        name: np.where(rng.random(value.shape) < 0.92, 0, value) if value.ndim == 2 else value
+        for name, value in weights.items()
+    }
+    options = Options(sparse=True, search=False)
+    found = run_case(model, sparse, random_inputs(rng, model), config, options)
+    assert Opcode.SPARSE in {one.opcode for one in unpack(found.words)}
+    # Dense matrices are the array's.
+    dense = run_case(model, weights, random_inputs(rng, model), config, options)
+    assert Opcode.SPARSE not in {one.opcode for one in unpack(dense.words)}
+    with pytest.raises(ValueError, match="Skipping zero weights needs sparse_lanes, which small"):
+        run_case(model, sparse, random_inputs(rng, model), SMALL, options)
+
+
 def test_zero_tiles_are_neither_stored_nor_computed() -> None:
     train, _ = digits.load()
     model, weights = load_model("digits")

@@ -8,7 +8,6 @@ import pytest
 from arch.presets import PRESETS
 from generators.bench.gemm import Gemm, compile_gemm, parts_of
 from generators.bench.gemm_bench import bench_gemm, bench_shapes
-from generators.bench.gemm_bench import random_gemm as drawn
 from generators.bench.gemm_shapes import SHAPES, shapes_named
 from sim.checker import check
 from sim.interpreter import Interpreter
@@ -49,47 +48,11 @@ def run_case(gemm: Gemm, config) -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 1), (17, 23, 5), (33, 40, 29)])
 def test_products_are_exact(preset, shape):
     rng = np.random.default_rng(5)
-    for a_transpose, b_transpose, skip in itertools.product(
-        *(
-            [False, True][: 1 + has]
-            for has in (preset.a_transpose, preset.b_transpose, preset.tile_skip)
-        )
+    for a_transpose, b_transpose in itertools.product(
+        *([False, True][: 1 + has] for has in (preset.a_transpose, preset.b_transpose))
     ):
-        flags = {"a_transpose": a_transpose, "b_transpose": b_transpose, "skip_zero_tiles": skip}
+        flags = {"a_transpose": a_transpose, "b_transpose": b_transpose}
         run_case(random_gemm(rng, *shape, zero_points=preset.zero_points, **flags), preset)
-
-
-SKIPPING = {name: preset for name, preset in PRESETS.items() if preset.tile_skip}
-
-
-@pytest.mark.parametrize("preset", SKIPPING.values(), ids=SKIPPING)
-@pytest.mark.parametrize("transposes", range(4))
-def test_zero_tiles_do_not_change_the_result(preset, transposes):
-    flags = {"a_transpose": bool(transposes & 1), "b_transpose": bool(transposes & 2)}
-    rng = np.random.default_rng(transposes)
-    gemm = drawn(preset, rng, m=33, k=37, n=29, zero_tiles=0.7, **flags)
-    assert gemm.skip_zero_tiles
-    run_case(gemm, preset)
-
-
-def test_zero_tiles_are_not_computed():
-    rng = np.random.default_rng(6)
-    gemm = random_gemm(rng, 24, 32, 24, skip_zero_tiles=True)
-    gemm.a[8:16, 8:24] = gemm.a_zero
-    gemm.b[:16, :8] = gemm.b_zero
-    gemm.b[24:, 16:] = gemm.b_zero
-    config = PRESETS["small"]
-    run_case(gemm, config)
-    program = compile_gemm(gemm, config)
-    machine = Interpreter(config)
-    machine.write_memory(0, program.image)
-    machine.load_program(program.words)
-    machine.start(program.load_pc)
-    report = machine.start(program.compute_pc)
-    # Three row blocks of 12 tiles less the 3 zero ones of B; two zero tiles of the middle block of
-    # A meet 2 and 3 tiles of B that are kept.
-    tiles = 3 * (12 - 3) - (2 + 3)
-    assert report.counters["macs"] == tiles * 8 * 8 * 8
 
 
 @pytest.mark.parametrize(
@@ -105,8 +68,6 @@ def test_zero_tiles_are_not_computed():
             (1, 1, 1),
             "The product has b_transpose, which configuration small lacks",
         ),
-        ({"tile_skip": False}, (1, 1, 1), "Skipping zero tiles needs tile_skip, which small lacks"),
-        ({"mask_depth": 2}, (9, 1, 1), "The product needs 3 mask bits, but mask_depth is 2"),
         (
             {"param_depth": 1},
             (1, 1, 9),
@@ -115,7 +76,7 @@ def test_zero_tiles_are_not_computed():
         (
             {"program_depth": 16},
             (1, 1, 1),
-            "The product needs a program of 86 words, but program_depth is 16",
+            "The product needs a program of 67 words, but program_depth is 16",
         ),
         (
             {"scratchpad_bytes": 1024},
@@ -126,7 +87,7 @@ def test_zero_tiles_are_not_computed():
     ],
 )
 def test_refusals(changes, shape, message):
-    gemm = random_gemm(np.random.default_rng(7), *shape, b_transpose=True, skip_zero_tiles=True)
+    gemm = random_gemm(np.random.default_rng(7), *shape, b_transpose=True)
     with pytest.raises(ValueError, match=r".") as caught:
         compile_gemm(gemm, PRESETS["small"].replace(**changes))
     assert str(caught.value) == message

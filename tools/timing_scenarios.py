@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 from arch.assembler import assemble
 from arch.config import Config
 from arch.instruction import pack
@@ -18,9 +16,8 @@ from hdl.functions.table import LookupTable
 from hdl.link.uart import UartReceiver
 from hdl.matrix.systolic import SystolicArray
 from hdl.memory.scratchpad import Scratchpad
-from hdl.sparse.sparse import SparseMac
+from hdl.sparse.lane import SparseLane, load_bytes
 from sim.requantize import quantize_multiplier
-from sim.sparse import compress
 from tools.timing import Scenario
 
 TINY = PRESETS["tiny"]
@@ -124,32 +121,35 @@ def systolic_array() -> Scenario:
     )
 
 
-def sparse_mac() -> Scenario:
-    """A matrix of two rows with three nonzero weights."""
-    beats = compress(np.array([[0, 3, 0, 0], [5, 0, 0, -2]]), window=4, values=2)
-    payloads = [
-        {
-            "row_last": int(beats.row_last[beat]),
-            "matrix_last": int(beats.matrix_last[beat]),
-            "count": int(beats.count[beat]),
-            "base": int(beats.base[beat]),
-            "bitmap": int("".join(map(str, beats.bitmap[beat, ::-1])), 2),
-            "values": beats.values[beat].tolist(),
-        }
-        for beat in range(beats.count.size)
-    ]
-    vector = [{"last": 0, "values": [1, 10]}, {"last": 1, "values": [20, 100]}]
+def sparse_lane() -> Scenario:
+    """A stretch of two columns with three weights that are not zero."""
+    x = [1, 10, 20, 100]
     return Scenario(
-        unit=SparseMac(lanes=2, k_max=4, window=4, values=2),
-        held={"o.ready": 1},
-        streams={"i_vector": vector, "i": payloads},
-        shown=stream("i_vector", ".values[0]", ".values[1]")
-        | stream("i", ".values[0]", ".values[1]")
-        | {"i.payload.bitmap": "hex", "i.payload.row_last": "bit"}
-        | {"o.valid": "bit", "o.payload": "signed"},
-        length=18,
-        caption="SparseMac, 2 lanes: the vector (1, 10, 20, 100), then the rows (0, 3, 0, 0) "
-        "and (5, 0, 0, -2), a beat each; sums 30 and -195.",
+        unit=SparseLane(TINY),
+        held={"k": 4, "o.ready": 1},
+        patterns={
+            "x_en": [1, 0],
+            "x_data": [x + [0] * (load_bytes(TINY) - 4)],
+            "begin": [1, 2, 4, 0],
+            "field": [0, 0, 0, 1 << 8 | 3, 2 << 8 | 5, 2 << 8 | 254, 0],
+            "take": [0, 0, 0, 1, 1, 1, 0],
+            "finish": [0] * 11 + [1, 0],
+        },
+        shown={
+            "begin": "unsigned",
+            "take": "bit",
+            "field": "hex",
+            "zeros": "unsigned",
+            "finish": "bit",
+            "o.valid": "bit",
+            "o.payload.column": "unsigned",
+            "o.payload.sum": "signed",
+        },
+        meant={"field": "take", "zeros": "take"}
+        | {f"o.payload.{name}": "o.valid" for name in ("column", "sum")},
+        length=15,
+        caption="SparseLane: (1, 10, 20, 100) times the columns (0, 3, 0, 0) and (5, 0, 0, -2), an "
+        "entry each; sums 30 and -195.",
     )
 
 
@@ -295,7 +295,7 @@ def serial_multiplier() -> Scenario:
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     scenario.__name__: scenario
     for scenario in (
-        *(softmax, addnorm, requantizer, systolic_array, sparse_mac, scratchpad, table),
+        *(softmax, addnorm, requantizer, systolic_array, sparse_lane, scratchpad, table),
         *(reciprocal, sequencer, uart, serial_multiplier),
     )
 }

@@ -44,6 +44,8 @@ class MicroConfig(Config):
     zero_points: bool = _constant(False)
     operand_gating: bool = _constant(False)
     tile_skip: bool = _constant(False)
+    sparse_lanes: int = _constant(0)
+    sparse_depth: int = _constant(1024)
     rotary: bool = _constant(False)
     argmax: bool = _constant(False)
     fused: bool = _constant(False)

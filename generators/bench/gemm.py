@@ -9,7 +9,9 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.instruction import Instruction, pack
 from arch.isa import Engine, Opcode
+from arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
 from generators.program.layout import param_words, rows_image
+from sim.sparse import encode
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -33,7 +35,8 @@ class Gemm:
     """A product C = requantize((A - a_zero) (B - b_zero)), INT8, equation (1).
 
     ``a`` is [m, k], or [k, m] with ``a_transpose``; ``b`` is [k, n], or [n, k] with
-    ``b_transpose``; ``bias``, ``multiplier`` and ``shift`` are [n].
+    ``b_transpose``; ``bias``, ``multiplier`` and ``shift`` are [n]. With ``sparse``, B, whose zero
+    point is 0, is coded for the zero-skip unit.
     """
 
     a: Ints
@@ -46,7 +49,7 @@ class Gemm:
     o_zero: int = 0
     a_transpose: bool = False
     b_transpose: bool = False
-    skip_zero_tiles: bool = False
+    sparse: bool = False
 
     @property
     def m(self) -> int:
@@ -129,9 +132,9 @@ def _items(gemm: Gemm, config: Config) -> tuple[list[_Item], int]:
     """Cut the result so that it is drained while it is computed; return also the regions."""
     kt = -(-gemm.k // config.rows)
     height = min(gemm.m, max(1, config.acc_depth // 2))
-    if gemm.skip_zero_tiles:
-        height = min(height, config.rows)
-    tiles = -(-gemm.n // config.cols) if gemm.skip_zero_tiles else -(-ITEM_CYCLES // (height * kt))
+    if gemm.sparse:
+        return [_Item(0, gemm.m, 0, gemm.n)], 1
+    tiles = -(-ITEM_CYCLES // (height * kt))
     tiles = max(1, min(tiles, config.acc_depth // 2 // height))
     width = tiles * config.cols
     items = [
@@ -181,39 +184,29 @@ def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
     configuration lacks a unit that the product needs.
     """
     _check(gemm, config)
-    kt, nt = -(-gemm.k // config.rows), -(-gemm.n // config.cols)
     items, regions = _items(gemm, config)
     banks = _Banks(config)
     a_addr = banks.place("A", gemm.a.size)
-    b_addr = banks.place("B", gemm.b.size)
+    b = gemm.b.astype(np.int8).view(np.uint8)
+    if gemm.sparse:
+        b = encode(gemm.b, config.sparse_lanes, config.cols)[None, :]
+    b_addr = banks.place("B", b.size)
     c_addr = banks.place("C", gemm.m * gemm.n)
     params = param_words(gemm.bias, gemm.multiplier, gemm.shift, config, by_tile=True)
     params_addr = banks.place("parameters", params.size)
-    blocks = -(-gemm.m // config.rows)
-    masks = np.zeros(0, np.uint8)
-    if gemm.skip_zero_tiles:
-        masks = _b_mask(gemm, config)
-    masks_addr = banks.place("masks", masks.size)
     if len(params) > config.param_depth:
         raise InputError(
             f"The product needs {len(params)} parameter words, but param_depth is "
             f"{config.param_depth}"
-        )
-    if gemm.skip_zero_tiles and kt * (nt + blocks) > config.mask_depth:
-        raise InputError(
-            f"The product needs {kt * (nt + blocks)} mask bits, but mask_depth is "
-            f"{config.mask_depth}"
         )
 
     image = bytearray()
     load: list[Instruction] = []
     pieces = [
         (gemm.a.astype(np.int8).view(np.uint8), a_addr),
-        (gemm.b.astype(np.int8).view(np.uint8), b_addr),
+        (b, b_addr),
         (params, params_addr),
     ]
-    if masks.size:
-        pieces.append((masks[None, :], masks_addr))
     for data, addr in pieces:
         data_bytes, stride = rows_image(data, config)
         load.append(
@@ -238,11 +231,8 @@ def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
             pop=frozenset({Engine.LOAD}),
         )
     )
-    if masks.size:
-        load.append(Instruction(Opcode.MASK, {"i_addr": masks_addr, "n": masks.size}))
-        load += _scans(gemm, config, a_addr)
 
-    compute = _compute(gemm, config, items, regions, (a_addr, b_addr, c_addr))
+    compute = _compute(gemm, config, items, regions, (a_addr, b_addr, c_addr), b.size)
     stride = -(-gemm.n // config.mem_bytes) * config.mem_bytes
     store = Instruction(
         Opcode.STORE,
@@ -280,8 +270,19 @@ def _check(gemm: Gemm, config: Config) -> None:
     for name in ("a_transpose", "b_transpose"):
         if getattr(gemm, name) and not getattr(config, name):
             raise InputError(f"The product has {name}, which configuration {config.name} lacks")
-    if gemm.skip_zero_tiles and not config.tile_skip:
-        raise InputError(f"Skipping zero tiles needs tile_skip, which {config.name} lacks")
+    if gemm.sparse:
+        if not config.sparse_lanes:
+            raise InputError(f"Skipping zeros needs sparse_lanes, which {config.name} lacks")
+        if not LEAST_K <= gemm.k <= config.sparse_depth:
+            raise InputError(
+                f"Skipping zeros needs k from {LEAST_K} to sparse_depth = {config.sparse_depth}, "
+                f"not {gemm.k}"
+            )
+        if gemm.m * -(-gemm.n // config.cols) > config.acc_depth:
+            raise InputError(
+                f"The product needs {gemm.m * -(-gemm.n // config.cols)} accumulator rows, but "
+                f"acc_depth is {config.acc_depth}"
+            )
     if gemm.k > config.max_k:
         raise InputError(
             f"A sum of k = {gemm.k} products could overflow the accumulator: max_k is "
@@ -289,79 +290,42 @@ def _check(gemm: Gemm, config: Config) -> None:
         )
 
 
-def _b_mask(gemm: Gemm, config: Config) -> Bytes:
-    """Return one byte per tile of B in order (nt, kt): whether it is other than zero."""
-    b = (gemm.b.T if gemm.b_transpose else gemm.b) - gemm.b_zero  # [k, n]
-    kt, nt = -(-gemm.k // config.rows), -(-gemm.n // config.cols)
-    padded = np.zeros((kt * config.rows, nt * config.cols), np.bool_)
-    padded[: gemm.k, : gemm.n] = b != 0
-    tiles = padded.reshape(kt, config.rows, nt, config.cols).any(axis=(1, 3))  # [kt, nt]
-    return tiles.T.astype(np.uint8).ravel()
-
-
-def _scans(gemm: Gemm, config: Config, a_addr: int) -> list[Instruction]:
-    """Return the search for zero tiles of A: bits kt * (nt + row block) and on."""
-    rows, stride = config.rows, gemm.a.shape[1]
-    kt, nt = -(-gemm.k // rows), -(-gemm.n // config.cols)
-    scans = []
-    for row in range(0, gemm.m, rows):
-        height, mask = min(rows, gemm.m - row), kt * (nt + row // rows)
-        if gemm.a_transpose:  # a K tile is rows of A as stored
-            parts = [
-                (first * stride + row, min(rows, gemm.k - first), height, mask + first // rows)
-                for first in range(0, gemm.k, rows)
-            ]
-        else:
-            parts = [(row * stride, height, gemm.k, mask)]
-        scans += [
-            Instruction(
-                Opcode.SCAN,
-                {
-                    "i_addr": a_addr + offset,
-                    "i_stride": stride,
-                    "i_zero": gemm.a_zero,
-                    "m": m,
-                    "n": n,
-                    "mask": bit,
-                },
-            )
-            for offset, m, n, bit in parts
-        ]
-    return scans
-
-
 def _compute(
-    gemm: Gemm, config: Config, items: list[_Item], regions: int, addresses: tuple[int, int, int]
+    gemm: Gemm,
+    config: Config,
+    items: list[_Item],
+    regions: int,
+    addresses: tuple[int, int, int],
+    stored: int,
 ) -> list[Instruction]:
+    """Return products and drains of B of so many ``stored`` bytes."""
     a_addr, b_addr, c_addr = addresses
-    kt, nt = -(-gemm.k // config.rows), -(-gemm.n // config.cols)
     region_rows = config.acc_depth // regions
     a_row = 1 if gemm.a_transpose else gemm.k
     b_column = gemm.k if gemm.b_transpose else 1
     flags = {name for name in ("a_transpose", "b_transpose") if getattr(gemm, name)}
-    if gemm.skip_zero_tiles:
-        flags |= {"a_masked", "b_masked"}
     products, drains = [], []
     for index, item in enumerate(items):
         tile = item.column // config.cols
         acc = index % regions * region_rows
+        opcode, operands = Opcode.MATMUL, {"b_stride": gemm.b.shape[1], "b_zero": gemm.b_zero}
+        if gemm.sparse:
+            beats = stored // beat_bytes(config.sparse_lanes) - HEADER_BEATS
+            opcode, operands = Opcode.SPARSE, {"beats": beats}
         products.append(
             Instruction(
-                Opcode.MATMUL,
+                opcode,
                 {
                     "a_addr": a_addr + item.row * a_row,
                     "a_stride": gemm.a.shape[1],
                     "b_addr": b_addr + item.column * b_column,
-                    "b_stride": gemm.b.shape[1],
                     "acc_addr": acc,
                     "acc_stride": item.m,
                     "m": item.m,
                     "k": gemm.k,
                     "n": item.n,
                     "a_zero": gemm.a_zero,
-                    "b_zero": gemm.b_zero,
-                    "a_mask": kt * (nt + item.row // config.rows),
-                    "b_mask": tile * kt,
+                    **operands,
                 },
                 frozenset(flags),
                 frozenset({Engine.VECTOR} if index >= regions else ()),

@@ -58,12 +58,11 @@ def random_gemm(
     n: int,
     a_transpose: bool = False,
     b_transpose: bool = False,
-    zero_tiles: float | None = None,
+    sparsity: float | None = None,
 ) -> Gemm:
     """Return a product of random operands over their whole range.
 
-    ``zero_tiles`` makes that share of the ``rows`` x ``rows`` tiles of A and of the ``rows`` x
-    ``cols`` tiles of B zero, and has the machine skip them; without it, or at 0, it computes all.
+    With ``sparsity`` B has no zero point, and that share of its elements, rounded, is 0.
 
     Raises :class:`InputError` where a size is not positive or the share is not from 0 to 1.
     """
@@ -75,17 +74,19 @@ def random_gemm(
             f"A sum of k = {k} products could overflow the accumulator: max_k is {config.max_k}"
         )
     check_operands(config, m * k + k * n + m * n)
-    share = 0.0 if zero_tiles is None else zero_tiles
-    if not 0 <= share <= 1:
-        raise InputError(f"Share of zero tiles must be from 0 to 1, not {share}")
+    if sparsity is not None and not 0 <= sparsity <= 1:
+        raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")
     low, high = config.operand_min, config.operand_max + 1
     a_zero, b_zero = (
         (int(rng.integers(low, high)), int(rng.integers(low, high)))
         if config.zero_points
         else (0, 0)
     )
-    a = _with_zeros(rng.integers(low, high, (m, k)), a_zero, share, (config.rows,) * 2, rng)
-    b = _with_zeros(rng.integers(low, high, (k, n)), b_zero, share, (config.rows, config.cols), rng)
+    a, b = rng.integers(low, high, (m, k)), rng.integers(low, high, (k, n))
+    if sparsity is not None:
+        b_zero = 0
+        b[b == 0] = 1
+        b.ravel()[rng.permutation(k * n)[: round(sparsity * k * n)]] = 0
     spread = float(high * high) * np.sqrt(k) / 2
     scales = [quantize_multiplier(high / spread * rng.uniform(0.5, 1)) for _ in range(n)]
     return Gemm(
@@ -99,7 +100,6 @@ def random_gemm(
         o_zero=int(rng.integers(low, high)),
         a_transpose=a_transpose,
         b_transpose=b_transpose,
-        skip_zero_tiles=share > 0,
     )
 
 
@@ -110,20 +110,6 @@ def check_operands(config: Config, count: int) -> None:
             f"The operands are {count} bytes, but mem_addr_width = {config.mem_addr_width} bits "
             f"address {1 << config.mem_addr_width}"
         )
-
-
-def _with_zeros(
-    values: Ints, zero: int, share: float, tile: tuple[int, int], rng: np.random.Generator
-) -> Ints:
-    """Return values with a share of their tiles, rounded to the nearest number, set to zero."""
-    tiles = [
-        (slice(row, row + tile[0]), slice(column, column + tile[1]))
-        for row in range(0, values.shape[0], tile[0])
-        for column in range(0, values.shape[1], tile[1])
-    ]
-    for index in rng.permutation(len(tiles))[: round(share * len(tiles))]:
-        values[tiles[index]] = zero
-    return values
 
 
 def expected_result(gemm: Gemm, config: Config) -> Ints:
@@ -144,7 +130,7 @@ def compile_product(gemm: Gemm, config: Config) -> GemmProgram:
     try:
         return compile_gemm(gemm, config)
     except TooLargeError:
-        if gemm.skip_zero_tiles:
+        if gemm.sparse:
             raise
         return compile_stream(gemm, config)
 
@@ -180,13 +166,12 @@ def bench_gemm(
     n: int,
     a_transpose: bool = False,
     b_transpose: bool = False,
-    zero_tiles: float | None = None,
     seed: int = 1,
 ) -> dict[str, Any]:
     """Run a random product and return its figures.
 
     ``make_machine`` takes the configuration and the bytes of external memory that are needed.
-    Operands, their masks and parameters are in the scratchpad before the run, if they fit; if not,
+    Operands and parameters are in the scratchpad before the run, if they fit; if not,
     ``streamed`` says that they are in external memory before, and the result after it.
 
     ``cycles`` is the window in which the matrix engine is at work, pauses included: from its first
@@ -196,8 +181,7 @@ def bench_gemm(
     sums, until the requantized result is in the scratchpad or, streamed, in external memory.
 
     ``ideal_cycles`` is m * k * n over the elements; ``utilization`` and ``total_utilization`` are
-    the products that were computed over elements times cycles and total cycles, so that skipped
-    tiles do not count as useful.
+    the products that were computed over elements times cycles and total cycles.
 
     Raises :class:`InputError` where the product does not fit the configuration, or that is
     microcoded and counts no window.
@@ -216,7 +200,6 @@ def bench_gemm(
         n=n,
         a_transpose=a_transpose,
         b_transpose=b_transpose,
-        zero_tiles=zero_tiles,
     )
     program = compile_product(gemm, config)
     machine = make_machine(config, program.result_addr + program.result_bytes)
@@ -229,7 +212,6 @@ def bench_gemm(
         "n": n,
         "a_transpose": a_transpose,
         "b_transpose": b_transpose,
-        "zero_tiles": 0.0 if zero_tiles is None else zero_tiles,
         "streamed": program.load_pc is None,
         "seed": seed,
         "cycles": cycles,

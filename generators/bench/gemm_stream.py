@@ -59,11 +59,9 @@ class Plan:
 def compile_stream(gemm: Gemm, config: Config) -> GemmProgram:
     """Return the program of a product whose operands and result lie in external memory.
 
-    Raises :class:`InputError` where the product skips tiles, or where no way to cut it fits the
+    Raises :class:`InputError` where no way to cut it fits the
     configuration.
     """
-    if gemm.skip_zero_tiles:
-        raise InputError("A product streamed from external memory cannot skip zero tiles")
     params = param_words(gemm.bias, gemm.multiplier, gemm.shift, config, by_tile=True)
     if len(params) > config.param_depth:
         raise InputError(

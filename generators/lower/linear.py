@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from arch.errors import InputError
 from arch.isa import DEFINITIONS, Opcode
+from arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
 from generators.graph import Ints, Linear
 from generators.lower.blocks import Part, cut
 from generators.lower.lowering import SPARE_WORDS, Lowering, Operands
@@ -15,6 +16,8 @@ from generators.program.draft import Draft, Given, Item, Node, Ref, Written
 from generators.program.image import Bytes
 from generators.program.layout import param_words
 from generators.stored import format_flags, stored_data, stored_rows
+from hdl.sparse.sparse import sparse_cycles
+from sim.sparse import encode
 
 
 def lower_linear(
@@ -193,11 +196,20 @@ class _Linear:
                 setup.append(_table(Ref(name, params.size)))
                 pieces.append(op.table.astype(np.int8).view(np.uint8))
             products = []
-            for begin, end, tile, first, last in self._held(k, k + size, columns):
+            held = self._held(k, k + size, columns)
+            weight = op.weight[k : k + size, columns]
+            code = self._code(weight, held)
+            if code is not None:
+                place = Ref(name, sum(piece.size for piece in pieces))
+                beats = code.size // beat_bytes(config.sparse_lanes) - HEADER_BEATS
+                products.append(_Product(k, 0, weight.shape, place, beats))
+                pieces.append(code)
+                held = []
+            for begin, end, tile, first, last in held:
                 place = Ref(name, sum(piece.size for piece in pieces))
                 products.append(_Product(begin, tile, (end - begin, last - first), place))
-                rows, held = slice(begin, end), slice(first, last)
-                pieces.append(stored_data(op.weight, op.stored, rows, held).ravel())
+                rows, taken = slice(begin, end), slice(first, last)
+                pieces.append(stored_data(op.weight, op.stored, rows, taken).ravel())
             lowering.load(item, name, np.concatenate(pieces))
             blocks.append(_Block(item, setup, products))
         return blocks
@@ -219,6 +231,11 @@ class _Linear:
                 "n": count,
                 "a_zero": self.op.source.zero,
             }
+            if product.beats:
+                del operands["b_stride"]
+                operands["beats"] = product.beats
+                nodes.append(Draft(Opcode.SPARSE, operands))
+                continue
             nodes.append(Draft(Opcode.MATMUL, operands, self.flags))
         return nodes
 
@@ -286,6 +303,26 @@ class _Linear:
             first = tile + 1
         return held
 
+    def _code(self, weight: Ints, held: list[tuple[int, int, int, int, int]]) -> Bytes | None:
+        """Return the code of a weight [k, n] if the zero-skip unit is predicted to be faster.
+
+        That is, than the tiles that are held, by what limits each: bytes loaded, or products.
+        """
+        config, (k, n) = self.lowering.config, weight.shape
+        usable = self.lowering.limits.sparse and self.op.stored is None
+        if not usable or not LEAST_K <= k <= config.sparse_depth:
+            return None
+        code = encode(weight, config.sparse_lanes, config.cols)
+        beats = code.size // beat_bytes(config.sparse_lanes) - HEADER_BEATS
+        dense = stored = 0
+        for begin, end, _, first, last in held:
+            tiles = -(-(end - begin) // config.rows) * -(-(last - first) // config.cols)
+            dense += tiles * max(self.height, config.rows)
+            stored += (end - begin) * (last - first)
+        sparse = sparse_cycles(config, config.sparse_lanes, self.height, k, n, beats)
+        faster = max(sparse, code.size // config.mem_bytes) < max(dense, stored // config.mem_bytes)
+        return code if faster and code.size <= stored else None
+
 
 def tiles_used(weight: Ints, rows: int, cols: int) -> NDArray[np.bool_]:
     """Return for each tile of a weight [k, n] whether it has others than zeros, [kt, nt]."""
@@ -352,6 +389,8 @@ class _Product:
     shape: tuple[int, int]
     """Rows and columns of the weights."""
     weights: Ref
+    beats: int = 0
+    """Entries of each lane where the weights are coded as a sparse matrix; 0 where they are not."""
 
 
 @dataclass

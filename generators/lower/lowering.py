@@ -50,6 +50,8 @@ class Limits:
     """Whether there is any loop (see generators.program.loops)."""
     compact: bool = False
     """Whether weight tiles of zeros are left out."""
+    sparse: bool = False
+    """Whether weights may be coded for the zero-skip unit."""
 
 
 def word(r: Rescale, config: Config) -> Bytes:

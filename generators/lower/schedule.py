@@ -86,7 +86,7 @@ class Plan:
     ahead: int = 0
     """Items that a load comes ahead of its use."""
     compact: bool = False
-    """Whether weight tiles of zeros are left out, of image and program."""
+    """Whether zeros of weights are left out, of image and program."""
     spills: bool = False
     """Whether blocks leave for external memory where the scratchpad has no room."""
 
@@ -105,6 +105,7 @@ def schedule(
     config: Config,
     *,
     batch: int = 1,
+    sparse: bool = False,
     search: bool = True,
 ) -> Schedule:
     """Return the program of a model: the fastest found, or without ``search`` the first that fits.
@@ -114,8 +115,8 @@ def schedule(
     Raises :class:`FitError` where an operation cannot be done on the configuration, or where no
     program fits; the message is that of the attempt that came furthest.
     """
-    scheduler = _Scheduler(model, config, batch)
-    sparse = _has_zero_tiles(model, config)
+    scheduler = _Scheduler(model, config, batch, sparse=sparse)
+    zeros = sparse or _has_zero_tiles(model, config)
     refusal: Refusal | None = None
     tries = [(loops, together, False) for loops in LOOPS for together in TOGETHER_FIRST]
     tries += [(loops, TOGETHER_FIRST[0], True) for loops in SPILL_LOOPS]
@@ -128,7 +129,7 @@ def schedule(
         plain = not (loops[0] or loops[2])
         plans = [
             plan
-            for compact in ((True, False) if sparse and plain else (False,))
+            for compact in ((True, False) if zeros and plain else (False,))
             for plan in _fallbacks(loops, together, config, compact=compact, spills=spills)
         ]
         too_long: set[bool] = set()
@@ -203,8 +204,8 @@ class _Trial:
 
 
 class _Scheduler:
-    def __init__(self, model: QuantizedModel, config: Config, batch: int):
-        self.model, self.config = model, config
+    def __init__(self, model: QuantizedModel, config: Config, batch: int, *, sparse: bool):
+        self.model, self.config, self.sparse = model, config, sparse
         self.batch = batch
         self.refusals: list[Refusal] = []
         self._lowered: dict[Limits, Lowered] = {}
@@ -220,6 +221,7 @@ class _Scheduler:
             loop_parts=plan.loop_parts,
             barriers=plan.loop_layers or plan.loop_heads or plan.loop_parts,
             compact=plan.compact,
+            sparse=plan.compact and self.sparse,
         )
         if limits not in self._lowered:
             # The image of a model is large: only the last one is kept.

@@ -13,6 +13,7 @@ from hdl.functions.softmax import SoftmaxUnit
 from hdl.matrix.array import array_latency
 from hdl.matrix.retirement import DISPATCH
 from hdl.memory.accumulator import ACC_SETTLE
+from hdl.sparse.sparse import sparse_cycles
 from hdl.vector.drain import drain_latency
 from hdl.vector.epilogue import Epilogue
 from hdl.vector.intake import Intake
@@ -203,6 +204,8 @@ class MatrixTiming:
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Return when a ready command's products begin, when it is taken, and when complete."""
+        if step.opcode == Opcode.SPARSE:
+            return self._take_sparse(step, ready)
         config, product = self._config, step.opcode == Opcode.MATMUL
         m = step["m"] if product else 1
         a_bank = step["a_addr"] // config.bank_bytes if product else None
@@ -247,6 +250,18 @@ class MatrixTiming:
             self.sums.append(Sums(self.sums.pop().begin, now + 1, parity))
         else:
             self.sums.append(Sums(now, now + 1, parity))
+
+    def _take_sparse(self, step: Step, ready: int) -> tuple[int, int, int]:
+        """Return the same of a SPARSE, which waits until the array is done, as the array for it."""
+        config = self._config
+        sizes = (step[name] for name in ("m", "k", "n", "beats"))
+        taken = max(ready, self._accept, self._end + self._settle if self._end else 0)
+        done = taken + sparse_cycles(config, config.sparse_lanes, *sizes)
+        self._end = self._before = self._loaded = done - self._settle
+        self._accept = self._accept_next = done
+        banks = step["a_addr"] // config.bank_bytes, step["b_addr"] // config.bank_bytes
+        self.reads.append(Reads(taken, done, banks, 1, 1))
+        return taken, taken, done
 
     def _tiles(self, step: Step) -> list[tuple[int, int]]:
         """Return how many lines of weights each tile reads, and how many rows of B it has."""

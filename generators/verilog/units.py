@@ -7,6 +7,7 @@ from amaranth.lib.wiring import Component
 from arch.config import Config
 from arch.errors import InputError
 from arch.functions import WIDE_FUNCTIONS
+from arch.sparse import ENTRY_WIDTH
 from hdl.arithmetic.polynomial import FunctionUnit
 from hdl.arithmetic.reciprocal import Reciprocal, ReciprocalSqrt
 from hdl.arithmetic.requantize import Requantizer
@@ -32,13 +33,18 @@ from hdl.memory.accumulator import AccumulatorMemory
 from hdl.memory.load import LoadEngine
 from hdl.memory.scratchpad import Scratchpad
 from hdl.memory.store import StoreEngine
-from hdl.sparse.sparse import SparseMac
+from hdl.sparse.sparse import SparseUnit
 from hdl.vector.vector import VectorEngine
 
 RECIPROCAL_WIDTH = 32
 """Width of the operand of a reciprocal generated alone (bits)."""
 
 _FORMATS = "int4,ternary"
+
+
+def sparse_lanes(config: Config) -> int:
+    """Return the lanes of a zero-skip unit generated alone: at least those of one line."""
+    return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
 
 def _wide(name: str) -> Callable[[Config], Component]:
@@ -58,7 +64,7 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "transposer": lambda config: Transposer(config.rows, 8),
     "weight_decoder": _decoder,
     "accumulators": AccumulatorMemory,
-    "sparse_mac": SparseMac.from_config,
+    "sparse_unit": lambda config: SparseUnit(config, sparse_lanes(config)),
     "vector_engine": VectorEngine,
     "softmax": lambda config: SoftmaxUnit(config.lanes, config.max_row),
     "addnorm": lambda config: AddNormUnit(lanes=config.lanes, max_row=config.max_row),

@@ -14,7 +14,11 @@ from hdl.control.outcome import Outcome
 from hdl.functions.argmax import largest_layout
 from hdl.ports import HostPort
 
-_UNITS = {"GATED": "operand_gating", "SKIPPED": "tile_skip", "CORRECTED": "protects"}
+_UNITS = {
+    "GATED": ("operand_gating",),
+    "SKIPPED": ("tile_skip", "sparse_lanes"),
+    "CORRECTED": ("protects",),
+}
 
 _PLACES = 1 << (len(COUNTERS) - 1).bit_length()
 """Places of counters; the low bits of a register's address, but for the last, tell one."""
@@ -22,7 +26,10 @@ _PLACES = 1 << (len(COUNTERS) - 1).bit_length()
 
 def counter_names(config: Config) -> list[str]:
     """Return the counters that a configuration has; the others read as 0."""
-    return [name for name in COUNTERS if name not in _UNITS or getattr(config, _UNITS[name])]
+    absent = {
+        name for name, units in _UNITS.items() if not any(getattr(config, unit) for unit in units)
+    }
+    return [name for name in COUNTERS if name not in absent]
 
 
 class HostRegisters(Component):

@@ -1,299 +1,285 @@
-"""The zero-skip multiply-accumulate unit: a compressed matrix times a dense vector."""
+"""The zero-skip unit: a sparse matrix times rows of activations, into the accumulators."""
 
-from typing import Self
-
-from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, signed
-from amaranth.lib import data, stream, wiring
+from amaranth.hdl import Array, Cat, Module, Mux, Signal
+from amaranth.lib import stream
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from arch.isa import COUNT_WIDTH, Engine
+from arch.sparse import ENTRY_WIDTH, HEADER_BEATS, RUN_WIDTH, beat_bytes
 from hdl.component import Component
-from hdl.sparse.sparse_lane import SparseLane, SparseShape
+from hdl.matrix.retirement import DISPATCH
+from hdl.memory.accumulator import ACC_SETTLE
+from hdl.ports import AccumulatePort, ReadPort, command_layout
+from hdl.sparse.lane import BANKS, LATENCY, SparseLane, load_bytes, sum_layout
+from hdl.stream.pipeline import delay
+
+BEATS_AHEAD = 8
+"""Beats that are asked for before they are taken."""
 
 
-class SparseDispatcher(Component):
-    """Sends each beat to the lane with the least left to do, of those with room for one.
+COLUMN_CYCLES = 6
+"""Cycles from a lane's sum of one column to that of its next at least."""
 
-    A beat without weights goes to no lane. Each beat also gives a ticket for the merger. Beats are
-    taken, at most one a cycle, while the vector of their matrix is ``loaded``, in bank ``bank``;
-    ``claim`` is 1 when the last of a matrix is taken. ``start`` has one bit per lane and ``job``
-    goes to all; ``full`` and ``left`` come back from each.
+
+def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
+    """Return the cycles of a SPARSE of m rows, exact where no lane waits with a sum.
+
+    The first row is loaded in front; others while the one before is multiplied. After each row the
+    lanes' last sums are added one behind the other.
+    """
+    load = -(-k // load_bytes(config))
+    row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LATENCY + 7
+    return load + config.sram_latency - 2 + row + (m - 1) * max(row, load)
+
+
+class SparseUnit(Component):
+    """Runs SPARSE: one entry per lane and cycle, so that a zero weight costs no cycle.
+
+    The rows of A come over ``a``, ``load_bytes`` activations a cycle, each while the row before is
+    multiplied; the code of B comes over ``b``, a beat a cycle, once for each row. A lane sums the
+    products of one column after the other, and each column's sum is added to the accumulators, one
+    a cycle, that of the lowest lane first. Where a lane would complete a column before its last
+    one's sum has been added, all lanes wait.
+
+    From its first request until its last sum is in the accumulators a command takes, where its
+    ports do not wait, the cycles that :func:`sparse_cycles` gives.
+
+    A command is taken while ``busy`` is 0. ``done`` comes with ``push`` when a drain that is asked
+    for ``DISPATCH`` cycles later sees every sum. ``stall`` is 1 while a port waits, ``sends`` in
+    every cycle in which a beat of entries is taken; ``macs`` and ``skipped`` count its products and
+    the zero weights passed over.
     """
 
-    def __init__(self, shape: SparseShape):
-        self._shape = shape
+    def __init__(self, config: Config, lanes: int | None = None):
+        self.config = config
+        self.lanes = config.sparse_lanes if lanes is None else lanes
+        most = self.lanes << (2 * RUN_WIDTH)
         super().__init__(
             {
-                "i": In(stream.Signature(shape.beat)),
-                "loaded": In(1),
-                "bank": In(1),
-                "claim": Out(1),
-                "start": Out(shape.lanes),
-                "job": Out(shape.job),
-                "full": In(shape.lanes),
-                "left": In(data.ArrayLayout(range(shape.values + 1), shape.lanes)),
-                "o_ticket": Out(stream.Signature(shape.ticket)),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        """Choose by comparing pairs of lanes, then pairs of the chosen."""
-        m = Module()
-        shape = self._shape
-        ticket = self.o_ticket.payload
-
-        # A lane without room counts as one with more to do than any other.
-        entrants: list[tuple[Value, Value]] = [
-            (Cat(self.left[lane], self.full[lane]), Const(lane, range(shape.lanes)))
-            for lane in range(shape.lanes)
-        ]
-        while len(entrants) > 1:
-            pairs = zip(entrants[0::2], entrants[1::2], strict=False)
-            winners = [_smaller(m, first, second) for first, second in pairs]
-            entrants = winners + entrants[2 * len(winners) :]
-        key, lane = entrants[0]
-
-        empty = self.i.payload.count == 0
-        offered = self.i.valid & self.loaded & (empty | ~key[-1])
-        taken = self.o_ticket.valid & self.o_ticket.ready
-        m.d.comb += [
-            self.o_ticket.valid.eq(offered),
-            self.i.ready.eq(taken),
-            self.start.eq((taken & ~empty) << lane),
-            self.claim.eq(taken & self.i.payload.matrix_last),
-            self.job.bank.eq(self.bank),
-            *(
-                self.job[name].eq(self.i.payload[name])
-                for name, _ in self.job.shape()
-                if name != "bank"
-            ),
-            ticket.row_last.eq(self.i.payload.row_last),
-            ticket.matrix_last.eq(self.i.payload.matrix_last),
-            ticket.empty.eq(empty),
-            ticket.lane.eq(lane),
-        ]
-        return m
-
-
-def _smaller(
-    m: Module, first: tuple[Value, Value], second: tuple[Value, Value]
-) -> tuple[Value, Value]:
-    """Return the (key, lane) with the smaller key, ``first`` where they are equal."""
-    key, lane = Signal.like(first[0], name="key"), Signal.like(first[1], name="lane")
-    later = second[0] < first[0]
-    m.d.comb += [key.eq(Mux(later, second[0], first[0])), lane.eq(Mux(later, second[1], first[1]))]
-    return key, lane
-
-
-class SparseMerger(Component):
-    """Adds the beats' sums, one beat per cycle in the order of the tickets, to the rows' sums.
-
-    ``done`` is 1 for one cycle when the last beat of a matrix is merged.
-    """
-
-    def __init__(self, shape: SparseShape):
-        self._shape = shape
-        super().__init__(
-            {
-                "i_ticket": In(stream.Signature(shape.ticket)),
-                "i": In(stream.Signature(shape.partial)).array(shape.lanes),
-                "o": Out(stream.Signature(signed(shape.acc_width))),
+                "i": In(stream.Signature(command_layout(Engine.MATRIX))),
+                "a": Out(ReadPort(config)),
+                "b": Out(ReadPort(config)),
+                "accumulate": Out(AccumulatePort(config)),
                 "done": Out(1),
+                "push": Out(len(Engine)),
+                "busy": Out(1),
+                "working": Out(1),
+                "stall": Out(1),
+                "sends": Out(1),
+                "macs": Out(range(self.lanes + 1)),
+                "skipped": Out(range(most)),
             }
         )
 
-    def elaborate(self, platform: object) -> Module:
-        """Wait for the lane of the oldest beat; the younger ones keep in their lanes."""
+    def elaborate(self, _platform):
         m = Module()
-        ticket = self.i_ticket.payload
-        partial = Array(lane.payload for lane in self.i)[ticket.lane]
-        present = Array(lane.valid for lane in self.i)[ticket.lane]
-        total = Signal(signed(self._shape.acc_width))
-        after = Signal.like(total)
+        config, lanes = self.config, self.lanes
+        cmd = Signal(self.i.p.shape())
+        start = Signal()
+        m.d.comb += [self.i.ready.eq(~self.busy), start.eq(self.i.valid & ~self.busy)]
+        with m.If(start):
+            m.d.sync += [cmd.eq(self.i.p), self.busy.eq(1)]
 
-        room = ~self.o.valid | self.o.ready | ~ticket.row_last
-        taken = self.i_ticket.valid & (ticket.empty | present) & room
+        units = []
+        for index in range(lanes):
+            m.submodules[f"lane_{index}"] = lane = SparseLane(config)
+            m.d.comb += lane.k.eq(cmd.k)
+            if config.zero_points:
+                m.d.comb += lane.zero.eq(cmd.a_zero)
+            units.append(lane)
+
+        begin = delay(m, start, 1, reset=True)
+        ends = Signal()
+        loaded = self._load(m, cmd, begin, ends, units)
+        beats = self._fetch(m, cmd, begin)
+        over = self._take(m, cmd, begin, beats, loaded, units, ends)
+        self._add(m, cmd, begin, over, units, ends)
+        settle = ACC_SETTLE - DISPATCH
+        last = Signal()
+        rows = Signal(COUNT_WIDTH)
+        m.d.comb += last.eq(ends & (rows == 1))
+        with m.If(begin):
+            m.d.sync += rows.eq(cmd.m)
+        with m.Elif(ends):
+            m.d.sync += rows.eq(rows - 1)
+        with m.If(last):
+            m.d.sync += self.busy.eq(0)
         m.d.comb += [
-            after.eq(total + Mux(ticket.empty, 0, partial)),
-            self.i_ticket.ready.eq(taken),
-            self.done.eq(taken & ticket.matrix_last),
-        ]
-        for index, lane in enumerate(self.i):
-            m.d.comb += lane.ready.eq(taken & ~ticket.empty & (ticket.lane == index))
-        with m.If(self.o.ready):
-            m.d.sync += self.o.valid.eq(0)
-        with m.If(taken):
-            m.d.sync += total.eq(Mux(ticket.row_last, 0, after))
-            with m.If(ticket.row_last):
-                m.d.sync += [self.o.payload.eq(after), self.o.valid.eq(1)]
-        return m
-
-
-class SparseLoader(Component):
-    """Writes vectors alternately to the two banks of the activation memories.
-
-    ``loaded`` is 1 while the vector of the next beat is there, in bank ``bank``. ``claim`` tells
-    that the last beat of a matrix was taken, ``done`` that it was merged, so that the vector's
-    bank is free again.
-    """
-
-    def __init__(self, shape: SparseShape):
-        super().__init__(
-            {
-                "i": In(stream.Signature(shape.vector)),
-                "loaded": Out(1),
-                "bank": Out(1),
-                "claim": In(1),
-                "done": In(1),
-                "x_en": Out(1),
-                "x_addr": Out(shape.word_bits + 1),
-                "x_data": Out(shape.word),
-            }
-        )
-
-    def elaborate(self, platform: object) -> Module:
-        """Count words up to the last, and vectors modulo 4: written, claimed and done with."""
-        m = Module()
-        word = Signal(len(self.x_addr) - 1)
-        written, claimed, finished = Signal(2), Signal(2), Signal(2)
-        taken = self.i.valid & self.i.ready
-        m.d.comb += [
-            self.i.ready.eq((written ^ finished) != 2),
-            self.loaded.eq(written != claimed),
-            self.bank.eq(claimed),
-            self.x_en.eq(taken),
-            self.x_addr.eq(Cat(word, written[0])),
-            self.x_data.eq(self.i.payload.values),
-        ]
-        with m.If(taken):
-            m.d.sync += word.eq(Mux(self.i.payload.last, 0, word + 1))
-        m.d.sync += [
-            written.eq(written + (taken & self.i.payload.last)),
-            claimed.eq(claimed + self.claim),
-            finished.eq(finished + self.done),
+            self.done.eq(delay(m, last, settle, reset=True)),
+            self.push.eq(delay(m, cmd.push, settle)),
+            self.working.eq(self.busy | delay(m, self.busy, ACC_SETTLE - 1, reset=True)),
+            self.stall.eq(
+                (self.a.request.valid & ~self.a.request.ready)
+                | (self.b.request.valid & ~self.b.request.ready)
+            ),
         ]
         return m
 
-
-class SparseMac(Component):
-    """Multiplies a compressed matrix with a vector: one nonzero product per lane and cycle.
-
-    ``y[n] = sum over k of w[n][k] * x[k]``, exact; ``w`` and ``x`` are signed integers of
-    ``operand_width`` bits (no zero points), ``y`` is of ``acc_width`` bits and cannot overflow.
-
-    Inputs: ``i_vector`` takes ``x`` in beats of ``load`` elements, ``last`` at the last of a vector
-    of at most ``k_max``; elements beyond its end are not used. ``i`` takes the nonzero weights of
-    ``w`` in beats, row by row from the left. A beat has the ``count`` nonzero weights of the
-    ``window`` columns from ``base`` on: ``bitmap`` has ``count`` bits set, bit ``i`` for column
-    ``base + i``, and ``values`` holds the weights packed, the lowest column first, at most
-    ``values`` of them. ``row_last`` marks the last beat of a row, ``matrix_last`` in addition the
-    last beat of a matrix. A row without weights is one beat with ``count`` 0.
-    Output: ``o`` gives one sum per row, in order.
-
-    Each vector serves one matrix. The activation memory has two banks, so that one vector is
-    loaded while the one before is used; a matrix waits for its vector and a vector for a free
-    bank, nothing else has to be watched. A beat that breaks the rules above gives wrong sums,
-    but never stops the unit.
-
-    Each beat goes to the lane with the least left to do, whatever its row; the lanes' sums are
-    merged in the beats' order. So one long row among short ones occupies all lanes.
-
-    Throughput: one beat per cycle in, one nonzero product per lane and cycle, one row per cycle
-    out, whichever limits; ``sim.sparse.count_cycles`` is the exact schedule. The input never
-    limits where beats have ``lanes`` weights on average. Those of a dense row have
-    ``values = 2 * lanes``, and no less than half of that together with the row's remainder. Those
-    of random weights have one at their base and the window's density times ``window - 1`` more:
-    enough up to 93 % of zeros with ``window = 16 * lanes``. Beyond that a cycle still passes
-    ``window`` columns or a whole row, at least 16 times what it does of a dense matrix;
-    ``window = k_max`` lifts this limit too, and leaves that of one row per cycle. The lanes idle
-    at a matrix's end for ``2 * values`` cycles at most.
-
-    Latency from a beat to its row's sum on ``o`` is ``count + LATENCY + 1`` cycles in an idle unit.
-
-    Parameters: ``lanes``; ``k_max``, the longest vector (elements); ``operand_width``, from 2 to
-    8, and ``acc_width`` (bits); ``window`` (columns, by default ``16 * lanes``, at most
-    ``k_max``); ``values`` per beat (weights, by default ``2 * lanes``, at most ``window``);
-    ``load``, the elements of a vector's beat (a power of two, by default the first from ``lanes``
-    up).
-
-    Raises :class:`InputTypeError` where a parameter is no integer, and :class:`InputError` where
-    it is out of its range or ``acc_width`` could overflow.
-
-    Bitmaps with packed values are the format of SparTen (Gondimalla and others, 2019); windows
-    that start at any column keep empty stretches out of the stream.
-    """
-
-    i_vector: stream.Interface
-    i: stream.Interface
-    o: stream.Interface
-
-    def __init__(
-        self,
-        *,
-        lanes: int,
-        k_max: int,
-        operand_width: int = 8,
-        acc_width: int = 32,
-        window: int | None = None,
-        values: int | None = None,
-        load: int | None = None,
-    ):
-        self.parameters = SparseShape(
-            lanes=lanes,
-            k_max=k_max,
-            operand_width=operand_width,
-            acc_width=acc_width,
-            window=window,
-            values=values,
-            load=load,
-        )
-        super().__init__(
-            {
-                "i_vector": In(stream.Signature(self.parameters.vector)),
-                "i": In(stream.Signature(self.parameters.beat)),
-                "o": Out(stream.Signature(signed(acc_width))),
-            }
-        )
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Return a configuration's unit: its lanes, and vectors that its scratchpad can hold."""
-        return cls(**SparseShape.from_config(config).arguments)
-
-    def elaborate(self, platform: object) -> Module:
-        """Place and connect the parts."""
-        m = Module()
-        shape = self.parameters
-        m.submodules.loader = loader = SparseLoader(shape)
-        m.submodules.dispatcher = dispatcher = SparseDispatcher(shape)
-        m.submodules.merger = merger = SparseMerger(shape)
-        m.submodules.tickets = tickets = SyncFIFO(width=shape.ticket.size, depth=shape.depth)
-        wiring.connect(m, wiring.flipped(self.i_vector), loader.i)
-        wiring.connect(m, wiring.flipped(self.i), dispatcher.i)
-        wiring.connect(m, merger.o, wiring.flipped(self.o))
+    def _load(self, m, cmd, begin, freed, units):
+        """Read rows of A into the lanes' banks in turn; return how many are there and not used."""
+        config = self.config
+        load = load_bytes(config)
+        addr, row = Signal(config.sp_addr_width), Signal(config.sp_addr_width)
+        asked, came = Signal(range(config.sparse_depth)), Signal(range(config.sparse_depth // load))
+        rows = Signal(COUNT_WIDTH)
+        spare = Signal(range(BANKS + 1))
+        loaded = Signal(range(BANKS + 1))
+        bank = Signal()
+        request = self.a.request
+        taken = request.valid & request.ready
+        ends, full = Signal(), Signal()
         m.d.comb += [
-            dispatcher.loaded.eq(loader.loaded),
-            dispatcher.bank.eq(loader.bank),
-            loader.claim.eq(dispatcher.claim),
-            loader.done.eq(merger.done),
-            tickets.w_data.eq(dispatcher.o_ticket.payload),
-            tickets.w_en.eq(dispatcher.o_ticket.valid),
-            dispatcher.o_ticket.ready.eq(tickets.w_rdy),
-            merger.i_ticket.payload.eq(tickets.r_data),
-            merger.i_ticket.valid.eq(tickets.r_rdy),
-            tickets.r_en.eq(merger.i_ticket.ready),
+            request.valid.eq((rows != 0) & (spare != 0)),
+            request.p.eq(addr),
+            ends.eq(asked + load >= cmd.k),
+            full.eq(self.a.valid & (((came + 1) << (load - 1).bit_length()) >= cmd.k)),
         ]
-        for index in range(shape.lanes):
-            m.submodules[f"lane_{index}"] = lane = SparseLane(shape)
-            wiring.connect(m, lane.o, merger.i[index])
-            m.d.comb += [
-                lane.start.eq(dispatcher.start[index]),
-                lane.job.eq(dispatcher.job),
-                dispatcher.full[index].eq(lane.full),
-                dispatcher.left[index].eq(lane.left),
-                lane.x_en.eq(loader.x_en),
-                lane.x_addr.eq(loader.x_addr),
-                lane.x_data.eq(loader.x_data),
+        with m.If(begin):
+            m.d.sync += [
+                addr.eq(cmd.a_addr),
+                row.eq(cmd.a_addr),
+                rows.eq(cmd.m),
+                asked.eq(0),
+                came.eq(0),
+                spare.eq(BANKS),
+                loaded.eq(0),
+                bank.eq(0),
             ]
-        return m
+        with m.Else():
+            with m.If(taken & ends):
+                m.d.sync += [
+                    addr.eq(row + cmd.a_stride),
+                    row.eq(row + cmd.a_stride),
+                    rows.eq(rows - 1),
+                    asked.eq(0),
+                ]
+            with m.Elif(taken):
+                m.d.sync += [addr.eq(addr + load), asked.eq(asked + load)]
+            with m.If(self.a.valid):
+                m.d.sync += [came.eq(Mux(full, 0, came + 1)), bank.eq(bank ^ full)]
+            m.d.sync += [
+                spare.eq(spare + freed - (taken & ends)),
+                loaded.eq(loaded + full - freed),
+            ]
+        for lane in units:
+            m.d.comb += [
+                lane.x_en.eq(self.a.valid),
+                lane.x_bank.eq(bank),
+                lane.x_addr.eq(came),
+                Cat(lane.x_data).eq(Cat(self.a.data)),
+            ]
+        return loaded
+
+    def _fetch(self, m, cmd, begin):
+        """Read the code once for each row; return its beats, with the last of a row marked."""
+        config = self.config
+        size = beat_bytes(self.lanes)
+        addr = Signal(config.sp_addr_width)
+        left, rows = Signal(COUNT_WIDTH + 1), Signal(COUNT_WIDTH)
+        ahead = Signal(range(BEATS_AHEAD + 1))
+        request = self.b.request
+        taken = request.valid & request.ready
+        m.submodules.beats = beats = SyncFIFO(width=8 * size, depth=BEATS_AHEAD)
+        m.d.comb += [
+            request.valid.eq((rows != 0) & (ahead != BEATS_AHEAD)),
+            request.p.eq(addr),
+            beats.w_en.eq(self.b.valid),
+            beats.w_data.eq(Cat(self.b.data[:size])),
+        ]
+        with m.If(begin):
+            m.d.sync += [
+                addr.eq(cmd.b_addr),
+                left.eq(cmd.beats + HEADER_BEATS - 1),
+                rows.eq(cmd.m),
+                ahead.eq(0),
+            ]
+        with m.Else():
+            with m.If(taken & (left == 0)):
+                m.d.sync += [
+                    addr.eq(cmd.b_addr),
+                    left.eq(cmd.beats + HEADER_BEATS - 1),
+                    rows.eq(rows - 1),
+                ]
+            with m.Elif(taken):
+                m.d.sync += [addr.eq(addr + size), left.eq(left - 1)]
+            m.d.sync += ahead.eq(ahead + taken - beats.r_en)
+        return beats
+
+    def _take(self, m, cmd, begin, beats, loaded, units, ends):
+        """Take a row's beats: the header, and entries once the row is there, until it ends."""
+        header = Signal(HEADER_BEATS, init=1)
+        left = Signal(COUNT_WIDTH)
+        over, bank = Signal(), Signal()
+        stall = Signal()
+        m.d.comb += [
+            stall.eq(Cat(lane.stall for lane in units).any()),
+            self.sends.eq(beats.r_rdy & ~header.any() & ~over & (loaded != 0) & ~stall),
+            beats.r_en.eq((beats.r_rdy & header.any()) | self.sends),
+        ]
+        # A row's beats end when its last sum has been added.
+        with m.If(begin | ends):
+            m.d.sync += [header.eq(1), over.eq(0), bank.eq(Mux(begin, 0, ~bank))]
+        with m.Elif(beats.r_en & header.any()):
+            m.d.sync += [header.eq(header << 1), left.eq(cmd.beats), over.eq(0)]
+        with m.Elif(self.sends):
+            m.d.sync += [left.eq(left - 1), over.eq(left == 1)]
+        width = ENTRY_WIDTH
+        for index, lane in enumerate(units):
+            m.d.comb += [
+                lane.field.eq(beats.r_data[index * width : (index + 1) * width]),
+                lane.begin.eq(Mux(beats.r_rdy, header, 0)),
+                lane.take.eq(self.sends),
+                lane.bank.eq(bank),
+            ]
+        m.d.comb += [
+            self.macs.eq(Mux(self.sends, sum(lane.product for lane in units), 0)),
+            self.skipped.eq(Mux(self.sends, sum(lane.zeros for lane in units), 0)),
+        ]
+        # By then the last products are in their sums.
+        return delay(m, over, LATENCY, reset=True) & over
+
+    def _add(self, m, cmd, begin, over, units, ends):
+        """Add the sums, one a cycle, when a row is over the last ones too; tell as it ends."""
+        config = self.config
+        waiting = Signal(self.lanes)
+        chosen = Signal(self.lanes)
+        finished = Signal()
+        finish = Signal()
+        sums = Array(lane.o.p.as_value() for lane in units)
+        number = Signal(range(self.lanes))
+        m.d.comb += [
+            waiting.eq(Cat(lane.o.valid for lane in units)),
+            chosen.eq(waiting & ~(waiting - 1)),
+            finish.eq(over & Cat(lane.idle for lane in units).all() & ~finished),
+        ]
+        for index in reversed(range(self.lanes)):
+            with m.If(waiting[index]):
+                m.d.comb += number.eq(index)
+        for index, lane in enumerate(units):
+            m.d.comb += [lane.o.ready.eq(chosen[index]), lane.finish.eq(finish)]
+        picked = Signal(sum_layout(config))
+        valid_1, valid_2 = Signal(), Signal()
+        row = Signal(config.acc_addr_width)
+        addr_2 = Signal(config.acc_addr_width)
+        m.d.sync += [
+            valid_1.eq(waiting.any()),
+            picked.eq(sums[number]),
+            valid_2.eq(valid_1),
+            addr_2.eq(row + picked.tile * cmd.acc_stride[: config.acc_addr_width]),
+        ]
+        for column, total in enumerate(self.accumulate.data):
+            held = Signal(config.acc_width, name=f"sum_{column}")
+            m.d.sync += held.eq(Mux(picked.column == column, picked.sum, 0))
+            m.d.comb += total.eq(held)
+        m.d.comb += [
+            self.accumulate.valid.eq(valid_2),
+            self.accumulate.addr.eq(addr_2),
+            # The lane's last sum is on its way as nobody waits any more.
+            ends.eq(finished & ~waiting.any() & ~valid_1 & valid_2),
+        ]
+        with m.If(begin):
+            m.d.sync += [row.eq(cmd.acc_addr), finished.eq(0)]
+        with m.Else():
+            m.d.sync += [finished.eq((finished | finish) & ~ends), row.eq(row + ends)]

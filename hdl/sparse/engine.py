@@ -1,0 +1,82 @@
+"""The matrix engine with the zero-skip unit beside the array."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib.wiring import Out, connect, flipped
+
+from arch.config import Config
+from arch.isa import Opcode
+from hdl.component import Component
+from hdl.matrix.matrix import MatrixEngine
+from hdl.sparse.sparse import SparseUnit
+
+
+class SparseMatrixEngine(Component):
+    """A :class:`MatrixEngine` that runs SPARSE as well, on a :class:`SparseUnit`.
+
+    The two take their commands in program order and are never at work together: each waits until
+    the other is done, so that both have the same ports to scratchpad and accumulators. The ports
+    are those of :class:`MatrixEngine`. ``skipped`` counts masked tiles, and the zero weights that
+    SPARSE passes over; ``sends`` is 1 in each cycle in which either unit multiplies.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        self._dense, self._sparse = MatrixEngine(config), SparseUnit(config)
+        members = dict(self._dense.signature.members)
+        members |= {
+            "macs": Out(range(max(config.elements, config.sparse_lanes) + 1)),
+            "skipped": Out(len(self._sparse.skipped)),
+        }
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.dense = dense = self._dense
+        m.submodules.sparse = sparse = self._sparse
+        named = Signal()
+        m.d.comb += [
+            named.eq(self.i.p.opcode == Opcode.SPARSE),
+            dense.i.p.eq(self.i.p),
+            dense.i.valid.eq(self.i.valid & ~named & ~sparse.busy),
+            sparse.i.p.eq(self.i.p),
+            sparse.i.valid.eq(self.i.valid & named & ~dense.status.busy),
+            self.i.ready.eq((dense.i.valid & dense.i.ready) | (sparse.i.valid & sparse.i.ready)),
+        ]
+        for name in ("a", "b"):
+            outer, ours, other = (getattr(unit, name) for unit in (self, sparse, dense))
+            m.d.comb += [
+                outer.request.valid.eq(ours.request.valid | other.request.valid),
+                outer.request.p.eq(Mux(sparse.busy, ours.request.p, other.request.p)),
+                ours.request.ready.eq(outer.request.ready),
+                other.request.ready.eq(outer.request.ready),
+            ]
+            for port in (ours, other):
+                m.d.comb += port.data.eq(outer.data)
+            # Each unit takes answers to its own requests.
+            m.d.comb += [
+                ours.valid.eq(outer.valid & sparse.busy),
+                other.valid.eq(outer.valid & ~sparse.busy),
+            ]
+        sums, ours, other = self.accumulate, sparse.accumulate, dense.accumulate
+        m.d.comb += [
+            sums.valid.eq(ours.valid | other.valid),
+            sums.addr.eq(Mux(ours.valid, ours.addr, other.addr)),
+            sums.data.eq(Mux(ours.valid, ours.data, other.data)),
+            self.status.done.eq(sparse.done | dense.status.done),
+            self.status.push.eq(Mux(sparse.done, sparse.push, dense.status.push)),
+            self.status.busy.eq(self.i.valid | sparse.busy | sparse.done | dense.status.busy),
+            self.status.stall.eq(sparse.stall | dense.status.stall),
+            # The dense ones come late, the sparse ones late enough.
+            self.macs.eq(sparse.macs | dense.macs),
+            self.skipped.eq(sparse.skipped | (dense.skipped if self.config.tile_skip else 0)),
+            self.sends.eq(sparse.sends | dense.sends),
+            self.refused.eq(sparse.stall | dense.refused),
+            self.filling.eq(sparse.busy | dense.filling),
+            self.working.eq(sparse.working | dense.working),
+        ]
+        if self.config.operand_gating:
+            m.d.comb += self.gated.eq(dense.gated)
+        if self.config.tile_skip:
+            for name in ("a_mask", "b_mask"):
+                connect(m, getattr(dense, name), flipped(getattr(self, name)))
+        return m

@@ -1,0 +1,161 @@
+"""One lane of the zero-skip unit: a stretch of a sparse matrix times a row of activations."""
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.lib import data, stream
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.sparse import ENTRY_WIDTH, NOTHING, RUN_WIDTH, VALUE_WIDTH
+from hdl.component import Component
+
+LATENCY = 4
+"""Cycles from an entry that is taken to the cycle in whose sum its product is."""
+BANKS = 2
+"""Rows of activations that a lane holds: one is used while the other comes."""
+
+
+def load_bytes(config: Config) -> int:
+    """Return how many activations come in a cycle, a power of two."""
+    return min(8, config.line_bytes)
+
+
+def sum_layout(config: Config) -> data.StructLayout:
+    """Return a sum of one column's products: ``column`` of a tile of the result."""
+    return data.StructLayout(
+        {
+            "tile": unsigned(ENTRY_WIDTH),
+            "column": range(config.cols),
+            "sum": signed(config.acc_width),
+        }
+    )
+
+
+class SparseLane(Component):
+    """Takes a lane's entries and gives the sums of its columns (``arch.sparse`` has the code).
+
+    With bit i of ``begin``, ``field`` is the lane's field of header beat i. With ``take`` it is its
+    next entry, at most one a cycle, which must not come in a cycle with ``stall``: the column that
+    this entry leaves would be complete before the one before it has been given on ``o``.
+    ``product`` and ``zeros`` say in that cycle what the entry stands for: a product, and so many
+    zeros before it. ``finish`` gives the last column's sum as well; at least ``LATENCY`` cycles lie
+    between the last entry and it. ``idle`` where no sum is on its way.
+
+    ``x_en`` writes ``load_bytes`` activations to word ``x_addr`` of bank ``x_bank``; those of
+    ``bank`` are multiplied, less ``zero``. ``k`` is the number of rows and stays.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        load = load_bytes(config)
+        members = {
+            "k": In(ENTRY_WIDTH + 1),
+            "begin": In(3),
+            "field": In(ENTRY_WIDTH),
+            "take": In(1),
+            "stall": Out(1),
+            "product": Out(1),
+            "zeros": Out(2 * RUN_WIDTH),
+            "finish": In(1),
+            "idle": Out(1),
+            "bank": In(1),
+            "x_en": In(1),
+            "x_bank": In(1),
+            "x_addr": In(range(config.sparse_depth // load)),
+            "x_data": In(data.ArrayLayout(8, load)),
+            "o": Out(stream.Signature(sum_layout(config))),
+        }
+        if config.zero_points:
+            members["zero"] = In(signed(config.operand_width))
+        super().__init__(members)
+
+    def elaborate(self, _platform):
+        m = Module()
+        config = self.config
+        load = load_bytes(config)
+        value = self.field[:VALUE_WIDTH].as_signed()
+        run = self.field[VALUE_WIDTH:]
+        place, entry, nothing = Signal(ENTRY_WIDTH + 1), Signal(ENTRY_WIDTH + 1), Signal()
+        ahead = Signal(ENTRY_WIDTH + 2)
+        over = Signal(signed(ENTRY_WIDTH + 3))
+        leaves, given = Signal(), Signal()
+        m.d.comb += [
+            self.product.eq(value != 0),
+            nothing.eq(~self.product & (run == NOTHING)),
+            self.zeros.eq(Mux(self.product, run, Mux(nothing, 0, (run + 1) << RUN_WIDTH))),
+            ahead.eq(place + self.zeros),
+            over.eq(ahead - self.k),
+            leaves.eq(~over[-1] & ~nothing),
+            entry.eq(Mux(leaves, over, ahead)),
+            self.stall.eq(leaves & given),
+        ]
+        with m.If(self.begin[2]):
+            m.d.sync += place.eq(self.field)
+        with m.Elif(self.take & ~nothing):
+            m.d.sync += place.eq(entry + self.product)
+
+        # One stage per operation; names end in the stage that writes them.
+        word_bits = (load - 1).bit_length()
+        m.submodules.x = memory = Memory(
+            shape=unsigned(8 * load), depth=BANKS * config.sparse_depth // load, init=[]
+        )
+        write, read = memory.write_port(), memory.read_port()
+        place_1 = Signal(entry.shape(), reset_less=True)
+        element_2 = Signal(range(load), reset_less=True)
+        weight_1, weight_2, weight_3 = (
+            Signal(signed(config.operand_width), reset_less=True, name=f"weight_{i}")
+            for i in (1, 2, 3)
+        )
+        x_3 = Signal(signed(config.element_width), reset_less=True)
+        product_4 = Signal(signed(config.element_width + config.operand_width), reset_less=True)
+        valid = [Signal(name=f"valid_{i}") for i in (1, 2, 3, 4)]
+        left = [Signal(name=f"left_{i}") for i in (1, 2, 3, 4)]
+        x_2 = Signal(signed(config.operand_width))
+        zero = self.zero if config.zero_points else 0
+        m.d.comb += [
+            write.en.eq(self.x_en),
+            write.addr.eq(Cat(self.x_addr, self.x_bank)),
+            write.data.eq(self.x_data),
+            read.en.eq(valid[0]),
+            read.addr.eq(Cat(place_1[word_bits : word_bits + len(self.x_addr)], self.bank)),
+            x_2.eq(read.data.word_select(element_2, 8)),
+        ]
+        m.d.sync += [
+            place_1.eq(entry),
+            weight_1.eq(value),
+            Cat(valid).eq(Cat(self.take & self.product, valid)),
+            Cat(left).eq(Cat(self.take & leaves, left)),
+            element_2.eq(place_1),
+            weight_2.eq(weight_1),
+            weight_3.eq(weight_2),
+            x_3.eq(x_2 - zero),
+            product_4.eq(x_3 * weight_3),
+        ]
+
+        # The sum of the column that is left waits beside the one that grows.
+        total = Signal(signed(config.acc_width))
+        tile, column = Signal(ENTRY_WIDTH), Signal(range(config.cols))
+        final = column == config.cols - 1
+        passes = self.o.valid & self.o.ready
+        m.d.comb += self.idle.eq(~given & ~self.o.valid)
+        with m.If(passes):
+            m.d.sync += [self.o.valid.eq(0), given.eq(0)]
+        with m.If(self.take & leaves):
+            m.d.sync += given.eq(1)
+        with m.If(left[3] | self.finish):
+            m.d.sync += [
+                self.o.valid.eq(1),
+                self.o.p.sum.eq(total),
+                self.o.p.tile.eq(tile),
+                self.o.p.column.eq(column),
+                total.eq(Mux(valid[3], product_4, 0)),
+                column.eq(Mux(final, 0, column + 1)),
+                tile.eq(tile + final),
+            ]
+        with m.Elif(valid[3]):
+            m.d.sync += total.eq(total + product_4)
+        with m.If(self.begin[0]):
+            m.d.sync += tile.eq(self.field)
+        with m.If(self.begin[1]):
+            m.d.sync += column.eq(self.field)
+        return m
