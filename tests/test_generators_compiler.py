@@ -18,6 +18,8 @@ from generators.frontend.embedding import given
 from generators.frontend.weights import load_model
 from generators.golden import GoldenModel
 from generators.lower.blocks import blocks_of
+from generators.program.allocate import uses
+from generators.program.draft import Draft, Ref
 from generators.quantize.quantize import quantize_model
 from generators.reference.floats import forward
 from tb.configurations import random_config
@@ -392,3 +394,16 @@ def test_the_page_runs() -> None:
     result = doctest.testfile(str(page), module_relative=False)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_what_is_written_in_place_is_held_until_then() -> None:
+    """A table that is loaded between a tensor's LOAD and its step in place lies elsewhere."""
+    stream, table = Ref("stream"), Ref("table")
+    drafts = [
+        Draft(Opcode.LOAD, {"sp_addr": stream}, defines="stream"),
+        Draft(Opcode.LOAD, {"sp_addr": table}, defines="table"),
+        Draft(Opcode.PARAMS, {"i_addr": table}),
+        Draft(Opcode.MAP, {"i_addr": stream, "o_addr": stream}, defines="stream"),
+        Draft(Opcode.MAP, {"i_addr": table, "o_addr": stream}, defines="stream"),
+    ]
+    assert uses(drafts)["stream"].intervals == [(0, 3), (4, 4)]

@@ -41,6 +41,12 @@ def buffers_of(draft: Draft) -> list[str]:
     return sorted({value.buffer for value in values if isinstance(value, Ref)})
 
 
+def _places(draft: Draft, buffer: str) -> int:
+    """Return how many of an instruction's operands lie in a buffer."""
+    values = [v.base if isinstance(v, Given) else v for v in draft.operands.values()]
+    return sum(isinstance(value, Ref) and value.buffer == buffer for value in values)
+
+
 def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
     """Return the use of every buffer of a program without loops."""
     found: dict[str, Use] = defaultdict(Use)
@@ -49,7 +55,9 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
         names = buffers_of(draft)
         for name in names:
             intervals = found[name].intervals
-            if draft.defines == name or not intervals:
+            # What is written over what it is made from holds it until then.
+            begins = draft.defines == name and _places(draft, name) == 1
+            if begins or not intervals:
                 intervals.append((place, place))
             else:
                 intervals[-1] = (intervals[-1][0], place)
