@@ -21,7 +21,7 @@ from generators.text_sources import TextSource
 
 IMAGES = 300
 """Images of the digits' training split that a loss is measured on, behind as many to calibrate."""
-TEXTS, TOKENS = 4, 256
+TEXTS, TOKENS = 3, 128
 """Texts that a decoder makes up, and the tokens of each, on which a loss is measured."""
 
 

@@ -24,6 +24,8 @@ COARSE = "int3"
 CANDIDATES = ("int2", COARSE, "int4", "int5", "int6")
 ROUNDS = 10
 """Mixtures whose loss is measured."""
+SHARE = 0.1
+"""Share of the mean error of matrices alone that each is taken to make at least."""
 LEAST = 1e-6
 """Least error that a matrix alone is taken to make."""
 
@@ -69,11 +71,13 @@ def mix(
         for linears in [_linears(models[INT8])]
         for name in names
     }
-    rates = {}
+    moved = {}
     for place, name in enumerate(names):
-        found = measure(mixture(models, {name: COARSE}))
-        rates[name] = max(found[1] - base[1], LEAST) / max(errors[name][COARSE], LEAST)
+        moved[name] = max(measure(mixture(models, {name: COARSE}))[1] - base[1], 0.0)
         progress(place + 2, total)
+    # A matrix that seems to lose nothing has been lucky on few inputs.
+    least = max(LEAST, SHARE * float(np.mean(list(moved.values()))))
+    rates = {name: max(moved[name], least) / max(errors[name][COARSE], LEAST) for name in names}
     best = Mixture({}, 0.0, models[INT8].weight_bytes)
     low, high = 0.0, 64.0
     for turn in range(ROUNDS):
