@@ -407,3 +407,9 @@ def test_what_is_written_in_place_is_held_until_then() -> None:
         Draft(Opcode.MAP, {"i_addr": table, "o_addr": stream}, defines="stream"),
     ]
     assert uses(drafts)["stream"].intervals == [(0, 3), (4, 4)]
+
+
+def test_heads_that_are_wider_than_the_model_need_their_sums() -> None:
+    model = MODEL.replace(heads=3, kv_heads=3, head_dim=16)
+    message = "Model toy needs max_k of at least 48, but configuration small has 40"
+    assert refusal_or_case(1, model, SMALL.replace(max_k=40)) == message

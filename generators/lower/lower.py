@@ -97,10 +97,10 @@ def _check(quantized: QuantizedModel, config: Config) -> None:
         )
     # A transposed copy of the keys sums over all of their rows.
     copied = 0 if config.b_transpose else quantized.stream.rows
+    context = model.heads * model.head_dim
+    sums = (model.dim, model.ffn, model.features, model.sequence, model.head_hidden, context)
     longest = {
-        "max_k": max(
-            model.dim, model.ffn, model.features, model.sequence, model.head_hidden, copied
-        ),
+        "max_k": max(*sums, copied),
         "max_row": max(model.sequence, model.dim if model.norm != "none" else 0),
     }
     for field, least in longest.items():
