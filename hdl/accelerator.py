@@ -135,7 +135,7 @@ class Accelerator(Component):
         account = self._account(m, sequencer, dispatch, matrix)
         if config.trace:
             self._events(m, dispatch, engines, account)
-        protected = [sequencer, vector, accumulators, scratchpad]
+        protected = [sequencer, dispatch, load, vector, accumulators, scratchpad]
         memory_errors = self._errors(m, protected)
         registers = self._host(m, sequencer, dispatch, matrix, vector, engines, account)
         m.d.comb += registers.faults[Cause.CORRUPTED].eq(memory_errors[1])

@@ -50,6 +50,18 @@ def test_bursts_arrive(model, simulator, width, stall):
     run_case(model, simulator, width + 1, width, stall=stall, addresses=addresses)
 
 
+@pytest.mark.parametrize("bus", ["axi4", "wishbone"])
+def test_a_silent_memory_is_left(bus):
+    config = TINY.replace(watchdog=0)
+    simulate(
+        BusAccelerator(config, bus, BusAddress.for_config(config, 32, 0)),
+        bench="tb.bench_forget",
+        simulator="icarus",
+        seed=1,
+        parameters={"config": config.fields(), "bus": bus, "rows": 12},
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "simulator", "width"),

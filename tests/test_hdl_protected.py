@@ -104,7 +104,7 @@ def test_without_protection_it_is_a_plain_memory() -> None:
 def test_the_field_is_a_level_or_one_for_some_units() -> None:
     config = Config(protect="scratchpad=correct,program=detect")
     levels = [config.protected(unit) for unit in protection("none")]
-    assert levels == ["correct", "none", "detect", "none"]
+    assert levels == ["correct", "none", "detect", "none", "none"]
     assert config.protects
     assert set(protection("detect").values()) == {"detect"}
 
@@ -113,7 +113,7 @@ def test_the_field_is_a_level_or_one_for_some_units() -> None:
 def test_other_texts_are_refused(text: str) -> None:
     message = (
         "Field protect must be none, detect, correct, or UNIT=LEVEL parted by commas with a unit "
-        f"of scratchpad, accumulators, program, parameters, not {text!r}"
+        f"of scratchpad, accumulators, program, parameters, queues, not {text!r}"
     )
     with pytest.raises(InputError) as refused:
         Config(protect=text)

@@ -68,6 +68,7 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
         "accumulators": "detect",
         "program": "correct",
         "parameters": "detect",
+        "queues": "correct",
     }
     text = ",".join(f"{unit}={level}" for unit, level in levels.items())
     protected = open_problem("digits", fault_config("tiny", f"protect={text}"))
@@ -80,16 +81,19 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
         "accumulators": "accumulators.bank_0.rows.ram.memory",
         "program": "sequencer.program.ram.memory",
         "parameters": "vector.params.line_0.ram.memory",
+        "queues": "load.ahead.fifo._0_",
+        "commands": "dispatch.queue_matrix.command",
     }
     for unit, path in paths.items():
-        (site,) = [site for site in machine.sites if site.path == path]
-        found = []
-        while len(found) < 6:
+        (site,) = [site for site in machine.sites if site.path.endswith(path)]
+        told = "corrected" if levels.get(unit) == "correct" else "detected"
+        count = 0
+        while count < 3:  # most words are not read again
             place = (int(rng.integers(site.depth)), int(rng.integers(site.width)))
             ran = machine.inject(Flip(site, *place, int(rng.integers(machine.cycles))))
-            found += [classify(protected, ran)] * (ran.cycles > 0)
-        assert set(found) <= {"corrected" if levels[unit] == "correct" else "detected", "masked"}
-        assert len(set(found) - {"masked"}) == 1, (unit, found)
+            found = classify(protected, ran)
+            assert found in (told, "masked"), (unit, ran)
+            count += found == told
 
 
 def test_flips_are_as_likely_as_bits(problem: Problem) -> None:

@@ -5,8 +5,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, FLAG_SHIFT, MAX_TOKENS, MAX_WORDS, Engine
+from arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, MAX_TOKENS, MAX_WORDS, Engine
 from hdl.component import Component
+from hdl.memory.protected import error_port, gather
 from hdl.ports import WORD, command_layout
 from hdl.stream.pipeline import delay
 
@@ -21,24 +22,33 @@ class CommandQueue(Component):
     Operands that the instruction does not have keep whatever value they had. ``busy`` while there
     is a command or a part of one. With ``registered`` a place is filled only when it is empty, so
     that no place depends on those before it, and which operand is next is known before it comes.
+    With ``parity`` each operand has a bit more, and so has the rest; ``wrong`` where one that comes
+    out is not as it came in.
     """
 
-    def __init__(self, engine: Engine, depth: int, *, registered: bool):
+    def __init__(self, engine: Engine, depth: int, *, registered: bool, parity: bool = False):
         self.engine = engine
         self.depth = depth
         self.registered = registered
+        self._parity = parity
         command = data.StructLayout({"pop": len(Engine), "command": command_layout(engine)})
         super().__init__(
             {
                 "i": In(stream.Signature(WORD)),
                 "o": Out(stream.Signature(command)),
                 "busy": Out(1),
+                **({"wrong": Out(1)} if parity else {}),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        command = Signal(self.o.p.shape())
+        layout = self.o.p.shape()
+        names = list(command_layout(self.engine).members)[3:]
+        if self._parity:
+            bits = data.StructLayout(dict.fromkeys(["header", *names], 1))
+            layout = data.StructLayout(dict(layout.members) | {"parity": bits})
+        command = Signal(layout)
         complete, taken = Signal(), Signal()
         index = Signal(range(MAX_WORDS))
         partial = Signal()
@@ -58,11 +68,13 @@ class CommandQueue(Component):
                     command.command.opcode.eq(header[:5]),
                     command.command.flags.eq(header[FLAG_SHIFT:]),
                 ]
+                if self._parity:
+                    m.d.sync += command.parity.header.eq(header[: FLAG_SHIFT + 16].xor())
             with m.Elif(not self.registered):
-                self._operand(m, command.command, index)
+                self._operand(m, command, index)
 
         if self.registered:
-            self._next_operands(m, command.command, index)
+            self._next_operands(m, command, index)
 
         # A command moves towards the output as far as there is room. Whether one leaves it this
         # cycle, which depends on much, lets no further word in before the next.
@@ -83,12 +95,24 @@ class CommandQueue(Component):
             full.append(waiting)
             valid, payload, moved = waiting, held, leaves
         m.d.comb += [
-            self.o.p.eq(payload),
+            self.o.p.eq(Cat(payload.pop, payload.command) if self._parity else payload),
             self.o.valid.eq(valid),
             moved.eq(valid & self.o.ready),
             self.busy.eq(partial | Cat(full).any()),
         ]
+        if self._parity:
+            given = payload.command
+            header = Cat(payload.pop, given.push, given.opcode, given.flags).xor()
+            wrong = [header ^ payload.parity.header]
+            wrong += [given[name].as_unsigned().xor() ^ payload.parity[name] for name in names]
+            m.d.comb += self.wrong.eq(valid & Cat(wrong).any())
         return m
+
+    def _take(self, m, command, name):
+        """Take the word that comes for an operand."""
+        m.d.sync += command.command[name].eq(self.i.p.word)
+        if self._parity:
+            m.d.sync += command.parity[name].eq(self.i.p.word[:IMMEDIATE_WIDTH].xor())
 
     def _next_operands(self, m, command, index):
         """Have a register for each field that tells that the next operand is its."""
@@ -97,7 +121,7 @@ class CommandQueue(Component):
         for definition in DEFINITIONS.values():
             if definition.engine == self.engine:
                 ahead = first & (self.i.p.word[:5] == definition.opcode)
-                behind = ~first & (command.opcode == definition.opcode)
+                behind = ~first & (command.command.opcode == definition.opcode)
                 for place, name in enumerate(definition.operands):
                     known = behind & (index == place - 1) if place else ahead
                     fields.setdefault(name, []).append(known)
@@ -107,16 +131,16 @@ class CommandQueue(Component):
             with m.If(self.i.valid):
                 m.d.sync += own.eq(Cat(known).any())
                 with m.If(own & ~first):
-                    m.d.sync += command[name].eq(self.i.p.word)
+                    self._take(m, command, name)
 
     def _operand(self, m, command, index):
         """Write the field that the instruction has in this place."""
         for definition in DEFINITIONS.values():
             if definition.engine == self.engine:
-                with m.If(command.opcode == definition.opcode):
+                with m.If(command.command.opcode == definition.opcode):
                     for place, name in enumerate(definition.operands):
                         with m.If(index == place):
-                            m.d.sync += command[name].eq(self.i.p.word)
+                            self._take(m, command, name)
 
 
 class Dispatch(Component):
@@ -151,6 +175,7 @@ class Dispatch(Component):
             members[f"push_{name}"] = In(len(Engine))
             members[f"waiting_{name}"] = Out(1)
             members[f"lacking_{name}"] = Out(len(Engine))
+        members |= error_port(config.protected("queues"))
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -166,12 +191,16 @@ class Dispatch(Component):
             (source, sink): Signal(name=f"some_{source.name}_{sink.name}".lower())
             for source, sink in tokens
         }
-        pops, pushes, busy = {}, {}, []
+        pops, pushes, busy, wrong = {}, {}, [], []
         for engine in Engine:
             name = engine.name.lower()
             out, done = getattr(self, f"o_{name}"), getattr(self, f"done_{name}")
             registered = self.config.registered
-            queue = CommandQueue(engine, self.config.queue_depth, registered=registered)
+            parity = self.config.protected("queues") != "none"
+            queue = CommandQueue(
+                engine, self.config.queue_depth, registered=registered, parity=parity
+            )
+            wrong += [Cat(Const(0, 1), queue.wrong)] if parity else []
             m.submodules[f"queue_{name}"] = queue
             m.d.comb += [queue.i.p.eq(self.i.p), queue.i.valid.eq(0)]
             with m.If(self.i.p.engine == engine):
@@ -231,6 +260,7 @@ class Dispatch(Component):
             m.d.sync += [count.eq(after), some[source, sink].eq(after != 0)]
             with m.If(up & ~down & (count == MAX_TOKENS)):
                 m.d.sync += self.overflow.eq(1)
+        gather(m, self, wrong)
         with m.If(self.clear):
             m.d.sync += self.overflow.eq(0)
             m.d.sync += [held.eq(0) for held in (*tokens.values(), *some.values())]

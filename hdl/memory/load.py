@@ -9,6 +9,7 @@ from arch.config import Config
 from arch.isa import Engine
 from hdl.component import Component
 from hdl.memory.address import Bursts, Rows, span_layout
+from hdl.memory.protected import ProtectedFifo, error_port, gather
 from hdl.ports import EngineStatus, MaskReadPort, MemoryReadPort, WritePort, command_layout
 from hdl.stream.slice import RegisterSlice
 
@@ -38,6 +39,7 @@ class LoadEngine(Component):
         }
         if config.tile_skip:
             ports["mask"] = Out(MaskReadPort(config))
+        ports |= error_port(config.protected("queues"))
         super().__init__(ports)
 
     def elaborate(self, _platform):
@@ -45,7 +47,13 @@ class LoadEngine(Component):
         m.submodules.rows = rows = Rows(self.config)
         m.submodules.bursts = bursts = Bursts(self.config)
         layout = span_layout(self.config)
-        m.submodules.ahead = ahead = SyncFIFOBuffered(width=layout.size, depth=ROWS_AHEAD + 1)
+        level, depth = self.config.protected("queues"), ROWS_AHEAD + 1
+        if level == "none":
+            ahead = SyncFIFOBuffered(width=layout.size, depth=depth)
+        else:
+            ahead = ProtectedFifo(layout.size, depth, level)
+            gather(m, self, [ahead.errors])
+        m.submodules.ahead = ahead
         connect(m, flipped(self.i), rows.i)
         if self.config.tile_skip:
             connect(m, rows.mask, flipped(self.mask))
@@ -66,7 +74,7 @@ class LoadEngine(Component):
         self._write(m, ahead, rows.busy)
         return m
 
-    def _write(self, m: Module, ahead: SyncFIFOBuffered, asking: Signal) -> None:
+    def _write(self, m: Module, ahead: SyncFIFOBuffered | ProtectedFifo, asking: Signal) -> None:
         """Write each row's words as they come."""
         write, words = self.write.request, self.memory.data
         row = Signal(span_layout(self.config))

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import xor
 
-from amaranth.hdl import Cat, Const, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from arch.protection import check_bits, code_columns
@@ -134,6 +135,47 @@ class ProtectedRam(Component):
             ram.read_addr.eq(self.read_addr),
             self.read_data.eq(Cat(data)),
             self.errors.eq(_any(found) & fresh.replicate(ERRORS)),
+        ]
+        return m
+
+
+class ProtectedFifo(Component):
+    """A queue of ``depth`` words with check bits; its ports are those of ``SyncFIFOBuffered``.
+
+    ``errors`` tells of the word that is taken.
+    """
+
+    def __init__(self, width: int, depth: int, level: str):
+        self.width = width
+        self.depth = depth
+        self.code = level
+        super().__init__(
+            {
+                "w_data": In(width),
+                "w_rdy": Out(1),
+                "w_en": In(1),
+                "r_data": Out(width),
+                "r_rdy": Out(1),
+                "r_en": In(1),
+                "level": Out(range(depth + 1)),
+                "errors": Out(ERRORS),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.decoder = decoder = WordDecoder(self.width, self.code)
+        m.submodules.fifo = fifo = SyncFIFOBuffered(width=len(decoder.stored), depth=self.depth)
+        m.d.comb += [
+            fifo.w_data.eq(Cat(self.w_data, check(self.w_data, decoder.columns))),
+            fifo.w_en.eq(self.w_en),
+            self.w_rdy.eq(fifo.w_rdy),
+            decoder.stored.eq(fifo.r_data),
+            self.r_data.eq(decoder.word),
+            self.r_rdy.eq(fifo.r_rdy),
+            fifo.r_en.eq(self.r_en),
+            self.level.eq(fifo.level),
+            self.errors.eq(Mux(self.r_en & self.r_rdy, decoder.errors, 0)),
         ]
         return m
 
