@@ -70,9 +70,11 @@ FULL = {
     "Zeros": (
         Case(f"{_SPARSE} --k 256 --n 64 --sparsity 0.9", "cycles"),
         Case(f"{_SPARSE} --k 256 --n 64 --sparsity 0.9", "dense_cycles"),
-        Case(f"{_SPARSE} --k 768 --n 288 --sparsity 0.9", "cycles"),
-        Case(f"{_SPARSE} --k 768 --n 288 --sparsity 0.9", "dense_cycles"),
-        Case(f"{_SPARSE} --k 768 --n 288 --sparsity 0.9", "bits_per_weight"),
+        Case(f"{_SPARSE} --set scratchpad_banks=2 --k 768 --n 288 --sparsity 0.9", "cycles"),
+        Case(f"{_SPARSE} --set scratchpad_banks=2 --k 768 --n 288 --sparsity 0.9", "dense_cycles"),
+        Case(
+            f"{_SPARSE} --set scratchpad_banks=2 --k 768 --n 288 --sparsity 0.9", "bits_per_weight"
+        ),
     ),
 }
 """The cases by heading."""
