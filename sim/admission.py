@@ -82,6 +82,9 @@ def _check_flags(step: Step, config: Config) -> None:
             )
         if zero and not config.zero_points:
             raise ProgramError(f"{step} has {name} {step[name]}, but zero_points is false")
+    for name in ("i_zero", "o_zero"):
+        if not -128 <= step.operands.get(name, 0) <= 127:
+            raise ProgramError(f"{step} needs {name} from -128 to 127, not {step[name]}")
     resident = step.opcode == Opcode.PRELOAD or "resident" in step.flags
     if resident and step["slot"] < RING_SLOTS:
         raise ProgramError(

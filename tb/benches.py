@@ -164,7 +164,7 @@ BENCHES = {
         Bench(
             "dispatch",
             "tb.bench_dispatch",
-            lambda config, _u: {"config": config.fields(), "commands": 120} | _STALLED,
+            lambda config, _u: {"config": config.fields(), "commands": 300} | _STALLED,
         ),
         Bench(
             "vector_engine",

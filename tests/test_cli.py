@@ -170,7 +170,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
         ),
         (
             ("bench", "decode", "--dim", "0"),
-            "Size dim of a layer must be positive, not 0",
+            "Size dim of a layer must be from 1 to 4096, not 0",
         ),
         (
             ("bench", "decode", "--memory-interval", "0"),

@@ -129,6 +129,10 @@ def test_tokens_without_a_partner_are_refused():
         ("SET register=0", "SET at word 0 must write a register from 1 to 15, not 0"),
         ("LOAD m=0 row_bytes=8", "LOAD at word 0 needs m from 1 to 65535, not 0"),
         (
+            "NORM m=1 n=4 o_zero=128",
+            "NORM at word 0 needs o_zero from -128 to 127, not 128",
+        ),
+        (
             "LOAD m=1 row_bytes=8 dram_addr=4",
             "LOAD at word 0 reads external rows that do not start at multiples of 8",
         ),

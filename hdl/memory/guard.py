@@ -29,7 +29,7 @@ class MemoryGuard(Component):
     power yet, and answers nothing that was asked for before.
 
     ``waits`` has a bit for reading and one for writing: in this cycle memory owes the next step,
-    and does not take it.
+    and takes none. A request that waits behind bursts whose words move is no wait.
     """
 
     def __init__(self, config: Config):
@@ -105,7 +105,7 @@ class MemoryGuard(Component):
             # So many are never asked for by a program that runs within the scratchpad.
             room.eq(~words[-1]),
             self.waits[0].eq(
-                (memory.request.valid & ~memory.request.ready) | ((words != 0) & ~memory.data.valid)
+                ~memory.data.valid & ((memory.request.valid & ~memory.request.ready) | (words != 0))
             ),
         ]
         return shut, words != 0
@@ -127,9 +127,12 @@ class MemoryGuard(Component):
             given.eq(memory.data.valid & memory.data.ready),
             core.written.eq(memory.written & ~shut),
             self.waits[1].eq(
-                (memory.request.valid & ~memory.request.ready)
-                | (memory.data.valid & ~memory.data.ready)
-                | ((bursts != 0) & (words == 0) & ~memory.written)
+                (memory.data.valid & ~memory.data.ready)
+                | (
+                    (words == 0)
+                    & ~memory.written
+                    & ((memory.request.valid & ~memory.request.ready) | (bursts != 0))
+                )
             ),
         ]
         with m.If(self.forget):
