@@ -75,9 +75,10 @@ def test_cycles_are_those_of_the_simulator_but_for_external_memory() -> None:
         each.write_memory(0, program.image)
         each.load_program(program.words)
         cycles.append(each.start().cycles)
-    first, _, again, expected = cycles
+    first, before, again, expected = cycles
     clearing = 3 * MICRO.acc_depth * MICRO.cols
-    assert clearing < first - again < clearing + 100
+    # The second run finds what the first one left, in the model, too.
+    assert clearing < (first - again) - (before - expected) < clearing + 100
     assert expected < again < 1.02 * expected
 
 
