@@ -20,7 +20,7 @@ SCALE_FRACTION = 4
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """What each code of a weight stands for."""
+    """Value of each code of a weight."""
 
     name: str
     width: int

@@ -9,8 +9,9 @@ LEVELS = ("none", "detect", "correct")
 """No code; a parity bit a part; a code that corrects one wrong bit of a part and detects two."""
 
 UNITS = ("scratchpad", "accumulators", "program", "parameters", "queues")
-"""What can be protected: ``program`` with the sequencer's registers, ``parameters`` with the tables
-of activations, ``queues`` of the load engine's rows and, by parity at either level, of commands."""
+"""Units that can be protected: ``program`` with the sequencer's registers, ``parameters`` with
+the tables of activations, ``queues`` of the load engine's rows and, by parity at either level, of
+commands."""
 
 
 def protection(text: str) -> dict[str, str]:

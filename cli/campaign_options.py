@@ -21,7 +21,7 @@ from generators.campaign.workers import Workers
 
 @dataclass(frozen=True)
 class Runner:
-    """What the options say: who runs the cases, and the file that keeps their outcomes."""
+    """Workers of a campaign, and the file that keeps its outcomes."""
 
     workers: Workers
     results: Path | None

@@ -1,4 +1,4 @@
-"""How the models of examples/zoo.py become files: folders, and ONNX by both exporters."""
+"""Files of the models of examples/zoo.py: folders, and ONNX by both exporters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ class Device:
         self.name = name
         self.repeated = 0
         self.contents = b""
-        """What external memory is known to hold: the first write of just this is left out."""
+        """Known contents of external memory: the first write of just these is left out."""
         self._port = port
         self._run_seconds = run_seconds
         self._tag = secrets.randbelow(256)

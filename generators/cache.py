@@ -1,4 +1,4 @@
-"""Where builds are kept, by what they are made from."""
+"""Cache of builds, by a digest of their sources."""
 
 import contextlib
 import fcntl

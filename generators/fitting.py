@@ -30,7 +30,7 @@ class FitError(InputError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """How to compile what did not fit once more."""
+    """A way to compile again what did not fit."""
 
     config: Config
     compile: Callable[[Config], object]

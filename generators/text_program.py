@@ -36,7 +36,7 @@ APART = (
 )
 """Buffers that the array and the vector engine read at the same time; a bank has one port."""
 MOST_BESIDE = 1 << 20
-"""How often two buffers are used together that must not share a bank if there is another."""
+"""Weight of two buffers that should not share a bank."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Entry:
     pc: int
     """Its first word."""
     written: list[Written]
-    """What each vector instruction writes, in the order in which they run."""
+    """Tensors that vector instructions write, in the order in which they run."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class TextProgram:
     rows: int
     """Tokens that a chunk may have."""
     setup: list[Fill]
-    """What runs once, one after the other, before everything else."""
+    """Programs that run once, one after the other, before everything else."""
     memory_bytes: int
     """External memory that programs touch, from address 0."""
     words: list[int]
@@ -67,7 +67,7 @@ class TextProgram:
     entries: dict[str, Entry]
     """They by name: ``step``, ``logits``, and with chunks ``words`` and ``chunk``."""
     logits: Piece
-    """Where ``logits`` puts INT16 [vocabulary]."""
+    """External address of the INT16 [vocabulary] of ``logits``."""
     strides: dict[str, int]
     """Bytes of a row of the vocabulary (``words``) and of positions (``places``)."""
     resident: bool

@@ -40,7 +40,7 @@ _COMPARED = 8
 
 
 class TokenizerLike(Protocol):
-    """What turns texts into tokens and back."""
+    """Conversion of texts into tokens and back."""
 
     @property
     def begin(self) -> int | None:

@@ -30,11 +30,11 @@ SHAPE_FIGURES = (
     "total_utilization",
     "mismatches",
 )
-"""What is reported of each of many products."""
+"""Fields that are reported of each of many products."""
 
 
 class Machine(Protocol):
-    """What runs programs: the golden interpreter, a simulated circuit, a board."""
+    """Interface of a machine that runs programs: the golden one, a simulated circuit, a board."""
 
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory."""

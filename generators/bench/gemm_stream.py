@@ -27,7 +27,7 @@ CHUNK_CYCLES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a product [m, k] x [k, n] is cut, and where its pieces lie."""
+    """Pieces of a product [m, k] x [k, n], and their places."""
 
     m: int
     k: int
@@ -223,7 +223,7 @@ def _program(gemm: Gemm, config: Config, plan: Plan, params: Bytes) -> GemmProgr
 
 @dataclass(frozen=True, kw_only=True)
 class _Outside:
-    """Where the matrices lie in external memory, row by row."""
+    """Addresses of the matrices in external memory, row by row."""
 
     a: int
     a_stride: int

@@ -85,7 +85,7 @@ It stands in a module, or is a ``functools.partial`` of one that does: other pro
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job returned, or what it raised: a sentence or a traceback; and its time (s)."""
+    """Result of a job, or its error as a sentence or a traceback; and its time (s)."""
 
     case: Case
     result: dict[str, Any]
@@ -99,7 +99,7 @@ class Outcome:
 
     @property
     def message(self) -> str:
-        """What is wrong, in one line; empty where nothing is."""
+        """Description of the failure in one line; empty without one."""
         text = self.error or str(self.result.get("mismatch", ""))
         lines = text.strip().splitlines() or [""]
         return lines[-1 if text.startswith("Traceback") else 0]

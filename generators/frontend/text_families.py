@@ -227,7 +227,7 @@ _SLOPES = "its scores have slopes by distance (ALiBi); Llama, GPT-2 and their ki
 _EXPERTS = "it is a mixture of experts; dense models of the same family are read"
 _PAIR = "it is an encoder with a decoder that attends to it; export the encoder alone to ONNX"
 WHY = {"use_parallel_residual": f": {_PARALLEL}", "qk_layernorm": f": {_QUERIES}"}
-"""What settings of which one value is supported mean otherwise."""
+"""Meaning of the other values of settings of which one value is supported."""
 REFUSED = {
     "qwen3": _QUERIES,
     "olmo2": _QUERIES,

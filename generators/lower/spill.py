@@ -25,7 +25,7 @@ _NEVER = 1 << 60
 
 @dataclass
 class _Touch:
-    """What a node does with the buffers that it names."""
+    """Use of the named buffers by a node."""
 
     needs: set[str] = field(default_factory=set)
     anew: set[str] = field(default_factory=set)
@@ -75,7 +75,7 @@ class _Spill:
         self.here: dict[str, int] = {}
         """Scratchpad addresses of the buffers that are there."""
         self.saved: set[str] = set()
-        """What external memory has as well."""
+        """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
         """Return the result."""

@@ -1,4 +1,4 @@
-"""What all parts of a decoder's programs are made of: products, and what takes in their sums."""
+"""Common parts of a decoder's programs: products, and the instructions that read their sums."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

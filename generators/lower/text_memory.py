@@ -1,4 +1,4 @@
-"""Where a decoder of texts keeps what it needs on the chip, and where each token's part is."""
+"""Addresses of a decoder's tensors on the chip, and of each token's part."""
 
 import enum
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from generators.program.layout import param_words
 
 
 class Register(enum.IntEnum):
-    """What the host writes before it starts a program."""
+    """Data that the host writes before it starts a program."""
 
     WORD = 1
     """Bytes from the vocabulary's first row to the token's."""
@@ -85,7 +85,7 @@ class Slots:
 
 @dataclass
 class Memory:
-    """What is taken of a configuration's memories for good.
+    """Parts of a configuration's memories that are taken for good.
 
     Every ``take`` refuses, in one sentence, what does not fit.
     """

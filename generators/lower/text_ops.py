@@ -1,4 +1,4 @@
-"""What of a decoder's operations becomes one instruction of the vector engine together.
+"""Operations of a decoder that become one instruction of the vector engine together.
 
 Queries and keys are rotated, and the up projection multiplied by the gate, as their sums are
 drained, so these operations belong to the linear layer in front of them.
@@ -29,7 +29,7 @@ class Block:
     """None where the MLP has no gate."""
     up: Linear
     product: Gate | None
-    """What multiplies gate and up."""
+    """Instruction that multiplies gate and up."""
     down: Linear
 
     @property

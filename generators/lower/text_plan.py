@@ -1,4 +1,4 @@
-"""What of an integer decoder stays on the chip, and where: slots, words, tables, buffers."""
+"""Parts of an integer decoder that stay on the chip: slots, words, tables, buffers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,7 +52,7 @@ class Matrix:
     k: int
     n: int
     shares: list[Share]
-    """Where its weights stay; none where they come anew for each product."""
+    """Places of its resident weights; none where they are loaded for each product."""
     cuts: list[Cut]
     """Its parts in external memory."""
     words: int
@@ -80,7 +80,7 @@ class Table:
 
 @dataclass
 class Plan:
-    """Where a decoder has everything that stays, and the program that puts it there."""
+    """Places of everything that stays on the chip, and the program that puts it there."""
 
     decoder: Decoder
     config: Config

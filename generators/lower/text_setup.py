@@ -1,4 +1,4 @@
-"""What fills the chip before the first token, cut so that a small external memory has room."""
+"""Programs that fill the chip before the first token, cut to the size of external memory."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,13 +13,13 @@ Assemble = Callable[[Sequence[Draft]], list[int]]
 
 @dataclass(frozen=True)
 class Fill:
-    """What external memory holds from address 0 on, and the program that takes it in."""
+    """Contents of external memory from address 0 on, and the program that loads them."""
 
     image: bytes
     words: list[int]
     """They run from word 0, with nothing else in the program memory."""
     written: list[Written]
-    """What each vector instruction writes."""
+    """Tensors that vector instructions write."""
 
 
 @dataclass

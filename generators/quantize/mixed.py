@@ -45,7 +45,7 @@ class Mixture:
 
     @property
     def summary(self) -> str:
-        """How many matrices have each format, for a user."""
+        """Count of matrices with each format, for a user."""
         counts = {name: list(self.chosen.values()).count(name) for name in CANDIDATES}
         parts = [f"{name} for {count}" for name, count in counts.items() if count]
         return f"{', '.join(parts) or 'none'} of the matrices, {self.weight_bytes:,} bytes"

@@ -22,7 +22,7 @@ CASES = 250
 """Consecutive cases that are of the same inference."""
 
 CLASSES = ("masked", "corrected", "detected", "harmless", "silent", "hung")
-"""What comes of a fault: nothing; nothing, and the machine has corrected a word; STATUS tells an
+"""Outcomes of a fault: nothing; nothing, and the machine has corrected a word; STATUS tells an
 error; outputs differ, with the same class or token; another class or token; no end."""
 
 WATCHDOG = 1024

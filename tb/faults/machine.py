@@ -17,7 +17,7 @@ from tb.memory_timing import MemoryTiming
 
 
 class End(IntEnum):
-    """How a run with a fault ended."""
+    """Ends of a run with a fault."""
 
     AS_BEFORE = 0
     """In a state from which it goes on as without the fault."""
@@ -39,7 +39,7 @@ class Flip:
 
 @dataclass(frozen=True)
 class Ran:
-    """What the circuit told of a run with a fault."""
+    """Report of the circuit on a run with a fault."""
 
     end: End
     cycles: int
