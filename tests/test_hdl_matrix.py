@@ -19,7 +19,7 @@ ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
 SQUARE = {"rows": 4, "cols": 4, "weight_depth": 32}
 TREE = {"array": "tree"}
 REGISTERED = {"registered": True}
-PACKED = {"weight_formats": "int4,int3,ternary,nf4,int6", "weight_group": 32}
+PACKED = {"weight_formats": "int4,int3,ternary,nf4,int6", "weight_group": 8}
 BARE = {
     "zero_points": False,
     "operand_gating": False,
@@ -110,7 +110,7 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("icarus", {"rows": 5, "cols": 4, **REGISTERED}, 0.1, 16),
         ("icarus", {**ODD, **TREE, **REGISTERED}, 0.1, 17),
         ("verilator", {**SQUARE, **PACKED}, 0.2, 22),
-        ("icarus", {**ODD, **PACKED, "weight_group": 40}, 0.0, 23),
+        ("icarus", {**ODD, **PACKED, "weight_group": 20}, 0.0, 23),
         ("icarus", {**SQUARE, **BARE, **TREE, **PACKED}, 0.1, 24),
         ("verilator", {"rows": 4, "cols": 6, **REGISTERED, **PACKED}, 0.2, 25),
         ("icarus", {"weight_formats": "ternary", **SQUARE, **TREE, **REGISTERED}, 0.2, 26),
