@@ -117,8 +117,8 @@ class Case:
         room = config.acc_depth - m * tiles
         operands |= {
             "acc_stride": m + (self.below(room // tiles + 1) if tiles > 1 else 0),
-            "i_zero": int(skewed(self.rng, (), 17 if wide_in else 8)),
-            "o_zero": int(skewed(self.rng, (), 16 if self.below(3) == 0 else 8)),
+            "i_zero": int(skewed(self.rng, (), 8)),
+            "o_zero": int(skewed(self.rng, (), 8)),
             "params": self.below(config.param_depth - max(n, m) - 1),
             "table": self.below(config.table_slots),
             "start": self.below(2 * n + 2) - n,
