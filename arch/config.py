@@ -234,7 +234,7 @@ class Config:
 
     @property
     def protects(self) -> bool:
-        """Whether any memory is protected."""
+        """Any memory is protected."""
         return any(level != "none" for level in protection(self.protect).values())
 
     @property

@@ -42,12 +42,12 @@ class Options(Quantization):
     """Choices that change a program's numbers or its speed."""
 
     sparse: bool = False
-    """Whether matrices are coded for the zero-skip unit where that is faster."""
+    """Matrices are coded for the zero-skip unit where that is faster."""
     batch: int = 1
     """Inputs of one run: weights are loaded once for all, and one's products hide the others'
     softmax and norm."""
     search: bool = True
-    """Whether the fastest of many programs is searched for, or the first that fits is taken."""
+    """The fastest of many programs is searched for; without it the first that fits is taken."""
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Tensor:
 
     @property
     def wide(self) -> bool:
-        """Whether elements are INT16."""
+        """Elements are INT16."""
         return self.width == WIDE
 
     @property
@@ -81,7 +81,7 @@ class Rescale:
 
     @property
     def per_tensor(self) -> bool:
-        """Whether all columns are alike."""
+        """All columns are alike."""
         return len(self.bias) == 1
 
     def columns(self, first: int, count: int) -> "Rescale":
@@ -124,7 +124,7 @@ class Linear:
     table: Ints | None = None
     """Activation table, [256], applied to the rescaled sums."""
     residual: bool = False
-    """Whether the target's old value is added."""
+    """The target's old value is added."""
     stored: Stored | None = None
     """The weights' codes where they are in a format of fewer bits."""
 
@@ -202,9 +202,9 @@ class Attention:
     probability_zero: int
     heads: tuple[Head, ...]
     residual: bool = False
-    """Whether the target's old value is added."""
+    """The target's old value is added."""
     variable: bool = False
-    """Whether keys behind an inference's last token are masked."""
+    """Keys behind an inference's last token are masked."""
 
     @property
     def key_dim(self) -> int:
@@ -231,7 +231,7 @@ class Pool:
     factor: float
     """Steps of the target in a step of the source."""
     variable: bool = False
-    """Whether rows behind an inference's last token are left out."""
+    """Rows behind an inference's last token are left out."""
 
     def rescale(self, rows: int) -> Rescale:
         """Return the parameters of the sum of so many rows."""

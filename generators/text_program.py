@@ -71,7 +71,7 @@ class TextProgram:
     strides: dict[str, int]
     """Bytes of a row of the vocabulary (``words``) and of positions (``places``)."""
     resident: bool
-    """Whether weights, keys and values stay on the chip."""
+    """Weights, keys and values stay on the chip."""
     slots: int
     """Weight slots that are taken."""
     scratchpad_bytes: int

@@ -99,7 +99,7 @@ class TextSession:
 
     @property
     def _alone(self) -> bool:
-        """Whether the machine is the golden one."""
+        """The machine is the golden one."""
         return self.machine is self.golden
 
     def _empty(self) -> KvCache:

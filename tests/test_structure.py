@@ -80,7 +80,7 @@ def test_sources_are_finished_and_own_their_words(path: Path) -> None:
         assert "from __future__ import annotations" not in text
 
 
-QUESTIONS = re.compile(r"(What|Where|How|Which)\b")
+QUESTIONS = re.compile(r"(What|Where|How|Which|Whether|Who|Whose|When)\b")
 """Words that begin a question: a docstring begins with the thing that it is about."""
 
 WORDED = ("arch", "hdl", "sim", "generators", "tb", "fpga", "cli", "examples", "tools")

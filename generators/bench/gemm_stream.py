@@ -37,7 +37,7 @@ class Plan:
     panel: int
     """Columns of one panel; the last may be narrower."""
     resident: bool
-    """Whether the whole of A stays in the scratchpad; each of its chunks is loaded once."""
+    """The whole of A stays in the scratchpad; each of its chunks is loaded once."""
     regions: int
     """Regions of accumulators, and buffers of the result: 1 or 2."""
     addresses: Buffers

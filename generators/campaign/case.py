@@ -94,7 +94,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """Whether the job raised, or found a mismatch."""
+        """The job raised, or found a mismatch."""
         return bool(self.error or self.result.get("mismatch"))
 
     @property

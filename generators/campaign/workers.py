@@ -1,4 +1,4 @@
-"""Who runs the cases: processes of this machine, or the workers of a Dask cluster."""
+"""Workers that run the cases: processes of this machine, or the workers of a Dask cluster."""
 
 import contextlib
 import importlib

@@ -93,42 +93,42 @@ class ModelDescription:
     types: int = 0
     """Token types, each with a trained vector; 0 for none."""
     embedding_norm: bool = False
-    """Whether what the first block takes is normalized; needs a norm."""
+    """The first block's input is normalized; needs a norm."""
     variable: bool = False
-    """Whether an input may have fewer tokens than ``tokens``."""
+    """An input may have fewer tokens than ``tokens``."""
     class_token: bool = False
-    """Whether a trained token stands before the others."""
+    """A trained token stands before the others."""
     pooling: str = "mean"
     """Pooling of the sequence into one vector: its mean, its first token, or none."""
     positions: str = "learned"
-    """Whether a trained vector is added at each place of the sequence."""
+    """A trained vector is added at each place of the sequence."""
     norm: str = "layernorm"
     """The normalization of the blocks."""
     epsilon: float = 1e-5
     """Epsilon that norms add to the variance."""
     placement: str = "pre"
-    """Whether blocks normalize their inputs or their sums."""
+    """Position of the norms: a block's input or its sum."""
     final_norm: bool = True
-    """Whether the last block's output is normalized; needs a norm."""
+    """The last block's output is normalized; needs a norm."""
     activation: str = "gelu"
     """The activation function of the MLP; ``gelu`` is the exact form, with erf."""
     bias: bool = True
-    """Whether linear layers have biases."""
+    """Linear layers have biases."""
     skip: bool = True
-    """Whether blocks add their input."""
+    """Blocks add their input."""
     parallel: bool = False
-    """Whether attention and MLP share their input and are summed."""
+    """Attention and MLP share their input and are summed."""
     shaped: bool = False
-    """Whether attention is shaped."""
+    """Attention is shaped."""
     values: bool = True
-    """Whether attention projects its values."""
+    """Attention projects its values."""
     output: bool = True
-    """Whether attention projects its output."""
+    """Attention projects its output."""
     unit: bool = False
-    """Whether each row of the output is scaled to length 1, which the host does."""
+    """Each row of the output is scaled to length 1, which the host does."""
 
     gated: ClassVar[bool] = False
-    """Whether the MLP has a gate; no encoder's has."""
+    """The MLP has a gate; no encoder's has."""
 
     def __post_init__(self) -> None:
         """Fill in the defaults that depend on other fields and check everything."""

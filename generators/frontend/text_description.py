@@ -66,16 +66,16 @@ class TextDescription:
     rotary_base: float = 10000.0
     """Base of the rotary angles."""
     rotary_speeds: bool = False
-    """Whether the pairs of a head turn by angles per place of their own, which are trained or
+    """The pairs of a head turn by angles per place of their own, which are trained or
     chosen: a tensor of that name has them, [head_dim / 2] (radians)."""
     gated: bool = True
-    """Whether the MLP has a gate."""
+    """The MLP has a gate."""
     activation: str = "silu"
     """The activation function of the MLP; ``gelu`` is the exact form, with erf."""
     bias: bool = False
-    """Whether the linear layers of the blocks have biases; the head has none."""
+    """The linear layers of the blocks have biases; the head has none."""
     tied: bool = True
-    """Whether the head's weights are the vocabulary's vectors."""
+    """The head's weights are the vocabulary's vectors."""
 
     placement: ClassVar[str] = "pre"
     skip: ClassVar[bool] = True

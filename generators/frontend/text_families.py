@@ -29,22 +29,22 @@ class TextFamily:
     ignored: re.Pattern[str] = re.compile(r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
     """Tensors that hold no weights."""
     tied: bool = False
-    """Whether the head is the vocabulary where the configuration does not tell."""
+    """The head is the vocabulary where the configuration does not tell."""
     defaults: Mapping[str, str] = field(default_factory=dict)
     """The configuration's name of another field to take where a field is not given."""
     inputs_first: bool = False
-    """Whether matrices are [inputs, outputs]."""
+    """Matrices are [inputs, outputs]."""
     first_position: int = 0
     """The row of the table of positions that the first token takes."""
     gain_above: float = 0.0
     """Offset that is added to the weights of norms."""
     plain_norms: bool = False
-    """Whether norms have no weights."""
+    """Norms have no weights."""
     biased: Mapping[str, str] = field(default_factory=dict)
     """Parts of a layer that must have biases, by the setting that asks for them; empty where none
     does."""
     unscaled: bool = False
-    """Whether scores are not divided by the root of a head's width."""
+    """Scores are not divided by the root of a head's width."""
 
 
 _SIZES = {

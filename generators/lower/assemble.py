@@ -38,7 +38,7 @@ class Placed:
     loop_layers: bool
     addresses: Mapping[str, int]
     used: Mapping[str, Use]
-    """When each buffer holds something."""
+    """Lifetime of each buffer."""
     spilled: Spilled | None = None
     """The sections where blocks leave the scratchpad and come back."""
 

@@ -125,7 +125,7 @@ class _Buffer:
     tensor: Tensor
     """The largest of them."""
     whole_rows: bool = False
-    """Whether an instruction takes or gives whole rows."""
+    """An instruction takes or gives whole rows."""
     head: int = 1
     """Columns of a head, which are never cut."""
     tile: int = 1

@@ -43,15 +43,15 @@ class Limits:
     together: int = 1
     """Heads whose scores one softmax takes, where that can be."""
     loop_heads: bool = False
-    """Whether heads come one after the other, as iterations of a loop, and not interleaved."""
+    """Heads come one after the other, as iterations of a loop, and not interleaved."""
     loop_parts: bool = False
-    """Whether the parts that a product is cut into are iterations of a loop."""
+    """The parts that a product is cut into are iterations of a loop."""
     barriers: bool = False
-    """Whether there is any loop (see generators.program.loops)."""
+    """The program may have loops (see generators.program.loops)."""
     compact: bool = False
-    """Whether weight tiles of zeros are left out."""
+    """Weight tiles of zeros are left out."""
     sparse: bool = False
-    """Whether weights may be coded for the zero-skip unit."""
+    """Weights may be coded for the zero-skip unit."""
 
 
 def word(r: Rescale, config: Config) -> Bytes:

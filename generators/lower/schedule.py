@@ -86,9 +86,9 @@ class Plan:
     ahead: int = 0
     """Items that a load comes ahead of its use."""
     compact: bool = False
-    """Whether zeros of weights are left out, of image and program."""
+    """Zeros of weights are left out, of image and program."""
     spills: bool = False
-    """Whether blocks leave for external memory where the scratchpad has no room."""
+    """Blocks leave for external memory where the scratchpad has no room."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Matrix:
 
     @property
     def resident(self) -> bool:
-        """Whether its weights stay on the chip."""
+        """The matrix's weights stay on the chip."""
         return bool(self.shares)
 
 
@@ -104,7 +104,7 @@ class Plan:
 
     @property
     def resident(self) -> bool:
-        """Whether weights, keys and values stay in weight slots."""
+        """Weights, keys and values stay in weight slots."""
         return self.config.weight_depth > RING_SLOTS
 
     @property
@@ -120,7 +120,7 @@ class Plan:
 
     @property
     def by_row(self) -> bool:
-        """Whether the context of a token's heads is drained with parameters for each head."""
+        """The context of a token's heads is drained with parameters for each head."""
         return self.decoder.description.head_dim <= min(self.config.lanes, self.config.cols)
 
     @property

@@ -14,7 +14,7 @@ Interval = tuple[int, int]
 
 @dataclass
 class Use:
-    """When a buffer holds something, and what it is used together with."""
+    """Lifetime of a buffer, and the buffers that it is used together with."""
 
     intervals: list[Interval] = field(default_factory=list)
     """First and last place in the program of each time it holds something."""

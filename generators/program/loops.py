@@ -96,7 +96,7 @@ class Loop:
 
     @property
     def barred(self) -> bool:
-        """Whether its body begins with a barrier."""
+        """The loop's body begins with a barrier."""
         first = self.body[0]
         return isinstance(first, Line) and first.opcode == Opcode.PARAMS
 

@@ -43,7 +43,7 @@ class Prediction:
     busy: Mapping[Engine, int]
     """Cycles that each engine works."""
     timeline: Sequence[tuple[int, int]] = field(repr=False)
-    """When each instruction begins, and the cycle behind its last, in program order."""
+    """First cycle of each instruction, and the cycle behind its last, in program order."""
 
 
 def predict(
@@ -74,7 +74,7 @@ class _Command:
 
     step: Step
     visible: int
-    """When it can be at the queue's head."""
+    """First cycle in which it can be at the queue's head."""
     place: int
     """Its place in the program's order."""
 
@@ -95,19 +95,19 @@ class _Machine:
         self._leaves: dict[Engine, deque[int]] = {
             engine: deque([0] * config.queue_depth) for engine in Engine
         }
-        """When the last commands left their queue, the oldest that counts first."""
+        """Cycles in which the last commands left their queue, the oldest that counts first."""
         self._tokens: dict[tuple[Engine, Engine], deque[int]] = {
             (source, sink): deque() for source in Engine for sink in Engine
         }
         self._busy = dict.fromkeys(Engine, 0)
         self._free = dict.fromkeys(Engine, 0)
-        """When each engine takes a command again."""
+        """Cycle from which each engine takes a command again."""
         self._timeline: list[tuple[int, int]] = []
         self._behind = 0
-        """When a softmax is written that the next one follows; 0 for none."""
+        """Cycle in which a softmax is written that the next one follows; 0 for none."""
         self._last = 0
         self._data = 0
-        """When the last word asked for has come."""
+        """Cycle in which the last requested word arrives."""
         self._read = 0
 
     def step(self, step: Step) -> None:

@@ -178,7 +178,7 @@ class VectorTiming:
 
 
 class MatrixTiming:
-    """When the matrix engine streams the tiles of its commands, one behind the other.
+    """Cycles in which the matrix engine streams the tiles of its commands, one after the other.
 
     The lines of a tile's weights come a cycle after each other while the tile before computes, into
     the slot of the one before that; activations follow the first line, with a tree the last. In one
@@ -196,7 +196,7 @@ class MatrixTiming:
         self._loaded = 0
         """End of the last tile's weights."""
         self._accept = self._accept_next = 0
-        """When the walker takes the next command, by the last one's tiles, and the one before's."""
+        """Cycle in which the walker takes the next command, by the tiles of the two before."""
         self.reads: deque[Reads] = deque(maxlen=64)
         """Reads of the last products."""
         self.sums: deque[Sums] = deque(maxlen=64)

@@ -30,7 +30,7 @@ class Quantization:
     percentile: float = 100.0
     """Share of a tensor's values in calibration that its range covers (percent); encoders."""
     per_channel: bool = True
-    """Whether weights have a scale for each output channel, and not one for each tensor; encoders.
+    """Weights have a scale for each output channel, and not one for each tensor; encoders.
     """
 
     kv_bits: int = 8
@@ -54,10 +54,10 @@ class Quantization:
     seed: int = 1
     """Seed of the sampled texts."""
     folded: bool = False
-    """Whether the gains of RMS norms are in the weights behind them, so that all columns of a norm
+    """The gains of RMS norms are in the weights behind them, so that all columns of a norm
     have the same parameters, which take one word of the machine's."""
     alike: bool = True
-    """Whether scores and context of all heads of a layer have the same parameters, so that one
+    """Scores and context of all heads of a layer have the same parameters, so that one
     command takes them all."""
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ class Steps(Protocol):
     """Float value of one integer step of each tensor."""
 
     zeros_in_biases: bool
-    """Whether a linear layer's bias takes its input's zero point, and the array need not."""
+    """A linear layer's bias takes its input's zero point, and the array need not."""
     probability_zero: int
     """Zero point of probabilities."""
 

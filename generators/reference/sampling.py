@@ -26,7 +26,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """Whether the token of the largest logit is taken."""
+        """The token of the largest logit is taken."""
         return self.temperature == 0
 
 

@@ -28,7 +28,7 @@ class Site:
     width: int
     depth: int
     ports: bool
-    """Whether its words are read and written through registers (:class:`hdl.memory.ram.Ram`)."""
+    """The site's words are read and written through registers (:class:`hdl.memory.ram.Ram`)."""
 
     @property
     def bits(self) -> int:
@@ -44,7 +44,7 @@ class Site:
 
     @property
     def counts(self) -> bool:
-        """Whether it is of the counters, which no result depends on."""
+        """The site is one of the counters, which no result depends on."""
         return bool(_COUNTS.match(self.path))
 
     @property

@@ -154,9 +154,9 @@ class Scores(Tensor):
     """[heads, head_dim]"""
     factor: float
     variable: bool = False
-    """Whether a mask takes keys out."""
+    """A mask takes keys out."""
     causal: bool = False
-    """Whether a query attends to no key behind it."""
+    """A query attends to no key behind it."""
     softmax: bool = False
 
 
