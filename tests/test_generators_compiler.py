@@ -213,14 +213,14 @@ def test_loops_over_layers_heads_and_parts(kv_heads, levels) -> None:
 
 def test_heads_alone_become_a_loop() -> None:
     # 5 rows and 2 tile columns in 64 rows: without a fresh start heads would differ in theirs.
-    model = MODEL.replace(layers=1, heads=12, kv_heads=12, head_dim=1)
+    model = MODEL.replace(layers=1, heads=13, kv_heads=13, head_dim=1)
     config = SMALL.replace(acc_depth=64)
     straight = random_case(0, model, config.replace(program_depth=1 << 16))
     config = config.replace(program_depth=len(straight.words) // 2)
     compiled = random_case(0, model, config)
     assert compiled.loops == 1
     # Nothing else is in a loop: what is not attention takes as many words as before.
-    assert len(straight.words) - len(compiled.words) > 10 * 55
+    assert len(straight.words) - len(compiled.words) > 10 * 60
 
 
 @pytest.mark.parametrize("seed", range(60))

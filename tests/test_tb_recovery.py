@@ -31,7 +31,7 @@ def check_trials(campaign: Campaign, count: int) -> None:
     assert campaign.cold == ["", "", "", ""]
     trials = [campaign.trial(KINDS[number % len(KINDS)]) for number in range(count)]
     assert [trial for trial in trials if trial.mismatch] == []
-    # Most runs are disturbed; the last fifth of one asks nothing of memory any more.
+    # Few runs are over before anything befalls them.
     causes = Counter((trial.kind, trial.cause) for trial in trials)
     for kind, cause in (
         ("abort", Cause.ABORTED),
@@ -39,7 +39,7 @@ def check_trials(campaign: Campaign, count: int) -> None:
         ("silence", Cause.SILENCE),
         ("error", Cause.MEMORY),
     ):
-        assert causes[kind, cause] > count / len(KINDS) / 3, kind
+        assert causes[kind, cause] > count / len(KINDS) / 2, kind
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_the_first_run_is_exact_whatever_memories_hold() -> None:
 
 @pytest.mark.slow
 def test_the_next_run_is_exact(campaign: Campaign) -> None:
-    check_trials(campaign, 48)
+    check_trials(campaign, 96)
 
 
 @pytest.mark.slow
