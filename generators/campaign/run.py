@@ -86,8 +86,12 @@ def _on_executor(
             if len(running) >= (1 if suspects or trial else _AHEAD * at_once):
                 break
             trial = bool(suspects)
-            cases = (suspects or chunks).popleft()
-            running[executor.submit(_run_chunk, job, cases)] = cases
+            source = suspects or chunks
+            try:
+                running[executor.submit(_run_chunk, job, source[0])] = source[0]
+                source.popleft()
+            except BrokenExecutor:
+                broken, trial = True, False
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             cases = running.pop(future)
             try:

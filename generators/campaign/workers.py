@@ -8,8 +8,9 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from multiprocessing.synchronize import Barrier
 from types import FrameType
 from urllib.parse import urlsplit
 
@@ -57,10 +58,12 @@ class Workers:
                 yield pool, self.jobs
             return
         before = set(multiprocessing.active_children())
+        context = multiprocessing.get_context("spawn")
         executor = ProcessPoolExecutor(
-            self.jobs, multiprocessing.get_context("spawn"), initializer=_begin
+            self.jobs, context, initializer=_begin, initargs=(context.Barrier(self.jobs),)
         )
         try:
+            wait([executor.submit(os.getpid) for _ in range(self.jobs)])
             yield executor, self.jobs
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
@@ -79,12 +82,16 @@ def _is_address(text: str) -> bool:
         return False
 
 
-def _begin() -> None:
-    """Let a worker end with its parent, and what it runs end with it; its words are no results."""
+def _begin(started: Barrier) -> None:
+    """Let a worker end with its parent, and what it runs end with it; its words are no results.
+
+    It waits for the others: CPython's executor hangs where a process dies while another is started.
+    """
     sys.stdout = sys.stderr
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_follow, daemon=True).start()
+    started.wait()
 
 
 def _follow() -> None:
