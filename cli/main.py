@@ -34,6 +34,7 @@ COMMANDS = {
     "faults": "cli.faults",
     "fuzz": "cli.fuzz",
     "mutate": "cli.mutate",
+    "coverage": "cli.coverage",
     "replay": "cli.replay",
     "build": "cli.build",
     "flash": "cli.flash",

@@ -16,6 +16,7 @@ KINDS = {
     "trace": "tb.fuzz.traces",
     "line": "tb.fuzz.lines",
     "mutant": "tb.mutation.campaign",
+    "coverage": "tb.coverage.units",
     "fault": "tb.faults.campaign",
 }
 """The module of each kind of case; its function ``run`` is the job."""

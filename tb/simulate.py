@@ -17,7 +17,14 @@ from amaranth.lib.wiring import Component, In
 from generators.cache import ROOT, cached, digest, run_folder
 from generators.verilog.verilog import to_verilog
 from tb.bench import PERIOD_NS
-from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, environment, run
+from tb.toolchain import (
+    COMPILER_OPTIONS,
+    COVERAGE_OPTIONS,
+    Runtime,
+    check_simulator,
+    environment,
+    run,
+)
 
 _REWRITTEN = "COCOTB_REWRITE_ASSERTION_FILES"
 """The files whose assertions tell their values; with ``*.py`` in the environment, all of them."""
@@ -50,6 +57,7 @@ def simulate(
     timeout: float = 300.0,
     verilog: str | None = None,
     mutants: Path | None = None,
+    coverage: Path | None = None,
 ) -> Ran:
     """Run every cocotb test of a bench module, or one of them, on a component.
 
@@ -59,6 +67,7 @@ def simulate(
     FST from Icarus). ``timeout`` is in seconds, for the build and for the run each. ``verilog``
     runs in the place of the component's own: modules of the same ports, ``top`` the uppermost.
     ``mutants`` is the folder of a job of :mod:`tb.mutation.forks`, of a netlist that has mutations.
+    ``coverage`` names a file that receives Verilator's points of lines and toggles.
     Builds are kept, by the hash of the Verilog. Return how many tests ran, and how long.
 
     Raises :class:`RunError` with the log's end where a test fails, and :class:`InputError` where
@@ -67,7 +76,7 @@ def simulate(
     check_simulator(simulator)
     verilog = to_verilog(component, "top") if verilog is None else verilog
     print(f"{bench} {simulator} seed {seed}", flush=True)
-    build = _build(verilog, simulator, waves is not None, timeout)
+    build = _build(verilog, simulator, waves is not None, coverage is not None, timeout)
     folder = run_folder(bench.rpartition(".")[2])
     arguments = {
         "test_module": bench if mutants is None else ["tb.mutation.forks", bench],
@@ -95,6 +104,8 @@ def simulate(
     }
     try:
         _run_job(folder, simulator, "test", arguments, what, timeout, extra)
+        if coverage is not None:
+            shutil.copyfile(folder / "coverage.dat", coverage)
         return _ran(folder / "results.xml")
     finally:
         if waves is not None:
@@ -121,10 +132,10 @@ def _inputs(component: Component) -> list[str]:
     ]
 
 
-def _build(verilog: str, simulator: str, waves: bool, timeout: float) -> Path:
+def _build(verilog: str, simulator: str, waves: bool, coverage: bool, timeout: float) -> Path:
     arguments = {
         "hdl_toplevel": "top",
-        "build_args": _BUILD_ARGS[simulator],
+        "build_args": _BUILD_ARGS[simulator] + [*COVERAGE_OPTIONS] * coverage,
         "timescale": _TIMESCALE,
         "waves": waves,
         "always": True,

@@ -34,6 +34,9 @@ GCC asks less often which of the many stores of a function meet: for the preset 
 two fifths less time, and its code is as fast.
 """
 
+COVERAGE_OPTIONS = ("--coverage-line", "--coverage-toggle", "--coverage-underscore")
+"""Options of Verilator for points that a simulation counts."""
+
 
 def check_simulator(simulator: str) -> None:
     """Raise :class:`InputError` where the simulator is unknown or cannot run on this machine."""

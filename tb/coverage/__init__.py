@@ -1,0 +1,1 @@
+"""Coverage of the circuits and of the instruction set by tests."""

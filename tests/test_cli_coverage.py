@@ -1,0 +1,129 @@
+"""Coverage: points are read, merged and placed; a weaker bench reaches fewer of them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from generators.campaign.case import Case
+from hdl.component import Component
+from tb.benches import BENCHES
+from tb.coverage import units
+from tb.coverage.points import Points, from_json, merge, read_points, to_json, totals
+from tb.coverage.verilog import CoveredVerilog
+
+
+class Chooser(Component):
+    """A register that takes the larger of two values where it is asked to."""
+
+    a: In(4)
+    b: In(4)
+    take: In(1)
+    o: Out(4)
+
+    def elaborate(self, _platform):
+        m = Module()
+        with m.If(self.take & (self.a != 0)):
+            m.d.sync += self.o.eq(self.a)
+        return m
+
+
+class Wrapper(Component):
+    """The same circuit, one level below."""
+
+    a: In(4)
+    b: In(4)
+    take: In(1)
+    o: Out(4)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.inner = inner = Chooser()
+        connect(m, flipped(self), inner)
+        return m
+
+
+def point(verilog: CoveredVerilog, text: str, comment: str, count: int, kind: str) -> str:
+    """Return a line of Verilator's file, of the first line of Verilog that has a text."""
+    line = next(n for n, each in enumerate(verilog.lines, 1) if text in each)
+    given = {"f": "top.v", "l": line, "n": 5, "page": f"v_{kind}/top", "o": comment, "h": "top"}
+    return "C '" + "".join(f"\1{k}\2{v}" for k, v in given.items()) + f"' {count}\n"
+
+
+def data_of(verilog: CoveredVerilog, *, taken: int) -> str:
+    return "".join(
+        (
+            "# SystemC::Coverage-3\n",
+            point(verilog, "if (_start)", "if", 0, "branch"),
+            point(verilog, "reg _start", "block", 1, "line"),
+            point(verilog, "if (_2)", "if", taken, "branch"),
+            point(verilog, "if (_2)", "else", 1, "branch"),
+            point(verilog, "wire take", "take:0->1", 1, "toggle"),
+        )
+    )
+
+
+def test_points_are_merged_over_designs_and_placed_in_python(tmp_path) -> None:
+    alone, wrapped = CoveredVerilog(Chooser()), CoveredVerilog(Wrapper())
+    assert alone.modules[0].key == wrapped.modules[1].key != wrapped.modules[0].key
+    data = tmp_path / "coverage.dat"
+    data.write_text(data_of(alone, taken=0))
+    found = read_points(data, alone)
+    assert totals(found.values()) == {"line": (1, 2), "toggle": (1, 1)}
+    (module,) = found.values()
+    (missed,) = module.points["line"].holes
+    assert missed.startswith("if of `if (_2) begin` at tests/test_cli_coverage.py:")
+    assert from_json(json.loads(json.dumps(to_json(found)))) == found
+    again = tmp_path / "wrapped.dat"
+    again.write_text(data_of(wrapped, taken=3).replace("v_branch/top", "v_branch/top_Chooser"))
+    merge(found, read_points(again, wrapped))
+    assert found[alone.modules[0].key].points["line"] == Points(2, 3, 0, {})
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict:
+    case = Case("coverage", 1, 0, (("config", "tiny"), ("units", "rotary")))
+    return units.run(case)
+
+
+def test_a_weaker_bench_reaches_fewer_points(monkeypatch, whole) -> None:
+    found = totals(from_json(whole["modules"]).values())
+    assert found["line"][0] == found["line"][1] > 90
+    assert found["toggle"][0] > 0.95 * found["toggle"][1]
+    weak = {"lanes": 2, "operand_width": 8, "commands": 2, "beats": 3, "stall": 0.0}
+    bench = replace(BENCHES["rotary"], parameters=lambda _config, _unit: weak)
+    monkeypatch.setitem(BENCHES, "rotary", bench)
+    case = Case("coverage", 1, 0, (("config", "tiny"), ("units", "rotary")))
+    fewer = totals(from_json(units.run(case)["modules"]).values())
+    assert fewer["line"][0] < found["line"][0]
+    assert fewer["toggle"][0] < found["toggle"][0]
+    assert fewer["line"][1] == found["line"][1]
+
+
+def test_the_command_tells_shares_by_unit(celosia, whole) -> None:
+    words = ("coverage", "--unit", "rotary", "--config", "tiny", "--jobs", "1", "--json")
+    code, out, _ = celosia(*words)
+    found = json.loads(out.splitlines()[-1])
+    assert (code, found["failed"], found["line"], found["holes"]) == (0, 0, 1.0, [])
+    reached = {
+        kind: {"reached": hits, "count": count}
+        for kind, (hits, count) in totals(from_json(whole["modules"]).values()).items()
+    }
+    assert found["points"] == reached
+    (row,) = found["units"]
+    assert (row["unit"], row["own_line"], row["toggle"]) == ("rotary", 1.0, found["toggle"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--unit", "x"), "Unknown unit 'x'; benches are for requantizer, "),
+        (("--config", "x"), "Unknown configuration 'x'; known are tiny, lanes, odd"),
+    ],
+)
+def test_wrong_words_are_refused(celosia, words, message) -> None:
+    code, out, err = celosia("coverage", *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"celosia: {message}")
