@@ -5,7 +5,7 @@ The host starts a program at its first word after it has written the registers t
 several at matrix rate; ``logits`` stores the scores behind the last token, for a host that samples.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from arch.config import Config
@@ -13,6 +13,7 @@ from arch.errors import InputError
 from arch.isa import Opcode
 from generators.fitting import FitError, again, doubled
 from generators.graph import Decoder
+from generators.lower.banks import LATENCY, Span, settle
 from generators.lower.lowering import Operands
 from generators.lower.text_layers import Layers
 from generators.lower.text_memory import Cache, Register
@@ -22,21 +23,9 @@ from generators.lower.text_setup import Fill, fills
 from generators.lower.text_stage import least_size
 from generators.program.allocate import Use, allocate, uses
 from generators.program.draft import Draft, Node, Ref, Written, flatten
-from generators.program.image import Piece, piece_of
+from generators.program.image import Bytes, Piece, piece_of
 from generators.program.loops import lines, words
 from generators.program.predict import Prediction, predict
-
-APART = (
-    ("h", "places"),
-    ("h", "turned"),
-    ("h", "gate"),
-    ("hidden", "gate"),
-    ("h", "x"),
-    ("query", "places"),
-)
-"""Buffers that the array and the vector engine read at the same time; a bank has one port."""
-MOST_BESIDE = 1 << 20
-"""Weight of two buffers that should not share a bank."""
 
 
 @dataclass(frozen=True)
@@ -109,18 +98,21 @@ class TextProgram:
             found[Register.VALUE] = place * model.kv_width
         return {int(register): value for register, value in found.items()}
 
-    def predict(self, position: int, latency: int, interval: int = 1) -> Prediction:
+    def predict(
+        self, position: int, latency: int, interval: int = 1, *, rows: int = 1
+    ) -> Prediction:
         """Return what is to be expected of the step of the token at a position.
 
-        External memory has some latency and cycles for each word.
+        Of several ``rows`` it is the chunk whose first token is there. External memory has some
+        latency and cycles for each word.
         """
         return predict(
             self.words,
             self.config,
             latency=latency,
             interval=interval,
-            registers=self.registers(position, 1),
-            start=self.entries["step"].pc,
+            registers=self.registers(position, rows),
+            start=self.entries["step" if rows == 1 else "chunk"].pc,
         )
 
     def word(self, token: int) -> int:
@@ -195,36 +187,89 @@ def _compile(decoder: Decoder, config: Config, cache: Cache, rows: int, limit: i
     programs = {"step": _step(found), "logits": _logits(piece)}
     if rows > 1:
         programs |= {"words": _words(found), "chunk": _chunk(found)}
-    nodes = {name: drafts for name, (drafts, _) in programs.items()}
-    addresses = _addresses(found, [found.setup, *nodes.values()])
-    entries, whole = {}, list[int]()
-    for name, (drafts, written) in programs.items():
-        entries[name] = Entry(len(whole), written)
-        whole += _assemble(drafts, addresses, config)
     image = found.image.finish(decoder.description.name)
+    whole: list[Sequence[Node]] = [found.setup, *programs.values()]
+    known = uses([draft for nodes in whole for draft in flatten(nodes)])
+    used = {
+        # What a buffer holds is there from run to run.
+        name: Use([(0, 0)], known[name].beside if name in known else {})
+        for name in found.memory.buffers
+    }
 
-    def assemble(drafts: Sequence[Node]) -> list[int]:
-        return _assemble(drafts, addresses, config)
+    def trial(addresses: Mapping[str, int]) -> _Trial:
+        made = _placed(found, programs, image, piece, limit, addresses)
+        return _Trial(made, addresses, *_expected(made, programs))
 
+    best = trial(_addresses(found, used))
+    sizes = found.memory.buffers
+    return settle(best, used, sizes, config, lambda _, addresses: trial(addresses)).program
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Programs whose buffers have addresses, and what is expected of a step and of a chunk."""
+
+    program: TextProgram
+    addresses: Mapping[str, int]
+    drafts: Sequence[Draft]
+    timeline: Sequence[Span]
+    cost: tuple[int, ...]
+    """Cycles of the step, then those of the chunk."""
+
+
+def _placed(
+    found: Plan,
+    programs: Mapping[str, Sequence[Node]],
+    image: Bytes,
+    logits: Piece,
+    limit: int,
+    addresses: Mapping[str, int],
+) -> TextProgram:
+    """Return programs whose buffers have addresses."""
+    config = found.config
+
+    def assemble(nodes: Sequence[Node]) -> list[int]:
+        return _assemble(nodes, addresses, config)
+
+    entries, whole = {}, list[int]()
+    for name, nodes in programs.items():
+        entries[name] = Entry(len(whole), _written(nodes))
+        whole += assemble(nodes)
     if found.resident:
         setup = fills(found.setup, image, config, limit, assemble)
     else:
         setup = [Fill(image.tobytes(), assemble(found.setup), _written(found.setup))]
     return TextProgram(
-        decoder,
+        found.decoder,
         config,
-        cache,
-        rows,
+        found.cache,
+        found.rows,
         setup,
-        max(piece.addr + piece.size, *(len(fill.image) for fill in setup)),
+        max(logits.addr + logits.size, *(len(fill.image) for fill in setup)),
         whole,
         entries,
-        piece,
+        logits,
         {name: table.stride for name, table in found.rows_tables.items()},
         found.resident,
         found.memory.slots,
         sum(found.memory.buffers.values()),
     )
+
+
+def _expected(
+    program: TextProgram, programs: Mapping[str, Sequence[Node]]
+) -> tuple[list[Draft], list[Span], tuple[int, ...]]:
+    """Return instructions, timeline and cost of a trial, for the last tokens of the cache."""
+    drafts, timeline, cost = list[Draft](), list[Span](), list[int]()
+    for name, rows in (("step", 1), ("chunk", program.rows)):
+        if name not in programs:
+            continue
+        expected = program.predict(program.cache.capacity - rows, LATENCY, rows=rows)
+        start = sum(cost)
+        drafts += flatten(programs[name])
+        timeline += [(start + begin, start + end) for begin, end in expected.timeline]
+        cost.append(expected.cycles)
+    return drafts, timeline, tuple(cost)
 
 
 def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
@@ -238,42 +283,34 @@ def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
     return max(1, (config.acc_depth - min(head, 64)) // tiles)
 
 
-Drafted = tuple[list[Node], list[Written]]
-
-
-def _done(layers: Layers) -> Drafted:
-    nodes = layers.done()
-    return nodes, _written(nodes)
-
-
 def _written(nodes: Sequence[Node]) -> list[Written]:
     return [draft.written for draft in flatten(nodes) if draft.written is not None]
 
 
-def _step(found: Plan) -> Drafted:
+def _step(found: Plan) -> list[Node]:
     layers = Layers(found, 1)
     layers.embed(0, Register.WORD, Register.PLACE)
     layers.layers()
     layers.head()
-    return _done(layers)
+    return layers.done()
 
 
-def _words(found: Plan) -> Drafted:
+def _words(found: Plan) -> list[Node]:
     """Look up as many tokens as a chunk has; register i + 1 is the word of token i."""
     layers = Layers(found, found.rows)
     for row in range(found.rows):
         layers.embed(row, row + 1, WORDS_PLACE)
-    return _done(layers)
+    return layers.done()
 
 
-def _chunk(found: Plan) -> Drafted:
+def _chunk(found: Plan) -> list[Node]:
     layers = Layers(found, found.rows)
     layers.layers()
     layers.head()
-    return _done(layers)
+    return layers.done()
 
 
-def _logits(piece: Piece) -> Drafted:
+def _logits(piece: Piece) -> list[Node]:
     operands: Operands = {
         "dram_addr": piece.addr,
         "dram_stride": piece.row_bytes,
@@ -282,22 +319,14 @@ def _logits(piece: Piece) -> Drafted:
         "m": piece.m,
         "row_bytes": piece.row_bytes,
     }
-    return [Draft(Opcode.STORE, operands)], []
+    return [Draft(Opcode.STORE, operands)]
 
 
-def _addresses(found: Plan, programs: Sequence[Sequence[Node]]) -> dict[str, int]:
+def _addresses(found: Plan, used: Mapping[str, Use]) -> dict[str, int]:
     """Return a scratchpad address for every buffer; none shares its place with another."""
-    known = uses([draft for program in programs for draft in flatten(program)])
-    for one, other in APART:
-        if one in known and other in known:
-            known[one].beside[other] = known[other].beside[one] = MOST_BESIDE
-    always = {
-        name: Use([(0, 0)], known[name].beside if name in known else {})
-        for name in found.memory.buffers
-    }
-    addresses = allocate(always, found.memory.buffers, found.config)
+    sizes, config = found.memory.buffers, found.config
+    addresses = allocate(used, sizes, config)
     if addresses is None:
-        sizes, config = found.memory.buffers, found.config
         largest = max(sizes, key=lambda name: sizes[name])
         total = sum(sizes.values())
         raise FitError(
@@ -311,7 +340,7 @@ def _addresses(found: Plan, programs: Sequence[Sequence[Node]]) -> dict[str, int
     return addresses
 
 
-def _assemble(nodes: Sequence[Node], addresses: dict[str, int], config: Config) -> list[int]:
+def _assemble(nodes: Sequence[Node], addresses: Mapping[str, int], config: Config) -> list[int]:
     """Return the words of a program, with its loops if layers differ in steps only."""
     for tried in (nodes, [*flatten(nodes)]):
         placed = lines(tried, addresses, config)

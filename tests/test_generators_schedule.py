@@ -8,7 +8,7 @@ from generators.compiler import Options, compile_quantized
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
 from generators.golden import GoldenModel
-from generators.lower.schedule import LATENCY
+from generators.lower.banks import LATENCY
 from generators.quantize.quantize import quantize_model
 
 MODEL = ModelDescription(

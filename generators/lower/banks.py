@@ -6,8 +6,9 @@ bank as long as that makes the sum of these costs smaller and every bank still h
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
@@ -19,8 +20,36 @@ Pair = tuple[str, str]
 Span = tuple[int, int]
 """First cycle of an instruction, and the one behind its last."""
 
+LATENCY = 40
+"""Latency of the external memory that programs are made for (cycles)."""
+
 ROUNDS = 4
 """Largest number of passes over all buffers."""
+REBANKS = 4
+"""Times that banks are chosen again, each by the timeline of the program before."""
+
+
+class Timed(Protocol):
+    """A program whose buffers have addresses, as a search compares it with others."""
+
+    @property
+    def addresses(self) -> Mapping[str, int]:
+        """Address of every buffer."""
+
+    @property
+    def drafts(self) -> Sequence[Draft]:
+        """Every instruction, in the order in which they run."""
+
+    @property
+    def timeline(self) -> Sequence[Span]:
+        """Predicted span of every instruction."""
+
+    @property
+    def cost(self) -> tuple[int, ...]:
+        """Cost that the search minimizes."""
+
+
+T = TypeVar("T", bound=Timed)
 
 
 @dataclass(frozen=True)
@@ -44,11 +73,14 @@ def conflicts(
     matrix: list[_Read] = []
     vector: list[_Read] = []
     for draft, (begin, end) in zip(drafts, timeline, strict=True):
-        buffers = {n: v.buffer for n, v in draft.operands.items() if isinstance(v, Ref)}
+        bases = {n: v.base if isinstance(v, Given) else v for n, v in draft.operands.items()}
+        buffers = {n: v.buffer for n, v in bases.items() if isinstance(v, Ref)}
         if draft.opcode == Opcode.MATMUL:
+            matrix.append(_Read(begin, end, buffers["a_addr"], 1.0))
+            if "b_addr" not in buffers:
+                continue
             share = min(1.0, min(config.rows, _size(draft, "k")) / _size(draft, "m"))
             tiles = -(-_size(draft, "k") // config.rows) * -(-_size(draft, "n") // config.cols)
-            matrix.append(_Read(begin, end, buffers["a_addr"], 1.0))
             matrix.append(_Read(begin, end, buffers["b_addr"], share))
             _note(found, buffers["a_addr"], buffers["b_addr"], tiles * share * _size(draft, "m"))
         elif DEFINITIONS[draft.opcode].engine == Engine.VECTOR:
@@ -86,6 +118,27 @@ def _together(
             cycles = min(product.end, read.end) - max(product.begin, read.begin)
             if cycles > 0:
                 yield product, read, cycles
+
+
+def settle(
+    best: T,
+    used: Mapping[str, Use],
+    sizes: Mapping[str, int],
+    config: Config,
+    moved: Callable[[T, Mapping[str, int]], T | None],
+) -> T:
+    """Return the best program that choosing banks by the timeline of the one before leads to.
+
+    ``moved`` gives a program other addresses, if it can.
+    """
+    for _ in range(REBANKS):
+        costs = conflicts(best.drafts, best.timeline, config)
+        addresses = rebank(used, sizes, best.addresses, costs, config)
+        changed = None if addresses == best.addresses else moved(best, addresses)
+        if changed is None or changed.cost >= best.cost:
+            break
+        best = changed
+    return best
 
 
 def rebank(

@@ -7,7 +7,7 @@ the first of :data:`LOOPS` that fits is taken; in it, one choice after the other
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,12 @@ from arch.config import Config
 from generators.fitting import FitError
 from generators.graph import Linear, QuantizedModel
 from generators.lower.assemble import TOO_LARGE, TOO_LONG, Placed, Program, Refusal, assemble, place
-from generators.lower.banks import conflicts, rebank
+from generators.lower.banks import LATENCY, Span, settle
 from generators.lower.linear import tiles_used
 from generators.lower.lower import Lowered, lower
 from generators.lower.lowering import Limits
-from generators.program.draft import LENGTH_REGISTER, row_counts
+from generators.program.draft import LENGTH_REGISTER, Draft, row_counts
 from generators.program.predict import Prediction, predict
-
-LATENCY = 40
-"""Latency of the external memory that programs are made for (cycles)."""
 
 LOOPS = (
     (False, False, False),
@@ -53,9 +50,6 @@ TOGETHER_FIRST = (1, 4)
 
 _SHARES = (8, 7, 6, 5, 4, 3, 2)
 """Eighths of a bank that loads and blocks are cut to."""
-
-REBANKS = 4
-"""Rounds in which banks are chosen again, by the timeline of the program before."""
 
 SPILL_SHARES = ((4, 8), (2, 4), (8, 16), (2, 2), (16, 32))
 """The parts of a bank that blocks and loads are where blocks leave the scratchpad."""
@@ -198,6 +192,21 @@ class _Trial:
     """Cycles predicted for a short input; 0 where all inputs have one length."""
 
     @property
+    def addresses(self) -> Mapping[str, int]:
+        """Address of every buffer."""
+        return self.placed.addresses
+
+    @property
+    def drafts(self) -> Sequence[Draft]:
+        """Every instruction of the first layers' program."""
+        return self.program.drafts
+
+    @property
+    def timeline(self) -> Sequence[Span]:
+        """Predicted span of each of them."""
+        return self.prediction.timeline
+
+    @property
     def cost(self) -> tuple[int, int]:
         """Cost that the search minimizes: cycles, then words."""
         return self.prediction.cycles + self.short // SHORT_WEIGHT, len(self.program.words)
@@ -291,20 +300,18 @@ class _Scheduler:
 
     def rebank(self, best: _Trial) -> _Trial:
         """Return the best trial that moving buffers to other banks leads to."""
-        for _ in range(0 if best.placed.spilled else REBANKS):
-            placed, program = best.placed, best.program
-            costs = conflicts(program.drafts, best.prediction.timeline, self.config)
-            sizes = placed.lowered.sizes
-            addresses = rebank(placed.used, sizes, placed.addresses, costs, self.config)
-            moved = dataclasses.replace(placed, addresses=addresses)
-            changed = assemble(moved, self.config, _TRIAL_LAYERS)
-            if isinstance(changed, Refusal):
-                break
-            found = self._trial(best.plan, moved, changed)
-            if found.cost >= best.cost:
-                break
-            best = found
-        return best
+        if best.placed.spilled:
+            return best
+
+        def moved(trial: _Trial, addresses: Mapping[str, int]) -> _Trial | None:
+            placed = dataclasses.replace(trial.placed, addresses=addresses)
+            changed = assemble(placed, self.config, _TRIAL_LAYERS)
+            return (
+                None if isinstance(changed, Refusal) else self._trial(trial.plan, placed, changed)
+            )
+
+        placed = best.placed
+        return settle(best, placed.used, placed.lowered.sizes, self.config, moved)
 
     def improve(self, best: _Trial) -> _Trial:
         """Return the best trial that changing one choice after the other leads to."""
