@@ -38,6 +38,9 @@ class Config:
     """Addition within a column: ``systolic``, one row a cycle, or ``tree``, in fewer cycles."""
     packed: bool = False
     """Two columns share each multiplier: two products of narrow operands in one."""
+    pass_width: int = 8
+    """Bits of a weight that elements multiply in a cycle, 8, 4, or 1 by adders alone (bits); wider
+    weights take several passes."""
     weight_depth: int = 2
     """Weights held by each processing element (weights); 2 is double buffering."""
     operand_width: int = 8
@@ -159,12 +162,7 @@ class Config:
                 f"Field lanes must be at most cols, but lanes is {self.lanes} "
                 f"and cols is {self.cols}"
             )
-        if self.packed and self.element_width > PACKED_WIDTH:
-            raise InputError(
-                f"Field packed needs operands of at most {PACKED_WIDTH} bits after their zero "
-                f"points, but operand_width is {self.operand_width} and zero_points "
-                f"{str(self.zero_points).lower()}"
-            )
+        self._check_passes()
         self._check_formats()
         if self.rotary and (self.lanes % 2 or self.cols % 2):
             raise InputError(
@@ -197,6 +195,27 @@ class Config:
                 f"Field acc_width must be at least {self.sum_width} so that a sum of max_k = "
                 f"{self.max_k} products of {self.element_width}-bit operands cannot overflow, "
                 f"but acc_width is {self.acc_width}"
+            )
+
+    def _check_passes(self) -> None:
+        if self.pass_width not in PASS_WIDTHS:
+            raise InputError(f"Field pass_width must be 1, 4 or 8, not {self.pass_width}")
+        if self.passes > 1 and (
+            self.operand_width != OPERAND_BITS or self.zero_points or self.operand_gating
+        ):
+            raise InputError(
+                f"Field pass_width below {OPERAND_BITS} needs operand_width {OPERAND_BITS}, and "
+                f"zero_points and operand_gating false, but pass_width is {self.pass_width}, "
+                f"operand_width {self.operand_width}, zero_points {str(self.zero_points).lower()} "
+                f"and operand_gating {str(self.operand_gating).lower()}"
+            )
+        if self.packed and self.pass_width == 1:
+            raise InputError("Field packed needs multipliers, which pass_width 1 has not")
+        if self.packed and self.passes == 1 and self.element_width > PACKED_WIDTH:
+            raise InputError(
+                f"Field packed needs pass_width 4, or operands of at most {PACKED_WIDTH} bits "
+                f"after their zero points, but operand_width is {self.operand_width} and "
+                f"zero_points {str(self.zero_points).lower()}"
             )
 
     def _check_formats(self) -> None:
@@ -241,6 +260,11 @@ class Config:
     def element_width(self) -> int:
         """Width of a signed operand inside the array, after its zero point (bits)."""
         return self.operand_width + self.zero_points
+
+    @property
+    def passes(self) -> int:
+        """Cycles in which a vector meets weights of INT8 part by part."""
+        return OPERAND_BITS // self.pass_width
 
     @property
     def operand_min(self) -> int:
@@ -357,6 +381,9 @@ class Config:
 ARRAYS = ("systolic", "tree")
 """Values of the field ``array``."""
 
+PASS_WIDTHS = (1, 4, OPERAND_BITS)
+"""Values of the field ``pass_width`` (bits)."""
+
 PACKED_WIDTH = 5
 """Widest operands of which a multiplier of 18 bits makes two products (bits)."""
 
@@ -364,6 +391,7 @@ RANGES = {
     "clock_mhz": (1, 5000),
     "rows": (1, 64),
     "cols": (1, 64),
+    "pass_width": (1, OPERAND_BITS),
     "weight_depth": (2, 16384),
     "operand_width": (2, 8),
     "acc_width": (4, 32),

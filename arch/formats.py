@@ -47,6 +47,16 @@ class WeightFormat:
         """Stored bits of a weight, scales apart."""
         return 8 / self.digits if self.digits else self.width
 
+    def passes(self, width: int) -> int:
+        """Return the parts of ``width`` bits that an operand has before its group's scale.
+
+        The last is signed, so that -1, 0 and 1 are one of any width.
+        """
+        if set(self.values) <= {-1, 0, 1}:
+            return 1
+        bits = max(max(self.values), -min(self.values) - 1).bit_length() + 1
+        return -(-bits // width)
+
     @property
     def largest(self) -> int:
         """Largest magnitude that values of both signs have."""

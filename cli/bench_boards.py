@@ -37,31 +37,54 @@ class Case:
     config: str | None = None
     mhz: float | None = None
     memory: str | None = None
+    changes: tuple[str, ...] = ()
+    variant: str | None = None
+    """Name of the changed configuration."""
 
     @property
     def file(self) -> str:
         """Name of the report's file."""
-        return "-".join(part for part in (self.board, self.unit, self.config) if part) + ".json"
+        parts = (self.board, self.unit, self.config, self.variant)
+        return "-".join(part for part in parts if part) + ".json"
 
     @property
     def words(self) -> list[str]:
         """The command's words after ``celosia build``, without ``--out``."""
         given = (("board", self.board), ("unit", self.unit), ("config", self.config))
         words = [word for name, value in given if value for word in (f"--{name}", value)]
+        words += [word for change in self.changes for word in ("--set", change)]
         words += ["--memory", self.memory] if self.memory else []
         words += ["--clock", f"{self.mhz:g}"] if self.mhz else []
         return [*words, "--seed", str(SEED)]
 
     def design(self) -> str:
         """Return what a report of this build has as ``design``."""
-        board, config = resolve_board(self.board, self.config, (), "uart", self.memory)
+        board, config = resolve_board(self.board, self.config, self.changes, "uart", self.memory)
         if self.unit is None:
             return board_design(config, board, [SEED], mhz=self.mhz)
         return unit_design(make_unit(self.unit, config), board, [SEED], mhz=self.mhz)
 
 
+SYMMETRIC = ("zero_points=false", "operand_gating=false")
+
 UNITS = (
     Case("ulx3s_85f", "systolic_array", "small", 150.0),
+    Case(
+        "ulx3s_85f",
+        "systolic_array",
+        "small",
+        150.0,
+        changes=(*SYMMETRIC, "pass_width=4", "packed=true"),
+        variant="w4",
+    ),
+    Case(
+        "ulx3s_85f",
+        "systolic_array",
+        "small",
+        150.0,
+        changes=(*SYMMETRIC, "pass_width=1"),
+        variant="ternary",
+    ),
     Case("ulx3s_85f", "requantizer", None, 150.0),
 )
 """Units that are built alone."""
@@ -233,7 +256,8 @@ def units_table(found: Mapping[str, Any]) -> Iterator[str]:
     for case in UNITS:
         if case.file in found:
             one = row(found[case.file])
-            rows.append({"unit": f"{case.unit} of {found[case.file]['config']}"} | one)
+            variant = f", {case.variant}" if case.variant else ""
+            rows.append({"unit": f"{case.unit} of {found[case.file]['config']}{variant}"} | one)
     names = ("unit", "device", *RESOURCES.values(), "MHz")
     yield from _table([{name: one[name] for name in names} for one in rows])
 

@@ -6,6 +6,7 @@ import click
 
 from arch.config import PACKED_WIDTH, Config
 from arch.errors import InputError
+from arch.formats import OPERAND_BITS
 from arch.micro.config import MicroConfig
 from arch.presets import PRESETS, load, stated
 from cli.options import Command, override_option
@@ -70,7 +71,8 @@ def resolve_board(
     config = board.config.override(changes) if source is None else load(source, changes)
     if board.sdram is not None and source is not None:
         config = config.replace(mem_addr_width=board.config.mem_addr_width)
-    narrow = config.element_width <= PACKED_WIDTH and not isinstance(config, MicroConfig)
+    narrow = config.element_width <= PACKED_WIDTH or 1 < config.pass_width < OPERAND_BITS
+    narrow = narrow and not isinstance(config, MicroConfig)
     free = narrow and "packed" not in stated(source, changes)
     if free and board.device.family.multiplier_width >= HARDWARE_WIDTH:
         config = config.replace(packed=True)

@@ -16,6 +16,13 @@ def multiply(a: Ints, b: Ints, a_zero: int = 0, b_zero: int = 0) -> Ints:
     return (left @ right).astype(np.int64)
 
 
+def part(b: Ints, place: int, last: bool, width: int) -> Ints:
+    """Return what one part of weights b counts for: equation (14)."""
+    bits = b >> place * width & (1 << width) - 1
+    sign = (b < 0) & last
+    return np.asarray((bits - (sign << width)) << place * width)
+
+
 def wrap(values: Ints, width: int) -> Ints:
     """Return values modulo 2**width, taken as signed."""
     half = 1 << (width - 1)

@@ -121,7 +121,10 @@ class Jobs:
         self.after.append(self.acc)
         self.events.append(self.events[-1] if self.events else 0)
         if opcode == Opcode.MATMUL:
-            self.events[-1] += m * int(keep.sum())
+            parts = config.passes
+            if index and "grouped" not in flags:
+                parts = config.formats[index - 1].passes(config.pass_width)
+            self.events[-1] += m * int(keep.sum()) * parts
         whole, size = (config.cols, n) if transpose else (config.rows, k)
         if "append" in flags:
             for first in range(0, line + size, whole):

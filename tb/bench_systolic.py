@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.presets import PRESETS
 from hdl.matrix.array import activation_layout, sum_layout, weight_layout
-from sim.matmul import multiply
+from sim.matmul import multiply, part
 from tb.bench import pack, parameters, rng, start_clock, unpack
 
 Ints = NDArray[np.int64]
@@ -75,7 +75,16 @@ class Schedule:
         a = self._operands(self._config.rows)
         self._used[slot] = cycle
         self.vectors.append({"a": a.tolist(), "slot": slot})
-        self.sums.append(multiply(a[None], self._slots[slot])[0])
+        weights = self._slots[slot]
+        if self._config.passes > 1:
+            width, place = self._config.pass_width, int(self._rng.integers(self._config.passes))
+            low, high = (-1, 1) if width == 1 else (-8, 7)
+            # Narrow weights are the last part as they are.
+            whole = place < 2 and bool(np.all((low <= weights) & (weights <= high)))
+            place, last = (0, True) if whole else (place, place + 1 == self._config.passes)
+            self.vectors[-1]["part"] = {"place": place, "last": last}
+            weights = part(weights, place, last, width)
+        self.sums.append(multiply(a[None], weights)[0])
         self.zeros.append(int(np.count_nonzero(a == 0)))
 
     def _line(self, cycle: int) -> None:
@@ -91,6 +100,8 @@ class Schedule:
             lines = cols if column else rows
             lines = int(self._rng.choice([1, self._rng.integers(1, lines + 1), lines, lines]))
             tile = self._operands(lines, rows if column else cols)
+            if self._config.passes > 1 and self._rng.random() < 0.6:
+                tile = tile % 3 - 1 if self._config.pass_width == 1 else tile % 16 - 8
             self._load = (int(self._rng.choice(free)), column, tile)
             if self._tree:
                 self._next = int(self._rng.integers(lines))

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from arch.config import ARRAYS, PACKED_WIDTH, Config, next_power_of_two
+from arch.config import ARRAYS, PACKED_WIDTH, PASS_WIDTHS, Config, next_power_of_two
+from arch.formats import OPERAND_BITS
 
 UNITS = (
     "a_transpose",
@@ -71,7 +72,7 @@ def random_config(rng: np.random.Generator) -> Config:
     # As Config.sum_width; a random width from there up to the widest accumulator.
     largest = (1 << operand_width) - 1 if zero_points else 1 << (operand_width - 1)
     sum_width = (max_k * largest * largest).bit_length() + 1
-    return Config(
+    config = Config(
         name="random",
         rows=rows,
         cols=cols,
@@ -98,3 +99,7 @@ def random_config(rng: np.random.Generator) -> Config:
         registered=bool(rng.random() < 0.5),
         packed=bool(operand_width + zero_points <= PACKED_WIDTH and rng.random() < 0.7),
     )
+    if operand_width < OPERAND_BITS or zero_points or config.operand_gating:
+        return config
+    pass_width = int(rng.choice(PASS_WIDTHS))
+    return config.replace(pass_width=pass_width, packed=pass_width == 4)

@@ -106,8 +106,21 @@ def test_a_single_element_is_a_machine():
         (
             {"packed": True, "operand_width": 5},
             ValueError,
-            "Field packed needs operands of at most 5 bits after their zero points, but "
-            "operand_width is 5 and zero_points true",
+            "Field packed needs pass_width 4, or operands of at most 5 bits after their zero "
+            "points, but operand_width is 5 and zero_points true",
+        ),
+        ({"pass_width": 3}, ValueError, "Field pass_width must be 1, 4 or 8, not 3"),
+        (
+            {"pass_width": 4, "operand_gating": False},
+            ValueError,
+            "Field pass_width below 8 needs operand_width 8, and zero_points and operand_gating "
+            "false, but pass_width is 4, operand_width 8, zero_points true and operand_gating "
+            "false",
+        ),
+        (
+            {"pass_width": 1, "packed": True, "operand_gating": False, "zero_points": False},
+            ValueError,
+            "Field packed needs multipliers, which pass_width 1 has not",
         ),
     ],
 )

@@ -18,6 +18,7 @@ from generators.text_program import compile_text
 from generators.text_shapes import untrained
 from hdl.matrix.decoder import WeightDecoder
 from sim.formats import pack, scaled, unpack
+from sim.matmul import part
 from tb.simulate import simulate
 from tb.text_session import TextSession
 
@@ -44,6 +45,21 @@ def test_formats_take_the_bits_that_they_say() -> None:
     assert sizes == {name: 240 * form.bits / 8 for name, form in FORMATS.items()}
     assert sizes["ternary"] == 48
     assert [index_of(chosen(index)) for index in range(8)] == list(range(8))
+
+
+def test_operands_have_as_few_parts_as_their_values_allow() -> None:
+    parts = {width: [form.passes(width) for form in FORMATS.values()] for width in (1, 4, 8)}
+    assert set(parts[8]) == {1}
+    names = {name: found for name, *found in zip(FORMATS, parts[4], parts[1], strict=True)}
+    assert {names[name][0] for name in ("int2", "int3", "int4", "ternary")} == {1}
+    assert {names[name][0] for name in ("int5", "int7", "nf4", "pow2", "fp8_e4m3")} == {2}
+    assert [names[name][1] for name in ("ternary", "int2", "int4", "nf4")] == [1, 2, 4, 8]
+    # The parts of every operand together are the operand.
+    weights = np.arange(-128, 128)
+    for width in (1, 4):
+        places = range(8 // width)
+        total = sum(part(weights, place, place == places[-1], width) for place in places)
+        np.testing.assert_array_equal(total, weights)
 
 
 def test_codebooks_are_those_published() -> None:

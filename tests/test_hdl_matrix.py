@@ -20,6 +20,7 @@ SQUARE = {"rows": 4, "cols": 4, "weight_depth": 32}
 TREE = {"array": "tree"}
 REGISTERED = {"registered": True}
 PACKED = {"weight_formats": "int4,int3,ternary,nf4,int6", "weight_group": 8}
+PARTS = {"pass_width": 4, "packed": True, "zero_points": False, "operand_gating": False}
 BARE = {
     "zero_points": False,
     "operand_gating": False,
@@ -74,6 +75,7 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     wait = load - 1 if config.array == "tree" else 0
     wait += config.registered
     settle = array_latency(config) + config.sram_latency + 4
+    m *= config.passes
     return max(m, load) * (tiles - 1) + m + fill + wait + settle - resident
 
 
@@ -113,6 +115,14 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("icarus", {**ODD, **PACKED, "weight_group": 20}, 0.0, 23),
         ("icarus", {**SQUARE, **BARE, **TREE, **PACKED}, 0.1, 24),
         ("verilator", {"rows": 4, "cols": 6, **REGISTERED, **PACKED}, 0.2, 25),
+        ("icarus", {**ODD, **BARE, "a_transpose": True, "pass_width": 4, "packed": True}, 0.1, 27),
+        ("verilator", {**SQUARE, **PACKED, **PARTS, **REGISTERED}, 0.2, 28),
+        (
+            "icarus",
+            {**SQUARE, **PACKED, **PARTS, **TREE, "packed": False, "pass_width": 1},
+            0.2,
+            29,
+        ),
         ("icarus", {"weight_formats": "ternary", **SQUARE, **TREE, **REGISTERED}, 0.2, 26),
         # Tiles of one vector wait in all places that there are.
         ("icarus", {"rows": 2, "cols": 2, "weight_depth": 3, **BARE, **REGISTERED}, 0.6, 21),
@@ -133,6 +143,7 @@ def test_random_commands(simulator: str, changes, stall: float, seed: int) -> No
         ODD | REGISTERED,
         SQUARE | REGISTERED,
         {"rows": 5, "cols": 4, **REGISTERED},
+        {**SQUARE, **PARTS, "b_transpose": True},
     ],
 )
 def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:

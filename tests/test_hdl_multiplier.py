@@ -16,7 +16,7 @@ from fpga.table_product import ROWS
 from fpga.tools import find_tool, run_tool
 from generators.verilog.units import make_unit
 from generators.verilog.verilog import to_verilog
-from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier, multiply
+from hdl.arithmetic.multiplier import HARDWARE_WIDTH, Multiplier, PackedMultiplier, multiply
 from tb.simulate import simulate
 
 CELLS = Path(__file__).parents[1] / "fpga" / "cells"
@@ -150,14 +150,22 @@ def test_products_of_either_sign_come_two_cycles_later(a: Shape, b: Shape, stall
     simulator.run()
 
 
-@pytest.mark.parametrize("width", [1, 2, 4, 5])
-def test_a_packed_multiplier_makes_both_products_of_all_operands(width: int) -> None:
-    unit = PackedMultiplier(width)
+@pytest.mark.parametrize(("width", "parts"), [(1, None), (2, None), (4, None), (5, None), (8, 5)])
+def test_a_packed_multiplier_makes_both_products_of_all_operands(
+    width: int, parts: int | None
+) -> None:
+    unit = PackedMultiplier(width, b_width=parts)
     operands = range(-(1 << width - 1), 1 << width - 1)
+    if parts:
+        # Parts of 4 bits: -8 to 7 signed, to 15 unsigned; all that an activation's ends make.
+        assert unit.b_width + width + parts <= HARDWARE_WIDTH
+        triples = itertools.product((-128, -127, -1, 0, 1, 77, 127), range(-8, 16), range(-8, 16))
+    else:
+        triples = itertools.product(operands, repeat=3)
 
     async def bench(ctx: Any) -> None:
         expected: list[tuple[int, int]] = []
-        for a, low, high in itertools.product(operands, repeat=3):
+        for a, low, high in triples:
             ctx.set(unit.a, a)
             ctx.set(unit.b[0], low)
             ctx.set(unit.b[1], high)

@@ -12,6 +12,8 @@ from tb.toggles import Pairs, check_gating, count_toggles
 ODD = {"rows": 5, "cols": 3}
 BARE = {"zero_points": False, "operand_gating": False, "b_transpose": False}
 PACKED = {"packed": True, "operand_width": 4, "acc_width": 24}
+PARTS = {"packed": True, "pass_width": 4, "zero_points": False, "operand_gating": False}
+TERNARY = {"packed": False, "pass_width": 1}
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,10 @@ PACKED = {"packed": True, "operand_width": 4, "acc_width": 24}
         ("icarus", PACKED | {"rows": 5, "cols": 3, "weight_depth": 6}, 0.7, 6),
         ("icarus", PACKED | {"rows": 2, "cols": 6, "operand_width": 5, **BARE}, 1.0, 4),
         ("icarus", PACKED | {"rows": 1, "cols": 1}, 1.0, 3),
+        ("verilator", {**PARTS, "rows": 3, "cols": 5}, 1.0, 5),
+        ("icarus", {**PARTS, "rows": 2, "cols": 4, "weight_depth": 6, "packed": False}, 1.0, 4),
+        ("icarus", {**PARTS, **TERNARY, "rows": 5, "cols": 2, "weight_depth": 5}, 1.0, 6),
+        ("verilator", {**PARTS, **TERNARY, "rows": 1, "cols": 3}, 1.0, 3),
     ],
 )
 def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float, latency: int) -> None:

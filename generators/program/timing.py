@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from arch.config import Config
+from arch.formats import index_of
 from arch.isa import Opcode
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.rotary import RotaryUnit
@@ -216,11 +217,13 @@ class MatrixTiming:
         tiles = self._tiles(step)
         inner_tiles = -(-step["k"] // config.rows)
         first, previous = -1, taken
+        parts = self._parts(step)
         masked = bool({"a_masked", "b_masked"} & step.flags)
         loaded = max(loaded, taken + 1 + config.tile_skip + masked + config.registered)
         decoded, grouped = bool(config.formats), "grouped" in step.flags
         for tile, (lines, inner) in enumerate(tiles):
             cycles = max(m, -(-m // config.rows) * inner) if "a_transpose" in step.flags else m
+            cycles *= parts
             line = max(loaded, before)
             previous, loaded = loaded, line + max(lines, 1)
             late = shared or config.array == "tree"
@@ -234,14 +237,15 @@ class MatrixTiming:
                 first = begin
             if m == 1 and product and b_bank is None:
                 parity = (step["acc_addr"] + tile // inner_tiles * step["acc_stride"]) & 1
-                self._add(begin + self._added, parity)
+                for cycle in range(begin, begin + parts):
+                    self._add(cycle + self._added, parity)
         self._end, self._before, self._loaded = end, before, loaded
         # Without masks, a command's last tile leaves the walker as its lines are asked for.
         left = previous if config.tile_skip else loaded - 1
         self._accept = max(self._accept_next, taken + len(tiles), left)
         self._accept_next = loaded
         lines = max(lines for lines, _ in tiles)
-        self.reads.append(Reads(first, end, (a_bank, b_bank), lines, max(m, lines)))
+        self.reads.append(Reads(first, end, (a_bank, b_bank), lines, max(m * parts, lines)))
         return first, taken, end + self._settle
 
     def _add(self, now: int, parity: int) -> None:
@@ -262,6 +266,13 @@ class MatrixTiming:
         banks = step["a_addr"] // config.bank_bytes, step["b_addr"] // config.bank_bytes
         self.reads.append(Reads(taken, done, banks, 1, 1))
         return taken, taken, done
+
+    def _parts(self, step: Step) -> int:
+        """Return how often each vector of a product meets its weights."""
+        config, index = self._config, index_of(step.flags)
+        if step.opcode != Opcode.MATMUL or "grouped" in step.flags or not index:
+            return config.passes if step.opcode == Opcode.MATMUL else 1
+        return config.formats[index - 1].passes(config.pass_width)
 
     def _tiles(self, step: Step) -> list[tuple[int, int]]:
         """Return how many lines of weights each tile reads, and how many rows of B it has."""

@@ -98,18 +98,21 @@ def multiply(
 class PackedMultiplier(Component):
     """Two signed products of one operand, ``p[i]`` = ``a * b[i]``, from one :class:`Multiplier`.
 
-    Its second operand is ``b[1] * 2**(2 * width) + b[0]``. In its product ``p[0]`` is below
+    Its second operand is ``b[1] * 2**(width + b_width) + b[0]``. In its product ``p[0]`` is below
     ``p[1]``, from which it has taken one where it is negative; that is added again behind the
-    register. All operands have ``width`` bits; timing and ``gating`` are the multiplier's.
+    register. ``a`` has ``width`` bits and ``b[i]`` ``b_width``, without it as many. Operands
+    of other widths must not both be the least, so that 8 and 5 bits fit a hardware multiplier.
+    Timing and ``gating`` are the multiplier's.
     """
 
-    def __init__(self, width: int, *, gating: bool = False):
+    def __init__(self, width: int, *, b_width: int | None = None, gating: bool = False):
         self.width = width
+        self.b_width = width if b_width is None else b_width
         self.gating = gating
         members = {
             "a": In(signed(width)),
-            "b": In(data.ArrayLayout(signed(width), 2)),
-            "p": Out(data.ArrayLayout(signed(2 * width), 2)),
+            "b": In(data.ArrayLayout(signed(self.b_width), 2)),
+            "p": Out(data.ArrayLayout(signed(width + self.b_width), 2)),
         }
         if gating:
             members |= {"en": In(1), "clear": In(1)}
@@ -117,9 +120,10 @@ class PackedMultiplier(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        low = 2 * self.width
-        # Bits beyond the upper product's, which is -2**(low - 1) less one at least.
-        both = Multiplier(self.width, b_width=low + self.width + 1, gating=self.gating)
+        low = self.width + self.b_width
+        # A bit beyond the upper operand's, from which the lower one may take one.
+        more = int(self.b_width == self.width)
+        both = Multiplier(self.width, b_width=low + self.b_width + more, gating=self.gating)
         m.submodules.both = both
         m.d.comb += [
             both.a.eq(self.a),

@@ -7,6 +7,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.matrix.parts import part_layout
 from hdl.stream.flow import Flow
 from hdl.stream.pipeline import delay
 
@@ -28,11 +29,12 @@ def array_members(config: Config) -> dict[str, Any]:
 
 
 def activation_layout(config: Config) -> data.StructLayout:
-    """Return a vector of activations, one per row, and the slot of the weights to use."""
+    """Return a vector of activations, one per row, the slot of the weights to use, and the part."""
     return data.StructLayout(
         {
             "a": data.ArrayLayout(signed(config.element_width), config.rows),
             "slot": range(config.weight_depth),
+            **({"part": part_layout(config.pass_width)} if config.passes > 1 else {}),
         }
     )
 
@@ -59,8 +61,12 @@ def sum_layout(config: Config) -> data.ArrayLayout:
 
 def sum_width(config: Config, products: int) -> int:
     """Return the width that a sum of so many products needs (bits)."""
-    largest = (1 << config.operand_width) - 1 if config.zero_points else -config.operand_min
-    return min(config.acc_width, (products * largest * largest).bit_length() + 1)
+    largest = weight = (
+        (1 << config.operand_width) - 1 if config.zero_points else -config.operand_min
+    )
+    if config.passes > 1:
+        weight = (1 << config.pass_width) - 1
+    return min(config.acc_width, (products * largest * weight).bit_length() + 1)
 
 
 def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, zero: Any) -> None:

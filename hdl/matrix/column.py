@@ -7,8 +7,10 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
+from arch.formats import OPERAND_BITS
 from hdl.component import Component
 from hdl.matrix.element import ProcessingElement
+from hdl.matrix.parts import part_layout, part_width
 
 
 class ElementColumn(Component):
@@ -19,8 +21,8 @@ class ElementColumn(Component):
     ``row_slot_i`` that write ``column_data``. With ``transpose``, ``column_strobe_i`` with
     ``column_slot_i`` passes down the column and writes ``row_data``. The element of row r adds a
     cycle after the one above, to a sum of ``sum_widths[r]`` bits. ``side`` is that of all elements,
-    with arrays ``beside`` and ``product`` over the rows. All else is as in
-    :class:`hdl.matrix.element.ProcessingElement`.
+    with arrays ``beside`` and ``product`` over the rows, ``pass_width`` below 8 with ``part_i``.
+    All else is as in :class:`hdl.matrix.element.ProcessingElement`.
     """
 
     def __init__(
@@ -32,8 +34,10 @@ class ElementColumn(Component):
         gating: bool,
         transpose: bool,
         side: str = "",
+        pass_width: int = OPERAND_BITS,
     ):
         self.side = side
+        self.pass_width = pass_width
         self.sum_widths = tuple(sum_widths)
         self.weight_depth = weight_depth
         self.width = width
@@ -65,9 +69,13 @@ class ElementColumn(Component):
             }
         if transpose and gating:
             members["row_live"] = In(rows)
+        if pass_width < OPERAND_BITS:
+            parts = data.ArrayLayout(part_layout(pass_width), rows)
+            members |= {"part_i": In(parts), "part_o": Out(parts)}
         if side:
-            beside = data.ArrayLayout(width + gating, rows)
-            products = data.ArrayLayout(signed(2 * width), rows)
+            other = part_width(pass_width) if pass_width < OPERAND_BITS else width
+            beside = data.ArrayLayout(other + gating, rows)
+            products = data.ArrayLayout(signed(width + other), rows)
             left = side == "left"
             members["beside"] = Out(beside) if left else In(beside)
             members["product"] = In(products) if left else Out(products)
@@ -85,6 +93,7 @@ class ElementColumn(Component):
                 gating=self.gating,
                 transpose=self.transpose,
                 side=self.side,
+                pass_width=self.pass_width,
             )
             m.submodules[f"element_{row}"] = element
             elements.append(element)
@@ -104,6 +113,11 @@ class ElementColumn(Component):
                     element.live_i.eq(self.live_i[row]),
                     self.live_o[row].eq(element.live_o),
                     element.column_live.eq(self.column_live),
+                ]
+            if self.pass_width < OPERAND_BITS:
+                m.d.comb += [
+                    element.part_i.eq(self.part_i[row]),
+                    self.part_o[row].eq(element.part_o),
                 ]
             if self.transpose:
                 m.d.comb += element.row_data.eq(self.row_data[row])

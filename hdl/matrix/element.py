@@ -1,10 +1,12 @@
 """One processing element of the systolic array."""
 
-from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike, signed, unsigned
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, Value, ValueLike, signed, unsigned
 from amaranth.lib.wiring import In, Out
 
+from arch.formats import OPERAND_BITS
 from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from hdl.component import Component
+from hdl.matrix.parts import PartAdder, add_carry, part_layout, part_of, part_width
 from hdl.memory.ram import Ram
 
 REGISTER_DEPTH = 4
@@ -56,6 +58,9 @@ class ProcessingElement(Component):
     none: its weight leaves on ``beside`` a cycle later, when its activation is in the other, and
     its ``product`` comes from there, so that its sums are a cycle later, too. The one whose
     ``side`` is ``right`` makes both products.
+
+    With a ``pass_width`` below 8 an activation meets ``part_i`` of its weight, which goes along
+    with it. Parts of one bit need no multiplier.
     """
 
     def __init__(
@@ -68,8 +73,11 @@ class ProcessingElement(Component):
         gating: bool,
         transpose: bool,
         side: str = "",
+        pass_width: int = OPERAND_BITS,
     ):
         self.side = side
+        self.pass_width = pass_width
+        self.part_width = part_width(pass_width) if pass_width < OPERAND_BITS else width
         self.weight_depth = weight_depth
         self.width = width
         self.sum_i_width = sum_i_width
@@ -103,11 +111,15 @@ class ProcessingElement(Component):
             }
         if transpose and gating:
             members["row_live"] = In(1)
-        beside = unsigned(width + gating)
+        if pass_width < OPERAND_BITS:
+            part = part_layout(pass_width)
+            members |= {"part_i": In(part), "part_o": Out(part)}
+        beside = unsigned(self.part_width + gating)
+        product = signed(width + self.part_width)
         if side == "left":
-            members |= {"beside": Out(beside), "product": In(signed(2 * width))}
+            members |= {"beside": Out(beside), "product": In(product)}
         elif side == "right":
-            members |= {"beside": In(beside), "product": Out(signed(2 * width))}
+            members |= {"beside": In(beside), "product": Out(product)}
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -129,6 +141,15 @@ class ProcessingElement(Component):
         else:
             m.d.sync += self.a_o.eq(self.a_i)
         weight = self._weight(m)
+        if self.pass_width < OPERAND_BITS:
+            m.d.sync += self.part_o.eq(self.part_i)
+            weight = part_of(weight, self.part_o, self.pass_width)
+        if self.pass_width == 1:
+            m.submodules.adder = adder = PartAdder(self.width)
+            m.d.comb += [adder.a.eq(self.a_o), adder.b.eq(weight)]
+            above = self.sum_i if self.sum_i_width else Const(0, signed(1))
+            m.d.sync += self.sum_o.eq(add_carry(above, adder.p, adder.carry))
+            return m
         if self.side == "left":
             m.d.sync += self.beside.eq(weight)
             product = self.product
@@ -141,7 +162,8 @@ class ProcessingElement(Component):
         """Return the product of the activation in ``a_o``; at the right both."""
         right = self.side == "right"
         kind = PackedMultiplier if right else Multiplier
-        m.submodules.multiplier = multiplier = kind(self.width, gating=self.gating)
+        multiplier = kind(self.width, b_width=self.part_width, gating=self.gating)
+        m.submodules.multiplier = multiplier
         m.d.comb += multiplier.a.eq(self.a_o)
         if self.gating:
             live = Signal()
@@ -152,12 +174,12 @@ class ProcessingElement(Component):
                 multiplier.clear.eq(blank),
             ]
             m.d.sync += blank.eq(~live)
-        own = weight[: self.width]
+        own = weight[: self.part_width]
         if not right:
             m.d.comb += multiplier.b.eq(own)
             return multiplier.p
         m.d.comb += [
-            multiplier.b[0].eq(self.beside[: self.width]),
+            multiplier.b[0].eq(self.beside[: self.part_width]),
             multiplier.b[1].eq(own),
             self.product.eq(multiplier.p[0]),
         ]

@@ -15,9 +15,9 @@ from hdl.stream.pipeline import delay
 class ActivationEntry(Component):
     """Subtracts the zero point, and lets elements past the sums' end count as zero.
 
-    ``o`` brings the vector of the cycle before. ``macs`` counts its useful products, two cycles
-    after it, and ``gated``, three cycles after it, the zeros among its elements that count, from
-    the array's ``zeros``.
+    ``o`` brings the vector of the cycle before. ``macs`` counts its useful products, with all parts
+    of a weight as one, two cycles after it, and ``gated``, three cycles after it, the zeros among
+    its elements that count, from the array's ``zeros``.
     """
 
     def __init__(self, config: Config):
@@ -36,12 +36,16 @@ class ActivationEntry(Component):
         m = Module()
         config, note = self.config, self.note
         m.d.sync += [self.o.valid.eq(note.valid), self.o.payload.slot.eq(note.slot)]
+        first = note.valid
+        if config.passes > 1:
+            m.d.sync += self.o.payload.part.eq(note.part)
+            first = note.valid & (note.part.place == 0)
         enter(m, config, self.o.payload.a, self.elements, note.k, note.zero)
 
         # A product of two small numbers, for which no multiplier is spent.
         k = Signal.like(note.k)
         n = Signal.like(note.n)
-        m.d.sync += [k.eq(Mux(note.valid, note.k, 0)), n.eq(note.n)]
+        m.d.sync += [k.eq(Mux(first, note.k, 0)), n.eq(note.n)]
         m.d.sync += self.macs.eq(sum(Mux(bit, k << place, 0) for place, bit in enumerate(n)))
         if config.operand_gating:
             # Elements past the end are among the zeros.

@@ -29,6 +29,8 @@ class MatrixEngine(Component):
     gap. A tile with ``a_transpose`` takes ``ceil(m / rows) * k`` cycles where that is more.
     Resident weights take none. ``b`` must take a tile's lines without a wait from its first on.
 
+    Where weights have several parts (``pass_width``), m counts as often.
+
     PRELOAD takes a cycle for each line that it writes: all of a tile, with ``append`` those that it
     has. Its lines are read while products of other slots run, which it delays by a cycle for each
     of its tiles; a tile waits for those of its own slot, and line r of it r cycles more.

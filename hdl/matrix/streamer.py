@@ -1,6 +1,6 @@
 """Streams activations through the array and its sums into the accumulators."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, Engine
 from hdl.component import Component
+from hdl.matrix.parts import part_layout
 from hdl.matrix.transposer import Transposer
 from hdl.matrix.weights import job_layout
 from hdl.ports import ReadPort
@@ -30,6 +31,7 @@ def vector_layout(config: Config) -> data.StructLayout:
             "n": range(config.cols + 1),
             "last": 1,
             "push": unsigned(len(Engine)),
+            **({"part": part_layout(config.pass_width)} if config.passes > 1 else {}),
         }
     )
 
@@ -44,7 +46,8 @@ class ActivationStreamer(Component):
     is not empty. ``idle`` where no
     job is left. ``sends`` is 1 in as many cycles as there are vectors: as one is asked for or,
     transposed, sent on. With ``registered`` what is asked for waits in a register first.
-    A line is in the transposer ``transposed_latency`` cycles after it was granted.
+    A line is in the transposer ``transposed_latency`` cycles after it was granted. Where
+    weights have parts, a job's vectors come once for each.
     """
 
     def __init__(self, config: Config):
@@ -101,16 +104,26 @@ class ActivationStreamer(Component):
             self.note.eq(late),
         ]
         run = self.i.valid & ~job.tile.empty
+        whole = Const(1, 1)
+        passed = Signal()  # All vectors of a job have come with a part.
+        if config.passes > 1:
+            part = asked.p.note.part
+            whole = part.last
+            m.d.comb += part.last.eq(part.place == job.parts)
+            place = Signal.like(part.place)
+            m.d.comb += part.place.eq(place)
+            with m.If(passed):
+                m.d.sync += place.eq(Mux(whole, 0, place + 1))
         clear = Signal()
         if config.a_transpose:
             m.d.comb += straight.eq(granted & ~line.p.transposed)
             room = Signal()
-            self._ask_transposed(m, job, asked, run & job.transpose, room)
+            self._ask_transposed(m, job, asked, run & job.transpose, room, whole, passed)
             self._transpose(m, asked, line.p, granted & line.p.transposed, read, room, clear)
             run = run & ~job.transpose
         else:
             m.d.comb += clear.eq(1)
-        self._ask_straight(m, job, asked, run & clear)
+        self._ask_straight(m, job, asked, run & clear, whole, passed)
         m.d.comb += self.idle.eq(~self.i.valid & clear & ~line.valid)
         # What has no vectors waits for those before it.
         with m.If(self.i.valid & job.tile.empty & clear & ~line.valid):
@@ -121,7 +134,7 @@ class ActivationStreamer(Component):
             ]
         return m
 
-    def _ask_straight(self, m, job, asked, run):
+    def _ask_straight(self, m, job, asked, run, whole, passed):
         """Ask for one row after the other.
 
         What the next row needs is computed with the one before: an address and a comparison must
@@ -144,11 +157,12 @@ class ActivationStreamer(Component):
                 asked.valid.eq(1),
                 asked.p.addr.eq(addr),
                 asked.p.note.acc_addr.eq(job.tile.acc_addr + row),
-                asked.p.note.last.eq(final & job.tile.last),
-                asked.p.frees.eq(final),
-                self.i.ready.eq(asked.ready & final),
+                asked.p.note.last.eq(final & whole & job.tile.last),
+                asked.p.frees.eq(final & whole),
+                self.i.ready.eq(asked.ready & final & whole),
             ]
         with m.If(taken & final):
+            m.d.comb += passed.eq(1)
             m.d.sync += [row.eq(0), begun.eq(0)]
         with m.Elif(taken):
             m.d.sync += [
@@ -158,7 +172,7 @@ class ActivationStreamer(Component):
                 last.eq(row + 2 == job.m),
             ]
 
-    def _ask_transposed(self, m, job, asked, run, room):
+    def _ask_transposed(self, m, job, asked, run, room, whole, passed):
         """Ask for the lines of one block after the other, where there is ``room`` for it."""
         rows = self.config.rows
         index = Signal(range(rows + 1))
@@ -189,15 +203,16 @@ class ActivationStreamer(Component):
                 asked.p.transposed.eq(1),
                 asked.p.addr.eq(addr),
                 asked.p.note.acc_addr.eq(job.tile.acc_addr + done),
-                asked.p.note.last.eq(final & job.tile.last),
-                asked.p.frees.eq(final),
+                asked.p.note.last.eq(final & whole & job.tile.last),
+                asked.p.frees.eq(final & whole),
                 asked.p.count.eq(Mux(final, left, rows)),
                 asked.p.index.eq(index),
                 asked.p.filling.eq(filling),
                 asked.p.line_last.eq(line_last),
-                self.i.ready.eq(taken & line_last & final),
+                self.i.ready.eq(taken & line_last & final & whole),
             ]
         with m.If(taken & line_last):
+            m.d.comb += passed.eq(final)
             m.d.sync += [
                 index.eq(0),
                 begun.eq(~final),

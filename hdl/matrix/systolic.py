@@ -9,6 +9,8 @@ from hdl.component import Component
 from hdl.matrix.array import array_latency, array_members, side, sum_width
 from hdl.matrix.column import ElementColumn
 from hdl.matrix.edges import ActivationEdge, SumEdge, WeightEdge
+from hdl.matrix.parts import at_place
+from hdl.stream.pipeline import delay
 
 
 class SystolicArray(Component):
@@ -27,7 +29,8 @@ class SystolicArray(Component):
     sooner, for every r: from the cycle after its first line where lines come in consecutive cycles.
 
     With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
-    columns share multipliers in pairs.
+    columns share multipliers in pairs. With a ``pass_width`` below 8 a vector meets ``part`` of its
+    weights, and its sums are shifted to the part's place.
     """
 
     def __init__(self, config: Config):
@@ -51,6 +54,7 @@ class SystolicArray(Component):
                 gating=config.operand_gating,
                 transpose=config.b_transpose,
                 side=side(config, col),
+                pass_width=config.pass_width,
             )
             m.submodules[f"column_{col}"] = column
             columns.append(column)
@@ -63,6 +67,8 @@ class SystolicArray(Component):
             ]
             if config.operand_gating:
                 m.d.comb += right.live_i.eq(left.live_o)
+            if config.passes > 1:
+                m.d.comb += right.part_i.eq(left.part_o)
             if right.side == "right":
                 m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
         self._activations(m, columns[0])
@@ -88,6 +94,11 @@ class SystolicArray(Component):
         ]
         if config.operand_gating:
             m.d.comb += [first.live_i.eq(edge.o_live), self.zeros.eq(edge.zeros)]
+        if config.passes > 1:
+            part = self.i.payload.part
+            for row in range(config.rows):
+                part = delay(m, part, 1)
+                m.d.comb += first.part_i[row].eq(part)
 
     def _weights(self, m, columns):
         """Place the edge that weights come in by."""
@@ -137,4 +148,14 @@ class SystolicArray(Component):
             self.o.valid.eq(edge.o_valid),
         ]
         for col, column in enumerate(columns):
-            m.d.comb += [edge.i[col].eq(column.sum_o), self.o.payload[col].eq(edge.o[col])]
+            m.d.comb += edge.i[col].eq(column.sum_o)
+        self._leave(m, edge.o)
+
+    def _leave(self, m, sums):
+        """Give the sums their part's place."""
+        width = self.config.pass_width
+        if self.config.passes > 1:
+            part = delay(m, self.i.payload.part, self.latency)
+            sums = [at_place(total, part, width) for total in sums]
+        for out, total in zip(self.o.payload, sums, strict=True):
+            m.d.comb += out.eq(total)

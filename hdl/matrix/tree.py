@@ -11,6 +11,7 @@ from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from hdl.component import Component
 from hdl.matrix.array import array_latency, array_members, side, sum_width
 from hdl.matrix.element import REGISTER_DEPTH, weight_registers
+from hdl.matrix.parts import PartAdder, at_place, part_layout, part_of, part_width
 from hdl.memory.split_ram import SplitRam
 from hdl.stream.pipeline import delay
 
@@ -37,6 +38,7 @@ class TreeColumn(Component):
         self.side = side
         rows, width = config.rows, config.element_width
         self.weight_width = width + config.operand_gating
+        self.part_width = part_width(config.pass_width) if config.passes > 1 else width
         members = {
             "a": In(data.ArrayLayout(signed(width), rows)),
             "slot": In(range(config.weight_depth)),
@@ -47,9 +49,11 @@ class TreeColumn(Component):
         }
         if config.operand_gating:
             members["live"] = In(rows)
+        if config.passes > 1:
+            members["part"] = In(part_layout(config.pass_width))
         if side:
-            beside = data.ArrayLayout(unsigned(self.weight_width), rows)
-            products = data.ArrayLayout(signed(2 * width), rows)
+            beside = data.ArrayLayout(unsigned(self.part_width + config.operand_gating), rows)
+            products = data.ArrayLayout(signed(width + self.part_width), rows)
             left = side == "left"
             members["beside"] = Out(beside) if left else In(beside)
             members["product"] = In(products) if left else Out(products)
@@ -62,6 +66,9 @@ class TreeColumn(Component):
         if config.operand_gating:
             m.d.sync += late_live.eq(self.live)
         held = self._memory(m) if config.weight_depth > REGISTER_DEPTH else self._registers(m)
+        if config.passes > 1:
+            part = delay(m, self.part, 1)
+            held = [part_of(weight, part, config.pass_width) for weight in held]
         if self.side == "left":
             m.d.comb += [out.eq(weight) for out, weight in zip(self.beside, held, strict=True)]
             products = list(self.product)
@@ -77,9 +84,15 @@ class TreeColumn(Component):
 
     def _multiply(self, m, row, weight, live):
         """Return the product of a row; at the right both."""
-        width, right = self.config.element_width, self.side == "right"
+        if self.config.pass_width == 1:
+            m.submodules[f"adder_{row}"] = adder = PartAdder(self.config.element_width)
+            m.d.comb += [adder.a.eq(self.a[row]), adder.b.eq(weight)]
+            return adder.p + adder.carry
+        width, right = self.part_width, self.side == "right"
         kind = PackedMultiplier if right else Multiplier
-        multiplier = kind(width, gating=self.config.operand_gating)
+        multiplier = kind(
+            self.config.element_width, b_width=width, gating=self.config.operand_gating
+        )
         m.submodules[f"multiplier_{row}"] = multiplier
         m.d.comb += multiplier.a.eq(self.a[row])
         if self.config.operand_gating:
@@ -154,7 +167,7 @@ class TreeArray(Component):
     earlier cycles and no later ones; none may use a slot in the cycle in which a line of it comes.
 
     With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
-    columns share multipliers in pairs.
+    columns share multipliers in pairs; parts of weights as in a systolic array.
     """
 
     def __init__(self, config: Config):
@@ -182,6 +195,8 @@ class TreeArray(Component):
         else:
             m.d.sync += a.eq(i.a)
         m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.latency, reset=True))
+        if config.passes > 1:
+            part = delay(m, i.part, self.latency)
         columns = []
         for index in range(config.cols):
             m.submodules[f"column_{index}"] = column = TreeColumn(config, side(config, index))
@@ -189,8 +204,12 @@ class TreeArray(Component):
             m.d.comb += [
                 column.a.eq(a),
                 column.slot.eq(i.slot),
-                self.o.payload[index].eq(column.o),
             ]
+            total = column.o
+            if config.passes > 1:
+                m.d.comb += column.part.eq(i.part)
+                total = at_place(total, part, config.pass_width)
+            m.d.comb += self.o.payload[index].eq(total)
             if config.operand_gating:
                 m.d.comb += column.live.eq(live)
         for left, right in itertools.pairwise(columns):

@@ -17,7 +17,10 @@ from hdl.stream.pipeline import delay
 
 
 def job_layout(config: Config) -> data.StructLayout:
-    """Return one tile for the streamer, with what it needs of its command."""
+    """Return one tile for the streamer, with what it needs of its command.
+
+    ``parts`` is how many parts its weights have behind the first.
+    """
     return data.StructLayout(
         {
             "tile": tile_layout(config),
@@ -26,6 +29,7 @@ def job_layout(config: Config) -> data.StructLayout:
             "m": unsigned(COUNT_WIDTH),
             "transpose": 1,
             "push": unsigned(len(Engine)),
+            **({"parts": range(config.passes)} if config.passes > 1 else {}),
         }
     )
 
@@ -94,6 +98,12 @@ class WeightFetcher(Component):
             job.m.eq(cmd.m),
             job.push.eq(cmd.push),
         ]
+        if config.passes > 1:
+            m.d.comb += job.parts.eq(config.passes - 1)
+            with m.If(~grouped(cmd)), m.Switch(format_of(cmd)):
+                for index, form in enumerate(config.formats):
+                    with m.Case(index + 1):
+                        m.d.comb += job.parts.eq(form.passes(config.pass_width) - 1)
         with m.If(~tiles.o.p.product):
             m.d.comb += job.tile.empty.eq(1)  # nothing to multiply
         if config.a_transpose:

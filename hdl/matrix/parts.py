@@ -1,0 +1,57 @@
+"""Parts of weights, which elements multiply one after the other: equation (14)."""
+
+from amaranth.hdl import Cat, Const, Module, Value, ValueLike, signed
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from arch.formats import OPERAND_BITS
+from hdl.component import Component
+from hdl.stream.pipeline import delay
+
+
+def part_layout(width: int) -> data.StructLayout:
+    """Return which part of its weights a vector meets, and whether that is the last, signed one."""
+    return data.StructLayout({"place": range(OPERAND_BITS // width), "last": 1})
+
+
+def part_width(width: int) -> int:
+    """Return the width of a part with its sign; what is not parted is as it is (bits)."""
+    return width + (width < OPERAND_BITS)
+
+
+def part_of(weight: Value, part: ValueLike, width: int) -> Value:
+    """Return a part of a weight of 8 bits."""
+    view = data.View(part_layout(width), part)
+    return Cat(weight.word_select(view.place, width), view.last & weight[-1]).as_signed()
+
+
+def at_place(total: Value, part: ValueLike, width: int) -> Value:
+    """Return what a sum of products with parts adds to that of products with weights."""
+    place = data.View(part_layout(width), part).place
+    return total << Cat(Const(0, width.bit_length() - 1), place)
+
+
+class PartAdder(Component):
+    """The activation ``a`` times ``b`` of two cycles before, where ``b`` is -1, 0 or 1.
+
+    The product is ``p`` + ``carry``; an adder that takes a carry has that for nothing.
+    """
+
+    def __init__(self, width: int):
+        self.width = width
+        super().__init__(
+            {"a": In(signed(width)), "b": In(signed(2)), "p": Out(signed(width)), "carry": Out(1)}
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        a, b = delay(m, self.a, 1), delay(m, self.b, 1)
+        held, minus = (bit.replicate(self.width) for bit in b)
+        m.d.sync += [self.p.eq((a & held) ^ minus), self.carry.eq(b[1])]
+        return m
+
+
+def add_carry(total: Value, product: Value, carry: Value) -> Value:
+    """Return a total, a product and its carry as the sum of two numbers."""
+    both = Cat(Const(1, 1), total).as_signed() + Cat(carry, product).as_signed()
+    return both[1:].as_signed()
