@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.isa import Opcode
+from arch.isa import RING_SLOTS, Opcode
 from generators.fitting import FitError, again, doubled
 from generators.graph import Decoder
 from generators.lower.banks import LATENCY, Span, settle
@@ -23,7 +23,7 @@ from generators.lower.text_setup import Fill, fills
 from generators.lower.text_stage import least_size
 from generators.program.allocate import Use, allocate, uses
 from generators.program.draft import Draft, Node, Ref, Written, flatten
-from generators.program.image import Bytes, Piece, piece_of
+from generators.program.image import Bytes, Piece
 from generators.program.loops import lines, words
 from generators.program.predict import Prediction, predict
 
@@ -94,8 +94,8 @@ class TextProgram:
             found[Register.KEY] = tile * -(-self.decoder.key_dim // config.rows)
             found[Register.VALUE], found[Register.VALUE_LINE] = divmod(place, config.rows)
         else:
-            found[Register.KEY] = place * model.kv_heads * self.decoder.key_dim
-            found[Register.VALUE] = place * model.kv_width
+            found[Register.KEY] = place * self.strides["keys"]
+            found[Register.VALUE] = place * self.strides["values"]
         return {int(register): value for register, value in found.items()}
 
     def predict(
@@ -135,7 +135,8 @@ def compile_text(
     prompt at most ``rows`` tokens are taken at once, as far as accumulators allow, and one where
     the program memory has no room for more. With more than two weight slots everything stays on the
     chip, and comes to it in parts of at most ``memory_bytes`` of external memory; with two, weights
-    come from external memory for each step, and keys and values stay in the scratchpad.
+    come from external memory for each step, and keys and values stay in the scratchpad. Where these
+    or the parameter words have no room, they come as well, and layers are iterations of a loop.
 
     Raises :class:`FitError` where a memory or a unit does not suffice, and :class:`InputError`
     where the context or external memory cannot be, in one sentence.
@@ -162,16 +163,12 @@ def _compile_fitting(
             f"memory has {limit}"
         )
     rows = min(rows, context, _most_rows(decoder, config, cache))
-    found = _compile(decoder, config, cache, rows, limit)
-    if rows > 1 and len(found.words) > config.program_depth:
-        found = _compile(decoder, config, cache, 1, limit)
-    depth = config.program_depth
-    most = max(len(found.words), *(len(fill.words) for fill in found.setup))
-    if most > depth:
-        raise FitError(
-            f"Model {name} needs {most} program words, but program_depth is {depth}",
-            doubled(config, "program_depth", most),
-        )
+    try:
+        found = _fitting(decoder, config, cache, rows, limit, passing=False)
+    except FitError:
+        if config.weight_depth > RING_SLOTS:
+            raise
+        found = _fitting(decoder, config, cache, rows, limit, passing=True)
     if found.memory_bytes > limit:
         raise InputError(
             f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
@@ -179,12 +176,30 @@ def _compile_fitting(
     return found
 
 
-def _compile(decoder: Decoder, config: Config, cache: Cache, rows: int, limit: int) -> TextProgram:
-    found = plan(decoder, config, cache, rows, limit)
-    size = found.memory.buffers["logits"]
-    # What has filled the chip is not needed any more.
-    piece = piece_of(0, size, config) if found.resident else found.image.reserve(size)
-    programs = {"step": _step(found), "logits": _logits(piece)}
+def _fitting(
+    decoder: Decoder, config: Config, cache: Cache, rows: int, limit: int, *, passing: bool
+) -> TextProgram:
+    found = _compile(decoder, config, cache, rows, limit, passing=passing)
+    if rows > 1 and len(found.words) > config.program_depth:
+        found = _compile(decoder, config, cache, 1, limit, passing=passing)
+    depth = config.program_depth
+    most = max(len(found.words), *(len(fill.words) for fill in found.setup))
+    if most > depth:
+        raise FitError(
+            f"Model {decoder.description.name} needs {most} program words, but program_depth is "
+            f"{depth}",
+            doubled(config, "program_depth", most),
+        )
+    return found
+
+
+def _compile(
+    decoder: Decoder, config: Config, cache: Cache, rows: int, limit: int, *, passing: bool
+) -> TextProgram:
+    found = plan(decoder, config, cache, rows, limit, passing=passing)
+    piece = found.scores
+    # Scores that pass are stored already.
+    programs = {"step": _step(found), "logits": [] if passing else _logits(piece)}
     if rows > 1:
         programs |= {"words": _words(found), "chunk": _chunk(found)}
     image = found.image.finish(decoder.description.name)
@@ -249,7 +264,7 @@ def _placed(
         whole,
         entries,
         logits,
-        {name: table.stride for name, table in found.rows_tables.items()},
+        {name: table.stride for name, table in found.rows_tables.items()} | found.cache_strides,
         found.resident,
         found.memory.slots,
         sum(found.memory.buffers.values()),

@@ -26,17 +26,67 @@ class AttentionInstructions:
     def add(self, index: int, layer: Block) -> None:
         """Add a layer's attention, from normalized rows to what its last product takes."""
         prefix = f"layers.{index}"
+        self._recall(index)
         for name in ("key", "query", "value"):
             self.make.product(f"{prefix}.{name}", "h", self.make.sums(f"{prefix}.{name}"))
         self._keys(index, layer)
         self._append_keys(index)
         self._turned(prefix, "query", Ref("query"))
         value, target = f"{prefix}.value", self._cached("values", index, Ref("value"))
-        self.make.drain(value, self.make.sums(value), target, *self._kept, **self._kept)
+        stride = self._stride("values", self.model.kv_width)
+        self.make.drain(
+            value, self.make.sums(value), target, *self._kept, o_stride=stride, **self._kept
+        )
+        self._move(Opcode.STORE, index)
         if self.rows == 1:
             self._attend_step(index, layer)
         else:
             self._attend_rows(index, layer)
+
+    def _recall(self, index: int) -> None:
+        """Load the keys and values of a layer that the tokens attend to, and room for their own."""
+        for name, addr in self._outside(index).items():
+            operands: Operands = {
+                "dram_addr": addr,
+                "dram_stride": self.plan.cache_strides[name],
+                "sp_addr": Ref(name),
+                "sp_stride": self.plan.cache_strides[name],
+                "m": self.make.count,
+                "row_bytes": self.plan.cache_strides[name],
+            }
+            self.make.stage.add(Draft(Opcode.LOAD, operands))
+
+    def again(self, index: int) -> None:
+        """Load the rows of a layer's new keys and values once more.
+
+        So what comes behind the layers waits for the same instructions as one more layer would.
+        """
+        self._move(Opcode.LOAD, index)
+
+    def _move(self, opcode: Opcode, index: int) -> None:
+        """Store or load the new tokens' keys and values of a layer."""
+        for name, addr in self._outside(index).items():
+            stride = self.plan.cache_strides[name]
+            most = (self.make.capacity - self.rows) * stride
+            place = self._cached(name, index, Ref(name))
+            assert isinstance(place, Given)
+            operands: Operands = {
+                "dram_addr": given(place.register, most, addr),
+                "dram_stride": stride,
+                "sp_addr": place,
+                "sp_stride": stride,
+                "m": self.make.m,
+                "row_bytes": stride,
+            }
+            self.make.stage.add(Draft(opcode, operands))
+
+    def _outside(self, index: int) -> dict[str, int]:
+        """Return the external addresses of a layer's keys and values, where they pass."""
+        return self.plan.caches[index] if self.plan.passing else {}
+
+    def _stride(self, name: str, width: int) -> int:
+        """Return the bytes from a token's drained keys or values to the next one's."""
+        return width if self.plan.resident else self.plan.cache_strides[name]
 
     @property
     def _kept(self) -> dict[str, int]:
@@ -49,34 +99,39 @@ class AttentionInstructions:
     def _keys(self, index: int, layer: Block) -> None:
         """Drain keys to where they stay, or are appended from, in the bits that are kept."""
         prefix, target = f"layers.{index}", self._cached("keys", index, Ref("key"))
+        width = self.model.kv_heads * self.decoder.key_dim
+        stride = self._stride("keys", width)
         if self.decoder.rotary is None:
+            key = f"{prefix}.key"
             self.make.drain(
-                f"{prefix}.key", self.make.sums(f"{prefix}.key"), target, *self._kept, **self._kept
+                key, self.make.sums(key), target, *self._kept, o_stride=stride, **self._kept
             )
             return
         if layer.kept_key is None:
-            self._turned(prefix, "key", target)
+            self._turned(prefix, "key", target, o_stride=stride)
             return
         self._turned(prefix, "key", Ref("turned"), "wide_out")
-        width = self.model.kv_heads * self.decoder.key_dim
+        (words,) = self.make.params((self.plan.words[f"{prefix}.kept_key"], 0, 0))
         operands: Operands = {
             "i_addr": Ref("turned"),
             "i_stride": 2 * width,
             "o_addr": target,
-            "o_stride": width,
+            "o_stride": stride,
             "m": self.make.m,
             "n": width,
-            "params": self.plan.words[f"{prefix}.kept_key"],
+            "params": words,
         }
         self.make.vector(
             Opcode.MAP, f"{prefix}.key", operands | self._kept, ("wide_in", *self._kept)
         )
 
-    def _turned(self, prefix: str, name: str, target: Ref | Given, *flags: str) -> None:
+    def _turned(
+        self, prefix: str, name: str, target: Ref | Given, *flags: str, **more: int
+    ) -> None:
         """Drain queries or keys, rotated where positions are."""
         acc = self.make.sums(f"{prefix}.{name}")
         if self.decoder.rotary is None:
-            self.make.drain(f"{prefix}.{name}", acc, target)
+            self.make.drain(f"{prefix}.{name}", acc, target, **more)
             return
         table = self.plan.rows_tables["places"]
         most = (table.rows - self.rows) * table.stride
@@ -90,17 +145,20 @@ class AttentionInstructions:
             r_addr=pairs,
             r_stride=table.stride,
             table=self.decoder.key_dim,
+            **more,
         )
 
     def _cached(self, name: str, index: int, place: Ref) -> Ref | Given:
         """Return where keys or values are drained to: where they stay, if in the scratchpad."""
         if self.plan.resident:
             return place
-        if name == "keys":
-            register, stride = Register.KEY, self.model.kv_heads * self.decoder.key_dim
-        else:
-            register, stride = Register.VALUE, self.model.kv_width
-        return given(register, (self.make.capacity - self.rows) * stride, Ref(f"{name}{index}"))
+        register = Register.KEY if name == "keys" else Register.VALUE
+        most = (self.make.capacity - self.rows) * self.plan.cache_strides[name]
+        return given(register, most, self._buffer(name, index))
+
+    def _buffer(self, name: str, index: int, offset: int = 0) -> Ref:
+        """Return a place in the scratchpad's keys or values, which are one layer's if they pass."""
+        return Ref(name if self.plan.passing else f"{name}{index}", offset)
 
     def _append_keys(self, index: int) -> None:
         if not self.plan.resident:
@@ -142,8 +200,8 @@ class AttentionInstructions:
             operands["slot"] = self.plan.keys[index][head].first
             self.make.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"resident"})))
             return
-        operands["b_addr"] = Ref(f"keys{index}", head * self.decoder.key_dim)
-        operands["b_stride"] = self.model.kv_heads * self.decoder.key_dim
+        operands["b_addr"] = self._buffer("keys", index, head * self.decoder.key_dim)
+        operands["b_stride"] = self.plan.cache_strides["keys"]
         self.make.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"b_transpose"})))
 
     def _mixed(self, index: int, head: int, acc: int, operands: Operands) -> None:
@@ -152,8 +210,8 @@ class AttentionInstructions:
         if not self.plan.resident:
             operands |= {
                 "acc_addr": acc,
-                "b_addr": Ref(f"values{index}", head * self.model.head_dim),
-                "b_stride": self.model.kv_width,
+                "b_addr": self._buffer("values", index, head * self.model.head_dim),
+                "b_stride": self.plan.cache_strides["values"],
                 "n": self.model.head_dim,
             }
             self.make.stage.add(Draft(Opcode.MATMUL, operands))
@@ -289,7 +347,8 @@ class AttentionInstructions:
         """Return the parameter word of a head's scores."""
         found = runs(layer.attention.scores, 1, self.model.heads)
         (first,) = (first for first, count in found if first <= head < first + count)
-        return self.plan.words[f"{prefix}.scores.{first}"]
+        (word,) = self.make.params((self.plan.words[f"{prefix}.scores.{first}"], 0, 0))
+        return word
 
     def _softmax(
         self,
@@ -335,6 +394,9 @@ class AttentionInstructions:
         width, (first, count) = self.model.head_dim, heads
         by_row = self.plan.by_row
         for head, many in [heads] if by_row else [(first + row, 1) for row in range(count)]:
+            kept = self.plan.words[f"{prefix}.context.{head}"]
+            # Those of the heads behind it follow, of which each row takes one.
+            (words,) = self.make.params((kept, 0, many if by_row else 0))
             operands: Operands = {
                 "acc_addr": self.make.acc(name, 0) + head - first,
                 "acc_stride": count,
@@ -342,7 +404,7 @@ class AttentionInstructions:
                 "o_stride": width,
                 "m": many,
                 "n": width,
-                "params": self.plan.words[f"{prefix}.context.{head}"],
+                "params": words,
             }
             flags = ("per_row",) if by_row else self._alike(layer, head)
             self.make.vector(Opcode.DRAIN, f"{prefix}.context", operands, flags)
@@ -356,7 +418,7 @@ class AttentionInstructions:
             "o_stride": self.model.query_width,
             "m": self.make.m,
             "n": self.model.head_dim,
-            "params": self.plan.words[f"{prefix}.context.{head}"],
+            "params": self.make.params((self.plan.words[f"{prefix}.context.{head}"], 0, 0))[0],
         }
         self.make.vector(Opcode.DRAIN, f"{prefix}.context", operands, self._alike(layer, head))
 

@@ -7,9 +7,11 @@ from arch.isa import Opcode
 from generators.fitting import FitError, doubled
 from generators.graph import Norm
 from generators.lower.lowering import Operands
-from generators.lower.text_memory import Register, given
+from generators.lower.text_memory import Register, Words, given
 from generators.lower.text_plan import Plan
+from generators.lower.text_stage import WORDS
 from generators.program.draft import Draft, Given, Ref, Written
+from generators.program.image import Piece
 
 EPS_LOW_WIDTH = 28
 """Bits of an added variance in the lower of its two operands."""
@@ -37,6 +39,8 @@ class Instructions:
         self.m: int | Given = 1 if self.rows == 1 else given(Register.ROWS, self.rows)
         self.count = given(Register.COUNT, self.capacity)
         self._acc: dict[str, tuple[int, int]] = {}
+        self._word = 0
+        self._brought: tuple[tuple[tuple[Words, int, int], ...], list[int]] = (), []
 
     def stride(self, name: str) -> int:
         """Return the accumulator rows from one tile column of a projection to the next.
@@ -67,6 +71,43 @@ class Instructions:
                 )
             self._acc[name] = first, rows
         return self._acc[name][0]
+
+    def take(self) -> list[Draft]:
+        """Return the instructions so far, behind which parameter words come to the same places."""
+        self._word, self._brought = 0, ((), [])
+        return self.stage.take()
+
+    def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
+        """Return places of words: each of some kept words, so many from one on, or all for 0.
+
+        Those that pass are brought, unless just these were brought last.
+        """
+        if wanted == self._brought[0]:
+            return self._brought[1]
+        found = []
+        depth = self.config.param_depth
+        ranges = [(one, first, count or one.count - first) for one, first, count in wanted]
+        total = sum(count for _, _, count in ranges)
+        if self.plan.passing and total > depth:
+            raise FitError(
+                f"Model {self.model.name} needs {total} parameter words at once, but param_depth "
+                f"is {depth}",
+                doubled(self.config, "param_depth", total),
+            )
+        if self._word + total > depth:
+            self._word = 0
+        for one, first, count in ranges:
+            if not one.stride:
+                found.append(one.first + first)
+                continue
+            piece = Piece(one.first + first * one.stride, count, one.stride)
+            place = self.stage.piece(piece, WORDS, self.config.param_lines * self.config.line_bytes)
+            operands: Operands = {"i_addr": place, "n": count, "params": self._word}
+            self.vector(Opcode.PARAMS, "parameters", operands)
+            found.append(self._word)
+            self._word += count
+        self._brought = wanted, found
+        return found
 
     def vector(
         self, opcode: Opcode, name: str, operands: Operands, flags: Sequence[str] = ()
@@ -137,6 +178,9 @@ class Instructions:
         """Add the requantization of a projection's sums, or of some of its tile columns."""
         matrix, cols = self.plan.matrices[name], self.config.cols
         end = min(matrix.n, (first + (count or matrix.n)) * cols)
+        groups = self.config.lane_groups
+        behind = min(matrix.words.count, -(-end // cols) * groups)
+        (words,) = self.params((matrix.words, first * groups, behind - first * groups))
         wide = 2 if "wide_out" in flags else 1
         operands: Operands = {
             "acc_addr": acc,
@@ -145,14 +189,15 @@ class Instructions:
             "o_stride": wide * matrix.n,
             "m": self.m,
             "n": end - first * cols,
-            "params": matrix.words + first * self.config.lane_groups,
+            "params": words,
             **more,
         }
         self.vector(Opcode.DRAIN, name, operands, flags)
 
     def norm(self, name: str, step: Norm) -> None:
         """Add the norm of all rows of the residual stream."""
-        operands: Operands = {"i_addr": Ref("x"), "i_stride": 2 * self.model.dim}
+        (words,) = self.params((self.plan.words[name], 0, 0))
+        operands: Operands = {"i_addr": Ref("x"), "i_stride": 2 * self.model.dim, "params": words}
         self._norm(name, step, operands, self.m)
 
     def _norm(
@@ -168,7 +213,6 @@ class Instructions:
             "o_stride": self.model.dim,
             "m": m,
             "n": self.model.dim,
-            "params": self.plan.words[name],
             "eps_low": _signed(step.eps),
             "eps_high": step.eps >> EPS_LOW_WIDTH,
         }
@@ -195,7 +239,10 @@ class Instructions:
         dim = self.model.dim
         matrix = self.plan.matrices[name]
         acc = self.sums(name)
-        if self.config.fused:
+        both = (matrix.words, 0, 0), (self.plan.words[after], 0, 0)
+        fits = sum(one.count for one, _, _ in both) <= self.config.param_depth
+        if self.config.fused and (fits or not self.plan.passing):
+            pre, words = self.params(*both)
             operands: Operands = {
                 "i_addr": acc,
                 "i_stride": self.stride(name),
@@ -203,7 +250,8 @@ class Instructions:
                 "r_stride": 2 * dim,
                 "s_addr": Ref("x"),
                 "s_stride": 2 * dim,
-                "pre": matrix.words,
+                "pre": pre,
+                "params": words,
             }
             self._norm(after, step, operands, self.m, ("drain", "add", "write_sum"))
             return

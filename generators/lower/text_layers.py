@@ -3,6 +3,7 @@
 Tokens are rows; each program has room for a fixed number of them.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from arch.isa import Opcode
@@ -12,6 +13,7 @@ from generators.lower.text_engine import BANKS, Instructions
 from generators.lower.text_memory import Register, given
 from generators.lower.text_ops import Block, blocks, final_norm
 from generators.lower.text_plan import Plan
+from generators.lower.text_stage import STAGES, WORDS
 from generators.program.draft import Draft, Given, Node, Ref, Repeat
 
 HEAD_TILES = 12
@@ -30,7 +32,7 @@ class Layers:
 
     def done(self) -> list[Node]:
         """Return all instructions."""
-        return [*self._nodes, *self.make.stage.take()]
+        return [*self._nodes, *self.make.take()]
 
     def embed(self, row: int, word: int, place: int) -> None:
         """Look up a token, whose place is ``row`` places behind that in a register."""
@@ -41,7 +43,7 @@ class Layers:
             "o_addr": Ref("x", 2 * dim * row),
             "m": 1,
             "n": dim,
-            "params": plan.words["embedding"],
+            "params": self.make.params((plan.words["embedding"], 0, 0))[0],
         }
         if self.decoder.embedding.positions is not None:
             operands["r_addr"] = self._row("places", place, row, row)
@@ -70,27 +72,44 @@ class Layers:
     def layers(self) -> None:
         """Add all layers; the residual stream is there, and its first norm is not.
 
-        Where nothing is loaded they are the iterations of a loop: each ends with the norm that
-        the next one, or the head, begins with.
+        Where nothing is loaded, or parameters too, they are the iterations of a loop: each ends
+        with the norm that the next one, or the head, begins with.
         """
         layers, final = blocks(self.decoder), final_norm(self.decoder)
         if self.decoder.rotary is not None and not self.plan.resident:
             self._load_pairs()
         self.make.norm("layers.0.attention_norm", layers[0].attention_norm)
-        self._nodes += self.make.stage.take() if self.plan.resident else []
+        looped = self.plan.resident or self.plan.passing
+        self._nodes += self.make.take() if looped else []
         bodies: list[list[Node]] = []
         for index, layer in enumerate(layers):
             prefix = f"layers.{index}"
             self.attention.add(index, layer)
             self.make.residual(f"{prefix}.output", f"{prefix}.mlp_norm", layer.mlp_norm)
-            self._mlp(prefix, layer, self.plan.tables[index])
+            self._mlp(prefix, layer, self._table(index))
             if index + 1 < len(layers):
                 after, step = f"layers.{index + 1}.attention_norm", layers[index + 1].attention_norm
                 self.make.residual(f"{prefix}.down", after, step)
             else:
                 self.make.residual(f"{prefix}.down", "final_norm", final)
-            bodies += [[*self.make.stage.take()]] if self.plan.resident else []
-        self._nodes += [Repeat(bodies)] if bodies else []
+            bodies += [[*self.make.take()]] if looped else []
+        self._repeat(bodies)
+        if self.plan.passing:
+            self.attention.again(len(layers) - 1)
+
+    def _table(self, index: int) -> int:
+        """Return the slot of a layer's table, which is brought if it passes."""
+        slot = self.plan.tables[index]
+        if self.plan.passing:
+            place = self.make.stage.piece(self.plan.passing_tables[index], WORDS)
+            self.make.vector(Opcode.TABLE, "table", {"i_addr": place, "table": slot})
+        return slot
+
+    def _repeat(self, bodies: Sequence[Sequence[Node]]) -> None:
+        """Add iterations of a loop; the first one apart where it waits for less than others."""
+        apart = 1 if self.plan.passing else 0
+        self._nodes += [node for body in bodies[:apart] for node in body]
+        self._nodes += [Repeat(bodies[apart:])] if bodies[apart:] else []
 
     def _load_pairs(self) -> None:
         table = self.plan.rows_tables["places"]
@@ -146,16 +165,44 @@ class Layers:
 
     def head(self) -> None:
         """Add the scores of all tokens, behind the last row alone."""
-        cols, parts = self.config.cols, self._head_parts()
+        if self.plan.passing:
+            self._passing_head()
+            return
+        parts = self._head_parts()
         most = max(count for _, count in parts)
         for place, (first, count) in enumerate(parts):
-            acc = self.make.acc(f"head{place % 2}", most * BANKS) + place % 2
-            self.make.product("head", self._last_row(), acc, tiles=(first, count))
-            flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
-            more = {"table": first * cols} if self.config.argmax else {}
-            target = Ref("logits", 2 * first * cols)
-            more |= {"m": 1, "acc_stride": BANKS}
-            self.make.drain("head", acc, target, *flags, first=first, count=count, **more)
+            self._scores(place, first, count, most, Ref("logits", 2 * first * self.config.cols))
+
+    def _passing_head(self) -> None:
+        """Add the scores in parts, each stored before the next but one."""
+        parts, cols = self.plan.head_parts, self.config.cols
+        most = max(end - first for first, end in parts)
+        bodies = []
+        for begin in range(0, len(parts), STAGES):
+            for place, (first, end) in enumerate(parts[begin : begin + STAGES]):
+                target = Ref(f"logits{place % 2}")
+                self._scores(place, first, end - first, most, target)
+                size = min(2 * (end - first) * cols, self.plan.logits_bytes - 2 * first * cols)
+                operands: Operands = {
+                    "dram_addr": self.plan.scores.addr + 2 * first * cols,
+                    "sp_addr": target,
+                    "m": 1,
+                    "row_bytes": size,
+                }
+                self.make.stage.add(Draft(Opcode.STORE, operands))
+            bodies.append(self.make.take())
+        # The last one may have shorter parts.
+        self._repeat(bodies[:-1])
+        self._nodes += bodies[-1]
+
+    def _scores(self, place: int, first: int, count: int, most: int, target: Ref) -> None:
+        """Add the scores of some tile columns, at most so many, in the place-th part."""
+        acc = self.make.acc(f"head{place % 2}", most * BANKS) + place % 2
+        self.make.product("head", self._last_row(), acc, tiles=(first, count))
+        flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
+        more = {"table": first * self.config.cols} if self.config.argmax else {}
+        more |= {"m": 1, "acc_stride": BANKS}
+        self.make.drain("head", acc, target, *flags, first=first, count=count, **more)
 
     def _last_row(self) -> Ref | Given:
         """Return where the last token's normalized row is."""

@@ -83,6 +83,17 @@ class Slots:
     n_tiles: int
 
 
+@dataclass(frozen=True)
+class Words:
+    """Parameter words that stay in their memory, or come from external memory for each use."""
+
+    first: int
+    """The first one's place, or its external address (bytes)."""
+    count: int
+    stride: int = 0
+    """Bytes from one to the next in external memory; 0 for those that stay."""
+
+
 @dataclass
 class Memory:
     """Parts of a configuration's memories that are taken for good.
@@ -122,38 +133,28 @@ class Memory:
                 {"weight_depth": RING_SLOTS},
             )
 
-    def take_words(self, rescale: Rescale, *, by_tile: bool = False) -> int:
-        """Return the first parameter word of a rescale; ``by_tile`` in DRAIN's order.
+    def take_words(self, words: Bytes) -> Words:
+        """Return the place of parameter words, [words, bytes]; :meth:`check_words` counts them."""
+        first = sum(map(len, self.words))
+        self.words.append(words)
+        return Words(first, len(words))
 
-        A rescale that is the same for all columns is one word.
-        """
-        first, lanes = sum(map(len, self.words)), self.config.lanes
-        repeat = lanes if rescale.per_tensor else 1
-        by_tile = by_tile and not rescale.per_tensor
-        self.words.append(
-            param_words(
-                np.repeat(rescale.bias, repeat),
-                np.repeat(rescale.multiplier, repeat),
-                np.repeat(rescale.shift, repeat),
-                self.config,
-                by_tile=by_tile,
-            )
-        )
-        if first + len(self.words[-1]) > self.config.param_depth:
+    def check_words(self) -> None:
+        """Refuse more parameter words than there are."""
+        if sum(map(len, self.words)) > self.config.param_depth:
             raise FitError(
                 f"Model {self.name} needs more parameter words than param_depth = "
                 f"{self.config.param_depth}",
                 doubled(self.config, "param_depth"),
             )
-        return first
 
-    def take_tables(self, tables: Sequence[Ints], others: int) -> list[int]:
+    def take_tables(self, tables: Sequence[Ints]) -> list[int]:
         """Return the slots of the layers' tables, one behind the other where they differ.
 
-        Where there is no room for all of them and ``others``, equal tables share one.
+        Where there is no room for all of them, equal tables share one.
         """
         alike = all(np.array_equal(table, tables[0]) for table in tables)
-        if alike or len(tables) + others > self.config.table_slots:
+        if alike or len(self.tables) + len(tables) > self.config.table_slots:
             return [self.take_table(table) for table in tables]
         self.tables += tables
         return list(range(len(self.tables) - len(tables), len(self.tables)))
@@ -171,6 +172,21 @@ class Memory:
             )
         self.tables.append(table)
         return len(self.tables) - 1
+
+
+def words_of(rescale: Rescale, config: Config, *, by_tile: bool = False) -> Bytes:
+    """Return a rescale's parameter words, [words, bytes]; ``by_tile`` in DRAIN's order.
+
+    A rescale that is the same for all columns is one word.
+    """
+    repeat = config.lanes if rescale.per_tensor else 1
+    return param_words(
+        np.repeat(rescale.bias, repeat),
+        np.repeat(rescale.multiplier, repeat),
+        np.repeat(rescale.shift, repeat),
+        config,
+        by_tile=by_tile and not rescale.per_tensor,
+    )
 
 
 def given(register: int, most: int, base: int | Ref = 0) -> Given:

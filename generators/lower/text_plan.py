@@ -1,6 +1,8 @@
 """Parts of an integer decoder that stay on the chip: slots, words, tables, buffers."""
 
-from collections.abc import Mapping
+import functools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -11,27 +13,32 @@ from arch.errors import InputError
 from arch.isa import REGISTERS, RING_SLOTS
 from generators.fitting import FitError
 from generators.graph import Decoder, Linear, Rescale
-from generators.lower.text_memory import Cache, Memory, Slots
+from generators.lower.text_memory import Cache, Memory, Slots, Words, words_of
 from generators.lower.text_ops import Block, blocks, final_norm, head
 from generators.lower.text_stage import (
+    STAGES,
+    WORDS,
     Cut,
     Stage,
     constants,
     cuts,
+    even,
     load,
     preload,
     stage_size,
 )
 from generators.program.draft import Draft, Ref
-from generators.program.image import LONGEST_ROW, ImageBuilder
-from generators.program.layout import element_rows, rows_image
-from generators.stored import format_flags, part_rows
+from generators.program.image import LONGEST_ROW, ImageBuilder, Piece, piece_of
+from generators.program.layout import PARAM_BYTES, element_rows, rows_image
+from generators.stored import format_flags, part_rows, stored_rows
 from sim.rotary import rotary_places
 
 WORDS_PLACE = REGISTERS - 1
 """The register of the first token's place where several are looked up."""
 FFN_PARTS = 2
 """Parts that the MLP is cut into where weights stay on the chip."""
+MOST_TILES = 16
+"""Tile columns of a passing matrix that are requantized at once, at most."""
 MOST_ROWS = WORDS_PLACE - 1
 """Tokens of a chunk at most: each has a register when it is looked up, from 1 on."""
 
@@ -55,8 +62,8 @@ class Matrix:
     """Places of its resident weights; none where they are loaded for each product."""
     cuts: list[Cut]
     """Its parts in external memory."""
-    words: int
-    """Its first parameter word, in DRAIN's order."""
+    words: Words
+    """Its parameter words, in DRAIN's order."""
     flags: frozenset[str]
     """Flags of the instructions that read its weights."""
 
@@ -90,15 +97,21 @@ class Plan:
     memory: Memory
     image: ImageBuilder
     stage: Stage
+    passing: bool
+    """Parameter words, keys and values lie in external memory, and come for each use."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
-    words: dict[str, int] = field(default_factory=dict)
+    words: dict[str, Words] = field(default_factory=dict)
     tables: list[int] = field(default_factory=list)
+    passing_tables: list[Piece] = field(default_factory=list)
+    """Tables of the layers where parameters pass; all come to the same slot."""
     kept_table: int | None = None
     """Slot of the table that clamps to the bits of keys and values; None where these are INT8."""
     keys: list[list[Slots]] = field(default_factory=list)
     """Of each layer, of each key head: slots of its keys [key_dim, capacity]."""
     values: list[list[list[Slots]]] = field(default_factory=list)
     """Of each layer and key head: slots of each tile column of its values [capacity, head_dim]."""
+    caches: list[dict[str, int]] = field(default_factory=list)
+    """Of each layer: external addresses of its ``keys`` and ``values``, where they come."""
     rows_tables: dict[str, Table] = field(default_factory=dict)
     setup: list[Draft] = field(default_factory=list)
 
@@ -106,6 +119,71 @@ class Plan:
     def resident(self) -> bool:
         """Weights, keys and values stay in weight slots."""
         return self.config.weight_depth > RING_SLOTS
+
+    @property
+    def most_words(self) -> int:
+        """Parameter words that pass at once, at most."""
+        model, cols = self.decoder.description, self.config.cols
+        tiles = -(-max(model.dim, model.query_width, model.kv_width) // cols)
+        return max(tiles, self.part_tiles) * self.config.lane_groups
+
+    @property
+    def part_tiles(self) -> int:
+        """Tile columns at most of a passing matrix that are requantized at once.
+
+        Those before may still have their words, and gate and up have theirs at the same time.
+        """
+        words = min(MOST_TILES * self.config.lane_groups, self.config.param_depth // 4)
+        return max(self.score_tiles, words // self.config.lane_groups)
+
+    @property
+    def score_tiles(self) -> int:
+        """Tile columns whose scores are whole external words."""
+        width = 2 * self.config.cols
+        return self.config.mem_bytes // math.gcd(width, self.config.mem_bytes)
+
+    @property
+    def head_parts(self) -> list[tuple[int, int]]:
+        """Tile columns (first, end) of a passing head, in groups of ``STAGES`` that look alike."""
+        one = head(self.decoder)
+        step, total = self.score_tiles, -(-one.weight.shape[1] // self.config.cols)
+        column = stored_rows(one.stored, one.weight.shape[0]) * self.config.cols
+        units = -(-total // step)
+        width = max(1, min(self.stage.size // column, self.part_tiles) // step)
+        while width > 1 and 0 < units % (STAGES * width) < STAGES:
+            width -= 1
+        whole = units - units % (STAGES * width)
+        starts = [*range(0, whole, width)]
+        starts += [whole + first for first, _ in even(units - whole, STAGES)]
+        return list(pairwise([*(start * step for start in starts), total]))
+
+    def keep(self, *rescales: Rescale, by_tile: bool = False) -> Words:
+        """Keep the parameter words of some rescales, one behind the other."""
+        words = np.concatenate([words_of(one, self.config, by_tile=by_tile) for one in rescales])
+        if not self.passing:
+            return self.memory.take_words(words)
+        used = self.config.lanes * PARAM_BYTES
+        packed = words[:, : -(-used // self.config.mem_bytes) * self.config.mem_bytes]
+        return Words(self.image.add(packed.ravel()).addr, len(words), packed.shape[1])
+
+    @functools.cached_property
+    def scores(self) -> Piece:
+        """External place of the scores of all tokens; what fills a chip is not needed any more."""
+        size = self.logits_bytes
+        return piece_of(0, size, self.config) if self.resident else self.image.reserve(size)
+
+    @property
+    def logits_bytes(self) -> int:
+        """Bytes of the scores of all tokens, in whole external words."""
+        words = -(-2 * self.decoder.description.vocabulary // self.config.mem_bytes)
+        return words * self.config.mem_bytes
+
+    @property
+    def cache_strides(self) -> dict[str, int]:
+        """Bytes of a token's ``keys`` and ``values`` of a layer, where these are no slots."""
+        model, least = self.decoder.description, self.config.mem_bytes
+        widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
+        return {name: -(-width // least) * least for name, width in widths.items()}
 
     @property
     def key_parts(self) -> list[tuple[int, int]]:
@@ -127,27 +205,33 @@ class Plan:
     def ffn_parts(self) -> list[tuple[int, int]]:
         """Tile columns (first, end) of the MLP that go on while the next ones are multiplied."""
         tiles = -(-self.decoder.description.ffn // self.config.cols)
-        return _even(tiles, FFN_PARTS if self.resident else 1)
+        parts = FFN_PARTS if self.resident else 1
+        if self.passing:
+            parts = -(-tiles // self.part_tiles)
+        return even(tiles, parts)
 
 
-def plan(decoder: Decoder, config: Config, cache: Cache, rows: int, memory_bytes: int) -> Plan:
+def plan(
+    decoder: Decoder, config: Config, cache: Cache, rows: int, memory_bytes: int, *, passing: bool
+) -> Plan:
     """Return where everything of a decoder stays on a chip.
 
-    What comes to it comes in pieces of at most ``memory_bytes``.
+    What comes to it comes in pieces of at most ``memory_bytes``; ``passing`` is the plan's.
 
     Raises :class:`InputError` where it does not fit, or lacks a unit that it needs.
     """
-    model = decoder.description
     _check(decoder, config, cache, rows)
-    memory, image = Memory(model.name, config), ImageBuilder(config)
-    taken = _stream_buffers(decoder, config, cache, rows, memory)
+    memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
+    stage = Stage(memory, image)
+    found = Plan(decoder, config, cache, rows, memory, image, stage, passing)
+    taken = _stream_buffers(found)
     tables = _tables(decoder, config, rows)
-    if config.weight_depth > RING_SLOTS:
+    if found.resident:
         taken += sum(len(data) for data, _ in tables.values())
-    stage = Stage(memory, image, stage_size(config, taken, memory_bytes))
-    found = Plan(decoder, config, cache, rows, memory, image, stage)
+    stage.begin(stage_size(config, taken, memory_bytes))
     _keep_rows(found, tables, memory_bytes)
     _keep_layers(found)
+    memory.check_words()
     constants(stage)
     found.setup += stage.take()
     if found.resident:
@@ -195,10 +279,9 @@ def _check(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
             )
 
 
-def _stream_buffers(
-    decoder: Decoder, config: Config, cache: Cache, rows: int, memory: Memory
-) -> int:
+def _stream_buffers(found: Plan) -> int:
     """Take the buffers of what is computed, and return their bytes."""
+    decoder, config, cache, rows = found.decoder, found.config, found.cache, found.rows
     model = decoder.description
     shares = max(model.heads, 2 * rows) * cache.capacity
     sizes = {
@@ -210,7 +293,6 @@ def _stream_buffers(
         "shares": shares,
         "context": rows * model.query_width,
         "hidden": rows * model.ffn,
-        "logits": -(-2 * model.vocabulary // config.mem_bytes) * config.mem_bytes,
     }
     if any(block.kept_key is not None for block in blocks(decoder)):
         sizes["turned"] = 2 * sizes["key"]
@@ -218,12 +300,19 @@ def _stream_buffers(
         sizes["gate"] = rows * model.ffn
     if not config.fused:
         sizes["scores"] = 2 * shares
-    if config.weight_depth == RING_SLOTS:
-        for layer in range(model.layers):
-            sizes[f"keys{layer}"] = cache.capacity * model.kv_heads * decoder.key_dim
-            sizes[f"values{layer}"] = cache.capacity * model.kv_width
+    if found.passing:
+        sizes |= {name: cache.capacity * size for name, size in found.cache_strides.items()}
+        most = max(256, found.most_words * config.param_lines * config.line_bytes)
+        sizes |= {f"{WORDS}{index}": most for index in range(STAGES)}
+        sizes |= {f"logits{half}": 2 * found.part_tiles * config.cols for half in range(2)}
+    else:
+        sizes["logits"] = found.logits_bytes
+        if not found.resident:
+            for layer in range(model.layers):
+                for name, size in found.cache_strides.items():
+                    sizes[f"{name}{layer}"] = cache.capacity * size
     for name, size in sizes.items():
-        memory.buffer(name, size)
+        found.memory.buffer(name, size)
     return sum(sizes.values())
 
 
@@ -272,29 +361,40 @@ def _keep_layers(found: Plan) -> None:
     decoder, memory, words = found.decoder, found.memory, found.words
     layers = blocks(decoder)
     narrow = decoder.kv_bits < found.config.operand_width
-    found.tables = memory.take_tables([layer.table for layer in layers], int(narrow))
-    words["embedding"] = memory.take_words(decoder.embedding.rescale)
+    if narrow:
+        half = 1 << (decoder.kv_bits - 1)
+        found.kept_table = memory.take_table(np.arange(-128, 128).clip(-half, half - 1))
+    if found.passing:
+        found.tables = [memory.take_table(layers[0].table)] * len(layers)
+    else:
+        found.tables = memory.take_tables([layer.table for layer in layers])
+    words["embedding"] = found.keep(decoder.embedding.rescale)
     for index, layer in enumerate(layers):
         name = f"layers.{index}"
         _keep_words(found, name, layer)
+        if found.passing:
+            codes = layer.table.astype(np.int8).view(np.uint8)
+            found.passing_tables.append(found.image.add(codes))
         for kind, one in layer.linears.items():
             _keep_matrix(found, f"{name}.{kind}", one)
         if found.resident:
             _keep_cache(found)
-    words["final_norm"] = memory.take_words(final_norm(decoder).rescale)
+        if found.passing:
+            sizes = {
+                name: found.cache.capacity * size for name, size in found.cache_strides.items()
+            }
+            found.caches.append({n: found.image.reserve(size).addr for n, size in sizes.items()})
+    words["final_norm"] = found.keep(final_norm(decoder).rescale)
     _keep_matrix(found, "head", head(decoder))
-    if narrow:
-        half = 1 << (decoder.kv_bits - 1)
-        found.kept_table = memory.take_table(np.arange(-128, 128).clip(-half, half - 1))
 
 
 def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
     memory, stage, config = found.memory, found.stage, found.config
     k, n = one.weight.shape
-    words = memory.take_words(one.rescale, by_tile=True)
+    words = found.keep(one.rescale, by_tile=True)
     flags = format_flags(one.stored, config, memory.name)
     if not found.resident:
-        parts = cuts(one, range(k), found.image, stage.size, config)
+        parts = cuts(one, range(k), found.image, stage.size, config, _bounds(found, name))
         found.matrices[name] = Matrix(k, n, [], parts, words, flags)
         return
     shares = []
@@ -304,6 +404,17 @@ def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
         for part in cuts(one, range(row, end), found.image, stage.size, config):
             stage.add(preload(part, stage.piece(part.piece), slots, config, flags))
     found.matrices[name] = Matrix(k, n, shares, [], words, flags)
+
+
+def _bounds(found: Plan, name: str) -> Sequence[int]:
+    """Return the tile columns at which a matrix that comes to the chip is cut in any case."""
+    if not found.passing:
+        return ()
+    if name == "head":
+        return [0, *(end for _, end in found.head_parts)]
+    if name.endswith((".gate", ".up")):
+        return [0, *(end for _, end in found.ffn_parts)]
+    return ()
 
 
 def _share_rows(found: Plan, name: str, rows: int) -> list[int]:
@@ -324,24 +435,23 @@ def _share_rows(found: Plan, name: str, rows: int) -> list[int]:
 
 def _keep_words(found: Plan, name: str, layer: Block) -> None:
     """Keep the words of a layer but for those of its linear layers, first its first norm's."""
-    memory, words, model = found.memory, found.words, found.decoder.description
-    shared: dict[tuple[int, int, int], int] = {}
-    words[f"{name}.attention_norm"] = memory.take_words(layer.attention_norm.rescale)
-    words[f"{name}.mlp_norm"] = memory.take_words(layer.mlp_norm.rescale)
+    words, model = found.words, found.decoder.description
+    shared: dict[tuple[int, int, int], Words] = {}
+    words[f"{name}.attention_norm"] = found.keep(layer.attention_norm.rescale)
+    words[f"{name}.mlp_norm"] = found.keep(layer.mlp_norm.rescale)
     scores, context = layer.attention.scores, layer.context
     if layer.kept_key is not None:
-        words[f"{name}.kept_key"] = memory.take_words(layer.kept_key.rescale)
+        words[f"{name}.kept_key"] = found.keep(layer.kept_key.rescale)
     for first, _ in runs(scores, 1, model.heads):
         one = part(scores, first, 1)
         values = int(one.bias[0]), int(one.multiplier[0]), int(one.shift[0])
         if values not in shared:
-            shared[values] = memory.take_words(one)
             # Behind it, as a softmax that takes sums expects it.
-            memory.take_words(layer.attention.heads[0].probabilities)
+            shared[values] = found.keep(one, layer.attention.heads[0].probabilities)
         words[f"{name}.scores.{first}"] = shared[values]
     for index in range(model.heads):
         columns = part(context, index * model.head_dim, model.head_dim)
-        words[f"{name}.context.{index}"] = memory.take_words(columns, by_tile=True)
+        words[f"{name}.context.{index}"] = found.keep(columns, by_tile=True)
 
 
 def _keep_cache(found: Plan) -> None:
@@ -377,10 +487,3 @@ def runs(rescale: Rescale, width: int, total: int) -> list[tuple[int, int]]:
         else:
             found.append((index * width, width))
     return found
-
-
-def _even(total: int, parts: int) -> list[tuple[int, int]]:
-    """Return (first, end) of at most so many parts of about the same size."""
-    parts = min(parts, total)
-    bounds = [total * part // parts for part in range(parts + 1)]
-    return list(pairwise(bounds))
