@@ -11,13 +11,16 @@ from cli.options import LOSS_OPTION, WEIGHT_OPTIONS, Command, asked_format
 from cli.output import progress
 from generators.compiler import Options
 from generators.mixtures import mix_digits
+from generators.quantize.options import ENCODER_BALANCE
 
 _OPTIONS = (
     click.option(
         "--percentile", default=100.0, show_default=True, help="Share in a range (percent)."
     ),
     click.option(
-        "--balance", default=0.7, show_default=True, help="How far columns fill ranges, 0 to 1."
+        "--balance",
+        type=float,
+        help="How far columns fill ranges, 0 to 1: 0.7, or 0 for weights trained for their format.",
     ),
     click.option(
         "--scales",
@@ -41,7 +44,7 @@ def model_options(command: Command) -> Command:
     @functools.wraps(command)
     def with_options(
         percentile: float,
-        balance: float,
+        balance: float | None,
         scales: str,
         weights: str,
         group: int,
@@ -71,7 +74,9 @@ def searched(model: str, config: Config, options: Options, loss: float | None) -
     """Return options with the formats of weights that lose so much at most, and say which."""
     if loss is None:
         return options
+    if options.balance is None:
+        options = replace(options, balance=ENCODER_BALANCE)
     with progress("Formats of weights") as update:
         found = mix_digits(model, config, options, loss, update)
-    click.echo(f"celosia: {found.summary}, loss {found.loss:.3g}", err=True)
+    click.echo(f"celosia: {found.summary}", err=True)
     return replace(options, chosen=found.chosen)

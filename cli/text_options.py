@@ -12,7 +12,7 @@ from cli.options import LOSS_OPTION, WEIGHT_OPTIONS, Command, asked_format, equi
 from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
 from generators.mixtures import mix_text
-from generators.quantize.options import Quantization
+from generators.quantize.options import DECODER_BALANCE, Quantization
 from generators.reference.sampling import Sampling
 from generators.text_program import compile_text
 from generators.text_sources import TextSource, load_text
@@ -138,9 +138,11 @@ def searched_text(source: TextSource, options: Quantization, loss: float | None)
     """Return options with the formats of weights that lose so much at most, and say which."""
     if loss is None:
         return options
+    if options.balance is None:
+        options = replace(options, balance=DECODER_BALANCE)
     with progress("Formats of weights") as update:
         found = mix_text(source, options, loss, update)
-    click.echo(f"celosia: {found.summary}, loss {found.loss:.3g}", err=True)
+    click.echo(f"celosia: {found.summary}", err=True)
     return replace(options, chosen=found.chosen)
 
 

@@ -7,9 +7,8 @@ import numpy as np
 from arch.config import Config
 from arch.errors import InputError
 from generators.frontend import digits
-from generators.frontend.weights import model_names
-from generators.graph import Decoder, IntegerGraph, QuantizedModel
-from generators.perplexity import text_loss
+from generators.frontend.weights import Floats, model_names
+from generators.graph import Decoder, IntegerGraph, Ints, QuantizedModel
 from generators.quantize.calibrate import Progress, calibrate
 from generators.quantize.mixed import Mixture, mix
 from generators.quantize.options import Quantization
@@ -21,6 +20,8 @@ from generators.text_sources import TextSource
 
 IMAGES = 300
 """Images of the digits' training split that a loss is measured on, behind as many to calibrate."""
+LOOKED = 40
+"""Images whose tensors tell how matrices' outputs change."""
 TEXTS, TOKENS = 3, 128
 """Texts that a decoder makes up, and the tokens of each, on which a loss is measured."""
 
@@ -62,7 +63,19 @@ def mix_digits(
         wrong = 100 * float(np.mean(outputs.argmax(axis=1) != labels))
         return wrong, float(np.mean((outputs - exact[0]) ** 2))
 
-    return mix(make, measure, bound, progress)
+    def look(model: IntegerGraph) -> dict[str, Ints]:
+        assert isinstance(model, QuantizedModel)
+        runs = [
+            evaluate(model, one) | {"input": model.quantize_input(one).astype(np.int64)}
+            for one in images[:LOOKED]
+        ]
+        return {
+            name: np.concatenate([run[name] for run in runs])
+            for name in runs[0]
+            if runs[0][name].ndim == 2
+        }
+
+    return mix(make, measure, look, bound, progress)
 
 
 def mix_text(
@@ -70,7 +83,8 @@ def mix_text(
 ) -> Mixture:
     """Return the formats of a language model; the loss is a token's negative log-likelihood.
 
-    It is measured on texts that the model makes up, others than those of calibration.
+    It is measured on texts that the model makes up, others than those of calibration, and of all
+    tokens that it might have drawn: the mean over these of what the float model expects of them.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
     length = min(options.length, model.positions)
@@ -89,9 +103,26 @@ def mix_text(
     def make(form: str) -> IntegerGraph:
         return quantize_sampled(model, weights, samples, replace(options, weights=form))
 
+    scores = tried.tensors["logits"].reshape(*tried.tokens.shape, -1)
+    expected = np.exp(_logarithms(scores))  # [texts, tokens, vocabulary]
+
     def measure(decoder: IntegerGraph) -> tuple[float, float]:
         assert isinstance(decoder, Decoder)
-        found = text_loss(decoder, list(tried.tokens))
+        logits = np.stack([evaluate(decoder, one)["logits"] for one in tried.tokens])
+        found = -float(
+            np.mean(
+                np.sum(expected * _logarithms(decoder.output.scale * logits.astype(np.float64)), -1)
+            )
+        )
         return found, found
 
-    return mix(make, measure, bound, progress)
+    def look(decoder: IntegerGraph) -> dict[str, Ints]:
+        return evaluate(decoder, tried.tokens[0])
+
+    return mix(make, measure, look, bound, progress)
+
+
+def _logarithms(logits: Floats) -> Floats:
+    """Return the logarithms of the probabilities of logits [..., vocabulary]."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))

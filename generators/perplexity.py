@@ -114,20 +114,6 @@ def measure(
     return Foresight(losses / total, total, exact_losses / total, alike / total)
 
 
-def text_loss(
-    decoder: Decoder, texts: Sequence[np.ndarray[tuple[int], np.dtype[np.int64]]]
-) -> float:
-    """Return a decoder's negative log-likelihood of a token of texts, token numbers each."""
-    losses, total = 0.0, 0
-    for tokens in texts:
-        cache = KvCache()
-        for part, targets in _chunks(tokens):
-            logits = evaluate(decoder, part, cache)["logits"].astype(np.float64)
-            losses += _loss(logits * decoder.output.scale, targets)
-            total += len(targets)
-    return losses / total
-
-
 def _chunks(
     tokens: np.ndarray[tuple[int], np.dtype[np.int64]],
 ) -> Iterator[tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]]:

@@ -15,7 +15,7 @@ from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 from generators.frontend.onnx.importer import ONNX_SUFFIX, is_causal
 from generators.frontend.onnx.text import load_onnx_text
 from generators.frontend.other_files import refuse_other
-from generators.frontend.text_description import TextDescription
+from generators.frontend.text_description import TextDescription, read_text_description
 from generators.frontend.text_families import REFUSED, TEXT_FAMILIES
 from generators.frontend.tokenizer import (
     TOKENIZER_FILE,
@@ -23,7 +23,7 @@ from generators.frontend.tokenizer import (
     TextTokenizer,
     read_sentences,
 )
-from generators.frontend.weights import Weights
+from generators.frontend.weights import WEIGHTS_FILE, Weights, read_weights
 from generators.graph import Decoder
 from generators.quantize.calibrate import Progress
 from generators.quantize.options import Quantization
@@ -34,6 +34,8 @@ from generators.sample_files import read_array
 
 LLAMA2C_SUFFIX = ".bin"
 CHARACTERS_FILE = "vocab.json"
+DECODER_FILE = "decoder.toml"
+"""Description of a decoder, with its weights beside it as an encoder's are."""
 _MODELS = Path(__file__).parent / "models"
 _COMPARED = 8
 """Texts of the calibration on which integers are compared with floats."""
@@ -135,8 +137,8 @@ class TextSource:
 def is_text(model: str) -> bool:
     """Return whether a name or a path is that of a language model, as far as can be told."""
     path = Path(model)
-    own = path.name == model and is_hugging_face(_MODELS / model)
-    if own or path.suffix == LLAMA2C_SUFFIX:
+    own = path.name == model and _is_folder(_MODELS / model)
+    if own or path.suffix == LLAMA2C_SUFFIX or (path / DECODER_FILE).is_file():
         return True
     if is_hugging_face(path):
         return read_json(path / CONFIG_FILE).get("model_type") in {*TEXT_FAMILIES, *REFUSED}
@@ -148,14 +150,19 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
 
     ``checkpoint`` is a file of llama2.c (``.bin``), with its tokenizer in another; or a folder
     with config.json and model.safetensors, as Hugging Face's libraries write them, of Llama or
-    GPT-2, where ``tokenizer`` is its own tokenizer.json if not given, or its own vocab.json where
-    each token is a character; or the name of such a folder that comes with the package.
+    GPT-2, or with decoder.toml and weights.safetensors, where ``tokenizer`` is its own
+    tokenizer.json if not given, or its own vocab.json where each token is a character; or the name
+    of such a folder that comes with the package.
 
     Raises :class:`InputError` where there is no such model, where it or its tokenizer cannot be
     read, or where they do not fit.
     """
     folder = _MODELS / checkpoint
-    path = folder if is_hugging_face(folder) else Path(checkpoint)
+    path = folder if _is_folder(folder) else Path(checkpoint)
+    if (path / DECODER_FILE).is_file():
+        model = read_text_description(path / DECODER_FILE)
+        weights = read_weights(path / WEIGHTS_FILE, model)
+        return TextSource(model, weights, _tokenizer(path, tokenizer, model))
     if is_hugging_face(path):
         model, weights = load_hugging_face_text(path, path.name)
         return TextSource(model, weights, _tokenizer(path, tokenizer, model))
@@ -170,6 +177,10 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     if tokenizer is None:
         raise InputError(f"Checkpoint {path} needs a tokenizer")
     return TextSource(model, weights, Llama2cTokenizer(tokenizer, model.vocabulary))
+
+
+def _is_folder(path: Path) -> bool:
+    return is_hugging_face(path) or (path / DECODER_FILE).is_file()
 
 
 def _tokenizer(folder: Path, given: Path | None, model: TextDescription) -> TokenizerLike:

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from arch.presets import PRESETS, load
 from generators.cache import ROOT
+from generators.frontend.weights import model_names
 from generators.verilog.units import UNITS
 from tb.toolchain import missing_tools
 
@@ -145,7 +146,7 @@ def test_the_accelerator_behind_a_bus_is_described_with_it(celosia, tmp_path: Pa
         (
             ("run", "letters", "--sim", "golden"),
             "Unknown model 'letters'; use a folder with model.toml and weights.safetensors, or "
-            "one of digits, digits-simplified",
+            f"one of {', '.join(model_names())}",
         ),
         (
             ("bench", "gemm", "--config", "tiny", "--m", "0", "--k", "1", "--n", "1"),

@@ -219,8 +219,14 @@ def test_a_mixture_keeps_its_bound_and_is_smaller_than_one_format() -> None:
 
     make("int8")
     bound = measure(make("int4"))[0]
-    found = mix(make, measure, bound, lambda _done, _total: None)
+    told = []
+    found = mix(
+        make, measure, lambda model: evaluate(model, tokens), bound, lambda *now: told.append(now)
+    )
     assert found.loss <= bound
+    assert found.uniform_loss == pytest.approx(bound)
+    assert found.uniform_bytes == models["int4"].weight_bytes
+    assert told == [(done, told[-1][1]) for done in range(1, told[-1][1] + 1)]
     assert found.weight_bytes < models["int4"].weight_bytes
     assert len(set(found.chosen.values())) > 1
     assert measure(mixture(models, found.chosen))[0] == pytest.approx(found.loss)

@@ -137,14 +137,15 @@ def test_bad_description_files(tmp_path) -> None:
 
 
 def test_models_of_the_package() -> None:
-    assert model_names() == ["digits", "digits-simplified"]
+    trained = ["digits-int2", "digits-int4", "digits-ternary"]
+    assert model_names() == sorted(["digits", "digits-simplified", *trained])
     for name in model_names():
         description, weights = load_model(name)
         assert description.name == name
         assert weights.keys() == description.shapes().keys()
     message = (
         "Unknown model 'nothing'; use a folder with model.toml and weights.safetensors, or one "
-        "of digits, digits-simplified"
+        f"of {', '.join(model_names())}"
     )
     refused(ValueError, message, load_model, "nothing")
 

@@ -26,6 +26,8 @@ class Shaped(Protocol):
 _MODELS = Path(__file__).parents[1] / "models"
 DESCRIPTION_FILE = "model.toml"
 WEIGHTS_FILE = "weights.safetensors"
+_SCALE = "_scale"
+"""End of the name of a tensor of codes' scales."""
 
 
 def model_names() -> list[str]:
@@ -64,8 +66,9 @@ def read_weights(path: Path, description: Shaped) -> Weights:
 
 
 def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
-    """Return the tensors of a safetensors file as they are.
+    """Return the tensors of a safetensors file as they are, codes [n, ...] times their scales.
 
+    The scales of integers ``name`` are ``name_scale``, [n, 1], as compressed-tensors has them.
     Raises :class:`InputError` where the file cannot be read or is corrupt.
     """
     try:
@@ -73,7 +76,15 @@ def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
     except OSError as error:
         raise InputError(f"Cannot read weights {path}: {error.strerror}") from error
     try:
-        return {name: _array(part) for name, part in _deserialize(content)}
+        found = {name: _array(part) for name, part in _deserialize(content)}
+        scaled = [name for name in found if f"{name}{_SCALE}" in found]
+        return {
+            name: np.multiply(tensor, found[f"{name}{_SCALE}"], dtype=np.float64)
+            if name in scaled
+            else tensor
+            for name, tensor in found.items()
+            if name.removesuffix(_SCALE) not in scaled or name in scaled
+        }
     except (SafetensorError, KeyError, ValueError) as error:
         raise InputError(
             f"Weights {path} are not a safetensors file of numbers: {error}"

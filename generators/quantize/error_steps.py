@@ -87,7 +87,8 @@ class ErrorSteps:
             case "query" | "key" | "query_sums" | "key_sums":
                 return self._projected(found, prefix, kind)
             case "value":
-                middle, steps = best_range(self.values[value.name], self.options.kv_bits)
+                together = 1 if self.balance else value.columns
+                middle, steps = best_range(self.values[value.name], self.options.kv_bits, together)
                 return replace(found, gains=steps, offsets=middle, width=self.options.kv_bits)
             case "context":
                 return self._context(found, prefix)
@@ -188,6 +189,8 @@ class ErrorSteps:
         after = self._gate_scale(prefix)
         largest = np.abs(self.values[f"{prefix}.up"]).max(axis=0)
         least = largest * TIMES_STEPS * after / INT16_MAX
+        if not self.balance:
+            least[:] = least.max()
         return np.asarray(np.maximum(self._balanced(f"{prefix}.hidden"), least))
 
     def _up(self, prefix: str) -> Floats:

@@ -2,9 +2,9 @@
 
 Steps of tensors do not depend on weights' formats, so operations of uniform models go together. The
 loss of each matrix alone in a coarse format is measured; in another one it is taken to be in
-proportion to the square of the weights' error, and that of several matrices to add up. Of the
-mixtures that are best by this estimate, the smallest whose measured loss is within the bound is
-taken.
+proportion to the square of its outputs' error, and that of several matrices to add up. Of the
+mixtures that are best by this estimate, and of the uniform models, the smallest whose measured loss
+is within the bound is taken.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,14 +14,17 @@ import numpy as np
 
 from arch.errors import InputError
 from generators import network
-from generators.graph import IntegerGraph, Linear, Op
+from generators.frontend.weights import Floats
+from generators.graph import IntegerGraph, Ints, Linear, Op
 from generators.quantize.calibrate import Progress
 from generators.quantize.options import INT8
 from generators.stored import stored_rows
 
 COARSE = "int3"
 """The format in which matrices are tried alone."""
-CANDIDATES = ("int2", COARSE, "int4", "int5", "int6")
+CANDIDATES = ("ternary", "int2", COARSE, "int4", "nf4", "int5", "int6")
+UNIFORM = "int4"
+"""The format that a mixture is compared with."""
 ROUNDS = 10
 """Mixtures whose loss is measured."""
 SHARE = 0.1
@@ -31,6 +34,8 @@ LEAST = 1e-6
 
 Measure = Callable[[IntegerGraph], tuple[float, float]]
 """Takes a model, and returns its loss and a smooth error that grows with it."""
+Look = Callable[[IntegerGraph], Mapping[str, Ints]]
+"""Takes a model, and returns the tensors of some inputs by name, [rows, columns]."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +47,28 @@ class Mixture:
     loss: float
     """Measured, beyond that of INT8."""
     weight_bytes: int
+    uniform_loss: float
+    """Loss of ``UNIFORM`` for all."""
+    uniform_bytes: int
 
     @property
     def summary(self) -> str:
         """Count of matrices with each format, for a user."""
         counts = {name: list(self.chosen.values()).count(name) for name in CANDIDATES}
         parts = [f"{name} for {count}" for name, count in counts.items() if count]
-        return f"{', '.join(parts) or 'none'} of the matrices, {self.weight_bytes:,} bytes"
+        return (
+            f"{', '.join(parts) or 'none'} of the matrices, {self.weight_bytes:,} bytes, loss "
+            f"{self.loss:.3g}; {UNIFORM} for all: {self.uniform_bytes:,} bytes, loss "
+            f"{self.uniform_loss:.3g}"
+        )
 
 
 def mix(
-    make: Callable[[str], IntegerGraph], measure: Measure, bound: float, progress: Progress
+    make: Callable[[str], IntegerGraph],
+    measure: Measure,
+    look: Look,
+    bound: float,
+    progress: Progress,
 ) -> Mixture:
     """Return the smallest mixture found with a loss of at most ``bound`` more than INT8's.
 
@@ -63,35 +79,42 @@ def mix(
         raise InputError(f"Loss must not be negative, not {bound}")
     models = {name: make(name) for name in (INT8, *CANDIDATES)}
     names = _names(models[INT8])
-    total = len(names) + ROUNDS + 1
-    base = measure(models[INT8])
-    progress(1, total)
-    errors = {
-        name: {form: _error(one[name], linears[name]) for form, one in _by_form(models).items()}
-        for linears in [_linears(models[INT8])]
-        for name in names
+    total, done = len(names) + len(CANDIDATES) + ROUNDS + 1, 0
+
+    def measured(model: IntegerGraph) -> tuple[float, float]:
+        nonlocal done
+        done += 1
+        progress(done, total)
+        return measure(model)
+
+    base = measured(models[INT8])
+    errors = _errors(models, look(models[INT8]))
+    moved = {
+        name: max(measured(mixture(models, {name: COARSE}))[1] - base[1], 0.0) for name in names
     }
-    moved = {}
-    for place, name in enumerate(names):
-        moved[name] = max(measure(mixture(models, {name: COARSE}))[1] - base[1], 0.0)
-        progress(place + 2, total)
     # A matrix that seems to lose nothing has been lucky on few inputs.
     least = max(LEAST, SHARE * float(np.mean(list(moved.values()))))
     rates = {name: max(moved[name], least) / max(errors[name][COARSE], LEAST) for name in names}
-    best = Mixture({}, 0.0, models[INT8].weight_bytes)
+    losses = {form: measured(models[form])[0] - base[0] for form in CANDIDATES}
+    best = Mixture(
+        {}, 0.0, models[INT8].weight_bytes, losses[UNIFORM], models[UNIFORM].weight_bytes
+    )
+
+    def better(chosen: dict[str, str], made: IntegerGraph, loss: float) -> Mixture:
+        if loss > bound or made.weight_bytes >= best.weight_bytes:
+            return best
+        return replace(best, chosen=chosen, loss=loss, weight_bytes=made.weight_bytes)
+
+    for form, loss in losses.items():
+        best = better(dict.fromkeys(names, form), models[form], loss)
     low, high = 0.0, 64.0
-    for turn in range(ROUNDS):
+    for _ in range(ROUNDS):
         middle = (low + high) / 2
         chosen = _chosen(models, names, errors, rates, 2.0**middle)
         made = mixture(models, chosen)
-        loss = measure(made)[0] - base[0]
-        if loss <= bound:
-            high = middle
-            if made.weight_bytes < best.weight_bytes:
-                best = Mixture(chosen, loss, made.weight_bytes)
-        else:
-            low = middle
-        progress(len(names) + turn + 2, total)
+        loss = measured(made)[0] - base[0]
+        best = better(chosen, made, loss)
+        low, high = (low, middle) if loss <= bound else (middle, high)
     return best
 
 
@@ -129,12 +152,26 @@ def _linears(model: IntegerGraph) -> dict[str, Linear]:
     return dict(zip(_names(model), found, strict=True))
 
 
-def _error(one: Linear, exact: Linear) -> float:
-    """Return the squared error of weights, of the size of the exact ones'."""
-    real, wanted = (
-        op.weight * (op.rescale.multiplier * 2.0**op.rescale.shift) for op in (one, exact)
-    )
-    return float(np.sum((real - wanted) ** 2) / max(float(np.sum(wanted**2)), 1e-300))
+def _errors(
+    models: Mapping[str, IntegerGraph], tensors: Mapping[str, Ints]
+) -> dict[str, dict[str, float]]:
+    """Return the squared error of each matrix's outputs in each format, over their own size."""
+    by_form = _by_form(models)
+    found: dict[str, dict[str, float]] = {}
+    for name, exact in by_form[INT8].items():
+        inputs = (tensors[exact.source.name] - exact.source.zero).astype(np.float64)
+        wanted = inputs @ _real(exact)
+        size = max(float(np.sum(wanted**2)), 1e-300)
+        found[name] = {
+            form: float(np.sum((inputs @ _real(one[name]) - wanted) ** 2)) / size
+            for form, one in by_form.items()
+        }
+    return found
+
+
+def _real(one: Linear) -> Floats:
+    """Return weights [k, n] in steps of the output."""
+    return np.asarray(one.weight * (one.rescale.multiplier * 2.0**one.rescale.shift))
 
 
 def _chosen(

@@ -24,8 +24,8 @@ class Quantization:
     balance: float | None = None
     """Degree to which columns fill their own ranges, from 0 (one step) to 1.
 
-    See :func:`generators.quantize.balance.column_gains`. None is 0.7 for encoders, 0.5 for
-    decoders."""
+    See :func:`generators.quantize.balance.column_gains`. None is 0 for weights that are trained for
+    their format, else 0.7 for encoders and 0.5 for decoders."""
 
     percentile: float = 100.0
     """Share of a tensor's values in calibration that its range covers (percent); encoders."""

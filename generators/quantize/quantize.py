@@ -40,7 +40,7 @@ from generators.quantize.calibrate import Progress, Ranges, Samples, calibrate
 from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.options import INT8, Quantization
 from generators.quantize.range_steps import RangeSteps
-from generators.quantize.stored import choose
+from generators.quantize.stored import choose, trained_steps
 from generators.quantize.tensor_steps import Steps
 from generators.quantize.texts import SampledTexts, sample_texts
 from sim.norm import norm_parameters, quantize_eps
@@ -79,7 +79,7 @@ def quantize_calibrated(
 
     Raises :class:`InputError` where a number of the model cannot be represented.
     """
-    options = options or Quantization()
+    options = _settled(model, weights, options or Quantization())
     steps = RangeSteps(model, weights, ranges, config, options)
     made = _Quantizer(model, weights, steps, options, config.operand_max)
     output, start = made.output(), made.start()
@@ -119,6 +119,7 @@ def quantize_sampled(
 
     Raises :class:`InputError` where a number of the model cannot be represented.
     """
+    options = _settled(model, weights, options)
     steps = ErrorSteps(model, weights, samples, options)
     made = _Quantizer(model, weights, steps, options, OPERAND_MAX)
     return Decoder(
@@ -131,6 +132,24 @@ def quantize_sampled(
         made.layers,
         made.after,
     )
+
+
+def _settled(model: Description, weights: Weights, options: Quantization) -> Quantization:
+    """Return options without gains of columns where weights are codes of their formats already.
+
+    Gains would be taken into the weights, which were codes no more.
+    """
+    forms = {
+        node.weight: options.chosen.get(node.weight, options.weights)
+        for node in network.network(model).nodes
+        if isinstance(node, network.Linear)
+    }
+    narrow = {name: form for name, form in forms.items() if form != INT8}
+    if options.balance is not None or options.group or not narrow:
+        return options
+    if any(trained_steps(weights[name], FORMATS[form]) is None for name, form in narrow.items()):
+        return options
+    return replace(options, balance=0.0)
 
 
 class _Quantizer:

@@ -16,6 +16,10 @@ Ints = NDArray[np.int64]
 
 CLIPS = np.geomspace(1.0, 0.4, 16)
 """Shares of the largest magnitude that a column's values may cover."""
+TRAINED = 16
+"""Most values of a format whose steps are looked for in weights."""
+_WHOLE = 1e-6
+"""Distance from a code's value at which a weight is that value (steps)."""
 DAMPING = 0.01
 """Share of the mean square of inputs that is added to each one's."""
 
@@ -26,18 +30,22 @@ def choose(
     """Return codes, operands [k, n] and the step of each output [n] for weights [n, k].
 
     ``inputs`` are samples [count, k] in the steps that weights are multiplied by; with ``group``
-    so many of them share a scale.
+    so many of them share a scale. Weights that are codes already, as training for the format
+    leaves them, keep these.
     """
     weights = np.array(taken, np.float64)  # [n, k]
     n, k = weights.shape
     values = np.array(form.values, np.int64)
-    spread = _spread(inputs, k)
+    trained = None if group else trained_steps(weights, form)
+    spread = _spread(inputs, k) if trained is None else None
     factors = factors_of(form) if group else np.array([1])
     tables = scaled(values, factors[:, None], form) if group else values[None]  # [factors, values]
     largest = np.abs(weights).max(axis=1)
     largest[largest == 0] = 1.0
     steps = largest / min(tables[-1].max(), -tables[-1].min())
-    if not group:
+    if trained is not None:
+        steps = trained
+    elif not group:
         steps = _best_steps(weights, np.sort(values), steps)
     width = group or k
     codes = np.zeros((k, n), np.int64)
@@ -56,6 +64,25 @@ def choose(
             if spread is not None:
                 weights[:, row:] -= np.outer(error / spread[row, row], spread[row, row:])
     return Stored(form, codes, group, scales if group else None), operands, steps
+
+
+def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
+    """Return the largest step of each output [n] in which weights [n, k] are values of a format.
+
+    None where an output has none, and for formats of more than ``TRAINED`` values.
+    """
+    if form.fraction or len(form.values) > TRAINED:
+        return None
+    low, high = min(form.values), max(form.values)
+    largest = np.abs(weights).max(axis=1)
+    largest[largest == 0] = 1.0
+    steps = np.zeros(len(weights))
+    for code in range(1, max(high, -low) + 1):
+        left = np.flatnonzero(steps == 0)
+        exact = weights[left] * (code / largest[left])[:, None]
+        near = np.abs(exact - np.clip(np.rint(exact), low, high)).max(axis=1) < _WHOLE
+        steps[left[near]] = largest[left[near]] / code
+    return steps if steps.all() else None
 
 
 def factors_of(form: WeightFormat) -> Ints:

@@ -1,0 +1,147 @@
+"""Models that are trained for few bits or for zeros, and the forward pass that they learn by."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from arch.errors import InputError
+from arch.formats import FORMATS
+from arch.presets import PRESETS
+from generators.frontend import digits
+from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import read_tensors
+from generators.graph import Linear
+from generators.network import network
+from generators.quantize.calibrate import calibrate
+from generators.quantize.options import Quantization
+from generators.quantize.quantize import quantize_calibrated
+from generators.quantize.stored import choose, trained_steps
+from generators.reference.floats import forward
+from generators.reference.integers import evaluate
+from generators.sources import load_source
+from generators.text_sources import is_text, load_text
+from tb.random_models import random_text_weights
+
+ROOT = Path(__file__).parents[1]
+MODELS = ROOT / "generators" / "models"
+DIGITS = {"digits-int4": 0.98, "digits-int2": 0.97, "digits-ternary": 0.97}
+"""Models, and the accuracy on the first 120 images of the test split that they have at least."""
+
+
+def quantized(model: str, weights: str):
+    source = load_source(model)
+    train, _ = digits.load()
+    ranges = calibrate(source.description, source.weights, digits.patches(train.images[:100]))
+    options = Quantization(weights=weights)
+    return source, quantize_calibrated(
+        source.description, source.weights, ranges, PRESETS["small"], options
+    )
+
+
+def accuracy(model, count: int = 120) -> float:
+    _, test = digits.load()
+    outputs = [evaluate(model, one)["output"][0] for one in digits.patches(test.images[:count])]
+    return float(np.mean(np.argmax(outputs, axis=1) == test.labels[:count]))
+
+
+def linears(model) -> dict[str, Linear]:
+    graph = network(model.description)
+    names = [node.weight for node in graph.nodes if hasattr(node, "weight")]
+    return dict(zip(names, [op for op in model.ops if isinstance(op, Linear)], strict=True))
+
+
+@pytest.mark.parametrize("name", DIGITS)
+def test_codes_of_trained_weights_are_kept(name) -> None:
+    form = name.removeprefix("digits-")
+    _, model = quantized(name, form)
+    file = load_file(MODELS / name / "weights.safetensors")
+    for weight, op in linears(model).items():
+        assert op.stored is not None
+        assert file[weight].dtype == np.int8
+        assert np.array_equal(np.array(FORMATS[form].values)[op.stored.codes].T, file[weight])
+    assert accuracy(model) >= DIGITS[name]
+
+
+def test_codes_that_were_not_trained_for_lose_more() -> None:
+    assert accuracy(quantized("digits", "ternary")[1]) < 0.8
+
+
+def test_steps_of_codes_are_found_and_others_refused() -> None:
+    rng = np.random.default_rng(1)
+    for name in ("int2", "int4", "ternary"):
+        form = FORMATS[name]
+        values = rng.choice(form.values, (6, 40))
+        # A row that uses neither end of its codes has the same step, but where all share a factor.
+        values[0] = np.clip(values[0], -1, 1)
+        steps = rng.uniform(0.01, 3, 6)
+        weights = values * steps[:, None]
+        found = trained_steps(weights, form)
+        assert found == pytest.approx(steps)
+        inputs = rng.normal(size=(99, 40))
+        assert np.array_equal(choose(weights, form, 0, inputs)[1].T, values)
+        weights[3, 5] += 0.01 * steps[3]
+        assert trained_steps(weights, form) is None
+    assert trained_steps(values * 1.0, FORMATS["int7"]) is None
+    assert trained_steps(values * 1.0, FORMATS["nf4"]) is None
+
+
+def test_codes_are_read_with_their_scales(tmp_path) -> None:
+    codes, scale = np.array([[1, -2], [3, 0]], np.int8), np.array([[0.5], [2.0]], np.float32)
+    save_file({"a": codes, "a_scale": scale, "b_scale": scale}, tmp_path / "w.safetensors")
+    found = read_tensors(tmp_path / "w.safetensors")
+    assert found.keys() == {"a", "b_scale"}
+    assert found["a"].tolist() == [[0.5, -1.0], [6.0, 0.0]]
+
+
+def test_a_folder_with_a_described_decoder(tmp_path) -> None:
+    model = TextDescription(
+        name="toy", vocabulary=9, positions=20, dim=16, layers=1, heads=2, ffn=12
+    )
+    weights = random_text_weights(model)
+    (tmp_path / "decoder.toml").write_text(model.to_toml(), encoding="utf-8")
+    save_file(weights, tmp_path / "weights.safetensors")
+    assert is_text(str(tmp_path))
+    source = load_text(str(tmp_path))
+    assert source.description == model
+    assert np.array_equal(source.weights["words"], weights["words"])
+    (tmp_path / "decoder.toml").write_text('name = "toy"\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"lacks the field 'vocabulary'$"):
+        load_text(str(tmp_path))
+
+
+@pytest.mark.parametrize(("name", "form"), [("digits-ternary", "ternary"), ("digits", "int8")])
+def test_the_forward_pass_of_training_is_the_golden_model(monkeypatch, name, form) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    straight = pytest.importorskip("straight_through")
+    source, model = quantized(name, form)
+    graph = network(source.description)
+    weights = {
+        name: torch.tensor(value, dtype=torch.float32, requires_grad=True)
+        for name, value in source.weights.items()
+    }
+    _, test = digits.load()
+    inputs = digits.patches(test.images[:3])
+    run = straight.Forward(graph, weights, inputs, model)
+    for index, one in enumerate(inputs):
+        found = evaluate(model, one)
+        for op in model.ops:
+            if op.target.name == "output":
+                exact = run.output[index].detach().numpy() / op.target.scale
+            else:
+                value = run.found[op.target.name][index].detach().numpy()
+                exact = value / op.target.steps + op.target.zero
+            assert np.abs(exact - found[op.target.name]).max() < 0.01, op.target.name
+    if form != "int8":
+        for weight, op in linears(model).items():
+            step = trained_steps(source.weights[weight], FORMATS[form])
+            codes = straight.codes(weights[weight], torch.tensor(step)[:, None], FORMATS[form])
+            assert np.array_equal(codes.detach().numpy(), op.weight.T)
+    # Without integers it is the float model, whose gradients it takes.
+    smooth = straight.Forward(graph, weights, inputs)
+    wanted = forward(source.description, source.weights, inputs)["output"]
+    assert np.abs(smooth.output.detach().numpy() - wanted).max() < 1e-4
+    run.output.sum().backward()
+    assert all(weights[name].grad.abs().max() > 0 for name in linears(model))
