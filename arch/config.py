@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from arch.errors import InputError, InputTypeError
-from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, WeightFormat
+from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS, WeightFormat
 from arch.protection import protection
 from arch.sparse import ENTRY_WIDTH, beat_bytes
 
@@ -41,6 +41,8 @@ class Config:
     pass_width: int = 8
     """Bits of a weight that elements multiply in a cycle, 8, 4, or 1 by adders alone (bits); wider
     weights take several passes."""
+    packed_slots: bool = False
+    """Resident weights in formats of at most 4 bits lie in pairs in a slot's bytes."""
     weight_depth: int = 2
     """Weights held by each processing element (weights); 2 is double buffering."""
     operand_width: int = 8
@@ -235,6 +237,20 @@ class Config:
                 f"Field weight_formats needs operands of {OPERAND_BITS} bits, but weight_formats "
                 f"is {self.weight_formats!r} and operand_width is {self.operand_width}"
             )
+        if self.packed_slots and (
+            self.array != "tree" or self.zero_points or self.operand_gating or self.pass_width == 1
+        ):
+            raise InputError(
+                f"Field packed_slots needs array 'tree', zero_points and operand_gating false and "
+                f"pass_width 4 or 8, but array is {self.array!r}, zero_points "
+                f"{str(self.zero_points).lower()}, operand_gating "
+                f"{str(self.operand_gating).lower()} and pass_width {self.pass_width}"
+            )
+        if self.packed_slots and not any(form.paired for form in self.formats):
+            raise InputError(
+                f"Field packed_slots needs integers of at most {PAIRED_BITS} bits or ternary among "
+                f"weight_formats, not {self.weight_formats!r}"
+            )
         if self.weight_group % self.rows or (self.weight_group and not names):
             raise InputError(
                 f"Field weight_group needs weight_formats and must be a multiple of rows, but "
@@ -265,6 +281,11 @@ class Config:
     def passes(self) -> int:
         """Cycles in which a vector meets weights of INT8 part by part."""
         return OPERAND_BITS // self.pass_width
+
+    @property
+    def parted(self) -> bool:
+        """Vectors may meet parts of what the array holds."""
+        return self.passes > 1 or self.packed_slots
 
     @property
     def operand_min(self) -> int:

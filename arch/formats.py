@@ -12,6 +12,8 @@ import numpy as np
 
 OPERAND_BITS = 8
 """Width of what a decoder makes (bits)."""
+PAIRED_BITS = 4
+"""Width of an operand of which a byte of a weight slot holds two (bits)."""
 DIGITS = 5
 """Ternary codes of a byte."""
 SCALE_FRACTION = 4
@@ -46,6 +48,12 @@ class WeightFormat:
     def bits(self) -> float:
         """Stored bits of a weight, scales apart."""
         return 8 / self.digits if self.digits else self.width
+
+    @property
+    def paired(self) -> bool:
+        """Two operands fit a byte."""
+        half = 1 << (PAIRED_BITS - 1)
+        return -half <= min(self.values) and max(self.values) < half and not self.fraction
 
     def passes(self, width: int) -> int:
         """Return the parts of ``width`` bits that an operand has before its group's scale.

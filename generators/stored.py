@@ -54,6 +54,11 @@ def part_rows(stored: Stored | None, config: Config) -> int:
     return math.lcm(config.rows, stored.group if stored and stored.group else 1)
 
 
+def in_pairs(stored: Stored | None, config: Config) -> bool:
+    """Return whether weight slots hold weights two to a byte."""
+    return stored is not None and config.packed_slots and stored.form.paired and not stored.group
+
+
 def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:
     """Return the flags of an instruction that reads weights.
 

@@ -116,12 +116,20 @@ def _check_format(step: Step, config: Config) -> None:
             f"{config.weight_group}"
         )
     for flag in _STRAIGHT:
+        if flag == "resident" and index and _paired(step, config):
+            continue
         if index and flag in step.flags:
             raise ProgramError(f"{step} has weights of a format, which excludes {flag}")
     if index and step["b_zero"]:
         raise ProgramError(
             f"{step} has weights of a format, so b_zero must be 0, not {step['b_zero']}"
         )
+
+
+def _paired(step: Step, config: Config) -> bool:
+    """Return whether slots can have the weights of a step in pairs."""
+    form = config.formats[index_of(step.flags) - 1]
+    return config.packed_slots and form.paired and "grouped" not in step.flags
 
 
 def _check_append(step: Step, config: Config) -> None:

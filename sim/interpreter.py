@@ -14,7 +14,7 @@ from arch.sparse import code_bytes
 from sim.admission import check_followed, check_step
 from sim.flow import Step, run
 from sim.formats import unpack
-from sim.matmul import append, place
+from sim.matmul import append, held, place
 from sim.norm import normalize
 from sim.regions import Region, ceil_div, pair_places, regions, stored_rows
 from sim.report import Report, signature
@@ -248,7 +248,7 @@ class Interpreter:
         else:
             a = self._operands(step, "a", m, k)
         if "resident" in step.flags:
-            tiles = self.slots[step["slot"] : step["slot"] + kt * nt].reshape(nt, kt, rows, cols)
+            tiles = held(self.slots, step["slot"], nt, kt, paired=index_of(step.flags) > 0)
         else:
             tiles = self._tiled(step, self._weights(step))
         padded = np.zeros((m, kt * rows), np.int64)

@@ -38,6 +38,30 @@ def cut(b: Ints, rows: int, cols: int) -> Ints:
     return padded.reshape(kt, rows, nt, cols).transpose(2, 0, 1, 3)
 
 
+def held(slots: Ints, slot: int, nt: int, kt: int, *, paired: bool = False) -> Ints:
+    """Return the tiles of a resident matrix, [nt, kt, rows, cols], in slots [depth, rows, cols].
+
+    Those that are ``paired`` are two to a slot, the first in the low bits: equation (15).
+    """
+    _, rows, cols = slots.shape
+    if not paired:
+        return slots[slot : slot + nt * kt].reshape(nt, kt, rows, cols)
+    taken = -(-kt // 2)
+    both = slots[slot : slot + nt * taken].reshape(nt, taken, 1, rows, cols)
+    halves = wrap(both >> np.array([0, 4])[:, None, None], 4)  # [nt, taken, 2, rows, cols]
+    return halves.reshape(nt, 2 * taken, rows, cols)[:, :kt]
+
+
+def pairs(b: Ints, rows: int) -> Ints:
+    """Return weights [k, n] of 4 bits as bytes, [2 rows of which a byte has one each, n]."""
+    k, n = b.shape
+    taken = -(-k // (2 * rows))
+    padded = np.zeros((taken * 2 * rows, n), np.int64)
+    padded[:k] = b
+    low, high = padded.reshape(taken, 2, rows, n).transpose(1, 0, 2, 3)
+    return wrap((high << 4) + (low & 15), 8).reshape(taken * rows, n)
+
+
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to slots [depth, rows, cols], from ``slot`` on.
 

@@ -52,7 +52,10 @@ def _tiles(step: Step, config: Config) -> int:
         n += step["line"]
     elif "append" in step.flags:
         k += step["line"]
-    return ceil_div(k, config.rows) * ceil_div(n, config.cols)
+    tiles = ceil_div(k, config.rows)
+    if "resident" in step.flags and index_of(step.flags):
+        tiles = ceil_div(tiles, 2)
+    return tiles * ceil_div(n, config.cols)
 
 
 def stored_rows(step: Step, config: Config) -> int:

@@ -30,7 +30,7 @@ from hdl.matrix.retirement import DISPATCH
 from hdl.memory.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
 from sim.formats import unpack as unpack_weights
-from sim.matmul import accumulate, append, cut, place
+from sim.matmul import accumulate, append, cut, held, place
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
 
 Ints = NDArray[np.int64]
@@ -90,14 +90,14 @@ class Jobs:
         operands = {"k": k, "n": n, "b_zero": zeros[1], "slot": slot, "line": line}
         b_shape = (n, k) if "b_transpose" in flags else (k, n)
         index = index_of(frozenset(flags))
-        if index:
+        if index and "resident" not in flags:
             form = config.formats[index - 1]
             group = config.weight_group if "grouped" in flags else 0
             operands["b_zero"] = zeros[1] = 0
             b_shape = (form.stored_rows(k, group), n)
         operands["b_addr"], operands["b_stride"] = self._place(*b_shape)
         b = self._read(operands["b_addr"], operands["b_stride"], *b_shape, zeros[1])
-        if index:
+        if index and "resident" not in flags:
             self.lines.append((b_shape[0] * nt, False))
             b = unpack_weights(b.astype(np.uint8), k, form, group)
         tiles = cut(b.T if "b_transpose" in flags else b, config.rows, config.cols)
@@ -110,7 +110,7 @@ class Jobs:
             place(self.slots, b.T if transpose else b, slot=slot, transpose=transpose)
         else:
             if "resident" in flags:
-                tiles = self.slots[slot : slot + nt * kt].reshape(nt, kt, config.rows, config.cols)
+                tiles = held(self.slots, slot, nt, kt, paired=bool(index))
             operands |= {"m": m, "a_zero": zeros[0]}
             a_shape = (k, m) if "a_transpose" in flags else (m, k)
             operands["a_addr"], operands["a_stride"] = self._place(*a_shape)
@@ -198,6 +198,12 @@ class Jobs:
             self.add(Opcode.PRELOAD, 0, k, n, b_flags, slot)
             for _ in range(int(self._rng.integers(0, 3))):
                 self.add(Opcode.MATMUL, self._rows(), k, n, flags | {"resident"}, slot)
+            if config.packed_slots:
+                most = 2 * config.rows * -(-k // config.rows)
+                k = int(self._rng.integers(most - 2 * config.rows, most)) + 1
+                narrow = [at for at, form in enumerate(config.formats) if form.paired]
+                form = chosen(1 + int(self._rng.choice(narrow)))
+                self.add(Opcode.MATMUL, self._rows(), k, n, {*form, "resident"}, slot)
         else:
             self.add(Opcode.MATMUL, self._rows(), k, n, flags | b_flags)
 

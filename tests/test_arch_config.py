@@ -109,6 +109,25 @@ def test_a_single_element_is_a_machine():
             "Field packed needs pass_width 4, or operands of at most 5 bits after their zero "
             "points, but operand_width is 5 and zero_points true",
         ),
+        (
+            {"packed_slots": True, "weight_formats": "int4", "array": "tree", "zero_points": False},
+            ValueError,
+            "Field packed_slots needs array 'tree', zero_points and operand_gating false and "
+            "pass_width 4 or 8, but array is 'tree', zero_points false, operand_gating true and "
+            "pass_width 8",
+        ),
+        (
+            {
+                "packed_slots": True,
+                "weight_formats": "nf4,int5",
+                "array": "tree",
+                "zero_points": False,
+                "operand_gating": False,
+            },
+            ValueError,
+            "Field packed_slots needs integers of at most 4 bits or ternary among weight_formats, "
+            "not 'nf4,int5'",
+        ),
         ({"pass_width": 3}, ValueError, "Field pass_width must be 1, 4 or 8, not 3"),
         (
             {"pass_width": 4, "operand_gating": False},

@@ -130,22 +130,34 @@ TEXT = PRESETS["small"].replace(
     weight_formats="int4,int3,ternary",
     weight_group=16,
 )
+RESIDENT = {"weight_depth": 1024}
+PAIRED = RESIDENT | {
+    "packed_slots": True,
+    "array": "tree",
+    "zero_points": False,
+    "operand_gating": False,
+    "rows": 4,
+    "cols": 4,
+    "lanes": 4,
+}
 
 
 @pytest.mark.parametrize(
-    ("weights", "group", "depth", "machine"),
+    ("weights", "group", "changes", "machine"),
     [
-        ("int4", 16, 2, "golden"),
-        ("int3", 0, 2, "golden"),
-        ("ternary", 0, 1024, "golden"),
-        ("int4", 16, 1024, "verilator"),
-        ("ternary", 0, 2, "verilator"),
+        ("int4", 16, {}, "golden"),
+        ("int3", 0, {}, "golden"),
+        ("ternary", 0, RESIDENT, "golden"),
+        ("int4", 16, RESIDENT, "verilator"),
+        ("ternary", 0, {}, "verilator"),
+        ("int4", 0, PAIRED, "verilator"),
+        ("int3", 0, PAIRED | {"pass_width": 4}, "golden"),
     ],
 )
-def test_decoders_with_weights_of_fewer_bits(weights, group, depth, machine) -> None:
+def test_decoders_with_weights_of_fewer_bits(weights, group, changes, machine) -> None:
     options = Quantization(texts=2, length=24, weights=weights, group=group)
     decoder = untrained(LLAMA, options)
-    program = compile_text(decoder, TEXT.replace(weight_depth=depth), context=40)
+    program = compile_text(decoder, TEXT.replace(**changes), context=40)
     tokens = [1, 7, 30, 12, 5, 36, 2]
     session = TextSession(program, machine)
     session.take(tokens[:4])
@@ -157,6 +169,8 @@ def test_decoders_with_weights_of_fewer_bits(weights, group, depth, machine) -> 
         untrained(LLAMA, Quantization(texts=2, length=24)), program.config, context=40
     )
     sizes = [sum(len(fill.image) for fill in one.setup) for one in (plain, program)]
+    if program.config.packed_slots:
+        assert plain.slots - program.slots > 0.4 * program.macs_resident / program.config.elements
     assert sizes[0] - sizes[1] > 0.4 * program.macs_resident
 
 

@@ -21,6 +21,7 @@ TREE = {"array": "tree"}
 REGISTERED = {"registered": True}
 PACKED = {"weight_formats": "int4,int3,ternary,nf4,int6", "weight_group": 8}
 PARTS = {"pass_width": 4, "packed": True, "zero_points": False, "operand_gating": False}
+PAIRED = {"packed_slots": True}
 BARE = {
     "zero_points": False,
     "operand_gating": False,
@@ -123,6 +124,8 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
             0.2,
             29,
         ),
+        ("verilator", {**SQUARE, **BARE, **TREE, **PACKED, "packed_slots": True}, 0.1, 30),
+        ("icarus", {**ODD, **BARE, **TREE, **PARTS, "weight_formats": "int4", **PAIRED}, 0.2, 31),
         ("icarus", {"weight_formats": "ternary", **SQUARE, **TREE, **REGISTERED}, 0.2, 26),
         # Tiles of one vector wait in all places that there are.
         ("icarus", {"rows": 2, "cols": 2, "weight_depth": 3, **BARE, **REGISTERED}, 0.6, 21),

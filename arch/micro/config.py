@@ -35,6 +35,7 @@ class MicroConfig(Config):
 
     array: str = _constant("systolic")
     packed: bool = _constant(False)
+    packed_slots: bool = _constant(False)
     pass_width: int = _constant(8)
     weight_depth: int = _constant(2)
     lanes: int = _constant(1)

@@ -150,7 +150,7 @@ class Instructions:
                 "slot": part.slots.first + first * part.slots.k_tiles,
             }
             if share in (None, index):
-                self.stage.add(Draft(Opcode.MATMUL, operands, frozenset({"resident"})))
+                self.stage.add(Draft(Opcode.MATMUL, operands, matrix.flags | {"resident"}))
         for cut in matrix.cuts:
             if not first * cols <= cut.column < end:
                 continue

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -30,7 +30,8 @@ from generators.lower.text_stage import (
 from generators.program.draft import Draft, Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder, Piece, piece_of
 from generators.program.layout import PARAM_BYTES, element_rows, rows_image
-from generators.stored import format_flags, part_rows, stored_rows
+from generators.stored import format_flags, in_pairs, part_rows, stored_rows
+from sim.matmul import pairs
 from sim.rotary import rotary_places
 
 WORDS_PLACE = REGISTERS - 1
@@ -399,11 +400,16 @@ def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
         return
     shares = []
     for row, end in pairwise([0, *_share_rows(found, name, part_rows(one.stored, config)), k]):
-        slots = memory.take_slots(end - row, n)
+        held, rows = one, range(row, end)
+        if in_pairs(one.stored, config):
+            held = replace(one, weight=pairs(one.weight[row:end], config.rows), stored=None)
+            rows = range(len(held.weight))
+        slots = memory.take_slots(len(rows), n)
         shares.append(Share(row, end - row, slots))
-        for part in cuts(one, range(row, end), found.image, stage.size, config):
-            stage.add(preload(part, stage.piece(part.piece), slots, config, flags))
-    found.matrices[name] = Matrix(k, n, shares, [], words, flags)
+        kept = flags if held is one else frozenset()
+        for part in cuts(held, rows, found.image, stage.size, config):
+            stage.add(preload(part, stage.piece(part.piece), slots, config, kept))
+    found.matrices[name] = Matrix(k, n, shares, [], words, flags - kept)
 
 
 def _bounds(found: Plan, name: str) -> Sequence[int]:

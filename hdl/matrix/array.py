@@ -34,9 +34,15 @@ def activation_layout(config: Config) -> data.StructLayout:
         {
             "a": data.ArrayLayout(signed(config.element_width), config.rows),
             "slot": range(config.weight_depth),
-            **({"part": part_layout(config.pass_width)} if config.passes > 1 else {}),
+            **part_member(config),
         }
     )
+
+
+def part_member(config: Config) -> dict[str, Any]:
+    """Return the field of what goes with vectors that meet parts of weights."""
+    layout = part_layout(config.pass_width, paired=config.packed_slots)
+    return {"part": layout} if config.parted else {}
 
 
 def weight_layout(config: Config) -> data.StructLayout:

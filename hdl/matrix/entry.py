@@ -37,9 +37,11 @@ class ActivationEntry(Component):
         config, note = self.config, self.note
         m.d.sync += [self.o.valid.eq(note.valid), self.o.payload.slot.eq(note.slot)]
         first = note.valid
-        if config.passes > 1:
+        if config.parted:
             m.d.sync += self.o.payload.part.eq(note.part)
-            first = note.valid & (note.part.place == 0)
+        if config.passes > 1:
+            alone = note.part.alone if config.packed_slots else 0
+            first = note.valid & ((note.part.place == 0) | alone)
         enter(m, config, self.o.payload.a, self.elements, note.k, note.zero)
 
         # A product of two small numbers, for which no multiplier is spent.

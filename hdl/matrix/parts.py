@@ -1,17 +1,22 @@
 """Parts of weights, which elements multiply one after the other: equation (14)."""
 
-from amaranth.hdl import Cat, Const, Module, Value, ValueLike, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Value, ValueLike, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
-from arch.formats import OPERAND_BITS
+from arch.formats import OPERAND_BITS, PAIRED_BITS
 from hdl.component import Component
 from hdl.stream.pipeline import delay
 
 
-def part_layout(width: int) -> data.StructLayout:
-    """Return which part of its weights a vector meets, and whether that is the last, signed one."""
-    return data.StructLayout({"place": range(OPERAND_BITS // width), "last": 1})
+def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
+    """Return which part of its weights a vector meets, and whether that is the last, signed one.
+
+    Where slots hold weights in pairs, a part that is ``alone`` is one of the two.
+    """
+    places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
+    alone = {"alone": 1} if paired else {}
+    return data.StructLayout({"place": range(places), "last": 1, **alone})
 
 
 def part_width(width: int) -> int:
@@ -19,15 +24,21 @@ def part_width(width: int) -> int:
     return width + (width < OPERAND_BITS)
 
 
-def part_of(weight: Value, part: ValueLike, width: int) -> Value:
-    """Return a part of a weight of 8 bits."""
-    view = data.View(part_layout(width), part)
-    return Cat(weight.word_select(view.place, width), view.last & weight[-1]).as_signed()
+def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
+    """Return a part of a weight of 8 bits, or the weight where it has one part."""
+    view = data.View(part_layout(width, paired=paired), part)
+    if width == OPERAND_BITS:
+        one = weight.word_select(view.place, PAIRED_BITS).as_signed()
+        return Mux(view.alone, one, weight.as_signed())
+    bits = weight.word_select(view.place, width)
+    sign = weight[-1] if width == 1 else bits[-1]
+    return Cat(bits, view.last & sign).as_signed()
 
 
-def at_place(total: Value, part: ValueLike, width: int) -> Value:
+def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
     """Return what a sum of products with parts adds to that of products with weights."""
-    place = data.View(part_layout(width), part).place
+    view = data.View(part_layout(width, paired=paired), part)
+    place = Mux(view.alone, 0, view.place) if paired else view.place
     return total << Cat(Const(0, width.bit_length() - 1), place)
 
 

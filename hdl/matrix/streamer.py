@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, Engine
 from hdl.component import Component
-from hdl.matrix.parts import part_layout
+from hdl.matrix.array import part_member
 from hdl.matrix.transposer import Transposer
 from hdl.matrix.weights import job_layout
 from hdl.ports import ReadPort
@@ -31,7 +31,7 @@ def vector_layout(config: Config) -> data.StructLayout:
             "n": range(config.cols + 1),
             "last": 1,
             "push": unsigned(len(Engine)),
-            **({"part": part_layout(config.pass_width)} if config.passes > 1 else {}),
+            **part_member(config),
         }
     )
 
@@ -107,13 +107,17 @@ class ActivationStreamer(Component):
         whole = Const(1, 1)
         passed = Signal()  # All vectors of a job have come with a part.
         if config.passes > 1:
-            part = asked.p.note.part
-            whole = part.last
-            m.d.comb += part.last.eq(part.place == job.parts)
-            place = Signal.like(part.place)
-            m.d.comb += part.place.eq(place)
+            place = Signal(range(config.passes))
+            whole = place == job.parts
             with m.If(passed):
                 m.d.sync += place.eq(Mux(whole, 0, place + 1))
+            m.d.comb += asked.p.note.part.place.eq(place)
+        if config.parted:
+            m.d.comb += asked.p.note.part.last.eq(whole)
+        if config.packed_slots:
+            m.d.comb += asked.p.note.part.alone.eq(job.paired)
+            with m.If(job.paired):
+                m.d.comb += asked.p.note.part.place.eq(job.tile.half)
         clear = Signal()
         if config.a_transpose:
             m.d.comb += straight.eq(granted & ~line.p.transposed)

@@ -31,7 +31,8 @@ def tile_layout(config: Config) -> data.StructLayout:
     alternates from command to command. ``product`` marks tiles of a MATMUL, ``loads`` those whose
     lines are to be read, ``column`` those whose lines are columns; ``single`` says that there is
     one line, ``vector`` that A has one row, ``block`` that it has as many as the array at most. The
-    slot of a product that loads is the ring's next.
+    slot of a product that loads is the ring's next. ``half`` tells which of the two in a slot's
+    bytes a tile is, in a format that has them in pairs.
     """
     lines = max(config.rows, config.cols) if config.b_transpose else config.rows
     return data.StructLayout(
@@ -40,6 +41,7 @@ def tile_layout(config: Config) -> data.StructLayout:
             "b_addr": unsigned(config.sp_addr_width),
             "acc_addr": unsigned(config.acc_addr_width),
             "slot": range(config.weight_depth),
+            **({"half": 1} if config.packed_slots else {}),
             "k": range(config.rows + 1),
             "n": range(config.cols + 1),
             "line": range(lines),
@@ -187,6 +189,15 @@ class TileWalker(Component):
             place.vector.eq(vector),
             place.block.eq(block),
         ]
+        on = 1
+        if config.packed_slots:
+            # A tile column begins in a slot of its own.
+            half = Signal()
+            pairs = Signal()
+            on = half | ~pairs
+            m.d.comb += [pairs.eq(paired(cmd)), place.half.eq(half)]
+            with m.If(take | advance):
+                m.d.sync += half.eq(~take & ~k_last & ~on)
         steps = self._steps(self.i.p)
         a_step = Signal(config.sp_addr_width)
         b_k_step = Signal(config.sp_addr_width)
@@ -221,7 +232,7 @@ class TileWalker(Component):
             m.d.sync += [
                 a_addr.eq(a_addr + a_step),
                 b_addr.eq(b_addr + b_k_step),
-                slot.eq(slot + 1),
+                slot.eq(slot + on),
                 k_left.eq(k_left - config.rows),
                 k_last.eq(k_left <= 2 * config.rows),
             ]
@@ -380,6 +391,12 @@ def appends(command):
 def format_of(command):
     """Return which of the machine's weight formats B of a command has, from 1 on; 0 for none."""
     return _flags_of(command, "format_1", "format_2", "format_4")
+
+
+def paired(command):
+    """Return 1 for a product of resident weights in a format, of which slots hold pairs."""
+    bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
+    return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
 
 
 def grouped(command):

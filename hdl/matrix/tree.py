@@ -49,8 +49,8 @@ class TreeColumn(Component):
         }
         if config.operand_gating:
             members["live"] = In(rows)
-        if config.passes > 1:
-            members["part"] = In(part_layout(config.pass_width))
+        if config.parted:
+            members["part"] = In(part_layout(config.pass_width, paired=config.packed_slots))
         if side:
             beside = data.ArrayLayout(unsigned(self.part_width + config.operand_gating), rows)
             products = data.ArrayLayout(signed(width + self.part_width), rows)
@@ -66,9 +66,9 @@ class TreeColumn(Component):
         if config.operand_gating:
             m.d.sync += late_live.eq(self.live)
         held = self._memory(m) if config.weight_depth > REGISTER_DEPTH else self._registers(m)
-        if config.passes > 1:
-            part = delay(m, self.part, 1)
-            held = [part_of(weight, part, config.pass_width) for weight in held]
+        if config.parted:
+            part, paired = delay(m, self.part, 1), config.packed_slots
+            held = [part_of(one, part, config.pass_width, paired=paired) for one in held]
         if self.side == "left":
             m.d.comb += [out.eq(weight) for out, weight in zip(self.beside, held, strict=True)]
             products = list(self.product)
@@ -195,7 +195,7 @@ class TreeArray(Component):
         else:
             m.d.sync += a.eq(i.a)
         m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.latency, reset=True))
-        if config.passes > 1:
+        if config.parted:
             part = delay(m, i.part, self.latency)
         columns = []
         for index in range(config.cols):
@@ -206,9 +206,10 @@ class TreeArray(Component):
                 column.slot.eq(i.slot),
             ]
             total = column.o
-            if config.passes > 1:
+            if config.parted:
                 m.d.comb += column.part.eq(i.part)
-                total = at_place(total, part, config.pass_width)
+            if config.passes > 1:
+                total = at_place(total, part, config.pass_width, paired=config.packed_slots)
             m.d.comb += self.o.payload[index].eq(total)
             if config.operand_gating:
                 m.d.comb += column.live.eq(live)

@@ -10,7 +10,7 @@ from hdl.component import Component
 from hdl.matrix.array import enter, weight_layout
 from hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
 from hdl.matrix.slots import SlotGuard
-from hdl.matrix.tiles import TileWalker, format_of, grouped, tile_layout
+from hdl.matrix.tiles import TileWalker, format_of, grouped, paired, tile_layout
 from hdl.ports import MaskReadPort, ReadPort, command_layout
 from hdl.stream.flow import Flow
 from hdl.stream.pipeline import delay
@@ -19,7 +19,8 @@ from hdl.stream.pipeline import delay
 def job_layout(config: Config) -> data.StructLayout:
     """Return one tile for the streamer, with what it needs of its command.
 
-    ``parts`` is how many parts its weights have behind the first.
+    ``parts`` is how many parts its weights have behind the first; ``paired`` ones are in a slot
+    with another tile's.
     """
     return data.StructLayout(
         {
@@ -30,6 +31,7 @@ def job_layout(config: Config) -> data.StructLayout:
             "transpose": 1,
             "push": unsigned(len(Engine)),
             **({"parts": range(config.passes)} if config.passes > 1 else {}),
+            **({"paired": 1} if config.packed_slots else {}),
         }
     )
 
@@ -98,6 +100,8 @@ class WeightFetcher(Component):
             job.m.eq(cmd.m),
             job.push.eq(cmd.push),
         ]
+        if config.packed_slots:
+            m.d.comb += job.paired.eq(paired(cmd))
         if config.passes > 1:
             m.d.comb += job.parts.eq(config.passes - 1)
             with m.If(~grouped(cmd)), m.Switch(format_of(cmd)):
