@@ -10,17 +10,18 @@ from dataclasses import dataclass
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.isa import RING_SLOTS, Opcode
+from arch.isa import RING_SLOTS
 from generators.fitting import FitError, again, doubled
 from generators.graph import Decoder
-from generators.lower.banks import LATENCY, Span, settle
-from generators.lower.lowering import Operands
-from generators.lower.text_layers import Layers
-from generators.lower.text_memory import Cache, Register
-from generators.lower.text_ops import linears
-from generators.lower.text_plan import MOST_ROWS, WORDS_PLACE, Plan, plan
-from generators.lower.text_setup import Fill, fills
-from generators.lower.text_stage import least_size
+from generators.lower.banks import LATENCY, Span, Timed, settle
+from generators.lower.decoder import Layers
+from generators.lower.fill import Fill, fills
+from generators.lower.instructions import store
+from generators.lower.layer_ops import linears
+from generators.lower.plan import MOST_ROWS, WORDS_PLACE, Plan
+from generators.lower.planner import plan
+from generators.lower.residence import Cache, Register
+from generators.lower.staging import least_size
 from generators.program.allocate import Use, allocate, uses
 from generators.program.draft import Draft, Node, Ref, Written, flatten
 from generators.program.image import Bytes, Piece
@@ -193,6 +194,13 @@ def _fitting(
     return found
 
 
+@dataclass(frozen=True)
+class _Trial(Timed):
+    """Programs whose buffers have addresses, timed by a step and a chunk."""
+
+    program: TextProgram
+
+
 def _compile(
     decoder: Decoder, config: Config, cache: Cache, rows: int, limit: int, *, passing: bool
 ) -> TextProgram:
@@ -213,23 +221,11 @@ def _compile(
 
     def trial(addresses: Mapping[str, int]) -> _Trial:
         made = _placed(found, programs, image, piece, limit, addresses)
-        return _Trial(made, addresses, *_expected(made, programs))
+        return _Trial(addresses, *_expected(made, programs), made)
 
     best = trial(_addresses(found, used))
     sizes = found.memory.buffers
     return settle(best, used, sizes, config, lambda _, addresses: trial(addresses)).program
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """Programs whose buffers have addresses, and what is expected of a step and of a chunk."""
-
-    program: TextProgram
-    addresses: Mapping[str, int]
-    drafts: Sequence[Draft]
-    timeline: Sequence[Span]
-    cost: tuple[int, ...]
-    """Cycles of the step, then those of the chunk."""
 
 
 def _placed(
@@ -326,15 +322,7 @@ def _chunk(found: Plan) -> list[Node]:
 
 
 def _logits(piece: Piece) -> list[Node]:
-    operands: Operands = {
-        "dram_addr": piece.addr,
-        "dram_stride": piece.row_bytes,
-        "sp_addr": Ref("logits"),
-        "sp_stride": piece.row_bytes,
-        "m": piece.m,
-        "row_bytes": piece.row_bytes,
-    }
-    return [Draft(Opcode.STORE, operands)]
+    return [store(Ref("logits"), piece.addr, piece.m, piece.row_bytes)]
 
 
 def _addresses(found: Plan, used: Mapping[str, Use]) -> dict[str, int]:

@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from generators.lower.text_memory import Register
-from generators.lower.text_plan import WORDS_PLACE
+from generators.lower.plan import WORDS_PLACE
+from generators.lower.residence import Register
 from generators.program.draft import Written
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate

@@ -11,7 +11,7 @@ from arch.isa import Opcode
 from arch.presets import PRESETS
 from generators.frontend.text_description import TextDescription
 from generators.graph import Norm
-from generators.lower.text_memory import Cache
+from generators.lower.residence import Cache
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
@@ -298,7 +298,7 @@ def test_refusals():
         config=small.replace(max_k=43),
     )
     refuses(
-        "Model llama needs the unit rotary, but rotary is false",
+        "Model llama needs the unit rotary, which configuration resident leaves out",
         config=small.replace(rotary=False),
     )
     refuses(

@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from arch.isa import Opcode
-from generators.graph import Attention, Rescale
-from generators.lower.blocks import Blocks, Part, cut, even, parts
-from generators.lower.lowering import SPARE_WORDS, Lowering, Operands
-from generators.program.draft import LENGTH_REGISTER, Draft, Given, Item, Node, Ref, Repeat, Written
-from sim.requantize import quantize_multiplier
+from generators.graph import Attention, rescale_of
+from generators.lower.blocks import Blocks, Part, column_parts, cut, even, parts
+from generators.lower.instructions import View, product, requantize, softmax
+from generators.lower.lowering import SPARE_WORDS, Lowering
+from generators.lower.transpose import transpose, transposed
+from generators.program.draft import LENGTH_REGISTER, Given, Item, Node, Ref, Repeat, Written
 
 
 def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
@@ -27,7 +28,7 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
         rescales = [op.scores, *(r for head in heads for r in (head.probabilities, head.context))]
     lowering.room_for(len(rescales) + 1)
     if not config.b_transpose:
-        rescales.append(_rescale_by_one())
+        rescales.append(rescale_of(0, 1.0))
     params = lowering.params(rescales)
     item = Item()
     pieces = [params]
@@ -37,81 +38,15 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
     item.body.append(lowering.params_draft(label, len(rescales)))
     keys = None
     if not config.b_transpose:
-        keys = _transposed(lowering, op)
+        keys = transposed(lowering, op)
         identity = Ref(label, params.size)
-        item.body += _transpose(lowering, op, keys, identity, SPARE_WORDS + len(rescales) - 1)
+        item.body += transpose(lowering, op, keys, identity, SPARE_WORDS + len(rescales) - 1)
     steps = _Steps(lowering, op, keys, alike)
     if limits.loop_heads:
         item.body += steps.loops()
     else:
         item.body += steps.pipeline(range(len(op.heads)))
     return item
-
-
-def _transposed(lowering: Lowering, op: Attention) -> Blocks:
-    """Return the blocks of the transposed keys, [kv_heads * head_dim, sequence]."""
-    # As many rows in a block as the keys have columns there: blocks of whole heads.
-    step = lowering.blocks[op.key.buffer].column_step
-    blocks = Blocks("key_transposed", op.key.columns, op.key.rows, 1, step, op.key.rows)
-    lowering.sizes |= blocks.sizes()
-    return blocks
-
-
-def _transpose(
-    lowering: Lowering, op: Attention, keys: Blocks, identity: Ref, word: int
-) -> list[Node]:
-    """Write the transposed keys as a product with one."""
-    config, key = lowering.config, op.key
-    source = lowering.blocks[key.buffer]
-    height = lowering.height(key.columns)
-    tiles = lowering.tiles(height)
-    rows = [
-        (first + begin, m)
-        for first, count in cut(key.columns, source.column_marks)
-        for begin, m in parts(count, even(count, height))
-    ]
-    nodes: list[Node] = []
-    for row, m in rows:
-        for column, count in _column_parts(config.cols, key.rows, tiles):
-            acc = lowering.acc(m * -(-count // config.cols))
-            operands: Operands = {
-                "a_addr": source.place(0, row),
-                "a_stride": source.stride(row),
-                "b_addr": Ref(identity.buffer, identity.offset + column),
-                "b_stride": key.rows,
-                "acc_addr": acc,
-                "acc_stride": m,
-                "m": m,
-                "k": lowering.run_rows(0, key.rows, key.rows),
-                "n": lowering.run_rows(column, count, key.rows),
-                "a_zero": key.zero,
-            }
-            nodes.append(Draft(Opcode.MATMUL, operands, frozenset({"a_transpose"})))
-            place = keys.place(row, column)
-            operands = {
-                "acc_addr": acc,
-                "acc_stride": m,
-                "o_addr": place,
-                "o_stride": keys.stride(column),
-                "o_zero": key.zero,
-                "m": m,
-                "n": lowering.run_rows(column, count, key.rows),
-                "params": word,
-            }
-            written = Written(f"{key.name}_transposed", row, m, column, count)
-            flags = frozenset({"per_tensor"})
-            nodes.append(Draft(Opcode.DRAIN, operands, flags, lowering.defines(place), written))
-    return nodes
-
-
-def _column_parts(cols: int, n: int, tiles: int) -> list[Part]:
-    """Return the parts (first, count) of n columns, each of at most so many tile columns."""
-    return parts(n, even(-(-n // cols), tiles) * cols)
-
-
-def _rescale_by_one() -> Rescale:
-    multiplier, shift = quantize_multiplier(1.0)
-    return Rescale(np.array([0]), np.array([multiplier]), np.array([shift]))
 
 
 Unit = tuple[int, int, int]
@@ -225,45 +160,51 @@ class _Steps:
         total = sum(m for _, _, m in units)
         scores, probabilities = f"scores.{parity}", f"probabilities.{parity}"
         nodes: list[Node] = []
-        columns = _column_parts(config.cols, n, self.tiles)
+        columns = column_parts(n, config.cols, self.tiles)
         fused = config.fused and len(columns) == 1
         # Tile columns that are read in turns lie at rows of either parity.
         acc_stride = total | 1 if fused else total
+        rows = self._rows(row, total)
         for column, count in columns:
             acc = self.lowering.acc(acc_stride * -(-count // config.cols))
+            sums = View(acc, acc_stride)
             nodes += self._scores(units, acc, acc_stride, column, count)
             if fused:
                 break
-            drain: Operands = {
-                "acc_addr": acc,
-                "acc_stride": acc_stride,
-                "o_addr": Ref(scores, 2 * column),
-                "o_stride": 2 * n,
-                "m": self._rows(row, total),
-                "n": self._keys(column, count),
-                "params": SPARE_WORDS,
-            }
-            wide = frozenset({"wide_out", "per_tensor"})
             written = self._written("scores", units, column, count)
-            nodes.append(Draft(Opcode.DRAIN, drain, wide, "" if column else scores, written))
+            part, keys = View(Ref(scores, 2 * column), 2 * n), self._keys(column, count)
+            flags, defines = ("wide_out", "per_tensor"), "" if column else scores
+            nodes.append(
+                requantize(
+                    Opcode.DRAIN,
+                    sums,
+                    part,
+                    rows,
+                    keys,
+                    SPARE_WORDS,
+                    written,
+                    *flags,
+                    defines=defines,
+                )
+            )
         diagonal = op.heads[head].diagonal
-        softmax: Operands = {
-            "i_addr": acc if fused else Ref(scores),
-            "i_stride": acc_stride if fused else 2 * n,
-            "o_addr": Ref(probabilities),
-            "o_stride": n,
-            "o_zero": op.probability_zero,
-            "m": self._rows(row, total),
-            "n": self._keys(0, n),
-            "params": self._word(head) - fused,
-            "limit": Given(LENGTH_REGISTER, n) if op.variable else n,
-            "diagonal": 0 if diagonal is None else row % self.m,
-            "diagonal_value": diagonal or 0,
-        }
-        shaped = {"per_tensor"} | (set() if diagonal is None else {"diagonal"})
-        shaped |= {"drain"} if fused else set()
-        written = self._written("probabilities", units, 0, n)
-        nodes.append(Draft(Opcode.SOFTMAX, softmax, frozenset(shaped), probabilities, written))
+        shaped = [] if diagonal is None else ["diagonal"]
+        nodes.append(
+            softmax(
+                sums if fused else View(Ref(scores), 2 * n),
+                View(Ref(probabilities), n),
+                rows,
+                self._keys(0, n),
+                self._word(head) - fused,
+                self._written("probabilities", units, 0, n),
+                *shaped,
+                *(["drain"] if fused else []),
+                limit=Given(LENGTH_REGISTER, n) if op.variable else n,
+                zero=op.probability_zero,
+                diagonal=(0, 0) if diagonal is None else (row % self.m, diagonal),
+                defines=probabilities,
+            )
+        )
         return nodes
 
     def _scores(
@@ -275,25 +216,20 @@ class _Steps:
         for head, row, m in units:
             own, shared = head * op.head_dim, head // self.group * op.head_dim
             key = row // self.m * self.n + column
-            if self.keys is None:
-                place, stride = self.key.place(key, shared), self.key.stride(shared)
-            else:
-                place, stride = self.keys.place(shared, key), self.keys.stride(key)
-            product: Operands = {
-                "a_addr": self.query.place(row, own),
-                "a_stride": self.query.stride(own),
-                "a_zero": op.query.zero,
-                "b_addr": place,
-                "b_stride": stride,
-                "b_zero": op.key.zero,
-                "acc_addr": acc,
-                "acc_stride": acc_stride,
-                "m": self._rows(row, m),
-                "k": op.head_dim,
-                "n": self._keys(column, count),
-            }
-            flags = frozenset({"b_transpose"} if self.keys is None else ())
-            nodes.append(Draft(Opcode.MATMUL, product, flags))
+            other = self.key.view(key, shared) if self.keys is None else self.keys.view(shared, key)
+            nodes.append(
+                product(
+                    self.query.view(row, own),
+                    other,
+                    View(acc, acc_stride),
+                    self._rows(row, m),
+                    op.head_dim,
+                    self._keys(column, count),
+                    *(("b_transpose",) if self.keys is None else ()),
+                    a_zero=op.query.zero,
+                    b_zero=op.key.zero,
+                )
+            )
             acc += m
         return nodes
 
@@ -331,47 +267,42 @@ class _Steps:
         """Return the contexts of heads beside each other, whose probabilities begin at a row."""
         op, config, n = self.op, self.lowering.config, self.n
         first, row, m = units[0]
-        flags = {"per_tensor"} | ({"wide_out"} if op.target.wide else set())
-        flags |= {"add"} if op.residual else set()
         nodes: list[Node] = []
         sequence = row // self.m * n
-        for column, count in _column_parts(config.cols, op.head_dim, self.tiles):
+        for column, count in column_parts(op.head_dim, config.cols, self.tiles):
             tiles = -(-count // config.cols)
             acc = self.lowering.acc(m * tiles * len(units))
             for index, (head, _, _) in enumerate(units):
                 shared = head // self.group * op.head_dim
                 for key, k in cut(n, {mark - sequence for mark in self.value.row_marks}):
-                    product: Operands = {
-                        "a_addr": Ref(f"probabilities.{parity}", (offset + index * m) * n + key),
-                        "a_stride": n,
-                        "a_zero": op.probability_zero,
-                        "b_addr": self.value.place(sequence + key, shared + column),
-                        "b_stride": self.value.stride(shared),
-                        "b_zero": op.value.zero,
-                        "acc_addr": acc + index * tiles * m,
-                        "acc_stride": m,
-                        "m": self._rows(row, m),
-                        "k": self._keys(key, k),
-                        "n": count,
-                    }
-                    nodes.append(Draft(Opcode.MATMUL, product))
-            own, wide = first * op.head_dim + column, count * len(units)
-            place, stride = self.target.place(row, own), self.target.stride(own)
-            drain: Operands = {
-                "acc_addr": acc,
-                "acc_stride": m,
-                "o_addr": place,
-                "o_stride": stride,
-                "o_zero": op.target.zero,
-                "m": self._rows(row, m),
-                "n": wide,
-                "params": self._word(first) + 1,
-            }
-            if op.residual:
-                drain |= {"r_addr": place, "r_stride": stride}
-            written = Written(op.target.name, row, m, own, wide)
-            defines = self.lowering.defines(place, anew=not op.residual)
-            nodes.append(Draft(Opcode.DRAIN, drain, frozenset(flags), defines, written))
+                    place = Ref(f"probabilities.{parity}", (offset + index * m) * n + key)
+                    nodes.append(
+                        product(
+                            View(place, n),
+                            self.value.view(sequence + key, shared + column),
+                            View(acc + index * tiles * m, m),
+                            self._rows(row, m),
+                            self._keys(key, k),
+                            count,
+                            a_zero=op.probability_zero,
+                            b_zero=op.value.zero,
+                        )
+                    )
+            rows, columns = (row, m), (first * op.head_dim + column, count * len(units))
+            run, word = self._rows(row, m), self._word(first) + 1
+            nodes.append(
+                self.lowering.requantize(
+                    Opcode.DRAIN,
+                    View(acc, m),
+                    op.target,
+                    rows,
+                    columns,
+                    run,
+                    word,
+                    "per_tensor",
+                    residual=op.residual,
+                )
+            )
         return nodes
 
     def _rows(self, row: int, m: int) -> int | Given:

@@ -8,7 +8,7 @@ bank as long as that makes the sum of these costs smaller and every bank still h
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
@@ -29,24 +29,17 @@ REBANKS = 4
 """Times that banks are chosen again, each by the timeline of the program before."""
 
 
-class Timed(Protocol):
+@dataclass(frozen=True)
+class Timed:
     """A program whose buffers have addresses, as a search compares it with others."""
 
-    @property
-    def addresses(self) -> Mapping[str, int]:
-        """Address of every buffer."""
-
-    @property
-    def drafts(self) -> Sequence[Draft]:
-        """Every instruction, in the order in which they run."""
-
-    @property
-    def timeline(self) -> Sequence[Span]:
-        """Predicted span of every instruction."""
-
-    @property
-    def cost(self) -> tuple[int, ...]:
-        """Cost that the search minimizes."""
+    addresses: Mapping[str, int]
+    drafts: Sequence[Draft]
+    """Every instruction, in the order in which they run."""
+    timeline: Sequence[Span]
+    """Predicted span of each of them."""
+    cost: tuple[int, ...]
+    """Cost that the search minimizes: cycles first."""
 
 
 T = TypeVar("T", bound=Timed)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from arch.config import Config
 from generators.graph import Attention, Convert, Linear, Norm, Pool, QuantizedModel, Tensor
+from generators.lower.instructions import View
 from generators.program.draft import Ref
 
 Part = tuple[int, int]
@@ -26,6 +27,11 @@ def even(total: int, most: int) -> int:
 def parts(total: int, size: int) -> list[Part]:
     """Return (first, count) of the parts of ``total`` in steps of ``size``."""
     return [(first, min(size, total - first)) for first in range(0, total, size)]
+
+
+def column_parts(n: int, cols: int, tiles: int) -> list[Part]:
+    """Return the parts (first, count) of n columns, each of at most so many tile columns."""
+    return parts(n, even(-(-n // cols), tiles) * cols)
 
 
 def cut(total: int, marks: Iterable[int]) -> list[Part]:
@@ -69,6 +75,10 @@ class Blocks:
         block_column, inside_column = divmod(column, self.column_step)
         offset = inside_row * self.stride(column) + inside_column * self.size
         return Ref(self._name(block_row, block_column), offset)
+
+    def view(self, row: int, column: int) -> View:
+        """Return the rows from an element on."""
+        return View(self.place(row, column), self.stride(column))
 
     def sizes(self) -> dict[str, int]:
         """Return the bytes of every block by the name of its buffer."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from arch.config import Config
-from generators.fitting import FitError
 from generators.graph import Attention, Convert, Linear, Norm, Op, Pool, QuantizedModel
 from generators.lower.attention import lower_attention
 from generators.lower.blocks import blocks_of
+from generators.lower.checks import check_encoder
 from generators.lower.linear import lower_linear
 from generators.lower.lowering import SPARE_WORDS, Limits, Lowering
 from generators.lower.rows import lower_pool, lower_rows, row_words
@@ -43,7 +43,7 @@ def lower(model: QuantizedModel, config: Config, limits: Limits, batch: int = 1)
 
     Raises :class:`FitError` where an operation cannot be done on the configuration at all.
     """
-    _check(model, config)
+    check_encoder(model, config)
     lowering = Lowering(model, config, limits, blocks_of(model, limits.block_bytes, config), batch)
     source = lowering.image.reserve(model.input.bytes)
     output = lowering.image.reserve(model.output.bytes)
@@ -70,46 +70,6 @@ def lower(model: QuantizedModel, config: Config, limits: Limits, batch: int = 1)
         dict(lowering.row_registers),
         lowering.pool,
     )
-
-
-def _check(quantized: QuantizedModel, config: Config) -> None:
-    """Refuse what no tiling can make fit."""
-    model = quantized.description
-    needs = {
-        "softmax": True,
-        "norm": model.norm != "none",
-        "activation": model.activation != "relu"
-        or (model.head_hidden > 0 and model.head_activation != "relu"),
-    }
-    for unit, needed in needs.items():
-        if needed and not getattr(config, unit):
-            raise FitError(
-                f"Model {model.name} needs the unit {unit}, which configuration "
-                f"{config.name} leaves out",
-                {unit: True},
-            )
-    if not (config.b_transpose or config.a_transpose):
-        raise FitError(
-            f"Model {model.name} needs b_transpose or a_transpose for its attention, but "
-            f"configuration {config.name} has neither",
-            {"b_transpose": True},
-            {"a_transpose": True},
-        )
-    # A transposed copy of the keys sums over all of their rows.
-    copied = 0 if config.b_transpose else quantized.stream.rows
-    context = model.heads * model.head_dim
-    sums = (model.dim, model.ffn, model.features, model.sequence, model.head_hidden, context)
-    longest = {
-        "max_k": max(*sums, copied),
-        "max_row": max(model.sequence, model.dim if model.norm != "none" else 0),
-    }
-    for field, least in longest.items():
-        if least > getattr(config, field):
-            raise FitError(
-                f"Model {model.name} needs {field} of at least {least}, but configuration "
-                f"{config.name} has {getattr(config, field)}",
-                {field: least},
-            )
 
 
 def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:

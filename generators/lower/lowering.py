@@ -10,6 +10,15 @@ from arch.isa import Opcode
 from generators.fitting import FitError, doubled
 from generators.graph import QuantizedModel, Rescale, Tensor
 from generators.lower.blocks import Blocks, Part, cut, even, parts
+from generators.lower.instructions import (
+    Count,
+    View,
+    load,
+    parameters,
+    requantize,
+    rescale_words,
+    store,
+)
 from generators.program.draft import (
     LENGTH_REGISTER,
     LENGTH_REGISTERS,
@@ -22,12 +31,9 @@ from generators.program.draft import (
     Written,
 )
 from generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, Piece
-from generators.program.layout import param_words
 
 SPARE_WORDS = 1
 """Parameter words that no operation uses; loops read into them (see generators.program.loops)."""
-
-Operands = dict[str, int | Ref | Given]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +58,6 @@ class Limits:
     """Weight tiles of zeros are left out."""
     sparse: bool = False
     """Weights may be coded for the zero-skip unit."""
-
-
-def word(r: Rescale, config: Config) -> Bytes:
-    """Return the word of a tensor whose columns are all alike, the same in every lane, [bytes]."""
-    lanes = np.ones(config.lanes, np.int64)
-    values = (r.bias * lanes, r.multiplier * lanes, r.shift * lanes)
-    return param_words(*values, config, by_tile=False).ravel()
 
 
 class Lowering:
@@ -119,6 +118,40 @@ class Lowering:
         self.row_registers[number] = first, count
         return Given(number, count)
 
+    def requantize(
+        self,
+        opcode: Opcode,
+        source: View,
+        target: Tensor,
+        rows: Part,
+        columns: Part,
+        m: Count,
+        params: int,
+        *flags: str,
+        residual: bool = False,
+        anew: bool = True,
+    ) -> Draft:
+        """Return a DRAIN or a MAP to some rows and columns of a tensor.
+
+        With ``residual`` their old values are added; without ``anew`` others of the buffer stay.
+        """
+        view = self.blocks[target.buffer].view(rows[0], columns[0])
+        on = {"wide_out": target.wide, "add": residual}
+        return requantize(
+            opcode,
+            source,
+            view,
+            m,
+            columns[1],
+            params,
+            Written(target.name, *rows, *columns),
+            *flags,
+            *(name for name, given in on.items() if given),
+            zero=0 if "table" in flags else target.zero,
+            beside=view if residual else None,
+            defines=self.defines(view, anew=anew and not residual),
+        )
+
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
         """Add bytes to the image and load them into a buffer."""
         self.load_piece(item, buffer, self.image.add(data))
@@ -126,20 +159,20 @@ class Lowering:
     def load_piece(self, item: Item, buffer: str, piece: Piece) -> None:
         """Load a piece of external memory into a buffer."""
         self.sizes[buffer] = max(self.sizes.get(buffer, 0), piece.size)
-        item.loads.append(load_rows(Ref(buffer), piece.addr, piece.m, piece.row_bytes, buffer))
+        item.loads.append(load(Ref(buffer), piece.addr, piece.m, piece.row_bytes, buffer))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Load a tensor that lies in external memory row behind row."""
         for place, addr, size, rows in self._runs(tensor, piece):
             if isinstance(rows, Given):
-                item.loads.append(load_rows(place, addr, rows, tensor.stride, place.buffer))
+                item.loads.append(load(place, addr, rows, tensor.stride, place.buffer))
                 continue
             whole = -(-size // self.config.mem_bytes) * self.config.mem_bytes
             self.sizes[place.buffer] = max(self.sizes[place.buffer], whole)
             for first, m, row_bytes in moved_rows(whole, piece.row_bytes):
                 at = Ref(place.buffer, place.offset + first)
                 define = "" if first else place.buffer
-                item.loads.append(load_rows(at, addr + first, m, row_bytes, define))
+                item.loads.append(load(at, addr + first, m, row_bytes, define))
 
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
         """Store a tensor, byte behind byte, in rows as long as possible."""
@@ -149,15 +182,8 @@ class Lowering:
             if isinstance(rows, Given):
                 moved = [(0, rows, tensor.stride)]
             for first, m, row_bytes in moved:
-                operands: Operands = {
-                    "dram_addr": addr + first,
-                    "dram_stride": row_bytes,
-                    "sp_addr": Ref(place.buffer, place.offset + first),
-                    "sp_stride": row_bytes,
-                    "m": m,
-                    "row_bytes": row_bytes,
-                }
-                nodes.append(Draft(Opcode.STORE, operands))
+                at = Ref(place.buffer, place.offset + first)
+                nodes.append(store(at, addr + first, m, row_bytes))
         return nodes
 
     def _runs(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int | Given]]:
@@ -182,18 +208,11 @@ class Lowering:
 
     def params(self, rescales: Sequence[Rescale]) -> Bytes:
         """Return parameter words one behind the other, [bytes]."""
-        words = [
-            word(r, self.config)
-            if r.per_tensor
-            else param_words(r.bias, r.multiplier, r.shift, self.config, by_tile=False).ravel()
-            for r in rescales
-        ]
-        return np.concatenate(words)
+        return np.concatenate([rescale_words(r, self.config).ravel() for r in rescales])
 
     def params_draft(self, blob: str, count: int, first: int = 0) -> Draft:
         """Return the instruction that reads so many words from a blob's start."""
-        operands: Operands = {"i_addr": Ref(blob), "n": count, "params": SPARE_WORDS + first}
-        return Draft(Opcode.PARAMS, operands, written=Written("parameters"))
+        return parameters(Ref(blob), count, SPARE_WORDS + first)
 
     def room_for(self, words: int) -> None:
         """Refuse more parameter words than there are."""
@@ -224,8 +243,10 @@ class Lowering:
         """Begin an operation: what it writes first is written anew."""
         self._written.clear()
 
-    def defines(self, place: Ref, *, anew: bool = True) -> str:
-        """Return the buffer of a place if the operation writes there first, and nothing before."""
+    def defines(self, target: View, *, anew: bool = True) -> str:
+        """Return the buffer of rows if the operation writes there first, and nothing before."""
+        place = target.place
+        assert isinstance(place, Ref)
         first = place.buffer not in self._written
         self._written.add(place.buffer)
         return place.buffer if first and anew else ""
@@ -264,19 +285,6 @@ class Lowering:
             [(first + begin, n) for begin, n in parts(count, even(-(-count // cols), tiles) * cols)]
             for first, count in cut(total, marks)
         ]
-
-
-def load_rows(place: Ref, addr: int, m: int | Given, row_bytes: int, defines: str) -> Draft:
-    """Return a load of rows that follow each other."""
-    operands: Operands = {
-        "dram_addr": addr,
-        "dram_stride": row_bytes,
-        "sp_addr": place,
-        "sp_stride": row_bytes,
-        "m": m,
-        "row_bytes": row_bytes,
-    }
-    return Draft(Opcode.LOAD, operands, defines=defines)
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:

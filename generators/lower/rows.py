@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from arch.config import Config
-from arch.instruction import wrap
 from arch.isa import Opcode
 from generators.graph import Convert, Norm, Pool
 from generators.lower.blocks import Part, cut, even
-from generators.lower.lowering import SPARE_WORDS, Lowering, Operands, word
+from generators.lower.instructions import View, norm, product, rescale_words
+from generators.lower.lowering import SPARE_WORDS, Lowering
 from generators.program.draft import Draft, Item, Node, Ref, Written
 from generators.program.image import Bytes
 
@@ -98,45 +98,37 @@ def lower_rows(
 def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int) -> list[Node]:
     """Return the instructions of some rows, one for each of the blocks of columns."""
     source, target = lowering.blocks[op.source.buffer], lowering.blocks[op.target.buffer]
-    flags = {"wide_out"} if op.target.wide else set()
-    extra: Operands = {}
-    if isinstance(op, Norm):
-        extra = {"eps_low": wrap(op.eps), "eps_high": op.eps >> 28}
-        flags |= {"rms"} if op.rms else set()
-    else:
-        flags |= {"wide_in"} | ({"per_tensor"} if op.rescale.per_tensor else set())
+    alike = op.rescale.per_tensor
+    flags = ("wide_in", "per_tensor") if alike else ("wide_in",)
     nodes: list[Node] = []
     words = _words(lowering, op)
-    for part, (column, n) in enumerate(_column_parts(lowering, op)):
-        place = target.place(row, column)
-        operands: Operands = {
-            "i_addr": source.place(row, column),
-            "i_stride": source.stride(column),
-            "o_addr": place,
-            "o_stride": target.stride(column),
-            "o_zero": op.target.zero,
-            "m": lowering.run_rows(row, m, op.target.rows),
-            "n": n,
-            "params": params + sum(words[:part]) * (not op.rescale.per_tensor),
-        }
-        opcode = Opcode.NORM if isinstance(op, Norm) else Opcode.MAP
-        written = Written(op.target.name, row, m, column, n)
-        defines = lowering.defines(place)
-        nodes.append(Draft(opcode, operands | extra, frozenset(flags), defines, written))
+    count, rows = lowering.run_rows(row, m, op.target.rows), (row, m)
+    for part, columns in enumerate(_column_parts(lowering, op)):
+        column, n = columns
+        taken, word = source.view(row, column), params + sum(words[:part]) * (not alike)
+        if isinstance(op, Convert):
+            nodes.append(
+                lowering.requantize(
+                    Opcode.MAP, taken, op.target, rows, columns, count, word, *flags
+                )
+            )
+            continue
+        given, written = target.view(row, column), Written(op.target.name, row, m, column, n)
+        nodes.append(norm(op, taken, given, count, n, word, written, lowering.defines(given)))
     return nodes
 
 
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
     """Return the parameter word and the row of weights that make a mean of the first rows."""
     ones = np.arange(total) < rows
-    return np.concatenate([word(op.rescale(rows), config), ones.astype(np.uint8)])
+    return np.concatenate([rescale_words(op.rescale(rows), config).ravel(), ones.astype(np.uint8)])
 
 
 def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
     """Return sums over each sequence's rows as the products of a row of ones and the tensor."""
     config, batch = lowering.config, lowering.batch
     total = op.source.rows // batch
-    source, target = lowering.blocks[op.source.buffer], lowering.blocks[op.target.buffer]
+    source = lowering.blocks[op.source.buffer]
     lowering.room_for(1)
     item = Item()
     piece = lowering.image.add(pool_bytes(op, total, total, config))
@@ -147,36 +139,26 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
     groups = lowering.column_groups(
         op.target.columns, lowering.tiles(batch), op.source.buffer, op.target.buffer
     )
-    flags = frozenset({"per_tensor"} | ({"wide_out"} if op.target.wide else set()))
     for first, count in (part for group in groups for part in group):
         acc = lowering.acc(batch * -(-count // config.cols))
         marks = {*source.row_marks, *range(0, op.source.rows, total)}
         for row, k in cut(op.source.rows, marks):
             sequence, inside = divmod(row, total)
-            product: Operands = {
-                "a_addr": Ref(label, lowering.word_bytes + inside),
-                "a_stride": total,
-                "b_addr": source.place(row, first),
-                "b_stride": source.stride(first),
-                "b_zero": op.source.zero,
-                "acc_addr": acc + sequence,
-                "acc_stride": batch,
-                "m": 1,
-                "k": lowering.run_rows(row, k, op.source.rows),
-                "n": count,
-            }
-            item.body.append(Draft(Opcode.MATMUL, product))
-        place = target.place(0, first)
-        drain: Operands = {
-            "acc_addr": acc,
-            "acc_stride": batch,
-            "o_addr": place,
-            "o_stride": target.stride(first),
-            "o_zero": op.target.zero,
-            "m": batch,
-            "n": count,
-            "params": SPARE_WORDS,
-        }
-        written = Written(op.target.name, 0, batch, first, count)
-        item.body.append(Draft(Opcode.DRAIN, drain, flags, lowering.defines(place), written))
+            item.body.append(
+                product(
+                    View(Ref(label, lowering.word_bytes + inside), total),
+                    source.view(row, first),
+                    View(acc + sequence, batch),
+                    1,
+                    lowering.run_rows(row, k, op.source.rows),
+                    count,
+                    b_zero=op.source.zero,
+                )
+            )
+        sums, rows, columns = View(acc, batch), (0, batch), (first, count)
+        item.body.append(
+            lowering.requantize(
+                Opcode.DRAIN, sums, op.target, rows, columns, batch, SPARE_WORDS, "per_tensor"
+            )
+        )
     return item

@@ -15,11 +15,11 @@ from arch.config import Config
 from generators.fitting import FitError
 from generators.graph import Linear, QuantizedModel
 from generators.lower.assemble import TOO_LARGE, TOO_LONG, Placed, Program, Refusal, assemble, place
-from generators.lower.banks import LATENCY, Span, settle
-from generators.lower.linear import tiles_used
+from generators.lower.banks import LATENCY, Timed, settle
 from generators.lower.lower import Lowered, lower
 from generators.lower.lowering import Limits
-from generators.program.draft import LENGTH_REGISTER, Draft, row_counts
+from generators.lower.weights import tiles_used
+from generators.program.draft import LENGTH_REGISTER, row_counts
 from generators.program.predict import Prediction, predict
 
 LOOPS = (
@@ -179,37 +179,13 @@ def _best(refusals: Sequence[Refusal]) -> Refusal:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _Trial(Timed):
     """A plan that fits, and what it is worth."""
 
     plan: Plan
     placed: Placed
     program: Program
     """That of the first layers."""
-    prediction: Prediction
-    """For the longest input."""
-    short: int
-    """Cycles predicted for a short input; 0 where all inputs have one length."""
-
-    @property
-    def addresses(self) -> Mapping[str, int]:
-        """Address of every buffer."""
-        return self.placed.addresses
-
-    @property
-    def drafts(self) -> Sequence[Draft]:
-        """Every instruction of the first layers' program."""
-        return self.program.drafts
-
-    @property
-    def timeline(self) -> Sequence[Span]:
-        """Predicted span of each of them."""
-        return self.prediction.timeline
-
-    @property
-    def cost(self) -> tuple[int, int]:
-        """Cost that the search minimizes: cycles, then words."""
-        return self.prediction.cycles + self.short // SHORT_WEIGHT, len(self.program.words)
 
 
 class _Scheduler:
@@ -296,7 +272,10 @@ class _Scheduler:
             )
 
         short = expect(max(model.sequence // SHORT, 1)).cycles if model.variable else 0
-        return _Trial(plan, placed, program, expect(model.sequence), short)
+        whole = expect(model.sequence)
+        cost = whole.cycles + short // SHORT_WEIGHT, len(program.words)
+        addresses, drafts = placed.addresses, program.drafts
+        return _Trial(addresses, drafts, whole.timeline, cost, plan, placed, program)
 
     def rebank(self, best: _Trial) -> _Trial:
         """Return the best trial that moving buffers to other banks leads to."""

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.lower.lowering import load_rows, moved_rows
+from generators.lower.instructions import load, store
+from generators.lower.lowering import moved_rows
 from generators.program.allocate import Use, buffers_of, uses
-from generators.program.draft import Draft, Given, Node, Ref, Repeat, flatten
+from generators.program.draft import Given, Node, Ref, Repeat, flatten
 from generators.program.image import LONGEST_ROW
 from generators.program.loops import BARRIER
 
@@ -149,7 +150,7 @@ class _Spill:
             for first, m, count in moved_rows(self.sizes[name], LONGEST_ROW):
                 define = "" if first else name
                 outside = self.outside[name] + first
-                found.append(self._renamed(load_rows(Ref(name, first), outside, m, count, define)))
+                found.append(self._renamed(load(Ref(name, first), outside, m, count, define)))
         return found
 
     def _window(self, size: int, staying: set[str], use: Use) -> tuple[int, list[str]] | None:
@@ -181,15 +182,8 @@ class _Spill:
                 self.free += self.sizes[name]
             self.saved.add(name)
             for first, m, count in moved_rows(self.sizes[name], LONGEST_ROW):
-                operands: dict[str, int | Ref | Given] = {
-                    "dram_addr": self.outside[name] + first,
-                    "dram_stride": count,
-                    "sp_addr": Ref(name, first),
-                    "sp_stride": count,
-                    "m": m,
-                    "row_bytes": count,
-                }
-                yield self._renamed(Draft(Opcode.STORE, operands))
+                outside = self.outside[name] + first
+                yield self._renamed(store(Ref(name, first), outside, m, count))
         del self.here[name]
 
     def _renamed(self, node: Node) -> Node:

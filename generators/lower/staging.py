@@ -1,36 +1,21 @@
 """Pieces of external memory on their way through the scratchpad."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.graph import Linear
-from generators.lower.lowering import Operands
-from generators.lower.text_memory import Memory, Slots
-from generators.program.draft import Draft, Ref, Written
+from generators.lower.instructions import load, parameters, table
+from generators.lower.residence import Memory
+from generators.program.draft import Draft, Ref
 from generators.program.image import ImageBuilder, Piece
-from generators.stored import part_rows, stored_data, stored_rows
 
 STAGES = 4
 """Buffers that pieces of a kind take in turn."""
 WEIGHTS, WORDS = "stage", "words"
 """Kinds of pieces, each with buffers of its own."""
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A part of a matrix that is dense in external memory: rows from ``row`` on, and columns."""
-
-    row: int
-    k: int
-    column: int
-    n: int
-    piece: Piece
 
 
 @dataclass
@@ -58,7 +43,8 @@ class Stage:
         """
         starts = self._starts[kind]
         place = Ref(f"{kind}{len(starts) % STAGES}")
-        self._loads.append((kind, len(starts), load(place, piece, stride)))
+        one = load(place, piece.addr, piece.m, piece.row_bytes, step=stride)
+        self._loads.append((kind, len(starts), one))
         starts.append(len(self.nodes))
         return place
 
@@ -89,74 +75,6 @@ class Stage:
         return found
 
 
-def load(place: Ref, piece: Piece, stride: int = 0) -> Draft:
-    """Return the instruction that loads a piece, its rows ``stride`` bytes apart if given."""
-    operands: Operands = {
-        "dram_addr": piece.addr,
-        "dram_stride": piece.row_bytes,
-        "sp_addr": place,
-        "sp_stride": stride or piece.row_bytes,
-        "m": piece.m,
-        "row_bytes": piece.row_bytes,
-    }
-    return Draft(Opcode.LOAD, operands)
-
-
-def cuts(
-    one: Linear,
-    rows: range,
-    image: ImageBuilder,
-    size: int,
-    config: Config,
-    bounds: Sequence[int] = (),
-) -> list[Cut]:
-    """Put some rows of a matrix into the image in parts of at most so many bytes; return them.
-
-    They are whole tile columns, or, where one is too large, parts of one; rows count from 0. None
-    crosses the tile columns ``bounds``, between which they are about equal.
-    """
-    stored, k, n = one.stored, len(rows), one.weight.shape[1]
-    tiles = size // (stored_rows(stored, k) * config.cols)
-    least = part_rows(stored, config)
-    depth = k if tiles else size // (stored_rows(stored, least) * config.cols) * least
-    total = -(-n // config.cols)
-    starts = [
-        first + start
-        for first, end in pairwise(bounds or (0, total))
-        for start, _ in even(end - first, -(-(end - first) // (tiles or 1)))
-    ]
-    found = []
-    for first, end in pairwise([*starts, total]):
-        for row in range(0, k, depth):
-            taken = rows[row : row + depth]
-            column = first * config.cols
-            columns = slice(column, min(n, end * config.cols))
-            data = stored_data(one.weight, stored, slice(taken.start, taken.stop), columns)
-            piece = image.add(data.ravel())
-            found.append(Cut(row, len(taken), column, data.shape[1], piece))
-    return found
-
-
-def even(total: int, parts: int) -> list[tuple[int, int]]:
-    """Return (first, end) of at most so many parts of about the same size."""
-    parts = min(parts, total)
-    bounds = [total * part // max(parts, 1) for part in range(parts + 1)]
-    return list(pairwise(bounds))
-
-
-def preload(cut: Cut, place: Ref, slots: Slots, config: Config, flags: frozenset[str]) -> Draft:
-    """Return the instruction that keeps a part of a matrix in its slots."""
-    tile = cut.column // config.cols * slots.k_tiles + cut.row // config.rows
-    operands: Operands = {
-        "b_addr": place,
-        "b_stride": cut.n,
-        "k": cut.k,
-        "n": cut.n,
-        "slot": slots.first + tile,
-    }
-    return Draft(Opcode.PRELOAD, operands, flags)
-
-
 def constants(stage: Stage) -> None:
     """Load all parameter words and tables that the memory has been asked for."""
     memory = stage.memory
@@ -166,12 +84,10 @@ def constants(stage: Stage) -> None:
     for first in range(0, len(words), most):
         part = words[first : first + most]
         place = stage.piece(stage.image.add(part.ravel()))
-        operands: Operands = {"i_addr": place, "n": len(part), "params": first}
-        stage.add(Draft(Opcode.PARAMS, operands, written=Written("parameters")))
-    for slot, table in enumerate(memory.tables):
-        place = stage.piece(stage.image.add(table.astype(np.int8).view(np.uint8)))
-        operands = {"i_addr": place, "table": slot}
-        stage.add(Draft(Opcode.TABLE, operands, written=Written("table")))
+        stage.add(parameters(place, len(part), first))
+    for slot, values in enumerate(memory.tables):
+        place = stage.piece(stage.image.add(values.astype(np.int8).view(np.uint8)))
+        stage.add(table(place, slot))
 
 
 def least_size(config: Config) -> int:

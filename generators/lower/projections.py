@@ -1,20 +1,25 @@
 """Common parts of a decoder's programs: products, and the instructions that read their sums."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from arch.isa import Opcode
 from generators.fitting import FitError, doubled
 from generators.graph import Norm
-from generators.lower.lowering import Operands
-from generators.lower.text_memory import Register, Words, given
-from generators.lower.text_plan import Plan
-from generators.lower.text_stage import WORDS
-from generators.program.draft import Draft, Given, Ref, Written
+from generators.lower.instructions import (
+    View,
+    Weights,
+    fused,
+    linear,
+    norm,
+    parameters,
+    requantize,
+)
+from generators.lower.plan import Plan
+from generators.lower.residence import Register, Words, given
+from generators.lower.staging import WORDS
+from generators.program.draft import Draft, Given, Ref, Written, flatten
 from generators.program.image import Piece
-
-EPS_LOW_WIDTH = 28
-"""Bits of an added variance in the lower of its two operands."""
 
 BANKS = 2
 """Banks of the accumulators, which their rows take in turn."""
@@ -102,21 +107,13 @@ class Instructions:
                 continue
             piece = Piece(one.first + first * one.stride, count, one.stride)
             place = self.stage.piece(piece, WORDS, self.config.param_lines * self.config.line_bytes)
-            operands: Operands = {"i_addr": place, "n": count, "params": self._word}
-            self.vector(Opcode.PARAMS, "parameters", operands)
+            self.stage.add(parameters(place, count, self._word))
             found.append(self._word)
             self._word += count
         self._brought = wanted, found
         return found
 
-    def vector(
-        self, opcode: Opcode, name: str, operands: Operands, flags: Sequence[str] = ()
-    ) -> None:
-        """Add an instruction of the vector engine, which writes a tensor of some name."""
-        draft = Draft(opcode, operands, frozenset(flags), written=Written(name))
-        self.stage.add(draft)
-
-    def product(
+    def linear(
         self,
         name: str,
         source: str | Given | Ref,
@@ -132,93 +129,67 @@ class Instructions:
         matrix, cols = self.plan.matrices[name], self.config.cols
         one = not isinstance(source, str)
         place = Ref(source) if isinstance(source, str) else source
-        total = -(-matrix.n // cols)
-        first, count = tiles or (0, total)
+        first, count = tiles or (0, -(-matrix.n // cols))
         end = min(matrix.n, (first + count) * cols)
-        stride = BANKS if one else self.stride(name)
-        common: Operands = {
-            "a_stride": matrix.k,
-            "acc_stride": stride,
-            "m": 1 if one else self.m,
-        }
-        for index, part in enumerate(matrix.shares):
-            operands = common | {
-                "a_addr": _behind(place, part.row),
-                "acc_addr": acc,
-                "k": part.k,
-                "n": end - first * cols,
-                "slot": part.slots.first + first * part.slots.k_tiles,
-            }
-            if share in (None, index):
-                self.stage.add(Draft(Opcode.MATMUL, operands, matrix.flags | {"resident"}))
-        for cut in matrix.cuts:
-            if not first * cols <= cut.column < end:
-                continue
-            addr = _behind(place, cut.row)
-            operands = common | {
-                "a_addr": addr,
-                "b_addr": self.stage.piece(cut.piece),
-                "b_stride": cut.n,
-                "acc_addr": acc + (cut.column // cols - first) * stride,
-                "k": cut.k,
-                "n": cut.n,
-            }
-            self.stage.add(Draft(Opcode.MATMUL, operands, matrix.flags))
+
+        def parts() -> Iterator[Weights]:
+            rows = [*(row for row, _ in matrix.shares), matrix.k]
+            for index, (row, slots) in enumerate(matrix.shares):
+                slot = slots.first + first * slots.k_tiles
+                if share in (None, index):
+                    yield Weights(row, 0, rows[index + 1] - row, end - first * cols, slot)
+            for held, piece in matrix.cuts:
+                if first <= held.tile < first + count:
+                    at = self.stage.piece(piece)
+                    yield Weights(held.rows.start, held.tile - first, held.k, held.n, at)
+
+        def taken(column: int) -> View:
+            return View(_behind(place, column), matrix.k)
+
+        sums = View(acc, BANKS if one else self.stride(name))
+        for draft in linear(parts(), taken, sums, 1 if one else self.m, matrix.flags):
+            self.stage.add(draft)
 
     def drain(
         self,
         name: str,
         acc: int,
-        target: Ref | Given,
+        target: View,
         *flags: str,
-        first: int = 0,
-        count: int = 0,
-        **more: int | Ref | Given,
+        tiles: tuple[int, int] | None = None,
+        beside: View | None = None,
+        table: int = 0,
+        row: bool = False,
     ) -> None:
-        """Add the requantization of a projection's sums, or of some of its tile columns."""
-        matrix, cols = self.plan.matrices[name], self.config.cols
-        end = min(matrix.n, (first + (count or matrix.n)) * cols)
-        groups = self.config.lane_groups
+        """Add the requantization of a projection's sums, or of some of its tile columns.
+
+        ``row`` are the sums of one row.
+        """
+        matrix, cols, groups = self.plan.matrices[name], self.config.cols, self.config.lane_groups
+        first, count = tiles or (0, matrix.n)
+        end = min(matrix.n, (first + count) * cols)
         behind = min(matrix.words.count, -(-end // cols) * groups)
         (words,) = self.params((matrix.words, first * groups, behind - first * groups))
-        wide = 2 if "wide_out" in flags else 1
-        operands: Operands = {
-            "acc_addr": acc,
-            "acc_stride": self.stride(name),
-            "o_addr": target,
-            "o_stride": wide * matrix.n,
-            "m": self.m,
-            "n": end - first * cols,
-            "params": words,
-            **more,
-        }
-        self.vector(Opcode.DRAIN, name, operands, flags)
+        sums, m = View(acc, BANKS if row else self.stride(name)), 1 if row else self.m
+        n, written = end - first * cols, Written(name)
+        one = requantize(
+            Opcode.DRAIN, sums, target, m, n, words, written, *flags, beside=beside, table=table
+        )
+        self.stage.add(one)
 
     def norm(self, name: str, step: Norm) -> None:
         """Add the norm of all rows of the residual stream."""
         (words,) = self.params((self.plan.words[name], 0, 0))
-        operands: Operands = {"i_addr": Ref("x"), "i_stride": 2 * self.model.dim, "params": words}
-        self._norm(name, step, operands, self.m)
+        self.stage.add(self._norm(name, step, words))
 
-    def _norm(
-        self,
-        name: str,
-        step: Norm,
-        source: Operands,
-        m: int | Given,
-        flags: Sequence[str] = (),
-    ) -> None:
-        operands: Operands = source | {
-            "o_addr": Ref("h"),
-            "o_stride": self.model.dim,
-            "m": m,
-            "n": self.model.dim,
-            "eps_low": _signed(step.eps),
-            "eps_high": step.eps >> EPS_LOW_WIDTH,
-        }
-        kind = ["rms"] if self.model.norm == "rmsnorm" else []
-        same = ["per_tensor"] if step.rescale.per_tensor else []
-        self.vector(Opcode.NORM, name, operands, [*kind, *same, *flags])
+    def _norm(self, name: str, step: Norm, words: int) -> Draft:
+        dim = self.model.dim
+        return norm(step, self.stream, View(Ref("h"), dim), self.m, dim, words, Written(name))
+
+    @property
+    def stream(self) -> View:
+        """The residual stream."""
+        return View(Ref("x"), 2 * self.model.dim)
 
     def shared(self, name: str, source: str, came: int, first: int = 0) -> int:
         """Add shares of a product, of which so many columns of the operand are there.
@@ -228,35 +199,26 @@ class Instructions:
         """
         matrix = self.plan.matrices[name]
         acc = self.sums(name)
-        ends = [share.row + share.k for share in matrix.shares] or [matrix.k]
+        ends = [*(row for row, _ in matrix.shares[1:]), matrix.k]
         while first < len(ends) and ends[first] <= came:
-            self.product(name, source, acc, share=first)
+            self.linear(name, source, acc, share=first)
             first += 1
         return first
 
     def residual(self, name: str, after: str, step: Norm) -> None:
         """Add the shares' sum to the residual stream, and the norm behind it."""
-        dim = self.model.dim
-        matrix = self.plan.matrices[name]
-        acc = self.sums(name)
+        matrix, x, acc = self.plan.matrices[name], self.stream, self.sums(name)
         both = (matrix.words, 0, 0), (self.plan.words[after], 0, 0)
         fits = sum(one.count for one, _, _ in both) <= self.config.param_depth
-        if self.config.fused and (fits or not self.plan.passing):
-            pre, words = self.params(*both)
-            operands: Operands = {
-                "i_addr": acc,
-                "i_stride": self.stride(name),
-                "r_addr": Ref("x"),
-                "r_stride": 2 * dim,
-                "s_addr": Ref("x"),
-                "s_stride": 2 * dim,
-                "pre": pre,
-                "params": words,
-            }
-            self._norm(after, step, operands, self.m, ("drain", "add", "write_sum"))
+        if not self.config.fused or (self.plan.passing and not fits):
+            self.drain(name, acc, x, "wide_out", "add", beside=x)
+            self.norm(after, step)
             return
-        self.drain(name, acc, Ref("x"), "wide_out", "add", r_addr=Ref("x"), r_stride=2 * dim)
-        self.norm(after, step)
+        pre, words = self.params(*both)
+        sums, written = View(acc, self.stride(name)), Written(name)
+        flags = ("wide_out", "add")
+        added = requantize(Opcode.DRAIN, sums, x, self.m, matrix.n, pre, written, *flags, beside=x)
+        self.stage.add(*flatten(fused([added, self._norm(after, step, words)], keep=True)))
 
 
 def _behind(place: Ref | Given, offset: int) -> Ref | Given:
@@ -265,9 +227,3 @@ def _behind(place: Ref | Given, offset: int) -> Ref | Given:
         return Ref(place.buffer, place.offset + offset)
     assert isinstance(place.base, Ref)
     return Given(place.register, place.most, Ref(place.base.buffer, place.base.offset + offset))
-
-
-def _signed(eps: int) -> int:
-    """Return the low bits of an added variance as an operand holds them."""
-    half = 1 << (EPS_LOW_WIDTH - 1)
-    return (eps + half) % (1 << EPS_LOW_WIDTH) - half

@@ -10,10 +10,9 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError, doubled
-from generators.graph import Ints, Rescale
+from generators.graph import Ints
 from generators.program.draft import Given, Ref
 from generators.program.image import Bytes
-from generators.program.layout import param_words
 
 
 class Register(enum.IntEnum):
@@ -172,21 +171,6 @@ class Memory:
             )
         self.tables.append(table)
         return len(self.tables) - 1
-
-
-def words_of(rescale: Rescale, config: Config, *, by_tile: bool = False) -> Bytes:
-    """Return a rescale's parameter words, [words, bytes]; ``by_tile`` in DRAIN's order.
-
-    A rescale that is the same for all columns is one word.
-    """
-    repeat = config.lanes if rescale.per_tensor else 1
-    return param_words(
-        np.repeat(rescale.bias, repeat),
-        np.repeat(rescale.multiplier, repeat),
-        np.repeat(rescale.shift, repeat),
-        config,
-        by_tile=by_tile and not rescale.per_tensor,
-    )
 
 
 def given(register: int, most: int, base: int | Ref = 0) -> Given:

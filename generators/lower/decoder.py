@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from arch.isa import Opcode
-from generators.lower.lowering import Operands
-from generators.lower.text_attention import AttentionInstructions
-from generators.lower.text_engine import BANKS, Instructions
-from generators.lower.text_memory import Register, given
-from generators.lower.text_ops import Block, blocks, final_norm
-from generators.lower.text_plan import Plan
-from generators.lower.text_stage import STAGES, WORDS
-from generators.program.draft import Draft, Given, Node, Ref, Repeat
+from generators.lower.cache_attention import AttentionInstructions
+from generators.lower.instructions import View, load, requantize, store, table
+from generators.lower.layer_ops import Block, blocks, final_norm
+from generators.lower.plan import Plan
+from generators.lower.projections import BANKS, Instructions
+from generators.lower.residence import Register, given
+from generators.lower.staging import STAGES, WORDS
+from generators.program.draft import Given, Node, Ref, Repeat, Written
 
 HEAD_TILES = 12
 """Tile columns of the head's products that are requantized at once."""
@@ -36,21 +36,19 @@ class Layers:
 
     def embed(self, row: int, word: int, place: int) -> None:
         """Look up a token, whose place is ``row`` places behind that in a register."""
-        plan, dim = self.plan, self.model.dim
-        flags = ["wide_out"]
-        operands: Operands = {
-            "i_addr": self._row("words", word, row, 0),
-            "o_addr": Ref("x", 2 * dim * row),
-            "m": 1,
-            "n": dim,
-            "params": self.make.params((plan.words["embedding"], 0, 0))[0],
-        }
-        if self.decoder.embedding.positions is not None:
-            operands["r_addr"] = self._row("places", place, row, row)
+        embedding, dim = self.decoder.embedding, self.model.dim
+        flags, beside = ["wide_out"], None
+        vector = View(self._row("words", word, row, 0), 0)
+        (words,) = self.make.params((self.plan.words["embedding"], 0, 0))
+        if embedding.positions is not None:
+            beside = View(self._row("places", place, row, row), 0)
             flags.append("add")
-        if self.decoder.embedding.rescale.per_tensor:
+        if embedding.rescale.per_tensor:
             flags.append("per_tensor")
-        self.make.vector(Opcode.MAP, "embedding", operands, flags)
+        target, written = View(Ref("x", 2 * dim * row), 0), Written("embedding")
+        self.make.stage.add(
+            requantize(Opcode.MAP, vector, target, 1, dim, words, written, *flags, beside=beside)
+        )
 
     def _row(self, name: str, register: int, row: int, behind: int) -> Ref | Given:
         """Return where the row of a table is that a register tells, or load it to its place."""
@@ -60,13 +58,8 @@ class Layers:
             base = Ref(table.place.buffer, behind * table.stride)
             return given(register, most, base)
         place = Ref(table.place.buffer, row * table.stride)
-        operands: Operands = {
-            "dram_addr": given(register, most, table.addr + behind * table.stride),
-            "sp_addr": place,
-            "m": 1,
-            "row_bytes": table.stride,
-        }
-        self.make.stage.add(Draft(Opcode.LOAD, operands))
+        addr = given(register, most, table.addr + behind * table.stride)
+        self.make.stage.add(load(place, addr, 1, table.stride))
         return place
 
     def layers(self) -> None:
@@ -102,7 +95,7 @@ class Layers:
         slot = self.plan.tables[index]
         if self.plan.passing:
             place = self.make.stage.piece(self.plan.passing_tables[index], WORDS)
-            self.make.vector(Opcode.TABLE, "table", {"i_addr": place, "table": slot})
+            self.make.stage.add(table(place, slot))
         return slot
 
     def _repeat(self, bodies: Sequence[Sequence[Node]]) -> None:
@@ -112,17 +105,10 @@ class Layers:
         self._nodes += [Repeat(bodies[apart:])] if bodies[apart:] else []
 
     def _load_pairs(self) -> None:
-        table = self.plan.rows_tables["places"]
-        most = (table.rows - self.rows) * table.stride
-        operands: Operands = {
-            "dram_addr": given(Register.PLACE, most, table.addr),
-            "dram_stride": table.stride,
-            "sp_addr": table.place,
-            "sp_stride": table.stride,
-            "m": self.make.m,
-            "row_bytes": table.stride,
-        }
-        self.make.stage.add(Draft(Opcode.LOAD, operands))
+        pairs = self.plan.rows_tables["places"]
+        most = (pairs.rows - self.rows) * pairs.stride
+        addr = given(Register.PLACE, most, pairs.addr)
+        self.make.stage.add(load(pairs.place, addr, self.make.m, pairs.stride))
 
     def _mlp(self, prefix: str, layer: Block, table: int) -> None:
         """Add the MLP part by part, so that one is multiplied while the one before is drained."""
@@ -133,7 +119,7 @@ class Layers:
             for name in names:
                 whole = f"{prefix}.{name}"
                 acc = self.make.sums(whole) + first * self.make.stride(whole)
-                self.make.product(whole, "h", acc, tiles=(first, end - first))
+                self.make.linear(whole, "h", acc, tiles=(first, end - first))
             self._hidden(prefix, layer, table, first, end - first)
             # The hidden layer's part before is there by now, and so is a share of the last product.
             if place:
@@ -143,25 +129,19 @@ class Layers:
 
     def _hidden(self, prefix: str, layer: Block, table: int, first: int, count: int) -> None:
         """Add what makes the hidden layer of sums, in some tile columns."""
-        column = first * self.config.cols
-        part = {"first": first, "count": count}
-        up = self.make.sums(f"{prefix}.up") + first * self.make.stride(f"{prefix}.up")
-        hidden = Ref("hidden", column)
+        column, width, tiles = first * self.config.cols, self.model.ffn, (first, count)
+        hidden, gate = View(Ref("hidden", column), width), View(Ref("gate", column), width)
+
+        def sums(name: str) -> int:
+            return self.make.sums(name) + first * self.make.stride(name)
+
+        up, active = f"{prefix}.up", f"{prefix}.gate"
         if layer.gate is None:
-            self.make.drain(f"{prefix}.up", up, hidden, "table", table=table, **part)
+            self.make.drain(up, sums(up), hidden, "table", table=table, tiles=tiles)
             return
-        gate = self.make.sums(f"{prefix}.gate") + first * self.make.stride(f"{prefix}.gate")
-        self.make.drain(f"{prefix}.gate", gate, Ref("gate", column), "table", table=table, **part)
-        self.make.drain(
-            f"{prefix}.up",
-            up,
-            hidden,
-            "times",
-            r_addr=Ref("gate", column),
-            r_stride=self.model.ffn,
-            table=layer.gate.target.zero,
-            **part,
-        )
+        self.make.drain(active, sums(active), gate, "table", table=table, tiles=tiles)
+        zero = layer.gate.target.zero
+        self.make.drain(up, sums(up), hidden, "times", beside=gate, table=zero, tiles=tiles)
 
     def head(self) -> None:
         """Add the scores of all tokens, behind the last row alone."""
@@ -183,13 +163,8 @@ class Layers:
                 target = Ref(f"logits{place % 2}")
                 self._scores(place, first, end - first, most, target)
                 size = min(2 * (end - first) * cols, self.plan.logits_bytes - 2 * first * cols)
-                operands: Operands = {
-                    "dram_addr": self.plan.scores.addr + 2 * first * cols,
-                    "sp_addr": target,
-                    "m": 1,
-                    "row_bytes": size,
-                }
-                self.make.stage.add(Draft(Opcode.STORE, operands))
+                addr = self.plan.scores.addr + 2 * first * cols
+                self.make.stage.add(store(target, addr, 1, size))
             bodies.append(self.make.take())
         # The last one may have shorter parts.
         self._repeat(bodies[:-1])
@@ -198,11 +173,11 @@ class Layers:
     def _scores(self, place: int, first: int, count: int, most: int, target: Ref) -> None:
         """Add the scores of some tile columns, at most so many, in the place-th part."""
         acc = self.make.acc(f"head{place % 2}", most * BANKS) + place % 2
-        self.make.product("head", self._last_row(), acc, tiles=(first, count))
+        self.make.linear("head", self._last_row(), acc, tiles=(first, count))
         flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
-        more = {"table": first * self.config.cols} if self.config.argmax else {}
-        more |= {"m": 1, "acc_stride": BANKS}
-        self.make.drain("head", acc, target, *flags, first=first, count=count, **more)
+        index = first * self.config.cols if self.config.argmax else 0
+        view, tiles = View(target, 2 * self.model.vocabulary), (first, count)
+        self.make.drain("head", acc, view, *flags, tiles=tiles, table=index, row=True)
 
     def _last_row(self) -> Ref | Given:
         """Return where the last token's normalized row is."""
@@ -214,7 +189,7 @@ class Layers:
         """Return (first, count) of tile columns of the head that are requantized at once."""
         matrix, cols = self.plan.matrices["head"], self.config.cols
         total = -(-matrix.n // cols)
-        starts = sorted({cut.column // cols for cut in matrix.cuts})
+        starts = sorted({held.tile for held, _ in matrix.cuts})
         if matrix.resident:
             starts = list(range(total))
         parts: list[tuple[int, int]] = []

@@ -1,0 +1,90 @@
+"""Demands of a model on a configuration, apart from the room that memories have."""
+
+from collections.abc import Mapping
+
+from arch.config import Config
+from arch.errors import InputError
+from generators.fitting import FitError
+from generators.graph import Decoder, QuantizedModel
+from generators.lower.plan import MOST_ROWS
+from generators.lower.residence import Cache
+
+
+def check_encoder(quantized: QuantizedModel, config: Config) -> None:
+    """Refuse an encoder that no tiling can make fit."""
+    model = quantized.description
+    needs = {
+        "softmax": True,
+        "norm": model.norm != "none",
+        "activation": model.activation != "relu"
+        or (model.head_hidden > 0 and model.head_activation != "relu"),
+    }
+    _check_units(model.name, config, needs)
+    if not (config.b_transpose or config.a_transpose):
+        raise FitError(
+            f"Model {model.name} needs b_transpose or a_transpose for its attention, but "
+            f"configuration {config.name} has neither",
+            {"b_transpose": True},
+            {"a_transpose": True},
+        )
+    # A transposed copy of the keys sums over all of their rows.
+    copied = 0 if config.b_transpose else quantized.stream.rows
+    context = model.heads * model.head_dim
+    sums = (model.dim, model.ffn, model.features, model.sequence, model.head_hidden, context)
+    longest = {
+        "max_k": max(*sums, copied),
+        "max_row": max(model.sequence, model.dim if model.norm != "none" else 0),
+    }
+    for field, least in longest.items():
+        if least > getattr(config, field):
+            raise FitError(
+                f"Model {model.name} needs {field} of at least {least}, but configuration "
+                f"{config.name} has {getattr(config, field)}",
+                {field: least},
+            )
+
+
+def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
+    """Refuse a decoder that lacks a unit, or whose sums or context are too long."""
+    model = decoder.description
+    needs = {
+        "softmax": True,
+        "norm": True,
+        "b_transpose": True,
+        "activation": True,
+        "rotary": model.gated or model.position == "rotary",
+    }
+    _check_units(model.name, config, needs)
+    if config.operand_width != 8:
+        raise InputError(
+            f"Model {model.name} has operands of 8 bits, but operand_width is "
+            f"{config.operand_width}"
+        )
+    if not 1 <= rows <= MOST_ROWS:
+        raise InputError(f"Tokens of a chunk must be from 1 to {MOST_ROWS}, not {rows}")
+    if cache.capacity > decoder.places:
+        raise InputError(
+            f"Context must be at most the {decoder.places} tokens that model {model.name} was "
+            f"made for, not {cache.capacity}"
+        )
+    if cache.capacity > config.max_row:
+        raise FitError(
+            f"Context of {cache.capacity} tokens makes rows of scores that long, but max_row is "
+            f"{config.max_row}",
+            {"max_row": cache.capacity},
+        )
+    for name, k in (("ffn", model.ffn), ("dim", model.dim), ("context", cache.capacity)):
+        if k > config.max_k:
+            raise FitError(
+                f"Model {model.name} sums {name} = {k} products, but max_k is {config.max_k}",
+                {"max_k": max(model.ffn, model.dim, cache.capacity)},
+            )
+
+
+def _check_units(name: str, config: Config, needs: Mapping[str, bool]) -> None:
+    for unit, needed in needs.items():
+        if needed and not getattr(config, unit):
+            raise FitError(
+                f"Model {name} needs the unit {unit}, which configuration {config.name} leaves out",
+                {unit: True},
+            )

@@ -1,0 +1,256 @@
+"""Instructions of each kind of node, of encoders and decoders, on places that are chosen already.
+
+Rows are a number, or as many as a run has; operands lie in the scratchpad, weights there or in
+slots of the array, sums in the accumulators.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from arch.config import Config
+from arch.instruction import wrap
+from arch.isa import Opcode
+from generators.graph import Norm, Rescale
+from generators.program.draft import Draft, Given, Node, Ref, Written
+from generators.program.image import Bytes
+from generators.program.layout import param_words
+
+Operands = dict[str, int | Ref | Given]
+Count = int | Given
+"""A number of rows or columns, or the one that a run has."""
+EPS_HIGH = 28
+"""Bits of an added variance in the lower of its two operands."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Rows of a tensor in the scratchpad, or of sums in the accumulators."""
+
+    place: int | Ref | Given
+    """First byte, or first accumulator row."""
+    stride: int
+    """Bytes from row to row, or accumulator rows from tile column to tile column."""
+
+    def operands(self, name: str) -> Operands:
+        """Return the operands of an instruction that reads or writes it."""
+        return {f"{name}_addr": self.place, f"{name}_stride": self.stride}
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights that one instruction multiplies."""
+
+    row: int
+    """Column of the source that their first row is multiplied with."""
+    tile: int
+    """First tile column of the target's part."""
+    k: int
+    n: int
+    place: int | Ref
+    """Their first slot, or their first byte in the scratchpad."""
+    beats: int = 0
+    """Entries of each lane where they are coded as a sparse matrix; 0 where they are not."""
+
+
+def rescale_words(rescale: Rescale, config: Config, *, by_tile: bool = False) -> Bytes:
+    """Return the parameter words of a rescale, [words, bytes]; ``by_tile`` in DRAIN's order.
+
+    A rescale that is the same for all columns is one word, the same in every lane.
+    """
+    repeat = config.lanes if rescale.per_tensor else 1
+    return param_words(
+        np.repeat(rescale.bias, repeat),
+        np.repeat(rescale.multiplier, repeat),
+        np.repeat(rescale.shift, repeat),
+        config,
+        by_tile=by_tile and not rescale.per_tensor,
+    )
+
+
+def linear(
+    parts: Iterable[Weights],
+    source: Callable[[int], View],
+    sums: View,
+    m: Count,
+    flags: frozenset[str],
+    zero: int = 0,
+) -> Iterator[Draft]:
+    """Yield the products of rows and weights; ``source`` gives the rows from a column on."""
+    assert isinstance(sums.place, int)
+    for part in parts:
+        rows = source(part.row)
+        target = View(sums.place + part.tile * sums.stride, sums.stride)
+        if part.beats:
+            operands = rows.operands("a") | target.operands("acc")
+            operands |= {"m": m, "k": part.k, "n": part.n, "a_zero": zero}
+            operands |= {"b_addr": part.place, "beats": part.beats}
+            yield Draft(Opcode.SPARSE, operands)
+            continue
+        other = part.place if isinstance(part.place, int) else View(part.place, part.n)
+        yield product(rows, other, target, m, part.k, part.n, *flags, a_zero=zero)
+
+
+def product(
+    source: View,
+    other: View | int,
+    sums: View,
+    m: Count,
+    k: Count,
+    n: Count,
+    *flags: str,
+    a_zero: int = 0,
+    b_zero: int = 0,
+) -> Draft:
+    """Return the product of rows and another tensor, in the scratchpad or from a slot on."""
+    operands = source.operands("a") | sums.operands("acc")
+    operands |= {"m": m, "k": k, "n": n, "a_zero": a_zero}
+    if isinstance(other, View):
+        operands |= other.operands("b") | {"b_zero": b_zero}
+        return Draft(Opcode.MATMUL, operands, frozenset(flags))
+    return Draft(Opcode.MATMUL, operands | {"slot": other}, frozenset({"resident", *flags}))
+
+
+def requantize(
+    opcode: Opcode,
+    source: View,
+    target: View,
+    m: Count,
+    n: Count,
+    params: int,
+    written: Written,
+    *flags: str,
+    zero: int = 0,
+    table: int = 0,
+    beside: View | None = None,
+    defines: str = "",
+) -> Draft:
+    """Return a DRAIN of sums or a MAP of a tensor.
+
+    ``beside`` are rows that are added, rotated by or multiplied.
+    """
+    operands = source.operands("acc" if opcode == Opcode.DRAIN else "i") | target.operands("o")
+    operands |= {"m": m, "n": n, "params": params, "o_zero": zero, "table": table}
+    operands |= {} if beside is None else beside.operands("r")
+    return Draft(opcode, operands, frozenset(flags), defines, written)
+
+
+def norm(
+    op: Norm,
+    source: View,
+    target: View,
+    m: Count,
+    n: int,
+    params: int,
+    written: Written,
+    defines: str = "",
+) -> Draft:
+    """Return the normalization of rows."""
+    operands = source.operands("i") | target.operands("o")
+    operands |= {"m": m, "n": n, "params": params, "o_zero": op.target.zero}
+    operands |= {"eps_low": wrap(op.eps), "eps_high": op.eps >> EPS_HIGH}
+    on = {"rms": op.rms, "wide_out": op.target.wide, "per_tensor": op.rescale.per_tensor}
+    flags = frozenset(name for name, given in on.items() if given)
+    return Draft(Opcode.NORM, operands, flags, defines, written)
+
+
+def softmax(
+    source: View,
+    target: View,
+    m: Count,
+    n: Count,
+    params: int,
+    written: Written,
+    *flags: str,
+    limit: Count,
+    limit_step: int = 0,
+    zero: int = 0,
+    diagonal: tuple[int, int] = (0, 0),
+    defines: str = "",
+) -> Draft:
+    """Return the softmax of rows of scores, or with the flag ``drain`` of sums.
+
+    Scores behind ``limit`` are masked, which each row has ``limit_step`` more of; ``diagonal`` is
+    the first row's column on the diagonal, and what is added there.
+    """
+    operands = source.operands("i") | target.operands("o")
+    operands |= {"m": m, "n": n, "params": params, "o_zero": zero}
+    operands |= {"limit": limit, "limit_step": limit_step}
+    operands |= {"diagonal": diagonal[0], "diagonal_value": diagonal[1]}
+    return Draft(Opcode.SOFTMAX, operands, frozenset({"per_tensor", *flags}), defines, written)
+
+
+def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
+    """Return a drain and what is behind it, as one where that normalizes what is drained.
+
+    With ``keep`` the sums are written as well.
+    """
+    first, *rest = nodes
+    if not rest:
+        return [first]
+    then = rest[0]
+    assert isinstance(first, Draft)
+    if not isinstance(then, Draft) or then.opcode != Opcode.NORM or first.defines:
+        return [*nodes]
+    given, taken = first.operands, then.operands
+    same = (("o_addr", "i_addr"), ("o_stride", "i_stride"), ("m", "m"), ("n", "n"))
+    if first.flags - {"wide_out", "add"} or any(given[a] != taken[b] for a, b in same):
+        return [*nodes]
+    source, target = given["o_addr"], taken["o_addr"]
+    operands: Operands = {**taken, "i_addr": given["acc_addr"], "i_stride": given["acc_stride"]}
+    operands |= {"pre": given["params"]}
+    flags = then.flags | {"drain"}
+    if "add" in first.flags:
+        flags |= {"add"}
+        operands |= {name: given[name] for name in ("r_addr", "r_stride")}
+    if keep and source != target:
+        flags |= {"write_sum"}
+        operands |= {"s_addr": source, "s_stride": given["o_stride"]}
+    return [Draft(Opcode.NORM, operands, flags, then.defines, then.written), *rest[1:]]
+
+
+def load(
+    target: Ref | Given,
+    addr: int | Given,
+    m: Count,
+    row_bytes: int,
+    defines: str = "",
+    step: int = 0,
+) -> Draft:
+    """Return a load of rows that follow each other, ``step`` bytes apart in the scratchpad."""
+    return Draft(Opcode.LOAD, _moved(target, addr, m, row_bytes, step), defines=defines)
+
+
+def store(source: Ref | Given, addr: int | Given, m: Count, row_bytes: int) -> Draft:
+    """Return a store of rows that follow each other."""
+    return Draft(Opcode.STORE, _moved(source, addr, m, row_bytes, 0))
+
+
+def preload(
+    source: View,
+    k: Count,
+    n: Count,
+    slot: int | Given,
+    line: int | Given = 0,
+    flags: frozenset[str] = frozenset(),
+) -> Draft:
+    """Return the instruction that keeps weights in slots, or with the flag ``append`` adds some."""
+    operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
+    return Draft(Opcode.PRELOAD, operands, flags)
+
+
+def parameters(place: Ref, count: int, first: int) -> Draft:
+    """Return the instruction that reads so many parameter words."""
+    operands: Operands = {"i_addr": place, "n": count, "params": first}
+    return Draft(Opcode.PARAMS, operands, written=Written("parameters"))
+
+
+def table(place: Ref, slot: int = 0) -> Draft:
+    """Return the instruction that reads an activation table."""
+    return Draft(Opcode.TABLE, {"i_addr": place, "table": slot}, written=Written("table"))
+
+
+def _moved(place: Ref | Given, addr: int | Given, m: Count, row_bytes: int, step: int) -> Operands:
+    stride = {"dram_stride": row_bytes, "sp_stride": step or row_bytes}
+    return {"dram_addr": addr, "sp_addr": place, "m": m, "row_bytes": row_bytes, **stride}

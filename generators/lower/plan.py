@@ -1,0 +1,207 @@
+"""Parts of an integer decoder that stay on the chip: slots, words, tables, buffers."""
+
+import functools
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from arch.config import Config
+from arch.isa import REGISTERS, RING_SLOTS
+from generators.graph import Decoder, Rescale
+from generators.lower.instructions import rescale_words
+from generators.lower.layer_ops import head
+from generators.lower.residence import Cache, Memory, Slots, Words
+from generators.lower.staging import STAGES, Stage
+from generators.lower.weights import Held, split
+from generators.program.draft import Draft, Ref
+from generators.program.image import ImageBuilder, Piece, piece_of
+from generators.program.layout import PARAM_BYTES
+from generators.stored import stored_rows
+
+WORDS_PLACE = REGISTERS - 1
+"""The register of the first token's place where several are looked up."""
+FFN_PARTS = 2
+"""Parts that the MLP is cut into where weights stay on the chip."""
+MOST_TILES = 16
+"""Tile columns of a passing matrix that are requantized at once, at most."""
+MOST_ROWS = WORDS_PLACE - 1
+"""Tokens of a chunk at most: each has a register when it is looked up, from 1 on."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A projection on the chip, or on its way there."""
+
+    k: int
+    n: int
+    shares: list[tuple[int, Slots]]
+    """First row, and slots, of rows that stay on the chip and are multiplied by one instruction."""
+    cuts: list[tuple[Held, Piece]]
+    """Its parts in external memory, where its weights are loaded for each product."""
+    words: Words
+    """Its parameter words, in DRAIN's order."""
+    flags: frozenset[str]
+    """Flags of the instructions that read its weights."""
+
+    @property
+    def resident(self) -> bool:
+        """The matrix's weights stay on the chip."""
+        return bool(self.shares)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows that stay in the scratchpad, or come to it one by one."""
+
+    place: Ref
+    stride: int
+    """Bytes from row to row."""
+    rows: int
+    addr: int
+    """External address of the first row."""
+
+
+@dataclass
+class Plan:
+    """Places of everything that stays on the chip, and the program that puts it there."""
+
+    decoder: Decoder
+    config: Config
+    cache: Cache
+    rows: int
+    """Tokens of a chunk."""
+    memory: Memory
+    image: ImageBuilder
+    stage: Stage
+    passing: bool
+    """Parameter words, keys and values lie in external memory, and come for each use."""
+    matrices: dict[str, Matrix] = field(default_factory=dict)
+    words: dict[str, Words] = field(default_factory=dict)
+    tables: list[int] = field(default_factory=list)
+    passing_tables: list[Piece] = field(default_factory=list)
+    """Tables of the layers where parameters pass; all come to the same slot."""
+    kept_table: int | None = None
+    """Slot of the table that clamps to the bits of keys and values; None where these are INT8."""
+    keys: list[list[Slots]] = field(default_factory=list)
+    """Of each layer, of each key head: slots of its keys [key_dim, capacity]."""
+    values: list[list[list[Slots]]] = field(default_factory=list)
+    """Of each layer and key head: slots of each tile column of its values [capacity, head_dim]."""
+    caches: list[dict[str, int]] = field(default_factory=list)
+    """Of each layer: external addresses of its ``keys`` and ``values``, where they come."""
+    rows_tables: dict[str, Table] = field(default_factory=dict)
+    setup: list[Draft] = field(default_factory=list)
+
+    @property
+    def resident(self) -> bool:
+        """Weights, keys and values stay in weight slots."""
+        return self.config.weight_depth > RING_SLOTS
+
+    @property
+    def most_words(self) -> int:
+        """Parameter words that pass at once, at most."""
+        model, cols = self.decoder.description, self.config.cols
+        tiles = -(-max(model.dim, model.query_width, model.kv_width) // cols)
+        return max(tiles, self.part_tiles) * self.config.lane_groups
+
+    @property
+    def part_tiles(self) -> int:
+        """Tile columns at most of a passing matrix that are requantized at once.
+
+        Those before may still have their words, and gate and up have theirs at the same time.
+        """
+        words = min(MOST_TILES * self.config.lane_groups, self.config.param_depth // 4)
+        return max(self.score_tiles, words // self.config.lane_groups)
+
+    @property
+    def score_tiles(self) -> int:
+        """Tile columns whose scores are whole external words."""
+        width = 2 * self.config.cols
+        return self.config.mem_bytes // math.gcd(width, self.config.mem_bytes)
+
+    @property
+    def head_parts(self) -> list[tuple[int, int]]:
+        """Tile columns (first, end) of a passing head, in groups of ``STAGES`` that look alike."""
+        one = head(self.decoder)
+        step, total = self.score_tiles, -(-one.weight.shape[1] // self.config.cols)
+        column = stored_rows(one.stored, one.weight.shape[0]) * self.config.cols
+        units = -(-total // step)
+        width = max(1, min(self.stage.size // column, self.part_tiles) // step)
+        while width > 1 and 0 < units % (STAGES * width) < STAGES:
+            width -= 1
+        whole = units - units % (STAGES * width)
+        starts = [*range(0, whole, width)]
+        starts += [whole + first for first, _ in split(units - whole, STAGES)]
+        return list(pairwise([*(start * step for start in starts), total]))
+
+    def keep(self, *rescales: Rescale, by_tile: bool = False) -> Words:
+        """Keep the parameter words of some rescales, one behind the other."""
+        words = np.concatenate(
+            [rescale_words(one, self.config, by_tile=by_tile) for one in rescales]
+        )
+        if not self.passing:
+            return self.memory.take_words(words)
+        used = self.config.lanes * PARAM_BYTES
+        packed = words[:, : -(-used // self.config.mem_bytes) * self.config.mem_bytes]
+        return Words(self.image.add(packed.ravel()).addr, len(words), packed.shape[1])
+
+    @functools.cached_property
+    def scores(self) -> Piece:
+        """External place of the scores of all tokens; what fills a chip is not needed any more."""
+        size = self.logits_bytes
+        return piece_of(0, size, self.config) if self.resident else self.image.reserve(size)
+
+    @property
+    def logits_bytes(self) -> int:
+        """Bytes of the scores of all tokens, in whole external words."""
+        words = -(-2 * self.decoder.description.vocabulary // self.config.mem_bytes)
+        return words * self.config.mem_bytes
+
+    @property
+    def cache_strides(self) -> dict[str, int]:
+        """Bytes of a token's ``keys`` and ``values`` of a layer, where these are no slots."""
+        model, least = self.decoder.description, self.config.mem_bytes
+        widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
+        return {name: -(-width // least) * least for name, width in widths.items()}
+
+    @property
+    def key_parts(self) -> list[tuple[int, int]]:
+        """Key heads (first, end) whose values are multiplied while the next ones are divided.
+
+        The first half is that of the first softmax, and the last one is alone, as nothing is left
+        to do beside it.
+        """
+        heads = self.decoder.description.kv_heads
+        bounds = sorted({0, -(-heads // 2), heads - 1, heads})
+        return list(pairwise(bounds))
+
+    @property
+    def by_row(self) -> bool:
+        """The context of a token's heads is drained with parameters for each head."""
+        return self.decoder.description.head_dim <= min(self.config.lanes, self.config.cols)
+
+    @property
+    def ffn_parts(self) -> list[tuple[int, int]]:
+        """Tile columns (first, end) of the MLP that go on while the next ones are multiplied."""
+        tiles = -(-self.decoder.description.ffn // self.config.cols)
+        parts = FFN_PARTS if self.resident else 1
+        if self.passing:
+            parts = -(-tiles // self.part_tiles)
+        return split(tiles, parts)
+
+
+def part(rescale: Rescale, first: int, count: int) -> Rescale:
+    """Return the parameters of some columns, as one word where they are alike."""
+    found = rescale if rescale.per_tensor else rescale.columns(first, count)
+    values = np.stack((found.bias, found.multiplier, found.shift))
+    return found.columns(0, 1) if np.all(values == values[:, :1]) else found
+
+
+def runs(rescale: Rescale, total: int) -> list[tuple[int, int]]:
+    """Return (first, count) of runs of columns with the same parameters, of so many columns."""
+    if rescale.per_tensor:
+        return [(0, total)]
+    columns = np.stack((rescale.bias, rescale.multiplier, rescale.shift)).T  # [total, 3]
+    starts = [0, *(np.flatnonzero(np.any(np.diff(columns, axis=0), axis=1)) + 1).tolist(), total]
+    return [(first, end - first) for first, end in pairwise(starts)]

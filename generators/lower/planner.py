@@ -1,0 +1,251 @@
+"""Puts the parts of a decoder where they stay: into slots, words, tables and buffers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from arch.config import Config
+from generators.graph import Decoder, Linear
+from generators.lower.checks import check_decoder
+from generators.lower.instructions import View, load, preload
+from generators.lower.layer_ops import Block, blocks, final_norm, head
+from generators.lower.plan import Matrix, Plan, Table, part, runs
+from generators.lower.residence import Cache, Memory, Words
+from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
+from generators.lower.weights import Held, cuts
+from generators.program.draft import Ref
+from generators.program.image import LONGEST_ROW, ImageBuilder, Piece
+from generators.program.layout import element_rows, rows_image
+from generators.stored import format_flags, in_pairs, part_rows, stored_data
+from sim.matmul import pairs
+from sim.rotary import rotary_places
+
+
+def plan(
+    decoder: Decoder, config: Config, cache: Cache, rows: int, memory_bytes: int, *, passing: bool
+) -> Plan:
+    """Return where everything of a decoder stays on a chip.
+
+    What comes to it comes in pieces of at most ``memory_bytes``; ``passing`` is the plan's.
+
+    Raises :class:`InputError` where it does not fit, or lacks a unit that it needs.
+    """
+    check_decoder(decoder, config, cache, rows)
+    memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
+    stage = Stage(memory, image)
+    found = Plan(decoder, config, cache, rows, memory, image, stage, passing)
+    taken = _stream_buffers(found)
+    tables = _tables(decoder, config, rows)
+    if found.resident:
+        taken += sum(len(data) for data, _ in tables.values())
+    stage.begin(stage_size(config, taken, memory_bytes))
+    _keep_rows(found, tables, memory_bytes)
+    _keep_layers(found)
+    memory.check_words()
+    constants(stage)
+    found.setup += stage.take()
+    if found.resident:
+        memory.check_slots()
+    return found
+
+
+def _stream_buffers(found: Plan) -> int:
+    """Take the buffers of what is computed, and return their bytes."""
+    decoder, config, cache, rows = found.decoder, found.config, found.cache, found.rows
+    model = decoder.description
+    shares = max(model.heads, 2 * rows) * cache.capacity
+    sizes = {
+        "x": 2 * rows * model.dim,
+        "h": rows * model.dim,
+        "query": rows * model.heads * decoder.key_dim,
+        "key": rows * model.kv_heads * decoder.key_dim,
+        "value": rows * model.kv_width,
+        "shares": shares,
+        "context": rows * model.query_width,
+        "hidden": rows * model.ffn,
+    }
+    if any(block.kept_key is not None for block in blocks(decoder)):
+        sizes["turned"] = 2 * sizes["key"]
+    if model.gated:
+        sizes["gate"] = rows * model.ffn
+    if not config.fused:
+        sizes["scores"] = 2 * shares
+    if found.passing:
+        sizes |= {name: cache.capacity * size for name, size in found.cache_strides.items()}
+        most = max(256, found.most_words * config.param_lines * config.line_bytes)
+        sizes |= {f"{WORDS}{index}": most for index in range(STAGES)}
+        sizes |= {f"logits{half}": 2 * found.part_tiles * config.cols for half in range(2)}
+    else:
+        sizes["logits"] = found.logits_bytes
+        if not found.resident:
+            for layer in range(model.layers):
+                for name, size in found.cache_strides.items():
+                    sizes[f"{name}{layer}"] = cache.capacity * size
+    for name, size in sizes.items():
+        found.memory.buffer(name, size)
+    return sum(sizes.values())
+
+
+def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) -> None:
+    """Keep the vocabulary and the tables of positions, or lay them out row by row.
+
+    They come in pieces of at most so many bytes.
+    """
+    for name, (data, stride) in tables.items():
+        rows, held = len(data) // stride, np.frombuffer(data, np.uint8)
+        if not found.resident:
+            place = found.memory.buffer(name, found.rows * stride)
+            found.rows_tables[name] = Table(place, stride, rows, found.image.add(held).addr)
+            continue
+        place = found.memory.buffer(name, rows * stride)
+        found.rows_tables[name] = Table(place, stride, rows, 0)
+        step = min(rows, LONGEST_ROW // stride, most // stride) * stride
+        for first in range(0, len(data), step):
+            piece = found.image.add(held[first : first + step])
+            found.setup.append(load(Ref(name, first), piece.addr, piece.m, piece.row_bytes))
+
+
+def _tables(decoder: Decoder, config: Config, rows: int) -> dict[str, tuple[bytes, int]]:
+    """Return the rows, and their stride, of the vocabulary and of what belongs to each place.
+
+    There are places for a chunk that begins at the last one.
+    """
+    found = {"words": rows_image(element_rows(decoder.embedding.words, "i1"), config)}
+    places = decoder.embedding.positions
+    if decoder.rotary is not None:
+        width = decoder.description.heads * decoder.key_dim
+        reach = rotary_places(width, decoder.key_dim, config.lanes, config.cols).max() + 1
+        places = np.tile(decoder.rotary, (1, -(-int(reach) // decoder.key_dim)))[:, :reach]
+    assert places is not None
+    behind = np.zeros((rows, places.shape[1]), np.int64)
+    found["places"] = rows_image(element_rows(np.concatenate((places, behind)), "<i2"), config)
+    return found
+
+
+def _keep_layers(found: Plan) -> None:
+    """Keep weights, cache, words and tables: a layer's together, alike in every layer.
+
+    So programs may have the layers as iterations of a loop. The words of the last norm lie where
+    those of another layer's first norm would.
+    """
+    decoder, memory, words = found.decoder, found.memory, found.words
+    layers = blocks(decoder)
+    narrow = decoder.kv_bits < found.config.operand_width
+    if narrow:
+        half = 1 << (decoder.kv_bits - 1)
+        found.kept_table = memory.take_table(np.arange(-128, 128).clip(-half, half - 1))
+    if found.passing:
+        found.tables = [memory.take_table(layers[0].table)] * len(layers)
+    else:
+        found.tables = memory.take_tables([layer.table for layer in layers])
+    words["embedding"] = found.keep(decoder.embedding.rescale)
+    for index, layer in enumerate(layers):
+        name = f"layers.{index}"
+        _keep_words(found, name, layer)
+        if found.passing:
+            codes = layer.table.astype(np.int8).view(np.uint8)
+            found.passing_tables.append(found.image.add(codes))
+        for kind, one in layer.linears.items():
+            _keep_matrix(found, f"{name}.{kind}", one)
+        if found.resident:
+            _keep_cache(found)
+        if found.passing:
+            sizes = {
+                name: found.cache.capacity * size for name, size in found.cache_strides.items()
+            }
+            found.caches.append({n: found.image.reserve(size).addr for n, size in sizes.items()})
+    words["final_norm"] = found.keep(final_norm(decoder).rescale)
+    _keep_matrix(found, "head", head(decoder))
+
+
+def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
+    memory, stage, config = found.memory, found.stage, found.config
+    k, n = one.weight.shape
+    words = found.keep(one.rescale, by_tile=True)
+    flags = format_flags(one.stored, config, memory.name)
+
+    def pieces(op: Linear, rows: slice, bounds: Sequence[int] = ()) -> list[tuple[Held, Piece]]:
+        parts = []
+        for held in cuts(op, rows, stage.size, config, bounds):
+            data = stored_data(op.weight, op.stored, held.rows, held.columns)
+            parts.append((held, found.image.add(data.ravel())))
+        return parts
+
+    if not found.resident:
+        parts = pieces(one, slice(0, k), _bounds(found, name))
+        found.matrices[name] = Matrix(k, n, [], parts, words, flags)
+        return
+    shares = []
+    for row, end in pairwise([0, *_share_rows(found, name, part_rows(one.stored, config)), k]):
+        taken, rows = one, slice(row, end)
+        if in_pairs(one.stored, config):
+            taken = replace(one, weight=pairs(one.weight[row:end], config.rows), stored=None)
+            rows = slice(0, len(taken.weight))
+        slots = memory.take_slots(rows.stop - rows.start, n)
+        shares.append((row, slots))
+        kept = flags if taken is one else frozenset()
+        for held, piece in pieces(taken, rows):
+            tile = held.tile * slots.k_tiles + (held.rows.start - rows.start) // config.rows
+            source = View(stage.piece(piece), held.n)
+            stage.add(preload(source, held.k, held.n, slots.first + tile, flags=kept))
+    found.matrices[name] = Matrix(k, n, shares, [], words, flags - kept)
+
+
+def _bounds(found: Plan, name: str) -> Sequence[int]:
+    """Return the tile columns at which a matrix that comes to the chip is cut in any case."""
+    if not found.passing:
+        return ()
+    if name == "head":
+        return [0, *(end for _, end in found.head_parts)]
+    if name.endswith((".gate", ".up")):
+        return [0, *(end for _, end in found.ffn_parts)]
+    return ()
+
+
+def _share_rows(found: Plan, name: str, rows: int) -> list[int]:
+    """Return the rows at which a matrix is cut whose operand comes part by part.
+
+    A share has a multiple of ``rows`` rows, as many as have come when the operand's part has.
+    """
+    kind = name.rpartition(".")[2]
+    if kind == "output":
+        model = found.decoder.description
+        came = [end * model.group * model.head_dim for _, end in found.key_parts[:-1]]
+    elif kind == "down":
+        came = [end * found.config.cols for _, end in found.ffn_parts[:-1]]
+    else:
+        return []
+    return sorted({column // rows * rows for column in came} - {0})
+
+
+def _keep_words(found: Plan, name: str, layer: Block) -> None:
+    """Keep the words of a layer but for those of its linear layers, first its first norm's."""
+    words, model = found.words, found.decoder.description
+    shared: dict[tuple[int, int, int], Words] = {}
+    words[f"{name}.attention_norm"] = found.keep(layer.attention_norm.rescale)
+    words[f"{name}.mlp_norm"] = found.keep(layer.mlp_norm.rescale)
+    scores, context = layer.attention.scores, layer.context
+    if layer.kept_key is not None:
+        words[f"{name}.kept_key"] = found.keep(layer.kept_key.rescale)
+    for first, _ in runs(scores, model.heads):
+        one = part(scores, first, 1)
+        values = int(one.bias[0]), int(one.multiplier[0]), int(one.shift[0])
+        if values not in shared:
+            # Behind it, as a softmax that takes sums expects it.
+            shared[values] = found.keep(one, layer.attention.heads[0].probabilities)
+        words[f"{name}.scores.{first}"] = shared[values]
+    for index in range(model.heads):
+        columns = part(context, index * model.head_dim, model.head_dim)
+        words[f"{name}.context.{index}"] = found.keep(columns, by_tile=True)
+
+
+def _keep_cache(found: Plan) -> None:
+    """Keep slots for the keys and values of another layer."""
+    model, config, capacity = found.decoder.description, found.config, found.cache.capacity
+    memory, heads = found.memory, range(model.kv_heads)
+    starts = range(0, model.head_dim, config.cols)
+    widths = [min(config.cols, model.head_dim - column) for column in starts]
+    found.keys.append([memory.take_slots(found.decoder.key_dim, capacity) for _ in heads])
+    found.values.append([[memory.take_slots(capacity, width) for width in widths] for _ in heads])

@@ -1,0 +1,143 @@
+"""Parts of a linear layer's weights as external memory holds them: dense, or without zeros."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.config import Config
+from arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
+from generators.graph import Ints, Linear
+from generators.program.image import Bytes
+from generators.stored import part_rows, stored_rows
+from hdl.sparse.sparse import sparse_cycles
+from sim.sparse import encode
+
+
+@dataclass(frozen=True)
+class Held:
+    """Rows and columns of weights that are stored together."""
+
+    rows: slice
+    columns: slice
+    tile: int = 0
+    """First tile column, from that of the first columns on."""
+
+    @property
+    def k(self) -> int:
+        """Number of rows."""
+        return int(self.rows.stop - self.rows.start)
+
+    @property
+    def n(self) -> int:
+        """Number of columns."""
+        return int(self.columns.stop - self.columns.start)
+
+
+def cuts(
+    op: Linear, rows: slice, size: int, config: Config, bounds: Sequence[int] = ()
+) -> Iterator[Held]:
+    """Yield some rows in parts of at most so many bytes.
+
+    They are whole tile columns, or, where one is too large, parts of one. None crosses the tile
+    columns ``bounds``, between which they are about equal.
+    """
+    stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
+    tiles = size // (stored_rows(stored, k) * config.cols)
+    least = part_rows(stored, config)
+    depth = k if tiles else size // (stored_rows(stored, least) * config.cols) * least
+    total = -(-n // config.cols)
+    starts = [
+        first + start
+        for first, end in pairwise(bounds or (0, total))
+        for start, _ in split(end - first, -(-(end - first) // (tiles or 1)))
+    ]
+    for first, end in pairwise([*starts, total]):
+        columns = slice(first * config.cols, min(n, end * config.cols))
+        for row in range(rows.start, rows.stop, depth):
+            yield Held(slice(row, min(row + depth, rows.stop)), columns, first)
+
+
+def split(total: int, parts: int) -> list[tuple[int, int]]:
+    """Return (first, end) of at most so many parts of about the same size."""
+    parts = min(parts, total)
+    bounds = [total * part // max(parts, 1) for part in range(parts + 1)]
+    return list(pairwise(bounds))
+
+
+def tiles_held(
+    op: Linear, rows: slice, columns: slice, config: Config, kept_zeros: int | None
+) -> list[Held]:
+    """Return the parts that are stored of some rows and columns.
+
+    All of it is one with ``kept_zeros`` None. Otherwise tiles of zeros are left out, unless there
+    are fewer below each other than that. Tile columns that lack the same tiles are together. A
+    column without any tile keeps its first, whose product defines the sums.
+    """
+    if kept_zeros is None or (op.stored and op.stored.group):
+        return [Held(rows, columns)]
+    used = tiles_used(op.weight[rows, columns], config.rows, config.cols)
+    spans = [_spans(column, kept_zeros) for column in used.T]
+    held = []
+    first = 0
+    for tile, found in enumerate(spans):
+        if tile + 1 < len(spans) and spans[tile + 1] == found:
+            continue
+        left = columns.start + first * config.cols
+        right = min(columns.start + (tile + 1) * config.cols, columns.stop)
+        for begin, end in found:
+            last = min(rows.start + end * config.rows, rows.stop)
+            part = slice(rows.start + begin * config.rows, last)
+            held.append(Held(part, slice(left, right), first))
+        first = tile + 1
+    return held
+
+
+def tiles_used(weight: Ints, rows: int, cols: int) -> NDArray[np.bool_]:
+    """Return for each tile of a weight [k, n] whether it has others than zeros, [kt, nt]."""
+    (k, n) = weight.shape
+    kt, nt = -(-k // rows), -(-n // cols)
+    padded = np.zeros((kt * rows, nt * cols), np.bool_)
+    padded[:k, :n] = weight != 0
+    used = np.asarray(padded.reshape(kt, rows, nt, cols).any(axis=(1, 3)), np.bool_)
+    return used
+
+
+def _spans(used: NDArray[np.bool_], kept_zeros: int) -> list[tuple[int, int]]:
+    """Return the (begin, end) of tiles [kt] to keep, with fewer zeros inside than that in a row."""
+    spans: list[tuple[int, int]] = []
+    for tile in np.flatnonzero(used):
+        if spans and tile - spans[-1][1] < kept_zeros:
+            spans[-1] = spans[-1][0], int(tile) + 1
+        else:
+            spans.append((int(tile), int(tile) + 1))
+    return spans or [(0, 1)]
+
+
+def sparse_code(
+    op: Linear, weight: Ints, held: list[Held], config: Config, height: int
+) -> Bytes | None:
+    """Return the code of a weight [k, n] if the zero-skip unit is predicted to be faster.
+
+    That is, than the tiles that are held, by what limits each: bytes loaded, or products of
+    ``height`` rows. None for no rows.
+    """
+    k, n = weight.shape
+    if not height or op.stored is not None or not LEAST_K <= k <= config.sparse_depth:
+        return None
+    code = encode(weight, config.sparse_lanes, config.cols)
+    dense = stored = 0
+    for one in held:
+        tiles = -(-one.k // config.rows) * -(-one.n // config.cols)
+        dense += tiles * max(height, config.rows)
+        stored += one.k * one.n
+    sparse = sparse_cycles(config, config.sparse_lanes, height, k, n, beats(code, config))
+    faster = max(sparse, code.size // config.mem_bytes) < max(dense, stored // config.mem_bytes)
+    return code if faster and code.size <= stored else None
+
+
+def beats(code: Bytes, config: Config) -> int:
+    """Return the entries of each lane in the code of a sparse matrix."""
+    return code.size // beat_bytes(config.sparse_lanes) - HEADER_BEATS
