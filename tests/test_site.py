@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,10 @@ def test_every_page_of_a_unit_has_a_diagram() -> None:
         assert names, page
         shown += names
     assert sorted(shown) == sorted(SCENARIOS)
+
+
+def test_a_closed_pipe_is_an_exception_beside_the_reader_of_waves() -> None:
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN
 
 
 def test_waves_are_values_before_each_edge(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+import signal
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 from vcdvcd import VCDVCD
 
 from arch.errors import InputError
+
+# Imported, vcdvcd lets a write to a closed pipe end the process; in Python that is an exception.
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 _CELL = 4.5
 """Characters that a cycle has room for."""
