@@ -24,9 +24,12 @@ from generators.lower.residence import Cache, Register
 from generators.lower.staging import least_size
 from generators.program.allocate import Use, allocate, uses
 from generators.program.draft import Draft, Node, Ref, Written, flatten
-from generators.program.image import Bytes, Piece
+from generators.program.image import LONGEST_ROW, Bytes, Piece
 from generators.program.loops import lines, words
 from generators.program.predict import Prediction, predict
+
+PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
+"""Bytes of a piece of weights at most that come from external memory for each step."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +207,19 @@ class _Trial(Timed):
 def _compile(
     decoder: Decoder, config: Config, cache: Cache, rows: int, limit: int, *, passing: bool
 ) -> TextProgram:
-    found = plan(decoder, config, cache, rows, limit, passing=passing)
+    """Return the programs that take the fewest cycles, of pieces of weights of some sizes."""
+    alone = passing or config.weight_depth > RING_SLOTS
+    found: list[_Trial] = []
+    for most in PIECES[:1] if alone else PIECES:
+        made = plan(decoder, config, cache, rows, min(limit, most), passing=passing)
+        found.append(_trial(made, limit))
+    fitting = [one for one in found if len(one.program.words) <= config.program_depth]
+    return min(fitting or found[:1], key=lambda one: one.cost).program
+
+
+def _trial(found: Plan, limit: int) -> _Trial:
+    """Return a plan's programs with the banks that take the fewest cycles."""
+    decoder, config, rows, passing = found.decoder, found.config, found.rows, found.passing
     piece = found.scores
     # Scores that pass are stored already.
     programs = {"step": _step(found), "logits": [] if passing else _logits(piece)}
@@ -225,7 +240,7 @@ def _compile(
 
     best = trial(_addresses(found, used))
     sizes = found.memory.buffers
-    return settle(best, used, sizes, config, lambda _, addresses: trial(addresses)).program
+    return settle(best, used, sizes, config, lambda _, addresses: trial(addresses))
 
 
 def _placed(
