@@ -1,6 +1,7 @@
-"""celosia coverage: what of the circuits the benches reach."""
+"""celosia coverage: what of the circuits and of the instruction set tests reach."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -9,10 +10,21 @@ from arch.errors import InputError
 from cli.campaign_options import Runner, campaign_options
 from cli.options import json_option, seed_option
 from cli.output import report
-from tb.benches import BENCHES
-from tb.coverage.points import KINDS, Coverage, ModuleCoverage, from_json, merge, totals
-from tb.coverage.units import CONFIGURATIONS, KIND, run
+from generators.campaign.case import Outcome
+from tb.coverage import programs
+from tb.coverage.configurations import CONFIGURATIONS
+from tb.coverage.points import Coverage, ModuleCoverage, from_json, merge, totals
+from tb.coverage.units import KIND, UNITS, run
 from tb.toolchain import check_simulator
+
+
+@dataclass
+class Found:
+    """Points of each kind that were reached, and all of them; those that were not, and failures."""
+
+    points: dict[str, tuple[int, int]] = field(default_factory=dict)
+    holes: list[str] = field(default_factory=list)
+    failures: list[Outcome] = field(default_factory=list)
 
 
 @click.command()
@@ -26,85 +38,114 @@ from tb.toolchain import check_simulator
     metavar="NAME",
     help=f"Configuration; repeatable: {', '.join(CONFIGURATIONS)}.",
 )
+@click.option("--functional", "alone", is_flag=True, help="Functional points alone.")
 @seed_option
 @campaign_options
 @json_option
 def coverage(
-    units: tuple[str, ...], configs: tuple[str, ...], seed: int, runner: Runner, as_json: bool
+    units: tuple[str, ...],
+    configs: tuple[str, ...],
+    alone: bool,
+    seed: int,
+    runner: Runner,
+    as_json: bool,
 ) -> None:
-    """Run the units' benches, and tell what of the units' Verilog they do not reach.
+    """Run the units' benches and programs, and tell what of the circuits they do not reach.
 
     Points of `line` are blocks, both ways of each condition and of each choice; those of `toggle`
     are both changes of each bit. A module that stands in several units or configurations with the
-    same circuit counts once.
+    same circuit counts once. Points of `functional` are each instruction with each flag, at the
+    bounds of each size, under each timing of memory; with --unit there are none.
     """
+    if alone and units:
+        raise InputError("Options --unit and --functional exclude each other")
     for unit in units:
-        if unit not in BENCHES:
-            raise InputError(f"Unknown unit {unit!r}; benches are for {', '.join(BENCHES)}")
+        if unit not in UNITS:
+            raise InputError(f"Unknown unit {unit!r}; known are {', '.join(UNITS)}")
     for name in configs:
         if name not in CONFIGURATIONS:
             raise InputError(
                 f"Unknown configuration {name!r}; known are {', '.join(CONFIGURATIONS)}"
             )
     check_simulator("verilator")
-    chosen = units or tuple(BENCHES)
+    found = Found()
+    rows = [] if alone else _circuits(units or UNITS, configs, seed, runner, found)
+    if not units:
+        _functional(configs, seed, runner, found)
+    for one in found.failures:
+        click.echo(f"celosia replay {one.case}  # {one.message}", err=True)
+    result = {
+        **{kind: _share(*pair) for kind, pair in found.points.items()},
+        "points": {
+            kind: {"reached": reached, "count": count}
+            for kind, (reached, count) in found.points.items()
+        },
+        "units": rows,
+        "holes": found.holes,
+        "failed": len(found.failures),
+        "seed": seed,
+    }
+    shown = rows or [{kind: _share(*pair) for kind, pair in found.points.items()}]
+    report(f"Coverage on {', '.join(configs)}", shown, as_json, result)
+    if not as_json:
+        for kind, (reached, count) in found.points.items():
+            click.echo(f"{kind}: {reached:,} of {count:,} points, {_share(reached, count):.2%}")
+        for hole in found.holes:
+            click.echo(hole)
+
+
+def _circuits(
+    units: Sequence[str], configs: Sequence[str], seed: int, runner: Runner, into: Found
+) -> list[dict[str, Any]]:
+    """Run what reaches points of circuits; return a row for each unit."""
     whole: Coverage = {}
-    own: dict[str, list[Coverage]] = {unit: [] for unit in chosen}
-    failed = 0
+    own: dict[str, Coverage] = {unit: {} for unit in units}
     for name in configs:
-        fields = {"config": name, "units": ",".join(chosen)}
-        for one in runner.run(KIND, run, len(chosen), seed=seed, fields=fields):
+        fields = {"config": name, "units": ",".join(units)}
+        for one in runner.run(KIND, run, len(units), seed=seed, fields=fields):
             if one.failed:
-                failed += 1
-                click.echo(f"celosia replay {one.case}  # {one.message}", err=True)
-                continue
-            found = from_json(one.result["modules"])
-            own[one.result["unit"]].append(found)
-            merge(whole, found)
-    rows = [_row(unit, found, whole) for unit, found in own.items()]
-    holes = [
-        {"module": module.name, "point": text}
+                into.failures.append(one)
+            else:
+                found = from_json(one.result["modules"])
+                merge(own[one.result["unit"]], found)
+                merge(whole, found)
+    into.points |= totals(whole.values())
+    into.holes += [
+        f"{module.name}: {text}"
         for module in whole.values()
         for text in module.points["line"].holes
     ]
-    result = {
-        **_shares(whole.values()),
-        "points": {
-            kind: {"reached": reached, "count": count}
-            for kind, (reached, count) in totals(whole.values()).items()
-        },
-        "units": rows,
-        "holes": holes,
-        "failed": failed,
-        "seed": seed,
-    }
-    report(f"Coverage on {', '.join(configs)}", rows, as_json, result)
-    if not as_json:
-        for kind, (reached, count) in totals(whole.values()).items():
-            click.echo(f"{kind}: {reached:,} of {count:,} points, {result[kind]:.2%}")
-        for hole in holes:
-            click.echo("{module}: {point}".format(**hole))
+    return [_row(unit, found, whole) for unit, found in own.items()]
 
 
-def _row(unit: str, found: list[Coverage], whole: Coverage) -> dict[str, Any]:
-    """Return a unit's row: what its own bench reaches, and what any bench reaches of it."""
-    own: Coverage = {}
-    for each in found:
-        merge(own, each)
-    everywhere = [whole[key] for key in own]
+def _row(unit: str, own: Coverage, whole: Coverage) -> dict[str, Any]:
+    """Return a unit's row: what its own bench reaches, and what any run reaches of it."""
     return {
         "unit": unit,
         "line_points": totals(own.values())["line"][1],
         **{f"own_{kind}": share for kind, share in _shares(own.values()).items()},
-        **_shares(everywhere),
+        **_shares(whole[key] for key in own),
     }
+
+
+def _functional(configs: Sequence[str], seed: int, runner: Runner, into: Found) -> None:
+    """Run programs; what was reached counts where all results were exact."""
+    wanted, reached = set(), set()
+    for name in configs:
+        wanted |= {f"{name} {point}" for point in programs.points(name)}
+        count, fields = programs.cases(name), {"config": name}
+        for one in runner.run(programs.KIND, programs.run, count, seed=seed, fields=fields):
+            if one.failed:
+                into.failures.append(one)
+            else:
+                reached |= {f"{name} {point}" for point in one.result["reached"]}
+    into.points["functional"] = len(wanted & reached), len(wanted)
+    into.holes += sorted(wanted - reached)
 
 
 def _shares(modules: Iterable[ModuleCoverage]) -> dict[str, float]:
-    """Return the share of each kind's points that was reached."""
-    found = totals(modules)
-    return {
-        kind: round(reached / count, 4) if count else 1.0
-        for kind in KINDS
-        for reached, count in [found[kind]]
-    }
+    return {kind: _share(*pair) for kind, pair in totals(modules).items()}
+
+
+def _share(reached: int, count: int) -> float:
+    return round(reached / count, 4) if count else 1.0

@@ -17,6 +17,7 @@ KINDS = {
     "line": "tb.fuzz.lines",
     "mutant": "tb.mutation.campaign",
     "coverage": "tb.coverage.units",
+    "functional": "tb.coverage.programs",
     "fault": "tb.faults.campaign",
 }
 """The module of each kind of case; its function ``run`` is the job."""

@@ -3,8 +3,8 @@
 Parameters: ``config``, every field of the configuration; ``model`` of the memory (a name of
 ``tb.buses``); ``bursts``, how many of each direction; ``stall``, probability of a pause of each
 channel of both sides; ``reader_stall``, that of the side which takes what was read; ``broken``, the
-share of the memory, its upper half included, that answers with errors; ``words`` of each burst
-(random without) and ``limit``, the cycles that all may take.
+share of the memory, its upper half included, that answers with errors; ``errors``, that of a second
+run; ``words`` of each burst (random without) and ``limit``, the cycles that all may take.
 """
 
 from itertools import pairwise
@@ -122,7 +122,19 @@ def check_errors(
 @cocotb.test()
 async def bursts_arrive(dut: Any) -> None:
     """Reads see the memory, writes change what they should, both at once; then reads see those."""
-    given, random = parameters(), rng()
+    await _run(dut, parameters())
+
+
+if "errors" in parameters():
+
+    @cocotb.test()
+    async def errors_are_told(dut: Any) -> None:
+        """Errors of the memory are told, and all else is right."""
+        await _run(dut, parameters() | {"broken": parameters()["errors"]})
+
+
+async def _run(dut: Any, given: dict[str, Any]) -> None:
+    random = rng()
     config = Config(**given["config"])
     # Icarus loses what a package puts on an input before the simulation has begun.
     await start_clock(dut)

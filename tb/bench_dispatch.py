@@ -224,15 +224,17 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
     """The last count is kept, one more is an overflow, and clear forgets both."""
     random = rng()
     await start_clock(dut)
-    for _ in range(2):
-        dut.done_load.value = 1
-        dut.push_load.value = 1 << Engine.MATRIX
+    last = (Engine.LOAD, Engine.MATRIX)
+    for source, sink in [last, *(pair for pair in no_tokens() if pair != last), last]:
+        done = getattr(dut, f"done_{source.name.lower()}")
+        done.value = 1
+        getattr(dut, f"push_{source.name.lower()}").value = 1 << sink
         for _ in range(MAX_TOKENS):
             await RisingEdge(dut.clk)
         await FallingEdge(dut.clk)
         assert not int(dut.overflow.value)
         await RisingEdge(dut.clk)
-        dut.done_load.value = 0
+        done.value = 0
         if parameters()["config"].get("registered"):
             await RisingEdge(dut.clk)
         await FallingEdge(dut.clk)

@@ -155,7 +155,11 @@ async def programs_mean_what_they_say(dut: Any) -> None:
         value = int(random.integers(1 << IMMEDIATE_WIDTH))
         registers[number] = value
         expected = expected_words(words, start, registers)
+        # A register that is written goes ahead of register 0, which is made 0.
+        dut.scrub.value = 1
         await host.write("register", "index", {number: value, 0: value})
+        await RisingEdge(dut.clk)
+        dut.scrub.value = 0
         await host.write("program", "addr", {start + i: w for i, w in enumerate(program)})
         sent = await host.run(start, 40 * (len(expected) + 100))
         assert sent == expected
@@ -219,10 +223,15 @@ async def wrong_programs_stop(dut: Any) -> None:
         for definition in DEFINITIONS.values()
         if definition.unit is not None and not getattr(config, definition.unit)
     ]
+    wrong.append((Cause.PROGRAM, []))
     for cause, words in wrong:
         program = pack([load]) + words + pack([load, halt])
-        await host.write("program", "addr", dict(enumerate(program)))
-        sent = await host.run(0, 1000)
+        begin = 0
+        if cause == Cause.PROGRAM:  # the last word is followed by none
+            program = pack([load])
+            begin = config.program_depth - len(program)
+        await host.write("program", "addr", {begin + i: word for i, word in enumerate(program)})
+        sent = await host.run(begin, 1000)
         assert int(dut.error.value), f"no error at {words}"
         assert int(dut.cause.value) == cause, f"not the cause of {words}"
         assert len(sent) == DEFINITIONS[Opcode.LOAD].words

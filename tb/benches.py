@@ -46,6 +46,7 @@ def _bridge(model: str) -> Callable[[Config, Component], dict[str, Any]]:
         "model": model,
         "bursts": 10,
         "stall": 0.3,
+        "errors": 0.6,
     }
 
 

@@ -16,7 +16,7 @@ from generators.verilog.verilog import to_verilog
 from hdl.machine import machine_component
 from hdl.ports import ENGINE_EVENT, WORD, MemoryWritePort, burst_layout, write_layout
 from tb.faults.sites import find_sites, noting, sites_header
-from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, run
+from tb.toolchain import COMPILER_OPTIONS, COVERAGE_OPTIONS, Runtime, check_simulator, run
 
 _HARNESS = Path(__file__).parent / "harness"
 _TIMEOUT = 900.0  # seconds
@@ -105,6 +105,7 @@ def build_verilator(
     *,
     random_start: bool = False,
     faults: bool = False,
+    coverage: bool = False,
 ) -> Path:
     """Return the folder of the compiled simulation, built where there is none yet.
 
@@ -112,13 +113,15 @@ def build_verilator(
     little time rather than for little time. With ``random_start`` registers and memories have no
     initial values; Verilator's `+verilator+rand+reset+2` makes them random. With ``faults`` it can
     flip bits (``tb/harness/faults.h``), and ``sites.json`` lists those of ``tb.faults.sites``.
+    With ``coverage`` it counts Verilator's points of lines and toggles.
     """
     check_simulator("verilator")
     initial = "unique" if random_start else "fast"
     flags = ["-O3", "--x-assign", "fast", "--x-initial", initial, "--noassert"]
     flags += ["-Wno-lint", "-Wno-style", "--output-split", "20000"]
+    flags += [*COVERAGE_OPTIONS] * coverage
     options = COMPILER_OPTIONS if replacement is None else _QUICK_OPTIONS
-    runtime = Runtime("harness", *options)
+    runtime = Runtime("harness", *options, *["coverage"] * coverage)
     own = accelerator_verilog(config)
     verilog = replacement or own
     sites = find_sites(verilog) if faults else []

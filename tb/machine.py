@@ -252,7 +252,8 @@ class VerilatorMachine(SimulatedMachine):
     """The accelerator of a configuration, compiled by Verilator.
 
     ``verilog`` is what stands in the place of the accelerator's own, with the same ports. With
-    ``contents`` registers and memories are random at first, by this seed.
+    ``contents`` registers and memories are random at first, by this seed. ``coverage`` names the
+    file of :meth:`write_coverage`.
 
     Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
     :class:`RunError` where the build fails.
@@ -265,8 +266,10 @@ class VerilatorMachine(SimulatedMachine):
         memory_bytes: int = 1 << 28,
         verilog: str | None = None,
         contents: int | None = None,
+        coverage: Path | None = None,
         **options: float,
     ):
+        self._coverage = coverage
         self._verilog = verilog
         self._contents = contents
         super().__init__(config, memory_bytes=memory_bytes, **options)
@@ -291,11 +294,21 @@ class VerilatorMachine(SimulatedMachine):
         """Return the interrupt line."""
         return self._ask("i\n") == ["1"]
 
+    def write_coverage(self) -> None:
+        """Write Verilator's points, with how often each was reached."""
+        self._ask("c\n")
+
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
-        random_start = self._contents is not None
-        folder = build_verilator(self.config, self._verilog, random_start=random_start)
+        random_start, covered = self._contents is not None, self._coverage is not None
+        folder = build_verilator(
+            self.config, self._verilog, random_start=random_start, coverage=covered
+        )
+        file = [f"+verilator+coverage+file+{self._coverage}"] * covered
         random = ["+verilator+rand+reset+2", f"+verilator+seed+{self._contents}"] * random_start
-        return [folder / "harness", *random, str(memory_bytes), *map(str, timing.fields().values())]
+        return [
+            *(folder / "harness", *random, *file),
+            *(str(memory_bytes), *map(str, timing.fields().values())),
+        ]
 
 
 class IcarusMachine(SimulatedMachine):

@@ -78,21 +78,34 @@ class Campaign:
     memory that answers no more, from that cycle until the host starts the next run or some time
     later; memory that tells errors. Everything follows from ``seed``. ``cold`` tells of each
     program how its first run differed, that of the first program on a machine that never ran
-    before, and is empty where it did not.
+    before, and is empty where it did not. ``machine`` is one to take instead of a new one.
     """
 
-    def __init__(self, config: Config, seed: int, programs: int = 4, latency: int = 23):
-        config = config.replace(trace=True, watchdog=WATCHDOG)
+    def __init__(
+        self,
+        config: Config,
+        seed: int,
+        programs: int = 4,
+        latency: int = 23,
+        machine: VerilatorMachine | None = None,
+    ):
+        if machine is None:
+            machine = VerilatorMachine(
+                config.replace(trace=True, watchdog=WATCHDOG),
+                memory_bytes=MEMORY_BYTES,
+                latency=latency,
+                contents=seed + 1,
+                limit=1_000_000,
+            )
+        config = machine.config
         self._rng = np.random.default_rng(seed)
-        self.machine = VerilatorMachine(
-            config, memory_bytes=MEMORY_BYTES, latency=latency, contents=seed + 1, limit=1_000_000
-        )
+        self.machine = machine
         self.cold: list[str] = []
         self._wanted = [self._first(config, self._rng) for _ in range(programs)]
         # From a reset until a run may begin, and from a silence until STATUS tells it.
         depth = max(config.acc_depth, config.mask_depth * config.tile_skip, 32)
         words = depth * config.cols if isinstance(config, MicroConfig) else depth
-        self._bound = 10 * words + 4 * WATCHDOG + 10_000
+        self._bound = 10 * words + 4 * config.watchdog + 10_000
 
     def _first(self, config: Config, rng: np.random.Generator) -> _Wanted:
         """Return a program and what it gives, on the golden machine and on this one."""
@@ -166,7 +179,7 @@ class Campaign:
         machine.write_register("PC", 0)
         machine.write_register("CONTROL", CONTROL_START)
         if late:
-            machine.clock(int(self._rng.integers(WATCHDOG // 2)))
+            machine.clock(int(self._rng.integers(machine.config.watchdog // 2)))
             machine.behave(MemoryBehaviour.ANSWERS)
         if machine.wait(self._bound + wanted.cycles) >= self._bound + wanted.cycles:
             return "the next run hangs"

@@ -119,8 +119,8 @@ def test_the_command_tells_shares_by_unit(celosia, whole) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--unit", "x"), "Unknown unit 'x'; benches are for requantizer, "),
-        (("--config", "x"), "Unknown configuration 'x'; known are tiny, lanes, odd"),
+        (("--unit", "x"), "Unknown unit 'x'; known are accelerator_steady, "),
+        (("--config", "x"), "Unknown configuration 'x'; known are tiny, full, odd"),
     ],
 )
 def test_wrong_words_are_refused(celosia, words, message) -> None:

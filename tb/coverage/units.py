@@ -4,30 +4,23 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from arch.config import Config
-from arch.presets import load
 from generators.campaign.case import Case
 from tb.benches import BENCHES
+from tb.coverage.configurations import covered_config
+from tb.coverage.machine import PARTS, run_part
 from tb.coverage.points import read_points, to_json
 from tb.coverage.verilog import CoveredVerilog
 from tb.simulate import simulate
 
 KIND = "coverage"
 
-CONFIGURATIONS = {
-    "tiny": ("tiny", ()),
-    "lanes": ("tiny", ("lanes=2", "rotary=true", "argmax=true", "weight_depth=7")),
-    "odd": ("odd", ()),
-}
-"""The smallest machine, one with every unit and several lanes, and one with odd sizes."""
+UNITS = (*PARTS, *(unit for unit in BENCHES if unit != "accelerator"))
+"""Runs of the accelerator in the place of its bench, and units with a bench of their own.
+
+That bench runs random programs on the same circuit, a hundred times slower.
+"""
 
 _TIMEOUT = 1200.0  # seconds, for the build and for the run each
-
-
-def covered_config(name: str) -> Config:
-    """Return one of ``CONFIGURATIONS``, with ports by which a bench sees every result."""
-    source, changes = CONFIGURATIONS[name]
-    return load(source, list(changes)).replace(trace=True, mem_addr_width=16)
 
 
 def run(case: Case) -> dict[str, Any]:
@@ -38,6 +31,8 @@ def run(case: Case) -> dict[str, Any]:
     """
     config = covered_config(case["config"])
     unit = case["units"].split(",")[case.index]
+    if unit in PARTS:
+        return {"unit": unit, "modules": to_json(run_part(unit, config, case.rng()))}
     bench = BENCHES[unit]
     component, parameters = bench.make(config)
     verilog = CoveredVerilog(component)

@@ -22,6 +22,7 @@
 // Kinds of events: 0 a word for a queue; 1 engine PLACE is offered a command; 2 one is done; 3 the
 // engines whose tokens it lacks; 4 sum PLACE of the window that begins: cycles of each of the
 // array's causes, words read, words written. Cycles count from the `s` of the run.
+//   c                             write the file of coverage; answer with 0
 // With faults (faults.h):
 //   G LIMIT                       as a run that was just started is to be, to its end or LIMIT
 //                                 cycles: answer with its cycles
@@ -43,6 +44,9 @@
 #include <vector>
 
 #include "machine.h"
+#if VM_COVERAGE
+#include "verilated_cov.h"
+#endif
 #if HAS_FAULTS
 #include "faults.h"
 #endif
@@ -160,6 +164,12 @@ int main(int argc, char** argv) {
             case 'e':
                 give_events(machine);
                 break;
+#if VM_COVERAGE
+            case 'c':
+                VerilatedCov::write();
+                std::printf("0\n");
+                break;
+#endif
 #if HAS_FAULTS
             case 'G':
                 std::printf("%" PRIu64 "\n", machine.record_golden(number()));

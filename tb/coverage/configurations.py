@@ -1,0 +1,23 @@
+"""The configurations that are covered."""
+
+from arch.config import Config
+from arch.presets import load
+
+CONFIGURATIONS = {
+    "tiny": ("tiny", ()),
+    "full": (
+        "tiny",
+        (
+            *("lanes=2", "rotary=true", "argmax=true", "weight_depth=7"),
+            *("weight_formats=int4,ternary,int2,nf4", "weight_group=8", "sparse_lanes=2"),
+        ),
+    ),
+    "odd": ("odd", ()),
+}
+"""The smallest machine, one with every unit and several lanes, and one with odd sizes."""
+
+
+def covered_config(name: str) -> Config:
+    """Return one of ``CONFIGURATIONS``, with ports that tell every write, and half a megabyte."""
+    source, changes = CONFIGURATIONS[name]
+    return load(source, list(changes)).replace(trace=True, mem_addr_width=19, watchdog=4000)

@@ -1,0 +1,106 @@
+"""Coverage of the whole accelerator, by programs, a model, and runs that something befalls."""
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from arch.config import Config
+from arch.errors import RunError
+from arch.registers import REGISTER_MAP
+from generators.frontend import digits
+from generators.golden import GoldenModel
+from hdl.machine import machine_component
+from sim.interpreter import Interpreter
+from tb.coverage.functional import STALLS, goals
+from tb.coverage.points import Coverage, read_points
+from tb.coverage.programs import GOALS, MEMORY_BYTES, DirectedProgram
+from tb.coverage.verilog import CoveredVerilog
+from tb.machine import VerilatorMachine
+from tb.memory_timing import MemoryTiming
+from tb.recovery import KINDS, Campaign
+from tb.run_model import compile_digits
+
+_MOST = 64
+"""Largest size of a goal that is run here, as Verilator counts slowly."""
+_TRIALS = 2  # of each kind of disturbance
+
+Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
+
+
+def run_part(part: str, config: Config, rng: np.random.Generator) -> Coverage:
+    """Run one of ``PARTS`` on a configuration, and return what of the accelerator it reaches.
+
+    Raises :class:`RunError` where the circuit does something else than the golden machine.
+    """
+    verilog = CoveredVerilog(machine_component(config))
+    runs, timing = PARTS[part]
+    with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
+        data = Path(folder) / "coverage.dat"
+        machine = VerilatorMachine(
+            config,
+            memory_bytes=MEMORY_BYTES,
+            verilog=verilog.text,
+            coverage=data,
+            limit=20_000_000,
+            **timing.fields(),
+        )
+        try:
+            runs(config, machine, rng)
+            machine.write_coverage()
+        finally:
+            machine.close()
+        return read_points(data, verilog)
+
+
+def _programs(
+    part: int, config: Config, machine: VerilatorMachine, rng: np.random.Generator
+) -> None:
+    """Run programs for a part of the goals whose size is small."""
+    wanted = [goal for goal in goals(config) if goal.value <= _MOST][part :: len(STALLS)]
+    for first in range(0, len(wanted), GOALS):
+        program = DirectedProgram(config, rng)
+        for goal in wanted[first : first + GOALS]:
+            program.add(goal)
+        machine.reset(2, cold=True)  # it begins with empty accumulators
+        _check(program.compare(Interpreter(config), machine))
+
+
+def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generator) -> None:
+    """Disturb runs of random programs, and write and read every register of the host."""
+    campaign = Campaign(config, int(rng.integers(1 << 30)), programs=3, machine=machine)
+    for kind in _TRIALS * KINDS:
+        _check(campaign.trial(kind).mismatch)
+    _check("; ".join(filter(None, campaign.cold)))
+    for name in REGISTER_MAP:
+        machine.read_register(name)
+
+
+def _digits(config: Config, machine: VerilatorMachine, _rng: np.random.Generator) -> None:
+    """Run an inference of a trained model."""
+    compiled = compile_digits("digits", config)
+    values = digits.patches(digits.load()[1].images[:1])[0]
+    for one in (machine, golden := GoldenModel(compiled).machine):
+        one.write_memory(0, compiled.image.tobytes())
+        one.load_program(compiled.words)
+        compiled.request(values).give(one)
+    _check("" if machine.start().signatures == golden.start().signatures else "Signatures differ")
+
+
+def _check(mismatch: str) -> None:
+    if mismatch:
+        raise RunError(mismatch)
+
+
+PARTS: dict[str, tuple[Part, MemoryTiming]] = {
+    **{
+        f"accelerator_{name}": (partial(_programs, part), timing)
+        for part, (name, timing) in enumerate(STALLS.items())
+    },
+    # Runs take as long as others where a cycle of memory is like any other.
+    "accelerator_recovery": (_recovery, MemoryTiming(latency=23)),
+    "accelerator_digits": (_digits, STALLS["refresh"]),
+}
+"""Runs of the accelerator, and the timing of its memory."""

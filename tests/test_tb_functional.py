@@ -1,0 +1,82 @@
+"""Functional points: they follow the instruction set, and programs reach those they go for."""
+
+import numpy as np
+import pytest
+
+from arch.isa import DEFINITIONS, Opcode
+from generators.campaign.case import Case
+from sim.interpreter import Interpreter
+from tb.coverage import programs
+from tb.coverage.configurations import CONFIGURATIONS, covered_config
+from tb.coverage.directed import build, companions
+from tb.coverage.functional import STALLS, goals
+
+
+class Twin(Interpreter):
+    """The golden machine in the place of the circuit; ``wrong`` is added to what it stores."""
+
+    wrong = 0
+
+    def __init__(self, config, *, memory_bytes, limit, **timing):
+        assert (timing["interval"], limit > 0) in [(1, True), (4, True)]
+        super().__init__(config)
+        assert memory_bytes <= len(self.dram)
+
+    def read_memory(self, addr, count):
+        return (
+            bytes([(int(self.dram[addr]) + self.wrong) % 256])
+            + super().read_memory(addr, count)[1:]
+        )
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_points_follow_the_instruction_set(name) -> None:
+    config = covered_config(name)
+    found = goals(config)
+    asked = {(goal.opcode, goal.flag) for goal in found}
+    wanted = {(opcode, "") for opcode, d in DEFINITIONS.items() if d.engine is not None}
+    absent = {opcode for opcode, flag in wanted - asked}
+    assert all(
+        (unit := DEFINITIONS[opcode].unit) is not None and not getattr(config, unit)
+        for opcode in absent - {Opcode.PRELOAD}
+    )
+    assert (Opcode.PRELOAD in absent) == (config.weight_depth == 2)
+    if name == "full":
+        flags = {(opcode, flag) for opcode, d in DEFINITIONS.items() for flag in d.flags}
+        assert flags <= asked
+    rng = np.random.default_rng(1)
+    for goal in found[:: 7 if name == "tiny" else 41]:
+        given = {goal.size: goal.value} if goal.size else {}
+        flags = companions(goal.opcode, goal.flag)
+        made = build(goal.opcode, flags, given, config, rng, least=True)
+        assert made is not None, goal
+        assert not goal.size or made.operand(goal.size).immediate == goal.value
+
+
+def test_what_is_larger_than_the_largest_is_refused() -> None:
+    config = covered_config("full")
+    rng = np.random.default_rng(1)
+    most = [goal for goal in goals(config) if goal.bound == "largest"]
+    assert len(most) > 80
+    for goal in most:
+        step = 2 if (goal.flag, goal.size) == ("rotate", "n") else 1
+        flags = companions(goal.opcode, goal.flag)
+        given = {goal.size: goal.value + step}
+        assert build(goal.opcode, flags, given, config, rng, least=True) is None, goal
+
+
+@pytest.mark.parametrize("index", [1, 24, 98])
+def test_programs_reach_their_goals_where_results_are_exact(monkeypatch, index) -> None:
+    monkeypatch.setattr(programs, "VerilatorMachine", Twin)
+    case = Case("functional", 1, index, (("config", "tiny"),))
+    result = programs.run(case)
+    part, stall = divmod(index, len(STALLS))
+    wanted = goals(covered_config("tiny"))[part * programs.GOALS :][: programs.GOALS]
+    assert result["mismatch"] == ""
+    assert {f"{goal} {list(STALLS)[stall]}" for goal in wanted} <= set(result["reached"])
+    assert set(result["reached"]) <= programs.points("tiny")
+    monkeypatch.setattr(Twin, "wrong", 1)
+    assert programs.run(case) == {"mismatch": "External memory differs", "reached": []}
