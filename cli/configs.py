@@ -1,10 +1,13 @@
 """celosia configs: the named configurations."""
 
+import json
 from dataclasses import asdict
 
 import click
 
+from arch.errors import InputError
 from arch.presets import PRESETS
+from cli.board_options import resolve_board
 from cli.options import json_option
 from cli.output import report
 
@@ -12,9 +15,17 @@ _SHOWN = ("rows", "cols", "lanes", "scratchpad_bytes", "acc_depth", "mem_width")
 
 
 @click.command()
+@click.option("--board", "name", metavar="BOARD", help="Write this board's own machine as TOML.")
+@click.option("--memory", metavar="sdram", help="External memory of that board, as celosia build.")
 @json_option
-def configs(as_json: bool) -> None:
-    """List the named configurations."""
+def configs(name: str | None, memory: str | None, as_json: bool) -> None:
+    """List the named configurations, or write a board's machine, for --config of other commands."""
+    if name is not None:
+        config = resolve_board(name, None, (), "uart", memory)[1]
+        click.echo(json.dumps(asdict(config)) if as_json else config.to_toml(), nl=as_json)
+        return
+    if memory is not None:
+        raise InputError("Option --memory needs --board")
     rows = [
         {"name": name, **{field: getattr(preset, field) for field in _SHOWN}}
         for name, preset in PRESETS.items()

@@ -19,6 +19,21 @@ STORIES260K = TextDescription(
 )
 """The smallest model of Karpathy's llama2.c."""
 
+STORIES15M = TextDescription(
+    name="stories15M",
+    vocabulary=32000,
+    positions=256,
+    dim=288,
+    layers=6,
+    heads=6,
+    kv_heads=6,
+    ffn=768,
+)
+"""The next one, with the vocabulary of Llama."""
+
+SHAPES = {model.name: model for model in (STORIES260K, STORIES15M)}
+"""Shapes by name."""
+
 
 def untrained(model: TextDescription, options: Quantization, seed: int = 1) -> Decoder:
     """Return a decoder whose weights are random, in integers.

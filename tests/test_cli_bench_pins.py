@@ -1,0 +1,136 @@
+"""Models on a board with SDRAM, to its pins: what leaves the scratchpad, and what comes to it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arch.config import Config
+from arch.presets import load
+from cli.bench_pins import decode_at_pins
+from cli.board import DIVISOR, TIMEOUT, board_top
+from fpga.boards import Board, get_board, with_sdram
+from fpga.device import Device
+from generators.compiler import Options, compile_model
+from generators.frontend.description import ModelDescription
+from generators.frontend.text_description import TextDescription
+from generators.quantize.options import Quantization
+from generators.text_shapes import untrained
+from tb.board import SimulatedBoard
+from tb.inference import infer
+from tb.memory_timing import ONCHIP
+from tb.random_models import random_inputs, random_weights
+from tb.toolchain import missing_tools
+
+pytestmark = pytest.mark.skipif(
+    bool(missing_tools("verilator")), reason="Verilator is not installed"
+)
+
+LLAMA = TextDescription(
+    name="llama", vocabulary=400, positions=32, dim=24, layers=3, heads=2, ffn=44
+)
+ENCODER = ModelDescription(
+    name="encoder", tokens=32, features=16, dim=48, layers=1, heads=2, ffn=128, classes=10
+)
+
+
+@pytest.fixture(scope="module")
+def board() -> Board:
+    return with_sdram(get_board("ulx3s_25f"))
+
+
+@pytest.fixture(scope="module")
+def config(board: Board) -> Config:
+    return board.config.replace(
+        rotary=True,
+        lanes=2,
+        acc_depth=512,
+        program_depth=8192,
+        scratchpad_bytes=8192,
+        param_depth=128,
+    )
+
+
+@pytest.mark.slow
+def test_a_decoder_of_which_nothing_stays_is_bound_by_its_memory(board, config) -> None:
+    decoder = untrained(LLAMA, Quantization(texts=1, length=12))
+    found = decode_at_pins(decoder, board, config, context=16, position=15)
+    assert (found["mismatches"], found["tensors"]) == (0, 1)
+    assert found["loaded_bytes"] > found["weight_bytes"] + 2 * 3 * 15 * 24
+    assert found["reached_share"] > 0.8
+
+
+@pytest.mark.slow
+def test_blocks_of_an_encoder_leave_for_the_sdram(board, config) -> None:
+    rng = np.random.default_rng(1)
+    inputs = random_inputs(rng, ENCODER)
+    compiled = compile_model(
+        ENCODER, random_weights(rng, ENCODER), inputs, config, Options(search=False)
+    )
+    assert compiled.spilled_bytes > 0
+    top = board_top(board, config)
+    chip = {"sdram": board.sdram, "clock": board.target_mhz * 1e6}
+    with SimulatedBoard(top, divisor=DIVISOR, timeout=TIMEOUT, **chip) as simulated:
+        device = Device.open(simulated.port, config)
+        found = infer(device, compiled, inputs[:1], ONCHIP)
+        device.close()
+    assert (found.mismatches, found.tensors) == (0, 1)
+    assert found.spent["stored"] * config.mem_bytes > compiled.spilled_bytes
+
+
+def test_what_cannot_be_is_refused(celosia) -> None:
+    for words, message in (
+        (("--layers", "7"), "Layers of stories15M must be from 0 to 6, not 7"),
+        (("--position", "256", "--layers", "1"), "Position must be from 0 to 255, not 256"),
+    ):
+        given = ("--board", "ulx3s_25f", "--memory", "sdram", *words)
+        code, output, errors = celosia("bench", "pins", *given)
+        assert (code, output, errors) == (2, "", f"celosia: {message}\n")
+    code, _, errors = celosia("bench", "pins", "--board", "ulx3s_25f")
+    assert (code, errors) == (2, "celosia: Option --memory must be sdram, which holds the model\n")
+
+
+def board_toml(celosia) -> str:
+    code, output, _ = celosia("configs", "--board", "ulx3s_85f", "--memory", "sdram")
+    assert code == 0
+    return output
+
+
+def test_a_boards_configuration_is_written(celosia, tmp_path: Path) -> None:
+    toml = tmp_path / "machine.toml"
+    toml.write_text(board_toml(celosia), encoding="utf-8")
+    assert load(str(toml)) == with_sdram(get_board("ulx3s_85f")).config
+    code, _, errors = celosia("configs", "--memory", "sdram")
+    assert (code, errors) == (2, "celosia: Option --memory needs --board\n")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_a_model_of_15_million_parameters_decodes_at_the_pins(celosia, weights: str) -> None:
+    given = ("--board", "ulx3s_85f", "--memory", "sdram", "--weights", weights, "--json")
+    code, output, errors = celosia("bench", "pins", *given)
+    assert code == 0, errors
+    found = json.loads(output)
+    assert (found["mismatches"], found["layers"], found["position"]) == (0, 6, 128)
+    assert found["reached_share"] > 0.95
+    assert found["weights_share"] > 0.9 * found["reached_share"]
+
+
+@pytest.mark.long
+def test_minilm_runs_out_of_the_sdram(celosia, simulated_board, tmp_path: Path) -> None:
+    toml = tmp_path / "machine.toml"
+    toml.write_text(board_toml(celosia), encoding="utf-8")
+    out = tmp_path / "minilm"
+    code, _, errors = celosia("compile", "minilm", "--config", toml, "--out", out)
+    assert code == 0, errors
+    held = ("--contents", str(out / "image.bin"))
+    with simulated_board("--board", "ulx3s_85f", "--memory", "sdram", *held) as name:
+        texts = ("--sentences", "examples/paragraphs.txt", "--count", "1")
+        code, output, errors = celosia(
+            "host", "--port", name, "run", "minilm", *texts, *held, "--json"
+        )
+    assert code == 0, errors
+    found = json.loads(output)
+    assert (found["mismatches"], found["tokens"]) == (0, 128)
+    assert found["inferences_per_second"] > 3.7
