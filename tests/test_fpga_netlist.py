@@ -97,14 +97,19 @@ blackbox {KEPT}
 hierarchy -top top
 proc
 flatten
+rename -hide
 opt_expr
 opt_clean
 splitnets -driver
+opt_clean
 rename -hide
 rename -enumerate -pattern n%
 write_verilog -noattr flat.v
 """
-"""Puts each cell's model in its place, which a simulator takes many times as long to do."""
+"""Puts each cell's model in its place, which a simulator takes many times as long to do.
+
+Names are hidden first, so that all but one of a net's names go.
+"""
 
 
 def check_block_rams(folder: Path) -> None:
