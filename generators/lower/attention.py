@@ -109,9 +109,9 @@ class _Steps:
         nodes: list[Node] = []
         for place in range(len(steps) + 1):
             if place < len(steps):
-                nodes += self._weigh(steps[place], place % 2)
+                nodes += self._probabilities(steps[place], place % 2)
             if place:
-                nodes += self._mix(steps[place - 1], (place - 1) % 2)
+                nodes += self._values(steps[place - 1], (place - 1) % 2)
         return nodes
 
     def loops(self) -> list[Node]:
@@ -145,15 +145,15 @@ class _Steps:
                 for node in self.lowering.each(
                     group,
                     lambda row, m: [
-                        *self._weigh([(head, row, m)], 0),
-                        *self._mix([(head, row, m)], 0),
+                        *self._probabilities([(head, row, m)], 0),
+                        *self._values([(head, row, m)], 0),
                     ],
                 )
             ]
         self.lowering.restart()
         return self.pipeline([head])
 
-    def _weigh(self, units: Sequence[Unit], parity: int) -> list[Node]:
+    def _probabilities(self, units: Sequence[Unit], parity: int) -> list[Node]:
         """Return scores and softmax of some heads' rows, one below the other."""
         op, config, n = self.op, self.lowering.config, self.n
         head, row, _ = units[0]
@@ -239,7 +239,7 @@ class _Steps:
         first, *rest = (Written(name, row, m, column, count, head) for head, row, m in units)
         return replace(first, below=tuple(rest))
 
-    def _mix(self, units: Sequence[Unit], parity: int) -> list[Node]:
+    def _values(self, units: Sequence[Unit], parity: int) -> list[Node]:
         """Return the sums of values by their probabilities, drained together where they can be."""
         op, config = self.op, self.lowering.config
         nodes: list[Node] = []

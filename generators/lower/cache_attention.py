@@ -46,7 +46,7 @@ class AttentionInstructions:
             self.make.linear(f"{prefix}.{name}", "h", self.make.sums(f"{prefix}.{name}"))
         self._keys(index, layer)
         self._append_keys(index)
-        self._turned(prefix, "query", View(Ref("query"), self.model.heads * self.decoder.key_dim))
+        self._rotated(prefix, "query", View(Ref("query"), self.model.heads * self.decoder.key_dim))
         value, target = f"{prefix}.value", self._cached("values", index, Ref("value"))
         self.make.drain(value, self.make.sums(value), target, *self.kept, table=self.kept_table)
         for addr, place, stride in self._moved(index):
@@ -90,9 +90,9 @@ class AttentionInstructions:
             self.make.drain(key, self.make.sums(key), target, *self.kept, table=self.kept_table)
             return
         if layer.kept_key is None:
-            self._turned(prefix, "key", target)
+            self._rotated(prefix, "key", target)
             return
-        self._turned(prefix, "key", turned, "wide_out")
+        self._rotated(prefix, "key", turned, "wide_out")
         (words,) = self.make.params((self.plan.words[f"{prefix}.kept_key"], 0, 0))
         m, written, flags = self.make.m, Written(key), ("wide_in", *self.kept)
         kept = requantize(
@@ -100,7 +100,7 @@ class AttentionInstructions:
         )
         self.make.stage.add(kept)
 
-    def _turned(self, prefix: str, name: str, target: View, *flags: str) -> None:
+    def _rotated(self, prefix: str, name: str, target: View, *flags: str) -> None:
         """Drain queries or keys, rotated where positions are."""
         acc = self.make.sums(f"{prefix}.{name}")
         if self.decoder.rotary is None:
@@ -164,7 +164,7 @@ class AttentionInstructions:
         flags = () if resident else ("b_transpose",)
         self.make.stage.add(product(query, other, sums, m, k, self.make.count, *flags))
 
-    def _mixed(self, index: int, head: int, shares: View, sums: View, m: Count) -> None:
+    def _values(self, index: int, head: int, shares: View, sums: View, m: Count) -> None:
         """Add the product of probabilities and the values of a key head."""
         width, k = self.model.head_dim, self.make.count
         if not self.plan.resident:
@@ -195,7 +195,7 @@ class AttentionInstructions:
                 self._scores(index, head // group, query, sums, together)
             if place == len(parts) - 1:
                 self._append_values(index)
-            self._shares(prefix, layer, begin, count, followed)
+            self._probabilities(prefix, layer, begin, count, followed)
         width = -(-model.head_dim // self.config.cols)
         for place, (first, end) in enumerate(self.plan.key_parts):
             stride = (end - first) * group
@@ -203,7 +203,7 @@ class AttentionInstructions:
             for head in range(first, end):
                 shares = View(Ref("shares", head * group * capacity), capacity)
                 sums = View(acc + (head - first) * group, stride)
-                self._mixed(index, head, shares, sums, group)
+                self._values(index, head, shares, sums, group)
         ready = 0
         for place, (first, end) in enumerate(self.plan.key_parts):
             self._context(prefix, layer, f"context{place}", (first * group, (end - first) * group))
@@ -232,7 +232,7 @@ class AttentionInstructions:
             sums = View(self.make.acc(f"scores{head % 2}", 0), self.rows)
             self._softmax(prefix, layer, head, sums, first, m)
             sums = View(self.make.acc(f"context{head % 2}", width * self.rows), self.rows)
-            self._mixed(index, head // model.group, shares, sums, m)
+            self._values(index, head // model.group, shares, sums, m)
             self._drain_context(prefix, layer, head, sums, model.query_width, m)
         self.make.shared(f"{prefix}.output", "context", model.query_width)
 
@@ -249,7 +249,9 @@ class AttentionInstructions:
             return [(0, heads, False)]
         return [(0, half, True), (half, heads - half, False)]
 
-    def _shares(self, prefix: str, layer: Block, begin: int, count: int, followed: bool) -> None:
+    def _probabilities(
+        self, prefix: str, layer: Block, begin: int, count: int, followed: bool
+    ) -> None:
         """Add the softmax of one token's scores of some heads, as many as are alike at once."""
         heads, acc = self.model.heads, self.make.acc("scores", 0)
         flags = ("followed",) if followed else ()

@@ -28,8 +28,6 @@ class Block:
     gate: Linear | None
     """None where the MLP has no gate."""
     up: Linear
-    product: Gate | None
-    """Instruction that multiplies gate and up."""
     down: Linear
 
     @property
@@ -91,16 +89,15 @@ def linears(decoder: Decoder) -> dict[str, Linear]:
 
 
 def _block(ops: Sequence[Op]) -> Block:
-    named = {op.target.name.rpartition(".")[2].removesuffix("_sums"): op for op in ops}
-    linear = {}
-    for op in ops:
-        if isinstance(op, Linear):
-            linear[op.target.name.rpartition(".")[2].removesuffix("_sums")] = op
+    linear = {
+        op.target.name.rpartition(".")[2].removesuffix("_sums"): op
+        for op in ops
+        if isinstance(op, Linear)
+    }
     norms = [op for op in ops if isinstance(op, Norm)]
     (attention,) = (op for op in ops if isinstance(op, Attention))
     kept = next((op for op in ops if isinstance(op, Convert)), None)
-    product = named["hidden"]
-    gated = product if isinstance(product, Gate) else None
+    gated = any(isinstance(op, Gate) for op in ops)
     return Block(
         attention_norm=norms[0],
         key=linear["key"],
@@ -112,6 +109,5 @@ def _block(ops: Sequence[Op]) -> Block:
         mlp_norm=norms[1],
         gate=linear.get("active"),
         up=linear["up"] if gated else linear["hidden"],
-        product=gated,
         down=linear["mlp_sum"],
     )
