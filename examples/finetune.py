@@ -16,6 +16,7 @@ weights of each matrix zeros, a growing share of them (Zhu and Gupta 2017).
 import argparse
 import math
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,8 +34,9 @@ from generators.frontend.weights import DESCRIPTION_FILE, WEIGHTS_FILE, Weights
 from generators.graph import IntegerGraph
 from generators.network import network
 from generators.quantize.calibrate import calibrate
+from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.options import INT8, Quantization
-from generators.quantize.quantize import quantize_calibrated, quantize_sampled
+from generators.quantize.quantize import quantize_calibrated, quantize_stepped
 from generators.quantize.stored import choose
 from generators.quantize.texts import given_texts, sample_texts
 from generators.sources import load_source
@@ -111,11 +113,14 @@ class Texts:
     def calibrate(self, weights: Weights) -> None:
         """Look at the values of all tensors."""
         texts = [list(map(int, one)) for one in self.tokens[:4]]
-        self.samples = given_texts(self.model, weights, texts, self.tokens.shape[1])
+        samples = given_texts(self.model, weights, texts, self.tokens.shape[1])
+        balance = 0.0 if self.options.weights in FORMATS else None
+        self.options = replace(self.options, balance=balance)
+        self.steps = ErrorSteps(self.model, weights, samples, self.options)
 
     def integers(self, weights: Weights) -> IntegerGraph:
         """Return the model in integers."""
-        return quantize_sampled(self.model, weights, self.samples, self.options)
+        return quantize_stepped(weights, self.steps, self.options)
 
 
 class Tuning:

@@ -10,9 +10,10 @@ from generators.frontend import digits
 from generators.frontend.weights import Floats, model_names
 from generators.graph import Decoder, IntegerGraph, Ints, QuantizedModel
 from generators.quantize.calibrate import Progress, calibrate
+from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.mixed import Mixture, mix
 from generators.quantize.options import Quantization
-from generators.quantize.quantize import quantize_calibrated, quantize_sampled
+from generators.quantize.quantize import quantize_calibrated, quantize_stepped
 from generators.quantize.texts import sample_texts
 from generators.reference.integers import evaluate
 from generators.sources import load_source
@@ -100,8 +101,10 @@ def mix_text(
         seed=options.seed + 1,
     )
 
+    steps = ErrorSteps(model, weights, samples, options)
+
     def make(form: str) -> IntegerGraph:
-        return quantize_sampled(model, weights, samples, replace(options, weights=form))
+        return quantize_stepped(weights, steps, replace(options, weights=form))
 
     scores = tried.tensors["logits"].reshape(*tried.tokens.shape, -1)
     expected = np.exp(_logarithms(scores))  # [texts, tokens, vocabulary]

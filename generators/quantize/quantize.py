@@ -120,7 +120,15 @@ def quantize_sampled(
     Raises :class:`InputError` where a number of the model cannot be represented.
     """
     options = _settled(model, weights, options)
-    steps = ErrorSteps(model, weights, samples, options)
+    return quantize_stepped(weights, ErrorSteps(model, weights, samples, options), options)
+
+
+def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization) -> Decoder:
+    """Return a decoder in integers of steps that are known, which do not depend on formats.
+
+    Raises :class:`InputError` where a number of the model cannot be represented.
+    """
+    model = steps.model
     made = _Quantizer(model, weights, steps, options, OPERAND_MAX)
     return Decoder(
         model,
