@@ -41,6 +41,7 @@ _OPTIONS = (
     click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4."),
     *WEIGHT_OPTIONS,
     LOSS_OPTION,
+    click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster."),
     click.option(
         "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
     ),
@@ -68,6 +69,7 @@ class TextOptions:
     weights: str
     group: int
     loss: float | None
+    sparse: bool
     folded: bool
     seed: int
     calibration: Path | None
@@ -115,7 +117,12 @@ class TextOptions:
         capacity = self.context or min(decoder.places, config.max_row)
         sinks = min(self.sinks, capacity - 1)
         program = compile_text(
-            decoder, config, context=capacity, sinks=sinks, memory_bytes=memory_bytes
+            decoder,
+            config,
+            context=capacity,
+            sinks=sinks,
+            memory_bytes=memory_bytes,
+            sparse=self.sparse,
         )
         result = run_text(
             program,

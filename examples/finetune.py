@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 from straight_through import Forward, codes, matrices
 from torch import Tensor
 from torch.nn import functional
-from train_digits import augment
+from train_digits import MODELS, augment
 
 from arch.formats import FORMATS
 from arch.presets import PRESETS
@@ -40,7 +40,7 @@ from generators.quantize.quantize import quantize_calibrated, quantize_stepped
 from generators.quantize.stored import choose
 from generators.quantize.texts import given_texts, sample_texts
 from generators.sources import load_source
-from generators.text_sources import DECODER_FILE, is_text, load_text
+from generators.text_sources import CHARACTERS_FILE, DECODER_FILE, is_text, load_text
 
 RATE, STEP_RATE = 2e-3, 4e-3
 """Learning rates of weights, and of the logarithms of their steps."""
@@ -211,7 +211,8 @@ class Tuning:
                 found[f"{name}_scale"] = (step * common).astype(np.float32)
             else:
                 found[name] = value.astype(np.float16 if value.ndim == 2 else np.float32)
-        return found
+        # The file has rows behind each other, however they lie in memory.
+        return {name: np.ascontiguousarray(value) for name, value in found.items()}
 
 
 def main() -> None:
@@ -241,6 +242,9 @@ def main() -> None:
     description = task.model.replace(name=given.folder.name).to_toml()
     file = DECODER_FILE if text else DESCRIPTION_FILE
     (given.folder / file).write_text(description, encoding="utf-8")
+    characters = MODELS / given.model / CHARACTERS_FILE
+    if characters.is_file():
+        (given.folder / CHARACTERS_FILE).write_bytes(characters.read_bytes())
 
 
 if __name__ == "__main__":

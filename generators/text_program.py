@@ -132,6 +132,7 @@ def compile_text(
     sinks: int = 0,
     rows: int = MOST_ROWS,
     memory_bytes: int | None = None,
+    sparse: bool = False,
 ) -> TextProgram:
     """Return the programs of a decoder whose cache has room for ``context`` tokens.
 
@@ -141,21 +142,36 @@ def compile_text(
     chip, and comes to it in parts of at most ``memory_bytes`` of external memory; with two, weights
     come from external memory for each step, and keys and values stay in the scratchpad. Where these
     or the parameter words have no room, they come as well, and layers are iterations of a loop.
+    With ``sparse`` weights that come from external memory are coded as sparse matrices where one
+    token's product is faster then.
 
     Raises :class:`FitError` where a memory or a unit does not suffice, and :class:`InputError`
     where the context or external memory cannot be, in one sentence.
     """
+    if sparse and not config.sparse_lanes:
+        raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
+    if sparse and config.weight_depth > RING_SLOTS:
+        raise InputError(
+            f"Skipping zero weights needs weights that come from external memory, but weight_depth "
+            f"is {config.weight_depth}"
+        )
     cache = Cache(context, sinks)
 
     def compiled(other: Config) -> TextProgram:
-        return _compile_fitting(decoder, other, cache, rows, memory_bytes)
+        return _compile_fitting(decoder, other, cache, rows, memory_bytes, sparse=sparse)
 
     with again(config, compiled):
         return compiled(config)
 
 
 def _compile_fitting(
-    decoder: Decoder, config: Config, cache: Cache, rows: int, memory_bytes: int | None
+    decoder: Decoder,
+    config: Config,
+    cache: Cache,
+    rows: int,
+    memory_bytes: int | None,
+    *,
+    sparse: bool,
 ) -> TextProgram:
     """Return the programs with as many tokens at once as fit, at most ``rows``."""
     context = cache.capacity
@@ -168,11 +184,11 @@ def _compile_fitting(
         )
     rows = min(rows, context, _most_rows(decoder, config, cache))
     try:
-        found = _fitting(decoder, config, cache, rows, limit, passing=False)
+        found = _fitting(decoder, config, cache, rows, limit, passing=False, sparse=sparse)
     except FitError:
         if config.weight_depth > RING_SLOTS:
             raise
-        found = _fitting(decoder, config, cache, rows, limit, passing=True)
+        found = _fitting(decoder, config, cache, rows, limit, passing=True, sparse=sparse)
     if found.memory_bytes > limit:
         raise InputError(
             f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
@@ -181,11 +197,18 @@ def _compile_fitting(
 
 
 def _fitting(
-    decoder: Decoder, config: Config, cache: Cache, rows: int, limit: int, *, passing: bool
+    decoder: Decoder,
+    config: Config,
+    cache: Cache,
+    rows: int,
+    limit: int,
+    *,
+    passing: bool,
+    sparse: bool,
 ) -> TextProgram:
-    found = _compile(decoder, config, cache, rows, limit, passing=passing)
+    found = _compile(decoder, config, cache, rows, limit, passing=passing, sparse=sparse)
     if rows > 1 and len(found.words) > config.program_depth:
-        found = _compile(decoder, config, cache, 1, limit, passing=passing)
+        found = _compile(decoder, config, cache, 1, limit, passing=passing, sparse=sparse)
     depth = config.program_depth
     most = max(len(found.words), *(len(fill.words) for fill in found.setup))
     if most > depth:
@@ -205,13 +228,20 @@ class _Trial(Timed):
 
 
 def _compile(
-    decoder: Decoder, config: Config, cache: Cache, rows: int, limit: int, *, passing: bool
+    decoder: Decoder,
+    config: Config,
+    cache: Cache,
+    rows: int,
+    limit: int,
+    *,
+    passing: bool,
+    sparse: bool,
 ) -> TextProgram:
     """Return the programs that take the fewest cycles, of pieces of weights of some sizes."""
     alone = passing or config.weight_depth > RING_SLOTS
     found: list[_Trial] = []
     for most in PIECES[:1] if alone else PIECES:
-        made = plan(decoder, config, cache, rows, min(limit, most), passing=passing)
+        made = plan(decoder, config, cache, rows, min(limit, most), passing=passing, sparse=sparse)
         found.append(_trial(made, limit))
     fitting = [one for one in found if len(one.program.words) <= config.program_depth]
     return min(fitting or found[:1], key=lambda one: one.cost).program

@@ -10,7 +10,8 @@ import pytest
 from arch.formats import FORMATS, chosen, index_of
 from arch.presets import PRESETS
 from generators.frontend.text_description import TextDescription
-from generators.graph import Decoder
+from generators.graph import Decoder, Linear
+from generators.lower.banks import LATENCY
 from generators.quantize.mixed import mix, mixture
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
@@ -268,3 +269,58 @@ def test_searches_that_are_refused(celosia, words, message) -> None:
     code, _, errors = celosia("run", "minilm", "--weights", "auto", "--loss", "1")
     assert code == 2
     assert "Option --weights auto measures accuracy on the digits, which minilm" in errors
+
+
+def sparse(decoder: Decoder, share: float) -> Decoder:
+    """Return a decoder with a share of the weights zeros, at random."""
+    rng = np.random.default_rng(5)
+
+    def pruned(op):
+        if not isinstance(op, Linear):
+            return op
+        return replace(op, weight=op.weight * (rng.random(op.weight.shape) >= share))
+
+    return replace(
+        decoder,
+        layers=tuple(tuple(map(pruned, ops)) for ops in decoder.layers),
+        after=tuple(map(pruned, decoder.after)),
+    )
+
+
+@pytest.mark.parametrize("machine", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])
+def test_zeros_of_a_decoder_take_neither_bytes_nor_cycles(machine) -> None:
+    wide = LLAMA.replace(dim=48, heads=6, head_dim=8, ffn=96)
+    decoder = sparse(untrained(wide, Quantization(texts=2, length=24)), 0.9)
+    config = TEXT.replace(weight_formats="", weight_group=0, sparse_lanes=4, weight_depth=2)
+    spent = []
+    for skipped in (True, False):
+        program = compile_text(decoder, config, context=40, sparse=skipped)
+        session = TextSession(program, machine if skipped else "golden")
+        session.take([1, 7, 30, 12])
+        turn = session.step(5)
+        assert turn.mismatches == 0
+        wanted = evaluate(decoder, [1, 7, 30, 12, 5])["logits"][-1]
+        assert np.array_equal(session.logits(), wanted)
+        spent.append(
+            (program.predict(5, LATENCY).cycles, sum(len(fill.image) for fill in program.setup))
+        )
+    assert spent[0][0] < 0.8 * spent[1][0]
+    assert spent[0][1] < 0.5 * spent[1][1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sparse_lanes": 0}, "Skipping zero weights needs sparse_lanes, which small lacks"),
+        (
+            {"weight_depth": 1024},
+            "Skipping zero weights needs weights that come from external memory, but weight_depth "
+            "is 1024",
+        ),
+    ],
+)
+def test_zeros_of_a_decoder_are_refused(changes, message) -> None:
+    config = TEXT.replace(weight_formats="", weight_group=0, **{"sparse_lanes": 4, **changes})
+    decoder = untrained(LLAMA, Quantization(texts=2, length=24))
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        compile_text(decoder, config, context=40, sparse=True)

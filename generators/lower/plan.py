@@ -77,6 +77,8 @@ class Plan:
     stage: Stage
     passing: bool
     """Parameter words, keys and values lie in external memory, and come for each use."""
+    sparse: bool
+    """Weights that come for each use have no zeros where that is faster."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
     words: dict[str, Words] = field(default_factory=dict)
     tables: list[int] = field(default_factory=list)

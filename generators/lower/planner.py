@@ -14,7 +14,7 @@ from generators.lower.layer_ops import Block, blocks, final_norm, head
 from generators.lower.plan import Matrix, Plan, Table, part, runs
 from generators.lower.residence import Cache, Memory, Words
 from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
-from generators.lower.weights import Held, cuts
+from generators.lower.weights import Held, beats, cuts, sparse_code
 from generators.program.draft import Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder, Piece
 from generators.program.layout import element_rows, rows_image
@@ -24,18 +24,26 @@ from sim.rotary import rotary_places
 
 
 def plan(
-    decoder: Decoder, config: Config, cache: Cache, rows: int, memory_bytes: int, *, passing: bool
+    decoder: Decoder,
+    config: Config,
+    cache: Cache,
+    rows: int,
+    memory_bytes: int,
+    *,
+    passing: bool,
+    sparse: bool,
 ) -> Plan:
     """Return where everything of a decoder stays on a chip.
 
-    What comes to it comes in pieces of at most ``memory_bytes``; ``passing`` is the plan's.
+    What comes to it comes in pieces of at most ``memory_bytes``; ``passing`` and
+    ``sparse`` are the plan's.
 
     Raises :class:`InputError` where it does not fit, or lacks a unit that it needs.
     """
     check_decoder(decoder, config, cache, rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
     stage = Stage(memory, image)
-    found = Plan(decoder, config, cache, rows, memory, image, stage, passing)
+    found = Plan(decoder, config, cache, rows, memory, image, stage, passing, sparse)
     taken = _stream_buffers(found)
     tables = _tables(decoder, config, rows)
     if found.resident:
@@ -169,8 +177,13 @@ def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
     def pieces(op: Linear, rows: slice, bounds: Sequence[int] = ()) -> list[tuple[Held, Piece]]:
         parts = []
         for held in cuts(op, rows, stage.size, config, bounds):
-            data = stored_data(op.weight, op.stored, held.rows, held.columns)
-            parts.append((held, found.image.add(data.ravel())))
+            weight = op.weight[held.rows, held.columns]
+            height = int(found.sparse and not found.resident)
+            data = sparse_code(op, weight, [held], config, height)
+            coded = replace(held, beats=0 if data is None else beats(data, config))
+            if data is None:
+                data = stored_data(op.weight, op.stored, held.rows, held.columns).ravel()
+            parts.append((coded, found.image.add(data)))
         return parts
 
     if not found.resident:

@@ -141,7 +141,9 @@ class Instructions:
             for held, piece in matrix.cuts:
                 if first <= held.tile < first + count:
                     at = self.stage.piece(piece)
-                    yield Weights(held.rows.start, held.tile - first, held.k, held.n, at)
+                    yield Weights(
+                        held.rows.start, held.tile - first, held.k, held.n, at, held.beats
+                    )
 
         def taken(column: int) -> View:
             return View(_behind(place, column), matrix.k)

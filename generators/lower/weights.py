@@ -24,6 +24,8 @@ class Held:
     columns: slice
     tile: int = 0
     """First tile column, from that of the first columns on."""
+    beats: int = 0
+    """Entries of each lane where they are coded as a sparse matrix; 0 where they are not."""
 
     @property
     def k(self) -> int:
