@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from arch.errors import InputError, InputTypeError
-from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS, WeightFormat
+from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS, SCALE_BITS, WeightFormat
 from arch.protection import protection
 from arch.sparse import ENTRY_WIDTH, beat_bytes
 
@@ -251,6 +251,11 @@ class Config:
                 f"Field packed_slots needs integers of at most {PAIRED_BITS} bits or ternary among "
                 f"weight_formats, not {self.weight_formats!r}"
             )
+        if self.slot_scales and self.weight_group % (2 * self.rows):
+            raise InputError(
+                f"Field weight_group must be a multiple of twice rows where packed_slots is true, "
+                f"but weight_group is {self.weight_group} and rows {self.rows}"
+            )
         if self.weight_group % self.rows or (self.weight_group and not names):
             raise InputError(
                 f"Field weight_group needs weight_formats and must be a multiple of rows, but "
@@ -286,6 +291,11 @@ class Config:
     def parted(self) -> bool:
         """Vectors may meet parts of what the array holds."""
         return self.passes > 1 or self.packed_slots
+
+    @property
+    def slot_scales(self) -> int:
+        """Bits of a slot's scale that lie behind each of its bytes; 0 where slots have none."""
+        return -(-SCALE_BITS // self.rows) if self.packed_slots and self.weight_group else 0
 
     @property
     def operand_min(self) -> int:

@@ -14,6 +14,8 @@ OPERAND_BITS = 8
 """Width of what a decoder makes (bits)."""
 PAIRED_BITS = 4
 """Width of an operand of which a byte of a weight slot holds two (bits)."""
+SCALE_BITS = 8
+"""Width of the scale of a group (bits)."""
 DIGITS = 5
 """Ternary codes of a byte."""
 SCALE_FRACTION = 4
@@ -101,6 +103,9 @@ _NORMAL = [
     *(0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1.0),
 ]
 """The values of NF4 (Dettmers et al. 2023)."""
+
+BYTES = WeightFormat("bytes", 8, ())
+"""Format of rows that are packed already, for weight slots."""
 
 FORMATS = {
     one.name: one

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.formats import WeightFormat, chosen
+from arch.formats import BYTES, WeightFormat, chosen
 from sim.formats import pack
+from sim.matmul import pairs
 
 Ints = NDArray[np.int64]
 
@@ -56,7 +57,21 @@ def part_rows(stored: Stored | None, config: Config) -> int:
 
 def in_pairs(stored: Stored | None, config: Config) -> bool:
     """Return whether weight slots hold weights two to a byte."""
-    return stored is not None and config.packed_slots and stored.form.paired and not stored.group
+    return stored is not None and config.packed_slots and stored.form.paired
+
+
+def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
+    """Return some weights as bytes for slots of ``size`` rows, and with scales as they are stored.
+
+    Rows begin with a group where there are groups, which are of whole slots.
+    """
+    values = np.array(stored.form.values)[stored.codes[rows]]
+    both = pairs(values, size)  # [bytes, n]
+    if stored.scales is None:
+        return both, None
+    slots = np.arange(rows.start, rows.start + 2 * len(both), 2 * size)
+    scales = stored.scales[slots // stored.group]
+    return both, Stored(BYTES, both & 255, size, scales)
 
 
 def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:

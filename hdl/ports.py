@@ -1,10 +1,13 @@
 """The signatures between engines, memories and the outside."""
 
+from typing import Any
+
 from amaranth.hdl import Shape, signed, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from arch.formats import SCALE_BITS
 from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, WORD_WIDTH, Engine
 from arch.registers import ARRAY_CAUSES
 
@@ -104,8 +107,17 @@ class MaskWritePort(wiring.Signature):
         )
 
 
+def scale_members(config: Config) -> dict[str, Any]:
+    """Return what goes with sums that may still have to be multiplied by their columns' scales."""
+    return {"scaled": Out(1), "scales": Out(data.ArrayLayout(SCALE_BITS, config.cols))}
+
+
 class AccumulatePort(wiring.Signature):
-    """Sums from the array to the accumulators: one row a cycle, never refused."""
+    """Sums from the array to the accumulators: one row a cycle, never refused.
+
+    With scales in slots, what is added of a column is ``data`` times its scale if ``scaled``; it
+    has at most 18 bits then.
+    """
 
     def __init__(self, config: Config):
         super().__init__(
@@ -113,6 +125,7 @@ class AccumulatePort(wiring.Signature):
                 "valid": Out(1),
                 "addr": Out(config.acc_addr_width),
                 "data": Out(data.ArrayLayout(signed(config.acc_width), config.cols)),
+                **(scale_members(config) if config.slot_scales else {}),
             }
         )
 

@@ -110,7 +110,8 @@ def _check_format(step: Step, config: Config) -> None:
         raise ProgramError(
             f"{step} has weights of format {index}, but weight_formats is {config.weight_formats!r}"
         )
-    if "grouped" in step.flags and not (index and config.weight_group):
+    slots = config.slot_scales and step.opcode == Opcode.PRELOAD
+    if "grouped" in step.flags and not (config.weight_group and (index or slots)):
         raise ProgramError(
             f"{step} is grouped, which needs a weight format and weight_group, which is "
             f"{config.weight_group}"
@@ -118,7 +119,7 @@ def _check_format(step: Step, config: Config) -> None:
     for flag in _STRAIGHT:
         if flag == "resident" and index and _paired(step, config):
             continue
-        if index and flag in step.flags:
+        if flag in step.flags and (index or "grouped" in step.flags):
             raise ProgramError(f"{step} has weights of a format, which excludes {flag}")
     if index and step["b_zero"]:
         raise ProgramError(
@@ -129,7 +130,7 @@ def _check_format(step: Step, config: Config) -> None:
 def _paired(step: Step, config: Config) -> bool:
     """Return whether slots can have the weights of a step in pairs."""
     form = config.formats[index_of(step.flags) - 1]
-    return config.packed_slots and form.paired and "grouped" not in step.flags
+    return config.packed_slots and form.paired
 
 
 def _check_append(step: Step, config: Config) -> None:

@@ -14,7 +14,7 @@ from arch.sparse import code_bytes
 from sim.admission import check_followed, check_step
 from sim.flow import Step, run
 from sim.formats import unpack
-from sim.matmul import append, held, place
+from sim.matmul import append, held, marked, place
 from sim.norm import normalize
 from sim.regions import Region, ceil_div, pair_places, regions, stored_rows
 from sim.report import Report, signature
@@ -222,6 +222,9 @@ class Interpreter:
             group = self.config.weight_group if "grouped" in step.flags else 0
             stored = self._read(step, "b", stored_rows(step, self.config), n)
             return unpack(stored.astype(np.uint8), k, self.config.formats[index - 1], group)
+        if "grouped" in step.flags:
+            stored = self._operands(step, "b", stored_rows(step, self.config), n)
+            return marked(stored, self.config.rows, self.config.slot_scales)
         return self._operands(step, "b", k, n)
 
     def _tiled(self, step: Step, b: Ints) -> Ints:
@@ -248,7 +251,15 @@ class Interpreter:
         else:
             a = self._operands(step, "a", m, k)
         if "resident" in step.flags:
-            tiles = held(self.slots, step["slot"], nt, kt, paired=index_of(step.flags) > 0)
+            tiles = held(
+                self.slots,
+                step["slot"],
+                nt,
+                kt,
+                paired=index_of(step.flags) > 0,
+                scaled="grouped" in step.flags,
+                scale_bits=self.config.slot_scales,
+            )
         else:
             tiles = self._tiled(step, self._weights(step))
         padded = np.zeros((m, kt * rows), np.int64)

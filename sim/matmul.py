@@ -38,18 +38,43 @@ def cut(b: Ints, rows: int, cols: int) -> Ints:
     return padded.reshape(kt, rows, nt, cols).transpose(2, 0, 1, 3)
 
 
-def held(slots: Ints, slot: int, nt: int, kt: int, *, paired: bool = False) -> Ints:
+def held(
+    slots: Ints,
+    slot: int,
+    nt: int,
+    kt: int,
+    *,
+    paired: bool = False,
+    scaled: bool = False,
+    scale_bits: int = 0,
+) -> Ints:
     """Return the tiles of a resident matrix, [nt, kt, rows, cols], in slots [depth, rows, cols].
 
-    Those that are ``paired`` are two to a slot, the first in the low bits: equation (15).
+    Those that are ``paired`` are two to a slot, the first in the low bits, ``scaled`` times their
+    slot's scale: equations (15) and (16). ``scale_bits`` of it are above each byte.
     """
     _, rows, cols = slots.shape
-    if not paired:
-        return slots[slot : slot + nt * kt].reshape(nt, kt, rows, cols)
-    taken = -(-kt // 2)
-    both = slots[slot : slot + nt * taken].reshape(nt, taken, 1, rows, cols)
-    halves = wrap(both >> np.array([0, 4])[:, None, None], 4)  # [nt, taken, 2, rows, cols]
-    return halves.reshape(nt, 2 * taken, rows, cols)[:, :kt]
+    taken = -(-kt // 2) if paired else kt
+    words = slots[slot : slot + nt * taken].reshape(nt, taken, 1, rows, cols)
+    tiles = wrap(words, 8) if scale_bits else words
+    parts = (words - tiles >> 8)[..., : -(-8 // scale_bits), :] if scale_bits else words
+    if paired:
+        # [nt, taken, 2, rows, cols]
+        tiles = wrap(tiles >> np.array([0, 4])[:, None, None], 4)
+    if scaled:
+        places = scale_bits * np.arange(parts.shape[-2])[:, None]
+        tiles = tiles * (np.sum(parts << places, axis=-2, keepdims=True) % 256)
+    return tiles.reshape(nt, -1, rows, cols)[:, :kt]
+
+
+def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
+    """Return what slots hold of ``b``: rows of unsigned scales, each in front of ``rows`` rows."""
+    found = []
+    for first in range(0, len(b), rows + 1):
+        scales, lines = b[first] % 256, b[first + 1 : first + 1 + rows]  # [n], [rows, n]
+        places = scale_bits * np.arange(len(lines))[:, None]
+        found.append(lines + 256 * (scales >> places & (1 << scale_bits) - 1))
+    return np.concatenate(found)
 
 
 def pairs(b: Ints, rows: int) -> Ints:

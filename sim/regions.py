@@ -62,7 +62,7 @@ def stored_rows(step: Step, config: Config) -> int:
     """Return the rows of bytes that B of a step without b_transpose has."""
     index = index_of(step.flags)
     if not index:
-        return step["k"]
+        return step["k"] + ("grouped" in step.flags) * ceil_div(step["k"], config.rows)
     group = config.weight_group if "grouped" in step.flags else 0
     return config.formats[index - 1].stored_rows(step["k"], group)
 

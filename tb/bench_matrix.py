@@ -18,6 +18,7 @@ from typing import Any
 
 import cocotb
 import numpy as np
+from amaranth.lib import data
 from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
@@ -30,7 +31,7 @@ from hdl.matrix.retirement import DISPATCH
 from hdl.memory.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
 from sim.formats import unpack as unpack_weights
-from sim.matmul import accumulate, append, cut, held, place
+from sim.matmul import accumulate, append, cut, held, marked, place
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
 
 Ints = NDArray[np.int64]
@@ -95,11 +96,16 @@ class Jobs:
             group = config.weight_group if "grouped" in flags else 0
             operands["b_zero"] = zeros[1] = 0
             b_shape = (form.stored_rows(k, group), n)
+        elif opcode == Opcode.PRELOAD and "grouped" in flags:
+            b_shape = (k + kt, n)
         operands["b_addr"], operands["b_stride"] = self._place(*b_shape)
         b = self._read(operands["b_addr"], operands["b_stride"], *b_shape, zeros[1])
         if index and "resident" not in flags:
             self.lines.append((b_shape[0] * nt, False))
             b = unpack_weights(b.astype(np.uint8), k, form, group)
+        elif b_shape[0] > k and "b_transpose" not in flags:
+            self.lines.append((b_shape[0] * nt, False))
+            b = marked(b, config.rows, config.slot_scales)
         tiles = cut(b.T if "b_transpose" in flags else b, config.rows, config.cols)
         keep = np.ones((nt, kt), np.bool_)
         transpose = "b_transpose" in flags
@@ -110,7 +116,8 @@ class Jobs:
             place(self.slots, b.T if transpose else b, slot=slot, transpose=transpose)
         else:
             if "resident" in flags:
-                tiles = held(self.slots, slot, nt, kt, paired=bool(index))
+                scale = {"scaled": "grouped" in flags, "scale_bits": config.slot_scales}
+                tiles = held(self.slots, slot, nt, kt, paired=bool(index), **scale)
             operands |= {"m": m, "a_zero": zeros[0]}
             a_shape = (k, m) if "a_transpose" in flags else (m, k)
             operands["a_addr"], operands["a_stride"] = self._place(*a_shape)
@@ -122,7 +129,7 @@ class Jobs:
         self.events.append(self.events[-1] if self.events else 0)
         if opcode == Opcode.MATMUL:
             parts = config.passes
-            if index and "grouped" not in flags:
+            if index and ("grouped" not in flags or "resident" in flags):
                 parts = config.formats[index - 1].passes(config.pass_width)
             self.events[-1] += m * int(keep.sum()) * parts
         whole, size = (config.cols, n) if transpose else (config.rows, k)
@@ -130,7 +137,7 @@ class Jobs:
             for first in range(0, line + size, whole):
                 lines = min(first + whole, line + size) - max(first, line)
                 self.lines += [(lines, True)] * (kt if transpose else 1)
-        elif "resident" not in flags and not index:
+        elif "resident" not in flags and not index and "grouped" not in flags:
             for indices in np.argwhere(keep):
                 tile = int(indices[0 if transpose else 1])
                 self.lines.append((min(whole, size - tile * whole), True))
@@ -195,6 +202,8 @@ class Jobs:
             self.append_random("b_transpose" in b_flags)
         elif tiles <= room and self._rng.random() < 0.6:
             slot = RING_SLOTS + int(self._rng.integers(0, room - tiles + 1))
+            if not b_flags and config.slot_scales and self._rng.random() < 0.7:
+                b_flags = {"grouped"}
             self.add(Opcode.PRELOAD, 0, k, n, b_flags, slot)
             for _ in range(int(self._rng.integers(0, 3))):
                 self.add(Opcode.MATMUL, self._rows(), k, n, flags | {"resident"}, slot)
@@ -203,6 +212,7 @@ class Jobs:
                 k = int(self._rng.integers(most - 2 * config.rows, most)) + 1
                 narrow = [at for at, form in enumerate(config.formats) if form.paired]
                 form = chosen(1 + int(self._rng.choice(narrow)))
+                form |= {"grouped"} if config.slot_scales and self._rng.random() < 0.7 else set()
                 self.add(Opcode.MATMUL, self._rows(), k, n, {*form, "resident"}, slot)
         else:
             self.add(Opcode.MATMUL, self._rows(), k, n, flags | b_flags)
@@ -309,6 +319,7 @@ async def sums_are_exact(dut: Any) -> None:
     cocotb.start_soon(send())
 
     sums = sum_layout(config)
+    scales = data.ArrayLayout(8, config.cols)
     rows: list[tuple[int, int, list[int]]] = []
     starts: list[int] = []
     spells = [0]
@@ -324,8 +335,11 @@ async def sums_are_exact(dut: Any) -> None:
             spells.append(0)
         if int(dut.accumulate__valid.value):
             assert int(dut.working.value)
-            data = unpack(sums, int(dut.accumulate__data.value))
-            rows.append((cycle, int(dut.accumulate__addr.value), data))
+            row = unpack(sums, int(dut.accumulate__data.value))
+            if config.slot_scales and int(dut.accumulate__scaled.value):
+                each = unpack(scales, int(dut.accumulate__scales.value))
+                row = [total * scale for total, scale in zip(row, each, strict=True)]
+            rows.append((cycle, int(dut.accumulate__addr.value), row))
         for name in totals:
             if hasattr(dut, name):
                 totals[name] += int(getattr(dut, name).value)
@@ -346,8 +360,8 @@ async def sums_are_exact(dut: Any) -> None:
     acc = np.zeros((config.acc_depth, config.cols), np.int64)
     half = 1 << (config.acc_width - 1)
     for command, events in enumerate(jobs.events):
-        for _, addr, data in rows[jobs.events[command - 1] if command else 0 : events]:
-            acc[addr] = (acc[addr] + data + half) % (2 * half) - half
+        for _, addr, row in rows[jobs.events[command - 1] if command else 0 : events]:
+            acc[addr] = (acc[addr] + row + half) % (2 * half) - half
         np.testing.assert_array_equal(acc, jobs.after[command], f"command {command}")
     assert totals["macs"] == jobs.macs
     if config.operand_gating:

@@ -128,6 +128,19 @@ def test_a_single_element_is_a_machine():
             "Field packed_slots needs integers of at most 4 bits or ternary among weight_formats, "
             "not 'nf4,int5'",
         ),
+        (
+            {
+                "packed_slots": True,
+                "weight_formats": "int4",
+                "weight_group": 24,
+                "array": "tree",
+                "zero_points": False,
+                "operand_gating": False,
+            },
+            ValueError,
+            "Field weight_group must be a multiple of twice rows where packed_slots is true, but "
+            "weight_group is 24 and rows 8",
+        ),
         ({"pass_width": 3}, ValueError, "Field pass_width must be 1, 4 or 8, not 3"),
         (
             {"pass_width": 4, "operand_gating": False},

@@ -18,8 +18,7 @@ from generators.lower.weights import Held, beats, cuts, sparse_code
 from generators.program.draft import Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder, Piece
 from generators.program.layout import element_rows, rows_image
-from generators.stored import format_flags, in_pairs, part_rows, stored_data
-from sim.matmul import pairs
+from generators.stored import for_slots, format_flags, in_pairs, part_rows, stored_data
 from sim.rotary import rotary_places
 
 
@@ -192,18 +191,19 @@ def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
         return
     shares = []
     for row, end in pairwise([0, *_share_rows(found, name, part_rows(one.stored, config)), k]):
-        taken, rows = one, slice(row, end)
-        if in_pairs(one.stored, config):
-            taken = replace(one, weight=pairs(one.weight[row:end], config.rows), stored=None)
-            rows = slice(0, len(taken.weight))
+        taken, rows, kept = one, slice(row, end), flags
+        if one.stored is not None and in_pairs(one.stored, config):
+            both, stored = for_slots(one.stored, rows, config.rows)
+            taken, rows = replace(one, weight=both, stored=stored), slice(0, len(both))
+            kept = flags & {"grouped"}
         slots = memory.take_slots(rows.stop - rows.start, n)
         shares.append((row, slots))
-        kept = flags if taken is one else frozenset()
         for held, piece in pieces(taken, rows):
             tile = held.tile * slots.k_tiles + (held.rows.start - rows.start) // config.rows
             source = View(stage.piece(piece), held.n)
             stage.add(preload(source, held.k, held.n, slots.first + tile, flags=kept))
-    found.matrices[name] = Matrix(k, n, shares, [], words, flags - kept)
+    used = flags if in_pairs(one.stored, config) else frozenset()
+    found.matrices[name] = Matrix(k, n, shares, [], words, used)
 
 
 def _bounds(found: Plan, name: str) -> Sequence[int]:

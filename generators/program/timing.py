@@ -270,7 +270,8 @@ class MatrixTiming:
     def _parts(self, step: Step) -> int:
         """Return how often each vector of a product meets its weights."""
         config, index = self._config, index_of(step.flags)
-        if step.opcode != Opcode.MATMUL or "grouped" in step.flags or not index:
+        wide = "grouped" in step.flags and "resident" not in step.flags
+        if step.opcode != Opcode.MATMUL or wide or not index:
             return config.passes if step.opcode == Opcode.MATMUL else 1
         return config.formats[index - 1].passes(config.pass_width)
 
@@ -287,10 +288,10 @@ class MatrixTiming:
             ends = [*range(whole, start + size, whole), start + size]
             lines = [end - begin for begin, end in itertools.pairwise([start, *ends])]
             return [(count, 0) for count in lines for _ in (inner if transposed else [0])]
-        if "grouped" in step.flags:
-            tiles = config.weight_group // rows
-            more = [height + (not place % tiles) for place, height in enumerate(inner)]
-            return list(zip(more, inner, strict=True)) * across
         if "resident" in step.flags:
             return [(0, height) for height in inner] * across
+        if "grouped" in step.flags:
+            tiles = config.weight_group // rows if index_of(step.flags) else 1
+            more = [height + (not place % tiles) for place, height in enumerate(inner)]
+            return list(zip(more, inner, strict=True)) * across
         return [(cols if transposed else height, height) for height in inner] * across

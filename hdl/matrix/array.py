@@ -8,6 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.matrix.parts import part_layout
+from hdl.ports import scale_members
 from hdl.stream.flow import Flow
 from hdl.stream.pipeline import delay
 
@@ -16,7 +17,7 @@ def array_members(config: Config) -> dict[str, Any]:
     """Return the ports of an array: activations, lines of weights, and the sums that come of them.
 
     With ``operand_gating``, ``zeros`` tells how many of the activations of two cycles before were
-    zero.
+    zero. With scales in slots, ``scales`` come with the sums, to be multiplied by if ``scaled``.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -25,6 +26,8 @@ def array_members(config: Config) -> dict[str, Any]:
     }
     if config.operand_gating:
         members["zeros"] = Out(range(config.rows + 1))
+    if config.slot_scales:
+        members |= scale_members(config)
     return members
 
 
@@ -40,14 +43,15 @@ def activation_layout(config: Config) -> data.StructLayout:
 
 
 def part_member(config: Config) -> dict[str, Any]:
-    """Return the field of what goes with vectors that meet parts of weights."""
+    """Return the fields of what goes with vectors that meet parts of weights, or scales."""
     layout = part_layout(config.pass_width, paired=config.packed_slots)
-    return {"part": layout} if config.parted else {}
+    scaled = {"scaled": 1} if config.slot_scales else {}
+    return ({"part": layout} if config.parted else {}) | scaled
 
 
 def weight_layout(config: Config) -> data.StructLayout:
     """Return a line of weights: row ``index`` or, with ``column``, column ``index`` of a tile."""
-    lines, elements = config.rows, config.cols
+    lines, elements, cols = config.rows, config.cols, config.cols
     if config.b_transpose:
         lines = elements = max(config.rows, config.cols)
     return data.StructLayout(
@@ -57,6 +61,7 @@ def weight_layout(config: Config) -> data.StructLayout:
             "index": range(lines),
         }
         | ({"column": 1} if config.b_transpose else {})
+        | ({"scale": data.ArrayLayout(config.slot_scales, cols)} if config.slot_scales else {})
     )
 
 

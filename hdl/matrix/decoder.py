@@ -74,6 +74,8 @@ class DecodeSteps(Component):
             tiles = config.weight_group // config.rows
             place = Signal(range(tiles))  # of the tile in its group
             scaled = Signal()
+            # Of pairs for slots each tile has scales.
+            ends = (place == tiles - 1) | (self.format == 0)
             m.d.comb += [
                 self.scales.eq(self.grouped & (place == 0) & ~scaled),
                 step.scale.eq(self.scales),
@@ -82,8 +84,8 @@ class DecodeSteps(Component):
             with m.If(self.advance):
                 m.d.sync += scaled.eq(1)
             with m.If(self.tile):
-                m.d.sync += [scaled.eq(0), place.eq(Mux(place == tiles - 1, 0, place + 1))]
-                with m.If(self.grouped & (place == tiles - 1)):
+                m.d.sync += [scaled.eq(0), place.eq(Mux(ends, 0, place + 1))]
+                with m.If(self.grouped & ends):
                     m.d.sync += have.eq(0)
             with m.If(self.restart):
                 m.d.sync += [scaled.eq(0), place.eq(0)]
@@ -95,7 +97,8 @@ class WeightDecoder(Component):
 
     ``step`` says what to do with a row, or, where it does not fetch, with the bits that the rows
     before have left. With ``format`` 0 bytes pass as they are. Only the first ``cols`` elements
-    can be codes. Equations (11) and (12); a product with a scale is taken modulo 2**8.
+    can be codes. ``scales`` are those that go with ``o`` into slots. Equations (11) and (12); a
+    product with a scale is taken modulo 2**8.
     """
 
     def __init__(self, config: Config):
@@ -107,6 +110,7 @@ class WeightDecoder(Component):
                 "bytes": In(data.ArrayLayout(unsigned(8), lines)),
                 "o": Out(data.ArrayLayout(signed(8), lines)),
             }
+            | ({"scales": Out(data.ArrayLayout(8, config.cols))} if config.slot_scales else {})
         )
 
     def elaborate(self, _platform):
@@ -167,6 +171,9 @@ class WeightDecoder(Component):
         scale = Signal(8, name=f"scale_{index}")
         with m.If(self.step.valid & step.scale):
             m.d.sync += scale.eq(element)
+        if self.config.slot_scales:
+            kept = late.grouped & (late.format == 0)
+            m.d.comb += self.scales[index].eq(Mux(kept, scale, 0))
         product = Signal(signed(2 * OPERAND_BITS + 1), name=f"product_{index}")
         width = max(_value_width(form) for form in self.config.formats)
         m.d.comb += product.eq(plain[:width].as_signed() * scale)

@@ -127,6 +127,11 @@ class MatrixEngine(Component):
             self.macs.eq(entry.macs),
             self.working.eq(retirement.working),
         ]
+        if config.slot_scales:
+            m.d.comb += [
+                self.accumulate.scaled.eq(array.scaled),
+                self.accumulate.scales.eq(array.scales),
+            ]
         if config.weight_depth > RING_SLOTS:
             # Where no tile waits and no lines are on their way, one is taken past the queue.
             m.d.comb += direct.eq(handed.valid & placed & ~jobs.o.valid)

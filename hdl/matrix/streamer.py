@@ -114,6 +114,8 @@ class ActivationStreamer(Component):
             m.d.comb += asked.p.note.part.place.eq(place)
         if config.parted:
             m.d.comb += asked.p.note.part.last.eq(whole)
+        if config.slot_scales:
+            m.d.comb += asked.p.note.scaled.eq(job.scaled & job.paired)
         if config.packed_slots:
             m.d.comb += asked.p.note.part.alone.eq(job.paired)
             with m.If(job.paired):

@@ -158,7 +158,7 @@ class TileWalker(Component):
         append = appends(cmd)
         packed = Const(0, 1)
         if config.formats:
-            packed = format_of(cmd) != 0
+            packed = stacked(cmd)
         resident = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
         k_last = Signal()
         k_single = Signal()
@@ -267,7 +267,7 @@ class TileWalker(Component):
         on = appends(cmd)
         along = on & ~column
         if config.formats:
-            along = along | (format_of(cmd) != 0)
+            along = along | stacked(cmd)
         return a_step, Mux(along, 0, b_k_step), Mux(on, 0, b_n_step)
 
     def _keep(self, m, out, source, cmd, place, take, walking, advance, k_last):
@@ -397,6 +397,11 @@ def paired(command):
     """Return 1 for a product of resident weights in a format, of which slots hold pairs."""
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
+
+
+def stacked(command):
+    """Return 1 where the tiles of a column of B are rows behind each other, scales among them."""
+    return (format_of(command) != 0) | grouped(command)
 
 
 def grouped(command):

@@ -7,6 +7,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from arch.formats import SCALE_BITS
 from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from hdl.component import Component
 from hdl.matrix.array import array_latency, array_members, side, sum_width
@@ -37,7 +38,7 @@ class TreeColumn(Component):
         self.config = config
         self.side = side
         rows, width = config.rows, config.element_width
-        self.weight_width = width + config.operand_gating
+        self.weight_width = width + config.operand_gating + config.slot_scales
         self.part_width = part_width(config.pass_width) if config.passes > 1 else width
         members = {
             "a": In(data.ArrayLayout(signed(width), rows)),
@@ -49,6 +50,8 @@ class TreeColumn(Component):
         }
         if config.operand_gating:
             members["live"] = In(rows)
+        if config.slot_scales:
+            members["scale"] = Out(SCALE_BITS)
         if config.parted:
             members["part"] = In(part_layout(config.pass_width, paired=config.packed_slots))
         if side:
@@ -66,6 +69,10 @@ class TreeColumn(Component):
         if config.operand_gating:
             m.d.sync += late_live.eq(self.live)
         held = self._memory(m) if config.weight_depth > REGISTER_DEPTH else self._registers(m)
+        if config.slot_scales:
+            scale = Cat(one[config.element_width :] for one in held)[:SCALE_BITS]
+            m.d.comb += self.scale.eq(delay(m, scale, array_latency(config) - 1))
+            held = [one[: config.element_width] for one in held]
         if config.parted:
             part, paired = delay(m, self.part, 1), config.packed_slots
             held = [part_of(one, part, config.pass_width, paired=paired) for one in held]
@@ -195,6 +202,8 @@ class TreeArray(Component):
         else:
             m.d.sync += a.eq(i.a)
         m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.latency, reset=True))
+        if config.slot_scales:
+            m.d.comb += self.scaled.eq(delay(m, i.scaled, self.latency))
         if config.parted:
             part = delay(m, i.part, self.latency)
         columns = []
@@ -211,6 +220,8 @@ class TreeArray(Component):
             if config.passes > 1:
                 total = at_place(total, part, config.pass_width, paired=config.packed_slots)
             m.d.comb += self.o.payload[index].eq(total)
+            if config.slot_scales:
+                m.d.comb += self.scales[index].eq(column.scale)
             if config.operand_gating:
                 m.d.comb += column.live.eq(live)
         for left, right in itertools.pairwise(columns):
@@ -235,9 +246,10 @@ class TreeArray(Component):
                 column.write_slot.eq(line.slot),
                 column.strobe.eq(Mux(by_column, mine, here[: config.rows])),
             ]
+            own = elements[index]
+            if config.slot_scales:
+                own = Cat(own, line.scale[index])
             for row, weight in enumerate(column.weights):
                 m.d.comb += weight.eq(
-                    Mux(by_column, elements[row], elements[index])
-                    if config.b_transpose
-                    else elements[index]
+                    Mux(by_column, elements[row].as_unsigned(), own) if config.b_transpose else own
                 )

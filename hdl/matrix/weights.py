@@ -10,7 +10,7 @@ from hdl.component import Component
 from hdl.matrix.array import enter, weight_layout
 from hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
 from hdl.matrix.slots import SlotGuard
-from hdl.matrix.tiles import TileWalker, format_of, grouped, paired, tile_layout
+from hdl.matrix.tiles import TileWalker, format_of, grouped, paired, stacked, tile_layout
 from hdl.ports import MaskReadPort, ReadPort, command_layout
 from hdl.stream.flow import Flow
 from hdl.stream.pipeline import delay
@@ -32,6 +32,7 @@ def job_layout(config: Config) -> data.StructLayout:
             "push": unsigned(len(Engine)),
             **({"parts": range(config.passes)} if config.passes > 1 else {}),
             **({"paired": 1} if config.packed_slots else {}),
+            **({"scaled": 1} if config.slot_scales else {}),
         }
     )
 
@@ -102,9 +103,11 @@ class WeightFetcher(Component):
         ]
         if config.packed_slots:
             m.d.comb += job.paired.eq(paired(cmd))
+        if config.slot_scales:
+            m.d.comb += job.scaled.eq(grouped(cmd))
         if config.passes > 1:
             m.d.comb += job.parts.eq(config.passes - 1)
-            with m.If(~grouped(cmd)), m.Switch(format_of(cmd)):
+            with m.If(~grouped(cmd) | paired(cmd)), m.Switch(format_of(cmd)):
                 for index, form in enumerate(config.formats):
                     with m.Case(index + 1):
                         m.d.comb += job.parts.eq(form.passes(config.pass_width) - 1)
@@ -138,7 +141,7 @@ class WeightFetcher(Component):
         step = None
         if config.formats:
             m.submodules.steps = steps = DecodeSteps(config)
-            scales, reads, packed, step = steps.scales, steps.reads, steps.format != 0, steps.step
+            scales, reads, packed, step = steps.scales, steps.reads, stacked(cmd), steps.step
             m.d.comb += [
                 steps.format.eq(format_of(cmd)),
                 steps.grouped.eq(grouped(cmd)),
@@ -262,6 +265,10 @@ class WeightWriter(Component):
         ]
         if config.b_transpose:
             m.d.sync += weights.column.eq(note.column)
+        if config.slot_scales:
+            for col, (to, scale) in enumerate(zip(weights.scale, decoder.scales, strict=True)):
+                part = scale.word_select(note.index, config.slot_scales)
+                m.d.sync += to.eq(Mux(note.count > col, part, 0))
         zero = note.zero if config.zero_points else 0
         enter(m, config, weights.data, elements, note.count, zero)
         return m

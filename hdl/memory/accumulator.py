@@ -5,6 +5,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.arithmetic.multiplier import HARDWARE_WIDTH, multiply
 from hdl.component import Component
 from hdl.memory.protected import error_port, gather, protected_ram
 from hdl.ports import AccumulatePort, DrainPort
@@ -107,6 +108,7 @@ class AccumulatorMemory(Component):
         self._addr_width = config.acc_addr_width
         self._registered = config.registered
         self._throttle = bool(config.throttle)
+        self._scales = config.slot_scales > 0
         self._level = config.protected("accumulators")
         self._layout = data.ArrayLayout(signed(config.acc_width), config.cols)
         super().__init__(
@@ -184,8 +186,9 @@ class AccumulatorMemory(Component):
             m.d.comb += base.eq(total_before)
         with m.Elif(holds | follows):
             m.d.comb += base.eq(row)
+        added = self._scaled(m, addend_2) if self._scales else addend_2
         for column, value in enumerate(total):
-            m.d.comb += value.eq(base[column] + addend_2[column])
+            m.d.comb += value.eq(base[column] + added[column])
 
         # Each bank has registers of its own for where it is written: it is large.
         for parity, bank in enumerate(banks):
@@ -215,6 +218,16 @@ class AccumulatorMemory(Component):
             self.drain.data.eq(delay(m, Mux(held, Value.cast(drained), 0), late)),
         ]
         return m
+
+    def _scaled(self, m, plain):
+        """Return the row to be added, of two cycles before, times its scales where it has any."""
+        adding, scaled = self.accumulate, delay(m, self.accumulate.scaled, 2)
+        added = []
+        for column, total in enumerate(adding.data):
+            low = total[:HARDWARE_WIDTH].as_signed()
+            product = multiply(m, f"scale_{column}", low, adding.scales[column])
+            added.append(Mux(scaled, product, plain[column]))
+        return added
 
     def _read(self, m, banks, adds, drains, after, total):
         """Return the row to add to and the one to drain, a cycle after the banks brought them.

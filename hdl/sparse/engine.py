@@ -74,6 +74,11 @@ class SparseMatrixEngine(Component):
             self.filling.eq(sparse.busy | dense.filling),
             self.working.eq(sparse.working | dense.working),
         ]
+        if self.config.slot_scales:
+            m.d.comb += [
+                sums.scaled.eq(other.scaled & ~ours.valid),
+                sums.scales.eq(other.scales),
+            ]
         if self.config.operand_gating:
             m.d.comb += self.gated.eq(dense.gated)
         if self.config.tile_skip:
