@@ -38,6 +38,7 @@ _MODELS = ("minilm", "bert-base", "vit-tiny", "vit-base", "gpt2-medium", "storie
 _ARRAYS = "CFU-Playground's array 0.996, Gemmini's mesh 0.994, operands on wide ports"
 _ITA = "ITA 0.989 on 1,024 multipliers, probabilities up to 0.13 off"
 _ATTENTION = "bench attention --config medium --heads 4"
+_NARROW = "run digits --count 3 --set zero_points=false --set operand_gating=false"
 _SPARSE = "bench sparse --config medium --set sparse_lanes=16"
 
 FULL = {
@@ -66,6 +67,11 @@ FULL = {
     ),
     "External memory": (
         Case("bench decode --config medium", "bandwidth_utilization", "Hummingbird 0.93 to 0.94"),
+    ),
+    "Fewer bits": (
+        Case(f"{_NARROW} --weights int4", "cycles"),
+        Case(f"{_NARROW} --set pass_width=4 --set packed=true --weights int4", "cycles"),
+        Case(f"{_NARROW} --set pass_width=1 --weights ternary", "cycles"),
     ),
     "Zeros": (
         Case(f"{_SPARSE} --k 256 --n 64 --sparsity 0.9", "cycles"),
