@@ -1,5 +1,6 @@
 """Compiled models on the golden machine: every tensor against a model that knows no tiles."""
 
+import dataclasses
 import doctest
 import re
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import generators.lower.schedule
 from arch.config import Config
 from arch.instruction import unpack
 from arch.isa import Opcode
@@ -109,6 +111,27 @@ def test_blocks_leave_a_scratchpad_that_is_too_small(preset, changes) -> None:
     assert compiled.memory_bytes == len(compiled.image) + compiled.spilled_bytes
     stores = [draft for draft in unpack(compiled.words) if draft.opcode == Opcode.STORE]
     assert len(stores) > 1
+
+
+def test_sums_of_the_stream_take_all_accumulators(monkeypatch) -> None:
+    config = PRESETS["odd"].replace(scratchpad_bytes=4096, program_depth=1 << 13, acc_depth=128)
+    model = ModelDescription(
+        name="toy", tokens=24, features=32, dim=32, layers=2, heads=4, ffn=96, placement="post"
+    )
+    half = random_case(3, model, config)
+    fallbacks = generators.lower.schedule._fallbacks
+
+    def whole(*given, **named):
+        return (dataclasses.replace(plan, whole=True) for plan in fallbacks(*given, **named))
+
+    monkeypatch.setattr(generators.lower.schedule, "_fallbacks", whole)
+    found = random_case(3, model, config)
+    assert (half.plan.whole, found.plan.whole) == (False, True)
+    drains = [
+        sum(draft.opcode == Opcode.DRAIN for draft in unpack(compiled.words))
+        for compiled in (half, found)
+    ]
+    assert drains[0] > drains[1]
 
 
 def test_digits_keep_their_accuracy() -> None:

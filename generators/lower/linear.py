@@ -60,6 +60,10 @@ class _Linear:
         words = DEFINITIONS[Opcode.MATMUL].words
         self.kept_zeros = -(-words // max(self.height, config.rows)) if limits.compact else None
         tiles = min(nt, lowering.tiles(self.height))
+        # The fewer the groups, the seldomer all rows of the stream come and go.
+        self.whole = limits.whole and op.residual
+        if self.whole:
+            tiles = min(nt, config.acc_depth // self.height)
         words = config.param_depth - SPARE_WORDS - behind_words
         tiles = min(tiles, words // config.lane_groups)
         fixed = 0 if op.table is None else 256
@@ -92,7 +96,7 @@ class _Linear:
         """Return the items of some columns: one for each block of the source if sums have room."""
         config = self.lowering.config
         nt = -(-part[1] // config.cols)
-        if sum(m for _, m in rows) * nt > config.acc_depth // 2:
+        if sum(m for _, m in rows) * nt > config.acc_depth // (1 if self.whole else 2):
             blocks = [_together(blocks)]
         # Sums stay in their rows from block to block.
         sums = [(row, m, self.lowering.acc(self._acc_stride(m) * nt)) for row, m in rows]

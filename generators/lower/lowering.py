@@ -56,6 +56,8 @@ class Limits:
     """The program may have loops (see generators.program.loops)."""
     compact: bool = False
     """Weight tiles of zeros are left out."""
+    whole: bool = False
+    """Sums that are added to the stream may take all accumulators, and not half of them."""
     sparse: bool = False
     """Weights may be coded for the zero-skip unit."""
 

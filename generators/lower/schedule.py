@@ -55,6 +55,8 @@ SPILL_SHARES = ((4, 8), (2, 4), (8, 16), (2, 2), (16, 32))
 """The parts of a bank that blocks and loads are where blocks leave the scratchpad."""
 SPILL_LOOPS = LOOPS[:2]
 """Loops of such programs: in the others all blocks of a loop would be there at once."""
+WHOLE_SHARES = (5, 6, 8)
+"""Parts of 32 of a bank that loads are cut to where sums take all accumulators."""
 SPILL_INTERVAL = 2
 """Cycles of an external word that such programs are made for, as boards' SDRAM has them."""
 
@@ -81,6 +83,8 @@ class Plan:
     """Items that a load comes ahead of its use."""
     compact: bool = False
     """Zeros of weights are left out, of image and program."""
+    whole: bool = False
+    """Sums that are added to the stream may take all accumulators."""
     spills: bool = False
     """Blocks leave for external memory where the scratchpad has no room."""
 
@@ -207,6 +211,7 @@ class _Scheduler:
             barriers=plan.loop_layers or plan.loop_heads or plan.loop_parts,
             compact=plan.compact,
             sparse=plan.compact and self.sparse,
+            whole=plan.whole,
         )
         if limits not in self._lowered:
             # The image of a model is large: only the last one is kept.
@@ -247,7 +252,7 @@ class _Scheduler:
             *sorted(lowered.sizes.items()),
         )
         loops = plan.loop_layers, plan.loop_heads, plan.loop_parts
-        key = *loops, plan.height, plan.together, plan.ahead, shape
+        key = *loops, plan.height, plan.together, plan.ahead, plan.whole, shape
         if key not in self._tried:
             program = assemble(placed, self.config, _TRIAL_LAYERS)
             if isinstance(program, Refusal):
@@ -308,7 +313,9 @@ class _Scheduler:
         )
         if best.plan.spills:
             blocks = [{"block_bytes": bank * share // 16} for share in (2, 3, 6)]
-            axes = (blocks, axes[1], [{"ahead": ahead} for ahead in (0, 2, 4)])
+            parts = [bank * share // 32 for share in WHOLE_SHARES]
+            wholes = [{"blob_bytes": size, "whole": True} for size in parts]
+            axes = (blocks, wholes, axes[1], [{"ahead": ahead} for ahead in (0, 2, 4)])
         for changes in axes:
             start = best
             for change in changes:
