@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import numpy as np
 
 from arch.config import Config
 from arch.errors import RunError
-from arch.registers import REGISTER_MAP
+from arch.instruction import Instruction, pack
+from arch.isa import MAX_TOKENS, Engine, Opcode
+from arch.registers import CONTROL_START, REGISTER_MAP, Cause, cause_of
 from generators.frontend import digits
 from generators.golden import GoldenModel
 from hdl.machine import machine_component
@@ -69,11 +72,23 @@ def _programs(
 
 
 def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generator) -> None:
-    """Disturb runs of random programs, and write and read every register of the host."""
+    """Disturb runs of random programs, run wrong ones, and read every register of the host."""
     campaign = Campaign(config, int(rng.integers(1 << 30)), programs=3, machine=machine)
     for kind in _TRIALS * KINDS:
         _check(campaign.trial(kind).mismatch)
     _check("; ".join(filter(None, campaign.cold)))
+    machine.write_register("INTERRUPT_ENABLE", 1)
+    for cause, program in _WRONG.items():
+        words = pack(program)
+        first = config.program_depth - len(words)  # the last word is followed by none
+        machine.write_register("PROGRAM_ADDR", first)
+        for word in words:
+            machine.write_register("PROGRAM_DATA", word)
+        machine.write_register("PC", first)
+        machine.write_register("CONTROL", CONTROL_START)
+        machine.wait(100_000)
+        found = cause_of(machine.read_register("STATUS"))
+        _check("" if found == cause else f"STATUS tells {found.name}, not {cause.name}")
     for name in REGISTER_MAP:
         machine.read_register(name)
 
@@ -93,6 +108,22 @@ def _check(mismatch: str) -> None:
     if mismatch:
         raise RunError(mismatch)
 
+
+_LOAD = Instruction(Opcode.LOAD, {"m": 1, "row_bytes": 1})
+_HALT = Instruction(Opcode.HALT)
+_WRONG = {
+    Cause.LOOP: [Instruction(Opcode.ENDLOOP), _HALT],
+    Cause.REGISTER: [Instruction(Opcode.SET), _HALT],
+    Cause.PROGRAM: [_LOAD],
+    Cause.TOKENS: [
+        Instruction(Opcode.LOOP, {"count": MAX_TOKENS + 1}),
+        replace(_LOAD, push=frozenset({Engine.STORE})),
+        Instruction(Opcode.ENDLOOP),
+        _HALT,
+    ],
+    Cause.DEADLOCK: [replace(_LOAD, pop=frozenset({Engine.STORE})), _HALT],
+}
+"""Programs that are stopped, by the cause that STATUS then tells."""
 
 PARTS: dict[str, tuple[Part, MemoryTiming]] = {
     **{
