@@ -14,6 +14,7 @@ from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import read_tensors
 from generators.graph import Linear
 from generators.network import network
+from generators.perplexity import measure, read_texts
 from generators.quantize.calibrate import calibrate
 from generators.quantize.options import Quantization
 from generators.quantize.quantize import quantize_calibrated
@@ -25,6 +26,7 @@ from generators.text_sources import is_text, load_text
 from tb.random_models import random_text_weights
 
 ROOT = Path(__file__).parents[1]
+STORIES = ROOT / "examples" / "stories260k"
 MODELS = ROOT / "generators" / "models"
 DIGITS = {"digits-int4": 0.98, "digits-int2": 0.97, "digits-ternary": 0.97}
 """Models, and the accuracy on the first 120 images of the test split that they have at least."""
@@ -62,6 +64,37 @@ def test_codes_of_trained_weights_are_kept(name) -> None:
         assert file[weight].dtype == np.int8
         assert np.array_equal(np.array(FORMATS[form].values)[op.stored.codes].T, file[weight])
     assert accuracy(model) >= DIGITS[name]
+
+
+@pytest.mark.parametrize("folder", [MODELS / "tales-ternary", STORIES / "ternary"])
+def test_codes_of_language_models_are_kept(folder) -> None:
+    source = load_text(str(folder), STORIES / "tok512.bin" if folder.parent == STORIES else None)
+    file = load_file(folder / "weights.safetensors")
+    names = {name.removesuffix("_scale") for name in file if name.endswith("_scale")}
+    graph = network(source.description)
+    assert names == {node.weight for node in graph.nodes if hasattr(node, "weight")}
+    for name in names:
+        # Inputs would move codes to where their errors make up for each other.
+        inputs = np.random.default_rng(1).normal(size=(50, file[name].shape[1]))
+        _, operands, _ = choose(source.weights[name], FORMATS["ternary"], 0, inputs)
+        assert np.array_equal(operands.T, file[name])
+
+
+@pytest.mark.long
+@pytest.mark.slow
+def test_a_trained_language_model_in_ternary_weights() -> None:
+    """Rounded to ternary without training its negative log-likelihood is 6.3."""
+    source = load_text(str(STORIES / "ternary"), STORIES / "tok512.bin")
+    decoder = source.quantize(Quantization(texts=4, weights="ternary"))
+    assert measure(source, decoder, read_texts(STORIES / "evaluation.txt")).nll < 2.2
+
+
+def test_weights_of_which_four_of_five_are_zeros() -> None:
+    source, model = quantized("digits-sparse", "int8")
+    inner = [one for name, one in source.weights.items() if one.ndim == 2 and "layers" in name]
+    assert len(inner) == 12
+    assert all(np.mean(one == 0) == pytest.approx(0.8, abs=0.001) for one in inner)
+    assert accuracy(model) >= 0.97
 
 
 def test_codes_that_were_not_trained_for_lose_more() -> None:
