@@ -71,8 +71,6 @@ class Config:
     """Words of requantization parameters held in the vector engine (words of ``lanes``)."""
     table_slots: int = 2
     """Activation tables held in the vector engine (256-entry tables)."""
-    mask_depth: int = 1024
-    """Size of the mask memory (bits)."""
     max_row: int = 512
     """Longest row of a softmax or a normalization (elements)."""
     queue_depth: int = 2
@@ -82,14 +80,10 @@ class Config:
 
     zero_points: bool = True
     """Operands of a matrix product may have zero points other than zero."""
-    a_transpose: bool = True
-    """The array can read its activations transposed."""
     b_transpose: bool = True
     """The array can read its weights transposed."""
     operand_gating: bool = True
     """Elements hold their registers at zero operands, so that these do not toggle."""
-    tile_skip: bool = True
-    """Masked tiles and rows are neither fetched nor computed."""
     activation: bool = True
     """The vector engine has activation tables."""
     softmax: bool = True
@@ -436,7 +430,6 @@ RANGES = {
     "program_depth": (16, 1 << 16),
     "param_depth": (1, 1 << 14),
     "table_slots": (1, 64),
-    "mask_depth": (2, 1 << 16),
     "sparse_lanes": (0, 64),
     "sparse_depth": (16, 1 << 12),
     "max_row": (1, 1 << 12),

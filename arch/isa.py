@@ -57,11 +57,9 @@ class Opcode(enum.IntEnum):
     MAP = 9
     SOFTMAX = 10
     NORM = 11
-    SCAN = 12
-    PARAMS = 13
-    TABLE = 14
-    MASK = 15
-    SPARSE = 16
+    PARAMS = 12
+    TABLE = 13
+    SPARSE = 14
 
 
 @dataclass(frozen=True)
@@ -108,17 +106,16 @@ DEFINITIONS = {
         Definition(
             Opcode.LOAD,
             Engine.LOAD,
-            ("dram_addr", "dram_stride", "sp_addr", "sp_stride", "m", "row_bytes", "mask"),
-            ("masked",),
-            "copy m rows of external memory to the scratchpad; masked: row i only where "
-            "mask bit mask + i is 1",
+            ("dram_addr", "dram_stride", "sp_addr", "sp_stride", "m", "row_bytes"),
+            (),
+            "copy m rows of external memory to the scratchpad",
         ),
         Definition(
             Opcode.STORE,
             Engine.STORE,
-            ("dram_addr", "dram_stride", "sp_addr", "sp_stride", "m", "row_bytes", "mask"),
-            ("masked",),
-            "copy m rows of the scratchpad to external memory; masked as in LOAD",
+            ("dram_addr", "dram_stride", "sp_addr", "sp_stride", "m", "row_bytes"),
+            (),
+            "copy m rows of the scratchpad to external memory",
         ),
         Definition(
             Opcode.MATMUL,
@@ -135,13 +132,11 @@ DEFINITIONS = {
                 "n",
                 "a_zero",
                 "b_zero",
-                "a_mask",
-                "b_mask",
                 "slot",
             ),
-            ("a_transpose", "b_transpose", "a_masked", "b_masked", "resident", *FORMAT_FLAGS),
+            ("b_transpose", "resident", *FORMAT_FLAGS),
             "acc[acc_addr + nt * acc_stride + i, c] += sum over k of (A - a_zero) * (B - b_zero); "
-            "masked tiles count as zero; resident takes B from the weight slots; format_1, 2, 4: "
+            "resident takes B from the weight slots; format_1, 2, 4: "
             "bits of which weight format, from 1 on, B is stored in; grouped: groups have scales",
         ),
         Definition(
@@ -261,15 +256,6 @@ DEFINITIONS = {
             unit="norm",
         ),
         Definition(
-            Opcode.SCAN,
-            Engine.VECTOR,
-            ("i_addr", "i_stride", "i_zero", "m", "n", "mask"),
-            (),
-            "write mask bit kt: whether any of m rows differs from i_zero in columns "
-            "kt * rows to kt * rows + rows - 1",
-            unit="tile_skip",
-        ),
-        Definition(
             Opcode.PARAMS,
             Engine.VECTOR,
             ("i_addr", "n", "params"),
@@ -283,14 +269,6 @@ DEFINITIONS = {
             (),
             "read an activation table of 256 bytes from the scratchpad, entry 0 for -128",
             unit="activation",
-        ),
-        Definition(
-            Opcode.MASK,
-            Engine.VECTOR,
-            ("i_addr", "n", "mask"),
-            (),
-            "set n mask bits to whether the scratchpad byte of each is not zero",
-            unit="tile_skip",
         ),
     )
 }

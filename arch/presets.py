@@ -29,9 +29,7 @@ _STORY = _SMALL.replace(
     max_row=512,
     queue_depth=8,
     zero_points=False,
-    a_transpose=False,
     operand_gating=False,
-    tile_skip=False,
     rotary=True,
     argmax=True,
 )
@@ -102,7 +100,6 @@ PRESETS: dict[str, Config] = {
             program_depth=3584,
             param_depth=1024,
             table_slots=5,
-            mask_depth=2,
             max_row=96,
             queue_depth=4,
             fused=False,

@@ -107,7 +107,7 @@ COUNTERS = {
     "CYCLES": "cycles from start until halt",
     "MACS": "useful products",
     "GATED": "zero activations that entered the array",
-    "SKIPPED": "masked tiles not fetched nor computed, and zero weights that SPARSE passed over",
+    "SKIPPED": "zero weights that SPARSE passed over",
     "LOADED": "words read from external memory",
     "STORED": "words written to external memory",
 } | {

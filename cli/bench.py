@@ -50,7 +50,6 @@ bench.add_command(bench_pins)
 @click.option("--m", type=int, required=True, help="Rows of the result.")
 @click.option("--k", type=int, required=True, help="Length of the sums.")
 @click.option("--n", type=int, required=True, help="Columns of the result.")
-@click.option("--a-transpose", is_flag=True, help="Take A as stored transposed.")
 @click.option("--b-transpose", is_flag=True, help="Take B as stored transposed.")
 @trace_option
 @memory_options(SDRAM)
@@ -63,7 +62,6 @@ def gemm(
     m: int,
     k: int,
     n: int,
-    a_transpose: bool,
     b_transpose: bool,
     trace_file: Path | None,
     timing: MemoryTiming,
@@ -87,7 +85,6 @@ def gemm(
             m=m,
             k=k,
             n=n,
-            a_transpose=a_transpose,
             b_transpose=b_transpose,
             seed=seed,
         )

@@ -83,7 +83,7 @@ class _Entry:
 
 
 _RGB = (("rgb_led", 0),)
-_ECP5 = {"mem_width": 32, "mask_depth": 256, "registered": True, "fused": False}
+_ECP5 = {"mem_width": 32, "registered": True, "fused": False}
 _LFE5U_25F = _ECP5
 # Of four multipliers only three could be gated: see ``fpga.multipliers``.
 _LFE5U_45F = _ECP5 | {

@@ -24,7 +24,6 @@ from hdl.matrix.matrix import MatrixEngine
 from hdl.memory.accumulator import AccumulatorMemory
 from hdl.memory.guard import MemoryGuard
 from hdl.memory.load import LoadEngine
-from hdl.memory.mask import MaskMemory
 from hdl.memory.protected import ERRORS, errors_of
 from hdl.memory.scratchpad import Scratchpad
 from hdl.memory.store import StoreEngine
@@ -62,9 +61,7 @@ class Accelerator(Component):
         writers = ("o", "s", "load") if config.norm else ("o", "load")
         scratchpad = self._core(m, "scratchpad", Scratchpad(config, writers=writers))
         m.submodules.guard = guard = MemoryGuard(config)
-        m.submodules.recovery = recovery = Recovery(
-            max(config.acc_depth, config.mask_depth * config.tile_skip)
-        )
+        m.submodules.recovery = recovery = Recovery(config.acc_depth)
 
         # Memories.
         connect(m, load.memory, guard.core_read)
@@ -85,25 +82,6 @@ class Accelerator(Component):
             connect(m, vector.s, scratchpad.write_s)
         connect(m, matrix.accumulate, accumulators.accumulate)
         connect(m, vector.drain, accumulators.drain)
-        if config.tile_skip:
-            masks = self._core(m, "masks", MaskMemory(config))
-            connect(m, load.mask, masks.read_load)
-            connect(m, store.mask, masks.read_store)
-            connect(m, matrix.a_mask, masks.read_a)
-            connect(m, matrix.b_mask, masks.read_b)
-            # Whoever waits for a mask begins in the cycle after that in which it was told, and with
-            # ``registered`` two later.
-            domain = m.d["sync" if config.registered else "comb"]
-            domain += [
-                getattr(masks.write, name).eq(getattr(vector.mask, name))
-                for name in vector.mask.signature.members
-            ]
-            with m.If(recovery.scrub & (recovery.scrub_addr < config.mask_depth)):
-                domain += [
-                    masks.write.en.eq(1),
-                    masks.write.addr.eq(recovery.scrub_addr),
-                    masks.write.data.eq(0),
-                ]
         if config.trace:
             connect(m, vector.trace, flipped(self.trace))
 
@@ -213,7 +191,7 @@ class Accelerator(Component):
         counted = {"MACS": matrix.macs}
         if self.config.operand_gating:
             counted["GATED"] = matrix.gated
-        if self.config.tile_skip or self.config.sparse_lanes:
+        if self.config.sparse_lanes:
             counted["SKIPPED"] = matrix.skipped
         m.submodules.span = span = Span()
         m.d.comb += [span.active.eq(matrix.working), span.clear.eq(sequencer.start)]

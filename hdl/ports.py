@@ -91,22 +91,6 @@ def burst_layout(config: Config) -> data.StructLayout:
     return data.StructLayout({"addr": unsigned(config.mem_addr_width), "last": unsigned(8)})
 
 
-class MaskReadPort(wiring.Signature):
-    """One reader of the mask memory: ``data`` is the bit at ``addr`` of the cycle before."""
-
-    def __init__(self, config: Config):
-        super().__init__({"addr": Out((config.mask_depth - 1).bit_length()), "data": In(1)})
-
-
-class MaskWritePort(wiring.Signature):
-    """The writer of the mask memory."""
-
-    def __init__(self, config: Config):
-        super().__init__(
-            {"en": Out(1), "addr": Out((config.mask_depth - 1).bit_length()), "data": Out(1)}
-        )
-
-
 def scale_members(config: Config) -> dict[str, Any]:
     """Return what goes with sums that may still have to be multiplied by their columns' scales."""
     return {"scaled": Out(1), "scales": Out(data.ArrayLayout(SCALE_BITS, config.cols))}

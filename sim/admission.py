@@ -42,11 +42,7 @@ def check_step(step: Step, config: Config) -> None:
 
 
 _FLAG_UNITS = {
-    "a_transpose": "a_transpose",
     "b_transpose": "b_transpose",
-    "masked": "tile_skip",
-    "a_masked": "tile_skip",
-    "b_masked": "tile_skip",
     "table": "activation",
     "rotate": "rotary",
     "argmax": "argmax",
@@ -100,7 +96,7 @@ def _check_flags(step: Step, config: Config) -> None:
         raise ProgramError(f"{step} has rows of n = {step['n']}, but max_row is {config.max_row}")
 
 
-_STRAIGHT = ("b_transpose", "append", "resident", "a_masked", "b_masked")
+_STRAIGHT = ("b_transpose", "append", "resident")
 """Flags that exclude a weight format: codes come column by column, tile behind tile."""
 
 
@@ -241,7 +237,7 @@ def _check_region(step: Step, kind: str, region: Region, config: Config) -> None
     if region.memory == "sp" and region.m * region.count:
         starts = region.addr + region.stride * np.arange(region.m, dtype=np.int64)
         ends = starts + region.count - 1
-        flat = step.opcode in (Opcode.PARAMS, Opcode.TABLE, Opcode.MASK)
+        flat = step.opcode in (Opcode.PARAMS, Opcode.TABLE)
         if not flat and np.any(starts // config.bank_bytes != ends // config.bank_bytes):
             raise ProgramError(
                 f"{step} {kind} a scratchpad row that crosses a bank of {config.bank_bytes} bytes"

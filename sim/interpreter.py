@@ -36,8 +36,8 @@ def wrap(values: Ints, width: int) -> Ints:
 class Interpreter:
     """A machine of some configuration that has no clock and no concurrency.
 
-    It holds external memory, scratchpad, accumulators, parameters, tables, masks and weight
-    slots, all zero at first. What it writes to them is what the circuit must write.
+    It holds external memory, scratchpad, accumulators, parameters, tables and weight slots,
+    all zero at first. What it writes to them is what the circuit must write.
     ``argmax`` and ``argmax_value`` are what the registers of these names tell.
     """
 
@@ -50,7 +50,6 @@ class Interpreter:
         self.multiplier: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
         self.shift: Ints = np.zeros((config.param_depth, config.lanes), np.int64)
         self.tables: Ints = np.zeros((config.table_slots, 256), np.int64)
-        self.masks: NDArray[np.bool_] = np.zeros(config.mask_depth, np.bool_)
         self.slots: Ints = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
         self.argmax = 0
         self.argmax_value = 0
@@ -195,18 +194,12 @@ class Interpreter:
         self._signatures.append(sum(self._written) % (1 << 64))
         self._written = []
 
-    def _row_mask(self, step: Step) -> NDArray[np.bool_]:
-        if "masked" not in step.flags:
-            return np.ones(step["m"], np.bool_)
-        return self.masks[step["mask"] : step["mask"] + step["m"]]
-
     def _move(self, step: Step) -> None:
         reads, writes = regions(step, self.config)
-        keep = self._row_mask(step)
         if step.opcode == Opcode.LOAD:
-            self.sp[writes[0].cells()[keep]] = self.dram[reads[0].cells()[keep]]
+            self.sp[writes[0].cells()] = self.dram[reads[0].cells()]
         else:
-            self.dram[writes[0].cells()[keep]] = self.sp[reads[0].cells()[keep]]
+            self.dram[writes[0].cells()] = self.sp[reads[0].cells()]
 
     def _operands(self, step: Step, name: str, m: int, n: int) -> Ints:
         """Return m rows of n operands, of which the array sees the low bits, less the zero."""
@@ -246,10 +239,7 @@ class Interpreter:
         rows, cols = self.config.rows, self.config.cols
         m, k, n = step["m"], step["k"], step["n"]
         kt, nt = ceil_div(k, rows), ceil_div(n, cols)
-        if "a_transpose" in step.flags:
-            a = self._operands(step, "a", k, m).T
-        else:
-            a = self._operands(step, "a", m, k)
+        a = self._operands(step, "a", m, k)
         if "resident" in step.flags:
             tiles = held(
                 self.slots,
@@ -264,17 +254,10 @@ class Interpreter:
             tiles = self._tiled(step, self._weights(step))
         padded = np.zeros((m, kt * rows), np.int64)
         padded[:, :k] = a
-        keep = np.ones((nt, kt), np.bool_)
-        if "a_masked" in step.flags:
-            keep &= self.masks[step["a_mask"] : step["a_mask"] + kt]
-        if "b_masked" in step.flags:
-            keep &= self.masks[step["b_mask"] : step["b_mask"] + nt * kt].reshape(nt, kt)
-        lengths = np.minimum(rows, k - rows * np.arange(kt))  # [kt]
-        widths = np.minimum(cols, n - cols * np.arange(nt))  # [nt]
-        self._macs += m * int(np.sum(keep * widths[:, None] * lengths))
-        kept = np.where(keep[:, :, None, None], tiles, 0).reshape(nt, kt * rows, cols)
+        self._macs += m * k * n
+        columns = tiles.reshape(nt, kt * rows, cols)
         # Exact: no sum of max_k products reaches 2**53.
-        sums = (padded.astype(np.float64) @ kept.astype(np.float64)).astype(np.int64)
+        sums = (padded.astype(np.float64) @ columns.astype(np.float64)).astype(np.int64)
         self._accumulate(step, sums.transpose(1, 0, 2).reshape(m, nt * cols))
 
     def _sparse(self, step: Step) -> None:
@@ -346,15 +329,6 @@ class Interpreter:
         self._epilogue(step, value.astype(np.int64))
         self._retire()
 
-    def _scan(self, step: Step) -> None:
-        m, n, rows = step["m"], step["n"], self.config.rows
-        tiles = ceil_div(n, rows)
-        nonzero = np.zeros((m, tiles * rows), np.bool_)
-        nonzero[:, :n] = self._read(step, "i", m, n) != step["i_zero"]
-        found = nonzero.reshape(m, tiles, rows).any(axis=(0, 2))
-        self.masks[step["mask"] : step["mask"] + tiles] = found
-        self._retire()
-
     def _load_params(self, step: Step) -> None:
         lanes, stride = self.config.lanes, self.config.param_lines * self.config.line_bytes
         for index in range(step["n"]):
@@ -371,11 +345,6 @@ class Interpreter:
         self.tables[step["table"]] = data.view(np.int8)
         self._retire()
 
-    def _load_mask(self, step: Step) -> None:
-        data = self.sp[step["i_addr"] : step["i_addr"] + step["n"]]
-        self.masks[step["mask"] : step["mask"] + step["n"]] = data != 0
-        self._retire()
-
 
 _RUN: dict[Opcode, Callable[[Interpreter, Step], None]] = {
     Opcode.LOAD: Interpreter._move,
@@ -387,8 +356,6 @@ _RUN: dict[Opcode, Callable[[Interpreter, Step], None]] = {
     Opcode.MAP: Interpreter._map,
     Opcode.SOFTMAX: Interpreter._softmax,
     Opcode.NORM: Interpreter._norm,
-    Opcode.SCAN: Interpreter._scan,
     Opcode.PARAMS: Interpreter._load_params,
     Opcode.TABLE: Interpreter._load_table,
-    Opcode.MASK: Interpreter._load_mask,
 }

@@ -132,14 +132,12 @@ def accumulate(
     *,
     acc_addr: int = 0,
     acc_stride: int = 0,
-    keep: NDArray[np.bool_] | None = None,
     acc_width: int = 32,
 ) -> Ints:
     """Return the accumulators [depth, cols] after one product, tile by tile.
 
     a is [m, k] and tiles [nt, kt, rows, cols], both without their zero points. Row i of tile column
-    nt goes to accumulator row ``acc_addr + nt * acc_stride + i``, modulo 2**acc_width. Tiles that
-    ``keep`` [nt, kt] leaves out count as zero.
+    nt goes to accumulator row ``acc_addr + nt * acc_stride + i``, modulo 2**acc_width.
     """
     acc = acc.copy()
     m, k = a.shape
@@ -149,7 +147,6 @@ def accumulate(
     for column in range(nt):
         place = slice(acc_addr + column * acc_stride, acc_addr + column * acc_stride + m)
         for row in range(kt):
-            if keep is None or keep[column, row]:
-                part = padded[:, row * rows : (row + 1) * rows]
-                acc[place] = wrap(acc[place] + multiply(part, tiles[column, row]), acc_width)
+            part = padded[:, row * rows : (row + 1) * rows]
+            acc[place] = wrap(acc[place] + multiply(part, tiles[column, row]), acc_width)
     return acc

@@ -13,7 +13,7 @@ from arch.sparse import HEADER_BEATS, beat_bytes
 from sim.flow import Step
 from sim.rotary import rotary_places
 
-Memory = Literal["dram", "sp", "acc", "params", "table", "mask", "slots"]
+Memory = Literal["dram", "sp", "acc", "params", "table", "slots"]
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,8 @@ def _matrix(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     if step.opcode == Opcode.PRELOAD:
         return [b], [slots]
     m = step["m"]
-    reads = [_rows(step, "a", k, m) if "a_transpose" in step.flags else _rows(step, "a", m, k)]
-    reads.append(slots if "resident" in step.flags else b)
-    if "a_masked" in step.flags:
-        reads.append(Region("mask", step["a_mask"], 0, 1, ceil_div(k, config.rows)))
-    if "b_masked" in step.flags:
-        reads.append(Region("mask", step["b_mask"], 0, 1, _tiles(step, config)))
-    return reads, [_acc(step, config)]
+    weights = slots if "resident" in step.flags else b
+    return [_rows(step, "a", m, k), weights], [_acc(step, config)]
 
 
 def _sparse(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
@@ -94,19 +89,16 @@ def _sparse(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 def _mover(step: Step) -> tuple[list[Region], list[Region]]:
     m, count = step["m"], step["row_bytes"]
     dram = Region("dram", step["dram_addr"], step["dram_stride"], m, count)
-    masks = [Region("mask", step["mask"], 0, 1, m)] if "masked" in step.flags else []
     if step.opcode == Opcode.LOAD:
-        return [dram, *masks], [_rows(step, "sp", m, count)]
-    return [_rows(step, "sp", m, count), *masks], [dram]
+        return [dram], [_rows(step, "sp", m, count)]
+    return [_rows(step, "sp", m, count)], [dram]
 
 
 def _table_load(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     if step.opcode == Opcode.PARAMS:
         count = step["n"] * config.param_lines * config.line_bytes
         return [_rows_flat(step, count)], [Region("params", step["params"], 0, 1, step["n"])]
-    if step.opcode == Opcode.TABLE:
-        return [_rows_flat(step, 256)], [Region("table", step["table"], 0, 1, 1)]
-    return [_rows_flat(step, step["n"])], [Region("mask", step["mask"], 0, 1, step["n"])]
+    return [_rows_flat(step, 256)], [Region("table", step["table"], 0, 1, 1)]
 
 
 def _rows_flat(step: Step, count: int) -> Region:
@@ -132,9 +124,6 @@ def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
 
 def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     m, n, flags = step["m"], step["n"], step.flags
-    if step.opcode == Opcode.SCAN:
-        mask = Region("mask", step["mask"], 0, 1, ceil_div(n, config.rows))
-        return [_rows(step, "i", m, n)], [mask]
     reads, writes = [], [_rows(step, "o", m, 2 * n if "wide_out" in flags else n)]
     if step.opcode == Opcode.DRAIN:
         reads.append(_acc(step, config))
@@ -175,19 +164,18 @@ def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
         return _matrix(step, config)
     if step.opcode == Opcode.SPARSE:
         return _sparse(step, config)
-    if step.opcode in (Opcode.PARAMS, Opcode.TABLE, Opcode.MASK):
+    if step.opcode in (Opcode.PARAMS, Opcode.TABLE):
         return _table_load(step, config)
     return _vector(step, config)
 
 
 def sizes(config: Config) -> dict[Memory, int]:
-    """Return the number of cells of each memory: bytes, rows, words, tables, bits."""
+    """Return the number of cells of each memory: bytes, rows, words, tables, slots."""
     return {
         "dram": 1 << config.mem_addr_width,
         "sp": config.scratchpad_bytes,
         "acc": config.acc_depth,
         "params": config.param_depth,
         "table": config.table_slots,
-        "mask": config.mask_depth,
         "slots": config.weight_depth,
     }

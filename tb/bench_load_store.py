@@ -15,7 +15,7 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, Engine, Opcode
+from arch.isa import Engine, Opcode
 from arch.presets import PRESETS
 from hdl.memory.address import BURST_BOUNDARY
 from hdl.ports import burst_layout, command_layout, write_layout
@@ -42,23 +42,19 @@ def random_command(config: Config, random: np.random.Generator, opcode: Opcode) 
     stride = int(random.integers(-words, words + 1)) * word
     base = max(0, -stride * (m - 1)) + word - 1
     top = span - max(0, stride * (m - 1))
-    masked = config.tile_skip and random.random() < 0.5
-    flag = 1 << DEFINITIONS[opcode].flag_bit("masked")
     return {
         "opcode": int(opcode),
         "push": int(random.integers(16)),
-        "flags": flag if masked else 0,
         "dram_addr": int(random.integers(base, max(base, top) + 1)) // word * word,
         "dram_stride": stride,
         "sp_addr": bank + int(random.integers(low, high + 1)),
         "sp_stride": sp_stride,
         "m": m,
         "row_bytes": row_bytes,
-        "mask": int(random.integers(config.mask_depth - m)),
     }
 
 
-def moved_rows(command: dict[str, int], masks: np.ndarray) -> list[tuple[int, int]]:
+def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
     """Return the external and the scratchpad address of every row that a command moves."""
     return [
         (
@@ -66,7 +62,6 @@ def moved_rows(command: dict[str, int], masks: np.ndarray) -> list[tuple[int, in
             command["sp_addr"] + row * command["sp_stride"],
         )
         for row in range(command["m"])
-        if not command["flags"] or masks[command["mask"] + row]
     ]
 
 
@@ -82,7 +77,7 @@ def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
 
 
 class Machine:
-    """Surroundings of an engine: an external memory, a scratchpad, masks, and the queue."""
+    """Surroundings of an engine: an external memory, a scratchpad, and the queue."""
 
     def __init__(self, dut: Any, config: Config, given: dict[str, Any], random: Any):
         self.dut, self.config, self.random = dut, config, random
@@ -92,12 +87,9 @@ class Machine:
         self.timing = MemoryTiming(**fixed) if fixed else random_timing(random, given["latency"])
         self.dram = bytearray(random.bytes(DRAM_BYTES))
         self.sp = bytearray(random.bytes(config.scratchpad_bytes))
-        density = np.repeat([0.2, 0.5, 0.8], -(-config.mask_depth // 3))[: config.mask_depth]
-        self.masks = random.random(config.mask_depth) < density
         self.cycle = 0
         self.next_word = 0  # cycle from which the memory moves a word again
         self.words = 0
-        self.mask_addr = 0
         self.commands: deque[int] = deque()
         self.done: list[int] = []
         self.offered: set[str] = set()
@@ -160,15 +152,11 @@ class Machine:
         return list(range(burst["addr"], burst["addr"] + size, self.config.mem_bytes))
 
     async def step(self, drive: Any, react: Any) -> None:
-        """Run one cycle: commands, masks and tokens here, the data by the two functions."""
+        """Run one cycle: commands and tokens here, the data by the two functions."""
         self.offer("i", self.commands[0] if self.commands else None)
-        if self.config.tile_skip:
-            self.set("mask__data", int(self.masks[self.mask_addr]))
         self.set("memory__request__ready", not self.pause(self.refuse))
         drive()
         await FallingEdge(self.dut.clk)
-        if self.config.tile_skip:
-            self.mask_addr = self.get("mask__addr") % self.config.mask_depth
         if self.fires("i"):
             self.commands.popleft()
         react()
@@ -260,7 +248,7 @@ def store_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
 
 @cocotb.test()
 async def rows_arrive(dut: Any) -> None:
-    """Every row that is not masked arrives, nothing else changes, commands complete in order."""
+    """Every row arrives, nothing else changes, commands complete in order."""
     given, random = parameters(), rng()
     config = PRESETS["small"].replace(**given["config"])
     load = given["engine"] == "load"
@@ -272,12 +260,12 @@ async def rows_arrive(dut: Any) -> None:
         for number, command in enumerate(commands):
             m, row_bytes = given["shape"]
             step = -(-row_bytes // config.mem_bytes) * config.mem_bytes
-            command |= {"m": m, "row_bytes": row_bytes, "flags": 0, "sp_stride": row_bytes}
+            command |= {"m": m, "row_bytes": row_bytes, "sp_stride": row_bytes}
             command |= {"dram_addr": number * m * step, "dram_stride": step, "sp_addr": number % 3}
     dram, sp = bytearray(machine.dram), bytearray(machine.sp)
     words = []
     for command in commands:
-        rows = moved_rows(command, machine.masks)
+        rows = moved_rows(command)
         size = command["row_bytes"]
         words.append(len(rows) * -(-size // config.mem_bytes))
         for outside, inside in rows:

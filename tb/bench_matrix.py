@@ -1,12 +1,12 @@
 """Bench of ``hdl.matrix.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``products``, a list of
-(opcode, m, k, n, flags[, slot, line]), each with random places, zero points and masks, or
+(opcode, m, k, n, flags[, slot, line]), each with random places and zero points, or
 ``random``, how many commands to draw; ``stall``, the probability that a scratchpad port does not
-take a request in a cycle, for ``b`` only before a tile's first line; ``zero_tiles``, the share of
-masked tiles; ``alone``, whether each command waits for the one before to be done. With ``report``,
-a file's path, the cycles from the first command taken, or ``alone`` from each, to each ``done`` are
-written there as JSON, and those that each spell of ``working`` lasted.
+take a request in a cycle, for ``b`` only before a tile's first line;
+``alone``, whether each command waits for the one before to be done. With ``report``, a file's path,
+the cycles from the first command taken, or ``alone`` from each, to each ``done`` are written there
+as JSON, and those that each spell of ``working`` lasted.
 
 Every accumulated row is compared with the golden model's at the end; each ``done`` must come late
 enough for its sums to be in the accumulators, and the counters must add up.
@@ -40,12 +40,11 @@ Ints = NDArray[np.int64]
 class Jobs:
     """Random commands and what must come of them."""
 
-    def __init__(self, config: Config, generator: np.random.Generator, zero_tiles: float):
+    def __init__(self, config: Config, generator: np.random.Generator):
         self._config = config
         self._rng = generator
         self.sp = generator.integers(0, 256, config.scratchpad_bytes).astype(np.uint8)
         self.sp[generator.random(self.sp.size) < 0.2] = 3  # a zero where the zero point is 3
-        self.masks = generator.random(config.mask_depth) >= zero_tiles
         self.slots = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
         self.acc = np.zeros((config.acc_depth, config.cols), np.int64)
         self.payloads: list[int] = []
@@ -57,7 +56,7 @@ class Jobs:
         self.lines: list[tuple[int, bool]] = []
         """Lines of each tile of B that is read, or in a format of all tiles of a command, and
         whether the first may wait."""
-        self.macs = self.gated = self.skipped = 0
+        self.macs = self.gated = 0
 
     def _place(self, lines: int, length: int) -> tuple[int, int]:
         """Return an address and a stride at which lines of a length fit."""
@@ -107,7 +106,6 @@ class Jobs:
             self.lines.append((b_shape[0] * nt, False))
             b = marked(b, config.rows, config.slot_scales)
         tiles = cut(b.T if "b_transpose" in flags else b, config.rows, config.cols)
-        keep = np.ones((nt, kt), np.bool_)
         transpose = "b_transpose" in flags
         if "append" in flags:
             straight = b.T if transpose else b
@@ -119,11 +117,9 @@ class Jobs:
                 scale = {"scaled": "grouped" in flags, "scale_bits": config.slot_scales}
                 tiles = held(self.slots, slot, nt, kt, paired=bool(index), **scale)
             operands |= {"m": m, "a_zero": zeros[0]}
-            a_shape = (k, m) if "a_transpose" in flags else (m, k)
-            operands["a_addr"], operands["a_stride"] = self._place(*a_shape)
-            a = self._read(operands["a_addr"], operands["a_stride"], *a_shape, zeros[0])
-            a = a.T if "a_transpose" in flags else a
-            keep = self._multiply(a, tiles, n, operands, flags)
+            operands["a_addr"], operands["a_stride"] = self._place(m, k)
+            a = self._read(operands["a_addr"], operands["a_stride"], m, k, zeros[0])
+            self._multiply(a, tiles, n, operands)
         self.pushes.append(int(self._rng.integers(0, 1 << len(Engine))))
         self.after.append(self.acc)
         self.events.append(self.events[-1] if self.events else 0)
@@ -131,71 +127,50 @@ class Jobs:
             parts = config.passes
             if index and ("grouped" not in flags or "resident" in flags):
                 parts = config.formats[index - 1].passes(config.pass_width)
-            self.events[-1] += m * int(keep.sum()) * parts
+            self.events[-1] += m * nt * kt * parts
         whole, size = (config.cols, n) if transpose else (config.rows, k)
         if "append" in flags:
             for first in range(0, line + size, whole):
                 lines = min(first + whole, line + size) - max(first, line)
                 self.lines += [(lines, True)] * (kt if transpose else 1)
         elif "resident" not in flags and not index and "grouped" not in flags:
-            for indices in np.argwhere(keep):
-                tile = int(indices[0 if transpose else 1])
+            for indices in np.ndindex(nt, kt):
+                tile = indices[0 if transpose else 1]
                 self.lines.append((min(whole, size - tile * whole), True))
         bits = sum(1 << DEFINITIONS[opcode].flag_bit(flag) for flag in flags)
         header = {"opcode": opcode, "push": self.pushes[-1], "flags": bits}
         self.payloads.append(pack(command_layout(Engine.MATRIX), header | operands))
 
-    def _multiply(
-        self, a: Ints, tiles: Ints, n: int, operands: dict[str, int], flags: set[str]
-    ) -> NDArray[np.bool_]:
-        """Accumulate a product; return which of its tiles, [nt, kt], are computed."""
+    def _multiply(self, a: Ints, tiles: Ints, n: int, operands: dict[str, int]) -> None:
+        """Accumulate a product."""
         m = a.shape[0]
         nt, kt, rows, cols = tiles.shape
         stride = m + int(self._rng.integers(0, 3))
         addr = int(self._rng.integers(0, self._config.acc_depth - nt * stride + 1))
         operands |= {"acc_addr": addr, "acc_stride": stride}
-        operands["a_mask"] = int(self._rng.integers(0, self.masks.size - kt + 1))
-        operands["b_mask"] = int(self._rng.integers(0, self.masks.size - nt * kt + 1))
-        keep = np.ones((nt, kt), np.bool_)
-        if "a_masked" in flags:
-            keep &= self.masks[operands["a_mask"] :][:kt]
-        if "b_masked" in flags:
-            keep &= self.masks[operands["b_mask"] :][: nt * kt].reshape(nt, kt)
         self.acc = accumulate(
             self.acc,
             a,
             tiles,
             acc_addr=addr,
             acc_stride=stride,
-            keep=keep,
             acc_width=self._config.acc_width,
         )
-        self.skipped += int((~keep).sum())
-        for column, row in np.argwhere(keep):
+        for column, row in np.ndindex(nt, kt):
             part = a[:, row * rows : (row + 1) * rows]
             width = min(cols, n - column * cols)
-            self.macs += part.size * int(width)
+            self.macs += part.size * width
             self.gated += int(np.count_nonzero(part == 0))
-        return keep
 
     def add_random(self) -> None:
         """Append a MATMUL, or where there is room PRELOAD and resident MATMULs."""
         config = self._config
         room = config.weight_depth - RING_SLOTS
         k, n = (int(self._rng.integers(1, 3 * side + 1)) for side in (config.rows, config.cols))
-        flags = set()
-        for flag, present in (
-            ("a_transpose", config.a_transpose),
-            ("a_masked", config.tile_skip),
-            ("b_masked", config.tile_skip),
-        ):
-            if present and self._rng.random() < 0.4:
-                flags.add(flag)
         b_flags = {"b_transpose"} if config.b_transpose and self._rng.random() < 0.5 else set()
         if config.formats and self._rng.random() < 0.6:
             b_flags = {*chosen(int(self._rng.integers(1, len(config.formats) + 1)))}
             b_flags |= {"grouped"} if config.weight_group and self._rng.random() < 0.5 else set()
-            flags -= {"a_masked", "b_masked"}
             k *= int(self._rng.integers(1, 5))
         tiles = -(-k // config.rows) * -(-n // config.cols)
         if room and self._rng.random() < 0.4:
@@ -206,7 +181,7 @@ class Jobs:
                 b_flags = {"grouped"}
             self.add(Opcode.PRELOAD, 0, k, n, b_flags, slot)
             for _ in range(int(self._rng.integers(0, 3))):
-                self.add(Opcode.MATMUL, self._rows(), k, n, flags | {"resident"}, slot)
+                self.add(Opcode.MATMUL, self._rows(), k, n, {"resident"}, slot)
             if config.packed_slots:
                 most = 2 * config.rows * -(-k // config.rows)
                 k = int(self._rng.integers(most - 2 * config.rows, most)) + 1
@@ -215,7 +190,7 @@ class Jobs:
                 form |= {"grouped"} if config.slot_scales and self._rng.random() < 0.7 else set()
                 self.add(Opcode.MATMUL, self._rows(), k, n, {*form, "resident"}, slot)
         else:
-            self.add(Opcode.MATMUL, self._rows(), k, n, flags | b_flags)
+            self.add(Opcode.MATMUL, self._rows(), k, n, b_flags)
 
     def append_random(self, transpose: bool) -> None:
         """Append a few PRELOADs of single lines, between products that use the same slots."""
@@ -280,21 +255,12 @@ async def _answer(dut: Any, name: str, jobs: Jobs, config: Config, stall: float)
         data.value = int.from_bytes(content.tobytes(), "little")
 
 
-async def _masks(dut: Any, name: str, jobs: Jobs) -> None:
-    """Answer a mask port in the next cycle."""
-    while True:
-        await FallingEdge(dut.clk)
-        addr = int(getattr(dut, f"{name}__addr").value)
-        await RisingEdge(dut.clk)
-        getattr(dut, f"{name}__data").value = int(jobs.masks[addr % jobs.masks.size])
-
-
 @cocotb.test()
 async def sums_are_exact(dut: Any) -> None:
     """Every command leaves what the golden model says, in time."""
     given = parameters()
     config = PRESETS["small"].replace(**{"lanes": 1} | given["config"])
-    jobs = Jobs(config, rng(), given.get("zero_tiles", 0.5))
+    jobs = Jobs(config, rng())
     stall = given.get("stall", 0.0)
     for name, m, k, n, flags, *where in given.get("products", []):
         slot, line = where or (RING_SLOTS, 0)
@@ -305,8 +271,6 @@ async def sums_are_exact(dut: Any) -> None:
     await start_clock(dut)
     for name in ("a", "b"):
         cocotb.start_soon(_answer(dut, name, jobs, config, stall))
-        if config.tile_skip:
-            cocotb.start_soon(_masks(dut, f"{name}_mask", jobs))
     driver = StreamDriver(dut, "i", rng(), stall=0.8 if stall else 0.0)
     dones: list[int] = []
 
@@ -323,7 +287,7 @@ async def sums_are_exact(dut: Any) -> None:
     rows: list[tuple[int, int, list[int]]] = []
     starts: list[int] = []
     spells = [0]
-    totals = {"macs": 0, "gated": 0, "skipped": 0}
+    totals = {"macs": 0, "gated": 0}
     cycle = quiet = 0
     while quiet < 50:
         await FallingEdge(dut.clk)
@@ -366,8 +330,6 @@ async def sums_are_exact(dut: Any) -> None:
     assert totals["macs"] == jobs.macs
     if config.operand_gating:
         assert totals["gated"] == jobs.gated
-    if config.tile_skip:
-        assert totals["skipped"] == jobs.skipped
     if "report" in given:
         cycles = [
             done - start + 1

@@ -1,4 +1,4 @@
-"""Bench of the vector engine between a scratchpad, accumulators and masks made of arrays.
+"""Bench of the vector engine between a scratchpad and accumulators made of arrays.
 
 Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, how many
 random programs and how many instructions in each; ``stall``, the probability that a memory does
@@ -49,7 +49,6 @@ class Surroundings:
         self.dut, self.config, self.random, self.stall = dut, config, random, stall
         self.sp = random.integers(0, 256, config.scratchpad_bytes).astype(np.uint8)
         self.acc = np.zeros((config.acc_depth, config.cols), np.int64)
-        self.masks = np.zeros(config.mask_depth, np.bool_)
         self.signatures: list[int] = []
         self.cycles = 0
         self.pushed = 0
@@ -99,8 +98,6 @@ class Surroundings:
             self._due[name].append(self._read(name, taken[name]))
         for name in self._writers:
             self._write(name, taken[name])
-        if self.config.tile_skip and self.get("mask__en"):
-            self.masks[self.get("mask__addr")] = self.get("mask__data")
         if self.config.trace:
             self._trace(taken, done)
         if done:
@@ -225,7 +222,6 @@ class _Expected:
     step: Step
     sp: NDArray[np.uint8]
     acc: NDArray[np.int64]
-    masks: NDArray[np.bool_]
     largest: dict[str, int]
 
 
@@ -239,7 +235,6 @@ def _expect(golden: Interpreter, program: RandomProgram) -> tuple[list[_Expected
             step,
             machine.sp.copy(),
             machine.acc.copy(),
-            machine.masks.copy(),
             {"value": machine.argmax_value, "column": machine.argmax},
         )
     )
@@ -248,7 +243,7 @@ def _expect(golden: Interpreter, program: RandomProgram) -> tuple[list[_Expected
 
 @cocotb.test()
 async def every_instruction_is_exact(dut: Any) -> None:
-    """After every command scratchpad, accumulators and masks are the golden machine's."""
+    """After every command scratchpad and accumulators are the golden machine's."""
     given = parameters()
     room = await _surroundings(dut, given["stall"])
     config, random = room.config, room.random
@@ -272,8 +267,6 @@ async def every_instruction_is_exact(dut: Any) -> None:
             message = f"{after.step} {sorted(after.step.flags)} {dict(after.step.operands)}"
             np.testing.assert_array_equal(room.sp, after.sp, message)
             np.testing.assert_array_equal(room.acc, after.acc, message)
-            if config.tile_skip:
-                np.testing.assert_array_equal(room.masks, after.masks, message)
             if "argmax" in after.step.flags:
                 for _ in range(ArgmaxUnit(config.lanes).latency):
                     await room.cycle()
@@ -321,10 +314,8 @@ def _stated(config: Config, step: Step) -> int:
     if "drain" in step.flags:
         overhead += drain_latency(config) + config.registered + Intake.latency - begins
     fills = {
-        Opcode.SCAN: m * ceil_div(n, config.rows),
         Opcode.PARAMS: n * config.param_lines,
         Opcode.TABLE: TABLE_ENTRIES,
-        Opcode.MASK: n,
     }
     if opcode in fills:
         return fills[opcode] + begins

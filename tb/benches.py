@@ -129,11 +129,6 @@ BENCHES = {
             },
         ),
         Bench(
-            "transposer",
-            "tb.bench_transposer",
-            lambda config, _u: {"size": config.rows, "width": 8, "blocks": 9} | _STALLED,
-        ),
-        Bench(
             "weight_decoder",
             "tb.bench_decoder",
             lambda _config, unit: {"config": unit.config.fields(), "matrices": 12} | _STALLED,

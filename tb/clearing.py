@@ -9,7 +9,7 @@ CLEARED_ROW = 256
 
 
 def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
-    """Return what clears all but accumulators and masks, which a machine clears after a reset.
+    """Return what clears all but accumulators, which a machine clears after a reset.
 
     That is the scratchpad, parameters, tables and weight slots. A scratchpad row of
     zeros lies in external memory at the address ``zeros``.
@@ -42,12 +42,9 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
     return program
 
 
-def clearing_masks(config: Config) -> list[Instruction]:
-    """Return what clears masks and accumulators, after :func:`clearing`."""
+def clearing_sums(config: Config) -> list[Instruction]:
+    """Return what clears accumulators, after :func:`clearing`."""
     program = []
-    if config.tile_skip:
-        for first, count in _pieces(config.mask_depth, config.bank_bytes):
-            program.append(Instruction(Opcode.MASK, {"mask": first, "n": count}))
     for first, count in _pieces(config.acc_depth, config.bank_bytes // config.cols):
         operands = {"acc_addr": first, "o_stride": config.cols, "m": count, "n": config.cols}
         program.append(Instruction(Opcode.DRAIN, operands, frozenset({"per_tensor"})))

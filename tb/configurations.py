@@ -6,10 +6,8 @@ from arch.config import ARRAYS, PACKED_WIDTH, PASS_WIDTHS, Config, next_power_of
 from arch.formats import OPERAND_BITS
 
 UNITS = (
-    "a_transpose",
     "b_transpose",
     "operand_gating",
-    "tile_skip",
     "activation",
     "softmax",
     "norm",
@@ -36,7 +34,6 @@ SMALLEST = Config(
     acc_depth=2,
     param_depth=1,
     table_slots=1,
-    mask_depth=2,
     max_row=1,
     queue_depth=1,
 )
@@ -90,7 +87,6 @@ def random_config(rng: np.random.Generator) -> Config:
         program_depth=between(1200, 4000),
         param_depth=between(1, 64),
         table_slots=between(1, 5),
-        mask_depth=between(2, 200),
         max_row=between(1, 100),
         queue_depth=between(1, 5),
         trace=bool(rng.random() < 0.5),

@@ -134,7 +134,7 @@ def build_verilator(
     if faults:
         defines |= {"CORRECTED": "top__DOT__memory_errors"} if config.protects else {}
         defines |= {"HAS_FAULTS": 1, "STATUS_ADDR": REGISTER_MAP["STATUS"].addr}
-        defines["LONGEST_WAIT"] = 3 * config.watchdog + 2 * max(config.acc_depth, config.mask_depth)
+        defines["LONGEST_WAIT"] = 3 * config.watchdog + 2 * config.acc_depth
     header = "".join(f"#define {name} {value}\n" for name, value in defines.items())
     names = ["main.cpp", "machine.h", *["faults.h"] * faults]
     texts = {name: (_HARNESS / name).read_text(encoding="utf-8") for name in names}

@@ -14,9 +14,7 @@ IMAGE_ROWS = 96
 MAX_M = 10
 MAX_K = 40
 UNIT_FLAGS = {
-    "a_transpose": {"a_transpose"},
     "b_transpose": {"b_transpose"},
-    "tile_skip": {"masked", "a_masked", "b_masked"},
     "activation": {"table"},
     "rotary": {"rotate", "times"},
     "argmax": {"argmax"},
@@ -91,7 +89,7 @@ class InstructionMaker:
         if not formats or "resident" in flags or self.rng.random() < 0.5:
             return flags, None
         index = 1 + self._below(len(formats))
-        found = flags - {"b_transpose", "append", "a_masked", "b_masked"} | chosen(index)
+        found = flags - {"b_transpose", "append"} | chosen(index)
         if self.config.weight_group and self.rng.random() < 0.5:
             found |= {"grouped"}
         return found, formats[index - 1]
@@ -116,7 +114,7 @@ class InstructionMaker:
             flags -= {"resident"}
         flags, form = self._format(flags)
         operands = {
-            **self._matrix("a", *((k, m) if "a_transpose" in flags else (m, k))),
+            **self._matrix("a", m, k),
             **self._b(k, n, flags, form),
             "acc_addr": acc_addr,
             "acc_stride": m,
@@ -127,11 +125,6 @@ class InstructionMaker:
             "b_zero": self._zero(config.zero_points and form is None),
             "slot": 2,
         }
-        if kt * nt <= config.mask_depth:
-            operands["a_mask"] = self._below(config.mask_depth - kt + 1)
-            operands["b_mask"] = self._below(config.mask_depth - kt * nt + 1)
-        else:
-            flags -= {"a_masked", "b_masked"}
         self.filled[acc_addr] = (m, n)
         return Instruction(Opcode.MATMUL, operands, frozenset(flags))
 
@@ -254,7 +247,6 @@ class InstructionMaker:
     def mover(self, opcode: Opcode) -> Instruction:
         """Make LOAD or STORE."""
         config = self.config
-        flags = self._flags(opcode)
         m = self._size(MAX_M)
         row = self._size(min(self.row_bytes, config.bank_bytes // 4 // m))
         first = self._below(IMAGE_ROWS - m + 1) * self.row_bytes
@@ -266,35 +258,13 @@ class InstructionMaker:
             **self._matrix("sp", m, row),
             "m": m,
             "row_bytes": row,
-            "mask": self._below(config.mask_depth - min(m, config.mask_depth) + 1),
         }
-        if m > config.mask_depth:
-            flags -= {"masked"}
-        return Instruction(opcode, operands, frozenset(flags))
-
-    def _fill(self, opcode: Opcode) -> Instruction:
-        config = self.config
-        if opcode == Opcode.TABLE:
-            addr = self._below(max(1, config.scratchpad_bytes - 255))
-            operands = {"i_addr": addr, "table": self._below(config.table_slots)}
-        elif opcode == Opcode.MASK:
-            n = self._size(min(40, config.mask_depth))
-            operands = {
-                "i_addr": self._below(config.scratchpad_bytes - n + 1),
-                "n": n,
-                "mask": self._below(config.mask_depth - n + 1),
-            }
-        else:
-            m, n = self._shape(wide=False)
-            tiles = -(-n // config.rows)
-            operands = {
-                **self._matrix("i", m, n),
-                "i_zero": self._zero(),
-                "m": m,
-                "n": n,
-                "mask": self._below(max(1, config.mask_depth - tiles + 1)),
-            }
         return Instruction(opcode, operands)
+
+    def _table(self) -> Instruction:
+        addr = self._below(max(1, self.config.scratchpad_bytes - 255))
+        operands = {"i_addr": addr, "table": self._below(self.config.table_slots)}
+        return Instruction(Opcode.TABLE, operands)
 
     def any(self) -> Instruction:
         """Make one instruction of a kind that the configuration has."""
@@ -313,10 +283,6 @@ class InstructionMaker:
         for unit, opcode in (("softmax", Opcode.SOFTMAX), ("norm", Opcode.NORM)):
             if getattr(config, unit):
                 makers += [lambda opcode=opcode: self._row_step(opcode)] * 2
-        for unit, opcodes in (
-            ("activation", (Opcode.TABLE,)),
-            ("tile_skip", (Opcode.MASK, Opcode.SCAN)),
-        ):
-            if getattr(config, unit):
-                makers += [lambda opcode=opcode: self._fill(opcode) for opcode in opcodes]
+        if config.activation:
+            makers += [self._table]
         return makers[self._below(len(makers))]()

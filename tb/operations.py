@@ -54,8 +54,7 @@ def operations(recording: Recording, found: Sequence[Place], config: Config) -> 
     """Return the operations in the order in which they begin.
 
     A cycle is spent on the operation of the matrix engine's command; where it has none, on that of
-    the vector engine's; where neither has, on the one that comes next. Masked tiles count as
-    computed.
+    the vector engine's; where neither has, on the one that comes next.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _shares(recording, found):

@@ -103,7 +103,7 @@ class Campaign:
         self.cold: list[str] = []
         self._wanted = [self._first(config, self._rng) for _ in range(programs)]
         # From a reset until a run may begin, and from a silence until STATUS tells it.
-        depth = max(config.acc_depth, config.mask_depth * config.tile_skip, 32)
+        depth = max(config.acc_depth, 32)
         words = depth * config.cols if isinstance(config, MicroConfig) else depth
         self._bound = 10 * words + 4 * config.watchdog + 10_000
 

@@ -17,7 +17,7 @@ from generators.bench.gemm_bench import Machine
 from generators.program.tokens import insert_tokens
 from sim.flow import Step, run
 from sim.interpreter import Interpreter
-from tb.clearing import CLEARED_ROW, clearing, clearing_masks
+from tb.clearing import CLEARED_ROW, clearing, clearing_sums
 from tb.instruction_maker import UNIT_FLAGS
 from tb.programs import RandomProgram, random_program
 
@@ -28,9 +28,7 @@ STEPS = 30
 
 UNITS = (
     "zero_points",
-    "a_transpose",
     "b_transpose",
-    "tile_skip",
     "activation",
     "softmax",
     "norm",
@@ -153,7 +151,7 @@ def clearing_programs(config: Config) -> list[list[int]]:
 
     External memory begins with a scratchpad row of zeros.
     """
-    program = [*clearing(config), *clearing_masks(config)]
+    program = [*clearing(config), *clearing_sums(config)]
     step = config.program_depth // 12 - 1  # an instruction has at most 11 words
     return [
         pack([*insert_tokens(program[first : first + step], config), Instruction(Opcode.HALT)])

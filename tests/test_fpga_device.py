@@ -220,8 +220,6 @@ def test_each_unit_has_programs_of_its_own(unit: str) -> None:
     every = PRESETS["story"].replace(
         acc_width=32,
         zero_points=True,
-        a_transpose=True,
-        tile_skip=True,
     )
     part = only(every.replace(name=""), unit)
     assert getattr(part, unit)

@@ -57,7 +57,6 @@ LEAST = Config(
     program_depth=1024,
     param_depth=16,
     table_slots=1,
-    mask_depth=32,
     max_row=16,
     argmax=True,
     fused=True,

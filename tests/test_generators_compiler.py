@@ -375,9 +375,8 @@ def test_a_program_is_the_same_every_time() -> None:
             "Model toy needs the unit activation, which configuration small leaves out",
         ),
         (
-            {"a_transpose": False, "b_transpose": False},
-            "Model toy needs b_transpose or a_transpose for its attention, but configuration "
-            "small has neither",
+            {"b_transpose": False},
+            "Model toy needs the unit b_transpose, which configuration small leaves out",
         ),
         (
             {"max_k": 11},

@@ -1,7 +1,5 @@
 """Products as programs: the golden machine against plain NumPy, on every preset."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -17,7 +15,7 @@ from sim.requantize import requantize
 def random_gemm(rng, m, k, n, *, zero_points=True, **flags) -> Gemm:
     a, b = rng.integers(-128, 128, (m, k)), rng.integers(-128, 128, (k, n))
     return Gemm(
-        a=a.T if flags.get("a_transpose") else a,
+        a=a,
         b=b.T if flags.get("b_transpose") else b,
         bias=rng.integers(-1000, 1000, n),
         multiplier=rng.integers(1 << 30, 1 << 31, n),
@@ -38,7 +36,7 @@ def run_case(gemm: Gemm, config) -> None:
         check(program.words, config, pc)
         machine.start(pc)
     found = program.result(machine.read_memory(program.result_addr, program.result_bytes))
-    a = (gemm.a.T if gemm.a_transpose else gemm.a) - gemm.a_zero
+    a = gemm.a - gemm.a_zero
     b = (gemm.b.T if gemm.b_transpose else gemm.b) - gemm.b_zero
     expected = requantize(a @ b, gemm.bias, gemm.multiplier, gemm.shift, gemm.o_zero, -128, 127)
     np.testing.assert_array_equal(found, expected)
@@ -48,11 +46,9 @@ def run_case(gemm: Gemm, config) -> None:
 @pytest.mark.parametrize("shape", [(1, 1, 1), (17, 23, 5), (33, 40, 29)])
 def test_products_are_exact(preset, shape):
     rng = np.random.default_rng(5)
-    for a_transpose, b_transpose in itertools.product(
-        *([False, True][: 1 + has] for has in (preset.a_transpose, preset.b_transpose))
-    ):
-        flags = {"a_transpose": a_transpose, "b_transpose": b_transpose}
-        run_case(random_gemm(rng, *shape, zero_points=preset.zero_points, **flags), preset)
+    for b_transpose in (False, True)[: 1 + preset.b_transpose]:
+        flags = {"zero_points": preset.zero_points, "b_transpose": b_transpose}
+        run_case(random_gemm(rng, *shape, **flags), preset)
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def test_operands_in_one_bank_wait_for_each_other() -> None:
 def test_resident_products_take_a_cycle_for_each_row_and_tile() -> None:
     resident = Instruction(Opcode.MATMUL, matmul(slot=2).operands, frozenset({"resident"}))
     assert cycles([resident] * 3) - cycles([resident] * 2) == 16 * 4 * 3
-    # As each command waits for its 15 words, short products take as long as these come.
+    # As each command waits for its 13 words, short products take as long as these come.
     short = Instruction(Opcode.MATMUL, dict(resident.operands) | {"m": 1}, resident.flags)
-    assert cycles([short] * 9) - cycles([short] * 8) == 15
+    assert cycles([short] * 9) - cycles([short] * 8) == 13
 
 
 def test_a_preload_takes_a_cycle_for_each_line_and_one_of_the_products() -> None:
@@ -96,7 +96,7 @@ def test_a_drain_waits_for_sums_of_the_same_parity() -> None:
         begin, end = predict(pack([first, second, drain, HALT]), SMALL).timeline[-1]
         found[addr] = end - begin
     # Verilator counts 46 and 42; alone a drain takes 22.
-    assert found == {64: 45, 65: 41}
+    assert found == {64: 44, 65: 40}
 
 
 def test_a_norm_and_its_sums_in_one_bank_take_turns() -> None:

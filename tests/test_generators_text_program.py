@@ -55,7 +55,7 @@ CONFIGS = {
     "passing": STREAMED.replace(
         param_depth=40, scratchpad_bytes=1 << 14, table_slots=2, rotary=True, fused=True
     ),
-    "bare": RESIDENT.replace(zero_points=True, tile_skip=False, a_transpose=False, rotary=True),
+    "bare": RESIDENT.replace(zero_points=True, rotary=True),
 }
 
 

@@ -317,8 +317,6 @@ def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
         ("softmax", ("Softmax", "OctaveExponential", "RowDivide")),
         ("norm", ("AddNorm", "NormalizeLane", "ReciprocalSqrt")),
         ("activation", ("LookupTable",)),
-        ("tile_skip", ("MaskMemory",)),
-        ("a_transpose", ("Transposer",)),
     ],
 )
 def test_a_unit_left_out_leaves_no_logic(unit: str, names: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The bank and the mask memory, against arrays."""
+"""The bank, against arrays."""
 
 import re
 
@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.presets import PRESETS
 from hdl.memory.bank import Bank
-from hdl.memory.mask import MaskMemory
 
 
 def run(component, bench):
@@ -68,28 +66,3 @@ def test_bank_reads_what_was_written(line_bytes, size):
 def test_bank_refuses_sizes(line_bytes, size, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         Bank(line_bytes, size)
-
-
-@pytest.mark.parametrize("depth", [2, 37])
-def test_masks_are_read_in_the_next_cycle(depth):
-    rng = np.random.default_rng(depth)
-    names = ("load", "a", "b")
-    masks = MaskMemory(PRESETS["small"].replace(mask_depth=depth), names)
-    bits = np.zeros(depth, bool)
-
-    async def bench(ctx):
-        for _ in range(200):
-            addrs = rng.integers(depth, size=len(names))
-            for name, addr in zip(names, addrs, strict=True):
-                ctx.set(getattr(masks, f"read_{name}").addr, int(addr))
-            write, addr, value = rng.random() < 0.7, int(rng.integers(depth)), rng.random() < 0.5
-            ctx.set(masks.write.en, write)
-            ctx.set(masks.write.addr, addr)
-            ctx.set(masks.write.data, value)
-            expected = bits[addrs].tolist()
-            await ctx.tick()
-            assert [ctx.get(getattr(masks, f"read_{name}").data) for name in names] == expected
-            if write:
-                bits[addr] = value
-
-    run(masks, bench)

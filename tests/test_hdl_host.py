@@ -223,7 +223,7 @@ def test_interrupts_are_levels_that_can_be_masked():
 def test_counters_are_exact_when_not_busy(seed):
     rng = np.random.default_rng(seed)
     protect = "correct" if seed == 1 else "none"
-    config = PRESETS["small"].replace(tile_skip=seed == 1, protect=protect)
+    config = PRESETS["small"].replace(sparse_lanes=4 * (seed == 1), protect=protect)
     unit = HostRegisters(config, {"MACS": 40, "GATED": 4})
     names = counter_names(config)
     assert (set(COUNTERS) - set(names)) == (set() if seed == 1 else {"SKIPPED", "CORRECTED"})
@@ -299,6 +299,6 @@ def test_counters_of_any_number_and_width(widths, places):
 
 def test_counters_left_out_vanish():
     config = PRESETS["tiny"]
-    assert "count_skipped" in to_verilog(HostRegisters(config, {}), "top")
-    text = to_verilog(HostRegisters(config.replace(tile_skip=False), {}), "top")
+    assert "count_skipped" in to_verilog(HostRegisters(config.replace(sparse_lanes=2), {}), "top")
+    text = to_verilog(HostRegisters(config, {}), "top")
     assert "skipped" not in text

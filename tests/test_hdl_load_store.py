@@ -1,11 +1,8 @@
-"""The load and store engines, under both simulators, their speed, and what they leave out."""
-
-import re
+"""The load and store engines, under both simulators, their speed."""
 
 import pytest
 
 from arch.presets import PRESETS
-from generators.verilog.verilog import to_verilog
 from hdl.memory.load import LoadEngine
 from hdl.memory.store import StoreEngine
 from tb.simulate import simulate
@@ -13,7 +10,7 @@ from tb.simulate import simulate
 ENGINES = {"load": LoadEngine, "store": StoreEngine}
 BYTES = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
 WIDE = {"mem_width": 128, "scratchpad_banks": 4, "mem_addr_width": 16}
-ODD = {"rows": 5, "cols": 3, "lanes": 2, "fused": False, "mem_width": 32, "mask_depth": 999}
+ODD = {"rows": 5, "cols": 3, "lanes": 2, "fused": False, "mem_width": 32}
 
 
 def run_case(engine, simulator, seed, config, **given):
@@ -32,7 +29,7 @@ def run_case(engine, simulator, seed, config, **given):
     ("simulator", "seed", "stall", "config"),
     [
         ("icarus", 1, 0.3, {"scratchpad_bytes": 16384}),
-        ("icarus", 2, 0.2, BYTES | {"scratchpad_bytes": 1024, "tile_skip": False}),
+        ("icarus", 2, 0.2, BYTES | {"scratchpad_bytes": 1024}),
         ("icarus", 3, 0.0, WIDE | {"scratchpad_bytes": 65536}),
         ("verilator", 4, 0.5, ODD | {"scratchpad_bytes": 8192}),
         ("icarus", 5, 0.2, ODD | {"scratchpad_bytes": 8192, "registered": True}),
@@ -69,14 +66,3 @@ def test_refresh_costs_its_cycles_and_no_more(engine):
     timing = {"latency": 40, "refresh_period": 100, "refresh_cycles": 10}
     limit = words + 60 + 10 * periods
     run_case(engine, "icarus", 5, config, commands=4, shape=(1, 5000), limit=limit, timing=timing)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_no_masks_without_tile_skip(engine):
-    config = PRESETS["tiny"]
-    text = to_verilog(ENGINES[engine](config), "top")
-    assert "mask__addr" in text
-    assert re.search(r"\breg masked\b", text)
-    text = to_verilog(ENGINES[engine](config.replace(tile_skip=False)), "top")
-    assert "mask__addr" not in text
-    assert not re.search(r"\breg masked\b", text)

@@ -12,7 +12,6 @@ from arch.presets import PRESETS
 from generators.verilog.verilog import to_verilog
 from hdl.matrix.array import array_latency
 from hdl.matrix.matrix import MatrixEngine
-from hdl.matrix.streamer import transposed_latency
 from tb.simulate import simulate
 
 ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
@@ -25,9 +24,7 @@ PAIRED = {"packed_slots": True}
 BARE = {
     "zero_points": False,
     "operand_gating": False,
-    "a_transpose": False,
     "b_transpose": False,
-    "tile_skip": False,
 }
 
 
@@ -70,14 +67,12 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     load = cols if "b_transpose" in flags else min(k, rows)
     resident = "resident" in flags
     load = 1 if resident else load
-    turned = min(k, rows) + transposed_latency(config) - config.sram_latency
-    fill = turned if "a_transpose" in flags else 0
     # A tree's vectors wait for the last line of the first tile, an array's for the first.
     wait = load - 1 if config.array == "tree" else 0
     wait += config.registered
     settle = array_latency(config) + config.sram_latency + 4
     m *= config.passes
-    return max(m, load) * (tiles - 1) + m + fill + wait + settle - resident
+    return max(m, load) * (tiles - 1) + m + wait + settle - resident
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -87,7 +82,7 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
     products = [
         ["MATMUL", *shape, flags]
         for shape in ((1, 1, 1), (17, 23, 5))
-        for flags in ([], ["a_transpose", "b_transpose"])
+        for flags in ([], ["b_transpose"])
     ]
     run_case({size: getattr(preset, size) for size in sizes}, products=products)
 
@@ -102,8 +97,8 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("icarus", {"rows": 1, "cols": 1, "weight_depth": 7}, 0.2, 5),
         ("icarus", {"rows": 2, "cols": 7, "weight_depth": 3}, 0.5, 6),
         ("icarus", {**SQUARE, **BARE}, 0.1, 7),
-        ("icarus", {"rows": 3, "cols": 2, "operand_width": 5, "a_transpose": False}, 0.2, 8),
-        ("icarus", {"rows": 6, "cols": 1, "acc_width": 28, "tile_skip": False}, 0.2, 9),
+        ("icarus", {"rows": 3, "cols": 2, "operand_width": 5}, 0.2, 8),
+        ("icarus", {"rows": 6, "cols": 1, "acc_width": 28}, 0.2, 9),
         ("verilator", {"rows": 7, "cols": 4, "weight_depth": 40, **TREE}, 0.1, 10),
         ("icarus", {**ODD, **TREE}, 0.0, 11),
         ("icarus", {"rows": 1, "cols": 1, "weight_depth": 7, **TREE}, 0.2, 12),
@@ -139,7 +134,7 @@ def test_random_commands(simulator: str, changes, stall: float, seed: int) -> No
     "changes",
     [
         SQUARE,
-        {**ODD, "tile_skip": False},
+        ODD,
         {"rows": 3, "cols": 5},
         SQUARE | TREE,
         ODD | TREE,
@@ -163,18 +158,16 @@ def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
             ([], (2, 3 * rows, 4 * cols)),
             (["b_transpose"], (20, 16, 16)),
             (["b_transpose"], (1, 4 * rows, 3 * cols)),
-            (["a_transpose"], (4 * rows, 15, 15)),
-            (["a_transpose", "b_transpose"], (5 * rows, 16, 7)),
         )
     ]
     if config.weight_depth > 2:
         products += [["MATMUL", m, 2 * rows, 2 * cols - 1, ["resident"]] for m in (1, 2, 7)]
     found = measure(tmp_path, changes, products, alone=True)
     expected = [window(config, m, k, n, *flags) for _, m, k, n, flags in products]
-    # Where a tile is named at once, a command is at work as the last sum of the one before comes.
-    assert found["working"] == (expected if config.tile_skip else [sum(expected)])
-    first = config.tile_skip + config.registered
-    assert found["cycles"] == [cycles + first for cycles in expected]
+    # A tile is named at once: a command is at work as the last sum of the one before comes.
+    spells = expected if config.registered else [sum(expected)]
+    assert found["working"] == spells
+    assert found["cycles"] == [cycles + config.registered for cycles in expected]
 
 
 def test_a_large_array_streams_without_a_gap(tmp_path: Path) -> None:
@@ -182,7 +175,6 @@ def test_a_large_array_streams_without_a_gap(tmp_path: Path) -> None:
     config = make(changes)
     assert window(config, 128, 128, 128) == 8192 + 41
     assert window(config, 64, 64, 64) == 1024 + 41
-    assert window(config, 128, 128, 128, "a_transpose", "b_transpose") <= 1.002 * (8192 + 41)
     found = measure(tmp_path, changes, [["MATMUL", 32, 32, 32, []]])
     assert found["working"] == [window(config, 32, 32, 32)]
 
@@ -225,7 +217,7 @@ def test_a_vector_times_resident_weights_of_a_whole_model(tmp_path: Path, kind: 
     latency = {"systolic": 13 + 12 + 3, "tree": 3 + 4}[kind]
     tiles = [5 * 29, 11, 10]
     expected = [m * t + latency + 5 for (m, _, _), t in zip(shapes, tiles, strict=True)]
-    assert found["working"][1:] == expected
+    assert found["cycles"][1:] == expected
 
 
 def test_appended_lines_take_a_cycle_each(tmp_path: Path) -> None:
@@ -236,7 +228,7 @@ def test_appended_lines_take_a_cycle_each(tmp_path: Path) -> None:
     assert found[:3] == [2] * 3
     assert found[4:] == [6] * 3
     alone = measure(tmp_path, SQUARE, [keys, keys], alone=True)["cycles"]
-    assert alone == [2 + make(SQUARE).rows + make(SQUARE).cols + 10] * 2
+    assert alone == [1 + make(SQUARE).rows + make(SQUARE).cols + 10] * 2
 
 
 @pytest.mark.parametrize("kind", ["systolic", "tree"])
@@ -258,22 +250,11 @@ def test_appending_hides_under_products_of_other_slots(
     assert found == [12 + 2 + wait] * 3
 
 
-def test_masked_tiles_cost_a_cycle_at_most(tmp_path: Path) -> None:
-    sparse = ["MATMUL", 20, 24, 12, ["a_masked", "b_masked"]]
-    products = [["MATMUL", 20, 24, 12, []], sparse]
-    full, none = count_cycles(tmp_path, SQUARE, products, zero_tiles=1.0, alone=True)
-    _, some = count_cycles(tmp_path, SQUARE, products, zero_tiles=0.5, alone=True)
-    _, every = count_cycles(tmp_path, SQUARE, products, zero_tiles=0.0, alone=True)
-    assert none <= full - 18 * 20 + 18
-    assert some < 0.6 * full
-    assert every == full + 1
-
-
 def test_what_is_left_out_leaves_nothing() -> None:
     full, bare = MatrixEngine(make({})), MatrixEngine(make(BARE))
     ports = set(full.signature.members) - set(bare.signature.members)
-    assert ports == {"a_mask", "b_mask", "skipped", "gated"}
+    assert ports == {"gated"}
     full_text, bare_text = (re.sub("//.*", "", to_verilog(one, "top")) for one in (full, bare))
-    for word in ("Transposer", "column_strobe", "live_o", "zeros"):
+    for word in ("column_strobe", "live_o", "zeros"):
         assert word in full_text
         assert word not in bare_text

@@ -32,7 +32,6 @@ CONFIGS = {
         activation=False,
         softmax=False,
         norm=False,
-        a_transpose=False,
     ),
 }
 MEMORY = 1 << 17

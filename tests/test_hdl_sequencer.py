@@ -10,7 +10,6 @@ FEW = {
     "norm": False,
     "softmax": False,
     "fused": False,
-    "tile_skip": False,
 }
 
 

@@ -14,7 +14,6 @@ from hdl.matrix.slots import SlotGuard
     [
         {},
         {"rows": 1, "cols": 1},
-        {"a_transpose": False},
         {"registered": True},
         {"rows": 1, "cols": 1, "registered": True},
     ],

@@ -29,7 +29,7 @@ def run_case(config, simulator, seed, *, steps=20):
             {"cols": 10, "lanes": 4, "fused": False, "rotary": True, "argmax": True},
             "verilator",
         ),
-        ("odd", {"table_slots": 64, "param_depth": 9, "mask_depth": 40}, "icarus"),
+        ("odd", {"table_slots": 64, "param_depth": 9}, "icarus"),
         ("odd", dict.fromkeys(UNITS, False), "icarus"),
         ("tiny", {"registered": True, "lanes": 2, "fused": True}, "icarus"),
     ],
@@ -52,7 +52,7 @@ def test_accumulators_as_input(preset, changes):
 @pytest.mark.parametrize("registered", [False, True])
 def test_softmaxes_that_are_followed(registered):
     # Without most units a program has about ten of them.
-    absent = dict.fromkeys(("norm", "activation", "tile_skip", "a_transpose"), False)
+    absent = dict.fromkeys(("norm", "activation"), False)
     config = PRESETS["odd"].replace(
         cols=6, fused=True, program_depth=8192, registered=registered, **absent
     )

@@ -13,9 +13,7 @@ from arch.presets import PRESETS
 from sim.interpreter import Interpreter
 from sim.micro_machine import MicroMachine
 
-CONFIG = PRESETS["tiny"].replace(
-    zero_points=False, tile_skip=False, operand_gating=False, mem_width=16
-)
+CONFIG = PRESETS["tiny"].replace(zero_points=False, operand_gating=False, mem_width=16)
 ABSENT = {"rotate", "argmax", "times", "drain", "followed"}
 """Flags that only parallel machines have."""
 PLACES = {"i": 0, "r": 1, "o": 2, "s": 3}

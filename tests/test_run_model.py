@@ -37,8 +37,6 @@ def machine_for_digits(rng: np.random.Generator) -> Config:
         queue_depth=int(draw(1, 4)),
         zero_points=bool(draw(2)),
         operand_gating=bool(draw(2)),
-        a_transpose=bool(draw(2)),
-        tile_skip=bool(draw(2)),
         fused=cols % lanes == 0,
     )
 

@@ -199,7 +199,6 @@ def test_a_write_beyond_a_memory_is_an_error(tmp_path: Path) -> None:
 ODD = CONFIG.replace(
     name="odd depths",
     acc_depth=83,
-    mask_depth=113,
     param_depth=37,
     table_slots=3,
     program_depth=1017,

@@ -41,7 +41,7 @@ def test_batch_matmul(name, machine):
         )
         n = data["y"].shape[-1]
         gemm = Gemm(
-            a=a,
+            a=a.T if data["a_transpose"] else a,
             b=b,
             bias=np.zeros(n, np.int64),
             multiplier=np.full(n, data["multiplier"]),
@@ -49,7 +49,6 @@ def test_batch_matmul(name, machine):
             a_zero=int(data["a_zero_point"]),
             b_zero=int(data["b_zero_point"]),
             o_zero=int(data["y_zero_point"]),
-            a_transpose=bool(data["a_transpose"]),
             b_transpose=bool(data["b_transpose"]),
         )
         found, _ = run_gemm(gemm, CONFIG, machine)

@@ -4,11 +4,11 @@ from arch.micro.assembler import Assembler
 from arch.micro.config import MicroConfig
 from arch.micro.memory import FLAGS, FREE, OPERANDS, ZERO, memory_map
 
-_A_STEP, _A_ROW, _B_STEP, _B_COLUMN = FREE[:4]  # bytes along k, along m; along k, along n
-_A_TILE, _B_TILE, _B_TOP, _ACC_TILE, _ACC_STEP = FREE[4:9]
-_K_LEFT, _N_LEFT, _ROWS_LEFT, _COLUMNS, _LENGTH = FREE[9:14]
-_POINT, _PLACE, _HELP, _ONE, _BLANKS, _MISSING = FREE[14:20]
-_A_TRANSPOSE, _B_TRANSPOSE = 0, 1
+_B_STEP, _B_COLUMN = FREE[:2]  # bytes along k, along n
+_A_TILE, _B_TILE, _B_TOP, _ACC_TILE, _ACC_STEP = FREE[2:7]
+_K_LEFT, _N_LEFT, _ROWS_LEFT, _COLUMNS, _LENGTH = FREE[7:12]
+_POINT, _PLACE, _HELP, _ONE, _BLANKS, _MISSING = FREE[12:18]
+_B_TRANSPOSE = 0
 
 
 def matmul(a: Assembler, config: MicroConfig) -> None:
@@ -24,7 +24,7 @@ def matmul(a: Assembler, config: MicroConfig) -> None:
     a.label("MATMUL tile")
     _weights(a, config)
     _stream(a, config)
-    _skip(a, _A_TILE, _A_STEP, config.rows)
+    a.alu("ADDI", _A_TILE, _A_TILE, config.rows)
     _skip(a, _B_TILE, _B_STEP, config.rows)
     a.alu("ADDI", _K_LEFT, _K_LEFT, -config.rows)
     a.branch("BLT", ZERO, _K_LEFT, "MATMUL tile")
@@ -37,16 +37,12 @@ def matmul(a: Assembler, config: MicroConfig) -> None:
 def _begin(a: Assembler, config: MicroConfig) -> None:
     """Append steps, strides and where the sums go."""
     a.constant(_ONE, 1)
-    for flag, step, stride, operand in (
-        (_A_TRANSPOSE, _A_STEP, _A_ROW, "a_stride"),
-        (_B_TRANSPOSE, _B_COLUMN, _B_STEP, "b_stride"),
-    ):
-        a.move(step, _ONE)
-        a.move(stride, OPERANDS[operand])
-        a.if_flag(FLAGS, flag, f"MATMUL {operand}", _HELP, clear=True)
-        a.move(step, OPERANDS[operand])
-        a.move(stride, _ONE)
-        a.label(f"MATMUL {operand}")
+    a.move(_B_COLUMN, _ONE)
+    a.move(_B_STEP, OPERANDS["b_stride"])
+    a.if_flag(FLAGS, _B_TRANSPOSE, "MATMUL straight", _HELP, clear=True)
+    a.move(_B_COLUMN, OPERANDS["b_stride"])
+    a.move(_B_STEP, _ONE)
+    a.label("MATMUL straight")
     a.constant(_HELP, config.cols)
     a.multiply(_HELP, OPERANDS["acc_addr"])
     a.low(_ACC_TILE)
@@ -116,8 +112,8 @@ def _stream(a: Assembler, config: MicroConfig) -> None:
     a.move(_ROWS_LEFT, OPERANDS["m"])
     a.label("MATMUL row")
     for _ in range(config.rows + config.rows % 2):
-        a.emit("ENTER", ra=_POINT, rb=_A_STEP)
-    a.alu("ADD", _BLANKS, _BLANKS, _A_ROW)
+        a.emit("ENTER", ra=_POINT, rb=_ONE)
+    a.alu("ADD", _BLANKS, _BLANKS, OPERANDS["a_stride"])
     a.move(_POINT, _BLANKS)
     for _ in range(config.cols):
         a.emit("SUM", ra=_PLACE, rb=_ONE)

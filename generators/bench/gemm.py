@@ -34,9 +34,8 @@ class TooLargeError(InputError):
 class Gemm:
     """A product C = requantize((A - a_zero) (B - b_zero)), INT8, equation (1).
 
-    ``a`` is [m, k], or [k, m] with ``a_transpose``; ``b`` is [k, n], or [n, k] with
-    ``b_transpose``; ``bias``, ``multiplier`` and ``shift`` are [n]. With ``sparse``, B, whose zero
-    point is 0, is coded for the zero-skip unit.
+    ``a`` is [m, k]; ``b`` is [k, n], or [n, k] with ``b_transpose``; ``bias``, ``multiplier`` and
+    ``shift`` are [n]. With ``sparse``, B, whose zero point is 0, is coded for the zero-skip unit.
     """
 
     a: Ints
@@ -47,19 +46,18 @@ class Gemm:
     a_zero: int = 0
     b_zero: int = 0
     o_zero: int = 0
-    a_transpose: bool = False
     b_transpose: bool = False
     sparse: bool = False
 
     @property
     def m(self) -> int:
         """Rows of the result."""
-        return int(self.a.shape[1 if self.a_transpose else 0])
+        return int(self.a.shape[0])
 
     @property
     def k(self) -> int:
         """Length of the sums."""
-        return int(self.a.shape[0 if self.a_transpose else 1])
+        return int(self.a.shape[1])
 
     @property
     def n(self) -> int:
@@ -145,10 +143,9 @@ def _items(gemm: Gemm, config: Config) -> tuple[list[_Item], int]:
     # The last item is cut again, so that little is left to drain when its last product ends; but
     # tiles must last long enough to hide the weights of the next one, and the transposer.
     last = items.pop()
-    unit = config.rows * (2 if gemm.a_transpose else 1)
     columns = -(-last.n // config.cols)
     row = last.row
-    for part in parts_of(last.m, unit, columns * kt, columns * config.lane_groups):
+    for part in parts_of(last.m, config.rows, columns * kt, columns * config.lane_groups):
         items.append(_Item(row, part, last.column, last.n))
         row += part
     return items, config.acc_depth // (height * tiles)
@@ -267,9 +264,8 @@ def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
 
 
 def _check(gemm: Gemm, config: Config) -> None:
-    for name in ("a_transpose", "b_transpose"):
-        if getattr(gemm, name) and not getattr(config, name):
-            raise InputError(f"The product has {name}, which configuration {config.name} lacks")
+    if gemm.b_transpose and not config.b_transpose:
+        raise InputError(f"The product has b_transpose, which configuration {config.name} lacks")
     if gemm.sparse:
         if not config.sparse_lanes:
             raise InputError(f"Skipping zeros needs sparse_lanes, which {config.name} lacks")
@@ -301,9 +297,8 @@ def _compute(
     """Return products and drains of B of so many ``stored`` bytes."""
     a_addr, b_addr, c_addr = addresses
     region_rows = config.acc_depth // regions
-    a_row = 1 if gemm.a_transpose else gemm.k
     b_column = gemm.k if gemm.b_transpose else 1
-    flags = {name for name in ("a_transpose", "b_transpose") if getattr(gemm, name)}
+    flags = {"b_transpose"} if gemm.b_transpose else set()
     products, drains = [], []
     for index, item in enumerate(items):
         tile = item.column // config.cols
@@ -316,7 +311,7 @@ def _compute(
             Instruction(
                 opcode,
                 {
-                    "a_addr": a_addr + item.row * a_row,
+                    "a_addr": a_addr + item.row * gemm.k,
                     "a_stride": gemm.a.shape[1],
                     "b_addr": b_addr + item.column * b_column,
                     "acc_addr": acc,

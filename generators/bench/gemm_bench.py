@@ -56,7 +56,6 @@ def random_gemm(
     m: int,
     k: int,
     n: int,
-    a_transpose: bool = False,
     b_transpose: bool = False,
     sparsity: float | None = None,
 ) -> Gemm:
@@ -90,7 +89,7 @@ def random_gemm(
     spread = float(high * high) * np.sqrt(k) / 2
     scales = [quantize_multiplier(high / spread * rng.uniform(0.5, 1)) for _ in range(n)]
     return Gemm(
-        a=a.T if a_transpose else a,
+        a=a,
         b=b.T if b_transpose else b,
         bias=rng.integers(-int(spread), int(spread) + 1, n),
         multiplier=np.array([multiplier for multiplier, _ in scales], np.int64),
@@ -98,7 +97,6 @@ def random_gemm(
         a_zero=a_zero,
         b_zero=b_zero,
         o_zero=int(rng.integers(low, high)),
-        a_transpose=a_transpose,
         b_transpose=b_transpose,
     )
 
@@ -114,7 +112,7 @@ def check_operands(config: Config, count: int) -> None:
 
 def expected_result(gemm: Gemm, config: Config) -> Ints:
     """Return C [m, n] by plain NumPy."""
-    a = (gemm.a.T if gemm.a_transpose else gemm.a) - gemm.a_zero  # [m, k]
+    a = gemm.a - gemm.a_zero  # [m, k]
     b = (gemm.b.T if gemm.b_transpose else gemm.b) - gemm.b_zero  # [k, n]
     sums = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)  # exact below 2**53
     bounds = (config.operand_min, config.operand_max)
@@ -164,7 +162,6 @@ def bench_gemm(
     m: int,
     k: int,
     n: int,
-    a_transpose: bool = False,
     b_transpose: bool = False,
     seed: int = 1,
 ) -> dict[str, Any]:
@@ -198,7 +195,6 @@ def bench_gemm(
         m=m,
         k=k,
         n=n,
-        a_transpose=a_transpose,
         b_transpose=b_transpose,
     )
     program = compile_product(gemm, config)
@@ -210,7 +206,6 @@ def bench_gemm(
         "m": m,
         "k": k,
         "n": n,
-        "a_transpose": a_transpose,
         "b_transpose": b_transpose,
         "streamed": program.load_pc is None,
         "seed": seed,

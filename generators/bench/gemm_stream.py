@@ -249,7 +249,7 @@ def _panel(
     width = min(plan.panel, gemm.n - column)
     region = panel % plan.regions
     acc = region * (config.acc_depth // plan.regions)
-    flags = {name for name in ("a_transpose", "b_transpose") if getattr(gemm, name)}
+    flags = {"b_transpose"} if gemm.b_transpose else set()
     for part in range(plan.chunks):
         index = panel * plan.chunks + part
         start = part * plan.chunk
@@ -257,8 +257,6 @@ def _panel(
         free = {Engine.MATRIX} if index >= 2 else set()
         # Rows and bytes of both pieces as they are stored, and where they begin in their matrices.
         a_rows, a_bytes, a_from = (gemm.m, length, start)
-        if gemm.a_transpose:
-            a_rows, a_bytes, a_from = length, gemm.m, start * outside.a_stride
         b_rows, b_bytes, b_from = length, width, start * outside.b_stride + column
         if gemm.b_transpose:
             b_rows, b_bytes, b_from = width, length, column * outside.b_stride + start
@@ -266,7 +264,7 @@ def _panel(
         b_addr = plan.addresses[f"B{index % 2}"]
         if plan.resident:
             a_stride = gemm.a.shape[1]
-            a_addr = plan.addresses["A0"] + start * (a_stride if gemm.a_transpose else 1)
+            a_addr = plan.addresses["A0"] + start
         if panel == 0 or not plan.resident:
             yield Instruction(
                 Opcode.LOAD,

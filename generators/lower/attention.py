@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from arch.isa import Opcode
-from generators.graph import Attention, rescale_of
-from generators.lower.blocks import Blocks, Part, column_parts, cut, even, parts
+from generators.graph import Attention
+from generators.lower.blocks import Part, column_parts, cut, even, parts
 from generators.lower.instructions import View, product, requantize, softmax
 from generators.lower.lowering import SPARE_WORDS, Lowering
-from generators.lower.transpose import transpose, transposed
 from generators.program.draft import LENGTH_REGISTER, Given, Item, Node, Ref, Repeat, Written
 
 
@@ -27,21 +24,10 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
     else:
         rescales = [op.scores, *(r for head in heads for r in (head.probabilities, head.context))]
     lowering.room_for(len(rescales) + 1)
-    if not config.b_transpose:
-        rescales.append(rescale_of(0, 1.0))
-    params = lowering.params(rescales)
     item = Item()
-    pieces = [params]
-    if not config.b_transpose:
-        pieces.append(np.eye(op.key.rows, dtype=np.uint8).ravel())
-    lowering.load(item, label, np.concatenate(pieces))
+    lowering.load(item, label, lowering.params(rescales))
     item.body.append(lowering.params_draft(label, len(rescales)))
-    keys = None
-    if not config.b_transpose:
-        keys = transposed(lowering, op)
-        identity = Ref(label, params.size)
-        item.body += transpose(lowering, op, keys, identity, SPARE_WORDS + len(rescales) - 1)
-    steps = _Steps(lowering, op, keys, alike)
+    steps = _Steps(lowering, op, alike)
     if limits.loop_heads:
         item.body += steps.loops()
     else:
@@ -56,8 +42,8 @@ Unit = tuple[int, int, int]
 class _Steps:
     """The instructions of an attention, head by head and some rows at a time."""
 
-    def __init__(self, lowering: Lowering, op: Attention, keys: Blocks | None, alike: bool):
-        self.lowering, self.op, self.keys, self.alike = lowering, op, keys, alike
+    def __init__(self, lowering: Lowering, op: Attention, alike: bool):
+        self.lowering, self.op, self.alike = lowering, op, alike
         self.query, self.key, self.value, self.target = (
             lowering.blocks[tensor.buffer] for tensor in (op.query, op.key, op.value, op.target)
         )
@@ -216,16 +202,15 @@ class _Steps:
         for head, row, m in units:
             own, shared = head * op.head_dim, head // self.group * op.head_dim
             key = row // self.m * self.n + column
-            other = self.key.view(key, shared) if self.keys is None else self.keys.view(shared, key)
             nodes.append(
                 product(
                     self.query.view(row, own),
-                    other,
+                    self.key.view(key, shared),
                     View(acc, acc_stride),
                     self._rows(row, m),
                     op.head_dim,
                     self._keys(column, count),
-                    *(("b_transpose",) if self.keys is None else ()),
+                    "b_transpose",
                     a_zero=op.query.zero,
                     b_zero=op.key.zero,
                 )

@@ -15,24 +15,16 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
     model = quantized.description
     needs = {
         "softmax": True,
+        "b_transpose": True,
         "norm": model.norm != "none",
         "activation": model.activation != "relu"
         or (model.head_hidden > 0 and model.head_activation != "relu"),
     }
     _check_units(model.name, config, needs)
-    if not (config.b_transpose or config.a_transpose):
-        raise FitError(
-            f"Model {model.name} needs b_transpose or a_transpose for its attention, but "
-            f"configuration {config.name} has neither",
-            {"b_transpose": True},
-            {"a_transpose": True},
-        )
-    # A transposed copy of the keys sums over all of their rows.
-    copied = 0 if config.b_transpose else quantized.stream.rows
     context = model.heads * model.head_dim
     sums = (model.dim, model.ffn, model.features, model.sequence, model.head_hidden, context)
     longest = {
-        "max_k": max(*sums, copied),
+        "max_k": max(sums),
         "max_row": max(model.sequence, model.dim if model.norm != "none" else 0),
     }
     for field, least in longest.items():

@@ -145,10 +145,7 @@ class VectorTiming:
             return step["n"] * config.param_lines
         if step.opcode == Opcode.TABLE:
             return 256
-        if step.opcode == Opcode.MASK:
-            return step["n"]
-        size = config.rows if step.opcode == Opcode.SCAN else config.lanes
-        return step["m"] * -(-step["n"] // size)
+        return step["m"] * -(-step["n"] // config.lanes)
 
     def cycles(self, step: Step) -> int:
         """Return the cycles from the one that offers a command to the one that completes it."""
@@ -157,11 +154,7 @@ class VectorTiming:
             return step["n"] * config.param_lines + self._reader
         if opcode == Opcode.TABLE:
             return 256 + self._reader
-        if opcode == Opcode.MASK:
-            return step["n"] + self._reader
         m, n = step["m"], step["n"]
-        if opcode == Opcode.SCAN:
-            return m * -(-n // config.rows) + self._reader
         row = -(-n // config.lanes)
         turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
         if opcode == Opcode.DRAIN:
@@ -184,7 +177,7 @@ class MatrixTiming:
     The lines of a tile's weights come a cycle after each other while the tile before computes, into
     the slot of the one before that; activations follow the first line, with a tree the last. In one
     bank, lines take the activations' cycles. Resident weights have no lines, and a PRELOAD's tile
-    takes one of the cycles in which vectors set out. Masked tiles are taken as if they were not.
+    takes one of the cycles in which vectors set out.
     """
 
     def __init__(self, config: Config):
@@ -216,21 +209,18 @@ class MatrixTiming:
         end, before, loaded = self._end, self._before, self._loaded
         tiles = self._tiles(step)
         inner_tiles = -(-step["k"] // config.rows)
-        first, previous = -1, taken
+        first = -1
         parts = self._parts(step)
-        masked = bool({"a_masked", "b_masked"} & step.flags)
-        loaded = max(loaded, taken + 1 + config.tile_skip + masked + config.registered)
+        loaded = max(loaded, taken + 1 + config.registered)
         decoded, grouped = bool(config.formats), "grouped" in step.flags
         for tile, (lines, inner) in enumerate(tiles):
-            cycles = max(m, -(-m // config.rows) * inner) if "a_transpose" in step.flags else m
-            cycles *= parts
             line = max(loaded, before)
-            previous, loaded = loaded, line + max(lines, 1)
+            loaded = line + max(lines, 1)
             late = shared or config.array == "tree"
             begin = loaded if late and lines else line + (lines > 0)
             # A group's scales come in front of the first line.
             begin = max(end, begin + decoded + (grouped and lines > inner and not late))
-            before, end = end, begin + cycles
+            before, end = end, begin + m * parts
             if shared and tile < len(tiles) - 1:
                 end += lines
             if first < 0:
@@ -240,9 +230,8 @@ class MatrixTiming:
                 for cycle in range(begin, begin + parts):
                     self._add(cycle + self._added, parity)
         self._end, self._before, self._loaded = end, before, loaded
-        # Without masks, a command's last tile leaves the walker as its lines are asked for.
-        left = previous if config.tile_skip else loaded - 1
-        self._accept = max(self._accept_next, taken + len(tiles), left)
+        # A command's last tile leaves the walker as its lines are asked for.
+        self._accept = max(self._accept_next, taken + len(tiles), loaded - 1)
         self._accept_next = loaded
         lines = max(lines for lines, _ in tiles)
         self.reads.append(Reads(first, end, (a_bank, b_bank), lines, max(m * parts, lines)))

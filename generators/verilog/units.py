@@ -27,7 +27,6 @@ from hdl.machine import machine_component
 from hdl.matrix.decoder import WeightDecoder
 from hdl.matrix.matrix import MatrixEngine
 from hdl.matrix.systolic import SystolicArray
-from hdl.matrix.transposer import Transposer
 from hdl.matrix.tree import TreeArray
 from hdl.memory.accumulator import AccumulatorMemory
 from hdl.memory.load import LoadEngine
@@ -61,7 +60,6 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "matrix_engine": MatrixEngine,
     "systolic_array": SystolicArray,
     "tree_array": TreeArray,
-    "transposer": lambda config: Transposer(config.rows, 8),
     "weight_decoder": _decoder,
     "accumulators": AccumulatorMemory,
     "sparse_unit": lambda config: SparseUnit(config, sparse_lanes(config)),

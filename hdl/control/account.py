@@ -16,7 +16,7 @@ class ArrayAccount(Component):
     product      a vector of activations sets out for the array (``sends``)
     memory       a scratchpad port keeps the next one waiting (``refused``)
     fill         commands are in work whose vectors are not all sent (``filling``): their
-                 weights are not in place yet, or their tiles are masked
+                 weights are not in place yet
     wait_NAME    the next command waits for tokens of the engine NAME (``lacking``); of
                  several, of the first in the order of ``Engine``
     fill         sums are still on their way through the array (``busy``)

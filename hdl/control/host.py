@@ -16,7 +16,7 @@ from hdl.ports import HostPort
 
 _UNITS = {
     "GATED": ("operand_gating",),
-    "SKIPPED": ("tile_skip", "sparse_lanes"),
+    "SKIPPED": ("sparse_lanes",),
     "CORRECTED": ("protects",),
 }
 

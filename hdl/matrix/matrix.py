@@ -13,7 +13,7 @@ from hdl.matrix.streamer import ActivationStreamer
 from hdl.matrix.systolic import SystolicArray
 from hdl.matrix.tree import TreeArray
 from hdl.matrix.weights import WeightFetcher
-from hdl.ports import AccumulatePort, EngineStatus, MaskReadPort, ReadPort, command_layout
+from hdl.ports import AccumulatePort, EngineStatus, ReadPort, command_layout
 from hdl.stream.pipeline import delay
 from hdl.stream.slice import RegisterSlice
 
@@ -26,8 +26,7 @@ class MatrixEngine(Component):
     A tile takes ``m`` cycles if ``a`` answers at once and its weights are there by then: they take
     as many cycles as it has rows, transposed ``cols``, while the tile before computes. So a tile
     takes the larger of both, between commands too, and with ``m`` at least that number there is no
-    gap. A tile with ``a_transpose`` takes ``ceil(m / rows) * k`` cycles where that is more.
-    Resident weights take none. ``b`` must take a tile's lines without a wait from its first on.
+    gap. Resident weights take none. ``b`` must take a tile's lines without a wait from its first.
 
     Where weights have several parts (``pass_width``), m counts as often.
 
@@ -37,17 +36,15 @@ class MatrixEngine(Component):
 
     From its first request to its last sum in the accumulators, a product of T tiles whose lines
     are L takes ``(T - 1) * max(m, L) + m + array.latency + sram_latency + 4`` cycles, with
-    ``a_transpose`` ``min(k, rows)`` more, and with a tree L - 1 more. Of resident weights L is
-    1, and it is a cycle less. With ``registered`` it is one more, and with ``a_transpose`` one more
-    for the register before the transposer (:func:`transposed_latency`). ``working`` is 1
-    in these. The first request comes a cycle after a command is taken, with ``tile_skip`` two,
-    three where it is masked; with ``registered`` one later.
+    a tree L - 1 more. Of resident weights L is 1, and it is a cycle less. With ``registered`` it is
+    one more. ``working`` is 1 in these. The first request comes a cycle after a command is taken,
+    with ``registered`` two.
 
     ``status.done`` comes when a drain that is asked for ``DISPATCH`` cycles later (a constant of
     ``hdl.matrix.retirement``), as one that waits for the token is, sees every sum of the command.
     ``status.stall`` is 1 while a scratchpad port waits. Each by its amount of a cycle, a few cycles
     late: ``macs`` counts useful products, ``gated`` the zero activations among those that took
-    part, ``skipped`` the masked tiles. ``sends`` is 1 in each cycle in which a vector sets out for
+    part. ``sends`` is 1 in each cycle in which a vector sets out for
     the array, ``refused`` where a scratchpad port keeps the next one waiting, and ``filling`` while
     there are commands whose vectors are not all sent.
     """
@@ -68,12 +65,6 @@ class MatrixEngine(Component):
         }
         if config.operand_gating:
             members["gated"] = Out(range(config.rows + 1))
-        if config.tile_skip:
-            members |= {
-                "a_mask": Out(MaskReadPort(config)),
-                "b_mask": Out(MaskReadPort(config)),
-                "skipped": Out(1),
-            }
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -138,10 +129,6 @@ class MatrixEngine(Component):
         self._account(m, handed, jobs, streamer)
         if config.operand_gating:
             m.d.comb += [entry.zeros.eq(array.zeros), self.gated.eq(entry.gated)]
-        if config.tile_skip:
-            connect(m, weights.a_mask, flipped(self.a_mask))
-            connect(m, weights.b_mask, flipped(self.b_mask))
-            m.d.comb += self.skipped.eq(weights.skipped)
         return m
 
     def _account(self, m, tiles, jobs, streamer):

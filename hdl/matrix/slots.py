@@ -9,9 +9,6 @@ from hdl.component import Component
 JOBS_AHEAD = 2
 """Tiles that compute or whose weights are in place or on their way."""
 
-TRANSPOSED_AHEAD = 3
-"""Tiles beyond these that can be in the transposer."""
-
 REGISTERED_AHEAD = 2
 """Tiles beyond these, of one vector each, that can wait in the register of what is asked for."""
 
@@ -37,8 +34,7 @@ class SlotGuard(Component):
 
     def __init__(self, config: Config):
         self.config = config
-        self.depth = JOBS_AHEAD + TRANSPOSED_AHEAD * config.a_transpose
-        self.depth += REGISTERED_AHEAD * (config.registered + bool(config.formats))
+        self.depth = JOBS_AHEAD + REGISTERED_AHEAD * (config.registered + bool(config.formats))
         self.lines = max(config.rows, config.cols) if config.b_transpose else config.rows
         members = {
             "slot": In(range(config.weight_depth)),

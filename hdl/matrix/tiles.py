@@ -1,14 +1,13 @@
-"""The tiles of a matrix product, in order, without those that are masked."""
+"""The tiles of a matrix product, in order."""
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from arch.isa import COUNT_WIDTH, DEFINITIONS, RING_SLOTS, Engine, Opcode
+from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
 from hdl.component import Component
-from hdl.ports import MaskReadPort, command_layout
-from hdl.stream.skid import Skid
+from hdl.ports import command_layout
 from hdl.stream.slice import RegisterSlice
 
 
@@ -27,12 +26,11 @@ def tile_layout(config: Config) -> data.StructLayout:
     Its lines of weights are ``line`` to ``end`` - 1. With ``onward`` the next tile's lie in B
     behind them, else at ``b_addr`` and what was passed by ``onward`` before; in a weight format
     each column's tiles lie behind each other, from ``b_addr`` on. ``last`` marks the end
-    of a command; ``empty``, which comes only with ``last``, stands for no tile at all. ``parity``
-    alternates from command to command. ``product`` marks tiles of a MATMUL, ``loads`` those whose
-    lines are to be read, ``column`` those whose lines are columns; ``single`` says that there is
-    one line, ``vector`` that A has one row, ``block`` that it has as many as the array at most. The
-    slot of a product that loads is the ring's next. ``half`` tells which of the two in a slot's
-    bytes a tile is, in a format that has them in pairs.
+    of a command. ``parity`` alternates from command to command. ``product`` marks tiles of a
+    MATMUL, ``loads`` those whose lines are to be read, ``column`` those whose lines are columns;
+    ``single`` says that there is one line, ``vector`` that A has one row. The slot of a product
+    that loads is the ring's next. ``half`` tells which of the two in a slot's bytes a tile is, in a
+    format that has them in pairs.
     """
     lines = max(config.rows, config.cols) if config.b_transpose else config.rows
     return data.StructLayout(
@@ -47,7 +45,6 @@ def tile_layout(config: Config) -> data.StructLayout:
             "line": range(lines),
             "end": range(lines + 1),
             "onward": 1,
-            "empty": 1,
             "last": 1,
             "parity": 1,
             "product": 1,
@@ -61,19 +58,13 @@ def tile_layout(config: Config) -> data.StructLayout:
 
 
 class TileWalker(Component):
-    """Names the tiles of MATMUL and PRELOAD commands, without those that are masked.
+    """Names the tiles of MATMUL and PRELOAD commands.
 
     Tile column by tile column, in each from the first K tile on, one tile a cycle from the cycle
-    after a command was taken on, with ``tile_skip`` from the second (from the third where it is
-    masked). The next command is taken while the last tiles of this one wait, so that there is no
-    pause between them. Only with ``tile_skip`` and no slots but the ring's, whose tiles wait for
-    their lines, there is one of a cycle where tiles leave one a cycle.
-    ``command`` is that of the tile on ``o``. A tile that a mask leaves out costs one cycle,
-    ``skipped``; where the last tiles are left out, the last that is not becomes ``last``, and where
-    all are, one that is ``empty`` comes in their place. Sizes must be at least 1. With
-    ``registered`` tiles come a cycle later, from a register: ``moves`` says that ``o`` brings
-    ``following`` next, or nothing. Places may then wait in front of what the masks decide, so that
-    the walker waits as a register tells, and there is no such pause.
+    after a command was taken on. The next command is taken while the last tiles of this one wait,
+    so that there is no pause between them. ``command`` is that of the tile on ``o``. Sizes must be
+    at least 1. With ``registered`` tiles come a cycle later, from a register: ``moves`` says that
+    ``o`` brings ``following`` next, or nothing.
     """
 
     def __init__(self, config: Config):
@@ -84,10 +75,6 @@ class TileWalker(Component):
             "o": Out(stream.Signature(tile_layout(config))),
             "command": Out(command),
         }
-        if config.tile_skip:
-            members["a_mask"] = Out(MaskReadPort(config))
-            members["b_mask"] = Out(MaskReadPort(config))
-            members["skipped"] = Out(1)
         if config.registered:
             members |= {"moves": Out(1), "following": Out(tile_layout(config))}
         super().__init__(members)
@@ -102,10 +89,9 @@ class TileWalker(Component):
         take = Signal()
         walking = Signal()
         advance = Signal()
-        moves = Signal()
         place = Signal(tile_layout(self.config))
         m.d.comb += [
-            self.i.ready.eq((alive != 2) & (~walking | (moves & place.last))),
+            self.i.ready.eq((alive != 2) & (~walking | (advance & place.last))),
             take.eq(self.i.valid & self.i.ready),
             place.parity.eq(parity),
             self.command.eq(Mux(self.o.p.parity == parity, newest, older)),
@@ -126,25 +112,21 @@ class TileWalker(Component):
             ]
         else:
             wiring.connect(m, out, wiring.flipped(self.o))
-        k_last = self._walk(m, newest, place, take, advance)
-        kept = stream.Signature(place.shape()).create()
-        source = Signal.like(place)
+        self._walk(m, newest, place, take, advance)
         m.d.comb += [
-            moves.eq(self._keep(m, kept, source, newest, place, take, walking, advance, k_last)),
-            out.p.eq(kept.p),
-            out.valid.eq(kept.valid),
-            kept.ready.eq(out.ready),
+            out.p.eq(place),
+            out.valid.eq(walking),
+            advance.eq(walking & out.ready),
         ]
-        # What is loaded for a product goes into the slots of the ring in turn. An empty tile's slot
-        # does not matter, so that the masks do not stand before it.
+        # What is loaded for a product goes into the slots of the ring in turn.
         turn = Signal()
-        with m.If(source.product & source.loads):
+        with m.If(place.product & place.loads):
             m.d.comb += out.p.slot.eq(turn)
-        m.d.sync += turn.eq(turn ^ (kept.p.product & kept.p.loads & out.valid & out.ready))
+        m.d.sync += turn.eq(turn ^ (place.product & place.loads & advance))
         return m
 
     def _walk(self, m, cmd, place, take, advance):
-        """Go from place to place; return whether a place is the last in its column."""
+        """Go from place to place."""
         config = self.config
         a_addr = Signal(config.sp_addr_width)
         b_addr = Signal(config.sp_addr_width)
@@ -250,15 +232,11 @@ class TileWalker(Component):
             ]
         with m.If(~take & advance & (k_last | ~column)):
             m.d.sync += line.eq(0)
-        return k_last
 
     def _steps(self, cmd):
         """Return what a K tile moves A and B by, and a tile column moves B by (bytes)."""
         config = self.config
         a_step, b_k_step, b_n_step = config.rows, times(cmd.b_stride, config.rows), config.cols
-        if config.a_transpose:
-            transposed = cmd.flags[DEFINITIONS[Opcode.MATMUL].flag_bit("a_transpose")]
-            a_step = Mux(transposed, times(cmd.a_stride, config.rows), a_step)
         column = b_transposed(config, cmd)
         if config.b_transpose:
             b_k_step = Mux(column, config.rows, b_k_step)
@@ -269,108 +247,6 @@ class TileWalker(Component):
         if config.formats:
             along = along | stacked(cmd)
         return a_step, Mux(along, 0, b_k_step), Mux(on, 0, b_n_step)
-
-    def _keep(self, m, out, source, cmd, place, take, walking, advance, k_last):
-        """Hold each place until it is known whether it is kept, and whether it is the last.
-
-        Returns whether the walker moves on, as far as a command that waits for that should know:
-        it depends on much, and with no slots but the ring's it is enough to know it a cycle later.
-        """
-        if not self.config.tile_skip:
-            m.d.comb += [
-                source.eq(place),
-                out.p.eq(source),
-                out.valid.eq(walking),
-                advance.eq(walking & out.ready),
-            ]
-            return advance
-        tile = Signal.like(place)
-        full = Signal()
-        leaves = Signal()
-        named = stream.Signature(data.StructLayout({"place": place.shape(), "plain": 1})).create()
-        waits = named
-        if self.config.registered:
-            m.submodules.skid = skid = Skid(named.p.shape())
-            wiring.connect(m, named, skid.i)
-            waits = skid.o
-        plain = Signal()
-        m.d.comb += [
-            named.valid.eq(walking),
-            named.p.place.eq(place),
-            # Of a command without masks.
-            named.p.plain.eq(~self._masked(cmd).any()),
-            advance.eq(walking & named.ready),
-            waits.ready.eq(~full | leaves),
-        ]
-        with m.If(waits.valid & waits.ready):
-            m.d.sync += [tile.eq(waits.p.place), plain.eq(waits.p.plain), full.eq(1)]
-        with m.Elif(leaves):
-            m.d.sync += full.eq(0)
-        keep = self._masks(m, cmd, take, advance, k_last)
-        kept = Signal()
-        fresh = Signal()
-        latest = Signal()
-        keeps = Signal()
-        m.d.comb += [latest.eq(Mux(fresh, keep, kept)), keeps.eq(latest)]
-        m.d.sync += [fresh.eq(advance), kept.eq(latest)]
-        if self.config.registered:
-            # With a place behind it, the tile is not the one that was named last.
-            before = Signal()
-            m.d.comb += keeps.eq(Mux(named.ready, latest, before))
-            m.d.sync += before.eq(keeps)
-
-        # A kept tile waits for the next kept one of its command, or for the command's end; not so
-        # in a command without masks.
-        waiting = Signal.like(place)
-        has_waiting = Signal()
-        ended = Signal()
-        m.d.comb += [
-            ended.eq(has_waiting & waiting.last),
-            source.eq(Mux(has_waiting, waiting, tile)),
-            out.p.eq(source),
-            out.valid.eq(ended),
-        ]
-        with m.If(full & plain):
-            m.d.comb += [out.valid.eq(1), leaves.eq(~has_waiting & out.ready)]
-        with m.Elif(full & keeps):
-            m.d.comb += [out.valid.eq(has_waiting), leaves.eq(~has_waiting | out.ready)]
-        with m.Elif(full & tile.last & ~ended):
-            m.d.comb += [
-                out.valid.eq(1),
-                out.p.last.eq(1),
-                out.p.empty.eq(~has_waiting),
-                out.p.loads.eq(has_waiting & waiting.loads),
-                leaves.eq(out.ready),
-            ]
-        with m.Elif(full & ~tile.last):
-            m.d.comb += leaves.eq(1)
-        m.d.comb += self.skipped.eq(leaves & full & ~keeps)
-        with m.If(leaves & full & keeps & ~plain):
-            m.d.sync += [waiting.eq(tile), has_waiting.eq(1)]
-        with m.Elif(out.valid & out.ready):
-            m.d.sync += has_waiting.eq(0)
-        late = self.config.weight_depth == RING_SLOTS and not self.config.registered
-        return ~full if late else advance
-
-    def _masks(self, m, cmd, take, advance, k_last):
-        """Return, in the cycle after a place was named, whether it is kept."""
-        a_addr = Signal.like(self.a_mask.addr)
-        b_addr = Signal.like(self.b_mask.addr)
-        with m.If(take):
-            m.d.sync += [a_addr.eq(self.i.p.a_mask), b_addr.eq(self.i.p.b_mask)]
-        with m.Elif(advance):
-            m.d.sync += [a_addr.eq(Mux(k_last, cmd.a_mask, a_addr + 1)), b_addr.eq(b_addr + 1)]
-        m.d.comb += [self.a_mask.addr.eq(a_addr), self.b_mask.addr.eq(b_addr)]
-        masked = Signal(2)
-        m.d.sync += masked.eq(self._masked(cmd))
-        return (self.a_mask.data | ~masked[0]) & (self.b_mask.data | ~masked[1])
-
-    @staticmethod
-    def _masked(cmd):
-        """Return whether a command's A and B are masked, a bit each."""
-        bits = DEFINITIONS[Opcode.MATMUL]
-        flags = Cat(cmd.flags[bits.flag_bit(name)] for name in ("a_masked", "b_masked"))
-        return Mux(cmd.opcode == Opcode.MATMUL, flags, 0)
 
 
 def _fits(count, before, size: int):

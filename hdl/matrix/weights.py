@@ -5,13 +5,13 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
-from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
+from arch.isa import COUNT_WIDTH, Engine
 from hdl.component import Component
 from hdl.matrix.array import enter, weight_layout
 from hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
 from hdl.matrix.slots import SlotGuard
 from hdl.matrix.tiles import TileWalker, format_of, grouped, paired, stacked, tile_layout
-from hdl.ports import MaskReadPort, ReadPort, command_layout
+from hdl.ports import ReadPort, command_layout
 from hdl.stream.flow import Flow
 from hdl.stream.pipeline import delay
 
@@ -28,7 +28,6 @@ def job_layout(config: Config) -> data.StructLayout:
             "a_stride": unsigned(config.sp_addr_width),
             "a_zero": signed(config.operand_width),
             "m": unsigned(COUNT_WIDTH),
-            "transpose": 1,
             "push": unsigned(len(Engine)),
             **({"parts": range(config.passes)} if config.passes > 1 else {}),
             **({"paired": 1} if config.packed_slots else {}),
@@ -74,10 +73,6 @@ class WeightFetcher(Component):
             "placed": Out(1),
             "o_weights": Out(Flow(weight_layout(config))),
         }
-        if config.tile_skip:
-            members["a_mask"] = Out(MaskReadPort(config))
-            members["b_mask"] = Out(MaskReadPort(config))
-            members["skipped"] = Out(1)
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -86,10 +81,6 @@ class WeightFetcher(Component):
         m.submodules.tiles = tiles = TileWalker(config)
         connect(m, flipped(self.i), tiles.i)
         cmd = tiles.command
-        if config.tile_skip:
-            connect(m, tiles.a_mask, flipped(self.a_mask))
-            connect(m, tiles.b_mask, flipped(self.b_mask))
-            m.d.comb += self.skipped.eq(tiles.skipped)
 
         job = self.o.p
         m.d.comb += [
@@ -111,12 +102,6 @@ class WeightFetcher(Component):
                 for index, form in enumerate(config.formats):
                     with m.Case(index + 1):
                         m.d.comb += job.parts.eq(form.passes(config.pass_width) - 1)
-        with m.If(~tiles.o.p.product):
-            m.d.comb += job.tile.empty.eq(1)  # nothing to multiply
-        if config.a_transpose:
-            m.d.comb += job.transpose.eq(
-                cmd.flags[DEFINITIONS[Opcode.MATMUL].flag_bit("a_transpose")]
-            )
         self._load(m, cmd, tiles, job)
         return m
 
@@ -159,7 +144,7 @@ class WeightFetcher(Component):
         m.d.comb += [
             guard.slot.eq(job.tile.slot),
             guard.line.eq(tile.line),
-            guard.hold.eq(self.o.valid & self.o.ready & ~job.tile.empty),
+            guard.hold.eq(self.o.valid & self.o.ready & tile.product),
             guard.freed.eq(self.freed),
             guard.written.eq(taken & ~scales),
             guard.index.eq(index),

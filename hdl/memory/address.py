@@ -5,9 +5,9 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
-from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
+from arch.isa import COUNT_WIDTH, Engine
 from hdl.component import Component
-from hdl.ports import MaskReadPort, command_layout
+from hdl.ports import command_layout
 from hdl.stream.skid import Skid
 
 BURST_BOUNDARY = 4096
@@ -70,22 +70,20 @@ def piece_layout(config: Config) -> data.StructLayout:
 class Rows(Component):
     """Names the rows of LOAD and STORE commands, one a cycle.
 
-    ``i`` takes commands, ``o`` names the rows to move. A masked row costs a cycle and is not
-    named, except as ``empty`` where it is the last; a command of no rows or of no bytes gives one
-    ``empty``. ``busy`` is 1 while a command is not finished. One idle cycle between commands. With
-    ``registered`` what makes a row wait is told from a register.
+    ``i`` takes commands, ``o`` names the rows to move; a command of no rows or of no bytes
+    gives one that is ``empty``. ``busy`` is 1 while a command is not finished. One idle cycle
+    between commands. With ``registered`` what makes a row wait is told from a register.
     """
 
     def __init__(self, config: Config):
         self.config = config
-        ports = {
-            "i": In(stream.Signature(command_layout(Engine.LOAD))),
-            "o": Out(stream.Signature(row_layout(config))),
-            "busy": Out(1),
-        }
-        if config.tile_skip:
-            ports["mask"] = Out(MaskReadPort(config))
-        super().__init__(ports)
+        super().__init__(
+            {
+                "i": In(stream.Signature(command_layout(Engine.LOAD))),
+                "o": Out(stream.Signature(row_layout(config))),
+                "busy": Out(1),
+            }
+        )
 
     def elaborate(self, _platform):
         m = Module()
@@ -95,7 +93,7 @@ class Rows(Component):
         sp_stride = Signal.like(span.sp_addr)
         rows = Signal(COUNT_WIDTH)  # left, with this one
         final = Signal()  # whether it is the last, or there is none
-        wanted, advance = Signal(), Signal()
+        advance = Signal()
         shift = (self.config.mem_bytes - 1).bit_length()
 
         walking = Signal()
@@ -104,9 +102,8 @@ class Rows(Component):
             self.i.ready.eq(~self.busy),
             named.p.eq(row),
             named.p.span.last.eq(final),
-            named.p.span.empty.eq(~wanted),
-            named.valid.eq(walking & (wanted | final)),
-            advance.eq(walking & (named.ready | ~named.valid)),
+            named.valid.eq(walking),
+            advance.eq(walking & named.ready),
         ]
         if self.config.registered:
             m.submodules.skid = skid = Skid(row_layout(self.config))
@@ -136,6 +133,7 @@ class Rows(Component):
                 span.sp_addr.eq(self.i.p.sp_addr),
                 span.words.eq(end >> shift),
                 span.tail.eq(end & (self.config.mem_bytes - 1)),
+                span.empty.eq(~some),
                 span.push.eq(self.i.p.push),
                 word_stride.eq(self.i.p.dram_stride >> shift),
                 sp_stride.eq(self.i.p.sp_stride),
@@ -143,34 +141,7 @@ class Rows(Component):
                 final.eq(~some | (self.i.p.m == 1)),
                 walking.eq(1),
             ]
-        known = Signal()
-        with m.If(~walking):
-            m.d.sync += known.eq(some)
-        if self.config.tile_skip:
-            self._mask(m, walking, advance, some, known, wanted)
-        else:
-            m.d.comb += wanted.eq(known)
         return m
-
-    def _mask(self, m, walking, advance, some, known, wanted):
-        """Ask for the next row's mask bit in every cycle of a row, whether it is the last or not.
-
-        ``known`` keeps whether the present row is wanted, but for the cycle in which its bit comes.
-        """
-        masked = Signal()
-        comes = Signal()
-        addr = Signal.like(self.mask.addr)  # of the next row
-        m.d.comb += [
-            self.mask.addr.eq(Mux(walking, addr, self.i.p.mask)),
-            wanted.eq(Mux(comes, self.mask.data, known)),
-        ]
-        flag = self.i.p.flags[DEFINITIONS[Opcode.LOAD].flag_bit("masked")]
-        with m.If(walking):
-            m.d.sync += [comes.eq(masked & advance), known.eq(wanted)]
-        with m.Else():
-            m.d.sync += [masked.eq(flag & some), comes.eq(flag & some), addr.eq(self.i.p.mask + 1)]
-        with m.If(advance):
-            m.d.sync += addr.eq(addr + 1)
 
 
 class Bursts(Component):

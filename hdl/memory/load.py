@@ -10,7 +10,7 @@ from arch.isa import Engine
 from hdl.component import Component
 from hdl.memory.address import Bursts, Rows, span_layout
 from hdl.memory.protected import ProtectedFifo, error_port, gather
-from hdl.ports import EngineStatus, MaskReadPort, MemoryReadPort, WritePort, command_layout
+from hdl.ports import EngineStatus, MemoryReadPort, WritePort, command_layout
 from hdl.stream.slice import RegisterSlice
 
 ROWS_AHEAD = 32
@@ -18,15 +18,15 @@ ROWS_AHEAD = 32
 
 
 class LoadEngine(Component):
-    """Runs LOAD commands: copies ``m`` rows of ``row_bytes`` bytes, leaving out masked ones.
+    """Runs LOAD commands: copies ``m`` rows of ``row_bytes`` bytes.
 
     ``dram_addr`` and ``dram_stride`` are multiples of the memory word's bytes, ``sp_addr`` and
     ``sp_stride`` anything; a row's last word is written in part. ``i`` takes commands and
     ``memory`` is asked for their rows while the data of those before is still under way, over up
     to 32 rows of any number of commands; bursts are those of ``Bursts``. One memory
     word a cycle goes through: a row costs its words, if ``memory`` takes a request for each
-    within that time. A masked row costs one cycle of asking and none of data. ``status.done`` is
-    1 in the cycle in which the last write of a command was taken.
+    within that time. ``status.done`` is 1 in the cycle in which the last write of a command was
+    taken.
     """
 
     def __init__(self, config: Config):
@@ -37,8 +37,6 @@ class LoadEngine(Component):
             "memory": Out(MemoryReadPort(config)),
             "write": Out(WritePort(config)),
         }
-        if config.tile_skip:
-            ports["mask"] = Out(MaskReadPort(config))
         ports |= error_port(config.protected("queues"))
         super().__init__(ports)
 
@@ -55,8 +53,6 @@ class LoadEngine(Component):
             gather(m, self, [ahead.errors])
         m.submodules.ahead = ahead
         connect(m, flipped(self.i), rows.i)
-        if self.config.tile_skip:
-            connect(m, rows.mask, flipped(self.mask))
 
         # Each row is asked for, and remembered until its data comes; an empty one only remembered.
         request = self.memory.request

@@ -10,7 +10,7 @@ from arch.isa import Engine
 from hdl.component import Component
 from hdl.memory.address import Bursts, Rows, piece_layout, span_layout
 from hdl.memory.requests import Requests, requests_latency
-from hdl.ports import EngineStatus, MaskReadPort, MemoryWritePort, ReadPort, command_layout
+from hdl.ports import EngineStatus, MemoryWritePort, ReadPort, command_layout
 from hdl.stream.skid import Skid
 
 BURSTS_AHEAD = 16
@@ -20,7 +20,7 @@ _EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
 
 
 class StoreEngine(Component):
-    """Runs STORE commands: copies ``m`` rows of ``row_bytes`` bytes, leaving out masked ones.
+    """Runs STORE commands: copies ``m`` rows of ``row_bytes`` bytes.
 
     Alignment is as in :class:`LoadEngine`; the mask of a row's last word leaves out the
     bytes behind the row. ``i`` takes commands and reads their rows while bursts before are still
@@ -37,8 +37,6 @@ class StoreEngine(Component):
             "memory": Out(MemoryWritePort(config)),
             "read": Out(ReadPort(config)),
         }
-        if config.tile_skip:
-            ports["mask"] = Out(MaskReadPort(config))
         super().__init__(ports)
 
     def elaborate(self, _platform):
@@ -49,8 +47,6 @@ class StoreEngine(Component):
         m.submodules.ahead = ahead = SyncFIFOBuffered(width=layout.size, depth=3)
         m.submodules.events = events = SyncFIFOBuffered(width=_EVENT.size, depth=BURSTS_AHEAD + 1)
         connect(m, flipped(self.i), rows.i)
-        if self.config.tile_skip:
-            connect(m, rows.mask, flipped(self.mask))
 
         # Every row goes to the bursts, every row with words also to the reading side.
         m.d.comb += [

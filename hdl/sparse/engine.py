@@ -1,7 +1,7 @@
 """The matrix engine with the zero-skip unit beside the array."""
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib.wiring import Out, connect, flipped
+from amaranth.lib.wiring import Out
 
 from arch.config import Config
 from arch.isa import Opcode
@@ -15,8 +15,8 @@ class SparseMatrixEngine(Component):
 
     The two take their commands in program order and are never at work together: each waits until
     the other is done, so that both have the same ports to scratchpad and accumulators. The ports
-    are those of :class:`MatrixEngine`. ``skipped`` counts masked tiles, and the zero weights that
-    SPARSE passes over; ``sends`` is 1 in each cycle in which either unit multiplies.
+    are those of :class:`MatrixEngine`. ``skipped`` counts the zero weights that SPARSE
+    passes over; ``sends`` is 1 in each cycle in which either unit multiplies.
     """
 
     def __init__(self, config: Config):
@@ -68,7 +68,7 @@ class SparseMatrixEngine(Component):
             self.status.stall.eq(sparse.stall | dense.status.stall),
             # The dense ones come late, the sparse ones late enough.
             self.macs.eq(sparse.macs | dense.macs),
-            self.skipped.eq(sparse.skipped | (dense.skipped if self.config.tile_skip else 0)),
+            self.skipped.eq(sparse.skipped),
             self.sends.eq(sparse.sends | dense.sends),
             self.refused.eq(sparse.stall | dense.refused),
             self.filling.eq(sparse.busy | dense.filling),
@@ -81,7 +81,4 @@ class SparseMatrixEngine(Component):
             ]
         if self.config.operand_gating:
             m.d.comb += self.gated.eq(dense.gated)
-        if self.config.tile_skip:
-            for name in ("a_mask", "b_mask"):
-                connect(m, getattr(dense, name), flipped(getattr(self, name)))
         return m

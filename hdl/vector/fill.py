@@ -1,36 +1,30 @@
 """Fills the vector engine's own memories from scratchpad beats."""
 
-from amaranth.hdl import Cat, Module, Signal, signed
+from amaranth.hdl import Module, Signal
 from amaranth.lib import stream
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.component import Component
 from hdl.functions.table import table_write_signature
-from hdl.ports import MaskWritePort
 from hdl.vector.beats import beat_layout
 
 
 class Fill(Component):
-    """Writes each beat of ``i`` to the memory that one of four strobes selects.
+    """Writes each beat of ``i`` to the memory that one of two strobes selects.
 
     ``params``: lines of parameter words, ``param_lines`` a word, from word ``addr`` on; ``table``:
-    the first byte of each beat, to entry 0 and on of table slot ``addr``; ``mask``: whether that
-    byte is not 0, to mask bit ``addr`` and on; ``scan``: to mask bit ``addr`` and on, one bit per
-    tile, whether any of the tile's bytes differs from ``zero``. One beat a cycle; ``start`` takes
-    ``addr``; ``done`` is 1 in the cycle that takes the last beat.
+    the first byte of each beat, to entry 0 and on of table slot ``addr``. One beat a cycle;
+    ``start`` takes ``addr``; ``done`` is 1 in the cycle that takes the last beat.
     """
 
     def __init__(self, config: Config):
         self.config = config
-        largest = max(config.param_depth, config.mask_depth, config.table_slots)
+        largest = max(config.param_depth, config.table_slots)
         members = {
             "start": In(1),
             "params": In(1),
             "table": In(1),
-            "mask": In(1),
-            "scan": In(1),
-            "zero": In(signed(8)),
             "done": Out(1),
             "addr": In((largest - 1).bit_length()),
             "i": In(stream.Signature(beat_layout(config))),
@@ -40,8 +34,6 @@ class Fill(Component):
         }
         if config.activation:
             members["table_write"] = Out(table_write_signature(config.table_slots))
-        if config.tile_skip:
-            members["mask_write"] = Out(MaskWritePort(config))
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -50,8 +42,6 @@ class Fill(Component):
         addr = Signal.like(self.addr)
         line = Signal(range(config.param_lines))
         index = Signal(8)
-        differs = Signal()
-        byte = self.i.p.data
         m.d.comb += [
             self.i.ready.eq(1),
             self.done.eq(self.i.valid & self.i.p.last),
@@ -64,30 +54,14 @@ class Fill(Component):
                 self.table_write.en.eq(self.i.valid & self.table),
                 self.table_write.slot.eq(self.addr),
                 self.table_write.index.eq(index),
-                self.table_write.value.eq(byte[0]),
+                self.table_write.value.eq(self.i.p.data[0]),
             ]
-        if config.tile_skip:
-            found = Signal()
-            unequal = Cat(
-                (byte[row].as_signed() != self.zero) & (self.i.p.count > row)
-                for row in range(config.rows)
-            )
-            m.d.comb += [
-                found.eq(differs | unequal.any()),
-                self.mask_write.en.eq(
-                    self.i.valid & (self.mask | (self.scan & self.i.p.tile_last))
-                ),
-                self.mask_write.addr.eq(addr),
-                self.mask_write.data.eq((self.mask & byte[0].any()) | (self.scan & found)),
-            ]
-            with m.If(self.i.valid):
-                m.d.sync += differs.eq(found & ~self.i.p.tile_last)
         with m.If(self.start):
-            m.d.sync += [addr.eq(self.addr), line.eq(0), index.eq(0), differs.eq(0)]
+            m.d.sync += [addr.eq(self.addr), line.eq(0), index.eq(0)]
         with m.Elif(self.i.valid):
             m.d.sync += index.eq(index + 1)
             with m.If(self.params & ~self.i.p.row_last):
                 m.d.sync += line.eq(line + 1)
-            with m.Elif(self.params | self.mask | (self.scan & self.i.p.tile_last)):
+            with m.Elif(self.params):
                 m.d.sync += [addr.eq(addr + 1), line.eq(0)]
         return m

@@ -12,7 +12,6 @@ from hdl.memory.protected import error_port, errors_of, gather
 from hdl.ports import (
     DrainPort,
     EngineStatus,
-    MaskWritePort,
     ReadPort,
     TracePort,
     WritePort,
@@ -35,7 +34,7 @@ from hdl.vector.walks import VectorWalks
 
 
 class VectorEngine(Component):
-    """Runs DRAIN, MAP, SOFTMAX, NORM, SCAN, PARAMS, TABLE and MASK, one after the other.
+    """Runs DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, one after the other.
 
     A command reads through ``v`` (the input) and ``r`` (the second input or the residual) or
     ``drain`` (the accumulators), passes its front end and the epilogue, and writes through ``o``
@@ -55,10 +54,8 @@ class VectorEngine(Component):
     MAP       beats + overhead
     SOFTMAX   beats + overhead + SoftmaxUnit.latency + 2 * (ceil(n / lanes) - 1)
     NORM      beats + overhead + AddNormUnit.latency + ceil(n / lanes) - 1
-    SCAN      m * ceil(n / rows) + reader_latency
     PARAMS    n * param_lines + reader_latency
     TABLE     256 + reader_latency
-    MASK      n + reader_latency
     ========= =====================================================================
 
     With rotate or times it is ``RotaryUnit.latency`` more. With ``registered`` it is one more, and
@@ -82,8 +79,6 @@ class VectorEngine(Component):
             members["s"] = Out(WritePort(config))
         if config.argmax:
             members["largest"] = Out(largest_layout())
-        if config.tile_skip:
-            members["mask"] = Out(MaskWritePort(config))
         if config.trace:
             members["trace"] = Out(TracePort(config))
         members |= error_port(config.protected("parameters"))
@@ -111,7 +106,7 @@ class VectorEngine(Component):
         start, written = Signal(), Signal()
         pairs = flag.rotate | flag.times if config.rotary else 0
         pairs_r = delay(m, pairs, 1)
-        fills = opcode.params | opcode.table | opcode.mask | opcode.scan
+        fills = opcode.params | opcode.table
         filling = delay(m, fills, 1)
         drains = opcode.drain | flag.drain if config.fused else opcode.drain
         adds = flag.add | pairs
@@ -245,7 +240,7 @@ class VectorEngine(Component):
         return copy
 
     def _fill(self, m, fill, params, reader, opcode, start):
-        """Let PARAMS, TABLE, MASK and SCAN write their memories.
+        """Let PARAMS and TABLE write their memories.
 
         With ``registered`` parameters are written a cycle later, as the next command begins to
         read them two cycles later at the earliest.
@@ -255,19 +250,12 @@ class VectorEngine(Component):
             fill.start.eq(start),
             fill.params.eq(opcode.params),
             fill.table.eq(opcode.table),
-            fill.mask.eq(opcode.mask),
-            fill.scan.eq(opcode.scan),
-            fill.zero.eq(command.i_zero),
-            fill.addr.eq(
-                Mux(opcode.params, command.params, Mux(opcode.table, command.table, command.mask))
-            ),
+            fill.addr.eq(Mux(opcode.params, command.params, command.table)),
             params.write_en.eq(delay(m, fill.param_en, late, reset=True)),
             params.write_addr.eq(delay(m, fill.param_addr, late)),
             params.write_line.eq(delay(m, fill.param_line, late)),
             params.write_data.eq(delay(m, reader.o.p.data.as_value(), late)),
         ]
-        if self.config.tile_skip:
-            connect(m, fill.mask_write, flipped(self.mask))
 
     def _epilogue(self, m, epilogue, flag, overlap):
         """Tell the back end what the command wants."""

@@ -125,11 +125,8 @@ class VectorWalks(Component):
         ]
 
     def _fills(self, m):
-        """Describe the input of what fills a memory: the array's K tiles, lines, or bytes."""
+        """Describe the input of what fills a memory: lines, or bytes."""
         config, command, opcode, walk = self.config, self.command, self.opcode, self.i
-        with m.If(opcode.scan):
-            rows = config.rows
-            m.d.comb += [walk.beat.eq(rows), walk.tile.eq(rows), walk.tile_step.eq(rows)]
         with m.If(opcode.params):
             word = config.param_lines * config.line_bytes
             m.d.comb += [
@@ -140,12 +137,11 @@ class VectorWalks(Component):
                 walk.beat.eq(config.line_bytes),
                 walk.tile.eq(word),
             ]
-        with m.If(opcode.table | opcode.mask):
-            n = Mux(opcode.table, TABLE_ENTRIES, command.n)
+        with m.If(opcode.table):
             m.d.comb += [
                 walk.beat_step.eq(1),
                 walk.m.eq(1),
-                walk.n.eq(n),
+                walk.n.eq(TABLE_ENTRIES),
                 walk.beat.eq(1),
-                walk.tile.eq(n),
+                walk.tile.eq(TABLE_ENTRIES),
             ]
