@@ -72,7 +72,7 @@ def test_products_are_exact(preset, shape):
         (
             {"program_depth": 16},
             (1, 1, 1),
-            "The product needs a program of 66 words, but program_depth is 16",
+            "The product needs a program of 60 words, but program_depth is 16",
         ),
         (
             {"scratchpad_bytes": 1024},

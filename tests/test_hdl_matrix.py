@@ -111,7 +111,7 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("icarus", {**ODD, **PACKED, "weight_group": 20}, 0.0, 23),
         ("icarus", {**SQUARE, **BARE, **TREE, **PACKED}, 0.1, 24),
         ("verilator", {"rows": 4, "cols": 6, **REGISTERED, **PACKED}, 0.2, 25),
-        ("icarus", {**ODD, **BARE, "a_transpose": True, "pass_width": 4, "packed": True}, 0.1, 27),
+        ("icarus", {**ODD, **BARE, "pass_width": 4, "packed": True}, 0.1, 27),
         ("verilator", {**SQUARE, **PACKED, **PARTS, **REGISTERED}, 0.2, 28),
         (
             "icarus",

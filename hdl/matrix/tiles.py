@@ -52,7 +52,6 @@ def tile_layout(config: Config) -> data.StructLayout:
             "column": 1,
             "single": 1,
             "vector": 1,
-            "block": 1,
         }
     )
 
@@ -144,9 +143,9 @@ class TileWalker(Component):
         resident = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
         k_last = Signal()
         k_single = Signal()
-        vector, block = Signal(), Signal()
+        vector = Signal()
         with m.If(take):
-            m.d.sync += [vector.eq(self.i.p.m == 1), block.eq(self.i.p.m <= config.rows)]
+            m.d.sync += vector.eq(self.i.p.m == 1)
         k = Signal.like(place.k)
         n = Signal.like(place.n)
         n_last = Signal()
@@ -169,7 +168,6 @@ class TileWalker(Component):
             place.column.eq(column),
             place.single.eq(place.line + 1 == place.end),
             place.vector.eq(vector),
-            place.block.eq(block),
         ]
         on = 1
         if config.packed_slots:
