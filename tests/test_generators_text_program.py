@@ -327,8 +327,8 @@ def test_refusals():
         config=small.replace(acc_depth=26),
     )
     refuses(
-        "Model llama needs 590 program words, but program_depth is 580",
-        config=small.replace(program_depth=580),
+        "Model llama needs 551 program words, but program_depth is 540",
+        config=small.replace(program_depth=540),
     )
     refuses(
         "Model llama needs 7864 scratchpad bytes and 1504 of them in one bank, but "
