@@ -42,7 +42,7 @@ def run_case(model, config, batch, together=1):
     ("changes", "config"),
     [
         ({}, {}),
-        ({"placement": "post", "kv_heads": 2}, {"b_transpose": False}),
+        ({"placement": "post", "kv_heads": 2}, {}),
         (SHAPED, {}),
         ({"pooling": "none", "classes": 5}, {"fused": False}),
         ({"classes": 3, "final_norm": False}, {"acc_depth": 40}),

@@ -154,7 +154,6 @@ def test_random_models(seed) -> None:
     config = PRESETS[str(rng.choice(["tiny", "small", "medium", "wide", "odd"]))]
     config = config.replace(
         zero_points=bool(rng.integers(2)),
-        b_transpose=bool(rng.integers(2)),
         acc_depth=int(rng.integers(30, 200)),
         param_depth=int(rng.integers(60, 200)),
         program_depth=1 << 16,
@@ -173,7 +172,6 @@ def test_tensors_larger_than_a_bank(preset, norm) -> None:
         scratchpad_banks=16,
         scratchpad_bytes=1 << 13 if preset == "tiny" else 1 << 14,
         program_depth=1 << 16,
-        b_transpose=norm == "pre",
     )
     random_case(0, model, config)
     blocks = blocks_of(quantize_case(0, model, config), config.bank_bytes, config)
@@ -193,7 +191,6 @@ def test_random_models_in_small_banks(seed) -> None:
         scratchpad_bytes=1 << int(rng.integers(12, 15)),
         acc_depth=int(rng.integers(30, 200)),
         param_depth=256,
-        b_transpose=bool(rng.integers(2)),
         program_depth=1 << 16,
     )
     found = refusal_or_case(seed, model, config)
@@ -207,7 +204,6 @@ def test_loops_where_the_program_memory_is_short(seed) -> None:
     config = SMALL.replace(
         acc_depth=int(rng.integers(20, 120)),
         param_depth=int(rng.integers(60, 100)),
-        b_transpose=bool(rng.integers(2)),
         program_depth=1 << 16,
     )
     longest = random_case(seed, model, config)

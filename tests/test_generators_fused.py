@@ -78,7 +78,6 @@ def test_random_models_of_fewer_commands(seed) -> None:
         lanes=int(rng.choice([1, 2, 4, 8])),
         acc_depth=int(rng.integers(30, 200)),
         param_depth=256,
-        b_transpose=bool(rng.integers(2)),
         program_depth=int(rng.choice([2000, 1 << 16])),
     )
     model = random_model(rng)
