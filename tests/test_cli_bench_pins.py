@@ -106,15 +106,17 @@ def test_a_boards_configuration_is_written(celosia, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("weights", ["int8", "int4"])
-def test_a_model_of_15_million_parameters_decodes_at_the_pins(celosia, weights: str) -> None:
+@pytest.mark.parametrize(("weights", "share"), [("int8", 0.9), ("int4", 0.87)])
+def test_a_model_of_15_million_parameters_decodes_at_the_pins(
+    celosia, weights: str, share: float
+) -> None:
     given = ("--board", "ulx3s_85f", "--memory", "sdram", "--weights", weights, "--json")
     code, output, errors = celosia("bench", "pins", *given)
     assert code == 0, errors
     found = json.loads(output)
     assert (found["mismatches"], found["layers"], found["position"]) == (0, 6, 128)
     assert found["reached_share"] > 0.95
-    assert found["weights_share"] > 0.9 * found["reached_share"]
+    assert found["weights_share"] > share * found["reached_share"]
 
 
 @pytest.mark.long
