@@ -141,7 +141,7 @@ def _items(gemm: Gemm, config: Config) -> tuple[list[_Item], int]:
         for row in range(0, gemm.m, height)
     ]
     # The last item is cut again, so that little is left to drain when its last product ends; but
-    # tiles must last long enough to hide the weights of the next one, and the transposer.
+    # tiles must last long enough to hide the weights of the next one.
     last = items.pop()
     columns = -(-last.n // config.cols)
     row = last.row
