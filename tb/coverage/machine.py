@@ -84,13 +84,21 @@ def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generato
         machine.write_register("PROGRAM_ADDR", first)
         for word in words:
             machine.write_register("PROGRAM_DATA", word)
-        machine.write_register("PC", first)
-        machine.write_register("CONTROL", CONTROL_START)
-        machine.wait(100_000)
-        found = cause_of(machine.read_register("STATUS"))
-        _check("" if found == cause else f"STATUS tells {found.name}, not {cause.name}")
+        _stops(machine, first, cause)
+    _stops(machine, config.program_depth, Cause.PROGRAM)
+    machine.write_register("INTERRUPT", machine.read_register("INTERRUPT"))
+    _check("" if machine.read_register("INTERRUPT") == 0 else "INTERRUPT stays")
     for name in REGISTER_MAP:
         machine.read_register(name)
+
+
+def _stops(machine: VerilatorMachine, pc: int, cause: Cause) -> None:
+    """Start at a word, and raise :class:`RunError` where STATUS does not tell a cause then."""
+    machine.write_register("PC", pc)
+    machine.write_register("CONTROL", CONTROL_START)
+    machine.wait(100_000)
+    found = cause_of(machine.read_register("STATUS"))
+    _check("" if found == cause else f"STATUS tells {found.name}, not {cause.name}")
 
 
 def _digits(config: Config, machine: VerilatorMachine, _rng: np.random.Generator) -> None:
