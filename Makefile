@@ -30,7 +30,7 @@ test: setup
 # What takes longer, most of all bitstreams for every board; `make test` has a part of each.
 test-long: setup
 	$(BIN)/pip install --quiet --editable '.[train]' # PyTorch, the reference of float models
-	$(BIN)/pytest -q -n $(JOBS) tests/test_generators_float_model.py tests/test_generators_onnx.py
+	$(BIN)/pytest -q -n $(JOBS) tests/test_generators_float_model.py tests/test_generators_onnx.py tests/test_trained.py
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m long
 
 # The documentation's site, in build/docs; a warning is an error.

@@ -1,5 +1,6 @@
 """Models that are trained for few bits or for zeros, and the forward pass that they learn by."""
 
+import importlib
 from pathlib import Path
 
 import numpy as np
@@ -146,9 +147,9 @@ def test_a_folder_with_a_described_decoder(tmp_path) -> None:
 
 @pytest.mark.parametrize(("name", "form"), [("digits-ternary", "ternary"), ("digits", "int8")])
 def test_the_forward_pass_of_training_is_the_golden_model(monkeypatch, name, form) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch, the reference, is not installed")
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    straight = pytest.importorskip("straight_through")
+    straight = importlib.import_module("straight_through")
     source, model = quantized(name, form)
     graph = network(source.description)
     weights = {
