@@ -124,14 +124,13 @@ def test_minilm_runs_out_of_the_sdram(celosia, simulated_board, tmp_path: Path) 
     toml = tmp_path / "machine.toml"
     toml.write_text(board_toml(celosia), encoding="utf-8")
     out = tmp_path / "minilm"
-    code, _, errors = celosia("compile", "minilm", "--config", toml, "--out", out)
+    texts = ("--sentences", "examples/paragraphs.txt")
+    code, _, errors = celosia("compile", "minilm", *texts, "--config", toml, "--out", out)
     assert code == 0, errors
     held = ("--contents", str(out / "image.bin"))
     with simulated_board("--board", "ulx3s_85f", "--memory", "sdram", *held) as name:
-        texts = ("--sentences", "examples/paragraphs.txt", "--count", "1")
-        code, output, errors = celosia(
-            "host", "--port", name, "run", "minilm", *texts, *held, "--json"
-        )
+        given = (*texts, "--count", "1", *held, "--json")
+        code, output, errors = celosia("host", "--port", name, "run", "minilm", *given)
     assert code == 0, errors
     found = json.loads(output)
     assert (found["mismatches"], found["tokens"]) == (0, 128)
