@@ -5,8 +5,9 @@ The host starts a program at its first word after it has written the registers t
 several at matrix rate; ``logits`` stores the scores behind the last token, for a host that samples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from arch.config import Config
 from arch.errors import InputError
@@ -183,12 +184,13 @@ def _compile_fitting(
             f"memory has {limit}"
         )
     rows = min(rows, context, _most_rows(decoder, config, cache))
+    compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse)
     try:
-        found = _fitting(decoder, config, cache, rows, limit, passing=False, sparse=sparse)
+        found = _fitting(partial(compiled, passing=False), rows)
     except FitError:
         if config.weight_depth > RING_SLOTS:
             raise
-        found = _fitting(decoder, config, cache, rows, limit, passing=True, sparse=sparse)
+        found = _fitting(partial(compiled, passing=True), rows)
     if found.memory_bytes > limit:
         raise InputError(
             f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
@@ -196,25 +198,17 @@ def _compile_fitting(
     return found
 
 
-def _fitting(
-    decoder: Decoder,
-    config: Config,
-    cache: Cache,
-    rows: int,
-    limit: int,
-    *,
-    passing: bool,
-    sparse: bool,
-) -> TextProgram:
-    found = _compile(decoder, config, cache, rows, limit, passing=passing, sparse=sparse)
+def _fitting(compiled: Callable[..., TextProgram], rows: int) -> TextProgram:
+    found = compiled(rows=rows)
+    config = found.config
     if rows > 1 and len(found.words) > config.program_depth:
-        found = _compile(decoder, config, cache, 1, limit, passing=passing, sparse=sparse)
+        found = compiled(rows=1)
     depth = config.program_depth
     most = max(len(found.words), *(len(fill.words) for fill in found.setup))
     if most > depth:
         raise FitError(
-            f"Model {decoder.description.name} needs {most} program words, but program_depth is "
-            f"{depth}",
+            f"Model {found.decoder.description.name} needs {most} program words, but "
+            f"program_depth is {depth}",
             doubled(config, "program_depth", most),
         )
     return found
@@ -231,9 +225,9 @@ def _compile(
     decoder: Decoder,
     config: Config,
     cache: Cache,
+    *,
     rows: int,
     limit: int,
-    *,
     passing: bool,
     sparse: bool,
 ) -> TextProgram:
