@@ -257,7 +257,7 @@ def test_every_unit_is_generated_and_free_of_warnings(celosia, tmp_path: Path, u
         assert (done.returncode, done.stderr) == (0, ""), f"{unit} under {simulator}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_fast_simulation_is_five_times_as_fast_as_cocotb(celosia) -> None:
     if missing_tools("verilator"):
         pytest.skip("Verilator is not installed")

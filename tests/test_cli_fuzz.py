@@ -31,10 +31,10 @@ def test_models_and_graphs(celosia, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_programs_and_traces(celosia) -> None:
-    code, found, _ = fuzz(celosia, "--kind", "program", "--kind", "trace", "--count", "4")
+    code, found, _ = fuzz(celosia, "--kind", "program", "--kind", "trace", "--count", "2")
     assert (code, found["failures"]) == (0, [])
     assert [(row["kind"], row["cases"]) for row in found["kinds"]] == [
-        (f"{kind} {config}", 4) for kind in ("program", "trace") for config in ("tiny", "odd")
+        (f"{kind} {config}", 2) for kind in ("program", "trace") for config in ("tiny", "odd")
     ]
 
 

@@ -149,7 +149,7 @@ PAIRED = RESIDENT | {
         ("int4", 16, {}, "golden"),
         ("int3", 0, {}, "golden"),
         ("ternary", 0, RESIDENT, "golden"),
-        ("int4", 16, RESIDENT, "verilator"),
+        pytest.param("int4", 16, RESIDENT, "verilator", marks=pytest.mark.long),
         ("ternary", 0, {}, "verilator"),
         ("int4", 16, PAIRED, "verilator"),
         ("int4", 0, PAIRED, "golden"),

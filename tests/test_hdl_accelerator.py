@@ -42,7 +42,6 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, verilog=None):
 @pytest.mark.parametrize(
     ("preset", "changes", "simulator"),
     [
-        ("tiny", {"trace": True, "weight_depth": 7}, "verilator"),
         ("odd", {"trace": True} | BARE, "icarus"),
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
         ("tiny", {"registered": True, "fused": True}, "icarus"),

@@ -23,7 +23,6 @@ def run_case(config, simulator, seed, *, steps=20):
 @pytest.mark.parametrize(
     ("preset", "changes", "simulator"),
     [
-        ("tiny", {"trace": True}, "verilator"),
         (
             "tiny",
             {"cols": 10, "lanes": 4, "fused": False, "rotary": True, "argmax": True},

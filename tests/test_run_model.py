@@ -99,7 +99,7 @@ def test_random_configurations(number):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [pytest.param(MODELS[0], marks=pytest.mark.long), *MODELS[1:]])
 def test_icarus(model):
-    run_case(model, PRESETS["small"], "icarus", 3)
+    run_case(model, PRESETS["small"], "icarus", 1)
 
 
 def test_an_unknown_simulator_is_refused_before_any_work():
