@@ -1,7 +1,5 @@
 """What a machine is tested by, against the circuit itself; and what its programs may rely on."""
 
-import pytest
-
 from arch.presets import PRESETS
 from tb.machine import VerilatorMachine
 from tb.selftest import selftest
