@@ -112,8 +112,8 @@ class Config:
     """Cycles of which a hot machine moves data in one, 2 or more (cycles); 0: it has no input for
     its temperature."""
     protect: str = "none"
-    """Check bits in memories: ``none``, ``detect``, ``correct``, or ``UNIT=LEVEL`` of some,
-    parted by commas; the units are those of ``arch.protection``."""
+    """Check bits in memories and copies of registers: ``none``, ``detect``, ``correct``, or
+    ``UNIT=LEVEL`` of some, parted by commas; the units are those of ``arch.protection``."""
 
     trace: bool = False
     """The accelerator has ports that report every write of the vector engine and when
@@ -263,12 +263,12 @@ class Config:
         return tuple(FORMATS[name] for name in self.weight_formats.split(",") if name)
 
     def protected(self, unit: str) -> str:
-        """Return the level of protection of a unit's memories."""
+        """Return the level of protection of a unit."""
         return protection(self.protect)[unit]
 
     @property
     def protects(self) -> bool:
-        """Any memory is protected."""
+        """Anything is protected."""
         return any(level != "none" for level in protection(self.protect).values())
 
     @property

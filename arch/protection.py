@@ -8,10 +8,13 @@ from arch.errors import InputError
 LEVELS = ("none", "detect", "correct")
 """No code; a parity bit a part; a code that corrects one wrong bit of a part and detects two."""
 
-UNITS = ("scratchpad", "accumulators", "program", "parameters", "queues")
+UNITS = ("scratchpad", "accumulators", "program", "parameters", "queues", "control")
 """Units that can be protected: ``program`` with the sequencer's registers, ``parameters`` with
 the tables of activations, ``queues`` of the load engine's rows and, by parity at either level, of
-commands."""
+commands; ``control`` is the registers that say what engines do, in two or three copies."""
+
+_TOLD = {"correct": {"parameters": "detect"}}
+"""Units with another level where a level is that of all: to correct them costs most."""
 
 
 def protection(text: str) -> dict[str, str]:
@@ -21,7 +24,7 @@ def protection(text: str) -> dict[str, str]:
     :class:`InputError` where it is neither.
     """
     if text in LEVELS:
-        return dict.fromkeys(UNITS, text)
+        return dict.fromkeys(UNITS, text) | _TOLD.get(text, {})
     found = dict.fromkeys(UNITS, LEVELS[0])
     for part in text.split(","):
         unit, _, level = part.partition("=")

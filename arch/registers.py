@@ -61,7 +61,7 @@ CAUSE_MEANINGS = {
     Cause.MEMORY: "external memory failed to read or write",
     Cause.SILENCE: "external memory did not answer in time",
     Cause.ABORTED: "the host aborted it",
-    Cause.CORRUPTED: "a memory of the machine held a wrong word",
+    Cause.CORRUPTED: "a memory of the machine held a wrong word, or a register was not as its copy",
 }
 """Each cause in a sentence about the run or its program."""
 

@@ -8,7 +8,7 @@ from arch.errors import RunError
 from cli.campaign_options import Runner, campaign_options
 from cli.options import config_options, json_option, seed_option
 from cli.output import report
-from tb.faults.campaign import CASES, CLASSES, KIND, fault_config, run, table
+from tb.faults.campaign import CASES, CLASSES, KIND, UNITS, fault_config, run, table
 from tb.faults.problems import open_problem
 
 
@@ -23,6 +23,12 @@ from tb.faults.problems import open_problem
     metavar="LEVEL",
     help="The configuration's field of that name: none, detect, correct, or by unit.",
 )
+@click.option(
+    "--unit",
+    "units",
+    multiple=True,
+    help="Faults in this row of the table only, or in `all registers`; may be repeated.",
+)
 @seed_option
 @campaign_options
 @json_option
@@ -31,6 +37,7 @@ def faults(
     source: str,
     overrides: tuple[str, ...],
     protect: str | None,
+    units: tuple[str, ...],
     count: int,
     seed: int,
     runner: Runner,
@@ -43,9 +50,11 @@ def faults(
     """
     changes = overrides if protect is None else (*overrides, f"protect={protect}")
     fields = {"model": model, "config": source, "set": ";".join(changes)}
+    fields |= {UNITS: ";".join(units)} if units else {}
     config = fault_config(source, fields["set"])
     problem = open_problem(model, config)  # what cannot be is told here, and the machine built
     problem.infer(0)
+    problem.machine.limit_to(units)
     problem.machine.close()
     outcomes = runner.run(KIND, run, count, seed=seed, fields=fields, chunk=CASES)
     failed = [outcome for outcome in outcomes if outcome.failed]
@@ -62,7 +71,7 @@ def faults(
         "seed": seed,
         "injected": len(results),
         **{name: rows[-1][name] for name in CLASSES},
-        "bits": sum(site.bits for site in problem.machine.sites),
+        "bits": problem.machine.bits,
         "causes": dict(sorted(causes.items())),
         "units": rows,
         "simulated_cycles": sum(result["simulated"] for result in results),

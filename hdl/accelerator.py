@@ -3,7 +3,7 @@
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Module, ResetSignal, Signal
 from amaranth.lib.wiring import connect, flipped
 
 from arch.config import Config
@@ -19,6 +19,7 @@ from hdl.control.recovery import Recovery, Watchdog
 from hdl.control.sequencer import Sequencer
 from hdl.control.span import Span
 from hdl.control.throttle import Throttle
+from hdl.copies import differences_of, guarded
 from hdl.domain import InDomain
 from hdl.matrix.matrix import MatrixEngine
 from hdl.memory.accumulator import AccumulatorMemory
@@ -50,16 +51,17 @@ class Accelerator(Component):
     def elaborate(self, _platform):
         m = Module()
         config = self.config
-        sequencer = self._core(m, "sequencer", Sequencer(config))
-        dispatch = self._core(m, "dispatch", Dispatch(config))
-        load = self._core(m, "load", LoadEngine(config))
-        store = self._core(m, "store", StoreEngine(config))
+        cores: list = []
+        sequencer = self._core(m, cores, "sequencer", Sequencer(config))
+        dispatch = self._core(m, cores, "dispatch", Dispatch(config))
+        load = self._core(m, cores, "load", LoadEngine(config))
+        store = self._core(m, cores, "store", StoreEngine(config))
         engine = SparseMatrixEngine if config.sparse_lanes else MatrixEngine
-        matrix = self._core(m, "matrix", engine(config))
-        vector = self._core(m, "vector", VectorEngine(config))
-        accumulators = self._core(m, "accumulators", AccumulatorMemory(config))
+        matrix = self._core(m, cores, "matrix", engine(config))
+        vector = self._core(m, cores, "vector", VectorEngine(config))
+        accumulators = self._core(m, cores, "accumulators", AccumulatorMemory(config))
         writers = ("o", "s", "load") if config.norm else ("o", "load")
-        scratchpad = self._core(m, "scratchpad", Scratchpad(config, writers=writers))
+        scratchpad = self._core(m, cores, "scratchpad", Scratchpad(config, writers=writers))
         m.submodules.guard = guard = MemoryGuard(config)
         m.submodules.recovery = recovery = Recovery(config.acc_depth)
 
@@ -92,7 +94,7 @@ class Accelerator(Component):
             Engine.VECTOR: vector,
             Engine.STORE: store,
         }
-        words = self._register(m, "words", sequencer.o)
+        words = self._register(m, cores, "words", sequencer.o)
         connect(m, words, dispatch.i)
         m.d.comb += sequencer.idle.eq(dispatch.idle)
         for engine, unit in engines.items():
@@ -113,8 +115,7 @@ class Accelerator(Component):
         account = self._account(m, sequencer, dispatch, matrix)
         if config.trace:
             self._events(m, dispatch, engines, account)
-        protected = [sequencer, dispatch, load, vector, accumulators, scratchpad]
-        memory_errors = self._errors(m, protected)
+        memory_errors = self._errors(m, cores)
         registers = self._host(m, sequencer, dispatch, matrix, vector, engines, account)
         m.d.comb += registers.faults[Cause.CORRUPTED].eq(memory_errors[1])
         if config.protects:
@@ -126,23 +127,26 @@ class Accelerator(Component):
         ]
         return m
 
-    def _core(self, m, name, component):
-        """Place a component that an abort resets."""
+    def _core(self, m, cores, name, component):
+        """Place a component that an abort resets, with what protects its registers."""
+        component = guarded(component, self.config.protected("control"))
         m.submodules[name] = InDomain(component, "core")
+        cores.append(component)
         return component
 
     def _errors(self, m, units):
         """Return what the units' memories told of their words, a cycle later."""
         memory_errors = Signal(ERRORS)
         if self.config.protects:
-            m.d.sync += memory_errors.eq(reduce(or_, errors_of(units)))
+            wrong = Cat(Const(0, 1), Cat(differences_of(units)).any())
+            m.d.sync += memory_errors.eq(reduce(or_, errors_of(units), wrong))
         return memory_errors
 
-    def _register(self, m, name, words):
+    def _register(self, m, cores, name, words):
         """Return a stream of words behind registers where these are asked for."""
         if not self.config.registered:
             return words
-        stage = self._core(m, name, RegisterSlice(WORD))
+        stage = self._core(m, cores, name, RegisterSlice(WORD))
         connect(m, words, stage.i)
         return stage.o
 

@@ -104,16 +104,18 @@ def test_without_protection_it_is_a_plain_memory() -> None:
 def test_the_field_is_a_level_or_one_for_some_units() -> None:
     config = Config(protect="scratchpad=correct,program=detect")
     levels = [config.protected(unit) for unit in protection("none")]
-    assert levels == ["correct", "none", "detect", "none", "none"]
+    assert levels == ["correct", "none", "detect", "none", "none", "none"]
     assert config.protects
     assert set(protection("detect").values()) == {"detect"}
+    told = {unit for unit, level in protection("correct").items() if level == "detect"}
+    assert told == {"parameters"}
 
 
 @pytest.mark.parametrize("text", ["", "some", "scratchpad", "scratchpad=high", "array=detect"])
 def test_other_texts_are_refused(text: str) -> None:
     message = (
         "Field protect must be none, detect, correct, or UNIT=LEVEL parted by commas with a unit "
-        f"of scratchpad, accumulators, program, parameters, queues, not {text!r}"
+        f"of scratchpad, accumulators, program, parameters, queues, control, not {text!r}"
     )
     with pytest.raises(InputError) as refused:
         Config(protect=text)

@@ -1,6 +1,7 @@
 """Faults: the bits of a circuit, runs that are cut short, a campaign's table."""
 
 import json
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from generators.verilog.verilog import to_verilog
 from hdl.control.recovery import Recovery
 from hdl.memory.ram import Ram
 from tb.faults.campaign import CLASSES, classify, fault_config, interval, run, table
-from tb.faults.machine import Flip
+from tb.faults.machine import REGISTERS, Flip
 from tb.faults.problems import Problem, open_problem
 from tb.faults.sites import Site, find_sites, noting
 
@@ -69,6 +70,7 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
         "program": "correct",
         "parameters": "detect",
         "queues": "correct",
+        "control": "correct",
     }
     text = ",".join(f"{unit}={level}" for unit, level in levels.items())
     protected = open_problem("digits", fault_config("tiny", f"protect={text}"))
@@ -94,6 +96,39 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
             found = classify(protected, ran)
             assert found in (told, "masked"), (unit, ran)
             count += found == told
+    twice = [site for site in machine.sites if "_copy_" in site.path]
+    assert {site.unit for site in twice} >= {"dispatch", "load", "matrix", "sequencer", "vector"}
+    for site in rng.permutation(len(twice))[:200]:
+        bit, cycle = (int(rng.integers(end)) for end in (twice[site].width, machine.cycles))
+        ran = machine.inject(Flip(twice[site], 0, bit, cycle))
+        assert classify(protected, ran) == "masked", (twice[site], ran)
+
+
+@pytest.mark.slow
+def test_registers_with_a_copy_tell_of_a_flip(problem: Problem) -> None:
+    protected = open_problem("digits", fault_config("tiny", "protect=control=detect"))
+    protected.infer(3)
+    machine, rng = protected.machine, np.random.default_rng(10)
+    assert (protected.cycles, protected.expected) == (problem.cycles, problem.expected)
+    twice = [site for site in machine.sites if "_copy_" in site.path]
+    found = Counter()
+    for site in rng.permutation(len(twice))[:200]:
+        bit, cycle = (int(rng.integers(end)) for end in (twice[site].width, machine.cycles - 50))
+        ran = machine.inject(Flip(twice[site], 0, bit, cycle))
+        found[classify(protected, ran)] += 1
+    assert found["detected"] > 150
+    assert set(found) <= {"detected", "masked"}  # what is written at once, or ends with the run
+
+
+def test_flips_can_be_of_some_units_only(problem: Problem) -> None:
+    machine, rng = problem.machine, np.random.default_rng(11)
+    machine.limit_to(["load", "scratchpad memories"])
+    units = {machine.draw(rng).site.unit for _ in range(2000)}
+    machine.limit_to([REGISTERS])
+    depths = {machine.draw(rng).site.depth for _ in range(2000)}
+    machine.limit_to([])
+    assert units == {"load", "scratchpad memories"}
+    assert depths == {1}
 
 
 def test_flips_are_as_likely_as_bits(problem: Problem) -> None:
@@ -142,6 +177,7 @@ def test_a_campaign_is_told_and_each_of_its_cases_runs_alone(celosia) -> None:
     [
         (("faults", "digits", "--config", "micro"), "Faults need engines, which micro"),
         (("faults", "nothing"), "nothing"),
+        ((*DIGITS, "--unit", "array"), "Unit must be one of all registers, account,"),
         ((*DIGITS, "--count", "0"), "--count"),
         ((*DIGITS, "--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
     ],

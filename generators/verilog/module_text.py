@@ -26,6 +26,9 @@ _CONSTANT = re.compile(r"^  always @\*\n    (\S+ = [^;]+;)\n", re.MULTILINE)
 _STARTED = r"  always @* begin\n    if (_start) begin end\n    \1\n  end\n"
 _REGISTER = re.compile(r"^  always @\(posedge \w+\)\n    (\w+) <= (_\d+);\n", re.MULTILINE)
 
+_KEPT = re.compile(r"^  \(\* keep = 32'd1 \*\)\n(?=  reg (?:\[\d+:0\] )?(\w+))", re.MULTILINE)
+_PROCESS = re.compile(r"^(?=  always @\(posedge \w+\)\n    (\w+) <= )", re.MULTILINE)
+
 
 class ModuleText:
     """One module of Yosys's output, made readable."""
@@ -59,6 +62,7 @@ class ModuleText:
         body = _gather_temporaries(body)
         body = _MEMORY.sub(_zeros, body)
         body = _ENTRIES.sub(lambda match: _loops(match[0]), body)
+        body = _keep_registers(body)
         counter = "  integer _entry;\n" if "_entry = " in body else ""
         body, constants = _CONSTANT.subn(_STARTED, body)
         self._body = (_START if starters or constants else "") + counter + "".join(initial) + body
@@ -105,6 +109,13 @@ class ModuleText:
 def _rank(port: str, order: list[str]) -> int:
     name = re.sub(r"__\d+", "", port)
     return order.index(name) if name in order else len(order)
+
+
+def _keep_registers(body: str) -> str:
+    """Let a register that is to be kept have its attribute where Yosys asks for it."""
+    kept = {match[1] for match in _KEPT.finditer(body)}
+    body = _KEPT.sub("", body)
+    return _PROCESS.sub(lambda match: "  (* keep *)\n" if match[1] in kept else "", body)
 
 
 def _gather_temporaries(body: str) -> str:

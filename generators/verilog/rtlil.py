@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 # Names of wires, not those of ports, parameters and attributes.
 _NAME = re.compile(r"(?<!    connect )(?<!parameter )(?<!attribute )[\\$]\S+")
+_NAMES = re.compile(r"\\[^\s$]+\$\d+")
 _ASSIGNED = re.compile(r"^ +assign ([\\$]\S+)", re.MULTILINE)
 _WIRE = re.compile(r"^  wire width (\d+)( .*)? (\S+)\n", re.MULTILINE)
 _CONNECT = re.compile(r"^    connect \\(\S+) (\S+)(?: \[(\d+)(?::0)?\])?\n", re.MULTILINE)
@@ -24,6 +25,11 @@ _FIRST = 100_000
 _DELAYED = re.compile(r"_d(\d+)$")
 _PIECE = re.compile(r"\\port\$\d+\$\d+")
 """A port of a part that is no component, for bits of a signal of what is around it."""
+
+_NUMBERED = re.compile(
+    r"^  wire .*\b(?:input|output) \d+ +(?:signed )?(\\[^\s$]+\$\d+)$", re.MULTILINE
+)
+"""A port of such a part whose signal has the name of another one."""
 
 _NUMBER = re.compile(r"\$\d+$")
 
@@ -84,6 +90,8 @@ def tidy(text: str) -> str:
     pieces = dict.fromkeys(_PIECE.findall(text))
     numbers = {piece: f"\\piece_{number}" for number, piece in enumerate(pieces, 1)}
     text = _PIECE.sub(lambda match: numbers[match[0]], text)
+    ports = {port: port.replace("$", "_port_") for port in _NUMBERED.findall(text)}
+    text = _NAMES.sub(lambda match: ports.get(match[0], match[0]), text) if ports else text
     return "".join(_tidy_module(part) for part in re.split(r"(?=^module )", text, flags=re.M))
 
 

@@ -43,8 +43,8 @@ WAIVERS = {
 }
 """Verilator's rules that generated text breaks on purpose, and why."""
 
-# Of all attributes only the one that says something of the circuit is left.
-_ATTRIBUTE = re.compile(r"^ *\(\* (?!no_rw_check\b).*? \*\)\n", re.MULTILINE)
+# Of all attributes only those that say something of the circuit are left.
+_ATTRIBUTE = re.compile(r"^ *\(\* (?!no_rw_check\b|keep\b).*? \*\)\n", re.MULTILINE)
 _UNORDERED = "(* no_rw_check = 32'd1 *)"
 _MODULE = re.compile(r"^module (\S+) ?\(([^;]*)\);\n(.*?)^endmodule\n", re.MULTILINE | re.DOTALL)
 

@@ -15,6 +15,9 @@ from generators.campaign.case import Case
 from tb.faults.machine import End, Ran
 from tb.faults.problems import Problem, open_problem
 
+UNITS = "units"
+"""The field of a campaign whose faults are in some units only."""
+
 KIND = "fault"
 """The kind of the campaign's cases."""
 
@@ -42,6 +45,11 @@ def fault_config(source: str, overrides: str) -> Config:
     return config.replace(watchdog=min(config.watchdog or WATCHDOG, WATCHDOG), trace=False)
 
 
+def units_of(text: str) -> list[str]:
+    """Return the units of a field of a campaign."""
+    return text.split(";") if text else []
+
+
 @functools.lru_cache(maxsize=1)
 def _problem(model: str, config: str, overrides: str) -> Problem:
     return open_problem(model, fault_config(config, overrides))
@@ -51,6 +59,7 @@ def run(case: Case) -> dict[str, Any]:
     """Flip a bit of the case in an inference of the case, and tell what came of it."""
     problem = _problem(case["model"], case["config"], case["set"])
     problem.infer(case.index // CASES)
+    problem.machine.limit_to(units_of(dict(case.fields).get(UNITS, "")))
     flip = problem.machine.draw(case.rng())
     ran = problem.machine.inject(flip)
     return {

@@ -1,6 +1,7 @@
 """A machine whose runs are repeated with a bit flipped."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -8,12 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from arch.errors import InputError
 from arch.registers import CONTROL_START
 from sim.report import Report
 from tb.fast_build import build_verilator
 from tb.faults.sites import Site
 from tb.machine import VerilatorMachine
 from tb.memory_timing import MemoryTiming
+
+REGISTERS = "all registers"
+"""Name of the registers of all units, to draw from."""
 
 
 class End(IntEnum):
@@ -65,7 +70,7 @@ class FaultMachine(VerilatorMachine):
         listed = json.loads((self._folder / "sites.json").read_text(encoding="utf-8"))
         self.sites = [Site(**site) for site in listed]
         self._numbers = {site: number for number, site in enumerate(self.sites)}
-        self._ends = np.cumsum([site.bits for site in self.sites])
+        self.limit_to(())
 
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
         self._folder = build_verilator(self.config, faults=True)
@@ -86,11 +91,33 @@ class FaultMachine(VerilatorMachine):
         self.cycles = int(self._ask(f"G {self._limit:x}\n")[0])
         return self.report()
 
+    def limit_to(self, units: Collection[str]) -> None:
+        """Draw from these units' sites only; without any, from all.
+
+        Raises :class:`InputError` where the circuit lacks a unit.
+        """
+        known = {site.unit for site in self.sites}
+        for unit in units:
+            if unit not in known and unit != REGISTERS:
+                names = ", ".join((REGISTERS, *sorted(known)))
+                raise InputError(f"Unit must be one of {names}, not {unit!r}")
+        self._drawn = [
+            site
+            for site in self.sites
+            if not units or site.unit in units or (REGISTERS in units and site.depth == 1)
+        ]
+        self._ends = np.cumsum([site.bits for site in self._drawn])
+
+    @property
+    def bits(self) -> int:
+        """Bits that a flip is drawn from."""
+        return int(self._ends[-1])
+
     def draw(self, rng: np.random.Generator) -> Flip:
         """Return a bit of the circuit and a cycle of the run, all as likely."""
-        number = int(rng.integers(self._ends[-1]))
+        number = int(rng.integers(self.bits))
         index = int(np.searchsorted(self._ends, number, side="right"))
-        site = self.sites[index]
+        site = self._drawn[index]
         word, bit = divmod(number - int(self._ends[index] - site.bits), site.width)
         return Flip(site, word, bit, int(rng.integers(self.cycles)))
 

@@ -16,7 +16,9 @@ _DECLARED = re.compile(
 _MEMBER = re.compile(r"(\w+)(?:,[\d,]+\))?;$", re.MULTILINE)
 _PORT = re.compile(rf"^(  input  wire (?:\[\d+:0\] )?(?:{'|'.join(PUBLIC_PORTS)}))\b", re.MULTILINE)
 _OUTPUT = re.compile(r"^(  output reg +(?:\[\d+:0\] )?[\w$]+)", re.MULTILINE)
+_COPY = re.compile(r"^  \(\* keep \*\)\n  always @\(posedge \w+\)\n    (\w+) <= ", re.MULTILINE)
 _PUBLIC = r"\1 /*verilator public_flat_rd*/"
+_PUBLIC_COPY = r"\1 /*verilator public_flat_rw*/"
 _COUNTS = re.compile(r"registers\.counters\.(?!turn|own|first|settling|place)")
 
 
@@ -59,10 +61,15 @@ def _member(path: str) -> str:
 
 
 def noting(verilog: str) -> str:
-    """Return Verilog of which Verilator keeps the memories' ports, and registers that are ports."""
+    """Return Verilog of which Verilator keeps the memories' ports, and some registers.
+
+    They are those that are ports, and copies of others, of which it would make one.
+    """
 
     def keep(module: re.Match[str]) -> str:
         text = _OUTPUT.sub(_PUBLIC, module[0])
+        for name in _COPY.findall(text):
+            text = re.sub(rf"^(  reg (?:\[\d+:0\] )?{name})\b", _PUBLIC_COPY, text, flags=re.M)
         holds_words = re.search(r"^  reg .*\bmemory \[", text, re.MULTILINE)
         return _PORT.sub(_PUBLIC, text) if holds_words else text
 

@@ -1,0 +1,223 @@
+"""Registers that exist more than once, so that a flipped bit of one is outvoted or told."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from amaranth.hdl import Cat, Elaboratable, Fragment, Module, Signal, Value
+from amaranth.hdl._ast import Assign, Switch
+from amaranth.hdl._xfrm import LHSMaskCollector, StatementTransformer, ValueTransformer
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from hdl.arithmetic.exponential import OctaveExponential
+from hdl.arithmetic.multiplier import Multiplier, MultiplierPair, PackedMultiplier
+from hdl.arithmetic.polynomial import PiecewisePolynomial
+from hdl.arithmetic.requantize import Requantizer
+from hdl.arithmetic.serial_multiplier import SerialMultiplier
+from hdl.component import Component, Placer
+from hdl.control.loops import Loops
+from hdl.control.sequencer import Sequencer
+from hdl.functions.table import LookupTable
+from hdl.matrix.column import ElementColumn
+from hdl.matrix.decoder import WeightDecoder
+from hdl.matrix.edges import ActivationEdge, SumEdge, WeightEdge
+from hdl.matrix.entry import ActivationEntry
+from hdl.matrix.parts import PartAdder
+from hdl.matrix.streamer import ActivationStreamer
+from hdl.matrix.tiles import TileWalker
+from hdl.matrix.tree import TreeColumn
+from hdl.matrix.weights import WeightFetcher, WeightWriter
+from hdl.memory.address import Bursts, Rows
+from hdl.memory.bank import Bank
+from hdl.memory.byte_ram import ByteRam
+from hdl.memory.load import LoadEngine
+from hdl.memory.ram import Ram
+from hdl.memory.store import StoreEngine
+from hdl.stream.slice import RegisterSlice
+from hdl.vector.drain import DrainReader
+from hdl.vector.reader import RowReader
+from hdl.vector.walker import Walker
+
+KEPT = {"keep": 1}
+"""Attributes of a copy: synthesis would make one register of equal ones."""
+
+_DATA = (
+    Bank,
+    ByteRam,
+    ElementColumn,
+    LookupTable,
+    Multiplier,
+    MultiplierPair,
+    OctaveExponential,
+    PackedMultiplier,
+    PartAdder,
+    PiecewisePolynomial,
+    Ram,
+    Requantizer,
+    SerialMultiplier,
+    SumEdge,
+    TreeColumn,
+    WeightDecoder,
+    WeightEdge,
+)
+"""Components that numbers pass through; their registers are left as they are."""
+
+_RECORDS = {
+    ActivationEdge: 128,
+    ActivationEntry: 128,
+    ActivationStreamer: 128,
+    Bursts: 128,
+    DrainReader: 128,
+    LoadEngine: 64,
+    Loops: 64,
+    RegisterSlice: 128,
+    RowReader: 32,
+    Rows: 128,
+    Sequencer: 64,
+    StoreEngine: 64,
+    TileWalker: 1024,
+    Walker: 256,
+    WeightFetcher: 32,
+    WeightWriter: 32,
+}
+"""Components whose registers up to some width (bits) say what is to be done, and for how long."""
+
+_STATE = 15
+"""Widest registers of other components that are taken for state, counts and addresses (bits)."""
+
+
+class Guarded(Component):
+    """A component with the same ports, whose registers of control have copies.
+
+    With ``detect`` there are two of such a register, and ``differs`` is 1 for one cycle, two cycles
+    after they begin to differ. With ``correct`` there are three, and what depends on the register
+    sees what two of them hold; a wrong one is right again when the register is next written. What
+    registers they are follows from the component that has them.
+    """
+
+    def __init__(self, component: wiring.Component, level: str):
+        members = dict(component.signature.members)
+        super().__init__(members | ({"differs": Out(1)} if level == "detect" else {}))
+        self.component = component
+        self.level = level
+        # Its ports are those of the component itself.
+        vars(self).update({name: getattr(component, name) for name in members})
+
+    def elaborate(self, platform):
+        # Not its own module: its registers are to be seen.
+        whole = Fragment.get(self.component, _Within(platform))
+        parts = enumerate(_parts(whole))
+        found = [told for number, part in parts for told in _copy(part, self.level, number)]
+        if self.level == "detect":
+            m = Module()
+            m.d.sync += self.differs.eq(Cat(found).any())
+            told = Fragment.get(m, platform)
+            whole.add_statements("sync", told.statements["sync"])
+        return whole
+
+
+def guarded(component: wiring.Component, level: str) -> wiring.Component:
+    """Return a component with copies of its registers of control, or with ``none`` as it is."""
+    if level == "none":
+        return component
+    kind = type(component)
+    return type(kind.__name__, (Guarded,), {"__doc__": kind.__doc__})(component, level)
+
+
+def differences_of(components: Iterable[wiring.Component]) -> list[Value]:
+    """Return the strobes of those components whose registers can differ from copies."""
+    return [one.differs for one in components if "differs" in one.signature.members]
+
+
+class _Within:
+    """A platform (:class:`Placer`) on which components are parts of what is around them.
+
+    Only those that numbers pass through are placed as they are on the platform ``around`` it.
+    """
+
+    def __init__(self, around):
+        self.around = around
+
+    def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
+        """Return the component's circuit, or what stands for it."""
+        if _is_data(component) and isinstance(self.around, Placer):
+            return self.around.place(component, elaborate)
+        return elaborate(component, self)
+
+
+def _is_data(component) -> bool:
+    return isinstance(component, _DATA)
+
+
+def _parts(fragment: Fragment) -> Iterator[Fragment]:
+    """Yield a fragment and those below it, but for those that numbers pass through."""
+    if any(_is_data(origin) for origin in fragment.origins or ()):
+        return
+    yield fragment
+    for part, *_ in fragment.subfragments:
+        yield from _parts(part)
+
+
+def majority(one: Value, two: Value, three: Value) -> Value:
+    """Return each bit as at least two of three words have it."""
+    return one & two | two & three | one & three
+
+
+def _copy(fragment: Fragment, level: str, number: int) -> list[Signal]:
+    """Copy a fragment's registers of control; return, if any, what tells that they differ."""
+    written = LHSMaskCollector()
+    written.visit_stmt(fragment.statements.get("sync", ()))
+    origin = (fragment.origins or (None,))[0]
+    widest = _RECORDS.get(type(origin), _STATE)
+    chosen = [chunk for chunk in written.chunks() if len(chunk[0]) <= widest]
+    if not chosen:
+        return []
+    copies: list[dict[int, Signal]] = [{} for _ in range(2 if level == "detect" else 3)]
+    m = Module()
+    differences = []
+    for register, low, high in chosen:
+        own = []
+        for index, names in enumerate(copies):
+            copy = Signal.like(register, name_suffix=f"_copy_{index}", attrs=dict(KEPT))
+            own.append(names.setdefault(id(register), copy)[low:high])
+        value = majority(*own) if level == "correct" else own[0]
+        m.d.comb += register[low:high].eq(value)
+        differences.append((own[0] ^ own[1]).any())
+    plain = fragment.statements["sync"]
+    fragment.statements["sync"] = _Renamed(copies[0], others=True).on_statements(plain)
+    for names in copies[1:]:
+        fragment.add_statements("sync", _Renamed(names).on_statements(plain))
+    if level == "detect":
+        # Told once: what is not written again may differ for long.
+        differ, differed, told = Signal(), Signal(), Signal(name=f"told_{number}")
+        m.d.sync += [differ.eq(Cat(differences).any()), differed.eq(differ)]
+        m.d.comb += told.eq(differ & ~differed)
+    for domain, statements in Fragment.get(m, None).statements.items():
+        fragment.add_statements(domain, statements)
+    return [told] if level == "detect" else []
+
+
+class _Renamed(ValueTransformer, StatementTransformer):
+    """Makes of statements those that write registers' copies, and with ``others`` the rest, too.
+
+    What is read stays as it is.
+    """
+
+    def __init__(self, names: dict[int, Signal], *, others: bool = False):
+        self._names = names
+        self._others = others
+        self._renamed = False
+
+    def on_Signal(self, value):
+        self._renamed |= id(value) in self._names
+        return self._names.get(id(value), value)
+
+    def on_Assign(self, stmt):
+        self._renamed = False
+        assign = Assign(self.on_value(stmt.lhs), stmt.rhs)
+        return assign if self._renamed or self._others else []
+
+    def on_Switch(self, stmt):
+        return Switch(stmt.test, [(k, self.on_statement(s), at) for k, s, at in stmt.cases])
+
+    def on_Property(self, stmt):
+        return stmt if self._others else []
