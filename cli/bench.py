@@ -215,6 +215,10 @@ def sparse(
 @click.option("--ffn", type=int, default=768, show_default=True, help="Width of the MLP.")
 @click.option("--positions", type=int, default=128, show_default=True, help="Tokens before.")
 @weight_options
+@click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster.")
+@click.option(
+    "--sparsity", type=float, default=0.0, show_default=True, help="Share of zero weights."
+)
 @memory_options(SDRAM)
 @trace_option
 @simulator_option
@@ -228,6 +232,8 @@ def decode(
     positions: int,
     weights: str,
     group: int,
+    sparse: bool,
+    sparsity: float,
     timing: MemoryTiming,
     trace_file: Path | None,
     simulator: str,
@@ -246,6 +252,8 @@ def decode(
             positions=positions,
             weights=weights,
             group=group,
+            sparse=sparse,
+            sparsity=sparsity,
             seed=seed,
         )
         run.write(f"Decoder layer {dim}, {ffn} on {config.name}")

@@ -121,10 +121,21 @@ def equipped(config: Config, options: Quantization) -> Config:
 
 AUTO = "auto"
 
+
+def _check_group(context: click.Context, _option: click.Parameter, group: int) -> int:
+    """Return the inputs of a group of weights; refuse them for INT8, which has no such scales."""
+    if group > 0 and context.params["weights"] == INT8:
+        raise InputError(
+            f"Option --group {group} needs a format of fewer bits in --weights, which is {INT8}"
+        )
+    return group
+
+
 WEIGHT_OPTIONS = (
     click.option(
         "--weights",
         default=INT8,
+        is_eager=True,
         show_default=True,
         metavar="FORMAT",
         help=f"Format of the linear layers' weights: {', '.join((INT8, *FORMATS))}, auto.",
@@ -132,6 +143,7 @@ WEIGHT_OPTIONS = (
     click.option(
         "--group",
         default=0,
+        callback=_check_group,
         show_default=True,
         help="Inputs that share a scale of such weights; 0: outputs have scales alone.",
     ),

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from arch.errors import InputError
 from generators.frontend.text_description import TextDescription
 from generators.graph import Decoder
 from generators.quantize.options import Quantization
@@ -35,11 +36,16 @@ SHAPES = {model.name: model for model in (STORIES260K, STORIES15M)}
 """Shapes by name."""
 
 
-def untrained(model: TextDescription, options: Quantization, seed: int = 1) -> Decoder:
+def untrained(
+    model: TextDescription, options: Quantization, seed: int = 1, sparsity: float = 0.0
+) -> Decoder:
     """Return a decoder whose weights are random, in integers.
 
-    Its programs and their cycles are those of a trained one of the same shape.
+    ``sparsity`` is the share of the layers' weights that are 0. Programs and their cycles are those
+    of a trained one of the same shape. Raises :class:`InputError` where the share is no share.
     """
+    if not 0 <= sparsity <= 1:
+        raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")
     rng = np.random.default_rng(seed)
     weights = {}
     for name, shape in model.shapes().items():
@@ -48,4 +54,6 @@ def untrained(model: TextDescription, options: Quantization, seed: int = 1) -> D
             weights[name] = rng.uniform(0.5, 1.5, shape)
         else:
             weights[name] = rng.normal(0, 0.2 if len(shape) == 1 else spread, shape)
+        if sparsity and name.startswith("layers.") and len(shape) > 1:
+            weights[name] *= rng.random(shape) >= sparsity
     return quantize_decoder(model, weights, 0, options)

@@ -29,16 +29,19 @@ def bench_decode(
     positions: int = 128,
     weights: str = INT8,
     group: int = 0,
+    sparse: bool = False,
+    sparsity: float = 0.0,
     seed: int = 1,
 ) -> dict[str, Any]:
     """Compile a model of one layer of random weights, run one token, and return its figures.
 
     The layer is Llama's. The token attends to itself and to ``positions`` others, whose keys and
-    values are zeros: cycles do not depend on them. ``make_machine`` takes the configuration, which
-    has rotary embeddings, and the bytes of external memory that are needed. ``ideal_cycles`` is the
-    words that come over the port, ``bandwidth_utilization`` these over ``cycles``: the port's peak
-    is a word in every cycle, refresh included. ``mismatches`` counts tensors that are not the
-    golden machine's.
+    values are zeros: cycles do not depend on them. ``sparsity`` is the share of the layer's weights
+    that are 0; with ``sparse`` they are skipped where that is faster. ``make_machine`` takes the
+    configuration, which has rotary embeddings, and the bytes of external memory that are needed.
+    ``ideal_cycles`` is the words that come over the port, ``bandwidth_utilization`` these over
+    ``cycles``: the port's peak is a word in every cycle, refresh included. ``mismatches`` counts
+    tensors that are not the golden machine's.
 
     Raises :class:`InputError` where the layer does not fit the configuration.
     """
@@ -56,11 +59,10 @@ def bench_decode(
         kv_heads=dim // head_dim,
         ffn=ffn,
     )
-    decoder = untrained(
-        model, Quantization(texts=1, length=min(32, positions), weights=weights, group=group), seed
-    )
+    options = Quantization(texts=1, length=min(32, positions), weights=weights, group=group)
+    decoder = untrained(model, options, seed, sparsity)
     config = config.replace(rotary=True, trace=True)
-    program = compile_text(decoder, config, context=positions + 1, rows=1)
+    program = compile_text(decoder, config, context=positions + 1, rows=1, sparse=sparse)
     session = TextSession(program, make_machine(config, program.memory_bytes))
     session.length = positions
     turn = session.step(1)
@@ -74,6 +76,8 @@ def bench_decode(
         "positions": positions,
         "weights": weights,
         "group": group,
+        "sparse": sparse,
+        "sparsity": sparsity,
         "seed": seed,
         "cycles": cycles,
         "predicted_cycles": expected.cycles,

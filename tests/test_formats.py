@@ -10,7 +10,7 @@ import pytest
 from arch.formats import FORMATS, chosen, index_of
 from arch.presets import PRESETS
 from generators.frontend.text_description import TextDescription
-from generators.graph import Decoder, Linear
+from generators.graph import Decoder
 from generators.lower.banks import LATENCY
 from generators.quantize.mixed import mix, mixture
 from generators.quantize.options import Quantization
@@ -273,26 +273,10 @@ def test_searches_that_are_refused(celosia, words, message) -> None:
     assert "Option --weights auto measures accuracy on the digits, which minilm" in errors
 
 
-def sparse(decoder: Decoder, share: float) -> Decoder:
-    """Return a decoder with a share of the weights zeros, at random."""
-    rng = np.random.default_rng(5)
-
-    def pruned(op):
-        if not isinstance(op, Linear):
-            return op
-        return replace(op, weight=op.weight * (rng.random(op.weight.shape) >= share))
-
-    return replace(
-        decoder,
-        layers=tuple(tuple(map(pruned, ops)) for ops in decoder.layers),
-        after=tuple(map(pruned, decoder.after)),
-    )
-
-
 @pytest.mark.parametrize("machine", ["golden", pytest.param("verilator", marks=pytest.mark.slow)])
 def test_zeros_of_a_decoder_take_neither_bytes_nor_cycles(machine) -> None:
     wide = LLAMA.replace(dim=48, heads=6, head_dim=8, ffn=96)
-    decoder = sparse(untrained(wide, Quantization(texts=2, length=24)), 0.9)
+    decoder = untrained(wide, Quantization(texts=2, length=24), sparsity=0.9)
     config = TEXT.replace(weight_formats="", weight_group=0, sparse_lanes=4, weight_depth=2)
     spent = []
     for skipped in (True, False):

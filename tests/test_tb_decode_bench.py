@@ -27,6 +27,18 @@ def test_every_weight_comes_once():
     assert weights < found["loaded_bytes"] <= weights + 32 + 2 * 2 * 32
 
 
+def test_zeros_are_skipped_where_that_is_faster():
+    config = SMALL.replace(sparse_lanes=4)
+    sizes = {"dim": 64, "ffn": 128, "positions": 9}
+    for sparsity, share in ((0.9, 0.5), (0.0, 1.0)):
+        skipped, dense = (
+            run_case(config, "golden", **sizes, sparsity=sparsity, sparse=sparse)
+            for sparse in (True, False)
+        )
+        for name in ("loaded_bytes", "predicted_cycles"):
+            assert skipped[name] <= share * dense[name]
+
+
 @pytest.mark.slow
 def test_medium_reaches_the_ports_rate():
     found = run_case(PRESETS["medium"], "verilator", dim=288, ffn=768)
