@@ -25,10 +25,17 @@ from tb.programs import RandomProgram, random_program
 STEPS = 6
 """Random instructions of a program, besides what makes it independent of what was before."""
 
-MEMORY_BYTES = 1 << 17
+_ADDR_WIDTH = 17
+MEMORY_BYTES = 1 << _ADDR_WIDTH
 
-WATCHDOG = 400
-"""The field ``watchdog``: more than the memory's latency, and soon over (cycles)."""
+WATCHDOG = 4000
+"""The field ``watchdog`` (cycles): eight bursts that wait, of up to 512 words, end before."""
+
+
+def disturbed(config: Config) -> Config:
+    """Return the configuration of which machines are built whose runs do not end by themselves."""
+    return config.replace(trace=True, watchdog=WATCHDOG, mem_addr_width=_ADDR_WIDTH)
+
 
 _ILLEGAL = 31  # no instruction
 
@@ -91,7 +98,7 @@ class Campaign:
     ):
         if machine is None:
             machine = VerilatorMachine(
-                config.replace(trace=True, watchdog=WATCHDOG),
+                disturbed(config),
                 memory_bytes=MEMORY_BYTES,
                 latency=latency,
                 contents=seed + 1,

@@ -17,12 +17,11 @@ from sim.checker import check
 from sim.interpreter import Interpreter
 from tb.machine import VerilatorMachine
 from tb.programs import RandomProgram, random_program
+from tb.recovery import MEMORY_BYTES, disturbed
 
 _STEPS = 8  # random instructions of a program, besides what makes it independent
-_MEMORY_BYTES = 1 << 17
 _LIMIT = 300_000  # cycles, of which legal programs take a tenth
 _POLL = 1000  # cycles
-_WATCHDOG = 4000  # cycles; bursts that wait for eight others, of up to 512 words, take no longer
 _LATENCIES = 60  # cycles
 _LOOP_COUNT = 4  # at most, of a program that is broken: the golden machine runs every iteration
 
@@ -35,13 +34,13 @@ def run(case: Case) -> dict[str, Any]:
     then be exact. Registers and memories of the circuit begin with random contents.
     """
     rng = case.rng()
-    config = PRESETS[case["config"]].replace(mem_addr_width=17, watchdog=_WATCHDOG, trace=True)
+    config = disturbed(PRESETS[case["config"]])
     whole = _fitting(config, rng)
     words = _broken(whole.words, rng) if case.index % 2 else whole.words
     refusal = _refusal(words, config)
     machine = VerilatorMachine(
         config,
-        memory_bytes=_MEMORY_BYTES,
+        memory_bytes=MEMORY_BYTES,
         latency=int(rng.integers(_LATENCIES)),
         contents=int(rng.integers(1, 1 << 30)),
     )
