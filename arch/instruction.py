@@ -8,6 +8,8 @@ from arch.isa import (
     DEFINITIONS,
     FLAG_SHIFT,
     IMMEDIATE_WIDTH,
+    POP_SHIFT,
+    PUSH_SHIFT,
     REGISTERS,
     Definition,
     Engine,
@@ -91,7 +93,7 @@ class Instruction:
         flags = sum(1 << self.definition.flag_bit(flag) for flag in self.flags)
         pop = sum(1 << engine for engine in self.pop)
         push = sum(1 << engine for engine in self.push)
-        header = self.opcode | pop << 5 | push << 9 | flags << FLAG_SHIFT
+        header = self.opcode | pop << POP_SHIFT | push << PUSH_SHIFT | flags << FLAG_SHIFT
         return [header, *(self.operand(name).pack() for name in self.definition.operands)]
 
 
@@ -112,7 +114,7 @@ def unpack_one(words: list[int], address: int) -> Instruction:
     if address + definition.words > len(words):
         raise ProgramError(f"Program ends within the instruction at word {address}")
     flags = header >> FLAG_SHIFT
-    if flags >> len(definition.flags) or header >> 13 & 7:
+    if header & definition.reserved:
         raise ProgramError(f"Word {address} sets bits that {definition.opcode.name} does not know")
     return Instruction(
         definition.opcode,
@@ -125,8 +127,8 @@ def unpack_one(words: list[int], address: int) -> Instruction:
             )
         },
         frozenset(name for bit, name in enumerate(definition.flags) if flags >> bit & 1),
-        _engines(header >> 5 & 0xF),
-        _engines(header >> 9 & 0xF),
+        _engines(header >> POP_SHIFT & 0xF),
+        _engines(header >> PUSH_SHIFT & 0xF),
     )
 
 

@@ -5,14 +5,15 @@ first:
 
 ======== =======================================================================
 header   bits 4:0 opcode; 8:5 pop, one bit per engine; 12:9 push, one bit per
-         engine; 31:16 flags
+         engine; 15:13 zero; 31:16 flags, whose bits each instruction names
 operand  bits 27:0 immediate, two's complement; 31:28 register; the value is
          immediate plus register, modulo 2**28 and taken as signed; register 0 is 0
 ======== =======================================================================
 
 ``pop`` makes an engine wait, before it starts the instruction, for one token from each engine
 named; ``push`` gives each engine named one token when the instruction has completed. Instructions
-of one engine run in program order.
+of one engine run in program order. A header with a bit that its instruction does not name is no
+instruction.
 """
 
 import enum
@@ -30,7 +31,10 @@ COUNT_WIDTH = 16
 """Width of a count: of rows, columns, products or rounds (bits)."""
 COLUMN_WIDTH = 24
 """Width of the number of the column that argmax tells (bits)."""
+POP_SHIFT = 5
+PUSH_SHIFT = 9
 FLAG_SHIFT = 16
+_UNUSED_BITS = 7 << 13
 
 
 class Engine(enum.IntEnum):
@@ -80,6 +84,14 @@ class Definition:
         """Length of the instruction (words)."""
         return 1 + len(self.operands)
 
+    @property
+    def reserved(self) -> int:
+        """Header bits that must be 0: unknown flags, and tokens that it cannot exchange."""
+        own = 0xF if self.engine is None else 1 << self.engine
+        tokens = own << POP_SHIFT | own << PUSH_SHIFT
+        known = (1 << len(self.flags)) - 1
+        return _UNUSED_BITS | tokens | (0xFFFF & ~known) << FLAG_SHIFT
+
     def flag_bit(self, name: str) -> int:
         """Position of a flag in the header's flags field."""
         return self.flags.index(name)
@@ -88,13 +100,7 @@ class Definition:
 _OUT = ("o_addr", "o_stride", "o_zero")
 FORMAT_FLAGS = ("format_1", "format_2", "format_4", "grouped")
 """The bits of a weight format's number, and whether its groups have scales."""
-_VECTOR_FLAGS = ("wide_out", "per_tensor", "relu", "table", "add")
-_MORE_VECTOR_FLAGS = ("rotate", "argmax", "times")
-_MORE_VECTOR_SUMMARY = (
-    "rotate: turn each pair of columns by the cosine and sine, in Q1.15, at its place in the "
-    "second input; times: multiply by the 8-bit elements of the second input; argmax: tell the "
-    "largest element of one row and its column in ARGMAX"
-)
+_VECTOR_FLAGS = ("wide_out", "per_tensor", "table", "add")
 
 DEFINITIONS = {
     definition.opcode: definition
@@ -185,9 +191,11 @@ DEFINITIONS = {
                 "params",
                 "table",
             ),
-            (*_VECTOR_FLAGS, *_MORE_VECTOR_FLAGS, "per_row"),
-            f"requantize m rows of n accumulators, and clear them; {_MORE_VECTOR_SUMMARY}; "
-            "per_row: row i takes parameter word params + i",
+            (*_VECTOR_FLAGS, "per_row", "relu", "rotate", "argmax", "times"),
+            "requantize m rows of n accumulators, and clear them; per_row: row i takes parameter "
+            "word params + i; rotate: turn each pair of columns by the cosine and sine, in Q1.15, "
+            "at its place in the second input; argmax: tell the largest element of one row and its "
+            "column in ARGMAX; times: multiply by the 8-bit elements of the second input",
         ),
         Definition(
             Opcode.MAP,
@@ -204,8 +212,8 @@ DEFINITIONS = {
                 "params",
                 "table",
             ),
-            (*_VECTOR_FLAGS, "wide_in", *_MORE_VECTOR_FLAGS),
-            f"requantize m rows of n scratchpad elements; {_MORE_VECTOR_SUMMARY}",
+            (*_VECTOR_FLAGS, "wide_in"),
+            "requantize m rows of n scratchpad elements",
         ),
         Definition(
             Opcode.SOFTMAX,
@@ -224,7 +232,7 @@ DEFINITIONS = {
                 "diagonal",
                 "diagonal_value",
             ),
-            ("wide_out", "per_tensor", "diagonal", "drain", "followed"),
+            ("diagonal", "per_tensor", "drain", "followed"),
             "softmax of m rows of n 16-bit scores, in units of 2**-8 octaves; drain: of "
             "accumulators, which are cleared, requantized to 16 bits by word params, the output's "
             "parameters follow; followed: the engine's next command is the same but for addresses, "
@@ -245,12 +253,11 @@ DEFINITIONS = {
                 "m",
                 "n",
                 "params",
-                "table",
                 "eps_low",
                 "eps_high",
                 "pre",
             ),
-            ("wide_out", "per_tensor", "relu", "table", "add", "write_sum", "rms", "drain"),
+            ("wide_out", "add", "write_sum", "rms", "drain"),
             "normalize m rows of n 16-bit elements, after adding the second input with add; drain: "
             "of accumulators, which are cleared, requantized to 16 bits by the words from pre on",
             unit="norm",

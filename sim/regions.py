@@ -117,9 +117,7 @@ def param_words(step: Step, config: Config) -> int:
 
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
     """Return which element of its row of pairs each column of a step with rotate takes, [n]."""
-    n = step["n"]
-    tile = config.cols if step.opcode == Opcode.DRAIN else n
-    return rotary_places(n, step["table"], config.lanes, tile)
+    return rotary_places(step["n"], step["table"], config.lanes, config.cols)
 
 
 def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:

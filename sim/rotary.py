@@ -51,15 +51,15 @@ def _round(
     return np.asarray(np.clip(rounded, low, high).astype(np.int16))
 
 
-def rotary_places(n: int, period: int, lanes: int, tile: int) -> NDArray[np.int64]:
+def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
     """Return which element of its row of pairs each of n columns takes, [n].
 
     The vector engine works on beats of ``lanes`` columns, which begin anew at each multiple of
-    ``tile``: ``cols`` for DRAIN, n or more for MAP. A beat that begins at column b takes the
-    elements from ``b mod period`` on, also where they lie behind the period.
+    ``cols``. A beat that begins at column b takes the elements from ``b mod period`` on, also where
+    they lie behind the period.
     """
     column = np.arange(n, dtype=np.int64)  # [n]
-    beat = column - column % tile % lanes  # [n], first column of the beat
+    beat = column - column % cols % lanes  # [n], first column of the beat
     return np.asarray(beat % period + column - beat)
 
 

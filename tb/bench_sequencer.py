@@ -13,7 +13,15 @@ from cocotb.triggers import FallingEdge, RisingEdge
 
 from arch.config import Config
 from arch.instruction import Instruction, Operand, pack
-from arch.isa import DEFINITIONS, IMMEDIATE_WIDTH, LOOP_LEVELS, REGISTERS, Engine, Opcode
+from arch.isa import (
+    DEFINITIONS,
+    IMMEDIATE_WIDTH,
+    LOOP_LEVELS,
+    REGISTERS,
+    WORD_WIDTH,
+    Engine,
+    Opcode,
+)
 from arch.presets import PRESETS
 from arch.registers import Cause
 from hdl.ports import WORD
@@ -202,7 +210,8 @@ async def wrong_programs_stop(dut: Any) -> None:
     """An illegal word stops the run with an error at that word, and the next run starts afresh."""
     given = parameters()
     config = PRESETS["small"].replace(**given["config"])
-    host = Host(dut, rng(), given["stall"])
+    random = rng()
+    host = Host(dut, random, given["stall"])
     await start_clock(dut)
     load, halt = Instruction(Opcode.LOAD, {"m": 3}), Instruction(Opcode.HALT)
     loop, end = Instruction(Opcode.LOOP, {"count": 1}), Instruction(Opcode.ENDLOOP)
@@ -223,6 +232,12 @@ async def wrong_programs_stop(dut: Any) -> None:
         for definition in DEFINITIONS.values()
         if definition.unit is not None and not getattr(config, definition.unit)
     ]
+    for definition in DEFINITIONS.values():
+        if definition.unit is None or getattr(config, definition.unit):
+            header, *operands = Instruction(definition.opcode).pack()
+            bits = [bit for bit in range(WORD_WIDTH) if definition.reserved >> bit & 1]
+            bad = 1 << int(random.choice(bits))
+            wrong.append((Cause.INSTRUCTION, [header | bad, *operands]))
     wrong.append((Cause.PROGRAM, []))
     for cause, words in wrong:
         program = pack([load]) + words + pack([load, halt])

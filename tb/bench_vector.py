@@ -283,7 +283,7 @@ def _random_steps(config: Config, random: np.random.Generator) -> Iterator[Step]
             flags = frozenset(flag for flag in definition.flags if random.random() < 0.5)
             flags -= {"followed"}
             if "rotate" in definition.flags and random.random() < 0.5:
-                flags &= {"wide_out", "per_tensor", "wide_in"}
+                flags &= {"wide_out", "per_tensor"}
                 flags |= {str(random.choice(["rotate", "times"]))}
                 shape |= {"n": 2 * shape["n"], "table": 2 * int(random.integers(1, 20))}
             operands = {name: shape.get(name, 0) for name in definition.operands}

@@ -73,6 +73,10 @@ def test_text_refused(text, message):
         ([31], "Word 0 has the unknown opcode 31"),
         ([Opcode.LOOP], "Program ends within the instruction at word 0"),
         ([1 << 16], "Word 0 sets bits that HALT does not know"),
+        ([Opcode.HALT | 1 << 5], "Word 0 sets bits that HALT does not know"),
+        ([Opcode.LOAD | 1 << 13, *[0] * 6], "Word 0 sets bits that LOAD does not know"),
+        ([Opcode.LOAD | 1 << 9, *[0] * 6], "Word 0 sets bits that LOAD does not know"),
+        ([Opcode.MAP | 1 << 21, *[0] * 12], "Word 0 sets bits that MAP does not know"),
     ],
 )
 def test_words_refused(words, message):

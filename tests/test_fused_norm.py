@@ -34,8 +34,8 @@ def load(image: bytearray, data: np.ndarray, addr: int) -> Instruction:
 def setup(rng: np.random.Generator) -> tuple[bytes, list[Instruction]]:
     """Return external memory, and what is done first: x and r are loaded, A and B multiplied.
 
-    Parameter word 0 is a factor of 1, word 1 that of a norm, words 2 and 3 those of scores and
-    probabilities; from word 4 on each column has its own.
+    Parameter word 0 is a factor of 1, words 2 and 3 are those of scores and probabilities; from
+    word 4 on each column has its own, from word 8 on the one of a norm.
     """
     image = bytearray()
     lanes = CONFIG.lanes
@@ -46,6 +46,7 @@ def setup(rng: np.random.Generator) -> tuple[bytes, list[Instruction]]:
     ]
     own = np.array([quantize_multiplier(factor) for factor in rng.uniform(0.1, 0.4, N)])
     words.append(param_words(rng.integers(-500, 500, N), *own.T, CONFIG, by_tile=True))
+    words += [words[1]] * -(-N // lanes)
     wide = rng.integers(-9000, 9000, (2, M, N)).astype("<i2").view(np.uint8)
     a, b = (rng.integers(-99, 99, shape).astype(np.int8) for shape in ((M, K), (K, N)))
     params = np.concatenate(words)
@@ -82,8 +83,8 @@ def vector(opcode: Opcode, operands: dict[str, int], *flags: str) -> list[Instru
 def norm(source: dict[str, int], *flags: str) -> list[Instruction]:
     """Return the normalization of a tensor to the output."""
     operands = source | matrix("r", R) | matrix("s", SUM) | matrix("o", OUT, 1)
-    operands |= {"params": 1, "pre": 4, "eps_low": 5}
-    return vector(Opcode.NORM, operands, "per_tensor", *flags)
+    operands |= {"params": 8, "pre": 4, "eps_low": 5}
+    return vector(Opcode.NORM, operands, *flags)
 
 
 def softmax(source: dict[str, int], *flags: str) -> list[Instruction]:

@@ -1,4 +1,4 @@
-"""The largest element of what DRAIN and MAP write, on the golden machine."""
+"""The largest element of what DRAIN writes, on the golden machine."""
 
 import numpy as np
 import pytest
@@ -12,10 +12,10 @@ CONFIG = PRESETS["small"].replace(argmax=True)
 
 
 def run_case(machine, values, text):
-    """Return ARGMAX and ARGMAX_VALUE after INT8 values went through MAP, one times."""
+    """Return ARGMAX and ARGMAX_VALUE after INT8 values went through DRAIN, one times."""
     machine.multiplier[:], machine.shift[:] = 1 << 30, 1
-    machine.sp[: len(values)] = np.array(values, np.int8).view(np.uint8)
-    text = f"MAP m=1 n={len(values)} o_addr=64 per_tensor argmax {text}\nHALT"
+    machine.acc[0, : len(values)] = values
+    text = f"DRAIN m=1 n={len(values)} o_addr=64 per_tensor argmax {text}\nHALT"
     machine.load_program(pack(assemble(text)))
     machine.start()
     return machine.read_register("ARGMAX"), machine.read_register("ARGMAX_VALUE")

@@ -56,10 +56,10 @@ def test_accumulators_are_ordered_too():
     )
 
 
-@pytest.mark.parametrize("opcode", ["SOFTMAX", "NORM"])
-def test_accumulators_taken_in_are_read_and_cleared(opcode):
+@pytest.mark.parametrize(("opcode", "words"), [("SOFTMAX", 15), ("NORM", 16)])
+def test_accumulators_taken_in_are_read_and_cleared(opcode, words):
     config = CONFIG.replace(fused=True)
-    take = f"{opcode} m=2 n=9 i_addr=5 i_stride=2 o_addr=64 o_stride=9 per_tensor drain"
+    take = f"{opcode} m=2 n=9 i_addr=5 i_stride=2 o_addr=64 o_stride=9 drain"
     product = "MATMUL acc_addr={} m=1 k=1 n=1"
     for row in (5, 6, 7, 8):
         assert errors(f"{product.format(row)}\n{take}\nHALT", config) == (
@@ -67,7 +67,6 @@ def test_accumulators_taken_in_are_read_and_cleared(opcode):
         )
     for row in (4, 9):
         assert check(pack(assemble(f"{product.format(row)}\n{take}\nHALT")), config) == 2
-    words = {"SOFTMAX": 15, "NORM": 17}[opcode]
     assert errors(f"{take}\n{product.format(8)}\nHALT", config) == (
         f"MATMUL at word {words} writes acc without waiting for the write of {opcode} at word 0"
     )
@@ -76,7 +75,7 @@ def test_accumulators_taken_in_are_read_and_cleared(opcode):
 @pytest.mark.parametrize(
     ("text", "first"),
     [
-        ("NORM m=1 n=17 pre=254 per_tensor drain", 254),
+        ("NORM m=1 n=17 pre=254 drain", 254),
         ("SOFTMAX m=1 n=17 params=255 per_tensor drain", 255),
         ("SOFTMAX m=1 n=17 params=253 drain", 253),
     ],
@@ -189,24 +188,24 @@ def test_tokens_without_a_partner_are_refused():
             for flag in ("relu", "table", "add wide_out")
         ),
         (
-            "MAP m=1 n=3 table=2 rotate",
-            "MAP at word 0 rotates pairs of columns, so n must be even, not 3",
+            "DRAIN m=1 n=3 table=2 rotate",
+            "DRAIN at word 0 rotates pairs of columns, so n must be even, not 3",
         ),
         *(
             (
-                f"MAP m=1 n=2 table={period} rotate",
-                "MAP at word 0 rotates the columns of heads, so table must be even and from 2 to "
+                f"DRAIN m=1 n=2 table={period} rotate",
+                "DRAIN at word 0 rotates the columns of heads, so table must be even and from 2 to "
                 f"8190, not {period}",
             )
             for period in (0, 3, 8192, -2)
         ),
         (
-            "MAP m=1 n=2 table=2 o_zero=1 rotate",
-            "MAP at word 0 rotates about 0, so o_zero must be 0, not 1",
+            "DRAIN m=1 n=2 table=2 o_zero=1 rotate",
+            "DRAIN at word 0 rotates about 0, so o_zero must be 0, not 1",
         ),
         (
-            "MAP m=1 n=24 table=6 r_addr=65522 rotate per_tensor",
-            "MAP at word 0 reads sp from 65522 to 65545, but it has 65536",
+            "DRAIN m=1 n=24 table=6 r_addr=65522 rotate per_tensor",
+            "DRAIN at word 0 reads sp from 65522 to 65545, but it has 65536",
         ),
         (
             "SOFTMAX m=1 n=1 followed",
@@ -229,17 +228,17 @@ def test_tokens_without_a_partner_are_refused():
             for flag in ("relu", "table", "add wide_out")
         ),
         (
-            "MAP m=1 n=2 table=2 times rotate",
-            "MAP at word 0 multiplies by a second input, which excludes rotate",
+            "DRAIN m=1 n=2 table=2 times rotate",
+            "DRAIN at word 0 multiplies by a second input, which excludes rotate",
         ),
         (
-            "MAP m=1 n=2 table=128 times",
-            "MAP at word 0 multiplies by a second input whose zero point is table, which must be "
+            "DRAIN m=1 n=2 table=128 times",
+            "DRAIN at word 0 multiplies by a second input whose zero point is table, which must be "
             "from -128 to 127, not 128",
         ),
         (
-            "MAP m=1 n=2 o_zero=1 times",
-            "MAP at word 0 multiplies, so o_zero must be 0, not 1",
+            "DRAIN m=1 n=2 o_zero=1 times",
+            "DRAIN at word 0 multiplies, so o_zero must be 0, not 1",
         ),
         *(
             (
@@ -274,8 +273,8 @@ def test_steps_refused(text, message):
         ("fused", "SOFTMAX m=1 n=1 drain"),
         ("fused", "NORM m=1 n=1 drain"),
         ("activation", "MAP m=1 n=1 table"),
-        ("rotary", "MAP m=1 n=2 table=2 rotate"),
-        ("rotary", "MAP m=1 n=1 times"),
+        ("rotary", "DRAIN m=1 n=2 table=2 rotate"),
+        ("rotary", "DRAIN m=1 n=1 times"),
         ("argmax", "DRAIN m=1 n=1 argmax"),
         ("b_transpose", "MATMUL m=1 k=1 n=1 b_transpose"),
     ],

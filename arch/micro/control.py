@@ -38,6 +38,9 @@ def control(a: Assembler, config: MicroConfig, handled: list[Opcode]) -> None:
     a.alu("ANDI", _ENTRY, _HEADER, 31)
     a.alu("SLTUI", _WORD, _ENTRY, len(Opcode))
     a.branch("BEQ", _WORD, ZERO, "fail")
+    a.load("LC", _WORD, _ENTRY, "reserved")
+    a.alu("AND", _WORD, _WORD, _HEADER)
+    a.branch("BNE", _WORD, ZERO, "fail")
     a.alu("SRLI", FLAGS, _HEADER, FLAG_SHIFT)
     a.load("LC", _LEFT, _ENTRY, "shapes")
     a.load("LC", _ENTRY, _ENTRY, "handlers")
@@ -100,7 +103,7 @@ def _loops(a: Assembler, config: MicroConfig) -> None:
 
 
 def _tables(a: Assembler, handled: list[Opcode]) -> None:
-    """Append handlers, operand counts and operand registers, four to a word, of every opcode."""
+    """Append every opcode's handler, operand count, reserved bits and registers, four a word."""
     known = {Opcode.HALT, Opcode.LOOP, Opcode.ENDLOOP, Opcode.SET, *handled}
     shapes: list[int | str] = []
     lists: list[int | str] = []
@@ -112,4 +115,5 @@ def _tables(a: Assembler, handled: list[Opcode]) -> None:
             lists.append(sum(OPERANDS[name] << 8 * place for place, name in enumerate(part)))
     a.table("handlers", [f"op {op.name}" if op in known else "fail" for op in Opcode])
     a.table("shapes", shapes)
+    a.table("reserved", [DEFINITIONS[opcode].reserved for opcode in Opcode])
     a.table("operands", lists)

@@ -44,7 +44,8 @@ _START, _START_STEP, _LIMIT, _LIMIT_STEP, _DIAGONAL, _DIAGONAL_VALUE, _I_ADDR, _
     )
 )
 _WEIGHT_SHIFT = WEIGHT_FRACTION - OCTAVE_MANTISSA
-_OUTPUT_FLAGS = 1 << bit(Opcode.SOFTMAX, "wide_out") | 1 << bit(Opcode.SOFTMAX, "per_tensor")
+_OUTPUT_FLAGS = 1 << bit(Opcode.SOFTMAX, "per_tensor")
+"""The flag that an epilogue knows, at the same bit as that of DRAIN."""
 
 
 def softmax(a: Assembler, config: MicroConfig) -> None:
@@ -160,15 +161,9 @@ def softmax_parts(a: Assembler, config: MicroConfig) -> None:
     a.table("reciprocal", segments(reciprocal_polynomial()))
     a.label("fill")
     a.branch("BEQ", COUNT, ZERO, "filled")
-    a.if_flag(FLAGS, bit(Opcode.SOFTMAX, "wide_out"), "fill wide", T)
     a.label("fill bytes")
     a.store("SBP", O_ADDR, O_ZERO, 1)
     a.alu("ADD", PARAM, PARAM, PARAM_STEP)
     a.loop(COUNT, "fill bytes")
-    a.back(LINK)
-    a.label("fill wide")
-    a.store("SHP", O_ADDR, O_ZERO, 2)
-    a.alu("ADD", PARAM, PARAM, PARAM_STEP)
-    a.loop(COUNT, "fill wide")
     a.label("filled")
     a.back(LINK)

@@ -81,14 +81,14 @@ class Sequencer(Component):
     register of an operand is read, and what the word means as a header; then it acts. A control
     instruction takes one cycle a word, and one more where a loop goes back to its start.
 
-    A word that is no instruction of this configuration, a loop nested deeper than LOOP_LEVELS or
-    of a count that is not 1 to 65,535, an ENDLOOP without LOOP, a SET of a register other than
-    1 to 15, and a word behind the last one of the memory stop the run with ``error`` and its
-    ``cause``, which hold until the next start. It is told a cycle after the word acted, in which
-    nothing is sent nor any register written. ``advance`` is 1 where a word has acted. Register 0
-    is a word of memory that ``scrub`` sets to 0, in a cycle without ``register_en``. The program
-    and the registers are written through ``program`` and ``register`` while nothing runs; a
-    register holds its value from run to run.
+    A header that is no instruction of this configuration or sets a reserved bit, a loop nested
+    deeper than LOOP_LEVELS or of a count that is not 1 to 65,535, an ENDLOOP without LOOP, a SET of
+    a register other than 1 to 15, and a word behind the last one of the memory stop the run with
+    ``error`` and its ``cause``, which hold until the next start. It is told a cycle after the word
+    acted, in which nothing is sent nor any register written. ``advance`` is 1 where a word has
+    acted. Register 0 is a word of memory that ``scrub`` sets to 0, in a cycle without
+    ``register_en``. The program and the registers are written through ``program`` and ``register``
+    while nothing runs; a register holds its value from run to run.
     """
 
     def __init__(self, config: Config):
@@ -207,6 +207,8 @@ class Sequencer(Component):
                         early.action.eq(action),
                         early.alone.eq(not definition.operands),
                     ]
+                    with m.If((coming & definition.reserved).any()):
+                        m.d.comb += [early.action.eq(Action.REFUSE), early.alone.eq(1)]
         with m.Switch(word[:5]):
             for definition in known:
                 then = _OPERAND_ACTIONS.get(definition.opcode, Action.SEND)
