@@ -126,7 +126,7 @@ def unpack_one(words: list[int], address: int) -> Instruction:
                 strict=True,
             )
         },
-        frozenset(name for bit, name in enumerate(definition.flags) if flags >> bit & 1),
+        frozenset(name for name in definition.flags if flags >> definition.flag_bit(name) & 1),
         _engines(header >> POP_SHIFT & 0xF),
         _engines(header >> PUSH_SHIFT & 0xF),
     )

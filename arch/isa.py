@@ -5,15 +5,15 @@ first:
 
 ======== =======================================================================
 header   bits 4:0 opcode; 8:5 pop, one bit per engine; 12:9 push, one bit per
-         engine; 15:13 zero; 31:16 flags, whose bits each instruction names
+         engine; 15:13 zero; 31:16 flags
 operand  bits 27:0 immediate, two's complement; 31:28 register; the value is
          immediate plus register, modulo 2**28 and taken as signed; register 0 is 0
 ======== =======================================================================
 
 ``pop`` makes an engine wait, before it starts the instruction, for one token from each engine
 named; ``push`` gives each engine named one token when the instruction has completed. Instructions
-of one engine run in program order. A header with a bit that its instruction does not name is no
-instruction.
+of one engine run in program order. A flag is the same bit in all of an engine's instructions; a
+header with a bit that its instruction does not have is no instruction.
 """
 
 import enum
@@ -89,18 +89,27 @@ class Definition:
         """Header bits that must be 0: unknown flags, and tokens that it cannot exchange."""
         own = 0xF if self.engine is None else 1 << self.engine
         tokens = own << POP_SHIFT | own << PUSH_SHIFT
-        known = (1 << len(self.flags)) - 1
+        known = sum(1 << self.flag_bit(flag) for flag in self.flags)
         return _UNUSED_BITS | tokens | (0xFFFF & ~known) << FLAG_SHIFT
 
     def flag_bit(self, name: str) -> int:
-        """Position of a flag in the header's flags field."""
-        return self.flags.index(name)
+        """Position of a flag in the header's flags field: the same in all of an engine's."""
+        return _FLAGS[self.engine].index(name)
 
 
 _OUT = ("o_addr", "o_stride", "o_zero")
 FORMAT_FLAGS = ("format_1", "format_2", "format_4", "grouped")
 """The bits of a weight format's number, and whether its groups have scales."""
 _VECTOR_FLAGS = ("wide_out", "per_tensor", "table", "add")
+_SUM_FLAGS = ("per_row", "relu", "rotate", "argmax", "times")
+_FLAGS: dict[Engine | None, tuple[str, ...]] = {
+    Engine.MATRIX: ("b_transpose", "resident", "append", *FORMAT_FLAGS),
+    Engine.VECTOR: (
+        *(*_VECTOR_FLAGS, "wide_in", "diagonal", "write_sum", "rms"),
+        *(*_SUM_FLAGS, "drain", "followed"),
+    ),
+}
+"""Flags of each engine's instructions, from bit 0 of the flags field on."""
 
 DEFINITIONS = {
     definition.opcode: definition
@@ -191,7 +200,7 @@ DEFINITIONS = {
                 "params",
                 "table",
             ),
-            (*_VECTOR_FLAGS, "per_row", "relu", "rotate", "argmax", "times"),
+            (*_VECTOR_FLAGS, *_SUM_FLAGS),
             "requantize m rows of n accumulators, and clear them; per_row: row i takes parameter "
             "word params + i; rotate: turn each pair of columns by the cosine and sine, in Q1.15, "
             "at its place in the second input; argmax: tell the largest element of one row and its "
@@ -232,7 +241,7 @@ DEFINITIONS = {
                 "diagonal",
                 "diagonal_value",
             ),
-            ("diagonal", "per_tensor", "drain", "followed"),
+            ("per_tensor", "diagonal", "drain", "followed"),
             "softmax of m rows of n 16-bit scores, in units of 2**-8 octaves; drain: of "
             "accumulators, which are cleared, requantized to 16 bits by word params, the output's "
             "parameters follow; followed: the engine's next command is the same but for addresses, "
@@ -257,7 +266,7 @@ DEFINITIONS = {
                 "eps_high",
                 "pre",
             ),
-            ("wide_out", "add", "write_sum", "rms", "drain"),
+            ("wide_out", "add", "drain", "write_sum", "rms"),
             "normalize m rows of n 16-bit elements, after adding the second input with add; drain: "
             "of accumulators, which are cleared, requantized to 16 bits by the words from pre on",
             unit="norm",

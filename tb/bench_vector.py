@@ -199,11 +199,9 @@ class Surroundings:
     def _offer(self, step: Step) -> int:
         """Offer a command and return whom it gives tokens."""
         random, definition = self.random, DEFINITIONS[step.opcode]
-        # Operands and flags that an instruction does not have may be anything.
+        # Operands that an instruction does not have may be anything.
         command = {name: int(random.integers(-(1 << 27), 1 << 27)) for name, _ in COMMAND}
-        known = sum(1 << definition.flag_bit(flag) for flag in definition.flags)
         flags = sum(1 << definition.flag_bit(flag) for flag in step.flags)
-        flags |= int(random.integers(1 << 16)) & ~known
         push = int(random.integers(1 << len(Engine)))
         command |= {"opcode": step.opcode, "push": push, "flags": flags, **step.operands}
         self.drive("i__payload", pack(COMMAND, command))

@@ -32,7 +32,7 @@ def _section(definition: Definition) -> str:
     if definition.operands:
         lines.append(f"Operands: {', '.join(f'`{name}`' for name in definition.operands)}.\n")
     if definition.flags:
-        flags = (f"`{name}` (bit {bit})" for bit, name in enumerate(definition.flags))
+        flags = (f"`{name}` (bit {definition.flag_bit(name)})" for name in definition.flags)
         lines.append(f"Flags: {', '.join(flags)}.\n")
     return "\n".join(lines)
 

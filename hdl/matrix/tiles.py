@@ -284,18 +284,12 @@ def grouped(command):
 
 
 def _flags_of(command, *names: str):
-    product = command.opcode == Opcode.MATMUL
-    bits = [
-        Cat(command.flags[DEFINITIONS[op].flag_bit(name)] for name in names)
-        for op in (Opcode.MATMUL, Opcode.PRELOAD)
-    ]
-    return Mux(product, *bits)
+    definition = DEFINITIONS[Opcode.MATMUL]  # the bits are those of PRELOAD, too
+    return Cat(command.flags[definition.flag_bit(name)] for name in names)
 
 
 def b_transposed(config: Config, command):
     """Return 1 for a MATMUL or PRELOAD that takes B transposed."""
     if not config.b_transpose:
         return Const(0, 1)
-    product = command.opcode == Opcode.MATMUL
-    bits = [DEFINITIONS[op].flag_bit("b_transpose") for op in (Opcode.MATMUL, Opcode.PRELOAD)]
-    return Mux(product, command.flags[bits[0]], command.flags[bits[1]])
+    return _flags_of(command, "b_transpose")

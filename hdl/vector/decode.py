@@ -1,6 +1,6 @@
 """The decoded command of the vector engine, a bit for each property."""
 
-from amaranth.hdl import Cat, Module
+from amaranth.hdl import Module
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -29,9 +29,11 @@ def flag_layout() -> data.StructLayout:
 
 
 class VectorDecoder(Component):
-    """Tells a command's opcode and flags as a bit each; a flag it does not have is 0.
+    """Tells a command's opcode and flags as a bit each.
 
-    The bits of an instruction that the configuration leaves out are always 0.
+    A flag is the same bit in every instruction, and 0 in those that do not have it, as the
+    sequencer sends no others. The bits of an instruction that the configuration leaves out are
+    always 0, and so are flags that only such have.
     """
 
     def __init__(self, config: Config):
@@ -54,12 +56,6 @@ class VectorDecoder(Component):
         for definition in known:
             here = self.opcode[_name(definition)]
             m.d.comb += here.eq(self.command.opcode == definition.opcode)
-        for flag, _ in self.flag.shape():
-            m.d.comb += self.flag[flag].eq(
-                Cat(
-                    self.opcode[_name(definition)] & self.command.flags[definition.flag_bit(flag)]
-                    for definition in known
-                    if flag in definition.flags
-                ).any()
-            )
+            for flag in definition.flags:
+                m.d.comb += self.flag[flag].eq(self.command.flags[definition.flag_bit(flag)])
         return m
