@@ -46,7 +46,7 @@ def faults(
     """Flip a bit of the circuit in a cycle of an inference, at random, and tell what comes of it.
 
     Every bit of every register and memory is as likely, and every cycle. MODEL is one that
-    `celosia run` takes. A row is an engine or memory of the machine.
+    `celosia run` or `celosia text` takes. A row is an engine or memory of the machine.
     """
     changes = overrides if protect is None else (*overrides, f"protect={protect}")
     fields = {"model": model, "config": source, "set": ";".join(changes)}

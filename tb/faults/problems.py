@@ -5,16 +5,22 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from arch.config import Config
-from arch.errors import RunError
+from arch.errors import InputError, RunError
 from generators.compiler import CompiledModel
 from generators.frontend import digits
 from generators.golden import GoldenModel
+from generators.text_program import compile_text
+from generators.text_sources import is_text, load_text
 from tb.faults.machine import FaultMachine
 from tb.machines import PROMPT
 from tb.run_model import compile_digits
+from tb.text_session import TextSession
 
 INFERENCES = 64
 """Different inferences of a campaign; their numbers go round."""
+
+BEFORE, CONTEXT = 6, 32
+"""Tokens before the one of a step, and those that the cache has room for."""
 
 
 class Problem(ABC):
@@ -87,9 +93,52 @@ class DigitsProblem(Problem):
         return int(np.argmax(self._compiled.read_output(outputs)[0]))
 
 
+class TextProblem(Problem):
+    """Steps of a language model: the token behind a few random ones.
+
+    The result is the largest logit and its token. What a fault leaves in keys and values for later
+    tokens is not looked at. Raises :class:`InputError` where the machine has no argmax.
+    """
+
+    def __init__(self, model: str, config: Config):
+        super().__init__()
+        if not config.argmax:
+            raise InputError(f"Faults in a language model need argmax, which {config.name} lacks")
+        decoder = load_text(model).quantize()
+        context = min(decoder.places, config.max_row, CONTEXT)
+        self._program = compile_text(decoder, config, context=context)
+        self._vocabulary = decoder.description.vocabulary
+
+    def _infer(self, number: int) -> None:
+        program = self._program
+        size = 1 << (program.memory_bytes - 1).bit_length()
+        machine = FaultMachine(program.config, memory_bytes=size, **PROMPT.fields())
+        session = TextSession(program, machine)
+        rng = np.random.default_rng(number)
+        *first, last = (int(token) for token in rng.integers(self._vocabulary, size=BEFORE + 1))
+        session.take(first)
+        machine.armed = True
+        self.machine = machine
+        self.cycles = session.step(last).cycles
+        session.choose()
+        if session.turns[-1].mismatches:
+            raise RunError(f"Text {number} without a fault differs from the golden machine")
+
+    def outputs(self) -> bytes:
+        """Return the largest logit and its token."""
+        found = [self.machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE")]
+        return np.array(found, np.int64).tobytes()
+
+    def chosen(self, outputs: bytes) -> int:
+        """Return the token."""
+        return int(np.frombuffer(outputs, np.int64)[0])
+
+
 def open_problem(model: str, config: Config) -> Problem:
     """Return the inferences of a model on a configuration.
 
     Raises :class:`InputError` where there is no such model, or it does not fit.
     """
+    if is_text(model):
+        return TextProblem(model, config)
     return DigitsProblem(compile_digits(model, config))
