@@ -172,11 +172,30 @@ def test_a_campaign_is_told_and_each_of_its_cases_runs_alone(celosia) -> None:
     assert table(alone) == result["units"]
 
 
+@pytest.mark.long
+def test_a_step_of_a_language_model_ends_in_short_as_it_does_in_whole() -> None:
+    opened = open_problem("tales", fault_config("small", "argmax=true"))
+    opened.infer(2)
+    rng, machine = np.random.default_rng(12), opened.machine
+    machine.limit_to([REGISTERS])
+    assert opened.chosen(opened.expected) < 100
+    found = Counter()
+    for _ in range(60):
+        flip = machine.draw(rng)
+        short = classify(opened, machine.inject(flip))
+        assert classify(opened, machine.inject(flip, whole=True)) == short, flip
+        found[short] += 1
+    assert found["masked"]
+    assert set(found) <= set(CLASSES)
+    assert len(found) > 1
+
+
 @pytest.mark.parametrize(
     ("words", "part"),
     [
         (("faults", "digits", "--config", "micro"), "Faults need engines, which micro"),
         (("faults", "nothing"), "nothing"),
+        (("faults", "tales", "--config", "tiny"), "need argmax, which tiny lacks"),
         ((*DIGITS, "--unit", "array"), "Unit must be one of all registers, account,"),
         ((*DIGITS, "--count", "0"), "--count"),
         ((*DIGITS, "--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
