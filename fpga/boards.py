@@ -79,7 +79,8 @@ class _Entry:
     extra: tuple[Resource, ...] = field(default=())
     sdram: SdramChip | None = None
     freed: dict[str, Any] = field(default_factory=dict)
-    """Fields of a machine with SDRAM, which has the block RAMs of the memory on the chip."""
+    """Fields of a machine with SDRAM, which has the block RAMs of the memory on the chip, and units
+    of the models that only SDRAM has room for."""
 
 
 _RGB = (("rgb_led", 0),)
@@ -102,10 +103,10 @@ _LFE5U_85F = _ECP5 | {
     "acc_width": 28,
     "scratchpad_banks": 2,
     "program_depth": 2048,
-    "rotary": True,
-    "argmax": True,
     "fused": True,
 }
+# Language models come out of SDRAM alone; their units are no part of the machine without it.
+_TEXT = {"rotary": True, "argmax": True}
 
 _ENTRIES = {
     "ulx3s_85f": _Entry(
@@ -117,7 +118,7 @@ _ENTRIES = {
         config=_LFE5U_85F,
         memory_bytes=1 << 16,
         sdram=IS42S16160G_7,
-        freed={"scratchpad_bytes": 1 << 18, "acc_depth": 2048, "program_depth": 8192},
+        freed=_TEXT | {"scratchpad_bytes": 1 << 18, "acc_depth": 2048, "program_depth": 8192},
     ),
     "ulx3s_45f": _Entry(
         title="Radiona ULX3S, LFE5U-45F",

@@ -1,5 +1,6 @@
 """Boards, their constraints and clock generators, against what datasheets allow."""
 
+import json
 import re
 import subprocess
 from dataclasses import replace
@@ -11,8 +12,11 @@ from arch.errors import InputError
 from fpga.boards import BOARDS, LEDS, get_board, with_sdram
 from fpga.devices import DEVICES, RESOURCES
 from fpga.flash import LOADERS
-from fpga.pins import constraints, top_verilog
+from fpga.pins import CORE, constraints, top_verilog
 from fpga.pll import RANGES, find_pll
+from fpga.synthesis import NETLIST, count, synthesize
+from fpga.top import BoardTop
+from generators.verilog.verilog import to_verilog
 from tb.toolchain import environment, missing_tools
 
 
@@ -52,6 +56,23 @@ def test_spi_takes_the_serial_lines_place(name: str) -> None:
     assert ".sck(sck), .cs_n(cs_n), .copi(copi), .cipo(core_cipo)" in verilog
     text, _ = constraints(board)
     assert all(re.search(rf'\b{line}\b"? .*\b{board.pins[line].name}\b', text) for line in lines)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing_tools("yosys")), reason="Yosys is not installed")
+def test_the_array_has_the_multipliers_that_the_vector_engine_leaves(tmp_path: Path) -> None:
+    """Of the 45F's 72, the elements of the array have at least 54."""
+    board = get_board("ulx3s_45f")
+    machine = BoardTop(board.config, clock=90_000_000, memory_bytes=board.memory_bytes)
+    cells = synthesize(to_verilog(machine, CORE), CORE, board.device, tmp_path)
+    assert count(board.device.family, cells)["multipliers"] == 72
+    netlist = json.loads((tmp_path / NETLIST).read_text(encoding="utf-8"))
+    placed = [
+        name
+        for name, cell in netlist["modules"][CORE]["cells"].items()
+        if cell["type"] == "MULT18X18D"
+    ]
+    assert sum("accelerator.matrix.array." in name for name in placed) >= 54
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""Every unit of a preset's or a board's machine is used by programs of the models it is made for.
+
+Machines with two weight slots are made for encoders, here the digits'; those that rotate for
+language models, here stories260K.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from arch.config import Config
+from arch.instruction import unpack
+from arch.isa import RING_SLOTS, Opcode
+from arch.presets import PRESETS
+from fpga.boards import board_configs
+from generators.compiler import Options, compile_model
+from generators.frontend import digits
+from generators.frontend.weights import load_model
+from generators.graph import Decoder
+from generators.quantize.options import Quantization
+from generators.text_program import compile_text
+from generators.text_sources import load_text
+
+STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
+EVIDENCE: dict[str, tuple[set[Opcode], set[str]]] = {
+    "activation": ({Opcode.TABLE}, {""}),
+    "argmax": ({Opcode.DRAIN}, {"argmax"}),
+    "b_transpose": ({Opcode.MATMUL, Opcode.PRELOAD}, {"b_transpose"}),
+    "fused": ({Opcode.SOFTMAX, Opcode.NORM}, {"drain"}),
+    "norm": ({Opcode.NORM}, {""}),
+    "rotary": ({Opcode.DRAIN}, {"rotate", "times"}),
+    "softmax": ({Opcode.SOFTMAX}, {""}),
+    "sparse_lanes": ({Opcode.SPARSE}, {""}),
+    "weight_formats": ({Opcode.MATMUL}, {"format_1", "format_2", "format_4"}),
+    "weight_group": ({Opcode.MATMUL}, {"grouped"}),
+    "zero_points": ({Opcode.MATMUL}, {"a_zero", "b_zero"}),
+}
+"""Instructions and their flags, or operands that are not 0, that need a unit; "" is no flag."""
+
+
+@cache
+def stories() -> Decoder:
+    source = load_text(str(STORIES / "stories260K.bin"), STORIES / "tok512.bin")
+    return source.quantize(Quantization(texts=2, length=32, folded=True))
+
+
+def programs(config: Config) -> Iterator[list[int]]:
+    """Yield the words of the programs of a machine's models."""
+    if config.weight_depth <= RING_SLOTS:
+        train, _ = digits.load()
+        model, weights = load_model("digits")
+        inputs = digits.patches(train.images[:16])
+        yield list(compile_model(model, weights, inputs, config, Options(search=False)).words)
+    if config.rotary:
+        program = compile_text(stories(), config, context=40)
+        yield from (list(one.words) for one in (program, *program.setup))
+
+
+def used(config: Config) -> set[str]:
+    """Return the units that a machine's models use."""
+    found = set()
+    for words in programs(config):
+        for one in unpack(words):
+            marks = {"", *one.flags}
+            marks |= {name for name in one.operands if one.operand(name).pack()}
+            found |= {
+                unit
+                for unit, (opcodes, needed) in EVIDENCE.items()
+                if one.opcode in opcodes and needed & marks
+            }
+    return found
+
+
+def present(config: Config) -> set[str]:
+    """Return the units that a machine has."""
+    return {unit for unit in EVIDENCE if getattr(config, unit)}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_has_the_units_that_its_models_use(name: str) -> None:
+    config = PRESETS[name]
+    assert present(config) <= used(config)
+
+
+@pytest.mark.parametrize(
+    "config", tuple(board_configs()), ids=lambda config: f"{config.name}-{config.mem_addr_width}"
+)
+def test_a_board_has_the_units_that_its_models_use(config: Config) -> None:
+    assert present(config) <= used(config)
+
+
+def test_a_unit_too_many_is_found() -> None:
+    config = PRESETS["small"].replace(argmax=True, sparse_lanes=4, weight_formats="int4")
+    assert present(config) - used(config) == {"argmax", "sparse_lanes", "weight_formats"}
