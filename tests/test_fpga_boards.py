@@ -59,7 +59,6 @@ def test_spi_takes_the_serial_lines_place(name: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(bool(missing_tools("yosys")), reason="Yosys is not installed")
 def test_the_array_has_the_multipliers_that_the_vector_engine_leaves(tmp_path: Path) -> None:
     """Of the 45F's 72, the elements of the array have at least 54."""
     board = get_board("ulx3s_45f")
