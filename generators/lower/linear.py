@@ -11,10 +11,10 @@ from generators.lower.blocks import Part, cut
 from generators.lower.instructions import View, Weights, fused, linear, rescale_words, table
 from generators.lower.lowering import SPARE_WORDS, Lowering
 from generators.lower.rows import Rows
-from generators.lower.weights import beats, sparse_code, tiles_held
+from generators.lower.weights import Held, stored_parts, tiles_held
 from generators.program.draft import Draft, Given, Item, Node, Ref
 from generators.program.image import Bytes
-from generators.stored import format_flags, stored_data, stored_rows
+from generators.stored import format_flags, stored_rows
 
 
 def lower_linear(
@@ -194,19 +194,12 @@ class _Linear:
                 setup.append(table(Ref(name, params.size)))
                 pieces.append(op.table.astype(np.int8).view(np.uint8))
             products = []
-            weight = op.weight[k : k + size, columns]
+            rows = slice(k, k + size)
             height = self.height if lowering.limits.sparse else 0
-            parts = tiles_held(op, slice(k, k + size), columns, config, self.kept_zeros)
-            code = sparse_code(op, weight, parts, config, height)
-            if code is not None:
-                place = Ref(name, sum(piece.size for piece in pieces))
-                products.append(Weights(k, 0, size, weight.shape[1], place, beats(code, config)))
-                pieces.append(code)
-                parts = []
-            for one in parts:
-                place = Ref(name, sum(piece.size for piece in pieces))
-                products.append(Weights(one.rows.start, one.tile, one.k, one.n, place))
-                pieces.append(stored_data(op.weight, op.stored, one.rows, one.columns).ravel())
+            held = tiles_held(op, rows, columns, config, self.kept_zeros)
+            for one, data in stored_parts(op, Held(rows, columns), held, config, height):
+                products.append(one.at(Ref(name, sum(piece.size for piece in pieces))))
+                pieces.append(data)
             lowering.load(item, name, np.concatenate(pieces))
             blocks.append(_Block(item, setup, products))
         return blocks

@@ -7,7 +7,6 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.fitting import FitError, doubled
 from generators.graph import QuantizedModel, Rescale, Tensor
 from generators.lower.blocks import Blocks, Part, cut, even, parts
 from generators.lower.instructions import (
@@ -19,6 +18,7 @@ from generators.lower.instructions import (
     rescale_words,
     store,
 )
+from generators.lower.residence import check_at_once
 from generators.program.draft import (
     LENGTH_REGISTER,
     LENGTH_REGISTERS,
@@ -218,12 +218,7 @@ class Lowering:
 
     def room_for(self, words: int) -> None:
         """Refuse more parameter words than there are."""
-        if words + SPARE_WORDS > self.config.param_depth:
-            raise FitError(
-                f"Model {self.name} needs {words + SPARE_WORDS} parameter words at once, but "
-                f"param_depth is {self.config.param_depth}",
-                doubled(self.config, "param_depth", words + SPARE_WORDS),
-            )
+        check_at_once(self.name, self.config, words + SPARE_WORDS)
 
     def acc(self, rows: int) -> int:
         """Return the first of so many accumulator rows, other ones than the last time."""

@@ -14,11 +14,11 @@ from generators.lower.layer_ops import Block, blocks, final_norm, head
 from generators.lower.plan import Matrix, Plan, Table, part, runs
 from generators.lower.residence import Cache, Memory, Words
 from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
-from generators.lower.weights import Held, beats, cuts, sparse_code
+from generators.lower.weights import Held, cuts, stored_parts
 from generators.program.draft import Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder, Piece
 from generators.program.layout import element_rows, rows_image
-from generators.stored import for_slots, format_flags, in_pairs, part_rows, stored_data
+from generators.stored import for_slots, format_flags, in_pairs, part_rows
 from sim.rotary import rotary_places
 
 
@@ -173,17 +173,14 @@ def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
     words = found.keep(one.rescale, by_tile=True)
     flags = format_flags(one.stored, config, memory.name)
 
+    height = int(found.sparse and not found.resident)
+
     def pieces(op: Linear, rows: slice, bounds: Sequence[int] = ()) -> list[tuple[Held, Piece]]:
-        parts = []
-        for held in cuts(op, rows, stage.size, config, bounds):
-            weight = op.weight[held.rows, held.columns]
-            height = int(found.sparse and not found.resident)
-            data = sparse_code(op, weight, [held], config, height)
-            coded = replace(held, beats=0 if data is None else beats(data, config))
-            if data is None:
-                data = stored_data(op.weight, op.stored, held.rows, held.columns).ravel()
-            parts.append((coded, found.image.add(data)))
-        return parts
+        return [
+            (part, found.image.add(data))
+            for held in cuts(op, rows, stage.size, config, bounds)
+            for part, data in stored_parts(op, held, [held], config, height)
+        ]
 
     if not found.resident:
         parts = pieces(one, slice(0, k), _bounds(found, name))

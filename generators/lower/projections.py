@@ -16,7 +16,7 @@ from generators.lower.instructions import (
     requantize,
 )
 from generators.lower.plan import Plan
-from generators.lower.residence import Register, Words, given
+from generators.lower.residence import Register, Words, check_at_once, given
 from generators.lower.staging import WORDS
 from generators.program.draft import Draft, Given, Ref, Written, flatten
 from generators.program.image import Piece
@@ -93,12 +93,8 @@ class Instructions:
         depth = self.config.param_depth
         ranges = [(one, first, count or one.count - first) for one, first, count in wanted]
         total = sum(count for _, _, count in ranges)
-        if self.plan.passing and total > depth:
-            raise FitError(
-                f"Model {self.model.name} needs {total} parameter words at once, but param_depth "
-                f"is {depth}",
-                doubled(self.config, "param_depth", total),
-            )
+        if self.plan.passing:
+            check_at_once(self.model.name, self.config, total)
         if self._word + total > depth:
             self._word = 0
         for one, first, count in ranges:
@@ -140,10 +136,7 @@ class Instructions:
                     yield Weights(row, 0, rows[index + 1] - row, end - first * cols, slot)
             for held, piece in matrix.cuts:
                 if first <= held.tile < first + count:
-                    at = self.stage.piece(piece)
-                    yield Weights(
-                        held.rows.start, held.tile - first, held.k, held.n, at, held.beats
-                    )
+                    yield held.at(self.stage.piece(piece), first)
 
         def taken(column: int) -> View:
             return View(_behind(place, column), matrix.k)

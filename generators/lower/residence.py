@@ -176,3 +176,13 @@ class Memory:
 def given(register: int, most: int, base: int | Ref = 0) -> Given:
     """Return ``base`` plus what the host writes to a register, which is ``most`` or less."""
     return Given(register, most, base)
+
+
+def check_at_once(name: str, config: Config, words: int) -> None:
+    """Refuse more parameter words of a model at once than there are."""
+    if words > config.param_depth:
+        raise FitError(
+            f"Model {name} needs {words} parameter words at once, but param_depth is "
+            f"{config.param_depth}",
+            doubled(config, "param_depth", words),
+        )

@@ -1,7 +1,7 @@
 """Parts of a linear layer's weights as external memory holds them: dense, or without zeros."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
 from generators.graph import Ints, Linear
+from generators.lower.instructions import Weights
+from generators.program.draft import Ref
 from generators.program.image import Bytes
-from generators.stored import part_rows, stored_rows
+from generators.stored import part_rows, stored_data, stored_rows
 from hdl.sparse.sparse import sparse_cycles
 from sim.sparse import encode
 
@@ -36,6 +38,10 @@ class Held:
     def n(self) -> int:
         """Number of columns."""
         return int(self.columns.stop - self.columns.start)
+
+    def at(self, place: Ref, tile: int = 0) -> Weights:
+        """Return them as an instruction multiplies them, tile columns counted from ``tile`` on."""
+        return Weights(self.rows.start, self.tile - tile, self.k, self.n, place, self.beats)
 
 
 def cuts(
@@ -118,28 +124,38 @@ def _spans(used: NDArray[np.bool_], kept_zeros: int) -> list[tuple[int, int]]:
     return spans or [(0, 1)]
 
 
-def sparse_code(
-    op: Linear, weight: Ints, held: list[Held], config: Config, height: int
-) -> Bytes | None:
-    """Return the code of a weight [k, n] if the zero-skip unit is predicted to be faster.
+def stored_parts(
+    op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
+) -> Iterator[tuple[Held, Bytes]]:
+    """Yield the parts ``held`` of the ``whole`` with their bytes, or the whole as a sparse matrix.
 
-    That is, than the tiles that are held, by what limits each: bytes loaded, or products of
-    ``height`` rows. None for no rows.
+    That is where the zero-skip unit is predicted to be faster in products of ``height`` rows;
+    never for no rows.
     """
-    k, n = weight.shape
-    if not height or op.stored is not None or not LEAST_K <= k <= config.sparse_depth:
+    coded = _coded(op, whole, held, config, height)
+    if coded is not None:
+        yield coded
+        return
+    for one in held:
+        yield one, stored_data(op.weight, op.stored, one.rows, one.columns).ravel()
+
+
+def _coded(
+    op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
+) -> tuple[Held, Bytes] | None:
+    """Return the whole as a sparse matrix if that is faster, by what limits each.
+
+    That are bytes loaded, or products.
+    """
+    if not height or op.stored is not None or not LEAST_K <= whole.k <= config.sparse_depth:
         return None
-    code = encode(weight, config.sparse_lanes, config.cols)
+    code = encode(op.weight[whole.rows, whole.columns], config.sparse_lanes, config.cols)
+    beats = code.size // beat_bytes(config.sparse_lanes) - HEADER_BEATS
     dense = stored = 0
     for one in held:
         tiles = -(-one.k // config.rows) * -(-one.n // config.cols)
         dense += tiles * max(height, config.rows)
         stored += one.k * one.n
-    sparse = sparse_cycles(config, config.sparse_lanes, height, k, n, beats(code, config))
+    sparse = sparse_cycles(config, config.sparse_lanes, height, whole.k, whole.n, beats)
     faster = max(sparse, code.size // config.mem_bytes) < max(dense, stored // config.mem_bytes)
-    return code if faster and code.size <= stored else None
-
-
-def beats(code: Bytes, config: Config) -> int:
-    """Return the entries of each lane in the code of a sparse matrix."""
-    return code.size // beat_bytes(config.sparse_lanes) - HEADER_BEATS
+    return (replace(whole, beats=beats), code) if faster and code.size <= stored else None
