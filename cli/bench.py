@@ -50,7 +50,6 @@ bench.add_command(bench_pins)
 @click.option("--m", type=int, required=True, help="Rows of the result.")
 @click.option("--k", type=int, required=True, help="Length of the sums.")
 @click.option("--n", type=int, required=True, help="Columns of the result.")
-@click.option("--b-transpose", is_flag=True, help="Take B as stored transposed.")
 @trace_option
 @memory_options(SDRAM)
 @simulator_option
@@ -62,19 +61,17 @@ def gemm(
     m: int,
     k: int,
     n: int,
-    b_transpose: bool,
     trace_file: Path | None,
     timing: MemoryTiming,
     simulator: str,
     seed: int,
     as_json: bool,
 ) -> None:
-    """Multiply random matrices.
+    """Compile a linear layer of random weights, and run it.
 
-    They lie in the scratchpad, or are streamed from external memory where they are too large for
-    it. cycles and utilization are of the window from the array's first request for an operand to
-    its last sum in the accumulators; total_cycles and total_utilization are of the whole run from
-    start to halt, with the fetch of instructions and the result requantized in its place.
+    Operands and result lie in external memory. cycles and utilization are of the window from the
+    array's first request for an operand to its last sum in the accumulators; total_cycles and
+    total_utilization are of the whole run from start to halt.
     """
     config = resolve(source, overrides)
     run = RunTrace(trace_file)
@@ -85,7 +82,6 @@ def gemm(
             m=m,
             k=k,
             n=n,
-            b_transpose=b_transpose,
             seed=seed,
         )
         run.write(f"GEMM {m}x{k}x{n} on {config.name}")
@@ -111,7 +107,7 @@ def shapes(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Multiply random matrices of the shapes that BERT, ViT, GPT-2 and Llama layers have.
+    """Compile and run linear layers of the sizes of the products in BERT, ViT, GPT-2 and Llama.
 
     The figures are those of bench gemm.
     """
@@ -135,9 +131,8 @@ def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the line of a shape."""
     names = ("cycles", "utilization", "total_cycles", "total_utilization", "mismatches")
     size = "x".join(str(result[name]) for name in ("m", "k", "n"))
-    place = {"operands": "streamed" if result["streamed"] else "scratchpad"}
     figures = {name.replace("_", " "): result[name] for name in names}
-    return {"name": result["name"], "size": size} | place | figures
+    return {"name": result["name"], "size": size} | figures
 
 
 @bench.command()

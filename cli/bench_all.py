@@ -44,10 +44,8 @@ _SPARSE = "bench sparse --config medium --set sparse_lanes=16"
 FULL = {
     "Matrix products": (
         Case(_GEMM, published=_OPENGEMM),
-        Case(f"{_GEMM} --b-transpose"),
         Case("bench gemm --config medium --m 64 --k 64 --n 64", published=_OPENGEMM),
         Case(_SMALL_GEMM, published=_ARRAYS),
-        Case(f"{_SMALL_GEMM} --b-transpose"),
         *(
             Case(f"bench shapes --config medium --only {model}", published=_LAYERS)
             for model in _MODELS

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.bench.gemm import Gemm
-from generators.bench.gemm_bench import run_gemm
+from generators.bench.gemm import Gemm, compile_gemm
+from generators.bench.gemm_bench import run_program
 from sim.interpreter import Interpreter
 from tb.machine import VerilatorMachine
 
@@ -51,7 +51,7 @@ def test_batch_matmul(name, machine):
             o_zero=int(data["y_zero_point"]),
             b_transpose=bool(data["b_transpose"]),
         )
-        found, _ = run_gemm(gemm, CONFIG, machine)
+        found, _ = run_program(compile_gemm(gemm, CONFIG), machine)
         np.testing.assert_array_equal(found, data["y"][batch])
         checked += found.size
     assert checked == data["y"].size
@@ -72,5 +72,5 @@ def test_fully_connected(name, machine):
         o_zero=int(data["y_zero_point"]),
         b_transpose=True,
     )
-    found, _ = run_gemm(gemm, CONFIG, machine)
+    found, _ = run_program(compile_gemm(gemm, CONFIG), machine)
     np.testing.assert_array_equal(found, data["y"])

@@ -26,10 +26,6 @@ ITEM_CYCLES = 64
 """Products of one item last at least about this long, so that fetching the next one hides."""
 
 
-class TooLargeError(InputError):
-    """The operands of a product do not fit the scratchpad."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Gemm:
     """A product C = requantize((A - a_zero) (B - b_zero)), INT8, equation (1).
@@ -109,7 +105,7 @@ class _Banks:
         addr = bank * self.config.bank_bytes + self.used[bank]
         self.used[bank] += -(-size // line) * line
         if self.used[bank] > self.config.bank_bytes:
-            raise TooLargeError(
+            raise InputError(
                 f"Tensor {name} of {size} bytes does not fit a scratchpad bank of "
                 f"{self.config.bank_bytes} bytes beside the other operands"
             )
@@ -176,9 +172,8 @@ def parts_of(m: int, unit: int, product: int, drain: int) -> list[int]:
 def compile_gemm(gemm: Gemm, config: Config) -> GemmProgram:
     """Return the programs of a product.
 
-    Raises :class:`TooLargeError` where an operand does not fit the scratchpad, and
-    :class:`InputError` where the mask or the program does not fit the configuration, or the
-    configuration lacks a unit that the product needs.
+    Raises :class:`InputError` where an operand does not fit the scratchpad, the program does not
+    fit the configuration, or the configuration lacks a unit that the product needs.
     """
     _check(gemm, config)
     items, regions = _items(gemm, config)

@@ -1,6 +1,7 @@
 """A random matrix product, run on a machine and measured."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,9 +10,11 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.errors import InputError
 from arch.micro.config import MicroConfig
-from generators.bench.gemm import Gemm, GemmProgram, TooLargeError, compile_gemm
+from generators.bench.gemm import Gemm, GemmProgram
 from generators.bench.gemm_shapes import Shape
-from generators.bench.gemm_stream import compile_stream
+from generators.compiler import Options, compile_quantized
+from generators.frontend.description import ModelDescription
+from generators.graph import Linear, QuantizedModel, Rescale, Tensor
 from sim.report import Report
 from sim.requantize import quantize_multiplier, requantize
 
@@ -21,8 +24,6 @@ SHAPE_FIGURES = (
     "m",
     "k",
     "n",
-    "b_transpose",
-    "streamed",
     "cycles",
     "total_cycles",
     "ideal_cycles",
@@ -120,22 +121,32 @@ def expected_result(gemm: Gemm, config: Config) -> Ints:
     return np.asarray(found, np.int64)
 
 
-def compile_product(gemm: Gemm, config: Config) -> GemmProgram:
-    """Return the program of a product in the scratchpad or, where it is too large, streamed.
-
-    Raises :class:`InputError` where neither fits the configuration.
-    """
-    try:
-        return compile_gemm(gemm, config)
-    except TooLargeError:
-        if gemm.sparse:
-            raise
-        return compile_stream(gemm, config)
-
-
-def run_gemm(gemm: Gemm, config: Config, machine: Machine) -> tuple[Ints, Report]:
-    """Return C [m, n] as a machine computes it, and the report of the computing alone."""
-    return run_program(compile_product(gemm, config), machine)
+def product_model(gemm: Gemm) -> QuantizedModel:
+    """Return a product whose weights B have no zero point as a model of one linear layer."""
+    description = ModelDescription(
+        name="product",
+        tokens=gemm.m,
+        features=gemm.k,
+        dim=gemm.n,
+        layers=1,
+        heads=1,
+        ffn=1,
+        norm="none",
+        final_norm=False,
+    )
+    source = Tensor("a", "input", gemm.m, gemm.k, 1.0, gemm.a_zero)
+    target = Tensor("c", "output", gemm.m, gemm.n, 1.0, gemm.o_zero)
+    product = Linear(source, target, gemm.b, Rescale(gemm.bias, gemm.multiplier, gemm.shift))
+    return QuantizedModel(
+        description=description,
+        input=source,
+        output=target,
+        stream=Tensor("stream", "stream", gemm.m, gemm.n, 1.0),
+        start=None,
+        before=(),
+        layers=((product,),),
+        after=(),
+    )
 
 
 def run_program(program: GemmProgram, machine: Machine) -> tuple[Ints, Report]:
@@ -162,20 +173,18 @@ def bench_gemm(
     m: int,
     k: int,
     n: int,
-    b_transpose: bool = False,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Run a random product and return its figures.
+    """Compile a model of one linear layer of random weights, run it, and return its figures.
 
     ``make_machine`` takes the configuration and the bytes of external memory that are needed.
-    Operands and parameters are in the scratchpad before the run, if they fit; if not,
-    ``streamed`` says that they are in external memory before, and the result after it.
+    Operands and parameters are in external memory before the run, and the result after it.
 
     ``cycles`` is the window in which the matrix engine is at work, pauses included: from its first
     request for an operand until the last sum has been written to the accumulators (counter
     SPAN_MATRIX). ``total_cycles`` is the whole run, from start to halt: before the window the fetch
-    of instructions and, streamed, the load of the first operands; after it the drain of the last
-    sums, until the requantized result is in the scratchpad or, streamed, in external memory.
+    of instructions and the load of the first operands; after it the drain of the last sums, and the
+    store of what has not been stored yet.
 
     ``ideal_cycles`` is m * k * n over the elements; ``utilization`` and ``total_utilization`` are
     the products that were computed over elements times cycles and total cycles.
@@ -188,26 +197,22 @@ def bench_gemm(
             f"Products are timed by what the matrix engine counts, which {config.name}, "
             f"microcoded, lacks"
         )
-    rng = np.random.default_rng(seed)
-    gemm = random_gemm(
-        config,
-        rng,
-        m=m,
-        k=k,
-        n=n,
-        b_transpose=b_transpose,
+    gemm = replace(random_gemm(config, np.random.default_rng(seed), m=m, k=k, n=n), b_zero=0)
+    compiled = compile_quantized(product_model(gemm), config, Options())
+    machine = make_machine(config, compiled.memory_bytes)
+    machine.write_memory(0, compiled.image.tobytes())
+    machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())
+    machine.load_program(compiled.words)
+    report = machine.start()
+    found = compiled.output_integers(
+        machine.read_memory(compiled.output_addr, compiled.output_count)
     )
-    program = compile_product(gemm, config)
-    machine = make_machine(config, program.result_addr + program.result_bytes)
-    found, report = run_program(program, machine)
     cycles = report.counters.get("span_matrix", 0)
     return {
         "config": config.name,
         "m": m,
         "k": k,
         "n": n,
-        "b_transpose": b_transpose,
-        "streamed": program.load_pc is None,
         "seed": seed,
         "cycles": cycles,
         "total_cycles": report.cycles,
@@ -241,7 +246,6 @@ def bench_shapes(
             m=shape.m,
             k=shape.k,
             n=shape.n,
-            b_transpose=shape.b_transpose,
             seed=seed,
         )
         found.append({"name": shape.name} | {name: result[name] for name in SHAPE_FIGURES})

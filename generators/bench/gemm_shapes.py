@@ -7,20 +7,19 @@ from arch.errors import InputError
 
 @dataclass(frozen=True)
 class Shape:
-    """A product [m, k] x [k, n] of a layer, with INT8 operands; of attention, that of one head."""
+    """A product [m, k] x [k, n] of a layer, with INT8 operands; of attention, sizes of a head's."""
 
     name: str
     m: int
     k: int
     n: int
-    b_transpose: bool = False
 
 
 def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape]:
     """Return the products of a layer whose queries, keys and values come from one matrix."""
     return [
         Shape(f"{name} qkv", tokens, dim, 3 * dim),
-        Shape(f"{name} scores", tokens, head, tokens, b_transpose=True),
+        Shape(f"{name} scores", tokens, head, tokens),
         Shape(f"{name} values", tokens, tokens, head),
         Shape(f"{name} output", tokens, dim, dim),
         Shape(f"{name} up", tokens, dim, ffn),

@@ -14,6 +14,7 @@ from arch.config import Config
 from generators.graph import Attention, Convert, Linear, Norm, Pool, QuantizedModel, Tensor
 from generators.lower.instructions import View
 from generators.program.draft import Ref
+from generators.program.image import LONGEST_ROW
 
 Part = tuple[int, int]
 """First and count, of rows or of columns."""
@@ -134,12 +135,31 @@ class _Buffer:
 
     tensor: Tensor
     """The largest of them."""
+    crosses: bool = False
+    """It comes from external memory, or goes there, as a whole."""
+    products: int = 0
+    """Products that take or give it, and do not add to it."""
+    others: bool = False
+    """Other instructions take or give it as well."""
     whole_rows: bool = False
     """An instruction takes or gives whole rows."""
     head: int = 1
     """Columns of a head, which are never cut."""
     tile: int = 1
     """Columns that products take or give at once, which are cut only where they must be."""
+
+
+def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
+    """Return whether a tensor that comes or leaves may do so in blocks of columns.
+
+    One product alone takes or gives it, and the blocks are of whole external words and of rows that
+    one instruction moves.
+    """
+    tensor = buffer.tensor
+    sizes = tensor.stride, buffer.tile * tensor.stride // tensor.columns
+    whole = not any(size % config.mem_bytes for size in sizes)
+    whole = whole and config.bank_bytes <= LONGEST_ROW * tensor.rows
+    return whole and buffer.products == 1 and not buffer.others and not model.description.variable
 
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
@@ -152,17 +172,22 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
             buffer.tensor = tensor
         return buffer
 
-    whole = [model.input, model.output, model.stream]
+    for tensor in (model.input, model.output):
+        note(tensor).crosses = True
+    whole = [model.stream]
     whole += [] if model.start is None else [model.before[0].target]
     for tensor in whole:
         note(tensor).whole_rows = True
     for op in [*model.before, *(op for layer in model.layers for op in layer), *model.after]:
         if isinstance(op, Attention):
             for tensor in (op.query, op.key, op.value, op.target):
-                note(tensor).head = op.head_dim
+                note(tensor).head, note(tensor).others = op.head_dim, True
             continue
         assert isinstance(op, Linear | Norm | Convert | Pool), "no encoder has others"
         source, target = note(op.source), note(op.target)
+        for buffer in (source, target):
+            buffer.products += isinstance(op, Linear)
+            buffer.others |= not isinstance(op, Linear) or op.residual or op.row > 0
         if isinstance(op, Norm):
             source.whole_rows = target.whole_rows = True
         elif isinstance(op, Linear | Pool):
@@ -170,7 +195,7 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
             target.tile = math.lcm(target.tile, config.cols)
     return {
         name: by_rows(buffer.tensor, most, config)
-        if buffer.whole_rows
+        if buffer.whole_rows or (buffer.crosses and not _by_columns(model, buffer, config))
         else by_columns(buffer.tensor, most, (math.lcm(buffer.head, buffer.tile), buffer.head))
         for name, buffer in found.items()
     }

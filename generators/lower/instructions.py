@@ -217,14 +217,20 @@ def load(
     row_bytes: int,
     defines: str = "",
     step: int = 0,
+    outside: int = 0,
 ) -> Draft:
-    """Return a load of rows that follow each other, ``step`` bytes apart in the scratchpad."""
-    return Draft(Opcode.LOAD, _moved(target, addr, m, row_bytes, step), defines=defines)
+    """Return a load of rows, ``step`` bytes apart in the scratchpad and ``outside`` bytes outside.
+
+    Without these they follow each other.
+    """
+    return Draft(Opcode.LOAD, _moved(target, addr, m, row_bytes, step, outside), defines=defines)
 
 
-def store(source: Ref | Given, addr: int | Given, m: Count, row_bytes: int) -> Draft:
-    """Return a store of rows that follow each other."""
-    return Draft(Opcode.STORE, _moved(source, addr, m, row_bytes, 0))
+def store(
+    source: Ref | Given, addr: int | Given, m: Count, row_bytes: int, outside: int = 0
+) -> Draft:
+    """Return a store of rows that follow each other, or lie ``outside`` bytes apart outside."""
+    return Draft(Opcode.STORE, _moved(source, addr, m, row_bytes, 0, outside))
 
 
 def preload(
@@ -251,6 +257,8 @@ def table(place: Ref, slot: int = 0) -> Draft:
     return Draft(Opcode.TABLE, {"i_addr": place, "table": slot}, written=Written("table"))
 
 
-def _moved(place: Ref | Given, addr: int | Given, m: Count, row_bytes: int, step: int) -> Operands:
-    stride = {"dram_stride": row_bytes, "sp_stride": step or row_bytes}
+def _moved(
+    place: Ref | Given, addr: int | Given, m: Count, row_bytes: int, step: int, outside: int
+) -> Operands:
+    stride = {"dram_stride": outside or row_bytes, "sp_stride": step or row_bytes}
     return {"dram_addr": addr, "sp_addr": place, "m": m, "row_bytes": row_bytes, **stride}

@@ -119,6 +119,7 @@ class _Linear:
                 keep = self.lowering.model.description.placement == "pre"
                 end.item.body += fused(nodes, keep=keep) if config.fused else nodes
         end.item.body += [node for _, nodes in waiting for node in nodes]
+        end.item.body += self.lowering.leave(self.op.target, part[0] + part[1])
         return [block.item for block in blocks]
 
     def _loops(self) -> list[Item]:
@@ -145,7 +146,10 @@ class _Linear:
                 nodes += lowering.each(group, product)
             return nodes
 
-        body = [node for group in self.groups for node in lowering.each(group, part)]
+        body: list[Node] = []
+        for group in self.groups:
+            body += lowering.each(group, part)
+            body += lowering.leave(op.target, sum(group[-1]))
         return [*items, Item(body=body), *self.behind.items()]
 
     def _rows(self, *, chunks: bool) -> list[list[Part]]:

@@ -47,6 +47,7 @@ def lower(model: QuantizedModel, config: Config, limits: Limits, batch: int = 1)
     lowering = Lowering(model, config, limits, blocks_of(model, limits.block_bytes, config), batch)
     source = lowering.image.reserve(model.input.bytes)
     output = lowering.image.reserve(model.output.bytes)
+    lowering.leaving = model.output, output
     before = _section(lowering, "before", model.before)
     first = Item()
     if limits.barriers:
@@ -58,7 +59,9 @@ def lower(model: QuantizedModel, config: Config, limits: Limits, batch: int = 1)
     lowering.load_tensor(first, model.input, source)
     layers = [_section(lowering, "layer", layer) for layer in model.layers]
     after = _section(lowering, "after", model.after)
-    last = Item(body=lowering.store_tensor(model.output, output))
+    last = Item()
+    if not lowering.in_columns(model.output):
+        last.body = lowering.store_tensor(model.output, output)
     return Lowered(
         [first, *before],
         layers,

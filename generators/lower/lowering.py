@@ -84,6 +84,8 @@ class Lowering:
         self.pool: Piece | None = None
         self.row_registers: dict[int, Part] = {}
         """The part of the sequence that each register of the host counts the rows of."""
+        self.leaving: tuple[Tensor, Piece] | None = None
+        """The output, and its place in external memory."""
         self._acc_next = 0
         self._written: set[str] = set()
 
@@ -165,6 +167,11 @@ class Lowering:
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Load a tensor that lies in external memory row behind row."""
+        if self.in_columns(tensor):
+            for place, addr, row_bytes, _ in self._column_blocks(tensor, piece):
+                one = load(place, addr, tensor.rows, row_bytes, place.buffer, outside=tensor.stride)
+                item.loads.append(one)
+            return
         for place, addr, size, rows in self._runs(tensor, piece):
             if isinstance(rows, Given):
                 item.loads.append(load(place, addr, rows, tensor.stride, place.buffer))
@@ -187,6 +194,30 @@ class Lowering:
                 at = Ref(place.buffer, place.offset + first)
                 nodes.append(store(at, addr + first, m, row_bytes))
         return nodes
+
+    def in_columns(self, tensor: Tensor) -> bool:
+        """Return whether a tensor's blocks are of columns."""
+        return self.blocks[tensor.buffer].column_step < tensor.columns
+
+    def _column_blocks(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int]]:
+        """Return each block of columns: its place, external address, row's bytes, last column's end."""
+        blocks = self.blocks[tensor.buffer]
+        firsts = blocks.column_marks
+        ends = [*firsts[1:], tensor.columns]
+        return [
+            (blocks.place(0, first), piece.addr + first * blocks.size, blocks.stride(first), end)
+            for first, end in zip(firsts, ends, strict=True)
+        ]
+
+    def leave(self, tensor: Tensor, end: int) -> list[Node]:
+        """Return the store of the output's block of columns that ends before a column, if one does."""
+        if self.leaving is None or self.leaving[0] != tensor or not self.in_columns(tensor):
+            return []
+        return [
+            store(place, addr, tensor.rows, row_bytes, tensor.stride)
+            for place, addr, row_bytes, last in self._column_blocks(tensor, self.leaving[1])
+            if last == end
+        ]
 
     def _runs(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int | Given]]:
         """Return scratchpad place, external address, bytes and rows of each block of whole rows.

@@ -51,7 +51,7 @@ TOGETHER_FIRST = (1, 4)
 _SHARES = (8, 7, 6, 5, 4, 3, 2)
 """Eighths of a bank that loads and blocks are cut to."""
 
-SPILL_SHARES = ((4, 8), (2, 4), (8, 16), (2, 2), (16, 32))
+SPILL_SHARES = ((4, 8), (2, 4), (8, 16), (2, 2), (16, 32), (1, 1))
 """The parts of a bank that blocks and loads are where blocks leave the scratchpad."""
 SPILL_LOOPS = LOOPS[:2]
 """Loops of such programs: in the others all blocks of a loop would be there at once."""
