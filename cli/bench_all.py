@@ -1,6 +1,7 @@
 """celosia bench all: every published figure, by the command that measures it."""
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ _GEMM = "bench gemm --config medium --m 128 --k 128 --n 128"
 _SMALL_GEMM = "bench gemm --config small --m 64 --k 64 --n 64"
 _OPENGEMM = "OpenGeMM 0.819 to 0.993"
 _LAYERS = f"{_OPENGEMM} over real layers"
-_MODELS = ("minilm", "bert-base", "vit-tiny", "vit-base", "gpt2-medium", "stories15m")
+_MODELS = ("minilm", "bert-base", "vit-tiny", "vit-base down", "gpt2-medium down", "stories15m")
 _ARRAYS = "CFU-Playground's array 0.996, Gemmini's mesh 0.994, operands on wide ports"
 _ITA = "ITA 0.989 on 1,024 multipliers, probabilities up to 0.13 off"
 _ATTENTION = "bench attention --config medium --heads 4"
@@ -47,7 +48,7 @@ FULL = {
         Case("bench gemm --config medium --m 64 --k 64 --n 64", published=_OPENGEMM),
         Case(_SMALL_GEMM, published=_ARRAYS),
         *(
-            Case(f"bench shapes --config medium --only {model}", published=_LAYERS)
+            Case(f"bench shapes --config medium --only '{model}'", published=_LAYERS)
             for model in _MODELS
         ),
     ),
@@ -106,6 +107,10 @@ again; cycles are exact and the same on every machine. `mismatches` counts what 
 golden machine. `utilization` is useful products divided by elements times cycles; of several shapes
 the smallest counts. What others publish stands beside, measured by them on their own designs, as
 far as their papers and repositories tell.
+
+Products are compiled linear layers, from external memory to external memory. Programs written by
+hand, with operands in the scratchpad, took 1,065 cycles for 64x64x64 on `medium`; streamed, the
+lowest utilization of `gpt2-medium` was 0.9901, that of `vit-base` and `vit-tiny` 0.9433.
 """
 
 
@@ -148,7 +153,7 @@ def measure(case: Case) -> dict[str, Any]:
     """
     main = "from cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", main, *case.words.split(), "--json"],
+        [sys.executable, "-c", main, *shlex.split(case.words), "--json"],
         cwd=ROOT,
         env=environment(),
         capture_output=True,

@@ -123,6 +123,26 @@ def test_the_last_rows_are_cut_into_parts_that_hide_their_load(m, product):
     assert len(parts) == 1 or min(parts) >= 8
 
 
+@pytest.mark.parametrize(
+    ("preset", "changes", "shape"),
+    [
+        ("tiny", {}, (20, 40, 300)),
+        ("tiny", {}, (1, 1000, 90)),
+        ("tiny", {"program_depth": 4096}, (40, 600, 72)),
+        ("odd", {}, (23, 150, 310)),
+        ("small", {}, (65, 700, 200)),
+        ("small", {}, (130, 128, 1000)),
+    ],
+)
+def test_products_larger_than_the_scratchpad_are_exact(preset, changes, shape):
+    """The operands, the result or both lie in blocks that come and leave one by one."""
+    config = PRESETS[preset].replace(**changes)
+    m, k, n = shape
+    found = bench_gemm(config, lambda config, _: Interpreter(config), m=m, k=k, n=n)
+    assert found["mismatches"] == 0
+    assert found["counters"]["macs"] == m * k * n
+
+
 def test_a_microcoded_machine_counts_no_window() -> None:
     message = (
         "^Products are timed by what the matrix engine counts, which micro, microcoded, lacks$"

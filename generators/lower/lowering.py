@@ -200,7 +200,7 @@ class Lowering:
         return self.blocks[tensor.buffer].column_step < tensor.columns
 
     def _column_blocks(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int]]:
-        """Return each block of columns: its place, external address, row's bytes, last column's end."""
+        """Return place, external address, bytes of a row and end of each block of columns."""
         blocks = self.blocks[tensor.buffer]
         firsts = blocks.column_marks
         ends = [*firsts[1:], tensor.columns]
@@ -210,7 +210,7 @@ class Lowering:
         ]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return the store of the output's block of columns that ends before a column, if one does."""
+        """Return the store of the output's block that ends before a column, if one does."""
         if self.leaving is None or self.leaving[0] != tensor or not self.in_columns(tensor):
             return []
         return [
