@@ -47,7 +47,6 @@ SHAPES = (
     *encoder("vit-tiny", 197, 192, 768, 64),  # Touvron et al. 2021, DeiT-Ti
     *encoder("gpt2-medium", 128, 1024, 4096, 64),  # Radford et al. 2019, prefill of 128 tokens
     *decoder("stories15m", 128, 288, 288, 768),  # llama2.c
-    *decoder("tinyllama", 128, 2048, 256, 5632),  # TinyLlama 1.1B
 )
 """Every product, by the name of its model and what it is for."""
 
