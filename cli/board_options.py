@@ -60,7 +60,8 @@ def resolve_board(
     """Return the board that the options name, and its machine's configuration.
 
     Two columns of narrow operands share multipliers where the device's are wide enough, unless the
-    options say themselves whether they do.
+    options say themselves whether they do. Registers between far units are the board's own
+    (``registered``) where a TOML file or ``--set`` does not say so, too.
     """
     board = get_board(name, link)
     if memory == "sdram":
@@ -71,6 +72,8 @@ def resolve_board(
     config = board.config.override(changes) if source is None else load(source, changes)
     if board.sdram is not None and source is not None:
         config = config.replace(mem_addr_width=board.config.mem_addr_width)
+    if not isinstance(config, MicroConfig) and "registered" not in stated(source, changes):
+        config = config.replace(registered=board.config.registered)
     narrow = config.element_width <= PACKED_WIDTH or 1 < config.pass_width < OPERAND_BITS
     narrow = narrow and not isinstance(config, MicroConfig)
     free = narrow and "packed" not in stated(source, changes)

@@ -14,6 +14,7 @@ BARE = {"zero_points": False, "operand_gating": False, "b_transpose": False}
 PACKED = {"packed": True, "operand_width": 4, "acc_width": 24}
 PARTS = {"packed": True, "pass_width": 4, "zero_points": False, "operand_gating": False}
 TERNARY = {"packed": False, "pass_width": 1}
+LATE = {"registered": True}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,9 @@ TERNARY = {"packed": False, "pass_width": 1}
         ("icarus", {**PARTS, "rows": 2, "cols": 4, "weight_depth": 6, "packed": False}, 1.0, 4),
         ("icarus", {**PARTS, **TERNARY, "rows": 5, "cols": 2, "weight_depth": 5}, 1.0, 6),
         ("verilator", {**PARTS, **TERNARY, "rows": 1, "cols": 3}, 1.0, 3),
+        ("icarus", {**ODD, **LATE, "weight_depth": 4}, 1.0, 6),
+        ("icarus", {**ODD, **LATE, "weight_depth": 9}, 0.8, 7),
+        ("icarus", {**PARTS, **LATE, "rows": 3, "cols": 4, "weight_depth": 11}, 0.9, 6),
     ],
 )
 def test_sums_are_exact(simulator: str, changes: dict[str, int], rate: float, latency: int) -> None:

@@ -7,6 +7,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from hdl.matrix.element import REGISTER_DEPTH
 from hdl.matrix.parts import part_layout
 from hdl.ports import scale_members
 from hdl.stream.flow import Flow
@@ -108,5 +109,13 @@ def side(config: Config, col: int) -> str:
 def array_latency(config: Config) -> int:
     """Return the cycles from activations to their sums."""
     if config.array == "tree":
-        return 3 + (config.rows - 1).bit_length()
+        return weights_latency(config) + 2 + (config.rows - 1).bit_length()
     return config.rows + config.cols + 3
+
+
+def weights_latency(config: Config) -> int:
+    """Return the cycles from a slot to its weights in a tree.
+
+    With ``registered`` a memory of them has a register behind it.
+    """
+    return 1 + (config.registered and config.weight_depth > REGISTER_DEPTH)

@@ -10,7 +10,7 @@ from arch.config import Config
 from arch.formats import SCALE_BITS
 from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from hdl.component import Component
-from hdl.matrix.array import array_latency, array_members, side, sum_width
+from hdl.matrix.array import array_latency, array_members, side, sum_width, weights_latency
 from hdl.matrix.element import REGISTER_DEPTH, weight_registers
 from hdl.matrix.parts import PartAdder, at_place, part_layout, part_of, part_width
 from hdl.memory.split_ram import SplitRam
@@ -20,14 +20,14 @@ from hdl.stream.pipeline import delay
 class TreeColumn(Component):
     """A column of elements, each with weights and a multiplier, and the tree that adds them.
 
-    ``slot`` is that of the activations ``a`` of the next cycle; their sum is on ``o``
-    ``2 + ceil(log2(rows))`` cycles after them. ``strobe`` writes ``weights`` to ``write_slot`` of
+    ``slot`` is that of the activations ``a`` of ``weights_latency`` cycles later; their sum is on
+    ``o`` ``2 + ceil(log2(rows))`` cycles after them. ``strobe`` writes ``weights`` to ``write_slot`` of
     its rows, for activations whose ``slot`` comes later; none of this cycle may have that one.
 
     More than ``REGISTER_DEPTH`` slots are one memory of the column, whose words hold a slot's
     weights of all rows, so that block RAM is taken in its full width.
 
-    With ``gating``, ``live`` tells in the cycle before an activation that it is not zero, and the
+    With ``gating``, ``live`` tells with its slot that an activation is not zero, and the
     uppermost bit of a weight that that is not: at a zero the multiplier's inputs stand still.
 
     A column whose ``side`` is ``left`` has no multipliers: the one at its right, whose ``side`` is
@@ -67,14 +67,14 @@ class TreeColumn(Component):
         config = self.config
         late_live = Signal(config.rows)
         if config.operand_gating:
-            m.d.sync += late_live.eq(self.live)
+            m.d.comb += late_live.eq(delay(m, self.live, weights_latency(config)))
         held = self._memory(m) if config.weight_depth > REGISTER_DEPTH else self._registers(m)
         if config.slot_scales:
             scale = Cat(one[config.element_width :] for one in held)[:SCALE_BITS]
-            m.d.comb += self.scale.eq(delay(m, scale, array_latency(config) - 1))
+            m.d.comb += self.scale.eq(delay(m, scale, array_latency(config) - weights_latency(config)))
             held = [one[: config.element_width] for one in held]
         if config.parted:
-            part, paired = delay(m, self.part, 1), config.packed_slots
+            part, paired = delay(m, self.part, weights_latency(config)), config.packed_slots
             held = [part_of(one, part, config.pass_width, paired=paired) for one in held]
         if self.side == "left":
             m.d.comb += [out.eq(weight) for out, weight in zip(self.beside, held, strict=True)]
@@ -118,10 +118,10 @@ class TreeColumn(Component):
         return multiplier.p[1]
 
     def _memory(self, m):
-        """Return each row's weight of the slot of a cycle before, from one memory."""
+        """Return each row's weight of the slot of ``weights_latency`` before, from one memory."""
         config, width = self.config, self.weight_width
         m.submodules.weights = memory = SplitRam(
-            width * config.rows, config.weight_depth, part=width
+            width * config.rows, config.weight_depth, part=width, registered=config.registered
         )
         m.d.comb += [
             memory.write_en.eq(self.strobe),
@@ -164,10 +164,10 @@ class TreeColumn(Component):
 class TreeArray(Component):
     """``rows`` x ``cols`` elements: sums over the rows, one vector of activations a cycle.
 
-    For each vector of activations on ``i``, ``o`` brings ``latency`` = ``3 + ceil(log2(rows))``
-    cycles later, for each column, the sum over the rows of activation times weight, modulo
-    2**acc_width: what :class:`SystolicArray` gives, bit for bit. An activation goes to
-    all columns at once, and each column adds its products in a tree.
+    For each vector of activations on ``i``, ``o`` brings ``latency`` = ``weights_latency + 2 +
+    ceil(log2(rows))`` cycles later, for each column, the sum over the rows of activation times
+    weight, modulo 2**acc_width: what :class:`SystolicArray` gives, bit for bit. An activation goes
+    to all columns at once, and each column adds its products in a tree.
 
     ``i_weights`` writes a line of weights a cycle: a row (an element per column) or, with
     ``column``, a column (an element per row), in any order. A vector sees the lines of
@@ -201,6 +201,7 @@ class TreeArray(Component):
                     m.d.sync += element.eq(i.a[row])
         else:
             m.d.sync += a.eq(i.a)
+        late = delay(m, a, weights_latency(config) - 1)
         m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.latency, reset=True))
         if config.slot_scales:
             m.d.comb += self.scaled.eq(delay(m, i.scaled, self.latency))
@@ -211,7 +212,7 @@ class TreeArray(Component):
             m.submodules[f"column_{index}"] = column = TreeColumn(config, side(config, index))
             columns.append(column)
             m.d.comb += [
-                column.a.eq(a),
+                column.a.eq(late),
                 column.slot.eq(i.slot),
             ]
             total = column.o

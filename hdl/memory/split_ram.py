@@ -3,6 +3,7 @@
 from amaranth.hdl import Module, Mux, Signal
 
 from hdl.memory.ram import Ram
+from hdl.stream.pipeline import delay
 
 
 class SplitRam(Ram):
@@ -11,9 +12,13 @@ class SplitRam(Ram):
     Block RAM is as deep as it is narrow, by powers of two: 4,096 words of 64 bits are sixteen of
     4 bits side by side, but 4,608 words would be nine rows of two of 36 bits, with a choice of
     nine behind each bit. Here they are the sixteen and two, with a choice of two.
+
+    With ``registered`` words are read a cycle later, out of a register for each of the two, which
+    block RAM has of its own.
     """
 
-    def __init__(self, width: int, depth: int, *, part: int):
+    def __init__(self, width: int, depth: int, *, part: int, registered: bool = False):
+        self.registered = registered
         super().__init__(width, depth, part=part, ordered=False)
 
     def elaborate(self, _platform):
@@ -40,5 +45,7 @@ class SplitRam(Ram):
         shown = Signal(range(len(parts)))
         with m.If(self.read_en):
             m.d.sync += shown.eq(read_high)
-        m.d.comb += self.read_data.eq(Mux(shown, parts[-1].read_data, low.read_data))
+        late = int(self.registered)
+        words = [delay(m, ram.read_data, late) for ram in parts]
+        m.d.comb += self.read_data.eq(Mux(delay(m, shown, late), words[-1], words[0]))
         return m
