@@ -166,6 +166,21 @@ def test_whether_narrow_weights_share_can_be_said(tmp_path: Path) -> None:
     assert not packed("ulx3s_25f", (), f"{text}packed = false\n")
 
 
+def test_another_machine_keeps_the_boards_registers(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+
+    def registered(board: str, source: str, *changes: str) -> bool:
+        return resolve_board(board, source, changes, "uart", None)[1].registered
+
+    assert registered("ulx3s_85f", "small")
+    assert not registered("ulx3s_85f", "small", "registered=false")
+    assert not registered("ulx3s_85f", "micro")
+    file.write_text('preset = "tiny"\n', encoding="utf-8")
+    assert registered("ulx3s_25f", str(file))
+    file.write_text('preset = "story_85f"\nregistered = false\n', encoding="utf-8")
+    assert not registered("ulx3s_85f", str(file))
+
+
 def test_three_of_four_multipliers_are_gated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
