@@ -97,12 +97,12 @@ PRESETS: dict[str, Config] = {
             scratchpad_bytes=1 << 16,
             scratchpad_banks=2,
             acc_depth=320,
-            program_depth=2048,
+            program_depth=3584,
             param_depth=1024,
             table_slots=5,
             max_row=96,
             queue_depth=4,
-            registered=True,
+            fused=False,
         ),
     )
 }
