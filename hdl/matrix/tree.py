@@ -71,7 +71,9 @@ class TreeColumn(Component):
         held = self._memory(m) if config.weight_depth > REGISTER_DEPTH else self._registers(m)
         if config.slot_scales:
             scale = Cat(one[config.element_width :] for one in held)[:SCALE_BITS]
-            m.d.comb += self.scale.eq(delay(m, scale, array_latency(config) - weights_latency(config)))
+            m.d.comb += self.scale.eq(
+                delay(m, scale, array_latency(config) - weights_latency(config))
+            )
             held = [one[: config.element_width] for one in held]
         if config.parted:
             part, paired = delay(m, self.part, weights_latency(config)), config.packed_slots
