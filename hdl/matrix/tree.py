@@ -21,8 +21,9 @@ class TreeColumn(Component):
     """A column of elements, each with weights and a multiplier, and the tree that adds them.
 
     ``slot`` is that of the activations ``a`` of ``weights_latency`` cycles later; their sum is on
-    ``o`` ``2 + ceil(log2(rows))`` cycles after them. ``strobe`` writes ``weights`` to ``write_slot`` of
-    its rows, for activations whose ``slot`` comes later; none of this cycle may have that one.
+    ``o`` ``2 + ceil(log2(rows))`` cycles after them. ``strobe`` writes ``weights`` to
+    ``write_slot`` of its rows, for activations whose ``slot`` comes later; none of this cycle may
+    have that one.
 
     More than ``REGISTER_DEPTH`` slots are one memory of the column, whose words hold a slot's
     weights of all rows, so that block RAM is taken in its full width.
