@@ -8,7 +8,7 @@ import pytest
 from arch.config import Config
 from arch.errors import RunError
 from arch.instruction import Instruction, pack
-from arch.isa import Opcode
+from arch.isa import DEFINITIONS, Opcode
 from arch.presets import PRESETS
 from arch.registers import Cause
 from fpga.large_memories import place_memories
@@ -89,6 +89,16 @@ def test_errors_are_told() -> None:
     ):
         machine.start()
     assert machine.read_register("STATUS") == 2 | Cause.INSTRUCTION << 4
+    model = MicroMachine(MICRO)
+    for opcode in (Opcode.HALT, Opcode.SET, Opcode.LOAD, Opcode.MATMUL, Opcode.DRAIN, Opcode.MAP):
+        header, *rest = pack([Instruction(opcode)])
+        reserved = [bit for bit in range(32) if DEFINITIONS[opcode].reserved >> bit & 1]
+        for bit in reserved[:: max(1, len(reserved) // 4)]:
+            for each in (machine, model):
+                each.load_program([header | 1 << bit, *rest, 0])
+                with pytest.raises(RuntimeError, match="program has an"):
+                    each.start()
+            assert machine.read_register("STATUS") == 2 | Cause.INSTRUCTION << 4
     machine.load_program([0])
     machine.start()
     assert machine.read_register("STATUS") == 0
