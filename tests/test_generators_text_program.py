@@ -324,7 +324,7 @@ def test_refusals():
         config=small.replace(acc_depth=26),
     )
     refuses(
-        "Model llama needs 551 program words, but program_depth is 540",
+        "Model llama needs 548 program words, but program_depth is 540",
         config=small.replace(program_depth=540),
     )
     refuses(

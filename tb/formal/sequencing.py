@@ -48,7 +48,10 @@ def _sequencer(module: ModuleType) -> Harness:
 
     def state(m, dut, probes):
         word, value, fresh, acts = probes.word, probes.value, probes.fresh, dut.advance
-        opcodes = {known.opcode: word[:5] == known.opcode for known in _known(_CONFIG)}
+        opcodes = {
+            known.opcode: (word[:5] == known.opcode) & ~(word & known.reserved).any()
+            for known in _known(_CONFIG)
+        }
         operands = Signal(range(module.MAX_WORDS))
         for known in _known(_CONFIG):
             with m.If(opcodes[known.opcode]):
@@ -186,9 +189,10 @@ def _progress(module: ModuleType) -> Harness:
 SEQUENCING = (
     Property(
         name="sequencer-refuses",
-        statement="Every word that is no instruction, every wrong loop or register and every "
-        "program counter behind the last word stop the run two cycles later with their cause, and "
-        "nothing else does; in every other cycle of a run a word acts, is offered, or is a HALT.",
+        statement="Every word that is no instruction or sets a reserved bit, every wrong loop or "
+        "register and every program counter behind the last word stop the run two cycles later "
+        "with their cause, and nothing else does; in every other cycle of a run a word acts, is "
+        "offered, or is a HALT.",
         module="hdl.control.sequencer",
         harness=_sequencer,
         probes={
