@@ -266,7 +266,7 @@ DEFINITIONS = {
                 "eps_high",
                 "pre",
             ),
-            ("wide_out", "add", "drain", "write_sum", "rms"),
+            ("wide_out", "per_tensor", "add", "drain", "write_sum", "rms"),
             "normalize m rows of n 16-bit elements, after adding the second input with add; drain: "
             "of accumulators, which are cleared, requantized to 16 bits by the words from pre on",
             unit="norm",

@@ -65,6 +65,9 @@ def programs():
         program = compile_text(found, TEXT.replace(weight_depth=depth), context=40)
         yield program.words
         yield from (fill.words for fill in program.setup)
+    # Norms whose gains are folded into the products behind them have one factor.
+    folded = untrained(LLAMA, Quantization(texts=2, length=24, folded=True))
+    yield compile_text(folded, TEXT.replace(weight_depth=1024), context=40).words
     # Each bit of a format's number, with groups, streamed and kept.
     for depth, form in ((2, "int6"), (2, "int3"), (1024, "int6"), (1024, "int3")):
         options = Quantization(texts=2, length=24, weights=form, group=16)

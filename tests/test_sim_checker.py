@@ -75,7 +75,7 @@ def test_accumulators_taken_in_are_read_and_cleared(opcode, words):
 @pytest.mark.parametrize(
     ("text", "first"),
     [
-        ("NORM m=1 n=17 pre=254 drain", 254),
+        ("NORM m=1 n=17 pre=254 per_tensor drain", 254),
         ("SOFTMAX m=1 n=17 params=255 per_tensor drain", 255),
         ("SOFTMAX m=1 n=17 params=253 drain", 253),
     ],

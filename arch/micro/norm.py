@@ -30,8 +30,8 @@ _SUM, _SQUARES, _SQUARES_HIGH, _ADDS, _WRITES = OWN[1:]
 _ADDRS = [OPERANDS[f"{name}_addr"] for name in "irs"]
 _STRIDES = [OPERANDS[f"{name}_stride"] for name in "irs"]
 _EPS, _EPS_HIGH = OPERANDS["eps_low"], OPERANDS["eps_high"]
-_OUTPUT_FLAGS = 1 << bit(Opcode.NORM, "wide_out")
-"""The flag that an epilogue knows, at the same bit as that of DRAIN."""
+_OUTPUT_FLAGS = 1 << bit(Opcode.NORM, "wide_out") | 1 << bit(Opcode.NORM, "per_tensor")
+"""Flags that an epilogue knows, at the same bits as those of DRAIN."""
 
 
 def norm(a: Assembler, config: MicroConfig) -> None:

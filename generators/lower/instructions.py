@@ -150,7 +150,7 @@ def norm(
     operands = source.operands("i") | target.operands("o")
     operands |= {"m": m, "n": n, "params": params, "o_zero": op.target.zero}
     operands |= {"eps_low": wrap(op.eps), "eps_high": op.eps >> EPS_HIGH}
-    on = {"rms": op.rms, "wide_out": op.target.wide}
+    on = {"rms": op.rms, "wide_out": op.target.wide, "per_tensor": op.rescale.per_tensor}
     flags = frozenset(name for name, given in on.items() if given)
     return Draft(Opcode.NORM, operands, flags, defines, written)
 
