@@ -252,6 +252,16 @@ def test_layers_that_differ_in_more_than_steps_are_written_out():
     assert np.array_equal(session.logits(), evaluate(mixed, tokens)["logits"][-1])
 
 
+def test_norms_with_folded_gains_have_one_factor():
+    decoder = untrained(LLAMA, Quantization(texts=2, length=24, folded=True))
+    norms = [op for ops in decoder.layers for op in ops if isinstance(op, Norm)]
+    assert all(op.rescale.per_tensor for op in norms)
+    session = TextSession(compile_text(decoder, CONFIGS["fused"], context=40), "golden")
+    tokens = tokens_of(decoder, 9)
+    session.take(tokens)
+    assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
+
+
 def test_incremental_decoding_saves_products():
     decoder = DECODERS["llama"]
     program = compile_text(decoder, CONFIGS["fused"], context=40)
