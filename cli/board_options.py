@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import click
 
-from arch.config import PACKED_WIDTH, Config
+from arch.config import Config
 from arch.errors import InputError
 from arch.formats import OPERAND_BITS
 from arch.micro.config import MicroConfig
 from arch.presets import PRESETS, load, stated
+from arch.rules import PACKED_WIDTH
 from cli.options import Command, override_option
 from fpga.boards import BOARDS, LINKS, Board, get_board, with_sdram
 from hdl.arithmetic.multiplier import HARDWARE_WIDTH

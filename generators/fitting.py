@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from arch.config import RANGES, Config, next_power_of_two
+from arch.config import Config
 from arch.errors import InputError
+from arch.fields import next_power_of_two
+from arch.rules import RANGES
 
 Changes = Mapping[str, Any]
 """Values of fields by name."""

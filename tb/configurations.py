@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from arch.config import ARRAYS, PACKED_WIDTH, PASS_WIDTHS, Config, next_power_of_two
+from arch.config import Config
+from arch.fields import next_power_of_two
 from arch.formats import OPERAND_BITS
+from arch.rules import ARRAYS, PACKED_WIDTH, PASS_WIDTHS
 
 UNITS = (
     "b_transpose",

@@ -7,10 +7,12 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
-from arch.config import RANGES, Config
+from arch.config import Config
 from arch.errors import InputError
+from arch.fields import Fields
 from arch.presets import PRESETS
 from arch.registers import COUNTERS, REGISTER_MAP
+from arch.rules import RANGES
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -19,7 +21,7 @@ def meanings() -> dict[str, str]:
     """Return the text that stands under each field of the configuration, by the field's name."""
     (body,) = (
         node.body
-        for node in ast.parse(inspect.getsource(Config)).body
+        for node in ast.parse(inspect.getsource(Fields)).body
         if isinstance(node, ast.ClassDef)
     )
     texts = {}

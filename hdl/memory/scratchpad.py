@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from amaranth.hdl import C, Cat, Module, Signal
 from amaranth.lib.wiring import In, Out
 
-from arch.config import Config, next_power_of_two
+from arch.config import Config
+from arch.fields import next_power_of_two
 from hdl.component import Component
 from hdl.memory.bank import Bank, rotate
 from hdl.memory.protected import error_port, errors_of, gather

@@ -1,0 +1,215 @@
+"""The fields of a configuration, and the sizes that follow from them."""
+
+from dataclasses import dataclass
+
+from arch.formats import FORMATS, OPERAND_BITS, SCALE_BITS, WeightFormat
+from arch.protection import protection
+
+
+def next_power_of_two(value: int) -> int:
+    """Return the smallest power of two that is not below a positive value."""
+    return 1 << (value - 1).bit_length()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fields:
+    """Fields of :class:`arch.config.Config`, not checked yet."""
+
+    name: str = "custom"
+    """Name of the configuration; part of no circuit."""
+    clock_mhz: int = 50
+    """Clock that figures in seconds are given for (MHz); part of no circuit."""
+
+    rows: int = 8
+    """Rows of the systolic array: products summed per column and cycle (elements)."""
+    cols: int = 8
+    """Columns of the systolic array: sums produced per cycle (elements)."""
+    array: str = "systolic"
+    """Addition within a column: ``systolic``, one row a cycle, or ``tree``, in fewer cycles."""
+    packed: bool = False
+    """Two columns share each multiplier: two products of narrow operands in one."""
+    pass_width: int = 8
+    """Bits of a weight that elements multiply in a cycle, 8, 4, or 1 by adders alone (bits); wider
+    weights take several passes."""
+    packed_slots: bool = False
+    """Resident weights in formats of at most 4 bits lie in pairs in a slot's bytes."""
+    weight_depth: int = 2
+    """Weights held by each processing element (weights); 2 is double buffering."""
+    operand_width: int = 8
+    """Width of both operands of a product (bits); an operand is stored in one byte."""
+    acc_width: int = 32
+    """Width of an accumulator (bits)."""
+    max_k: int = 2048
+    """Longest sum of products that an accumulator must hold (products)."""
+    lanes: int = 4
+    """Elements that the vector engine takes per cycle (elements)."""
+    scratchpad_bytes: int = 65536
+    """Size of the scratchpad over all banks (bytes)."""
+    scratchpad_banks: int = 2
+    """Banks of the scratchpad, each one read and one write per cycle (banks)."""
+    registered: bool = False
+    """Registers stand between units that are far from each other, for a higher clock."""
+    acc_depth: int = 1024
+    """Rows of the accumulator memory, each of ``cols`` accumulators (rows)."""
+    mem_width: int = 64
+    """Width of the external memory port (bits)."""
+    mem_addr_width: int = 28
+    """Width of an external memory byte address (bits)."""
+    program_depth: int = 2048
+    """Size of the program memory (32-bit words)."""
+    param_depth: int = 256
+    """Words of requantization parameters held in the vector engine (words of ``lanes``)."""
+    table_slots: int = 2
+    """Activation tables held in the vector engine (256-entry tables)."""
+    max_row: int = 512
+    """Longest row of a softmax or a normalization (elements)."""
+    queue_depth: int = 2
+    """Commands that wait in front of each engine (commands)."""
+    watchdog: int = 65536
+    """Time without an answer or any progress in which a run is given up (cycles); 0: never."""
+
+    zero_points: bool = True
+    """Operands of a matrix product may have zero points other than zero."""
+    b_transpose: bool = True
+    """The array can read its weights transposed."""
+    operand_gating: bool = True
+    """Elements hold their registers at zero operands, so that these do not toggle."""
+    activation: bool = True
+    """The vector engine has activation tables."""
+    softmax: bool = True
+    """The vector engine has a softmax unit."""
+    norm: bool = True
+    """The vector engine has an add-normalize unit."""
+    rotary: bool = False
+    """The vector engine can rotate pairs of columns, or multiply them by a second input."""
+    argmax: bool = False
+    """The vector engine finds the largest element of a row that it writes."""
+    fused: bool = True
+    """Softmax and normalization can read accumulators, requantized on the way."""
+
+    weight_formats: str = ""
+    """Formats of fewer bits that weights may be stored in, names with commas between
+    (``arch.formats``)."""
+    weight_group: int = 0
+    """Inputs of a column that may have a scale together, a multiple of rows (weights); 0: only
+    output channels have scales."""
+    sparse_lanes: int = 0
+    """Products a cycle of the unit that skips zero weights (products); 0 for no such unit."""
+    sparse_depth: int = 1024
+    """Longest row of activations that it takes, a power of two (elements)."""
+
+    throttle: int = 0
+    """Cycles of which a hot machine moves data in one, 2 or more (cycles); 0: it has no input for
+    its temperature."""
+    protect: str = "none"
+    """Check bits in memories and copies of registers: ``none``, ``detect``, ``correct``, or
+    ``UNIT=LEVEL`` of some, parted by commas; the units are those of ``arch.protection``."""
+
+    trace: bool = False
+    """The accelerator has ports that report every write of the vector engine and when
+    each engine begins and ends a command."""
+
+    @property
+    def formats(self) -> tuple[WeightFormat, ...]:
+        """The formats that weights may be stored in besides INT8."""
+        return tuple(FORMATS[name] for name in self.weight_formats.split(",") if name)
+
+    def protected(self, unit: str) -> str:
+        """Return the level of protection of a unit."""
+        return protection(self.protect)[unit]
+
+    @property
+    def protects(self) -> bool:
+        """Anything is protected."""
+        return any(level != "none" for level in protection(self.protect).values())
+
+    @property
+    def element_width(self) -> int:
+        """Width of a signed operand inside the array, after its zero point (bits)."""
+        return self.operand_width + self.zero_points
+
+    @property
+    def passes(self) -> int:
+        """Cycles in which a vector meets weights of INT8 part by part."""
+        return OPERAND_BITS // self.pass_width
+
+    @property
+    def parted(self) -> bool:
+        """Vectors may meet parts of what the array holds."""
+        return self.passes > 1 or self.packed_slots
+
+    @property
+    def slot_scales(self) -> int:
+        """Bits of a slot's scale that lie behind each of its bytes; 0 where slots have none."""
+        return -(-SCALE_BITS // self.rows) if self.packed_slots and self.weight_group else 0
+
+    @property
+    def operand_min(self) -> int:
+        """Smallest operand."""
+        return -(1 << (self.operand_width - 1))
+
+    @property
+    def operand_max(self) -> int:
+        """Largest operand."""
+        return (1 << (self.operand_width - 1)) - 1
+
+    @property
+    def sum_width(self) -> int:
+        """Width that no sum of ``max_k`` products overflows (bits)."""
+        largest = (1 << self.operand_width) - 1 if self.zero_points else -self.operand_min
+        return (self.max_k * largest * largest).bit_length() + 1
+
+    @property
+    def mem_bytes(self) -> int:
+        """Bytes of one external memory word."""
+        return self.mem_width // 8
+
+    @property
+    def line_bytes(self) -> int:
+        """Bytes that one scratchpad access can move, a power of two."""
+        return next_power_of_two(max(self.rows, self.cols, 2 * self.lanes, self.mem_bytes))
+
+    @property
+    def bank_bytes(self) -> int:
+        """Bytes of one scratchpad bank."""
+        return self.scratchpad_bytes // self.scratchpad_banks
+
+    @property
+    def sram_latency(self) -> int:
+        """Cycles from a granted scratchpad read to its data."""
+        return 2 + self.registered
+
+    @property
+    def weight_latency(self) -> int:
+        """Cycles from a line of weights that was asked for to its data."""
+        return self.sram_latency + self.registered
+
+    @property
+    def acc_latency(self) -> int:
+        """Cycles from a taken drain request to its row."""
+        return 2 + self.registered
+
+    @property
+    def sp_addr_width(self) -> int:
+        """Width of a scratchpad byte address (bits)."""
+        return (self.scratchpad_bytes - 1).bit_length()
+
+    @property
+    def acc_addr_width(self) -> int:
+        """Width of an accumulator row address (bits)."""
+        return max(1, (self.acc_depth - 1).bit_length())
+
+    @property
+    def lane_groups(self) -> int:
+        """Vector engine steps for one accumulator row."""
+        return -(-self.cols // self.lanes)
+
+    @property
+    def param_lines(self) -> int:
+        """Scratchpad lines that hold one word of requantization parameters."""
+        return -(-9 * self.lanes // self.line_bytes)
+
+    @property
+    def elements(self) -> int:
+        """Processing elements of the array."""
+        return self.rows * self.cols

@@ -1,0 +1,189 @@
+"""The values that a configuration's fields admit, each alone and together."""
+
+from dataclasses import fields
+
+from arch.errors import InputError, InputTypeError
+from arch.fields import Fields
+from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS
+from arch.protection import protection
+from arch.sparse import ENTRY_WIDTH, beat_bytes
+
+ARRAYS = ("systolic", "tree")
+"""Values of the field ``array``."""
+
+PASS_WIDTHS = (1, 4, OPERAND_BITS)
+"""Values of the field ``pass_width`` (bits)."""
+
+PACKED_WIDTH = 5
+"""Widest operands of which a multiplier of 18 bits makes two products (bits)."""
+
+RANGES = {
+    "clock_mhz": (1, 5000),
+    "rows": (1, 64),
+    "cols": (1, 64),
+    "pass_width": (1, OPERAND_BITS),
+    "weight_depth": (2, 16384),
+    "operand_width": (2, 8),
+    "acc_width": (4, 32),
+    "max_k": (1, 1 << 24),
+    "lanes": (1, 64),
+    "scratchpad_bytes": (16, 1 << 24),
+    "scratchpad_banks": (1, 16),
+    "acc_depth": (2, 1 << 16),
+    "mem_width": (8, 512),
+    "mem_addr_width": (8, 28),
+    "program_depth": (16, 1 << 16),
+    "param_depth": (1, 1 << 14),
+    "table_slots": (1, 64),
+    "sparse_lanes": (0, 64),
+    "sparse_depth": (16, 1 << 12),
+    "max_row": (1, 1 << 12),
+    "queue_depth": (1, 16),
+    "watchdog": (0, 1 << 28),
+    "throttle": (0, 256),
+    "weight_group": (0, 1 << 10),
+}
+"""Smallest and largest value of each integer field."""
+
+
+def check_types(config: Fields) -> None:
+    """Raise :class:`InputTypeError` where a field has the wrong type."""
+    for field in fields(config):
+        value = getattr(config, field.name)
+        if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InputTypeError(f"Field {field.name} must be an integer, not {value!r}")
+        if field.type is bool and not isinstance(value, bool):
+            raise InputTypeError(f"Field {field.name} must be true or false, not {value!r}")
+        if field.type is str and not isinstance(value, str):
+            raise InputTypeError(f"Field {field.name} must be a string, not {value!r}")
+
+
+def check_ranges(config: Fields) -> None:
+    """Raise :class:`InputError` where a field alone has a value that cannot work."""
+    for name, (low, high) in RANGES.items():
+        value = getattr(config, name)
+        if not low <= value <= high:
+            raise InputError(f"Field {name} must be from {low} to {high}, not {value}")
+    for name in ("scratchpad_bytes", "scratchpad_banks", "mem_width", "sparse_depth"):
+        value = getattr(config, name)
+        if value & (value - 1):
+            raise InputError(f"Field {name} must be a power of two, not {value}")
+
+
+def check_rules(config: Fields) -> None:
+    """Raise :class:`InputError` where a field cannot work together with another."""
+    if config.array not in ARRAYS:
+        raise InputError(
+            f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {config.array!r}"
+        )
+    protection(config.protect)
+    if config.throttle == 1:
+        raise InputError("Field throttle must be 0 or at least 2, not 1")
+    if config.lanes > config.cols:
+        raise InputError(
+            f"Field lanes must be at most cols, but lanes is {config.lanes} "
+            f"and cols is {config.cols}"
+        )
+    _check_passes(config)
+    _check_formats(config)
+    if config.rotary and (config.lanes % 2 or config.cols % 2):
+        raise InputError(
+            f"Field rotary needs even lanes and cols, but lanes is {config.lanes} "
+            f"and cols is {config.cols}"
+        )
+    if config.fused and not (config.softmax or config.norm):
+        raise InputError(
+            "Field fused needs softmax or norm, but fused is true and softmax and norm false"
+        )
+    if config.fused and config.cols % config.lanes:
+        raise InputError(
+            f"Field fused needs lanes to divide cols, but lanes is {config.lanes} "
+            f"and cols is {config.cols}"
+        )
+    if beat_bytes(config.sparse_lanes) > config.line_bytes:
+        raise InputError(
+            f"Field sparse_lanes must be at most {8 * config.line_bytes // ENTRY_WIDTH}, whose "
+            f"entries of {ENTRY_WIDTH} bits fill a line of {config.line_bytes} bytes, not "
+            f"{config.sparse_lanes}"
+        )
+    if config.bank_bytes < 2 * config.line_bytes:
+        raise InputError(
+            f"Field scratchpad_bytes must give each bank at least two lines of "
+            f"{config.line_bytes} bytes, but scratchpad_bytes is {config.scratchpad_bytes} "
+            f"and scratchpad_banks is {config.scratchpad_banks}"
+        )
+    if config.acc_width < config.sum_width:
+        raise InputError(
+            f"Field acc_width must be at least {config.sum_width} so that a sum of max_k = "
+            f"{config.max_k} products of {config.element_width}-bit operands cannot overflow, "
+            f"but acc_width is {config.acc_width}"
+        )
+
+
+def _check_passes(config: Fields) -> None:
+    if config.pass_width not in PASS_WIDTHS:
+        raise InputError(f"Field pass_width must be 1, 4 or 8, not {config.pass_width}")
+    if config.passes > 1 and (
+        config.operand_width != OPERAND_BITS or config.zero_points or config.operand_gating
+    ):
+        raise InputError(
+            f"Field pass_width below {OPERAND_BITS} needs operand_width {OPERAND_BITS}, and "
+            f"zero_points and operand_gating false, but pass_width is {config.pass_width}, "
+            f"operand_width {config.operand_width}, zero_points {str(config.zero_points).lower()} "
+            f"and operand_gating {str(config.operand_gating).lower()}"
+        )
+    if config.packed and config.pass_width == 1:
+        raise InputError("Field packed needs multipliers, which pass_width 1 has not")
+    if config.packed and config.passes == 1 and config.element_width > PACKED_WIDTH:
+        raise InputError(
+            f"Field packed needs pass_width 4, or operands of at most {PACKED_WIDTH} bits "
+            f"after their zero points, but operand_width is {config.operand_width} and "
+            f"zero_points {str(config.zero_points).lower()}"
+        )
+
+
+def _check_formats(config: Fields) -> None:
+    names = config.weight_formats.split(",") if config.weight_formats else []
+    for name in names:
+        if name not in FORMATS:
+            raise InputError(
+                f"Field weight_formats must name some of {', '.join(FORMATS)}, not {name!r}"
+            )
+    if len(names) > MOST_FORMATS or len(set(names)) < len(names):
+        raise InputError(
+            f"Field weight_formats must name at most {MOST_FORMATS} formats, each once, not "
+            f"{config.weight_formats!r}"
+        )
+    if names and config.operand_width != OPERAND_BITS:
+        raise InputError(
+            f"Field weight_formats needs operands of {OPERAND_BITS} bits, but weight_formats "
+            f"is {config.weight_formats!r} and operand_width is {config.operand_width}"
+        )
+    if config.packed_slots and (
+        config.array != "tree"
+        or config.zero_points
+        or config.operand_gating
+        or config.pass_width == 1
+    ):
+        raise InputError(
+            f"Field packed_slots needs array 'tree', zero_points and operand_gating false and "
+            f"pass_width 4 or 8, but array is {config.array!r}, zero_points "
+            f"{str(config.zero_points).lower()}, operand_gating "
+            f"{str(config.operand_gating).lower()} and pass_width {config.pass_width}"
+        )
+    if config.packed_slots and not any(form.paired for form in config.formats):
+        raise InputError(
+            f"Field packed_slots needs integers of at most {PAIRED_BITS} bits or ternary among "
+            f"weight_formats, not {config.weight_formats!r}"
+        )
+    if config.slot_scales and config.weight_group % (2 * config.rows):
+        raise InputError(
+            f"Field weight_group must be a multiple of twice rows where packed_slots is true, "
+            f"but weight_group is {config.weight_group} and rows {config.rows}"
+        )
+    if config.weight_group % config.rows or (config.weight_group and not names):
+        raise InputError(
+            f"Field weight_group needs weight_formats and must be a multiple of rows, but "
+            f"weight_group is {config.weight_group}, weight_formats {config.weight_formats!r} and "
+            f"rows {config.rows}"
+        )
