@@ -1,28 +1,21 @@
-"""Synthesis, place-and-route and their reports."""
+"""Synthesis and builds of units and boards."""
 
 import json
-import math
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 
-from arch.errors import RunError
 from arch.presets import PRESETS
 from cli.board_options import resolve_board
 from fpga import build as flow
-from fpga import placement, tools
-from fpga.attribution import Units, critical_path, groups
 from fpga.boards import BOARDS, get_board
 from fpga.build import build_unit
 from fpga.devices import DEVICES, ECP5
 from fpga.harness import Harness
-from fpga.placement import frequency
-from fpga.synthesis import NETLIST, check_fits, count, synthesize
-from fpga.tools import Tool, find_tool, run_tool
+from fpga.synthesis import check_fits, count, synthesize
 from generators.verilog.units import make_unit
 from generators.verilog.verilog import to_verilog
 from hdl.arithmetic.multiplier import Multiplier
@@ -210,148 +203,6 @@ def test_a_gowin_unit_needs_what_nextpnr_packs(tmp_path: Path) -> None:
     log = made.files["place.log"].decode()
     packed = dict(re.findall(r"^Info:\s+(\w+): +(\d+)/", log, re.MULTILINE))
     assert (counted["luts"], counted["ffs"]) == (int(packed["LUT4"]), int(packed["DFF"]))
-
-
-def test_groups_are_the_largest_instances() -> None:
-    paths = ["a.b.x"] * 10 + ["a.b.y"] * 9 + ["a.c"] * 3 + ["d"] * 2 + [""]
-    own = {"a.b.x": "a.b.x", "a.b.y": "a.b.y", "a.c": "a", "d": "", "": ""}
-    assert groups(paths, limit=4) == own
-    assert groups(paths, limit=8) == own | {"a.c": "a.c", "d": "d"}
-
-
-def test_instances_that_are_alike_are_one_group() -> None:
-    paths = [f"a.column_{number}.element_{number}" for number in range(9)] + ["a.edge", "b_2"]
-    found = groups(paths)
-    assert [found[path] for path in paths] == ["a"] * 9 + ["a.edge", ""]
-
-
-@pytest.mark.parametrize(
-    ("clocks", "mhz", "reached"),
-    [
-        ({"pin": (361.0, 100.0), "machine": (111.4, 80.0)}, 80.0, 111.4),
-        ({"pin": (415.0, 25.0), "machine": (81.3, 79.99)}, 80.0, 81.3),
-        ({"pin": (300.0, 50.0), "machine": (55.9, 50.0)}, 50.0, 55.9),
-        ({"machine": (150.0, 12.0)}, 80.0, 150.0),
-        ({}, 80.0, math.inf),
-    ],
-)
-def test_the_machine_s_clock_is_told_from_the_oscillator_s(
-    clocks: dict[str, tuple[float, float]], mhz: float, reached: float
-) -> None:
-    report = {name: {"achieved": it, "constraint": to} for name, (it, to) in clocks.items()}
-    assert frequency(report, mhz) == reached
-
-
-def test_a_placement_is_kept_and_has_the_machine_s_frequency(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clocks = {"pin": (361.0, 100.0), "machine": (111.4, 80.0)}
-    report = {name: {"achieved": it, "constraint": to} for name, (it, to) in clocks.items()}
-    ran = []
-
-    def fake(_tool: Tool, arguments: list[str], *, folder: Path, log: str, what: str) -> None:
-        ran.append(what)
-        if "7" in arguments:
-            raise RunError(f"{what} failed:\nno place left")
-        (folder / "report.json").write_text(json.dumps({"fmax": report}), encoding="utf-8")
-
-    monkeypatch.setattr("fpga.placement.run_tool", fake)
-    monkeypatch.setattr("generators.cache.BUILD", tmp_path / "build")
-    board = get_board("ecpix5_85f")
-
-    def place(folder: str, netlist: str, *seeds: int) -> list[float]:
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / NETLIST).write_text(netlist, encoding="utf-8")
-        found = placement.place(
-            board.device,
-            board.package,
-            board.speed,
-            tmp_path / folder,
-            seeds=list(seeds),
-            mhz=80.0,
-            constraints=None,
-            progress=lambda *_: None,
-        )
-        assert all(one.folder.is_relative_to(tmp_path / folder) for one in found)
-        return [one.mhz for one in found]
-
-    assert place("first", "{}", 1) == [111.4]
-    assert len(ran) == 1
-    assert place("second", "{}", 1, 2) == [111.4, 111.4]
-    assert place("third", "{ }", 2) == [111.4]
-    assert ran[1:] == ["Place and route with seed 2"] * 2
-    with pytest.raises(RunError, match=r"^Place and route with seed 7 failed:\nno place left$"):
-        place("fourth", "{}", 1, 7)
-
-
-def test_the_critical_path_is_told_by_unit(tmp_path: Path) -> None:
-    scopes = {"u": "Unit", "u.v": "Part"}
-    cells = {
-        name: {"type": "$scopeinfo", "attributes": {"module": kind}}
-        for name, kind in scopes.items()
-    }
-    netlist = tmp_path / "netlist.json"
-    netlist.write_text(json.dumps({"modules": {"top": {"cells": cells}}}), encoding="utf-8")
-    units = Units(netlist, "top")
-    assert units.unit("u.v.sum_LUT4_Z") == "u.v (Part)"
-    assert units.unit("u.other") == "u (Unit)"
-    assert units.unit("$PACKER_VCC") == "the top"
-
-    def step(kind: str, delay: float, cell: str) -> dict[str, object]:
-        return {"type": kind, "delay": delay, "from": {"cell": "u.a"}, "to": {"cell": cell}}
-
-    steps = [
-        step("clk-to-q", 0.5, "u.a"),
-        step("routing", 1.0, "u.v.b"),
-        step("logic", 0.25, "u.v.b"),
-        step("setup", 0.1, "u.v.c"),
-    ]
-    other = {"from": "<async>", "to": "clk", "path": [step("routing", 99.0, "u.a")]}
-    found = critical_path(
-        {"critical_paths": [other, {"from": "clk", "to": "clk", "path": steps}]}, units
-    )
-    assert found == {
-        "from": "u.a",
-        "to": "u.v.c",
-        "ns": 1.85,
-        "units": [
-            {"unit": "u (Unit)", "logic_ns": 0.5, "routing_ns": 0.0},
-            {"unit": "u.v (Part)", "logic_ns": 0.35, "routing_ns": 1.0},
-        ],
-    }
-
-
-def test_a_missing_tool_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tools.shutil, "which", lambda _name: None)
-    monkeypatch.setitem(tools._PACKAGES, "nextpnr-ecp5", "yowasp-no-such-package")
-    message = "^nextpnr-ecp5 is not installed; pip install yowasp-no-such-package$"
-    with pytest.raises(ValueError, match=message):
-        find_tool("nextpnr-ecp5")
-
-
-@pytest.mark.parametrize(("version", "native"), [("0.99", True), ("0.1", False)])
-def test_a_native_tool_is_taken_where_it_is_newer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, native: bool
-) -> None:
-    script = tmp_path / "yosys"
-    script.write_text(f"#!/bin/sh\necho Yosys {version} '(git)'\n", encoding="utf-8")
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    found = find_tool("yosys")
-    assert found.native is native
-    assert not native or found == Tool(str(script), version, True)
-
-
-def test_a_tool_that_fails_shows_its_log(tmp_path: Path) -> None:
-    tool = Tool(sys.executable, "3", True)
-    with pytest.raises(RuntimeError, match=r"^Packing failed with exit code 3:\nno luck$"):
-        run_tool(
-            tool,
-            ["-c", "print('no luck'); raise SystemExit(3)"],
-            folder=tmp_path,
-            log="log",
-            what="Packing",
-        )
 
 
 @pytest.mark.slow

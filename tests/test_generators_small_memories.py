@@ -1,0 +1,162 @@
+"""Models compiled for memories in which blocks, parts or loops must do."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import generators.lower.schedule
+from arch.config import Config
+from arch.instruction import unpack
+from arch.isa import Opcode
+from arch.presets import PRESETS
+from generators.frontend.description import ModelDescription
+from generators.lower.blocks import blocks_of
+from generators.quantize.quantize import quantize_model
+from tb.compiled_cases import MODEL, random_case, refusal_or_case
+from tb.random_models import random_model, random_weights
+
+SMALL = PRESETS["small"]
+
+
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("tiny", {"placement": "post"}),
+        ("odd", {}),
+        ("tiny", {"placement": "post", "variable": True, "embedding": "none"}),
+    ],
+)
+def test_blocks_leave_a_scratchpad_that_is_too_small(preset, changes) -> None:
+    config = PRESETS[preset].replace(scratchpad_bytes=2048, program_depth=1 << 13)
+    model = ModelDescription(
+        name="toy", tokens=24, features=32, dim=32, layers=3, heads=4, ffn=96, **changes
+    )
+    compiled = random_case(3, model, config)
+    assert compiled.plan.spills
+    assert compiled.memory_bytes == len(compiled.image) + compiled.spilled_bytes
+    stores = [draft for draft in unpack(compiled.words) if draft.opcode == Opcode.STORE]
+    assert len(stores) > 1
+
+
+def test_sums_of_the_stream_take_all_accumulators(monkeypatch) -> None:
+    config = PRESETS["odd"].replace(scratchpad_bytes=4096, program_depth=1 << 13, acc_depth=128)
+    model = ModelDescription(
+        name="toy", tokens=24, features=32, dim=24, layers=2, heads=4, ffn=96, placement="post"
+    )
+    half = random_case(3, model, config)
+    fallbacks = generators.lower.schedule._fallbacks
+
+    def whole(*given, **named):
+        return (dataclasses.replace(plan, whole=True) for plan in fallbacks(*given, **named))
+
+    monkeypatch.setattr(generators.lower.schedule, "_fallbacks", whole)
+    found = random_case(3, model, config)
+    assert found.plan == dataclasses.replace(half.plan, whole=True)
+    assert not half.plan.whole
+    drains = [
+        sum(draft.opcode == Opcode.DRAIN for draft in unpack(compiled.words))
+        for compiled in (half, found)
+    ]
+    assert drains[0] > drains[1]
+
+
+def quantize_case(seed: int, model: ModelDescription, config: Config):
+    rng = np.random.default_rng(seed)
+    inputs = rng.normal(0, 1, (4, model.tokens, model.features))
+    return quantize_model(model, random_weights(rng, model), inputs, config)
+
+
+@pytest.mark.parametrize("preset", ["tiny", "odd", "small"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_tensors_larger_than_a_bank(preset, norm) -> None:
+    model = MODEL.replace(
+        tokens=20, dim=32, heads=4, kv_heads=2, head_dim=8, ffn=96, placement=norm, layers=1
+    )
+    config = PRESETS[preset].replace(
+        scratchpad_banks=16,
+        scratchpad_bytes=1 << 13 if preset == "tiny" else 1 << 14,
+        program_depth=1 << 16,
+    )
+    random_case(0, model, config)
+    blocks = blocks_of(quantize_case(0, model, config), config.bank_bytes, config)
+    for name in ("stream", "hidden"):
+        tensor = blocks[name]
+        assert len(tensor.sizes()) > 1
+        assert max(tensor.sizes().values()) <= config.bank_bytes
+        assert sum(tensor.sizes().values()) == tensor.rows * tensor.columns * tensor.size
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_models_in_small_banks(seed) -> None:
+    rng = np.random.default_rng(seed)
+    model = random_model(rng).replace(layers=1)
+    config = PRESETS[str(rng.choice(["tiny", "odd", "small"]))].replace(
+        scratchpad_banks=16,
+        scratchpad_bytes=1 << int(rng.integers(12, 15)),
+        acc_depth=int(rng.integers(30, 200)),
+        param_depth=256,
+        program_depth=1 << 16,
+    )
+    found = refusal_or_case(seed, model, config)
+    assert not isinstance(found, str) or "scratchpad bytes at once" in found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_loops_where_the_program_memory_is_short(seed) -> None:
+    rng = np.random.default_rng(seed)
+    model = random_model(rng).replace(layers=2)
+    config = SMALL.replace(
+        acc_depth=int(rng.integers(20, 120)),
+        param_depth=int(rng.integers(60, 100)),
+        program_depth=1 << 16,
+    )
+    longest = random_case(seed, model, config)
+    assert longest.loops == 0
+    found = []
+    while not isinstance(longest, str):
+        # Ever shorter memories, until even the most compact program does not fit.
+        config = config.replace(program_depth=len(longest.words) - 1)
+        found.append(longest.loops)
+        longest = refusal_or_case(seed, model, config)
+    assert "program_depth is" in longest or "registers" in longest
+    assert found[-1] > 0
+
+
+@pytest.mark.parametrize(("kv_heads", "levels"), [(2, 4), (4, 3)])
+def test_loops_over_layers_heads_and_parts(kv_heads, levels) -> None:
+    model = MODEL.replace(tokens=24, dim=16, layers=3, heads=4, kv_heads=kv_heads, head_dim=4)
+    config = SMALL.replace(acc_depth=16, program_depth=1 << 16)
+    straight = random_case(0, model, config)
+    compiled = random_case(0, model, config.replace(program_depth=1100))
+    opcodes = [instruction.opcode for instruction in unpack(compiled.words)]
+    depth = np.cumsum([(op == Opcode.LOOP) - (op == Opcode.ENDLOOP) for op in opcodes]).max()
+    assert len(straight.words) > 5 * len(compiled.words)
+    assert depth == levels
+
+
+def test_heads_alone_become_a_loop() -> None:
+    # 5 rows and 2 tile columns in 64 rows: without a fresh start heads would differ in theirs.
+    model = MODEL.replace(layers=1, heads=13, kv_heads=13, head_dim=1)
+    config = SMALL.replace(acc_depth=64)
+    straight = random_case(0, model, config.replace(program_depth=1 << 16))
+    config = config.replace(program_depth=len(straight.words) // 2)
+    compiled = random_case(0, model, config)
+    assert compiled.loops == 1
+    # Nothing else is in a loop: what is not attention takes as many words as before.
+    assert len(straight.words) - len(compiled.words) > 10 * 60
+
+
+def test_too_small_memories_are_named() -> None:
+    with pytest.raises(
+        ValueError, match=r"^Model toy needs \d+ scratchpad bytes .* but scratchpad"
+    ):
+        random_case(0, MODEL, SMALL.replace(scratchpad_bytes=512))
+    with pytest.raises(ValueError, match=r"^Model toy needs a program of at least \d+ words, but"):
+        random_case(0, MODEL, SMALL.replace(program_depth=200))
+
+
+def test_heads_that_are_wider_than_the_model_need_their_sums() -> None:
+    model = MODEL.replace(heads=3, kv_heads=3, head_dim=16)
+    message = "Model toy needs max_k of at least 48, but configuration small has 40"
+    assert refusal_or_case(1, model, SMALL.replace(max_k=40)) == message
