@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+# As many processes as cores: threads of a small product would wait for each other.
+export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: setup demo test test-long docs prove lint train clean
 

@@ -59,6 +59,8 @@ class Workers:
             return
         before = set(multiprocessing.active_children())
         context = multiprocessing.get_context("spawn")
+        # Cases fill the cores: threads of a product in each would wait for each other.
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         executor = ProcessPoolExecutor(
             self.jobs, context, initializer=_begin, initargs=(context.Barrier(self.jobs),)
         )
