@@ -1,46 +1,37 @@
 """Fine-tune a model for weights of few bits, or with zeros, and write it as a model of its own.
 
 Usage: python examples/finetune.py MODEL FOLDER [--weights FORMAT | --zeros SHARE] [--steps N]
-    [--exact N] [--tokenizer FILE]
+    [--exact N] [--rate RATE] [--texts N] [--length N] [--tokenizer FILE]
 
 MODEL is one of the digits' models or a language model, FOLDER where the new one goes. Needs the
 extra ``train``. Weights are codes in the forward pass and learn as real numbers; so do the codes'
 steps. In the last steps, ``--exact`` of them, the forward pass is the integer golden model's, with
 activations in INT8. What is written are the codes, which the quantizer keeps as they are.
 
-Digits learn from the training split. A language model learns from texts that it makes up itself,
-what it thinks of each next token (Liu et al. 2023, "LLM-QAT"). ``--zeros`` makes the smallest
-weights of each matrix zeros, a growing share of them (Zhu and Gupta 2017).
+Digits learn from the training split and from the model before. A language model learns from texts
+that it makes up itself, what it thinks of each next token (Liu et al. 2023, "LLM-QAT"). ``--zeros``
+makes the smallest weights of each matrix zeros, a growing share of them (Zhu and Gupta 2017).
 """
 
 import argparse
 import math
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from finetune_tasks import Images, Texts
 from safetensors.numpy import save_file
 from straight_through import Forward, codes, matrices
 from torch import Tensor
-from torch.nn import functional
-from train_digits import MODELS, augment
+from train_digits import MODELS
 
 from arch.formats import FORMATS
-from arch.presets import PRESETS
-from generators.frontend import digits
-from generators.frontend.weights import DESCRIPTION_FILE, WEIGHTS_FILE, Weights
-from generators.graph import IntegerGraph
+from generators.frontend.weights import DESCRIPTION_FILE, WEIGHTS_FILE
 from generators.network import network
-from generators.quantize.calibrate import calibrate
-from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.options import INT8, Quantization
-from generators.quantize.quantize import quantize_calibrated, quantize_stepped
 from generators.quantize.stored import choose
-from generators.quantize.texts import given_texts, sample_texts
-from generators.sources import load_source
-from generators.text_sources import CHARACTERS_FILE, DECODER_FILE, is_text, load_text
+from generators.text_sources import CHARACTERS_FILE, DECODER_FILE, is_text
 
 RATE, STEP_RATE = 2e-3, 4e-3
 """Learning rates of weights, and of the logarithms of their steps."""
@@ -50,77 +41,6 @@ PRUNED = 0.6
 """Share of the steps by which all zeros are there."""
 LEAST_WEIGHTS = 1000
 """Weights from which on a matrix gets zeros."""
-
-
-class Images:
-    """The digits' training split."""
-
-    def __init__(self, source: str, options: Quantization):
-        found = load_source(source)
-        self.model, self.weights, self.options = found.description, found.weights, options
-        split, _ = digits.load()
-        self.images, self.labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
-        self.size = 64
-
-    def batch(self) -> tuple[np.ndarray, Tensor]:
-        """Return inputs [batch, tokens, features], and labels."""
-        picked = torch.randint(0, len(self.images), (self.size,))
-        return digits.patches(augment(self.images[picked]).numpy()), self.labels[picked]
-
-    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of outputs [batch, 1, classes]."""
-        return functional.cross_entropy(output[:, 0], labels, label_smoothing=0.05)
-
-    def calibrate(self, weights: Weights) -> None:
-        """Look at the ranges of all tensors."""
-        inputs = digits.patches(self.images[:256].numpy())
-        self.ranges = calibrate(self.model, weights, inputs)
-
-    def integers(self, weights: Weights) -> IntegerGraph:
-        """Return the model in integers."""
-        config = PRESETS["small"]
-        return quantize_calibrated(self.model, weights, self.ranges, config, self.options)
-
-
-class Texts:
-    """Texts that a language model makes up, and its scores of all next tokens."""
-
-    def __init__(self, source: str, tokenizer: Path | None, options: Quantization, length: int):
-        found = load_text(source, tokenizer)
-        model, weights = found.description, dict(found.weights)
-        samples = sample_texts(
-            model, weights, found.tokenizer.begin, count=128, length=length, seed=7
-        )
-        scores = samples.tensors["logits"].reshape(*samples.tokens.shape, -1)
-        self.tokens, self.scores = samples.tokens, torch.tensor(scores, dtype=torch.float32)
-        if model.tied:
-            # Vectors that are looked up stay in INT8.
-            model, weights["head.weight"] = model.replace(tied=False), weights["words"]
-        self.model, self.weights, self.options = model, weights, options
-        self.size = 4
-
-    def batch(self) -> tuple[np.ndarray, Tensor]:
-        """Return tokens [batch, length], and the scores of those behind them."""
-        picked = torch.randint(0, len(self.tokens), (self.size,))
-        return self.tokens[picked.numpy()], self.scores[picked]
-
-    def loss(self, output: Tensor, scores: Tensor) -> Tensor:
-        """Return the divergence of outputs [batch, length, vocabulary] from scores."""
-        wanted = scores.log_softmax(-1).flatten(0, 1)
-        found = output.log_softmax(-1).flatten(0, 1)
-        return functional.kl_div(found, wanted, log_target=True, reduction="batchmean")
-
-    def calibrate(self, weights: Weights) -> None:
-        """Look at the values of all tensors."""
-        texts = [list(map(int, one)) for one in self.tokens[:4]]
-        samples = given_texts(self.model, weights, texts, self.tokens.shape[1])
-        balance = 0.0 if self.options.weights in FORMATS else None
-        self.options = replace(self.options, balance=balance)
-        self.steps = ErrorSteps(self.model, weights, samples, self.options)
-
-    def integers(self, weights: Weights) -> IntegerGraph:
-        """Return the model in integers."""
-        return quantize_stepped(weights, self.steps, self.options)
 
 
 class Tuning:
@@ -165,10 +85,10 @@ class Tuning:
         """Return the same as float64."""
         return {name: one.detach().double().numpy() for name, one in self.weights().items()}
 
-    def run(self, steps: int, exact: int) -> None:
+    def run(self, steps: int, exact: int, rate: float) -> None:
         """Learn for so many steps, the last of them on the golden model's integers."""
         groups = [
-            {"params": list(self.free.values()), "lr": RATE},
+            {"params": list(self.free.values()), "lr": rate},
             {"params": list(self.steps.values()), "lr": STEP_RATE},
         ]
         optimizer = torch.optim.Adam([group for group in groups if group["params"]])
@@ -224,6 +144,8 @@ def main() -> None:
     parser.add_argument("--zeros", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--exact", type=int, default=100)
+    parser.add_argument("--rate", type=float, default=RATE)
+    parser.add_argument("--texts", type=int, default=128)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--tokenizer", type=Path)
     given = parser.parse_args()
@@ -231,12 +153,12 @@ def main() -> None:
     torch.manual_seed(0)
     options, text = Quantization(weights=given.weights), is_text(given.model)
     task = (
-        Texts(given.model, given.tokenizer, options, given.length)
+        Texts(given.model, given.tokenizer, options, given.texts, given.length)
         if text
         else Images(given.model, options)
     )
     tuning = Tuning(task, given.zeros)
-    tuning.run(given.steps, given.exact)
+    tuning.run(given.steps, given.exact, given.rate)
     given.folder.mkdir(parents=True, exist_ok=True)
     save_file(tuning.tensors(), given.folder / WEIGHTS_FILE)
     description = task.model.replace(name=given.folder.name).to_toml()

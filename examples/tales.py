@@ -1,5 +1,11 @@
-"""Short tales by a small grammar, as many as are asked for: what ``train_text.py`` trains on."""
+"""Short tales by a small grammar, as many as are asked for: what ``train_text.py`` trains on.
 
+Usage: python examples/tales.py COUNT SEED
+
+Prints texts for ``celosia perplexity``; the seed of those trained on is 1.
+"""
+
+import argparse
 import random
 
 ADJECTIVES = ("small", "red", "quick", "quiet", "brave", "green", "tall", "blue")
@@ -49,3 +55,18 @@ def tales(count: int, seed: int) -> str:
     """Return so many tales, one a line, the same for the same seed."""
     source = random.Random(seed)
     return "".join(tale(source) for _ in range(count))
+
+
+def main() -> None:
+    """Print tales as texts with separators."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("count", type=int)
+    parser.add_argument("seed", type=int)
+    given = parser.parse_args()
+    print("\n<|endoftext|>\n".join(tales(given.count, given.seed).splitlines()))
+
+
+if __name__ == "__main__":
+    main()
