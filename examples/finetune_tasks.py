@@ -72,6 +72,7 @@ class Texts:
     ):
         found = load_text(source, tokenizer)
         model, weights = found.description, dict(found.weights)
+        model.refuse_source("Fine-tuning")
         tokens, scores = [], []
         for first in range(0, count, TOGETHER):
             some, seed = min(TOGETHER, count - first), 7 + first // TOGETHER

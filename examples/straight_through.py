@@ -101,7 +101,7 @@ class Forward:
         match node:
             case network.Embedding():
                 x = self.weights["words"][torch.tensor(self.inputs)]
-                return x + self.weights["positions"][: x.shape[1]] if node.positions else x
+                return x + self.weights[node.positions][: x.shape[1]] if node.positions else x
             case network.Start():
                 return self.weights["positions"].expand(len(self.inputs), -1, -1)
             case network.Linear():

@@ -308,10 +308,38 @@ class QuantizedModel(IntegerGraph):
 
 
 @dataclass(frozen=True)
-class Decoder(IntegerGraph):
-    """A decoder of texts in integers; its output are the scores of all next tokens."""
+class TextGraph(IntegerGraph):
+    """A graph over the tokens of a text in integers."""
 
     description: TextDescription
+
+    @property
+    def embedding(self) -> Embedding:
+        """The operation that looks tokens up."""
+        (found,) = (op for op in self.before if isinstance(op, Embedding))
+        return found
+
+
+@dataclass(frozen=True)
+class SourceEncoder(TextGraph):
+    """The encoder of an encoder-decoder in integers.
+
+    Behind its output are the operations that make the keys and values of each layer's
+    cross-attention.
+    """
+
+
+@dataclass(frozen=True)
+class Decoder(TextGraph):
+    """A decoder of texts in integers; its output are the scores of all next tokens."""
+
+    source: SourceEncoder | None = None
+    """The encoder that runs once over a source, which every token attends to."""
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all linear layers' weights as they are stored, the encoder's among them."""
+        return super().weight_bytes + (0 if self.source is None else self.source.weight_bytes)
 
     @cached_property
     def named(self) -> Mapping[str, Op]:
@@ -322,12 +350,6 @@ class Decoder(IntegerGraph):
     def attentions(self) -> list[Attention]:
         """The attention of each layer."""
         return [op for op in self.ops if isinstance(op, Attention)]
-
-    @property
-    def embedding(self) -> Embedding:
-        """The operation that looks tokens up."""
-        (found,) = (op for op in self.before if isinstance(op, Embedding))
-        return found
 
     @property
     def rotary(self) -> Ints | None:

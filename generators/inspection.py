@@ -10,9 +10,10 @@ from arch.errors import InputError
 from generators import network
 from generators.compiler import Options, compile_model
 from generators.fitting import FitError, remedy
+from generators.frontend.description import ModelDescription
 from generators.frontend.source import Source
 from generators.frontend.text_description import TextDescription
-from generators.network import Description, Node
+from generators.network import Description, Home, Network, Node
 from generators.quantize.options import Quantization
 from generators.text_program import compile_text
 from generators.text_sources import TextSource
@@ -50,7 +51,7 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
     model = source.description
     return {
         "model": model.name,
-        "kind": "decoder" if isinstance(model, TextDescription) else "encoder",
+        "kind": _kind(model),
         "parts": [asdict(part) for part in parts],
         "parameters": sum(part.parameters for part in parts),
         "products": sum(part.products for part in parts),
@@ -72,7 +73,7 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
     try:
         if isinstance(source, TextSource):
             model = source.description
-            length = min(_LENGTH, model.positions)
+            length = min(_LENGTH, model.source_positions or model.positions)
             tokens = rng.integers(0, model.vocabulary, (_SAMPLES, length)).tolist()
             decoder, _ = source.calibrate(tokens, Quantization(length=length))
             context = min(decoder.places, config.max_row)
@@ -90,9 +91,15 @@ def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
     return {**found, **made, "refused": None}
 
 
+def _kind(model: Description) -> str:
+    if not isinstance(model, TextDescription):
+        return "encoder"
+    return "encoder-decoder" if model.source_layers else "decoder"
+
+
 def _input(source: Source | TextSource) -> list[int]:
     if isinstance(source, TextSource):
-        return [source.description.positions]
+        return [source.description.source_positions or source.description.positions]
     if source.shape is not None:
         return list(source.shape)
     model = source.description
@@ -146,7 +153,8 @@ def _text_parts(source: TextSource) -> list[Part]:
     graph = network.network(model)
     words = _sizes(model, "words") + _sizes(model, "positions") + _sizes(model, "rotary_speeds")
     shape = f"[1, {model.dim}]"
-    found = [Part("embedding", "lookup of a token", shape, words, 0, MACHINE)]
+    found = _source_parts(model, graph.source) if graph.source is not None else []
+    found.append(Part("embedding", "lookup of a token", shape, words, 0, MACHINE))
     found += [_node(model, node, 1) for node in graph.before if _shown(node)]
     for node in graph.layers[0]:
         if _shown(node):
@@ -156,8 +164,35 @@ def _text_parts(source: TextSource) -> list[Part]:
     return found
 
 
+def _source_parts(model: TextDescription, graph: Network) -> list[Part]:
+    """Return the rows of an encoder-decoder's encoder, on its longest source."""
+    rows = model.source_positions
+    size, shape = _sizes(model, "source.positions"), f"[{rows}, {model.dim}]"
+    found = [Part("source embedding", "lookup of tokens", shape, size, 0, MACHINE)]
+    for node in graph.layers[0]:
+        if _shown(node):
+            found.append(_node(model, node, rows, model.source_layers))
+    for node in graph.after:
+        # The keys and values of the first layer's cross-attention stand for those of all layers.
+        if not node.target.name.startswith("layers."):
+            found.append(_node(model, node, rows))
+        elif node.target.name.startswith("layers.0."):
+            found.append(_node(model, node, rows, model.layers))
+    return found
+
+
 def _shown(node: Node) -> bool:
     return not isinstance(node, network.Embedding | network.Start | network.Convert)
+
+
+def _seen(model: Description, node: network.Attention, rows: int) -> tuple[int, str]:
+    """Return how many rows a row attends to at most, and which in words."""
+    if isinstance(model, TextDescription) and node.key.home is Home.CACHE:
+        return model.positions, ", causal"
+    if isinstance(model, TextDescription) and node.key.home is Home.SOURCE:
+        return model.source_positions, ", of the source"
+    masked = isinstance(model, ModelDescription) and model.variable
+    return rows, ", padding masked" if masked else ""
 
 
 def _node(model: Description, node: Node, rows: int, times: int = 1) -> Part:
@@ -179,13 +214,13 @@ def _node(model: Description, node: Node, rows: int, times: int = 1) -> Part:
         case network.Norm():
             name, parameters, what = node.name, _sizes(model, node.name), model.norm
         case network.Attention():
-            seen = model.positions if isinstance(model, TextDescription) else rows
+            seen, kind = _seen(model, node, rows)
             products = 2 * rows * seen * model.head_dim * model.heads
-            kind = "causal" if isinstance(model, TextDescription) else "padding masked"
-            masked = isinstance(model, TextDescription) or model.variable
-            what = f"{model.heads} heads of {model.head_dim}" + (f", {kind}" if masked else "")
+            what = f"{model.heads} heads of {model.head_dim}{kind}"
         case network.Pool():
             what = "mean of the rows"
-    name = name.replace("layers.0.", f"{times} x " if times > 1 else "layer ")
+    start = "source " if name.startswith("source.") else ""
+    name = name.removeprefix("source.")
+    name = start + name.replace("layers.0.", f"{times} x " if times > 1 else "layer ")
     shape = f"[{out}, {target.columns}]"
     return Part(name, what, shape, times * parameters, times * products, MACHINE)

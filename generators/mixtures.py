@@ -88,6 +88,7 @@ def mix_text(
     tokens that it might have drawn: the mean over these of what the float model expects of them.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
+    model.refuse_source("Weights auto")
     length = min(options.length, model.positions)
     samples = sample_texts(
         model, weights, begin, count=options.texts, length=length, seed=options.seed

@@ -7,7 +7,7 @@ evaluates the graph, calibration looks at its values, and the quantizer makes in
 
 import enum
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
@@ -24,6 +24,8 @@ class Home(enum.Enum):
     """Values that only the next operations read."""
     CACHE = "cache"
     """Rows of earlier runs are kept: keys and values of a decoder."""
+    SOURCE = "source"
+    """Rows of the source's run are kept: keys and values of cross-attention."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class Embedding:
     """``target = words[token]``, plus ``positions[place]``."""
 
     target: Value
-    positions: bool
+    positions: str
+    """Name of the positions, [places, columns]; empty where nothing is added."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ class Attention:
     """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` for each head, plus a residual.
 
     Heads are slices of the columns; neighbouring query heads share a key head where there are
-    fewer. Keys and values are those of all tokens so far where their home is the cache.
+    fewer. Keys and values are those of all tokens so far where their home is the cache, and those
+    of the source's tokens, which another run has made, where it is the source's.
     """
 
     query: Value
@@ -154,31 +158,50 @@ class Network:
     before: tuple[Node, ...]
     layers: tuple[tuple[Node, ...], ...]
     after: tuple[Node, ...]
+    source: "Network | None" = None
+    """The encoder that is run once over a source, for the keys and values of cross-attention."""
+
+    @property
+    def encodes(self) -> bool:
+        """The graph is that of a source's encoder."""
+        return any(node.target.home is Home.SOURCE for node in self.after)
+
+    @property
+    def all_nodes(self) -> list[Node]:
+        """All nodes, those of the source first."""
+        return [*(() if self.source is None else self.source.nodes), *self.nodes]
 
     @property
     def nodes(self) -> list[Node]:
-        """All nodes."""
+        """All nodes but for those of the source."""
         return [*self.before, *(node for layer in self.layers for node in layer), *self.after]
 
 
 @functools.cache
 def network(model: Description) -> Network:
     """Return the graph of a model."""
-    return _Builder(model).run()
+    found = _Builder(model).run()
+    if isinstance(model, TextDescription) and model.source_layers:
+        return replace(found, source=_Builder(model, "source.").run())
+    return found
 
 
 class _Builder:
-    def __init__(self, model: Description):
+    def __init__(self, model: Description, start: str = ""):
         self.model = model
+        self.start = start
+        """Start of all names."""
         self.nodes: list[Node] = []
 
     def run(self) -> Network:
         model = self.model
         given, x = self._before()
         before = self._take()
-        layers = []
-        for layer in range(model.layers):
-            x = self._block(f"layers.{layer}", x)
+        layers, count = [], model.layers
+        if isinstance(model, TextDescription) and self.start:
+            count = model.source_layers
+        for layer in range(count):
+            x = self._block(f"{self.start}layers.{layer}", x)
             layers.append(self._take())
         output = self._after(x)
         return Network(model, given, output, before, tuple(layers), self._take())
@@ -221,8 +244,9 @@ class _Builder:
         """Return what the host gives, and what the first block takes."""
         model = self.model
         if isinstance(model, TextDescription):
-            embedding = self._stream("embedding")
-            self.nodes.append(Embedding(embedding, model.position == "learned"))
+            embedding = self._stream(f"{self.start}embedding")
+            positions = f"{self.start}positions" if model.position == "learned" else ""
+            self.nodes.append(Embedding(embedding, positions))
             return Value("input", 1), embedding
         embedding = self._stream("embedding")
         if model.embedding_norm:
@@ -269,6 +293,8 @@ class _Builder:
         total = self._stream(f"{prefix}.attention_sum")
         self._attention(prefix, h, total, x if model.skip else None)
         x = after("attention", total, "stream_normed")
+        if isinstance(model, TextDescription) and model.source_layers and not self.start:
+            x = self._cross(f"{prefix}.cross", x)
         if not model.parallel:
             h = before("mlp", x)
         residual = x if model.skip or model.parallel else None
@@ -276,15 +302,35 @@ class _Builder:
         self._mlp(prefix, h, total, residual)
         return after("mlp", total, "stream")
 
-    def _attention(self, prefix: str, x: Value, total: Value, residual: Value | None) -> None:
+    def _cross(self, prefix: str, x: Value) -> Value:
+        """Add the attention of the residual stream to the source, and return the stream."""
+        h = Value(f"{prefix}.attention_input", self.model.dim)
+        self._norm(f"{prefix}.attention_norm", x, h)
+        total = self._stream(f"{prefix}.attention_sum")
+        self._attention(prefix, h, total, x, Home.SOURCE)
+        return total
+
+    def _attention(
+        self,
+        prefix: str,
+        x: Value,
+        total: Value,
+        residual: Value | None,
+        home: Home = Home.SCRATCHPAD,
+    ) -> None:
+        """Add an attention; with the source's home another run makes its keys and values."""
         model = self.model
+        text = isinstance(model, TextDescription)
         rotary = isinstance(model, TextDescription) and model.position == "rotary"
-        home = Home.CACHE if isinstance(model, TextDescription) else Home.SCRATCHPAD
+        if text and not self.start and home is not Home.SOURCE:
+            home = Home.CACHE
         gain = f"{prefix}.attention_gain" if model.parallel else ""
         width, kv_width = model.heads * model.head_dim, model.kv_heads * model.head_dim
 
         def projected(name: str, columns: int, home: Home) -> Value:
             target = Value(f"{prefix}.{name}", columns, home=home)
+            if home is Home.SOURCE:
+                return target
             if name == "value" or not rotary:
                 return self._linear(f"{prefix}.{name}", x, target)
             sums = self._linear(f"{prefix}.{name}", x, Value(f"{prefix}.{name}_sums", columns))
@@ -315,11 +361,23 @@ class _Builder:
         gain = f"{prefix}.mlp_gain" if model.parallel else ""
         self._linear(f"{prefix}.down", hidden, total, gain=gain, residual=residual)
 
+    def _keep(self, x: Value) -> None:
+        """Add the keys and values of every layer's cross-attention."""
+        for layer in range(self.model.layers):
+            for name in ("key", "value"):
+                full, columns = f"layers.{layer}.cross.{name}", self.model.kv_heads
+                target = Value(full, columns * self.model.head_dim, home=Home.SOURCE)
+                self._linear(full, x, target)
+
     def _after(self, stream: Value) -> Value:
         """Add the nodes behind the last block, and return the output."""
         model = self.model
         if isinstance(model, TextDescription):
-            final = self._norm("final_norm", stream, Value("final", model.dim))
+            final = Value(f"{self.start}final", model.dim)
+            self._norm(f"{self.start}final_norm", stream, final)
+            if self.start:
+                self._keep(final)
+                return final
             logits = Value("logits", model.vocabulary)
             weight = "words" if model.tied else "head.weight"
             self.nodes.append(Linear(final, logits, weight, "head.bias"))

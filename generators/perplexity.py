@@ -90,6 +90,7 @@ def measure(
     Raises :class:`InputError` where no text has a second token, as :class:`KvCache` does, and
     as the tokenizer does.
     """
+    source.description.refuse_source("Perplexity")
     most = source.description.positions
     numbers = [np.array(source.tokenizer.encode(text)[:most]) for text in texts]
     total = sum(len(tokens) - 1 for tokens in numbers)

@@ -6,6 +6,7 @@ from pathlib import Path
 from arch.errors import InputError
 from generators.frontend.hugging_face import FAMILIES, load_hugging_face
 from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
+from generators.frontend.hugging_face_pair import PAIR_FAMILIES
 from generators.frontend.hugging_face_vision import VISION_FAMILIES, load_hugging_face_vision
 from generators.frontend.onnx.importer import ONNX_SUFFIX, load_onnx
 from generators.frontend.other_files import refuse_other
@@ -56,7 +57,7 @@ def _load_folder(folder: Path, name: str, tokens: int) -> Source:
         source = load_hugging_face_vision(folder, name)
         _check_tokens(source.description.name, source.description.tokens, tokens)
         return source
-    if kind in TEXT_FAMILIES:
+    if kind in {*TEXT_FAMILIES, *PAIR_FAMILIES}:
         raise InputError(
             f"Model {folder} is a language model of type {kind}; run it with: celosia text {folder}"
         )
@@ -67,7 +68,7 @@ def _load_folder(folder: Path, name: str, tokens: int) -> Source:
     known = ", ".join([*FAMILIES, *VISION_FAMILIES])
     raise InputError(
         f"Model type {kind!r} in {folder / CONFIG_FILE} is not one of {known}, or of the "
-        f"language models {', '.join(TEXT_FAMILIES)}"
+        f"language models {', '.join([*TEXT_FAMILIES, *PAIR_FAMILIES])}"
     )
 
 

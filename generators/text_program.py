@@ -149,6 +149,7 @@ def compile_text(
     Raises :class:`FitError` where a memory or a unit does not suffice, and :class:`InputError`
     where the context or external memory cannot be, in one sentence.
     """
+    decoder.description.refuse_source("A program")
     if sparse and not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
     if sparse and config.weight_depth > RING_SLOTS:

@@ -4,6 +4,7 @@ import numpy as np
 
 from arch.errors import InputError
 from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Floats, Weights
 from generators.graph import Decoder
 from generators.quantize.options import Quantization
 from generators.quantize.quantize import quantize_decoder
@@ -44,10 +45,19 @@ def untrained(
     ``sparsity`` is the share of the layers' weights that are 0. Programs and their cycles are those
     of a trained one of the same shape. Raises :class:`InputError` where the share is no share.
     """
+    return quantize_decoder(model, random_weights(model, seed, sparsity), 0, options)
+
+
+def random_weights(model: TextDescription, seed: int = 1, sparsity: float = 0.0) -> Weights:
+    """Return weights with which activations keep their size from layer to layer.
+
+    ``sparsity`` is the share of the layers' weights that are 0. Raises :class:`InputError` where it
+    is no share.
+    """
     if not 0 <= sparsity <= 1:
         raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")
     rng = np.random.default_rng(seed)
-    weights = {}
+    weights: dict[str, Floats] = {}
     for name, shape in model.shapes().items():
         spread = 1.5 / np.sqrt(shape[-1])
         if name.endswith("norm.weight"):
@@ -56,4 +66,4 @@ def untrained(
             weights[name] = rng.normal(0, 0.2 if len(shape) == 1 else spread, shape)
         if sparsity and name.startswith("layers.") and len(shape) > 1:
             weights[name] *= rng.random(shape) >= sparsity
-    return quantize_decoder(model, weights, 0, options)
+    return weights

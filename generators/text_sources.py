@@ -10,6 +10,7 @@ import numpy as np
 from arch.errors import InputError
 from generators.frontend.characters import CharacterTokenizer
 from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
+from generators.frontend.hugging_face_pair import PAIR_FAMILIES, load_hugging_face_pair
 from generators.frontend.hugging_face_text import load_hugging_face_text
 from generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 from generators.frontend.onnx.importer import ONNX_SUFFIX, is_causal
@@ -29,13 +30,20 @@ from generators.quantize.calibrate import Progress
 from generators.quantize.options import Quantization
 from generators.quantize.parting import Parting, parting
 from generators.quantize.quantize import quantize_sampled
-from generators.quantize.texts import given_texts, sample_texts
+from generators.quantize.texts import (
+    given_texts,
+    random_sources,
+    sample_answers,
+    sample_texts,
+)
 from generators.sample_files import read_array
 
 LLAMA2C_SUFFIX = ".bin"
 CHARACTERS_FILE = "vocab.json"
 DECODER_FILE = "decoder.toml"
 """Description of a decoder, with its weights beside it as an encoder's are."""
+SOURCES_FILE = "sources.txt"
+"""Sources to calibrate an encoder-decoder on, one a line, beside its description."""
 _MODELS = Path(__file__).parent / "models"
 _COMPARED = 8
 """Texts of the calibration on which integers are compared with floats."""
@@ -69,6 +77,8 @@ class TextSource:
     description: TextDescription
     weights: Weights
     tokenizer: TokenizerLike
+    sources: tuple[str, ...] = ()
+    """Sources to calibrate an encoder-decoder on, where the model has some of its own."""
 
     def quantize(
         self, options: Quantization | None = None, progress: Progress | None = None
@@ -87,13 +97,23 @@ class TextSource:
     ) -> tuple[Decoder, Parting]:
         """Return the decoder in integers, and how far it is from floats on some of the texts.
 
-        It is calibrated on ``texts``, token numbers each, or on texts that it makes up itself.
+        It is calibrated on ``texts``, token numbers each, or on texts that it makes up itself. Of
+        an encoder-decoder they are sources, without which it takes its own or random ones.
         Raises :class:`InputError` as :func:`generators.quantize.texts.given_texts` and
         :func:`generators.quantize.texts.sample_texts`.
         """
         options = options or Quantization()
         model, weights = self.description, self.weights
         length = min(options.length, model.positions)
+        if model.source_layers:
+            own = [self.tokenizer.encode(one) for one in self.sources]
+            sources = texts or own or random_sources(model, options.texts, options.seed)
+            samples = sample_answers(
+                model, weights, sources, length=length, seed=options.seed, progress=progress
+            )
+            decoder = quantize_sampled(model, weights, samples, options)
+            some = samples.tokens[:_COMPARED]
+            return decoder, parting(decoder, weights, list(some), sources)
         if texts is None:
             samples = sample_texts(
                 model,
@@ -141,7 +161,11 @@ def is_text(model: str) -> bool:
     if own or path.suffix == LLAMA2C_SUFFIX or (path / DECODER_FILE).is_file():
         return True
     if is_hugging_face(path):
-        return read_json(path / CONFIG_FILE).get("model_type") in {*TEXT_FAMILIES, *REFUSED}
+        return read_json(path / CONFIG_FILE).get("model_type") in {
+            *TEXT_FAMILIES,
+            *PAIR_FAMILIES,
+            *REFUSED,
+        }
     return path.suffix == ONNX_SUFFIX and path.is_file() and is_causal(path)
 
 
@@ -149,8 +173,8 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     """Return the language model of a name or a path.
 
     ``checkpoint`` is a file of llama2.c (``.bin``), with its tokenizer in another; or a folder
-    with config.json and model.safetensors, as Hugging Face's libraries write them, of Llama or
-    GPT-2, or with decoder.toml and weights.safetensors, where ``tokenizer`` is its own
+    with config.json and model.safetensors, as Hugging Face's libraries write them, of Llama,
+    GPT-2 or their kin, or with decoder.toml and weights.safetensors, where ``tokenizer`` is its own
     tokenizer.json if not given, or its own vocab.json where each token is a character; or the name
     of such a folder that comes with the package.
 
@@ -162,9 +186,13 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     if (path / DECODER_FILE).is_file():
         model = read_text_description(path / DECODER_FILE)
         weights = read_weights(path / WEIGHTS_FILE, model)
-        return TextSource(model, weights, _tokenizer(path, tokenizer, model))
+        own = path / SOURCES_FILE
+        sources = tuple(read_sentences(own)) if model.source_layers and own.is_file() else ()
+        return TextSource(model, weights, _tokenizer(path, tokenizer, model), sources)
     if is_hugging_face(path):
-        model, weights = load_hugging_face_text(path, path.name)
+        pair = read_json(path / CONFIG_FILE).get("model_type") in PAIR_FAMILIES
+        load = load_hugging_face_pair if pair else load_hugging_face_text
+        model, weights = load(path, path.name)
         return TextSource(model, weights, _tokenizer(path, tokenizer, model))
     if path.suffix == ONNX_SUFFIX:
         model, weights = load_onnx_text(path)
@@ -199,4 +227,6 @@ def _tokenizer(folder: Path, given: Path | None, model: TextDescription) -> Toke
     if not isinstance(begin, int) or not 0 <= begin < model.vocabulary:
         begin = None
     listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    return TextTokenizer(path, begin, frozenset(one for one in listed if isinstance(one, int)))
+    marked = model.source_layers > 0
+    ends = frozenset(one for one in listed if isinstance(one, int))
+    return TextTokenizer(path, None if marked else begin, ends, marked=marked)

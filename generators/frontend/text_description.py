@@ -1,5 +1,6 @@
 """Description of a decoder of texts: everything that is known about a language model."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +21,9 @@ CHOICES = {
     "activation": ACTIVATIONS,
 }
 
+ATTENTION = ("query", "key", "value", "output")
+"""The linear layers of an attention."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextDescription:
@@ -32,6 +36,12 @@ class TextDescription:
     angle ``place * rotary_base ** (-2j / head_dim)`` (Su et al. 2021). The MLP is
     ``down(activation(up(x)))``, or, ``gated``, ``down(activation(gate(x)) * up(x))``
     (Shazeer 2020).
+
+    With ``source_layers`` the model is an encoder-decoder (Vaswani et al. 2017): an encoder of so
+    many such layers, without causal masks, runs once over a source, with the same vocabulary and
+    positions of its own. Each layer of the decoder has ``x + cross(norm(x))`` between attention
+    and MLP, whose keys and values are projections of the encoder's normalized output. Its text
+    begins with the token ``start``.
 
     With these fields Llama is rmsnorm, rotary, gated and silu without biases, and GPT-2 is
     layernorm, learned, gelu_tanh with biases.
@@ -76,6 +86,12 @@ class TextDescription:
     """The linear layers of the blocks have biases; the head has none."""
     tied: bool = True
     """The head's weights are the vocabulary's vectors."""
+    source_layers: int = 0
+    """Blocks of the encoder; 0 for a decoder alone."""
+    source_positions: int = 0
+    """Places of the longest source (tokens)."""
+    start: int = 0
+    """The token that an answer to a source begins with."""
 
     placement: ClassVar[str] = "pre"
     skip: ClassVar[bool] = True
@@ -91,7 +107,14 @@ class TextDescription:
         for name in ("vocabulary", "positions", "dim", "layers", "heads", "ffn"):
             if getattr(self, name) < 1:
                 raise InputError(f"Model field {name} must be positive, not {getattr(self, name)}")
-        for name in ("kv_heads", "head_dim", "epsilon"):
+        for name in (
+            "kv_heads",
+            "head_dim",
+            "epsilon",
+            "source_layers",
+            "source_positions",
+            "start",
+        ):
             if getattr(self, name) < 0:
                 raise InputError(
                     f"Model field {name} must not be negative, not {getattr(self, name)}"
@@ -108,6 +131,28 @@ class TextDescription:
             )
         if self.rotary_base <= 1:
             raise InputError(f"Model field rotary_base must be more than 1, not {self.rotary_base}")
+        self._check_source()
+
+    def _check_source(self) -> None:
+        if bool(self.source_layers) != bool(self.source_positions):
+            raise InputError(
+                f"Model fields source_layers and source_positions must both be positive or both "
+                f"0, but source_layers is {self.source_layers} and source_positions is "
+                f"{self.source_positions}"
+            )
+        if self.source_layers and self.position != "learned":
+            raise InputError(
+                f"Model field position must be learned where source_layers is "
+                f"{self.source_layers}, not {self.position}"
+            )
+        if self.start >= (self.vocabulary if self.source_layers else 1):
+            most = "less than vocabulary" if self.source_layers else "0 without a source"
+            raise InputError(f"Model field start must be {most}, not {self.start}")
+
+    def refuse_source(self, what: str) -> None:
+        """Raise :class:`InputError` where the model takes a source, which something cannot do."""
+        if self.source_layers:
+            raise InputError(f"{what} is for decoders alone, and model {self.name} takes a source")
 
     @property
     def query_width(self) -> int:
@@ -158,16 +203,32 @@ class TextDescription:
             found["positions"] = (self.positions, self.dim)
         if self.rotary_speeds:
             found["rotary_speeds"] = (self.head_dim // 2,)
-        for layer in range(self.layers):
-            norm(f"layers.{layer}.attention_norm")
-            norm(f"layers.{layer}.mlp_norm")
-            for name, shape in self.projections.items():
-                found[f"layers.{layer}.{name}.weight"] = shape
+
+        def linears(prefix: str, names: Iterable[str]) -> None:
+            for name in names:
+                shape = self.projections[name]
+                found[f"{prefix}.{name}.weight"] = shape
                 if self.bias:
-                    found[f"layers.{layer}.{name}.bias"] = shape[:1]
+                    found[f"{prefix}.{name}.bias"] = shape[:1]
+
+        def block(prefix: str) -> None:
+            norm(f"{prefix}.attention_norm")
+            norm(f"{prefix}.mlp_norm")
+            linears(prefix, self.projections)
+
+        for layer in range(self.layers):
+            block(f"layers.{layer}")
         norm("final_norm")
         if not self.tied:
             found["head.weight"] = (self.vocabulary, self.dim)
+        if self.source_layers:
+            found["source.positions"] = (self.source_positions, self.dim)
+            for layer in range(self.source_layers):
+                block(f"source.layers.{layer}")
+            norm("source.final_norm")
+            for layer in range(self.layers):
+                norm(f"layers.{layer}.cross.attention_norm")
+                linears(f"layers.{layer}.cross", ATTENTION)
         return found
 
     def to_toml(self) -> str:

@@ -225,7 +225,9 @@ _QUERIES = "it normalizes queries and keys; Qwen2, Llama and their kin do not"
 _PARALLEL = "attention and MLP stand side by side; Llama, GPT-2 and their kin have one behind other"
 _SLOPES = "its scores have slopes by distance (ALiBi); Llama, GPT-2 and their kin have none"
 _EXPERTS = "it is a mixture of experts; dense models of the same family are read"
-_PAIR = "it is an encoder with a decoder that attends to it; export the encoder alone to ONNX"
+_PAIR = "it is an encoder-decoder with norms behind sums; Blenderbot and Pegasus have them in front"
+_SLOPED_PAIR = "its scores have biases by distance; Blenderbot and Pegasus have none"
+_SOUNDS = "its encoder takes sounds; encoder-decoders take texts, such as Blenderbot and Pegasus"
 WHY = {"use_parallel_residual": f": {_PARALLEL}", "qk_layernorm": f": {_QUERIES}"}
 """Meaning of the other values of settings of which one value is supported."""
 REFUSED = {
@@ -247,10 +249,10 @@ REFUSED = {
     "deepseek_v2": _EXPERTS,
     "deepseek_v3": _EXPERTS,
     "gpt_oss": _EXPERTS,
-    "t5": _PAIR,
+    "t5": _SLOPED_PAIR,
     "bart": _PAIR,
     "marian": _PAIR,
-    "whisper": _PAIR,
+    "whisper": _SOUNDS,
     "mamba": "it has no attention; the machine runs Transformers",
     "rwkv": "it has no attention; the machine runs Transformers",
 }

@@ -43,15 +43,18 @@ class Tokenizer:
 class TextTokenizer:
     """A tokenizer of that format for texts that go on, token by token."""
 
-    def __init__(self, path: Path, begin: int | None, ends: frozenset[int]):
+    def __init__(
+        self, path: Path, begin: int | None, ends: frozenset[int], *, marked: bool = False
+    ):
         """Read a tokenizer.json file; ``begin`` is the token before a text, ``ends`` those behind.
 
-        Without a token before it, None, a text begins with its own first token.
+        Without a token before it, None, a text begins with its own first token, or, if ``marked``,
+        has the marks at its ends that the file tells.
 
         Raises :class:`InputError` as :class:`Tokenizer`.
         """
         self._tokenizer: Any = _read_tokenizer(path)
-        self.begin, self.ends = begin, ends
+        self.begin, self.ends, self._marked = begin, ends, marked
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, the first of them ``begin`` if there is one.
@@ -59,7 +62,7 @@ class TextTokenizer:
         Raises :class:`InputError` where that leaves none.
         """
         begin = [] if self.begin is None else [self.begin]
-        return some([*begin, *self._tokenizer.encode(text, add_special_tokens=False).ids])
+        return some([*begin, *self._tokenizer.encode(text, add_special_tokens=self._marked).ids])
 
     def piece(self, token: int, before: int) -> bytes:
         """Return the bytes that a token adds to a text behind the token ``before``.

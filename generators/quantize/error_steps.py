@@ -29,6 +29,7 @@ from sim.requantize import INT16_MAX
 INT8_MIN, INT8_MAX = -128, 127
 SAMPLES = 4096
 """Rows of a tensor that weights are chosen by, about."""
+_POSITIONS = ("positions", "source.positions")
 HEADROOM = 2.0
 """Ratio by which an INT16 value may exceed the samples' largest before it saturates."""
 
@@ -53,8 +54,8 @@ class ErrorSteps:
         self.balance = DECODER_BALANCE if options.balance is None else options.balance
         self.samples, self.values = samples, samples.tensors
         sums = [np.abs(t).max() for name, t in self.values.items() if name.endswith("_sum")]
-        words, places = weights["words"], weights.get("positions", np.zeros((1, model.dim)))
-        largest = max(*sums, np.abs(words).max() + np.abs(places).max())
+        places = [np.abs(weights[name]).max() for name in _POSITIONS if name in weights]
+        largest = max(*sums, np.abs(weights["words"]).max() + max(places, default=0.0))
         self.stream_scale = HEADROOM * float(largest) / INT16_MAX
         self.rotary = model.position == "rotary"
         doubled = options.doubled
@@ -137,23 +138,30 @@ class ErrorSteps:
 
     def _key_steps(self, prefix: str) -> KeySteps:
         if prefix not in self._keys:
-            keys, queries = (self.values[f"{prefix}.{name}"] for name in ("key", "query"))
+            source, cross = prefix.startswith("source."), prefix.endswith(".cross")
             self._keys[prefix] = quantize_keys(
                 self.model,
-                keys.reshape(*self.samples.tokens.shape, self.model.kv_heads, -1),
-                queries.reshape(*self.samples.tokens.shape, self.model.heads, -1),
+                self._by_text(f"{prefix}.key", self.model.kv_heads, source=source or cross),
+                self._by_text(f"{prefix}.query", self.model.heads, source=source),
                 self.head_columns,
                 self.options,
+                causal=not (source or cross),
             )
         return self._keys[prefix]
+
+    def _by_text(self, name: str, heads: int, *, source: bool) -> list[Floats]:
+        """Return a tensor's rows of each text, or of each source, [n, heads, head_dim] each."""
+        rows = self.values[name].reshape(-1, heads, self.model.head_dim)
+        count, length = self.samples.tokens.shape
+        counts = self.samples.sources if source else (length,) * count
+        return np.split(rows, np.cumsum(counts)[:-1])
 
     def _context(self, target: Tensor, prefix: str) -> Tensor:
         """Return what attention gives, in proportion to the values' steps if heads are alike."""
         if not self.options.alike:
             return replace(target, gains=self._balanced(target.name))
         model = self.model
-        value = Value(f"{prefix}.value", model.kv_width, home=Home.CACHE)
-        by_head = self.tensor(value).steps.reshape(model.kv_heads, -1)
+        by_head = self._made[f"{prefix}.value"].steps.reshape(model.kv_heads, -1)
         gains = np.repeat(by_head, model.group, axis=0).ravel()
         step = best_step(self.values[target.name] / gains, INT8_MAX)
         return replace(target, scale=step, gains=gains)
@@ -176,7 +184,7 @@ class ErrorSteps:
     @cached_property
     def _gate_zero(self) -> int:
         """The zero point with which the range of each layer's active gate, scaled, fits."""
-        ranges = [self._active_range(f"layers.{i}.gate") for i in range(self.model.layers)]
+        ranges = [self._active_range(name) for name in self.values if name.endswith(".gate")]
         share = max((-low / (high - low) for low, high in ranges if high > low), default=0.0)
         zero = INT8_MIN + math.ceil(share * (INT8_MAX - INT8_MIN))
         return int(np.clip(zero, INT8_MIN + 1, INT8_MAX - 1))

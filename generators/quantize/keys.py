@@ -1,6 +1,7 @@
 """Steps of queries and keys that are multiplied, and of keys that are kept in few bits."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,13 +43,16 @@ class KeySteps:
 
 def quantize_keys(
     model: TextDescription,
-    keys: Floats,
-    queries: Floats,
+    keys: Sequence[Floats],
+    queries: Sequence[Floats],
     columns: NDArray[np.int64],
     options: Quantization,
+    *,
+    causal: bool = True,
 ) -> KeySteps:
-    """Return the steps of a layer's keys and queries [texts, n, heads of their kind, head_dim].
+    """Return the steps of a layer's keys and queries [n, heads of their kind, head_dim].
 
+    They are those of each text; not ``causal`` all queries attend to all keys of a text.
     ``columns`` [key_dim] tells which of a head's columns each integer one is.
 
     A query's step times a key's is the same for all columns of a head, so what a column of
@@ -56,16 +60,16 @@ def quantize_keys(
     of a query alike, and softmax not at all; so it may be taken behind the rotation.
     """
     rotary, narrow = model.position == "rotary", options.kv_bits < NARROW_BITS
-    flat = keys.reshape(-1, *keys.shape[2:])  # [m, kv_heads, head_dim]
-    asked = queries.reshape(-1, *queries.shape[2:])  # [m, heads, head_dim]
+    flat = np.concatenate(keys)  # [m, kv_heads, head_dim]
+    asked = np.concatenate(queries)  # [m, heads, head_dim]
     if narrow:
-        middle, steps = _narrow(model, keys, queries, columns, options.kv_bits)
+        middle, steps = _narrow(model, np.stack(keys), np.stack(queries), columns, options.kv_bits)
     elif rotary:
-        middle, steps = np.zeros(keys.shape[2:]), _balanced(model, flat, asked)
+        middle, steps = np.zeros(flat.shape[1:]), _balanced(model, flat, asked)
     else:
         found = best_range(flat.reshape(len(flat), -1), options.kv_bits)
-        middle, steps = (one.reshape(keys.shape[2:]) for one in found)
-    raised = _raised(model, queries, keys - middle)
+        middle, steps = (one.reshape(flat.shape[1:]) for one in found)
+    raised = _raised(model, queries, [one - middle for one in keys], causal=causal)
     # A pair that is kept twice has half the weight each time.
     copies = np.bincount(columns)[columns]  # [key_dim]
     copy = np.arange(len(columns)) // model.head_dim
@@ -79,7 +83,9 @@ def quantize_keys(
     return KeySteps(product[:, None] / weight, steps, middle, product, raised)
 
 
-def _raised(model: TextDescription, queries: Floats, keys: Floats) -> Floats:
+def _raised(
+    model: TextDescription, queries: Sequence[Floats], keys: Sequence[Floats], *, causal: bool
+) -> Floats:
     """Return what is added to the scores of each head [heads], before their scale.
 
     Softmax does not notice, but INT16 has room for scores of -89 to 88 natural units only. The
@@ -87,13 +93,14 @@ def _raised(model: TextDescription, queries: Floats, keys: Floats) -> Floats:
     lower one: what is so much less than the largest counts for nothing.
     """
     room = INT16_MAX / 2.0**OCTAVE_FRACTION * math.log(2)
-    causal = np.tri(keys.shape[1], dtype=bool)
     raised = np.zeros(model.heads)
     for head in range(model.heads):
         low, high = math.inf, -math.inf
-        for asked, kept in zip(queries[:, :, head], keys[:, :, head // model.group], strict=True):
-            scores = asked @ kept.T
-            largest = np.where(causal, scores, -np.inf).max(axis=1) / math.sqrt(model.head_dim)
+        for asked, kept in zip(queries, keys, strict=True):
+            scores = asked[:, head] @ kept[:, head // model.group].T
+            if causal:
+                scores = np.where(np.tri(len(asked), dtype=bool), scores, -np.inf)
+            largest = scores.max(axis=1) / math.sqrt(model.head_dim)
             low, high = min(low, largest.min()), max(high, largest.max())
         if high > room / 2 or low < LOST - room / 2:
             raised[head] = (LOST - low - high) / 2 * math.sqrt(model.head_dim)

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from generators.frontend.embedding import given
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
-from generators.graph import IntegerGraph, Ints, Tensor
-from generators.reference.floats import forward
+from generators.graph import Decoder, IntegerGraph, Ints, Tensor
+from generators.reference.cache import KvCache
+from generators.reference.floats import encode, forward
 from generators.reference.integers import evaluate
 
 LEAST_COSINE, LEAST_AGREEMENT = 0.98, 0.9
@@ -59,22 +60,35 @@ class Parting:
 
 
 def parting(
-    model: IntegerGraph, weights: Weights, inputs: Sequence[NDArray[np.generic]]
+    model: IntegerGraph,
+    weights: Weights,
+    inputs: Sequence[NDArray[np.generic]],
+    sources: Sequence[Sequence[int]] = (),
 ) -> Parting:
     """Return how far a model in integers is from its floats on inputs, at least one.
 
-    Inputs are token numbers [n] of a decoder, or what an encoder's description says.
+    Inputs are token numbers [n] of a decoder, or what an encoder's description says. Those of an
+    encoder-decoder answer ``sources``, one each.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}
     cosines, alike, rows = 0.0, 0, 0
-    for one in inputs:
+    source = model.source if isinstance(model, Decoder) else None
+    ops = [*(() if source is None else source.ops), *model.ops]
+    for index, one in enumerate(inputs):
+        cache, exact_cache = KvCache(), KvCache()
+        found: dict[str, Ints] = {}
+        exact: dict[str, Floats] = {}
+        if source is not None:
+            tokens = np.array(sources[index])
+            found = evaluate(source, tokens, cache)
+            exact = encode(source.description, weights, tokens[None], exact_cache)
         if isinstance(description, TextDescription):
-            found = evaluate(model, one)
+            found |= evaluate(model, one, cache)
         else:
-            found = evaluate(model, given(description, weights, one[None])[0])
-        exact = forward(description, weights, one[None])
-        for op in model.ops:
+            found |= evaluate(model, given(description, weights, one[None])[0])
+        exact |= forward(description, weights, one[None], exact_cache)
+        for op in ops:
             target = op.target
             if target.name in exact and target.name in found:
                 pair = np.array(_squares(target, found[target.name], exact[target.name][0]))
@@ -88,7 +102,7 @@ def parting(
         rows += len(wanted)
     errors = {name: float(np.sqrt(off / (size or 1.0))) for name, (off, size) in squares.items()}
     growth: dict[str, float] = {}
-    for op in model.ops:
+    for op in ops:
         if op.target.name in errors:
             parts = [getattr(op, part, None) for part in _PARTS]
             names = [part.name for part in parts if isinstance(part, Tensor)]

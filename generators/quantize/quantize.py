@@ -6,6 +6,7 @@ Steps come from what calibration found: of an encoder the ranges over sample inp
 """
 
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -30,7 +31,9 @@ from generators.graph import (
     QuantizedModel,
     Rescale,
     Rotary,
+    SourceEncoder,
     Tensor,
+    TextGraph,
     quantize,
     rescale_of,
 )
@@ -40,12 +43,19 @@ from generators.quantize.calibrate import Progress, Ranges, Samples, calibrate
 from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.options import INT8, Quantization
 from generators.quantize.range_steps import RangeSteps
+from generators.quantize.steps import NARROW_BITS
 from generators.quantize.stored import choose, trained_steps
 from generators.quantize.tensor_steps import Steps
-from generators.quantize.texts import SampledTexts, sample_texts
+from generators.quantize.texts import (
+    SampledTexts,
+    random_sources,
+    sample_answers,
+    sample_texts,
+)
 from sim.norm import norm_parameters, quantize_eps
 from sim.rotary import rotary_table, speeds_table
 
+Text = TypeVar("Text", bound=TextGraph)
 OPERAND_MAX = 127
 """Largest weight of the vocabulary's vectors."""
 
@@ -81,7 +91,8 @@ def quantize_calibrated(
     """
     options = _settled(model, weights, options or Quantization())
     steps = RangeSteps(model, weights, ranges, config, options)
-    made = _Quantizer(model, weights, steps, options, config.operand_max)
+    graph = network.network(model)
+    made = _Quantizer(model, weights, steps, options, config.operand_max, graph)
     output, start = made.output(), made.start()
     return QuantizedModel(
         model, made.input(), output, made.stream(), start, made.before, made.layers, made.after
@@ -97,9 +108,17 @@ def quantize_decoder(
 ) -> Decoder:
     """Return a decoder in integers, calibrated on texts that it makes up itself from ``begin``.
 
-    Raises :class:`InputError` where a number of the model cannot be represented.
+    An encoder-decoder answers random sources. Raises :class:`InputError` where a number of the
+    model cannot be represented.
     """
     options = options or Quantization()
+    if model.source_layers:
+        sources = random_sources(model, options.texts, options.seed)
+        length = min(options.length, model.positions)
+        answers = sample_answers(
+            model, weights, sources, length=length, seed=options.seed, progress=progress
+        )
+        return quantize_sampled(model, weights, answers, options)
     samples = sample_texts(
         model,
         weights,
@@ -119,6 +138,11 @@ def quantize_sampled(
 
     Raises :class:`InputError` where a number of the model cannot be represented.
     """
+    if model.source_layers and options.kv_bits < NARROW_BITS:
+        raise InputError(
+            f"Bits of keys and values must be {NARROW_BITS} where source_layers is not 0, "
+            f"not {options.kv_bits}"
+        )
     options = _settled(model, weights, options)
     return quantize_stepped(weights, ErrorSteps(model, weights, samples, options), options)
 
@@ -129,17 +153,15 @@ def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization)
     Raises :class:`InputError` where a number of the model cannot be represented.
     """
     model = steps.model
-    made = _Quantizer(model, weights, steps, options, OPERAND_MAX)
-    return Decoder(
-        model,
-        made.input(),
-        made.output(),
-        made.stream(),
-        None,
-        made.before,
-        made.layers,
-        made.after,
-    )
+    graph = network.network(model)
+
+    def made(graph: Network, kind: type[Text]) -> Text:
+        found = _Quantizer(model, weights, steps, options, OPERAND_MAX, graph)
+        ends = found.input(), found.output(), found.stream(), None
+        return kind(model, *ends, found.before, found.layers, found.after)
+
+    source = None if graph.source is None else made(graph.source, SourceEncoder)
+    return replace(made(graph, Decoder), source=source)
 
 
 def _settled(model: Description, weights: Weights, options: Quantization) -> Quantization:
@@ -149,7 +171,7 @@ def _settled(model: Description, weights: Weights, options: Quantization) -> Qua
     """
     forms = {
         node.weight: options.chosen.get(node.weight, options.weights)
-        for node in network.network(model).nodes
+        for node in network.network(model).all_nodes
         if isinstance(node, network.Linear)
     }
     narrow = {name: form for name, form in forms.items() if form != INT8}
@@ -170,10 +192,11 @@ class _Quantizer:
         steps: Steps,
         options: Quantization,
         operand_max: int,
+        graph: Network,
     ):
         self.model, self.weights, self.steps, self.options = model, weights, steps, options
         self.operand_max = operand_max
-        self.graph: Network = network.network(model)
+        self.graph = graph
         self.before = self._ops(self.graph.before)
         self.layers = tuple(self._ops(layer) for layer in self.graph.layers)
         self.after = self._ops(self.graph.after)
@@ -249,7 +272,7 @@ class _Quantizer:
         steps = np.where(steps > 0, steps, target.scale)
         places = None
         if node.positions:
-            places = np.rint(self.weights["positions"] / target.scale).astype(np.int64)
+            places = np.rint(self.weights[node.positions] / target.scale).astype(np.int64)
         vectors = np.rint(words / steps).astype(np.int64)
         return Embedding(
             target, vectors, rescale_of(np.zeros(len(steps)), steps / target.scale), places

@@ -11,7 +11,7 @@ from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.quantize.calibrate import Progress
 from generators.reference.cache import KvCache
-from generators.reference.floats import forward
+from generators.reference.floats import encode, forward
 
 _NOT_KEPT = ("scores", "probabilities", "output")
 
@@ -25,6 +25,8 @@ class SampledTexts:
     tensors: dict[str, Floats]
     """Each tensor of the model, [count * length, columns], one text behind the other, by name as in
     :func:`generators.reference.floats.forward`; scores and probabilities are left out."""
+    sources: tuple[int, ...] = ()
+    """Tokens of the source of each text, whose tensors are [all of them, columns]."""
 
 
 def sample_texts(
@@ -50,7 +52,19 @@ def sample_texts(
     tokens = np.full((count, length), begin or 0, np.int64)
     if begin is None:
         tokens[:, 0] = rng.integers(0, model.vocabulary, count)
-    cache = KvCache()
+    return SampledTexts(tokens, _drawn(model, weights, tokens, KvCache(), rng, progress))
+
+
+def _drawn(
+    model: TextDescription,
+    weights: Weights,
+    tokens: NDArray[np.int64],
+    cache: KvCache,
+    rng: np.random.Generator,
+    progress: Progress | None = None,
+) -> dict[str, Floats]:
+    """Draw texts [count, length] behind their first tokens, and return their tensors by name."""
+    length = tokens.shape[1]
     parts: dict[str, list[Floats]] = {}
     for place in range(length):
         found = forward(model, weights, tokens[:, place : place + 1], cache)
@@ -65,9 +79,48 @@ def sample_texts(
         if progress is not None:
             progress(place + 1, length)
     tensors = {name: np.concatenate(rows, axis=1) for name, rows in parts.items()}
-    return SampledTexts(
-        tokens, {name: rows.reshape(-1, rows.shape[-1]) for name, rows in tensors.items()}
-    )
+    return {name: rows.reshape(-1, rows.shape[-1]) for name, rows in tensors.items()}
+
+
+def random_sources(model: TextDescription, count: int, seed: int) -> list[list[int]]:
+    """Return sources of random tokens and lengths."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, model.source_positions + 1, count)
+    return [rng.integers(0, model.vocabulary, length).tolist() for length in lengths]
+
+
+def sample_answers(
+    model: TextDescription,
+    weights: Weights,
+    sources: Sequence[Sequence[int]],
+    *,
+    length: int,
+    seed: int,
+    progress: Progress | None = None,
+) -> SampledTexts:
+    """Return texts of some length that the model makes up behind each of some sources.
+
+    ``progress`` is told the sources done. Raises :class:`InputError` where there is no source, or
+    one cannot be.
+    """
+    if not sources:
+        raise InputError("Calibration needs at least one source")
+    rng = np.random.default_rng(seed)
+    texts, parts = [], dict[str, list[Floats]]()
+    for done, source in enumerate(sources):
+        cache = KvCache()
+        found = encode(model, weights, np.array([source], np.int64), cache)
+        tensors = {n: one[0] for n, one in found.items() if not n.endswith(_NOT_KEPT)}
+        tokens = np.full((1, length), model.start, np.int64)
+        # Both have a tensor of the host's tokens, which no step is found for.
+        tensors |= _drawn(model, weights, tokens, cache, rng)
+        for name, tensor in tensors.items():
+            parts.setdefault(name, []).append(tensor)
+        texts.append(tokens)
+        if progress is not None:
+            progress(done + 1, len(sources))
+    joined = {name: np.concatenate(rows) for name, rows in parts.items()}
+    return SampledTexts(np.concatenate(texts), joined, tuple(map(len, sources)))
 
 
 def given_texts(

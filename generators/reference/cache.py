@@ -49,6 +49,19 @@ class KvCache:
         self.kept[name] = rows
         return rows
 
+    def hold(self, name: str, rows: NDArray[Any]) -> None:
+        """Keep the rows of a source's keys or values, [..., n, columns]."""
+        self.kept[name] = rows
+
+    def held(self, name: str) -> NDArray[Any]:
+        """Return the rows of a source's keys or values.
+
+        Raises :class:`InputError` where no source has been encoded.
+        """
+        if name not in self.kept:
+            raise InputError(f"Tensor {name} needs a source, which has not been encoded")
+        return self.kept[name]
+
     def seen(self, count: int) -> NDArray[np.bool_]:
         """Return which of all tokens each of the ``count`` last ones attends to, [count, length].
 

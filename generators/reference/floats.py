@@ -22,6 +22,7 @@ from generators.network import (
     Gate,
     Home,
     Linear,
+    Network,
     Node,
     Norm,
     Pool,
@@ -56,7 +57,23 @@ def forward(
     Raises :class:`InputError` where inputs have another shape, a token is not one of the
     vocabulary's, or a text has more places than the model.
     """
-    return _Evaluation(model, weights, inputs, KvCache() if cache is None else cache).run()
+    cache = KvCache() if cache is None else cache
+    return _Evaluation(model, weights, inputs, cache, network(model)).run()
+
+
+def encode(
+    model: TextDescription, weights: Weights, inputs: ArrayLike, cache: KvCache
+) -> dict[str, Floats]:
+    """Return every value of an encoder-decoder's encoder, and let a cache hold what is kept.
+
+    ``inputs`` are token numbers [batch, n] of sources of one length. What :func:`forward` computes
+    with ``cache`` attends to them. Raises :class:`InputError` as :func:`forward`, and where the
+    model has no encoder.
+    """
+    graph = network(model).source
+    if graph is None:
+        raise InputError(f"Model {model.name} takes no source")
+    return _Evaluation(model, weights, inputs, cache, graph).run()
 
 
 def unit_rows(x: Floats) -> Floats:
@@ -65,8 +82,13 @@ def unit_rows(x: Floats) -> Floats:
     return np.asarray(np.divide(x, length, out=np.zeros_like(x), where=length > 0))
 
 
-def check_tokens(model: TextDescription, tokens: NDArray[np.integer[Any]], length: int) -> None:
-    """Raise :class:`InputError` where tokens [..., n] cannot follow ``length`` earlier ones."""
+def check_tokens(
+    model: TextDescription, tokens: NDArray[np.integer[Any]], length: int, *, source: bool = False
+) -> None:
+    """Raise :class:`InputError` where tokens [..., n] cannot follow ``length`` earlier ones.
+
+    With ``source`` they are a source, which must have a token.
+    """
     wrong = tokens[(tokens < 0) | (tokens >= model.vocabulary)]
     if wrong.size:
         raise InputError(
@@ -74,7 +96,11 @@ def check_tokens(model: TextDescription, tokens: NDArray[np.integer[Any]], lengt
             f"not {wrong.flat[0]}"
         )
     total = length + tokens.shape[-1]
-    if model.position == "learned" and total > model.positions:
+    if source and not 1 <= total <= model.source_positions:
+        raise InputError(
+            f"Model {model.name} takes sources of 1 to {model.source_positions} tokens, not {total}"
+        )
+    if not source and model.position == "learned" and total > model.positions:
         raise InputError(f"Model {model.name} takes at most {model.positions} tokens, not {total}")
 
 
@@ -88,12 +114,22 @@ def rotate(x: Floats, angles: Floats) -> Floats:
 class _Evaluation:
     """One evaluation of a graph."""
 
-    def __init__(self, model: Description, weights: Weights, inputs: ArrayLike, cache: KvCache):
-        self.model, self.weights, self.cache = model, weights, cache
-        self.graph = network(model)
+    def __init__(
+        self,
+        model: Description,
+        weights: Weights,
+        inputs: ArrayLike,
+        cache: KvCache,
+        graph: Network,
+    ):
+        self.model, self.weights, self.cache, self.graph = model, weights, cache, graph
         self.found: dict[str, Floats] = {}
         self.inputs = np.asarray(inputs)
         if isinstance(model, TextDescription):
+            if graph.encodes:
+                check_tokens(model, self.inputs, 0, source=True)
+                self.places = np.arange(self.inputs.shape[1])
+                return
             check_tokens(model, self.inputs, cache.length)
         else:
             rows = given(model, weights, self.inputs)
@@ -121,7 +157,7 @@ class _Evaluation:
             case Embedding():
                 x = self.weights["words"][self.inputs]  # [batch, n, dim]
                 return np.asarray(
-                    x + self.weights["positions"][self.places] if node.positions else x
+                    x + self.weights[node.positions][self.places] if node.positions else x
                 )
             case Start():
                 return self._start()
@@ -154,6 +190,8 @@ class _Evaluation:
             self.found[node.sums.name] = y
         if node.activation:
             y = FUNCTIONS[FUNCTION_NAMES[node.activation]](y)
+        if node.target.home is Home.SOURCE:
+            self.cache.hold(node.target.name, self._split(y))
         return self._added(node, y)
 
     def _added(self, node: Linear | Attention, y: Floats) -> Floats:
@@ -174,8 +212,14 @@ class _Evaluation:
         return np.asarray(scaled + self.weights.get(f"{node.name}.bias", 0.0))
 
     def _heads(self, value: Value) -> Floats:
+        """Return a value by head, [batch, heads, rows, head_dim], with all rows that are kept."""
+        if value.home is Home.SOURCE:
+            return self.cache.held(value.name)
+        heads = self._split(self.found[value.name])
+        return self.cache.append(value.name, heads) if value.home is Home.CACHE else heads
+
+    def _split(self, x: Floats) -> Floats:
         """Return [batch, rows, n * head_dim] as [batch, heads, rows, head_dim]."""
-        x = self.found[value.name]
         return x.reshape(*x.shape[:2], -1, self.model.head_dim).transpose(0, 2, 1, 3)
 
     def _flat(self, x: Floats) -> Floats:
@@ -193,15 +237,11 @@ class _Evaluation:
     def _attention(self, node: Attention) -> Floats:
         model, prefix = self.model, node.prefix
         query, key, value = map(self._heads, (node.query, node.key, node.value))
-        kept = node.key.home is Home.CACHE
-        if kept:
-            key = self.cache.append(node.key.name, key)
-            value = self.cache.append(node.value.name, value)
         # The query heads of a key head are rows of one product, [batch, kv_heads, group * n, ...].
         rows = query.reshape(*key.shape[:2], -1, model.head_dim)
         scores = (rows @ key.swapaxes(-1, -2)).reshape(*query.shape[:3], -1)
         scores /= np.sqrt(model.head_dim)  # [batch, heads, n, all]
-        if kept:
+        if node.key.home is Home.CACHE:
             scores[..., ~self.cache.seen(query.shape[2])] = -np.inf
         self.found[f"{prefix}.scores"] = scores
         matrix = np.exp(scores - scores.max(axis=-1, keepdims=True))

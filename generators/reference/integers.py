@@ -9,6 +9,7 @@ for scores and logits, and the equations those of docs/numerics.md::
     v = h Wv                                  (1)
     p = softmax(q k')                         (1) to INT16, (3)
     x = x + (p v) Wo                          (1), (2)
+    x = x + cross(norm(x))                    as from norm(x) to Wo, k and v the source's
     h = norm(x)                               (4)
     x = x + (silu(h Wg) * (h Wu)) Wd          (2), (10); or x + gelu(h Wu) Wd
     logits = norm(x) Wh                       (4), (1) to INT16
@@ -37,6 +38,7 @@ from generators.graph import (
     QuantizedModel,
     Rescale,
     Rotary,
+    SourceEncoder,
     Tensor,
 )
 from generators.network import Home
@@ -60,6 +62,9 @@ def evaluate(
     without it they begin a text, and what is evaluated at once equals what is evaluated token by
     token. ``logits`` are then the scores behind each token, INT16 [n, vocabulary]; the greedy
     choice is the lowest of the tokens whose logit is the largest.
+
+    Those of a source's encoder are token numbers [n], all of a source; ``cache`` then holds the
+    keys and values that the decoder attends to, and is given to it.
 
     ``scores`` and ``probabilities`` of layer i are [heads, rows, all tokens].
 
@@ -90,6 +95,11 @@ class _Evaluation:
         self.found: dict[str, Ints] = {}
         self.held: dict[str, Ints] = {}
         """Contents of every buffer."""
+        if isinstance(model, SourceEncoder):
+            check_tokens(model.description, inputs, 0, source=True)
+            self.held[model.input.buffer] = inputs.astype(np.int64)
+            self.length, self.places = len(inputs), np.arange(len(inputs))
+            return
         if isinstance(model, Decoder):
             numbers = inputs.astype(np.int64)
             check_tokens(model.description, numbers, 0)
@@ -158,6 +168,8 @@ class _Evaluation:
         self.held[target.buffer] = whole
         # Rows before the first are loaded, and no instruction computes them.
         self.found[target.name] = np.concatenate([np.zeros_like(whole[:row]), whole[row:]])
+        if target.home is Home.SOURCE:
+            self.cache.hold(target.name, whole)
 
     def _embedding(self, op: Embedding) -> None:
         tokens = self.held[self.model.input.buffer]
@@ -179,12 +191,13 @@ class _Evaluation:
 
     def _attention(self, op: Attention) -> None:
         count, dim, low_high = len(self._rows(op.query)), op.head_dim, _bounds(op.query.width)
-        kept = op.key.home is Home.CACHE
         keys = self._heads(op.key, op.key_dim)  # [kv_heads, all, key_dim]
         values = self._heads(op.value, dim)  # [kv_heads, all, head_dim]
         queries = self._split(op.query, op.key_dim)  # [heads, n, key_dim]
-        if kept:
+        if op.key.home is Home.CACHE:
             seen = self.cache.seen(count)
+        elif op.key.home is Home.SOURCE:
+            seen = np.ones((count, keys.shape[1]), bool)
         else:
             seen = np.broadcast_to(np.arange(keys.shape[1]) < self.length, (count, keys.shape[1]))
         scores, matrices, contexts = [], [], []
@@ -205,7 +218,8 @@ class _Evaluation:
 
     def _split(self, tensor: Tensor, width: int) -> Ints:
         """Return rows [n, heads * width] as [heads, n, width]."""
-        x = self._rows(tensor)
+        source = tensor.home is Home.SOURCE
+        x = self.cache.held(tensor.name) if source else self._rows(tensor)
         return x.reshape(len(x), -1, width).transpose(1, 0, 2)
 
     def _heads(self, tensor: Tensor, width: int) -> Ints:

@@ -1,0 +1,132 @@
+"""Model folders as Hugging Face's libraries write them, of encoder-decoders with norms in front."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arch.errors import InputError
+from generators.frontend.hugging_face_folder import Folder
+from generators.frontend.text_description import TextDescription
+from generators.frontend.weights import Floats, Weights, check_weights
+
+PAIR_FAMILIES = ("blenderbot", "pegasus")
+"""The kinds of encoder-decoders that are read, by the configuration's ``model_type``."""
+_FIELDS = {
+    "d_model": "dim",
+    "vocab_size": "vocabulary",
+    "max_position_embeddings": "positions",
+    "encoder_layers": "source_layers",
+    "decoder_layers": "layers",
+    "decoder_attention_heads": "heads",
+    "decoder_ffn_dim": "ffn",
+}
+"""A description's field by the configuration's name of it."""
+_ALIKE = {
+    "encoder_attention_heads": "decoder_attention_heads",
+    "encoder_ffn_dim": "decoder_ffn_dim",
+}
+"""Settings of the encoder that must be the decoder's."""
+_PARTS = {
+    "self_attn_layer_norm": "attention_norm",
+    "self_attn.q_proj": "query",
+    "self_attn.k_proj": "key",
+    "self_attn.v_proj": "value",
+    "self_attn.out_proj": "output",
+    "encoder_attn_layer_norm": "cross.attention_norm",
+    "encoder_attn.q_proj": "cross.query",
+    "encoder_attn.k_proj": "cross.key",
+    "encoder_attn.v_proj": "cross.value",
+    "encoder_attn.out_proj": "cross.output",
+    "final_layer_norm": "mlp_norm",
+    "fc1": "up",
+    "fc2": "down",
+}
+"""Our name of each part of a layer."""
+_COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
+"""Tensors that repeat the vocabulary."""
+_EPSILON = 1e-5
+"""Epsilon that norms of these kinds add to the variance, which no setting names."""
+
+
+def load_hugging_face_pair(folder: Path, name: str = "") -> tuple[TextDescription, Weights]:
+    """Return the description and weights of a folder with config.json and model.safetensors.
+
+    Of a model whose embeddings are scaled the vocabulary has the factor, and the head has weights
+    of its own. Pegasus' positions are computed where the file lacks them.
+
+    Raises :class:`InputError` where a file cannot be read, or names something that is not
+    supported.
+    """
+    given = Folder(folder)
+    model = _description(given, name or folder.name)
+    given.read(("model.",))
+    words = _words(given)
+    head = np.asarray(given.tensors.pop("lm_head.weight", words), np.float64)
+    found: dict[str, Floats] = {}
+    for part, start in (("encoder", "source."), ("decoder", "")):
+        places = _positions(given, f"{part}.embed_positions.weight", model)
+        found[f"{start}positions"] = places[: model.positions]
+        for kind in ("weight", "bias"):
+            found[f"{start}final_norm.{kind}"] = given.floats(f"{part}.layer_norm.{kind}")
+        for theirs in [one for one in given.tensors if one.startswith(f"{part}.layers.")]:
+            _, _, number, rest = theirs.split(".", 3)
+            inside, _, kind = rest.rpartition(".")
+            if inside in _PARTS:
+                found[f"{start}layers.{number}.{_PARTS[inside]}.{kind}"] = given.floats(theirs)
+    given.nothing_left()
+    scaled = model.dim**0.5 if given.config.get("scale_embedding") else 1.0
+    found["words"] = scaled * words
+    if scaled != 1.0 or not np.array_equal(head, words):
+        model = model.replace(tied=False)
+        found["head.weight"] = head
+    try:
+        return model, check_weights(found, model)
+    except InputError as error:
+        raise InputError(f"{error} in {given.weights_path}") from error
+
+
+def _description(given: Folder, name: str) -> TextDescription:
+    config = given.config
+    for encoder, decoder in _ALIKE.items():
+        given.only(encoder, config.get(decoder), f": it is that of {decoder}")
+    values: dict[str, Any] = {ours: given.integer(theirs) for theirs, ours in _FIELDS.items()}
+    values["start"] = config.get("decoder_start_token_id")
+    try:
+        return TextDescription(
+            name=name,
+            norm="layernorm",
+            epsilon=_EPSILON,
+            position="learned",
+            gated=False,
+            activation=given.activation("activation_function"),
+            bias=True,
+            source_positions=values["positions"],
+            **values,
+        )
+    except InputError as error:
+        raise InputError(f"{error} in {given.config_path}") from error
+
+
+def _words(given: Folder) -> Floats:
+    """Return the vocabulary, and take the tensors that repeat it and those that are all 0."""
+    bias = given.tensors.pop("final_logits_bias", np.zeros(1))
+    if np.any(np.asarray(bias, np.float64)):
+        raise InputError(f"Weight 'final_logits_bias' in {given.weights_path} must be all 0")
+    words = given.floats("shared.weight" if "shared.weight" in given.tensors else _COPIES[0])
+    for name in _COPIES:
+        copy: NDArray[np.generic] = given.tensors.pop(name, words)
+        if not np.array_equal(np.asarray(copy, np.float64), words):
+            raise InputError(f"Weight {name!r} in {given.weights_path} must be the vocabulary")
+    return words
+
+
+def _positions(given: Folder, name: str, model: TextDescription) -> Floats:
+    """Return the vectors of all places, [places, dim], computed where Pegasus' file lacks them."""
+    if name in given.tensors or given.kind != "pegasus":
+        return given.floats(name)
+    half = (model.dim + 1) // 2
+    speeds = 10000.0 ** (-2 * np.arange(half) / model.dim)
+    angles = np.arange(model.positions)[:, None] * speeds
+    return np.concatenate([np.sin(angles), np.cos(angles[:, : model.dim - half])], axis=1)

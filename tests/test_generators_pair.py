@@ -1,0 +1,194 @@
+"""Encoder-decoders: against transformers' numbers, integers against floats, and what is refused."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from generators.frontend.hugging_face_pair import load_hugging_face_pair
+from generators.frontend.text_description import TextDescription
+from generators.inspection import inspect
+from generators.quantize.options import Quantization
+from generators.quantize.texts import sample_answers
+from generators.reference.cache import KvCache
+from generators.reference.floats import encode, forward
+from generators.reference.integers import evaluate
+from generators.text_shapes import random_weights
+from generators.text_sources import TextSource, is_text, load_text
+
+PAIRS = Path(__file__).parent / "data" / "pairs"
+MODEL = TextDescription(
+    name="pair",
+    vocabulary=17,
+    positions=9,
+    dim=16,
+    layers=2,
+    heads=4,
+    kv_heads=2,
+    ffn=20,
+    norm="layernorm",
+    position="learned",
+    gated=False,
+    activation="gelu",
+    bias=True,
+    source_layers=1,
+    source_positions=7,
+    start=3,
+)
+SOURCES = [[1, 5, 16], [2], [4, 4, 9, 0, 11, 12, 3]]
+
+
+def random_pair(**changes):
+    model = MODEL.replace(**changes)
+    return model, random_weights(model)
+
+
+@pytest.mark.parametrize("name", ["blenderbot", "pegasus"])
+def test_floats_are_those_of_transformers(name, tmp_path):
+    assert is_text(str(PAIRS / name))
+    with np.load(PAIRS / f"{name}.npz") as sample:
+        source, tokens, wanted = (sample[part] for part in ("source", "tokens", "logits"))
+    folders = [PAIRS / name]
+    if name == "pegasus":
+        # Its positions are computed where a file lacks them.
+        shutil.copytree(PAIRS / name, tmp_path / name)
+        tensors = load_file(tmp_path / name / "model.safetensors")
+        kept = {key: value for key, value in tensors.items() if "embed_positions" not in key}
+        assert len(kept) == len(tensors) - 2
+        save_file(kept, tmp_path / name / "model.safetensors")
+        folders.append(tmp_path / name)
+    for folder in folders:
+        model, weights = load_hugging_face_pair(folder)
+        assert (model.start, model.tied) == (3, name == "pegasus")
+        cache = KvCache()
+        encode(model, weights, source, cache)
+        steps = [forward(model, weights, tokens[:, [i]], cache)["logits"] for i in range(4)]
+        assert np.abs(np.concatenate(steps, axis=1) - wanted).max() < 1e-5 * np.abs(wanted).max()
+
+
+def test_integers_at_once_and_by_token_are_near_floats():
+    model, weights = random_pair()
+    source = TextSource(model, weights, None)
+    decoder, apart = source.calibrate(SOURCES)
+    assert apart.cosine > 0.995
+    assert decoder.weight_bytes == sum(
+        np.size(value)
+        for name, value in weights.items()
+        if np.ndim(value) == 2 and "positions" not in name
+    )
+    for given in SOURCES:
+        tokens, found = [3, 8, 1, 16, 2], []
+        for parts in ([tokens], [[one] for one in tokens]):
+            cache = KvCache()
+            kept = evaluate(decoder.source, given, cache)
+            found.append(np.concatenate([evaluate(decoder, p, cache)["logits"] for p in parts]))
+            assert len(kept["source.final"]) == len(given)
+        assert np.array_equal(*found)
+        exact = KvCache()
+        encode(model, weights, [given], exact)
+        wanted = forward(model, weights, [tokens], exact)["logits"][0]
+        assert np.corrcoef(wanted.ravel(), found[0].ravel())[0, 1] > 0.99
+
+
+def test_every_source_counts():
+    """What a source's last token is changes all logits, and what was there before it does not."""
+    model, weights = random_pair()
+    decoder, _ = TextSource(model, weights, None).calibrate(SOURCES)
+    cache, found = KvCache(), []
+    for source in ([1, 5, 16], [1, 5, 4], [1, 5, 16]):
+        cache.length = 0
+        cache.kept = {name: rows for name, rows in cache.kept.items() if ".cross." in name}
+        evaluate(decoder.source, source, cache)
+        found.append(evaluate(decoder, [3, 8], cache)["logits"])
+    assert np.array_equal(found[0], found[2])
+    assert np.count_nonzero(found[0] - found[1]) > 0.9 * found[0].size
+
+
+def test_parts_have_all_numbers():
+    for changes in ({}, {"gated": True, "norm": "rmsnorm", "tied": False}):
+        model, weights = random_pair(**changes)
+        found = inspect(TextSource(model, weights, None))
+        assert found["kind"] == "encoder-decoder"
+        assert found["parameters"] == sum(np.size(value) for value in weights.values())
+        assert len({part["part"] for part in found["parts"]}) == len(found["parts"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"source_layers": 0},
+            "Model fields source_layers and source_positions must both be positive or both 0, but "
+            "source_layers is 0 and source_positions is 7",
+        ),
+        (
+            {"position": "rotary"},
+            "Model field position must be learned where source_layers is 1, not rotary",
+        ),
+        ({"start": 17}, "Model field start must be less than vocabulary, not 17"),
+        (
+            {"source_layers": 0, "source_positions": 0},
+            "Model field start must be 0 without a source, not 3",
+        ),
+        ({"source_layers": -1}, "Model field source_layers must not be negative, not -1"),
+    ],
+)
+def test_descriptions_that_cannot_be(changes, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        MODEL.replace(**changes)
+
+
+def test_refusals():
+    model, weights = random_pair()
+    source = TextSource(model, weights, None)
+    decoder, _ = source.calibrate(SOURCES)
+    alone = MODEL.replace(source_layers=0, source_positions=0, start=0)
+    for make, message in (
+        (lambda: evaluate(decoder, [3]), "Tensor layers.0.cross.key needs a source, which has not "
+         "been encoded"),
+        (lambda: encode(model, weights, [[1] * 8], KvCache()),
+         "Model pair takes sources of 1 to 7 tokens, not 8"),
+        (lambda: evaluate(decoder.source, []), "Model pair takes sources of 1 to 7 tokens, not 0"),
+        (lambda: encode(alone, weights, [[1]], KvCache()), "Model pair takes no source"),
+        (lambda: source.calibrate(SOURCES, Quantization(kv_bits=4)),
+         "Bits of keys and values must be 8 where source_layers is not 0, not 4"),
+        (lambda: sample_answers(model, weights, [], length=2, seed=1),
+         "Calibration needs at least one source"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+            make()
+
+
+def test_folders_that_are_refused(tmp_path):
+    config = json.loads((PAIRS / "pegasus" / "config.json").read_text(encoding="utf-8"))
+    tensors = load_file(PAIRS / "pegasus" / "model.safetensors")
+    bias, extra = tensors["final_logits_bias"] + 1, "model.encoder.extra.weight"
+    half = {"encoder_ffn_dim": 10}
+    part = "model.decoder.layers.0.encoder_attn.k_proj.weight"
+    lacks = {key: value for key, value in tensors.items() if key != part}
+    for count, (settings, weights, message) in enumerate(
+        (
+            (half, {}, "Setting 'encoder_ffn_dim' in {0}/config.json must be 20, not 10: it is "
+             "that of decoder_ffn_dim"),
+            ({"decoder_start_token_id": None}, {}, "Model field start must be an integer, not "
+             "None in {0}/config.json"),
+            ({}, {**tensors, "final_logits_bias": bias}, "Weight 'final_logits_bias' in "
+             "{0}/model.safetensors must be all 0"),
+            ({}, {**tensors, extra: bias}, "Weights {0}/model.safetensors hold tensors that a "
+             "model of type pegasus does not have: encoder.extra.weight"),
+            ({}, {**tensors, "model.decoder.embed_tokens.weight": bias}, "Weight "
+             "'decoder.embed_tokens.weight' in {0}/model.safetensors must be the vocabulary"),
+            ({}, lacks, "Weight 'layers.0.cross.key.weight' is missing in "
+             "{0}/model.safetensors"),
+        )
+    ):  # fmt: skip
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(config | settings), encoding="utf-8")
+        save_file(weights or tensors, folder / "model.safetensors")
+        with pytest.raises(ValueError, match=f"^{re.escape(message.format(folder))}$"):
+            load_text(str(folder))
