@@ -13,12 +13,11 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError, again, doubled
-from generators.graph import Decoder
+from generators.graph import Decoder, Linear
 from generators.lower.banks import LATENCY, Span, Timed, settle
 from generators.lower.decoder import Layers
 from generators.lower.fill import Fill, fills
 from generators.lower.instructions import store
-from generators.lower.layer_ops import linears
 from generators.lower.plan import MOST_ROWS, WORDS_PLACE, Plan
 from generators.lower.planner import plan
 from generators.lower.residence import Cache, Register
@@ -74,7 +73,7 @@ class TextProgram:
     @property
     def macs_resident(self) -> int:
         """Products of one token's linear layers, its attention apart."""
-        return sum(one.weight.size for one in linears(self.decoder).values())
+        return sum(op.weight.size for op in self.decoder.ops if isinstance(op, Linear))
 
     def macs(self, position: int) -> int:
         """Return the useful products of a step for the token at a position."""

@@ -4,10 +4,11 @@ The query heads of one token that share keys are rows of one product, and the sc
 lie below each other, so that few instructions do. Of a chunk each head has products of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from arch.isa import Opcode
+from generators.graph import Attention, Convert, Linear
 from generators.lower.instructions import (
     Count,
     View,
@@ -18,10 +19,10 @@ from generators.lower.instructions import (
     softmax,
     store,
 )
-from generators.lower.layer_ops import Block
-from generators.lower.plan import part, runs
+from generators.lower.plan import context_of, part, runs
 from generators.lower.projections import Instructions
 from generators.lower.residence import Register, given
+from generators.lower.walk import Product, Rowwise
 from generators.program.draft import Given, Ref, Written
 
 Heads = tuple[int, int]
@@ -38,23 +39,29 @@ class AttentionInstructions:
         self.kept = () if self.plan.kept_table is None else ("table",)
         self.kept_table = self.plan.kept_table or 0
 
-    def add(self, index: int, layer: Block) -> None:
-        """Add a layer's attention, from normalized rows to what its last product takes."""
-        prefix = f"layers.{index}"
+    def add(self, index: int, op: Attention, waiting: Sequence[Product]) -> None:
+        """Add a layer's attention, from normalized rows to what its last product takes.
+
+        Waiting are the products that give its queries, keys and values.
+        """
         self._recall(index)
-        for name in ("key", "query", "value"):
-            self.make.linear(f"{prefix}.{name}", "h", self.make.sums(f"{prefix}.{name}"))
-        self._keys(index, layer)
+        made = {(one, *behind)[-1].target.name: (one, behind) for one, behind in waiting}
+        key, query, value = (made[tensor.name] for tensor in (op.key, op.query, op.value))
+        for one, _ in (key, query, value):
+            self.make.linear(one, "h", self.make.sums(one))
+        self._keys(index, *key)
         self._append_keys(index)
-        self._rotated(prefix, "query", View(Ref("query"), self.model.heads * self.decoder.key_dim))
-        value, target = f"{prefix}.value", self._cached("values", index, Ref("value"))
-        self.make.drain(value, self.make.sums(value), target, *self.kept, table=self.kept_table)
+        self._rotated(*query, View(Ref("query"), op.query.columns))
+        target = self._cached("values", index, Ref("value"))
+        self.make.drain(
+            value[0], self.make.sums(value[0]), target, *self.kept, table=self.kept_table
+        )
         for addr, place, stride in self._moved(index):
             self.make.stage.add(store(place, addr, self.make.m, stride))
         if self.rows == 1:
-            self._attend_step(index, layer)
+            self._attend_step(index, op)
         else:
-            self._attend_rows(index, layer)
+            self._attend_rows(index, op)
 
     def _recall(self, index: int) -> None:
         """Load the keys and values of a layer that the tokens attend to, and room for their own."""
@@ -81,38 +88,36 @@ class AttentionInstructions:
         """Return the external addresses of a layer's keys and values, where they pass."""
         return self.plan.caches[index] if self.plan.passing else {}
 
-    def _keys(self, index: int, layer: Block) -> None:
+    def _keys(self, index: int, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Drain keys to where they stay, or are appended from, in the bits that are kept."""
-        prefix, target = f"layers.{index}", self._cached("keys", index, Ref("key"))
-        width = self.model.kv_heads * self.decoder.key_dim
-        key, turned = f"{prefix}.key", View(Ref("turned"), 2 * width)
-        if self.decoder.rotary is None:
-            self.make.drain(key, self.make.sums(key), target, *self.kept, table=self.kept_table)
+        target = self._cached("keys", index, Ref("key"))
+        if not behind:
+            self.make.drain(op, self.make.sums(op), target, *self.kept, table=self.kept_table)
             return
-        if layer.kept_key is None:
-            self._rotated(prefix, "key", target)
-            return
-        self._rotated(prefix, "key", turned, "wide_out")
-        (words,) = self.make.params((self.plan.words[f"{prefix}.kept_key"], 0, 0))
-        m, written, flags = self.make.m, Written(key), ("wide_in", *self.kept)
-        kept = requantize(
-            Opcode.MAP, turned, target, m, width, words, written, *flags, table=self.kept_table
-        )
-        self.make.stage.add(kept)
+        converts = [one for one in behind if isinstance(one, Convert)]
+        turned = View(Ref("turned"), 2 * op.target.columns) if converts else target
+        self._rotated(op, behind, turned, *(["wide_out"] if converts else []))
+        for one in converts:
+            name, width = one.target.name, one.target.columns
+            (words,) = self.make.params((self.plan.words[name], 0, 0))
+            m, written, flags = self.make.m, Written(name), ("wide_in", *self.kept)
+            kept = requantize(
+                Opcode.MAP, turned, target, m, width, words, written, *flags, table=self.kept_table
+            )
+            self.make.stage.add(kept)
 
-    def _rotated(self, prefix: str, name: str, target: View, *flags: str) -> None:
+    def _rotated(self, op: Linear, behind: Sequence[Rowwise], target: View, *flags: str) -> None:
         """Drain queries or keys, rotated where positions are."""
-        acc = self.make.sums(f"{prefix}.{name}")
-        if self.decoder.rotary is None:
-            self.make.drain(f"{prefix}.{name}", acc, target)
+        acc = self.make.sums(op)
+        if not behind:
+            self.make.drain(op, acc, target)
             return
         table = self.plan.rows_tables["places"]
         most = (table.rows - self.rows) * table.stride
         pairs = given(Register.PLACE, most, table.place) if self.plan.resident else table.place
         beside, width = View(pairs, table.stride), self.decoder.key_dim
-        self.make.drain(
-            f"{prefix}.{name}", acc, target, "rotate", *flags, beside=beside, table=width
-        )
+        flags = ("rotate", *flags)
+        self.make.drain(op, acc, target, *flags, beside=beside, table=width, behind=behind)
 
     def _cached(self, name: str, index: int, place: Ref) -> View:
         """Return where keys or values are drained to: where they stay, if in the scratchpad."""
@@ -177,13 +182,13 @@ class AttentionInstructions:
             n = min(self.config.cols, width - tile * self.config.cols)
             self.make.stage.add(product(shares, slots.first, part, m, k, n))
 
-    def _attend_step(self, index: int, layer: Block) -> None:
+    def _attend_step(self, index: int, op: Attention) -> None:
         """Add the attention of one token: the heads of a key head are rows of a product."""
-        model, prefix = self.model, f"layers.{index}"
+        model = self.model
         group, tiles = model.group, -(-self.make.capacity // self.config.cols)
         key_dim, capacity = self.decoder.key_dim, self.make.capacity
         acc = self.make.acc("scores", tiles * model.heads)
-        parts = self._share_parts(layer)
+        parts = self._share_parts(op)
         for place, (begin, count, followed) in enumerate(parts):
             # Of one head at a time the sums go to one bank, and those before leave the other one.
             together = group if place == 0 else 1
@@ -195,7 +200,7 @@ class AttentionInstructions:
                 self._scores(index, head // group, query, sums, together)
             if place == len(parts) - 1:
                 self._append_values(index)
-            self._probabilities(prefix, layer, begin, count, followed)
+            self._probabilities(op, begin, count, followed)
         width = -(-model.head_dim // self.config.cols)
         for place, (first, end) in enumerate(self.plan.key_parts):
             stride = (end - first) * group
@@ -204,15 +209,13 @@ class AttentionInstructions:
                 shares = View(Ref("shares", head * group * capacity), capacity)
                 sums = View(acc + (head - first) * group, stride)
                 self._values(index, head, shares, sums, group)
-        ready = 0
         for place, (first, end) in enumerate(self.plan.key_parts):
-            self._context(prefix, layer, f"context{place}", (first * group, (end - first) * group))
-            came = end * group * model.head_dim
-            ready = self.make.shared(f"{prefix}.output", "context", came, ready)
+            self._context(op, f"context{place}", (first * group, (end - first) * group))
+            self.make.came(op.target, end * group * model.head_dim)
 
-    def _attend_rows(self, index: int, layer: Block) -> None:
+    def _attend_rows(self, index: int, op: Attention) -> None:
         """Add the attention of a chunk's tokens, head by head, the next one's scores ahead."""
-        model, prefix, m = self.model, f"layers.{index}", self.make.m
+        model, m = self.model, self.make.m
         self._append_values(index)
         capacity, cols = self.make.capacity, self.config.cols
         tiles, width = -(-capacity // cols), -(-model.head_dim // cols)
@@ -230,13 +233,12 @@ class AttentionInstructions:
             first = head % 2 * self.rows * capacity
             shares = View(Ref("shares", first), capacity)
             sums = View(self.make.acc(f"scores{head % 2}", 0), self.rows)
-            self._softmax(prefix, layer, head, sums, first, m)
+            self._softmax(op, head, sums, first, m)
             sums = View(self.make.acc(f"context{head % 2}", width * self.rows), self.rows)
             self._values(index, head // model.group, shares, sums, m)
-            self._drain_context(prefix, layer, head, sums, model.query_width, m)
-        self.make.shared(f"{prefix}.output", "context", model.query_width)
+            self._drain_context(op, head, sums, model.query_width, m)
 
-    def _share_parts(self, layer: Block) -> list[tuple[int, int, bool]]:
+    def _share_parts(self, op: Attention) -> list[tuple[int, int, bool]]:
         """Return the query heads (first, count) of each softmax of a token, and what is followed.
 
         Where a softmax takes sums there are two, the first followed: it begins while scores are
@@ -244,38 +246,36 @@ class AttentionInstructions:
         """
         heads = self.model.heads
         half = -(-self.model.kv_heads // 2) * self.model.group
-        alike = len(runs(layer.attention.scores, heads)) == 1
+        alike = len(runs(op.scores, heads)) == 1
         if not self.config.fused or not alike or half == heads:
             return [(0, heads, False)]
         return [(0, half, True), (half, heads - half, False)]
 
-    def _probabilities(
-        self, prefix: str, layer: Block, begin: int, count: int, followed: bool
-    ) -> None:
+    def _probabilities(self, op: Attention, begin: int, count: int, followed: bool) -> None:
         """Add the softmax of one token's scores of some heads, as many as are alike at once."""
         heads, acc = self.model.heads, self.make.acc("scores", 0)
         flags = ("followed",) if followed else ()
-        for first, many in runs(layer.attention.scores, heads):
+        for first, many in runs(op.scores, heads):
             head, end = max(first, begin), min(first + many, begin + count)
             sums, at = View(acc + head, heads), head * self.make.capacity
-            self._softmax(prefix, layer, head, sums, at, end - head, *flags)
+            self._softmax(op, head, sums, at, end - head, *flags)
 
-    def _words(self, prefix: str, layer: Block, head: int) -> int:
+    def _words(self, op: Attention, head: int) -> int:
         """Return the parameter word of a head's scores."""
-        found = runs(layer.attention.scores, self.model.heads)
+        found = runs(op.scores, self.model.heads)
         (first,) = (first for first, count in found if first <= head < first + count)
-        (word,) = self.make.params((self.plan.words[f"{prefix}.scores.{first}"], 0, 0))
+        (word,) = self.make.params((self.plan.words[f"{op.prefix}.scores.{first}"], 0, 0))
         return word
 
     def _softmax(
-        self, prefix: str, layer: Block, head: int, sums: View, at: int, m: Count, *flags: str
+        self, op: Attention, head: int, sums: View, at: int, m: Count, *flags: str
     ) -> None:
         """Add the softmax of rows of sums, by way of the scratchpad where it must be.
 
         It is written ``at`` so many columns behind the first probabilities.
         """
-        capacity, n, words = self.make.capacity, self.make.count, self._words(prefix, layer, head)
-        target, written = View(Ref("shares", at), capacity), Written(f"{prefix}.shares")
+        capacity, n, words = self.make.capacity, self.make.count, self._words(op, head)
+        target, written = View(Ref("shares", at), capacity), Written(f"{op.prefix}.shares")
         # The tokens of a chunk attend to one place more each.
         step = int(self.rows > 1)
         limit = given(Register.LIMIT, capacity) if step else n
@@ -290,33 +290,33 @@ class AttentionInstructions:
             softmax(source, target, m, n, words, written, *flags, limit=limit, limit_step=step)
         )
 
-    def _context(self, prefix: str, layer: Block, name: str, heads: Heads) -> None:
+    def _context(self, op: Attention, name: str, heads: Heads) -> None:
         """Add the requantization of one token's context of some heads, which are rows."""
         first, count = heads
         width, acc = self.model.head_dim, self.make.acc(name, 0)
         if self.plan.by_row:
-            self._drain_context(prefix, layer, first, View(acc, count), width, count, "per_row")
+            self._drain_context(op, first, View(acc, count), width, count, "per_row")
             return
         for row in range(count):
             sums = View(acc + row, count)
-            self._drain_context(prefix, layer, first + row, sums, width, 1)
+            self._drain_context(op, first + row, sums, width, 1)
 
     def _drain_context(
-        self, prefix: str, layer: Block, head: int, sums: View, stride: int, m: Count, *flags: str
+        self, op: Attention, head: int, sums: View, stride: int, m: Count, *flags: str
     ) -> None:
         """Add the requantization of a head's context, or with ``per_row`` of several heads'."""
-        name, width = f"{prefix}.context", self.model.head_dim
+        name, width = f"{op.prefix}.context", self.model.head_dim
         # Those of the heads behind it follow, of which each row takes one.
         count = m if flags and isinstance(m, int) else 0
         (words,) = self.make.params((self.plan.words[f"{name}.{head}"], 0, count))
         target = View(Ref("context", head * width), stride)
-        flags = flags or self._alike(layer, head)
+        flags = flags or self._alike(op, head)
         self.make.stage.add(
             requantize(Opcode.DRAIN, sums, target, m, width, words, Written(name), *flags)
         )
 
-    def _alike(self, layer: Block, head: int) -> tuple[str, ...]:
+    def _alike(self, op: Attention, head: int) -> tuple[str, ...]:
         """Return the flag of a context whose columns have the same parameters."""
         width = self.model.head_dim
-        found = part(layer.context, head * width, width)
+        found = part(context_of(op), head * width, width)
         return ("per_tensor",) if found.per_tensor else ()

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from arch.isa import Opcode
+from generators.graph import Attention, Gate, Linear, Norm, Op, Tensor
 from generators.lower.cache_attention import AttentionInstructions
-from generators.lower.instructions import View, load, requantize, store, table
-from generators.lower.layer_ops import Block, blocks, final_norm
-from generators.lower.plan import Plan
+from generators.lower.instructions import View, load, requantize, store
+from generators.lower.plan import Plan, kind
 from generators.lower.projections import BANKS, Instructions
 from generators.lower.residence import Register, given
-from generators.lower.staging import STAGES, WORDS
+from generators.lower.staging import STAGES
+from generators.lower.walk import Product, Rowwise, ending_ahead, steps
 from generators.program.draft import Given, Node, Ref, Repeat, Written
 
 HEAD_TILES = 12
@@ -68,35 +69,37 @@ class Layers:
         Where nothing is loaded, or parameters too, they are the iterations of a loop: each ends
         with the norm that the next one, or the head, begins with.
         """
-        layers, final = blocks(self.decoder), final_norm(self.decoder)
+        before, *layers, _ = ending_ahead(self.decoder)
         if self.decoder.rotary is not None and not self.plan.resident:
             self._load_pairs()
-        self.make.norm("layers.0.attention_norm", layers[0].attention_norm)
+        self._section(0, before[1:])
         looped = self.plan.resident or self.plan.passing
         self._nodes += self.make.take() if looped else []
         bodies: list[list[Node]] = []
         for index, layer in enumerate(layers):
-            prefix = f"layers.{index}"
-            self.attention.add(index, layer)
-            self.make.residual(f"{prefix}.output", f"{prefix}.mlp_norm", layer.mlp_norm)
-            self._mlp(prefix, layer, self._table(index))
-            if index + 1 < len(layers):
-                after, step = f"layers.{index + 1}.attention_norm", layers[index + 1].attention_norm
-                self.make.residual(f"{prefix}.down", after, step)
-            else:
-                self.make.residual(f"{prefix}.down", "final_norm", final)
+            self._section(index, layer)
             bodies += [[*self.make.take()]] if looped else []
         self._repeat(bodies)
         if self.plan.passing:
             self.attention.again(len(layers) - 1)
 
-    def _table(self, index: int) -> int:
-        """Return the slot of a layer's table, which is brought if it passes."""
-        slot = self.plan.tables[index]
-        if self.plan.passing:
-            place = self.make.stage.piece(self.plan.passing_tables[index], WORDS)
-            self.make.stage.add(table(place, slot))
-        return slot
+    def _section(self, index: int, ops: Sequence[Op]) -> None:
+        """Add a layer's operations; the sums of some are drained by the step that takes them."""
+        waiting: list[Product] = []
+        for step in steps(ops):
+            match step.op:
+                case Norm():
+                    self.make.norm(step.op)
+                case Attention():
+                    self.attention.add(index, step.op, waiting)
+                    waiting = []
+                case Linear(residual=True):
+                    if waiting:
+                        self._hidden(waiting)
+                        waiting = []
+                    self.make.residual(step.op, step.behind)
+                case Linear():
+                    waiting.append((step.op, step.behind))
 
     def _repeat(self, bodies: Sequence[Sequence[Node]]) -> None:
         """Add iterations of a loop; the first one apart where it waits for less than others."""
@@ -110,38 +113,45 @@ class Layers:
         addr = given(Register.PLACE, most, pairs.addr)
         self.make.stage.add(load(pairs.place, addr, self.make.m, pairs.stride))
 
-    def _mlp(self, prefix: str, layer: Block, table: int) -> None:
-        """Add the MLP part by part, so that one is multiplied while the one before is drained."""
-        names = ("up",) if layer.gate is None else ("gate", "up")
+    def _hidden(self, layers: Sequence[Product]) -> None:
+        """Add the hidden layer part by part, each multiplied while the one before is drained.
+
+        What comes behind it takes each part as soon as it is there.
+        """
+        result = (layers[-1][0], *layers[-1][1])[-1].target
+        slots = {op.target.name: self.make.table(op) for op, _ in layers if op.table is not None}
         parts = self.plan.ffn_parts
-        down, ready = f"{prefix}.down", 0
         for place, (first, end) in enumerate(parts):
-            for name in names:
-                whole = f"{prefix}.{name}"
-                acc = self.make.sums(whole) + first * self.make.stride(whole)
-                self.make.linear(whole, "h", acc, tiles=(first, end - first))
-            self._hidden(prefix, layer, table, first, end - first)
-            # The hidden layer's part before is there by now, and so is a share of the last product.
+            tiles = first, end - first
+            for op, _ in layers:
+                self.make.linear(op, "h", self._sums(op, first), tiles=tiles)
+            for op, behind in layers:
+                self._drain(op, behind, slots.get(op.target.name, 0), tiles)
+            # The part before is there by now, and so is a share of the product behind it.
             if place:
-                came = parts[place - 1][1] * self.config.cols
-                ready = self.make.shared(down, "hidden", came, ready)
-        self.make.shared(down, "hidden", self.model.ffn, ready)
+                self.make.came(result, parts[place - 1][1] * self.config.cols)
 
-    def _hidden(self, prefix: str, layer: Block, table: int, first: int, count: int) -> None:
-        """Add what makes the hidden layer of sums, in some tile columns."""
-        column, width, tiles = first * self.config.cols, self.model.ffn, (first, count)
-        hidden, gate = View(Ref("hidden", column), width), View(Ref("gate", column), width)
+    def _sums(self, op: Linear, tile: int) -> int:
+        """Return the first accumulator row of a product's tile column."""
+        return self.make.sums(op) + tile * self.make.stride(op)
 
-        def sums(name: str) -> int:
-            return self.make.sums(name) + first * self.make.stride(name)
+    def _drain(
+        self, op: Linear, behind: Sequence[Rowwise], slot: int, tiles: tuple[int, int]
+    ) -> None:
+        """Add what makes some tile columns of the hidden layer, or of its gate, of sums."""
+        column, width = tiles[0] * self.config.cols, self.model.ffn
 
-        up, active = f"{prefix}.up", f"{prefix}.gate"
-        if layer.gate is None:
-            self.make.drain(up, sums(up), hidden, "table", table=table, tiles=tiles)
-            return
-        self.make.drain(active, sums(active), gate, "table", table=table, tiles=tiles)
-        zero = layer.gate.target.zero
-        self.make.drain(up, sums(up), hidden, "times", beside=gate, table=zero, tiles=tiles)
+        def part(tensor: Tensor) -> View:
+            return View(Ref(kind(tensor), column), width)
+
+        acc, flag, target, beside = self._sums(op, tiles[0]), "table", part(op.target), None
+        for gate in behind:
+            assert isinstance(gate, Gate), "nothing else is behind a hidden layer"
+            flag, slot = "times", gate.source.zero
+            target, beside = part(gate.target), part(gate.source)
+        self.make.drain(
+            op, acc, target, flag, beside=beside, table=slot, tiles=tiles, behind=behind
+        )
 
     def head(self) -> None:
         """Add the scores of all tokens, behind the last row alone."""
@@ -173,11 +183,12 @@ class Layers:
     def _scores(self, place: int, first: int, count: int, most: int, target: Ref) -> None:
         """Add the scores of some tile columns, at most so many, in the place-th part."""
         acc = self.make.acc(f"head{place % 2}", most * BANKS) + place % 2
-        self.make.linear("head", self._last_row(), acc, tiles=(first, count))
+        head = self.plan.head
+        self.make.linear(head, self._last_row(), acc, tiles=(first, count))
         flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
         index = first * self.config.cols if self.config.argmax else 0
         view, tiles = View(target, 2 * self.model.vocabulary), (first, count)
-        self.make.drain("head", acc, view, *flags, tiles=tiles, table=index, row=True)
+        self.make.drain(head, acc, view, *flags, tiles=tiles, table=index, row=True)
 
     def _last_row(self) -> Ref | Given:
         """Return where the last token's normalized row is."""
@@ -187,7 +198,7 @@ class Layers:
 
     def _head_parts(self) -> list[tuple[int, int]]:
         """Return (first, count) of tile columns of the head that are requantized at once."""
-        matrix, cols = self.plan.matrices["head"], self.config.cols
+        matrix, cols = self.plan.matrices[self.plan.head.target.name], self.config.cols
         total = -(-matrix.n // cols)
         starts = sorted({held.tile for held, _ in matrix.cuts})
         if matrix.resident:

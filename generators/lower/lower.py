@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from generators.lower.checks import check_encoder
 from generators.lower.linear import lower_linear
 from generators.lower.lowering import SPARE_WORDS, Limits, Lowering
 from generators.lower.rows import lower_pool, lower_rows, row_words
+from generators.lower.walk import Rowwise, steps
 from generators.program.draft import Item, Rows
 from generators.program.image import Bytes, Piece
 from generators.program.loops import BARRIER
@@ -82,45 +84,45 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
     its rows are there, if the parameters of both fit.
     """
     lowering.restart()
-    model = lowering.model.description
     items: list[Item] = []
-    index, early = 0, False
-    while index < len(ops):
-        op, label = ops[index], f"{name}.{index}"
-        index += 1
+    early = False
+    for step in steps(ops, partial(_fits, lowering)):
+        label, op, behind = f"{name}.{step.place}", step.op, _requantized(step.behind)
         lowering.begin()
-        if isinstance(op, Attention):
-            items.append(lower_attention(lowering, label, op))
-            early = False
-        elif isinstance(op, Pool):
-            items.append(lower_pool(lowering, label, op))
-            early = False
-        else:
-            assert isinstance(op, Linear | Norm | Convert), "no encoder has others"
-            space = lowering.config.param_depth - SPARE_WORDS
-            rows: list[Norm | Convert] = []
-            if isinstance(op, Linear):
-                space -= lowering.config.lane_groups
-            else:
-                rows.append(op)
-            while index < len(ops) and _follows(op, ops[index]):
-                following = ops[index]
-                assert isinstance(following, Norm | Convert)
-                if row_words(lowering, [*rows, following]) > space:
-                    break
-                rows.append(following)
-                index += 1
-            words = row_words(lowering, rows)
-            if isinstance(op, Linear):
-                first = lowering.config.param_depth - SPARE_WORDS - words
-                behind = lower_rows(lowering, label, rows, first)
-                items += lower_linear(lowering, label, op, behind, words, early=early)
-            else:
-                items += lower_rows(lowering, label, rows).items()
-            early = bool(rows) or not model.variable
+        match op:
+            case Attention():
+                items.append(lower_attention(lowering, label, op))
+            case Pool():
+                items.append(lower_pool(lowering, label, op))
+            case Linear():
+                words = row_words(lowering, behind)
+                rows = lower_rows(lowering, label, behind, _words(lowering) - words)
+                items += lower_linear(lowering, label, op, rows, words, early=early)
+            case _:
+                items += lower_rows(lowering, label, [*_requantized([op]), *behind]).items()
+        alone = isinstance(op, Linear) and not behind
+        early = not isinstance(op, Attention | Pool)
+        early = early and not (alone and lowering.model.description.variable)
     return items
 
 
-def _follows(op: Op, following: Op) -> bool:
-    """Return whether an operation works on the rows of one before, row by row."""
-    return isinstance(following, Norm | Convert) and following.target.rows == op.target.rows
+def _words(lowering: Lowering) -> int:
+    """Return the parameter words that a step has."""
+    return lowering.config.param_depth - SPARE_WORDS
+
+
+def _fits(lowering: Lowering, op: Op, behind: Sequence[Rowwise]) -> bool:
+    """Return whether the parameters of what is behind an operation have room beside its own."""
+    words = row_words(lowering, _requantized(behind))
+    if isinstance(op, Linear):
+        return words <= _words(lowering) - lowering.config.lane_groups
+    return isinstance(op, Rowwise) and words + row_words(lowering, _requantized([op])) <= _words(
+        lowering
+    )
+
+
+def _requantized(ops: Sequence[Op]) -> list[Norm | Convert]:
+    """Return operations that no encoder has others of row by row."""
+    found = [op for op in ops if isinstance(op, Norm | Convert)]
+    assert len(found) == len(ops), "no encoder has others"
+    return found

@@ -9,9 +9,8 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import REGISTERS, RING_SLOTS
-from generators.graph import Decoder, Rescale
+from generators.graph import Attention, Decoder, Linear, Rescale, Tensor
 from generators.lower.instructions import rescale_words
-from generators.lower.layer_ops import head
 from generators.lower.residence import Cache, Memory, Slots, Words
 from generators.lower.staging import STAGES, Stage
 from generators.lower.weights import Held, split
@@ -28,6 +27,8 @@ MOST_TILES = 16
 """Tile columns of a passing matrix that are requantized at once, at most."""
 MOST_ROWS = WORDS_PLACE - 1
 """Tokens of a chunk at most: each has a register when it is looked up, from 1 on."""
+HIDDEN = frozenset({"active", "up", "hidden"})
+"""Results of the linear layers that make an MLP's hidden layer."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,11 @@ class Plan:
     sparse: bool
     """Weights that come for each use have no zeros where that is faster."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
+    """By the name of what each gives, as words and tables are."""
     words: dict[str, Words] = field(default_factory=dict)
-    tables: list[int] = field(default_factory=list)
-    passing_tables: list[Piece] = field(default_factory=list)
-    """Tables of the layers where parameters pass; all come to the same slot."""
+    tables: dict[str, int] = field(default_factory=dict)
+    passing_tables: dict[str, Piece] = field(default_factory=dict)
+    """Tables of activations where parameters pass; all come to the same slot."""
     kept_table: int | None = None
     """Slot of the table that clamps to the bits of keys and values; None where these are INT8."""
     keys: list[list[Slots]] = field(default_factory=list)
@@ -99,6 +101,17 @@ class Plan:
     def resident(self) -> bool:
         """Weights, keys and values stay in weight slots."""
         return self.config.weight_depth > RING_SLOTS
+
+    @property
+    def head(self) -> Linear:
+        """The operation that gives the scores of all tokens."""
+        (found,) = (op for op in self.decoder.after if isinstance(op, Linear))
+        return found
+
+    @functools.cached_property
+    def contexts(self) -> frozenset[str]:
+        """Names of what attentions give."""
+        return frozenset(op.target.name for op in self.decoder.attentions)
 
     @property
     def most_words(self) -> int:
@@ -125,7 +138,7 @@ class Plan:
     @property
     def head_parts(self) -> list[tuple[int, int]]:
         """Tile columns (first, end) of a passing head, in groups of ``STAGES`` that look alike."""
-        one = head(self.decoder)
+        one = self.head
         step, total = self.score_tiles, -(-one.weight.shape[1] // self.config.cols)
         column = stored_rows(one.stored, one.weight.shape[0]) * self.config.cols
         units = -(-total // step)
@@ -191,6 +204,22 @@ class Plan:
         if self.passing:
             parts = -(-tiles // self.part_tiles)
         return split(tiles, parts)
+
+
+def kind(tensor: Tensor) -> str:
+    """Return a tensor's name without its layer."""
+    return tensor.name.rpartition(".")[2]
+
+
+def context_of(op: Attention) -> Rescale:
+    """Return the parameters of an attention's context, of each of its columns, [columns]."""
+    parts = [head.context for head in op.heads]
+    return Rescale(
+        *(
+            np.concatenate([getattr(one, name) for one in parts])
+            for name in ("bias", "multiplier", "shift")
+        )
+    )
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:

@@ -7,11 +7,10 @@ from itertools import pairwise
 import numpy as np
 
 from arch.config import Config
-from generators.graph import Decoder, Linear
+from generators.graph import Attention, Convert, Decoder, Embedding, Linear, Norm, Op
 from generators.lower.checks import check_decoder
 from generators.lower.instructions import View, load, preload
-from generators.lower.layer_ops import Block, blocks, final_norm, head
-from generators.lower.plan import Matrix, Plan, Table, part, runs
+from generators.lower.plan import HIDDEN, Matrix, Plan, Table, context_of, kind, part, runs
 from generators.lower.residence import Cache, Memory, Words
 from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
 from generators.lower.weights import Held, cuts, stored_parts
@@ -73,10 +72,10 @@ def _stream_buffers(found: Plan) -> int:
         "context": rows * model.query_width,
         "hidden": rows * model.ffn,
     }
-    if any(block.kept_key is not None for block in blocks(decoder)):
+    if any(isinstance(op, Convert) for op in decoder.ops):
         sizes["turned"] = 2 * sizes["key"]
     if model.gated:
-        sizes["gate"] = rows * model.ffn
+        sizes["active"] = rows * model.ffn
     if not config.fused:
         sizes["scores"] = 2 * shares
     if found.passing:
@@ -137,37 +136,42 @@ def _keep_layers(found: Plan) -> None:
     So programs may have the layers as iterations of a loop. The words of the last norm lie where
     those of another layer's first norm would.
     """
-    decoder, memory, words = found.decoder, found.memory, found.words
-    layers = blocks(decoder)
+    decoder, memory = found.decoder, found.memory
     narrow = decoder.kv_bits < found.config.operand_width
     if narrow:
         half = 1 << (decoder.kv_bits - 1)
         found.kept_table = memory.take_table(np.arange(-128, 128).clip(-half, half - 1))
-    if found.passing:
-        found.tables = [memory.take_table(layers[0].table)] * len(layers)
-    else:
-        found.tables = memory.take_tables([layer.table for layer in layers])
-    words["embedding"] = found.keep(decoder.embedding.rescale)
-    for index, layer in enumerate(layers):
-        name = f"layers.{index}"
-        _keep_words(found, name, layer)
-        if found.passing:
-            codes = layer.table.astype(np.int8).view(np.uint8)
-            found.passing_tables.append(found.image.add(codes))
-        for kind, one in layer.linears.items():
-            _keep_matrix(found, f"{name}.{kind}", one)
-        if found.resident:
+    _keep_tables(found)
+    for ops in (decoder.before, *decoder.layers, decoder.after):
+        for op in ops:
+            _keep(found, op)
+
+
+def _keep_tables(found: Plan) -> None:
+    """Keep the activations' tables, or one of them where they come for each layer."""
+    linears = [op for op in found.decoder.ops if isinstance(op, Linear)]
+    active = {op.target.name: op.table for op in linears if op.table is not None}
+    tables = [*active.values()][: 1 if found.passing else None]
+    slots = found.memory.take_tables(tables)
+    found.tables = dict(zip(active, slots * (len(active) // len(slots)), strict=True))
+
+
+def _keep(found: Plan, op: Op) -> None:
+    """Keep what an operation needs."""
+    match op:
+        case Embedding() | Norm() | Convert():
+            found.words[op.target.name] = found.keep(op.rescale)
+        case Linear():
+            if found.passing and op.table is not None:
+                codes = op.table.astype(np.int8).view(np.uint8)
+                found.passing_tables[op.target.name] = found.image.add(codes)
+            _keep_matrix(found, op)
+        case Attention():
+            _keep_words(found, op)
             _keep_cache(found)
-        if found.passing:
-            sizes = {
-                name: found.cache.capacity * size for name, size in found.cache_strides.items()
-            }
-            found.caches.append({n: found.image.reserve(size).addr for n, size in sizes.items()})
-    words["final_norm"] = found.keep(final_norm(decoder).rescale)
-    _keep_matrix(found, "head", head(decoder))
 
 
-def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
+def _keep_matrix(found: Plan, one: Linear) -> None:
     memory, stage, config = found.memory, found.stage, found.config
     k, n = one.weight.shape
     words = found.keep(one.rescale, by_tile=True)
@@ -183,11 +187,11 @@ def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
         ]
 
     if not found.resident:
-        parts = pieces(one, slice(0, k), _bounds(found, name))
-        found.matrices[name] = Matrix(k, n, [], parts, words, flags)
+        parts = pieces(one, slice(0, k), _bounds(found, one))
+        found.matrices[one.target.name] = Matrix(k, n, [], parts, words, flags)
         return
     shares = []
-    for row, end in pairwise([0, *_share_rows(found, name, part_rows(one.stored, config)), k]):
+    for row, end in pairwise([0, *_share_rows(found, one), k]):
         taken, rows, kept = one, slice(row, end), flags
         if one.stored is not None and in_pairs(one.stored, config):
             both, stored = for_slots(one.stored, rows, config.rows)
@@ -200,61 +204,57 @@ def _keep_matrix(found: Plan, name: str, one: Linear) -> None:
             source = View(stage.piece(piece), held.n)
             stage.add(preload(source, held.k, held.n, slots.first + tile, flags=kept))
     used = flags if in_pairs(one.stored, config) else frozenset()
-    found.matrices[name] = Matrix(k, n, shares, [], words, used)
+    found.matrices[one.target.name] = Matrix(k, n, shares, [], words, used)
 
 
-def _bounds(found: Plan, name: str) -> Sequence[int]:
+def _bounds(found: Plan, op: Linear) -> Sequence[int]:
     """Return the tile columns at which a matrix that comes to the chip is cut in any case."""
     if not found.passing:
         return ()
-    if name == "head":
+    if op is found.head:
         return [0, *(end for _, end in found.head_parts)]
-    if name.endswith((".gate", ".up")):
-        return [0, *(end for _, end in found.ffn_parts)]
-    return ()
+    return [0, *(end for _, end in found.ffn_parts)] if kind(op.target) in HIDDEN else ()
 
 
-def _share_rows(found: Plan, name: str, rows: int) -> list[int]:
+def _share_rows(found: Plan, op: Linear) -> list[int]:
     """Return the rows at which a matrix is cut whose operand comes part by part.
 
-    A share has a multiple of ``rows`` rows, as many as have come when the operand's part has.
+    A share has whole tiles, and groups, as many as have come when the operand's part has.
     """
-    kind = name.rpartition(".")[2]
-    if kind == "output":
-        model = found.decoder.description
+    rows, model, came = part_rows(op.stored, found.config), found.decoder.description, list[int]()
+    if op.residual and op.source.name in found.contexts:
         came = [end * model.group * model.head_dim for _, end in found.key_parts[:-1]]
-    elif kind == "down":
+    elif op.residual:
         came = [end * found.config.cols for _, end in found.ffn_parts[:-1]]
-    else:
-        return []
     return sorted({column // rows * rows for column in came} - {0})
 
 
-def _keep_words(found: Plan, name: str, layer: Block) -> None:
-    """Keep the words of a layer but for those of its linear layers, first its first norm's."""
+def _keep_words(found: Plan, op: Attention) -> None:
+    """Keep the words of an attention's scores and context."""
     words, model = found.words, found.decoder.description
     shared: dict[tuple[int, int, int], Words] = {}
-    words[f"{name}.attention_norm"] = found.keep(layer.attention_norm.rescale)
-    words[f"{name}.mlp_norm"] = found.keep(layer.mlp_norm.rescale)
-    scores, context = layer.attention.scores, layer.context
-    if layer.kept_key is not None:
-        words[f"{name}.kept_key"] = found.keep(layer.kept_key.rescale)
-    for first, _ in runs(scores, model.heads):
-        one = part(scores, first, 1)
+    for first, _ in runs(op.scores, model.heads):
+        one = part(op.scores, first, 1)
         values = int(one.bias[0]), int(one.multiplier[0]), int(one.shift[0])
         if values not in shared:
             # Behind it, as a softmax that takes sums expects it.
-            shared[values] = found.keep(one, layer.attention.heads[0].probabilities)
-        words[f"{name}.scores.{first}"] = shared[values]
+            shared[values] = found.keep(one, op.heads[0].probabilities)
+        words[f"{op.prefix}.scores.{first}"] = shared[values]
+    context = context_of(op)
     for index in range(model.heads):
         columns = part(context, index * model.head_dim, model.head_dim)
-        words[f"{name}.context.{index}"] = found.keep(columns, by_tile=True)
+        words[f"{op.prefix}.context.{index}"] = found.keep(columns, by_tile=True)
 
 
 def _keep_cache(found: Plan) -> None:
-    """Keep slots for the keys and values of another layer."""
+    """Keep slots, or external memory, for the keys and values of another layer."""
     model, config, capacity = found.decoder.description, found.config, found.cache.capacity
     memory, heads = found.memory, range(model.kv_heads)
+    if found.passing:
+        sizes = {name: capacity * size for name, size in found.cache_strides.items()}
+        found.caches.append({n: found.image.reserve(size).addr for n, size in sizes.items()})
+    if not found.resident:
+        return
     starts = range(0, model.head_dim, config.cols)
     widths = [min(config.cols, model.head_dim - column) for column in starts]
     found.keys.append([memory.take_slots(found.decoder.key_dim, capacity) for _ in heads])

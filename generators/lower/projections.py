@@ -1,11 +1,11 @@
 """Common parts of a decoder's programs: products, and the instructions that read their sums."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from arch.isa import Opcode
 from generators.fitting import FitError, doubled
-from generators.graph import Norm
+from generators.graph import Linear, Norm, Tensor
 from generators.lower.instructions import (
     View,
     Weights,
@@ -14,17 +14,19 @@ from generators.lower.instructions import (
     norm,
     parameters,
     requantize,
+    table,
 )
-from generators.lower.plan import Plan
+from generators.lower.plan import Plan, kind
 from generators.lower.residence import Register, Words, check_at_once, given
 from generators.lower.staging import WORDS
+from generators.lower.walk import Rowwise
 from generators.program.draft import Draft, Given, Ref, Written, flatten
 from generators.program.image import Piece
 
 BANKS = 2
 """Banks of the accumulators, which their rows take in turn."""
-ODD = frozenset({"query", "up"})
-"""Projections whose sums are in the odd rows: others are drained while they are multiplied."""
+ODD = frozenset({"query", "query_sums", "up", "hidden"})
+"""Products whose sums are in the odd rows: others are drained while they are multiplied."""
 
 
 @dataclass
@@ -43,26 +45,28 @@ class Instructions:
         self.memory, self.capacity = self.plan.memory, self.plan.cache.capacity
         self.m: int | Given = 1 if self.rows == 1 else given(Register.ROWS, self.rows)
         self.count = given(Register.COUNT, self.capacity)
+        linears = (op for op in self.decoder.ops if isinstance(op, Linear))
+        self._takers = {op.source.name: op for op in linears if op.residual}
+        self._ready: dict[str, int] = {}
         self._acc: dict[str, tuple[int, int]] = {}
         self._word = 0
         self._brought: tuple[tuple[tuple[Words, int, int], ...], list[int]] = (), []
 
-    def stride(self, name: str) -> int:
-        """Return the accumulator rows from one tile column of a projection to the next.
+    def stride(self, op: Linear) -> int:
+        """Return the accumulator rows from one tile column of a product to the next.
 
-        Rows alternate between two banks. A projection of one token takes those of one bank, so that
+        Rows alternate between two banks. The product of one token takes those of one bank, so that
         it can be drained while a product goes to the other bank; but what attention mixes is
         drained from both banks beside the product of its output, which takes both in turn.
         """
         if self.rows > 1:
             return self.rows
-        return 1 if name.endswith(".output") else BANKS
+        return 1 if op.source.name in self.plan.contexts else BANKS
 
-    def sums(self, name: str) -> int:
-        """Return the first accumulator row of a projection, in the bank that is its own."""
-        kind = name.rpartition(".")[2]
-        tiles = -(-self.plan.matrices[name].n // self.config.cols)
-        return self.acc(kind, tiles * self.stride(name)) + (self.rows == 1 and kind in ODD)
+    def sums(self, op: Linear) -> int:
+        """Return the first accumulator row of a product, in the bank that is its own."""
+        name, tiles = kind(op.target), -(-op.target.columns // self.config.cols)
+        return self.acc(name, tiles * self.stride(op)) + (self.rows == 1 and name in ODD)
 
     def acc(self, name: str, rows: int) -> int:
         """Return the first of so many accumulator rows, an even one, that only this name has."""
@@ -109,9 +113,17 @@ class Instructions:
         self._brought = wanted, found
         return found
 
+    def table(self, op: Linear) -> int:
+        """Return the slot of an activation's table, which is brought if it passes."""
+        slot = self.plan.tables[op.target.name]
+        if self.plan.passing:
+            place = self.stage.piece(self.plan.passing_tables[op.target.name], WORDS)
+            self.stage.add(table(place, slot))
+        return slot
+
     def linear(
         self,
-        name: str,
+        op: Linear,
         source: str | Given | Ref,
         acc: int,
         *,
@@ -122,7 +134,7 @@ class Instructions:
 
         With ``tiles`` (first, count) only of some tile columns, with ``share`` of one share.
         """
-        matrix, cols = self.plan.matrices[name], self.config.cols
+        matrix, cols = self.plan.matrices[op.target.name], self.config.cols
         one = not isinstance(source, str)
         place = Ref(source) if isinstance(source, str) else source
         first, count = tiles or (0, -(-matrix.n // cols))
@@ -141,13 +153,13 @@ class Instructions:
         def taken(column: int) -> View:
             return View(_behind(place, column), matrix.k)
 
-        sums = View(acc, BANKS if one else self.stride(name))
+        sums = View(acc, BANKS if one else self.stride(op))
         for draft in linear(parts(), taken, sums, 1 if one else self.m, matrix.flags):
             self.stage.add(draft)
 
     def drain(
         self,
-        name: str,
+        op: Linear,
         acc: int,
         target: View,
         *flags: str,
@@ -155,65 +167,68 @@ class Instructions:
         beside: View | None = None,
         table: int = 0,
         row: bool = False,
+        behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Add the requantization of a projection's sums, or of some of its tile columns.
+        """Add the requantization of a product's sums, or of some of its tile columns.
 
-        ``row`` are the sums of one row.
+        ``row`` are the sums of one row. The first operation behind the product is done with it.
         """
-        matrix, cols, groups = self.plan.matrices[name], self.config.cols, self.config.lane_groups
+        name, cols, groups = op.target.name, self.config.cols, self.config.lane_groups
+        matrix = self.plan.matrices[name]
         first, count = tiles or (0, matrix.n)
         end = min(matrix.n, (first + count) * cols)
-        behind = min(matrix.words.count, -(-end // cols) * groups)
-        (words,) = self.params((matrix.words, first * groups, behind - first * groups))
-        sums, m = View(acc, BANKS if row else self.stride(name)), 1 if row else self.m
-        n, written = end - first * cols, Written(name)
+        last = min(matrix.words.count, -(-end // cols) * groups)
+        (words,) = self.params((matrix.words, first * groups, last - first * groups))
+        sums, m = View(acc, BANKS if row else self.stride(op)), 1 if row else self.m
+        n, written = end - first * cols, Written((op, *behind[:1])[-1].target.name)
         one = requantize(
             Opcode.DRAIN, sums, target, m, n, words, written, *flags, beside=beside, table=table
         )
         self.stage.add(one)
 
-    def norm(self, name: str, step: Norm) -> None:
+    def norm(self, op: Norm) -> None:
         """Add the norm of all rows of the residual stream."""
-        (words,) = self.params((self.plan.words[name], 0, 0))
-        self.stage.add(self._norm(name, step, words))
+        (words,) = self.params((self.plan.words[op.target.name], 0, 0))
+        self.stage.add(self._norm(op, words))
 
-    def _norm(self, name: str, step: Norm, words: int) -> Draft:
-        dim = self.model.dim
-        return norm(step, self.stream, View(Ref("h"), dim), self.m, dim, words, Written(name))
+    def _norm(self, op: Norm, words: int) -> Draft:
+        dim, written = self.model.dim, Written(op.target.name)
+        return norm(op, self.stream, View(Ref("h"), dim), self.m, dim, words, written)
 
     @property
     def stream(self) -> View:
         """The residual stream."""
         return View(Ref("x"), 2 * self.model.dim)
 
-    def shared(self, name: str, source: str, came: int, first: int = 0) -> int:
-        """Add shares of a product, of which so many columns of the operand are there.
+    def came(self, tensor: Tensor, columns: int) -> None:
+        """Add the shares of the product that takes a tensor, of which so many columns are there.
 
-        Those before ``first`` have been added; returned is the first that has not. Without weights
-        on the chip all of it is one share.
+        Those that have been added are not again. Without weights on the chip all is one share.
         """
-        matrix = self.plan.matrices[name]
-        acc = self.sums(name)
+        op = self._takers[tensor.name]
+        matrix, name = self.plan.matrices[op.target.name], op.target.name
         ends = [*(row for row, _ in matrix.shares[1:]), matrix.k]
-        while first < len(ends) and ends[first] <= came:
-            self.linear(name, source, acc, share=first)
-            first += 1
-        return first
+        for share in range(self._ready.get(name, 0), sum(end <= columns for end in ends)):
+            self.linear(op, kind(tensor), self.sums(op), share=share)
+            self._ready[name] = share + 1
 
-    def residual(self, name: str, after: str, step: Norm) -> None:
-        """Add the shares' sum to the residual stream, and the norm behind it."""
-        matrix, x, acc = self.plan.matrices[name], self.stream, self.sums(name)
-        both = (matrix.words, 0, 0), (self.plan.words[after], 0, 0)
+    def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
+        """Add what is left of a product, its sum to the residual stream, and the norm behind it."""
+        (step,) = behind
+        assert isinstance(step, Norm), "no decoder has others"
+        self.came(op.source, op.source.columns)
+        matrix, x, acc = self.plan.matrices[op.target.name], self.stream, self.sums(op)
+        both = (matrix.words, 0, 0), (self.plan.words[step.target.name], 0, 0)
         fits = sum(one.count for one, _, _ in both) <= self.config.param_depth
         if not self.config.fused or (self.plan.passing and not fits):
-            self.drain(name, acc, x, "wide_out", "add", beside=x)
-            self.norm(after, step)
+            self.drain(op, acc, x, "wide_out", "add", beside=x)
+            self.norm(step)
             return
         pre, words = self.params(*both)
-        sums, written = View(acc, self.stride(name)), Written(name)
+        sums, written = View(acc, self.stride(op)), Written(op.target.name)
         flags = ("wide_out", "add")
         added = requantize(Opcode.DRAIN, sums, x, self.m, matrix.n, pre, written, *flags, beside=x)
-        self.stage.add(*flatten(fused([added, self._norm(after, step, words)], keep=True)))
+        self.stage.add(*flatten(fused([added, self._norm(step, words)], keep=True)))
 
 
 def _behind(place: Ref | Given, offset: int) -> Ref | Given:

@@ -1,0 +1,56 @@
+"""The order of operations, of encoders and decoders: each with what works on its rows behind it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from generators.graph import Convert, Gate, IntegerGraph, Linear, Norm, Op, Rotary
+
+Rowwise = Norm | Convert | Rotary | Gate
+"""Operations that work on each row of what is before them alone."""
+Product = tuple[Linear, Sequence[Rowwise]]
+"""A linear layer, and the operations behind it."""
+Fits = Callable[[Op, Sequence[Rowwise]], bool]
+"""Condition of what may be done behind an operation."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operation, and those that are done behind it as soon as its rows are there."""
+
+    place: int
+    """The operation's place in its section."""
+    op: Op
+    behind: tuple[Rowwise, ...] = ()
+
+
+def steps(ops: Sequence[Op], fits: Fits = lambda op, behind: True) -> Iterator[Step]:
+    """Yield the steps of a section's operations.
+
+    What works row by row is a step with what it follows, if ``fits`` allows it.
+    """
+    place = 0
+    while place < len(ops):
+        op = ops[place]
+        behind: list[Rowwise] = []
+        for following in ops[place + 1 :]:
+            if not isinstance(following, Rowwise) or following.target.rows != op.target.rows:
+                break
+            if not fits(op, [*behind, following]):
+                break
+            behind.append(following)
+        yield Step(place, op, tuple(behind))
+        place += 1 + len(behind)
+
+
+def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
+    """Return the operations before the layers, of each layer, and behind them.
+
+    All but the last end with the first operation of the next one: the norm of what they leave in
+    the residual stream.
+    """
+    first, *rest = graph.before, *graph.layers, graph.after
+    found = [first]
+    for ops in rest:
+        found[-1] += ops[:1]
+        found.append(ops[1:])
+    return found
