@@ -33,6 +33,7 @@ from hdl.memory.load import LoadEngine
 from hdl.memory.ram import Ram
 from hdl.memory.store import StoreEngine
 from hdl.stream.slice import RegisterSlice
+from hdl.vector.bounds import OutputBounds
 from hdl.vector.drain import DrainReader
 from hdl.vector.reader import RowReader
 from hdl.vector.walker import Walker
@@ -69,6 +70,7 @@ _RECORDS = {
     DrainReader: 128,
     LoadEngine: 64,
     Loops: 64,
+    OutputBounds: 128,
     RegisterSlice: 128,
     RowReader: 32,
     Rows: 128,

@@ -11,11 +11,12 @@ import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
-from hdl.arithmetic.requantize import Requantizer
+from hdl.arithmetic.requantize import Requantizer, bounds_layout, bounds_of
 from sim.requantize import requantize
 from tb.bench import parameters, rng, start_clock
 
 NAMES = ("x", "bias", "multiplier", "shift", "zero", "low", "high")
+BOUNDS = NAMES[4:]
 _EDGES = (0, 1, -1, 2, -2, 3, -3, (1 << 30), -(1 << 30), (1 << 31) - 1, -(1 << 31))
 
 
@@ -68,11 +69,17 @@ async def results_are_exact(dut: Any) -> None:
     while len(results) < count:
         en = generator.random() >= stall
         dut.en.value = int(en)
-        for name in NAMES:
+        for name in NAMES[:4]:
             # What comes while the unit stands still, or after the end, is not looked at.
             value = int(operands[name][enabled]) if en and enabled < count else 0
             port = getattr(dut, name)
             port.value = value & ((1 << len(port)) - 1)
+        behind = enabled - Requantizer.bounds_delay
+        if en and 0 <= behind < count:
+            bounds = bounds_of(*(int(operands[name][behind]) for name in BOUNDS))
+            dut.bounds.value = bounds_layout().const(bounds).as_bits()
+        else:
+            dut.bounds.value = 0
         await FallingEdge(dut.clk)
         if en:
             if enabled >= Requantizer.latency:

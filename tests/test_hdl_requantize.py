@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from hdl.arithmetic.requantize import Requantizer, RoundingShift
+from hdl.arithmetic.requantize import Requantizer, RoundingShift, bounds_of
 from sim.requantize import requantize, rounding_shift
-from tb.bench_requantize import NAMES, random_operands
+from tb.bench_requantize import BOUNDS, NAMES, random_operands
 from tb.simulate import simulate
 
 VECTORS = Path(__file__).parent / "data" / "tflite"
@@ -18,6 +18,8 @@ VECTORS = Path(__file__).parent / "data" / "tflite"
 def run_case(unit, operands, result=None):
     """Return the unit's results for columns of operands, one row a cycle without pauses."""
     results = []
+    bounds = [operands.get(name) for name in BOUNDS]
+    operands = {name: column for name, column in operands.items() if name not in BOUNDS}
 
     async def bench(ctx):
         ctx.set(unit.en, 1)
@@ -26,6 +28,8 @@ def run_case(unit, operands, result=None):
             if cycle < count:
                 for name, column in operands.items():
                     ctx.set(getattr(unit, name), int(column[cycle]))
+            if bounds[0] is not None and 0 <= (behind := cycle - unit.bounds_delay) < count:
+                ctx.set(unit.bounds, bounds_of(*(int(column[behind]) for column in bounds)))
             if cycle >= unit.latency:
                 results.append(ctx.get(unit.y if result is None else result))
             await ctx.tick()

@@ -98,6 +98,7 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
             count += found == told
     twice = [site for site in machine.sites if "_copy_" in site.path]
     assert {site.unit for site in twice} >= {"dispatch", "load", "matrix", "sequencer", "vector"}
+    assert any(site.path.startswith("vector.epilogue.bounds.") for site in twice)
     for site in rng.permutation(len(twice))[:200]:
         bit, cycle = (int(rng.integers(end)) for end in (twice[site].width, machine.cycles))
         ran = machine.inject(Flip(twice[site], 0, bit, cycle))
@@ -106,7 +107,8 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
 
 @pytest.mark.slow
 def test_registers_with_a_copy_tell_of_a_flip(problem: Problem) -> None:
-    protected = open_problem("digits", fault_config("tiny", "protect=control=detect"))
+    protect = "protect=control=detect,program=detect"
+    protected = open_problem("digits", fault_config("tiny", protect))
     protected.infer(3)
     machine, rng = protected.machine, np.random.default_rng(10)
     assert (protected.cycles, protected.expected) == (problem.cycles, problem.expected)
@@ -118,6 +120,13 @@ def test_registers_with_a_copy_tell_of_a_flip(problem: Problem) -> None:
         found[classify(protected, ran)] += 1
     assert found["detected"] > 150
     assert set(found) <= {"detected", "masked"}  # what is written at once, or ends with the run
+    # A word may wait behind the program's memory for long, and its register has no copy.
+    (word,) = [site for site in machine.sites if site.path == "sequencer.program.ram._0_"]
+    held = Counter()
+    for _ in range(100):
+        bit, cycle = (int(rng.integers(end)) for end in (word.width, machine.cycles - 50))
+        held[classify(protected, machine.inject(Flip(word, 0, bit, cycle)))] += 1
+    assert held["detected"] == 100, held
 
 
 def test_flips_can_be_of_some_units_only(problem: Problem) -> None:

@@ -7,7 +7,7 @@ from arch.config import Config
 from arch.instruction import pack
 from arch.presets import PRESETS
 from hdl.arithmetic.reciprocal import Reciprocal
-from hdl.arithmetic.requantize import Requantizer
+from hdl.arithmetic.requantize import Requantizer, bounds_of
 from hdl.arithmetic.serial_multiplier import SerialMultiplier
 from hdl.control.sequencer import Sequencer
 from hdl.functions.addnorm import AddNormUnit
@@ -76,7 +76,7 @@ def requantizer() -> Scenario:
     multiplier, shift = quantize_multiplier(0.05)
     return Scenario(
         unit=Requantizer(),
-        held={"multiplier": multiplier, "shift": shift, "zero": 3, "low": -128, "high": 127},
+        held={"multiplier": multiplier, "shift": shift, "bounds": bounds_of(3, -128, 127)},
         patterns={
             "en": [1, 1, 1, 1, 0, 0, 1],
             "x": [0, 1000, -1500, 99999, 0],

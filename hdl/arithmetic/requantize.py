@@ -1,6 +1,7 @@
 """Requantization of 32-bit sums, equation (1), one lane."""
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.errors import InputError
@@ -71,12 +72,33 @@ class RoundingShift(Component):
         )
 
 
+def bounds_layout() -> data.StructLayout:
+    """Return a zero point, a clamp's bounds, and how far the zero point is above each of them."""
+    return data.StructLayout(
+        {
+            "zero": signed(16),
+            "low": signed(16),
+            "high": signed(16),
+            "above_low": signed(17),
+            "above_high": signed(17),
+        }
+    )
+
+
+def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
+    """Return the fields of a :func:`bounds_layout`."""
+    found = {"zero": zero, "low": low, "high": high}
+    return found | {"above_low": zero - low, "above_high": zero - high}
+
+
 class Requantizer(Component):
     """Requantize one 32-bit sum per cycle, equation (1).
 
-    Input: ``x``, ``bias`` and ``multiplier`` of 32 bits (of either sign), ``shift`` from -31 to 30,
-    the zero point ``zero``, and the clamp's bounds ``low`` and ``high`` with ``low <= high``, which
-    make the result 8 or 16 bits wide. All are taken together; each may change every cycle.
+    Input: ``x``, ``bias`` and ``multiplier`` of 32 bits (of either sign) and ``shift`` from -31 to
+    30, which are taken together and may change every cycle; and ``bounds``, the zero point and the
+    clamp's bounds with ``low <= high``, which make the result 8 or 16 bits wide. What a sum takes
+    of these is there ``bounds_delay`` cycles with ``en`` at 1 later than the sum: they hold still
+    for long, and so need no registers of each lane.
     Output: ``y`` between the bounds.
 
     ``x + bias`` and its left shift wrap at 32 bits, nothing after them does. Rounding is TFLite's
@@ -88,15 +110,14 @@ class Requantizer(Component):
     """
 
     latency = 5 + RoundingShift.latency
+    bounds_delay = latency - 1
 
     en: In(1)
     x: In(signed(32))
     bias: In(signed(32))
     multiplier: In(signed(32))
     shift: In(signed(8))
-    zero: In(signed(16))
-    low: In(signed(16))
-    high: In(signed(16))
+    bounds: In(bounds_layout())
     y: Out(signed(16))
 
     def elaborate(self, platform: object) -> Module:
@@ -136,16 +157,13 @@ class Requantizer(Component):
         ]
 
         # The offset, and by how much it is beyond the bounds, so that no comparison follows a sum.
-        zero_4, low_4, high_4 = (
-            delay(m, value, 4, en=self.en) for value in (self.zero, self.low, self.high)
-        )
+        bounds = self.bounds
         sum_5, less_5, more_5 = (
-            rounding.floor + delay(m, offset, 1, en=self.en) + rounding.up
-            for offset in (zero_4, zero_4 - low_4, zero_4 - high_4)
+            rounding.floor + offset + rounding.up
+            for offset in (bounds.zero, bounds.above_low, bounds.above_high)
         )
-        low_5, high_5 = (delay(m, value, 1, en=self.en) for value in (low_4, high_4))
         with m.If(self.en):
             m.d.sync += self.y.eq(
-                Mux(less_5 < 0, low_5, Mux(more_5 >= 0, high_5, sum_5[: len(self.y)]))
+                Mux(less_5 < 0, bounds.low, Mux(more_5 >= 0, bounds.high, sum_5[: len(self.y)]))
             )
         return m

@@ -119,8 +119,9 @@ class Sequencer(Component):
     def elaborate(self, _platform):
         m = Module()
         level = self.config.protected("program")
-        program = protected_ram(WORD_WIDTH, self.config.program_depth, level)
-        registers = protected_ram(IMMEDIATE_WIDTH, REGISTERS, level)
+        # A word waits behind its memory while the one before it does.
+        program = protected_ram(WORD_WIDTH, self.config.program_depth, level, held=True)
+        registers = protected_ram(IMMEDIATE_WIDTH, REGISTERS, level, held=True)
         m.submodules.program, m.submodules.registers = program, registers
         m.submodules.loops = loops = Loops(len(self.pc))
         starting, advance = Signal(), self.advance

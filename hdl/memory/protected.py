@@ -11,7 +11,6 @@ from amaranth.lib.wiring import In, Out
 from arch.protection import check_bits, code_columns
 from hdl.component import Component
 from hdl.memory.ram import Ram
-from hdl.stream.pipeline import delay
 
 ERRORS = 2
 """Bits of what a memory tells of its words: one was corrected; one was wrong and is not right."""
@@ -82,17 +81,27 @@ class ProtectedRam(Component):
     ``correct`` one wrong bit of each part is right in ``read_data``; the stored word stays as it
     is. ``errors`` tells of the word that ``read_data`` brings, in the first cycle in which it
     does; not where the word was written in the cycle of its read, as it may then be anything.
+    With ``held``, a word that becomes wrong in a later cycle before the next read is told of, too,
+    and each word once.
     ``write_en`` has a bit for each part with ``parts``, else one. Words are right at first, all 0.
     """
 
     def __init__(
-        self, width: int, depth: int, *, level: str, part: int | None = None, parts: bool = False
+        self,
+        width: int,
+        depth: int,
+        *,
+        level: str,
+        part: int | None = None,
+        parts: bool = False,
+        held: bool = False,
     ):
         self.level = level
         self.width = width
         self.depth = depth
         self.part = part or width
         self.parts = parts
+        self.held = held
         self.columns = tuple(code_columns(self.part, level))
         addr_width = (depth - 1).bit_length()
         super().__init__(
@@ -126,7 +135,11 @@ class ProtectedRam(Component):
             data.append(decoder.word)
             found.append(decoder.errors)
         collides = ram.write_en.any() & (ram.write_addr == ram.read_addr)
-        fresh = delay(m, self.read_en & ~collides, 1, reset=True)
+        fresh = Signal()
+        with m.If(self.read_en):
+            m.d.sync += fresh.eq(~collides)
+        with m.Elif(self.errors.any() if self.held else 1):
+            m.d.sync += fresh.eq(0)
         m.d.comb += [
             ram.write_en.eq(self.write_en),
             ram.write_addr.eq(self.write_addr),
@@ -181,12 +194,18 @@ class ProtectedFifo(Component):
 
 
 def protected_ram(
-    width: int, depth: int, level: str, *, part: int | None = None, parts: bool = False
+    width: int,
+    depth: int,
+    level: str,
+    *,
+    part: int | None = None,
+    parts: bool = False,
+    held: bool = False,
 ):
     """Return a memory of some level of protection, without order; of ``none``, a :class:`Ram`."""
     if level == "none":
         return Ram(width, depth, part=part if parts else None, ordered=False)
-    return ProtectedRam(width, depth, level=level, part=part, parts=parts)
+    return ProtectedRam(width, depth, level=level, part=part, parts=parts, held=held)
 
 
 def errors_of(memories: Iterable) -> list[Value]:

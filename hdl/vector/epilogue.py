@@ -1,6 +1,6 @@
 """The vector engine's back end: requantize, look up, add or turn, write."""
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,6 +17,7 @@ from hdl.stream.pipeline import delay
 from hdl.stream.skid import Skid
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout, elements, value_layout
+from hdl.vector.bounds import OutputBounds
 from hdl.vector.params import param_layout
 from hdl.vector.walker import Walker, walk_layout
 
@@ -120,11 +121,13 @@ class Epilogue(Component):
         """Return the output elements of the beat taken ``2 + Requantizer.latency`` cycles ago."""
         config = self.config
         value = data.View(values.p.shape(), delay(m, values.p, 2, en=en))
-        wide = self.wide | self._pairs()
-        low = Mux(wide, C(-(1 << 15), signed(16)), C(config.operand_min, signed(16)))
-        high = Mux(wide, C((1 << 15) - 1, signed(16)), C(config.operand_max, signed(16)))
-        bottom = Signal(signed(16))
-        m.d.comb += bottom.eq(Mux(self.relu & (self.zero > low), self.zero, low))
+        # They hold still from a command's first beat to its last write.
+        m.submodules.bounds = bounds = OutputBounds(config)
+        m.d.comb += [
+            bounds.zero.eq(self.zero),
+            bounds.wide.eq(self.wide | self._pairs()),
+            bounds.relu.eq(self.relu),
+        ]
         keep = delay(m, value.keep, Requantizer.latency, en=en)
         y = []
         for lane, params in enumerate(self.params.lanes):
@@ -136,9 +139,7 @@ class Epilogue(Component):
                 unit.bias.eq(delay(m, params.bias, 1, en=en)),
                 unit.multiplier.eq(delay(m, params.multiplier, 1, en=en)),
                 unit.shift.eq(delay(m, params.shift, 1, en=en)),
-                unit.zero.eq(self.zero),
-                unit.low.eq(bottom),
-                unit.high.eq(high),
+                unit.bounds.eq(bounds.o),
             ]
             y.append(Mux(keep[lane], unit.y, self.zero))
         return y

@@ -1,11 +1,11 @@
 """From accumulators to the 16-bit elements that softmax and normalization take."""
 
-from amaranth.hdl import C, Cat, Module, Signal, signed
+from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from hdl.arithmetic.requantize import Requantizer
+from hdl.arithmetic.requantize import Requantizer, bounds_layout, bounds_of
 from hdl.component import Component
 from hdl.stream.pipeline import delay
 from hdl.stream.skid import Skid
@@ -51,6 +51,7 @@ class Intake(Component):
         value = data.View(self.i.p.value.shape(), delay(m, self.i.p.value, 2, en=en))
         # A register after the memory's own: block RAM answers late.
         words = data.View(self.params.shape(), delay(m, self.params, 1, en=en))
+        wide = bounds_layout().const(bounds_of(0, -(1 << 15), (1 << 15) - 1))
         elements = []
         for lane, params in enumerate(words.lanes):
             m.submodules[f"requantizer_{lane}"] = unit = Requantizer()
@@ -60,8 +61,7 @@ class Intake(Component):
                 unit.bias.eq(params.bias),
                 unit.multiplier.eq(params.multiplier),
                 unit.shift.eq(params.shift),
-                unit.low.eq(C(-(1 << 15), signed(16))),
-                unit.high.eq(C((1 << 15) - 1, signed(16))),
+                unit.bounds.eq(wide),
             ]
             elements.append(unit.y)
         m.d.comb += [

@@ -1,0 +1,39 @@
+"""The zero point and the bounds of what the vector engine writes."""
+
+from amaranth.hdl import C, Module, Mux, Signal, signed
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from hdl.arithmetic.requantize import bounds_layout
+from hdl.component import Component
+
+
+class OutputBounds(Component):
+    """The bounds of a command's elements, one register of them for the requantizers of all lanes.
+
+    With ``wide`` elements are of 16 bits, else of ``operand_width``; with ``relu`` none is below
+    the zero point. ``o`` is of two cycles before.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        super().__init__(
+            {"zero": In(signed(8)), "wide": In(1), "relu": In(1), "o": Out(bounds_layout())}
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        zero, low, high = Signal(signed(8)), Signal(signed(16)), Signal(signed(16))
+        least = Mux(self.wide, C(-(1 << 15), signed(16)), C(self.config.operand_min, signed(16)))
+        most = Mux(self.wide, C((1 << 15) - 1, signed(16)), C(self.config.operand_max, signed(16)))
+        m.d.sync += [
+            zero.eq(self.zero),
+            low.eq(Mux(self.relu & (self.zero > least), self.zero, least)),
+            high.eq(most),
+            self.o.zero.eq(zero),
+            self.o.low.eq(low),
+            self.o.high.eq(high),
+            self.o.above_low.eq(zero - low),
+            self.o.above_high.eq(zero - high),
+        ]
+        return m
