@@ -1,4 +1,4 @@
-"""celosia accuracy: every nonlinear unit against float64."""
+"""celosia accuracy: nonlinear units and formats of weights against float64."""
 
 import click
 
@@ -15,7 +15,7 @@ _MOST_ROWS = 100_000_000
 @seed_option
 @json_option
 def accuracy(rows: int, seed: int, as_json: bool) -> None:
-    """Measure the largest error of every nonlinear unit in steps of its output."""
+    """Measure the largest error of nonlinear units and formats of weights in output steps."""
     if rows < 1:
         raise InputError(f"Rows must be positive, not {rows}")
     if rows > _MOST_ROWS:

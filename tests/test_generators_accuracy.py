@@ -2,6 +2,7 @@
 
 import pytest
 
+from arch.formats import FORMATS
 from generators.accuracy import accuracy_report
 
 
@@ -12,6 +13,7 @@ def test_every_unit_is_within_its_bound():
         *("gelu_erf", "gelu_tanh", "silu", "relu", "sigmoid", "tanh", "exp"),
         *("gelu_erf_16", "gelu_tanh_16", "silu_16", "exp_16", "sigmoid_16", "tanh_16"),
         *("softmax", "layernorm", "rmsnorm"),
+        *(f"weights_{name}" for name in FORMATS),
     ]
     for name, measured in report.items():
         assert measured["max_lsb"] <= measured["bound_lsb"], name
@@ -19,6 +21,7 @@ def test_every_unit_is_within_its_bound():
         assert measured["max_lsb"] > 0.45, name
         assert (name, measured["cases"], measured["cases"]) in told
     assert report["softmax"]["cases"] == 4000
+    assert report["weights_nf4"]["bound_lsb"] > report["weights_ternary"]["bound_lsb"] == 0.5
     assert report["gelu_erf_16"]["cases"] == 65536
 
 
