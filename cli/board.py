@@ -7,9 +7,10 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.board_options import board_options, resolve_board
+from cli.board_options import board_options, flash_option, resolve_board
 from cli.paths import FILE, read_bytes
-from fpga.boards import Board
+from fpga.boards import Board, with_flash
+from fpga.flash import check_image
 from fpga.top import BoardTop
 from tb.board import SimulatedBoard
 
@@ -27,6 +28,7 @@ def board_top(board: Board, config: Config) -> BoardTop:
         clock=round(board.target_mhz * 1e6),
         memory_bytes=board.memory_bytes,
         sdram=board.sdram,
+        flash=board.flash,
         link=board.link,
         divisor=DIVISOR,
         timeout=TIMEOUT,
@@ -36,6 +38,8 @@ def board_top(board: Board, config: Config) -> BoardTop:
 @click.command()
 @board_options
 @click.option("--contents", type=FILE, help="A file that the SDRAM holds from the start.")
+@flash_option
+@click.option("--image", type=FILE, help="The image in the flash, of celosia flash --image-only.")
 def board(
     name: str,
     source: str | None,
@@ -43,16 +47,23 @@ def board(
     link: str,
     memory: str | None,
     contents: Path | None,
+    flash: str | None,
+    image: Path | None,
 ) -> None:
     """Simulate a board, to its pins, until it is interrupted.
 
     The first line of output is the path of its port, for celosia host --port. With --link spi the
     port is one of celosia host --link spi: for each byte that is written, the one that came back
-    can be read.
+    can be read. With --flash the board does at first what the image says.
     """
     # Shells let what they run in the background ignore interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     found, config = resolve_board(name, source, overrides, link, memory)
+    if (flash is None) != (image is None):
+        raise InputError("Options --flash and --image need each other")
+    if flash is not None and image is not None:
+        found = with_flash(found, flash)
+        check_image(found, len(read_bytes(image)))
     if contents is not None:
         if found.sdram is None:
             raise InputError("Option --contents needs --memory sdram")
@@ -65,7 +76,14 @@ def board(
     clock = found.target_mhz * 1e6
     chip = found.sdram
     with SimulatedBoard(
-        top, divisor=DIVISOR, timeout=TIMEOUT, sdram=chip, clock=clock, contents=contents
+        top,
+        divisor=DIVISOR,
+        timeout=TIMEOUT,
+        sdram=chip,
+        clock=clock,
+        contents=contents,
+        flash=found.flash,
+        image=image,
     ) as simulated:
         click.echo(simulated.port)
         simulated.wait()

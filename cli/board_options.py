@@ -11,7 +11,7 @@ from arch.micro.config import MicroConfig
 from arch.presets import PRESETS, load, stated
 from arch.rules import PACKED_WIDTH
 from cli.options import Command, override_option
-from fpga.boards import BOARDS, LINKS, Board, get_board, with_sdram
+from fpga.boards import BOARDS, FLASHES, LINKS, Board, get_board, with_sdram
 from hdl.arithmetic.multiplier import HARDWARE_WIDTH
 
 board_option = click.option(
@@ -30,6 +30,14 @@ link_option = click.option(
     show_default=True,
     metavar="LINK",
     help=f"What the host is behind: {', '.join(LINKS)}.",
+)
+
+
+flash_option = click.option(
+    "--flash",
+    metavar="KIND",
+    help="Begin at power-on with the image in the board's flash, read by one lane or four: "
+    f"{', '.join(FLASHES)}.",
 )
 
 

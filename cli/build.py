@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from arch.errors import InputError
-from cli.board_options import board_options, resolve_board
+from cli.board_options import board_options, flash_option, resolve_board
 from cli.options import check_unit, json_option
 from cli.output import check_folder, report, write_files
 from cli.paths import FILE
 from cli.rates import MODEL, RATES, TOKEN_RATES, inference_rates, token_rates
+from fpga.boards import with_flash
 from fpga.build import build_board, build_unit
 from fpga.devices import RESOURCES
 from generators.verilog.units import UNITS, make_unit
@@ -23,6 +24,7 @@ _MOST_MHZ = 1000
 
 @click.command()
 @board_options
+@flash_option
 @click.option(
     "--unit",
     metavar="UNIT",
@@ -48,6 +50,7 @@ def build(
     overrides: tuple[str, ...],
     link: str,
     memory: str | None,
+    flash: str | None,
     unit: str | None,
     seed: int,
     count: int,
@@ -61,6 +64,10 @@ def build(
     tools' logs.
     """
     board, config = resolve_board(name, source, overrides, link, memory)
+    if flash is not None:
+        if unit is not None:
+            raise InputError("Option --flash is for a whole board, not for --unit")
+        board = with_flash(board, flash)
     if mhz is not None and not 0 < mhz <= _MOST_MHZ:
         raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
     made = None if unit is None else make_unit(unit, config)

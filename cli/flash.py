@@ -1,28 +1,108 @@
-"""celosia flash: load a bitstream into a board."""
+"""celosia flash: load a bitstream into a board, and write a model's image into its flash."""
 
+import tempfile
 from pathlib import Path
 
 import click
 
-from cli.board_options import board_option
-from cli.paths import FILE
-from fpga.boards import get_board
-from fpga.flash import find_bitstream, load_command
+from arch.errors import InputError
+from cli.board_options import board_options, resolve_board
+from cli.options import json_option
+from cli.output import report, write_files
+from cli.paths import FILE, MODEL
+from fpga.boards import FLASHES, IMAGE_ADDR, with_flash
+from fpga.flash import check_image, find_bitstream, flash_command, image_command, load_command
 from fpga.flash import flash as load
+from fpga.top import PAYLOAD_BYTES
+from tb.flash_image import flash_image
+from tb.run_inputs import Files
 
 
 @click.command()
-@board_option
+@board_options
+@click.option("--from", "folder", type=FILE, help="Folder that celosia build wrote to.")
+@click.option("--model", type=MODEL, help="Model that the board begins with at power-on.")
 @click.option(
-    "--from",
-    "folder",
-    type=FILE,
-    required=True,
-    help="Folder that celosia build wrote to.",
+    "--inputs", type=FILE, help="Its inputs: .npy [count, ...], a folder of images or .wav."
 )
-def flash(name: str, folder: Path) -> None:
-    """Load the bitstream of a build into a board, through the board's usual loader."""
-    board = get_board(name)
-    file = find_bitstream(board, folder)
-    load(load_command(board, file), board)
-    click.echo(f"{file} is in board {board.name}")
+@click.option("--sentences", type=FILE, help="A file's lines, for a model of texts.")
+@click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="Inputs that it runs on at power-on; with 0 it is only loaded, for a host.",
+)
+@click.option("--length", "tokens", type=int, default=0, help="Longest input (tokens).")
+@click.option(
+    "--image-only", "file", type=FILE, help="Write the image to this file, not to a board."
+)
+@json_option
+def flash(
+    name: str,
+    source: str | None,
+    overrides: tuple[str, ...],
+    link: str,
+    memory: str | None,
+    folder: Path | None,
+    model: str | None,
+    inputs: Path | None,
+    sentences: Path | None,
+    calibration: Path | None,
+    count: int,
+    tokens: int,
+    file: Path | None,
+    as_json: bool,
+) -> None:
+    """Load the bitstream of a build into a board, through the board's usual loader.
+
+    With --model an image of the model is written into the board's flash, and the bitstream as
+    well. One of celosia build --flash loads the model at power-on, runs it on the inputs and
+    sends a line of text with their classes. Without --inputs and --sentences the model must be
+    one of the digits, and runs on the first of their test split.
+    """
+    board, config = resolve_board(name, source, overrides, link, memory)
+    if model is None:
+        if file is not None:
+            raise InputError("Option --image-only needs --model")
+        if folder is None:
+            raise InputError("Give --from, a build's folder, or --model, or both")
+        bitstream = find_bitstream(board, folder)
+        load(load_command(board, bitstream), board)
+        click.echo(f"{bitstream} is in board {board.name}")
+        return
+    if file is not None and folder is not None:
+        raise InputError("Options --image-only and --from exclude each other")
+    board = with_flash(board, next(iter(FLASHES)))
+    found = None if folder is None else find_bitstream(board, folder)
+    made = flash_image(
+        model,
+        config,
+        Files(inputs=inputs, sentences=sentences, calibration=calibration),
+        memory_bytes=board.memory_bytes,
+        payload=PAYLOAD_BYTES,
+        count=count,
+        tokens=tokens,
+    )
+    check_image(board, len(made.data))
+    if file is not None:
+        write_files(file.parent, {file.name: made.data})
+    else:
+        with tempfile.TemporaryDirectory(prefix="celosia.") as work:
+            image = Path(work) / f"{board.name}.img"
+            image.write_bytes(made.data)
+            commands = [image_command(board, image)]
+            if found is not None:
+                commands.insert(0, flash_command(board, found))
+            for command in commands:
+                load(command, board)
+    result = {
+        "board": board.name,
+        "model": model,
+        "bytes": len(made.data),
+        "address": IMAGE_ADDR,
+        "line": made.text,
+        "file": None if file is None else str(file),
+    }
+    report(f"Image of {model}", [result | {"line": made.text.strip()}], as_json, result)

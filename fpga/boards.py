@@ -18,6 +18,7 @@ from amaranth_boards.ulx3s import ULX3S_25F_Platform, ULX3S_45F_Platform, ULX3S_
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.flash import IS25LP128F, P25Q32U, W25Q32JV, W25Q128JV, W25Q256JV, FlashBoot, FlashChip
 from arch.presets import PRESETS
 from arch.sdram import IS42S16160G_7, W9825G6KH_6, SdramChip
 from fpga.devices import DEVICES, Device
@@ -45,7 +46,8 @@ class Board:
 
     ``clock_mhz`` is its oscillator's frequency, ``target_mhz`` what the machine is first built
     for. ``loaders`` are the commands that load a bitstream, which stands for ``{file}``, the usual
-    one first. External memory is ``memory_bytes`` on the chip, or the board's ``sdram``.
+    one first. External memory is ``memory_bytes`` on the chip, or the board's ``sdram``. With
+    ``flash`` the board begins with the image there.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Board:
     pins: Mapping[str, Pin]
     loaders: tuple[str, ...]
     sdram: SdramChip | None = None
+    flash: FlashBoot | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,7 @@ class _Entry:
     target_mhz: float
     config: dict[str, Any]
     memory_bytes: int
+    flash: FlashChip
     preset: str = "small"
     leds: tuple[tuple[str, int], ...] = (("led", 0), ("led", 1), ("led", 2))
     extra: tuple[Resource, ...] = field(default=())
@@ -82,6 +86,12 @@ class _Entry:
     """Fields of a machine with SDRAM, which has the block RAMs of the memory on the chip, and units
     of the models that only SDRAM has room for."""
 
+
+IMAGE_ADDR = 2 << 20
+"""First byte of the image in every board's flash: behind the largest device's bitstream."""
+
+FLASHES = {"spi": 1, "qspi": 4}
+"""Names of the ways to read a flash, and their data lanes."""
 
 _RGB = (("rgb_led", 0),)
 _ECP5 = {"mem_width": 32, "registered": True, "fused": False}
@@ -117,6 +127,7 @@ _ENTRIES = {
         target_mhz=80.0,
         config=_LFE5U_85F,
         memory_bytes=1 << 16,
+        flash=IS25LP128F,
         sdram=IS42S16160G_7,
         freed=_TEXT | {"scratchpad_bytes": 1 << 18, "acc_depth": 2048, "program_depth": 8192},
     ),
@@ -128,6 +139,7 @@ _ENTRIES = {
         target_mhz=90.5,
         config=_LFE5U_45F,
         memory_bytes=1 << 15,
+        flash=IS25LP128F,
         sdram=IS42S16160G_7,
     ),
     "ulx3s_25f": _Entry(
@@ -138,6 +150,7 @@ _ENTRIES = {
         target_mhz=88.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 15,
+        flash=IS25LP128F,
         sdram=IS42S16160G_7,
         preset="tiny",
     ),
@@ -149,6 +162,7 @@ _ENTRIES = {
         target_mhz=18.0,
         config={},
         memory_bytes=1 << 15,
+        flash=W25Q128JV,
         preset="micro",
         leds=(("led_g", 0), ("led_r", 0)),
     ),
@@ -160,6 +174,7 @@ _ENTRIES = {
         target_mhz=40.5,
         config={"scratchpad_bytes": 8192, "acc_depth": 64, "param_depth": 128},
         memory_bytes=26 << 10,
+        flash=P25Q32U,
         preset="micro",
     ),
     "tang_primer_20k": _Entry(
@@ -170,6 +185,7 @@ _ENTRIES = {
         target_mhz=60.0,
         config={},
         memory_bytes=1 << 15,
+        flash=W25Q32JV,
         preset="micro",
     ),
     "orangecrab_25f": _Entry(
@@ -180,6 +196,7 @@ _ENTRIES = {
         target_mhz=88.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 15,
+        flash=W25Q128JV,
         preset="tiny",
         leds=_RGB,
         # Pins 0 and 1 of the Feather header, where its serial port has its place; the board's own
@@ -202,6 +219,7 @@ _ENTRIES = {
         target_mhz=80.0,
         config=_LFE5U_85F,
         memory_bytes=1 << 16,
+        flash=IS25LP128F,
         leds=_RGB,
     ),
     "icepi_zero": _Entry(
@@ -212,6 +230,7 @@ _ENTRIES = {
         target_mhz=88.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 15,
+        flash=W25Q128JV,
         sdram=W9825G6KH_6,
         preset="tiny",
     ),
@@ -223,6 +242,7 @@ _ENTRIES = {
         target_mhz=88.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 15,
+        flash=W25Q256JV,
         sdram=IS42S16160G_7,
         preset="tiny",
         leds=_RGB,
@@ -235,6 +255,7 @@ _ENTRIES = {
         target_mhz=88.0,
         config=_LFE5U_25F,
         memory_bytes=1 << 15,
+        flash=W25Q32JV,
         preset="tiny",
         leds=(),  # its only LED is the serial port's pin
     ),
@@ -315,6 +336,40 @@ def with_sdram(board: Board) -> Board:
     return replace(board, sdram=entry.sdram, pins=pins, config=config, memory_bytes=1 << width)
 
 
+# Of these two the resources have the data lines the other way round. An ECP5's are fixed: in the
+# package CABGA256 its data go out at T8.
+_SWAPPED = ("colorlight_5a75b", "ecpix5_85f")
+
+
+def with_flash(board: Board, kind: str) -> Board:
+    """Return a board that begins with the image in its flash, read as one of ``FLASHES`` says.
+
+    Raises :class:`InputError` where there is no such way, or the board has no wires for it.
+    """
+    if kind not in FLASHES:
+        raise InputError(f"Unknown flash {kind!r}; known are {', '.join(FLASHES)}")
+    if board.link != "uart":
+        raise InputError(f"An image in the flash needs the serial line, not link {board.link}")
+    platform, lanes = _ENTRIES[board.name].platform(), FLASHES[kind]
+    single = "spi_flash" if _has(platform, "spi_flash") else "spi_flash_1x"
+    resource = platform.resources[single, 0]
+    parts = {part.name: _pins(resource, part.name)[0] for part in _parts(resource)}
+    lines = {"cs_n": parts["cs"], "sck": parts.get("clk"), "wp_n": parts.get("wp")}
+    lines |= {"hold_n": parts.get("hold"), "copi": parts["copi"], "cipo": parts["cipo"]}
+    if board.name in _SWAPPED:
+        lines |= {"copi": parts["cipo"], "cipo": parts["copi"]}
+    if board.device.family.name == "ecp5":
+        lines["sck"] = None  # its clock pin is no pin of the fabric's
+    if lanes == 4:
+        data = [lines.pop(name) for name in ("copi", "cipo", "wp_n", "hold_n")]
+        if None in data:
+            raise InputError(f"Board {board.name} has its flash on one lane; take --flash spi")
+        lines |= {f"dq[{place}]": pin for place, pin in enumerate(data)}
+    found = {f"flash_{name}": pin for name, pin in lines.items() if pin is not None}
+    boot = FlashBoot(chip=_ENTRIES[board.name].flash, addr=IMAGE_ADDR, lanes=lanes)
+    return replace(board, flash=boot, pins=dict(board.pins) | found)
+
+
 def board_configs() -> Iterator[Config]:
     """Yield the configurations of all boards' machines, with each memory that a board can have."""
     for name, entry in _ENTRIES.items():
@@ -336,6 +391,10 @@ def _has(platform: Any, name: str) -> bool:
     except ResourceError:
         return False
     return True
+
+
+def _parts(resource: Resource) -> list[Subsignal]:
+    return [part for part in resource.ios if isinstance(part, Subsignal)]
 
 
 def _pins(resource: Resource, part: str) -> list[Pin]:

@@ -120,6 +120,7 @@ def _machine(config: Config, board: Board, pll: Pll) -> str:
         clock=clock,
         memory_bytes=board.memory_bytes,
         sdram=board.sdram,
+        flash=board.flash,
         link=board.link,
     )
     return to_verilog(machine, CORE) + top_verilog(board, pll)
@@ -174,6 +175,8 @@ def build_board(
     bitstream = pack(board, placements[0])
     files = {bitstream.name: bitstream.read_bytes(), f"board.{ending}": pins.encode()}
     more = {"design": design, "link": board.link, **_clock(pll)}
+    if board.flash is not None:
+        more["flash_lanes"] = board.flash.lanes
     return _finish(board, config, place, TOP, needed, placements, began, files, more)
 
 

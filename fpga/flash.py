@@ -1,12 +1,13 @@
-"""Loads a bitstream into a board through the board's usual loader."""
+"""Loads a bitstream into a board, or an image into its flash, through the board's usual loader."""
 
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from arch.errors import InputError, RunError
-from fpga.boards import Board
+from fpga.boards import IMAGE_ADDR, Board
 
 LOADERS = {
     "openFPGALoader": "openfpgaloader",
@@ -17,6 +18,27 @@ LOADERS = {
     "iceprog": "fpga-icestorm",
 }
 """The loaders and the packages, of an operating system, that bring them."""
+
+
+_FLASH_WORDS = {
+    "openFPGALoader": "-f",
+    "fujprog": "-j flash",
+    "iceprog": "",
+    "icesprog": "-w",
+    "dfu-util": "",
+}
+"""Words by which loaders write a bitstream into the flash; others do not."""
+
+_IMAGE_WORDS = {
+    "openFPGALoader": "-f --file-type raw -o {addr}",
+    "fujprog": "-j flash -f {addr}",
+    "iceprog": "-o {addr}",
+    "icesprog": "-w -o {addr}",
+}
+"""Words by which loaders write a file to an address of the flash; others do not."""
+
+
+_INNER = "GW1NR-9C"  # a device with a flash of its own
 
 
 def find_bitstream(board: Board, folder: Path) -> Path:
@@ -52,6 +74,49 @@ def load_command(board: Board, file: Path) -> list[str]:
         f"Board {board.name} needs {' or '.join(names)} on PATH; install the package "
         f"{' or '.join(LOADERS[name] for name in names)}"
     )
+
+
+def flash_command(board: Board, file: Path) -> list[str]:
+    """Return the command that writes a bitstream into a board's flash.
+
+    Raises :class:`InputError` where none of the board's loaders that can is on PATH.
+    """
+    return _command(board, file, _FLASH_WORDS, "")
+
+
+def image_command(board: Board, file: Path) -> list[str]:
+    """Return the command that writes an image to its place in a board's flash.
+
+    Raises :class:`InputError` where none of the board's loaders that can is on PATH.
+    """
+    # The flash beside the device, not the one in it.
+    return _command(board, file, _IMAGE_WORDS, "--external-flash" * (board.device.name == _INNER))
+
+
+def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> list[str]:
+    able = [loader for loader in board.loaders if loader.split()[0] in words]
+    for loader in able:
+        name = loader.split()[0]
+        if shutil.which(name) is not None:
+            added = f"{words[name]} {more}".format(addr=f"{IMAGE_ADDR:#x}").split()
+            return [*loader.removesuffix("{file}").split(), *added, str(file)]
+    names = " or ".join(loader.split()[0] for loader in able)
+    needs = f"needs {names} on PATH" if names else "has no loader for addresses of its flash"
+    raise InputError(
+        f"Board {board.name} {needs}; with --image-only the image is written to a file, whose "
+        f"place in the flash is {IMAGE_ADDR:#x}"
+    )
+
+
+def check_image(board: Board, size: int) -> None:
+    """Raise :class:`InputError` where so many bytes have no room behind a board's bitstream."""
+    assert board.flash is not None
+    room = board.flash.chip.reachable - board.flash.addr
+    if size > room:
+        raise InputError(
+            f"An image of {size} bytes is too large for board {board.name}, whose flash has {room} "
+            "for it"
+        )
 
 
 def flash(command: list[str], board: Board) -> None:

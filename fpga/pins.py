@@ -20,6 +20,7 @@ module {top} ({ports});
   wire {wires};
 {outputs}\
 {sdram}\
+{flash}\
   {core} core (.clk(fast), .rst(rst){connections});
 endmodule
 """
@@ -32,6 +33,18 @@ _SDRAM = """\
   ODDRX1F sdram_clock (.SCLK(fast), .RST(1'b0), .D0(1'b0), .D1(1'b1), .Q(sdram_clk));
 """
 """ECP5's pins of an SDRAM."""
+
+_FLASH = """\
+  wire flash_clock;
+  wire [3:0] flash_dq_o, flash_dq_oe;
+"""
+
+_CLOCKS = {
+    "ecp5": "  USRMCLK flash_sck (.USRMCLKI(flash_clock), .USRMCLKTS(1'b0));\n",
+    "ice40": "  assign flash_sck = flash_clock;\n",
+    "gowin": "  assign flash_sck = flash_clock;\n",
+}
+"""The flash's clock by family: an ECP5 has a cell of its own for it (Lattice FPGA-TN-02039)."""
 
 _RESET = """\
   reg [7:0] waited = 0;
@@ -79,6 +92,8 @@ def top_verilog(board: Board, pll: Pll) -> str:
             if not name.startswith("dq_"):
                 ports.append(f"output [{Shape.cast(member.shape).width - 1}:0] {line}")
         ports += ["output sdram_clk", f"inout [{bits - 1}:0] sdram_dq"]
+    flash, lines = _flash(board)
+    ports += lines
     begins, start = _STARTS[board.device.family.name]
     return _TOP.format(
         title=board.title,
@@ -91,12 +106,43 @@ def top_verilog(board: Board, pll: Pll) -> str:
         wires=", ".join(f"core_{name}" for name in names),
         outputs="".join(assigned),
         sdram=sdram,
+        flash=flash,
         connections="".join(
             [f", .{name}({name})" for name in inputs]
             + [f", .{name}(core_{name})" for name in names]
             + led
+            + (_FLASH_CONNECTIONS[board.flash.lanes] if board.flash is not None else [])
         ),
     )
+
+
+_FLASH_WIRES = (
+    ("sck", "flash_clock"),
+    ("cs_n", "flash_cs_n"),
+    ("dq_o", "flash_dq_o"),
+    ("dq_oe", "flash_dq_oe"),
+)
+_FLASH_CONNECTIONS = {
+    lanes: [f", .flash_{name}({wire})" for name, wire in (*_FLASH_WIRES, ("dq_i", given))]
+    for lanes, given in ((1, "{2'b11, flash_cipo, 1'b1}"), (4, "flash_dq"))
+}
+
+
+def _flash(board: Board) -> tuple[str, list[str]]:
+    """Return the wires between the machine and its flash, and the ports for them."""
+    if board.flash is None:
+        return "", []
+    names = ("cs_n", "sck", "copi", "wp_n", "hold_n")
+    outputs = [name for name in names if f"flash_{name}" in board.pins]
+    ports = [f"output flash_{name}" for name in outputs]
+    text = _FLASH + _CLOCKS[board.device.family.name]
+    if board.flash.lanes == 1:
+        text += "  assign flash_copi = flash_dq_o[0];\n"
+        fixed = [name for name in ("wp_n", "hold_n") if name in outputs]
+        text += "".join(f"  assign flash_{name} = 1'b1;\n" for name in fixed)
+        return text, [*ports, "input flash_cipo"]
+    each = "  assign flash_dq[{0}] = flash_dq_oe[{0}] ? flash_dq_o[{0}] : 1'bz;\n"
+    return text + "".join(map(each.format, range(4))), [*ports, "inout [3:0] flash_dq"]
 
 
 def _lpf(name: str, pin: Pin, clock_mhz: float | None) -> str:

@@ -122,6 +122,8 @@ def pack(board: Board, placement: Placement) -> Path:
         if device.name == "GW1NR-9C":
             # The pins of the configuration interfaces carry LEDs.
             arguments += ["--sspi_as_gpio", "--mspi_as_gpio"]
+        elif board.flash is not None:
+            arguments += ["--mspi_as_gpio"]
         arguments += [PLACED]
     run_tool(
         find_tool(tool), arguments, folder=folder, log="pack.log", what="Packing the bitstream"

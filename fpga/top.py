@@ -1,14 +1,17 @@
 """The complete top level of a board: link, accelerator, external memory, LEDs."""
 
-from amaranth.hdl import Module, ResetSignal, Signal
+from amaranth.hdl import Const, Module, ResetSignal, Signal
 from amaranth.lib.wiring import In, Member, Out, connect
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.flash import FlashBoot
 from arch.link import VERSION, Identity, fingerprint
 from arch.sdram import SdramChip
 from fpga.boards import LEDS, LINKS, check_link
 from hdl.component import Component
+from hdl.flash.power_on import PowerOn
+from hdl.flash.reader import FlashPins, FlashReader
 from hdl.link.link import Link
 from hdl.link.spi import SpiPeripheral
 from hdl.link.uart import UartReceiver, UartTransmitter
@@ -37,7 +40,11 @@ class BoardTop(Component):
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
     memory, which is on the chip, or with ``sdram`` that chip of SDRAM on the pins ``sdram_NAME``
-    (:class:`hdl.memory.sdram.pins.SdramPins`). ``link`` is one of ``fpga.boards.LINKS``. With
+    (:class:`hdl.memory.sdram.pins.SdramPins`). With ``flash`` the machine begins with the image
+    there (:class:`hdl.flash.power_on.PowerOn`), on the pins ``flash_NAME``
+    (:class:`hdl.flash.reader.FlashPins`), before it listens to the host; after an image that was
+    refused ``heartbeat`` changes four times as often, and ``error`` with it. ``link`` is one of
+    ``fpga.boards.LINKS``. With
     ``uart`` the line ``rx`` and ``tx`` runs at ``baud`` bits a second, or in simulations at one bit
     in ``divisor`` cycles; with ``spi`` the host's clock on ``sck``, with ``cs_n``, ``copi`` and
     ``cipo``, is at most an eighth of the machine's. A request that stops for ``timeout`` cycles,
@@ -45,7 +52,7 @@ class BoardTop(Component):
     during a run, and ``error`` where STATUS of the last one tells of an error.
 
     Raises :class:`InputError` where the clock has no number of cycles that is near enough to a
-    bit, or the memory's size cannot be.
+    bit, the memory's size cannot be, or an image in the flash has no serial line for its text.
     """
 
     def __init__(
@@ -55,6 +62,7 @@ class BoardTop(Component):
         clock: int,
         memory_bytes: int,
         sdram: SdramChip | None = None,
+        flash: FlashBoot | None = None,
         link: str = "uart",
         baud: int = BAUD,
         divisor: int | None = None,
@@ -81,12 +89,17 @@ class BoardTop(Component):
             self._memory = SdramController(self.config, sdram, clock)
             pins = dict(SdramPins(sdram).members)
         self.sdram = tuple(pins)
+        self.flash = flash
+        leading = {} if flash is None else dict(FlashPins().members)
+        if flash is not None and link != "uart":
+            raise InputError(f"An image in the flash needs the serial line, not link {link}")
         inputs, outputs = LINKS[link]
         super().__init__(
             {name: In(1, init=name in _HIGH) for name in inputs}
             | {name: Out(1, init=name in _HIGH) for name in outputs}
             | {name: Out(1) for name in LEDS}
             | {f"sdram_{name}": member for name, member in pins.items()}
+            | {f"flash_{name}": member for name, member in leading.items()}
         )
 
     def elaborate(self, _platform):
@@ -96,11 +109,15 @@ class BoardTop(Component):
         m.submodules.accelerator = accelerator = machine_component(self.config)
         m.submodules.switch = switch = MemorySwitch(self.config)
         m.submodules.memory = memory = self._memory
+        refused = Const(0)
         if self.link == "uart":
             m.submodules.receiver = receiver = UartReceiver(self.divisor)
             m.submodules.transmitter = transmitter = UartTransmitter(self.divisor)
-            connect(m, receiver.o, link.i)
-            connect(m, link.o, transmitter.i)
+            if self.flash is None:
+                connect(m, receiver.o, link.i)
+                connect(m, link.o, transmitter.i)
+            else:
+                refused = self._begin(m, self.flash, link, receiver, transmitter)
             m.d.comb += [receiver.rx.eq(self.rx), self.tx.eq(transmitter.tx)]
         else:
             m.submodules.spi = spi = SpiPeripheral()
@@ -115,7 +132,10 @@ class BoardTop(Component):
             connect(m, getattr(switch, half), getattr(memory, half))
         beat = Signal(range(max(2, self.clock // 4)))
         m.d.sync += beat.eq(beat + 1)
-        with m.If(beat == max(2, self.clock // 4) - 1):
+        over = beat == max(2, self.clock // 4) - 1
+        if self.flash is not None:
+            over |= refused & (beat >= max(2, self.clock // 16) - 1)
+        with m.If(over):
             m.d.sync += [beat.eq(0), self.heartbeat.eq(~self.heartbeat)]
         m.d.comb += [
             switch.to_b.eq(link.owns),
@@ -123,12 +143,49 @@ class BoardTop(Component):
             self.busy.eq(link.status[0]),
             self.error.eq(link.status[1]),
         ]
+        if self.flash is not None:
+            m.d.comb += self.error.eq(link.status[1] | (refused & self.heartbeat))
         for name in self.sdram:
             here, there = getattr(self, f"sdram_{name}"), getattr(memory.pins, name)
             m.d.comb += there.eq(here) if name == "dq_i" else here.eq(there)
         if not self.sdram:
             m.d.comb += accelerator.mem_error.eq(memory.failed)
         return m
+
+    def _begin(self, m, flash, link, receiver, transmitter):
+        """Let the flash's image go first; return what says that it was refused."""
+        m.submodules.reader = reader = FlashReader(flash.chip, self.clock, flash.lanes)
+        m.submodules.power_on = power_on = PowerOn(
+            self.identity.configuration, flash.addr, flash.chip.reachable
+        )
+        connect(m, power_on.o_read, reader.i)
+        connect(m, reader.o, power_on.i)
+        m.d.comb += [
+            power_on.status.eq(link.status),
+            power_on.i_answer.payload.eq(link.o.payload),
+        ]
+        with m.If(power_on.active):
+            m.d.comb += [
+                link.i.valid.eq(power_on.request.valid),
+                link.i.payload.eq(power_on.request.payload),
+                power_on.i_answer.valid.eq(link.o.valid),
+                link.o.ready.eq(power_on.i_answer.ready),
+                transmitter.i.valid.eq(power_on.o.valid),
+                transmitter.i.payload.eq(power_on.o.payload),
+                power_on.o.ready.eq(transmitter.i.ready),
+            ]
+        with m.Else():
+            m.d.comb += [
+                link.i.valid.eq(receiver.o.valid),
+                link.i.payload.eq(receiver.o.payload),
+                transmitter.i.valid.eq(link.o.valid),
+                transmitter.i.payload.eq(link.o.payload),
+                link.o.ready.eq(transmitter.i.ready),
+            ]
+        for name in FlashPins().members:
+            here, there = getattr(self, f"flash_{name}"), getattr(reader.pins, name)
+            m.d.comb += there.eq(here) if name == "dq_i" else here.eq(there)
+        return power_on.refused
 
 
 def baud_divisor(clock: int, baud: int) -> int:

@@ -12,6 +12,7 @@ from typing import Self
 from amaranth.lib.wiring import Component
 
 from arch.errors import RunError
+from arch.flash import BOARD_NS, FlashBoot
 from arch.sdram import SdramChip
 from generators.cache import cached, digest, run_folder
 from generators.process import tail
@@ -19,17 +20,22 @@ from generators.verilog.verilog import to_verilog
 from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, environment, run
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
-_SDRAM = Path(__file__).parent / "harness" / "sdram.h"
+_CHIPS = tuple(Path(__file__).parent / "harness" / name for name in ("sdram.h", "flash.h"))
 _TIMEOUT = 900.0  # seconds
 _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
 _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 
 
-def build_board(top: Component, sdram: SdramChip | None = None, clock: float = 0.0) -> Path:
+def build_board(
+    top: Component,
+    sdram: SdramChip | None = None,
+    clock: float = 0.0,
+    flash: FlashBoot | None = None,
+) -> Path:
     """Return the program that simulates a top level, built where there is none yet.
 
-    ``top`` is ``fpga.top.BoardTop``, ``sdram`` the chip on its pins, if any, which runs at
-    ``clock`` (Hz) and ends the simulation where one of its times is broken.
+    ``top`` is ``fpga.top.BoardTop``, ``sdram`` and ``flash`` the chips on its pins, if any, which
+    run at ``clock`` (Hz) and end the simulation where one of their times is broken.
 
     Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
     :class:`RunError` where the build fails.
@@ -37,18 +43,23 @@ def build_board(top: Component, sdram: SdramChip | None = None, clock: float = 0
     check_simulator("verilator")
     verilog = to_verilog(top, "top")
     source = _SOURCE.read_text(encoding="utf-8")
-    model = _SDRAM.read_text(encoding="utf-8")
+    models = {chip.name: chip.read_text(encoding="utf-8") for chip in _CHIPS}
     flags = ["-CFLAGS", "-DSPI"] if "sck" in top.signature.members else []
     if sdram is not None:
         chip = {name: value for name, value in asdict(sdram).items() if name != "name"}
         values = {name.upper(): value for name, value in chip.items()} | {"CLOCK": clock}
         flags += ["-CFLAGS", " ".join(f"-DSDRAM_{name}={value}" for name, value in values.items())]
+    if flash is not None:
+        chip = {name: value for name, value in asdict(flash.chip).items() if name != "name"}
+        chip |= {"lanes": flash.lanes, "addr": flash.addr, "clock": clock, "board_ns": BOARD_NS}
+        flags += ["-CFLAGS", " ".join(f"-DFLASH_{name.upper()}={v}" for name, v in chip.items())]
     runtime = Runtime("harness", *COMPILER_OPTIONS)
 
     def build(folder: Path) -> None:
         (folder / "top.v").write_text(verilog, encoding="utf-8")
         (folder / "board.cpp").write_text(source, encoding="utf-8")
-        (folder / "sdram.h").write_text(model, encoding="utf-8")
+        for name, model in models.items():
+            (folder / name).write_text(model, encoding="utf-8")
         command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
         command += [*flags, "-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp", "top.v"]
         what = "Build of the board's simulation"
@@ -60,14 +71,16 @@ def build_board(top: Component, sdram: SdramChip | None = None, clock: float = 0
         runtime.keep(folder)
 
     tools = json.dumps([metadata.version("verilator"), _FLAGS, _QUIET, COMPILER_OPTIONS])
-    return cached("board", digest(verilog, source, model, *flags, tools), build) / "board"
+    return (
+        cached("board", digest(verilog, source, *models.values(), *flags, tools), build) / "board"
+    )
 
 
 class SimulatedBoard:
     """A running simulation of a board's top level; ``port`` is its serial port's path.
 
-    ``sdram`` and ``clock`` are :func:`build_board`'s; ``contents`` is a file that the chip holds
-    from the start.
+    ``sdram``, ``clock`` and ``flash`` are :func:`build_board`'s; ``contents`` is a file that the
+    SDRAM holds from the start, ``image`` one that lies in the flash.
 
     ``divisor`` are the cycles of a bit, of half a one with SPI; ``timeout`` is the top level's. It
     ends with :meth:`close`, with the context, or with this process.
@@ -84,9 +97,11 @@ class SimulatedBoard:
         sdram: SdramChip | None = None,
         clock: float = 0.0,
         contents: Path | None = None,
+        flash: FlashBoot | None = None,
+        image: Path | None = None,
     ):
-        held = [] if contents is None else [str(contents.resolve())]
-        program = build_board(top, sdram, clock)
+        held = ["" if file is None else str(file.resolve()) for file in (contents, image)]
+        program = build_board(top, sdram, clock, flash)
         self._log = run_folder("board") / "simulation.log"
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
@@ -103,6 +118,10 @@ class SimulatedBoard:
             code, text = self._process.wait(), tail(self._log)
             self.close()
             raise RunError(f"The board's simulation ended with exit code {code}\n{text}")
+
+    def log(self) -> str:
+        """Return what the simulation told so far."""
+        return self._log.read_text(encoding="utf-8")
 
     def wait(self) -> None:
         """Wait until the simulation ends.

@@ -70,7 +70,7 @@ def run_model(
     Raises :class:`InputError` where the model, the simulator or the count cannot be used.
     """
     check_simulator(simulator)
-    inputs = _inputs(count)
+    inputs = digit_inputs(count)
     config = config.replace(trace=True)
     compiled = compile_digits(model, config, options)
     found = run_inferences(compiled, simulator, inputs, timing, progress)
@@ -90,7 +90,7 @@ def run_hosted(
     Raises :class:`InputError` where the model or the count cannot be used, or the model needs
     more memory than there is.
     """
-    inputs = _inputs(count)
+    inputs = digit_inputs(count)
     compiled = compile_digits(model, config.replace(trace=False))
     if compiled.memory_bytes > memory_bytes:
         raise InputError(
@@ -101,7 +101,11 @@ def run_hosted(
     return _figures(model, "board", inputs, found)
 
 
-def _inputs(count: int | None) -> NDArray[np.float64]:
+def digit_inputs(count: int | None) -> NDArray[np.float64]:
+    """Return the first images of the digits' test split, or all, as the models take them.
+
+    Raises :class:`InputError` where there are not so many.
+    """
     _, test = digits.load()
     if count is None:
         count = len(test.labels)

@@ -6,7 +6,8 @@
 // request has as long as with a board to go on; while nothing is to be done it stands still. The
 // program ends when its standard input does.
 // Arguments: cycles of a bit, with SPI of half a one, and cycles without a byte after which the link gives a request up,
-// and a file that the SDRAM holds from the start.
+// a file that the SDRAM holds from the start, or nothing, and a file that lies in the flash. With a flash, each change of
+// the LED "error" is told on standard error.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -22,6 +23,9 @@
 #include "Vtop.h"
 #ifdef SDRAM_DATA_WIDTH
 #include "sdram.h"
+#endif
+#ifdef FLASH_SIZE
+#include "flash.h"
 #endif
 #include "verilated.h"
 
@@ -199,7 +203,7 @@ class Line {
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc != 3 && argc != 4) return 2;
+    if (argc != 5) return 2;
     Line line(std::strtoull(argv[1], nullptr, 10));
     const uint64_t timeout = std::strtoull(argv[2], nullptr, 10);
     const uint64_t pause = timeout / PAUSES + 1;
@@ -213,7 +217,11 @@ int main(int argc, char** argv) {
     top.rst = 1;
 #ifdef SDRAM_DATA_WIDTH
     Sdram sdram;
-    if (argc == 4) sdram.fill(argv[3]);
+    if (*argv[3]) sdram.fill(argv[3]);
+#endif
+#ifdef FLASH_SIZE
+    Flash flash(argv[4]);
+    bool shown = false;
 #endif
     while (true) {
         if (line.before(top, terminal, time)) active = time;
@@ -221,6 +229,14 @@ int main(int argc, char** argv) {
         top.eval();
 #ifdef SDRAM_DATA_WIDTH
         sdram.step(top);
+#endif
+#ifdef FLASH_SIZE
+        flash.step(top);
+        if (!top.flash_cs_n) active = time;
+        if (shown != top.error) {
+            shown = top.error;
+            std::fprintf(stderr, "LED error: %d in cycle %llu\n", shown, static_cast<unsigned long long>(time));
+        }
 #endif
         top.clk = 1;
         top.eval();

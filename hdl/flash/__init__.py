@@ -1,0 +1,1 @@
+"""SPI flash: a reader, and what is done with its contents at power-on."""
