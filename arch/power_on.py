@@ -66,7 +66,7 @@ REFUSALS = {
     Refusal.NONE: b"celosia: no image in flash\r\n",
     Refusal.OTHER: b"celosia: other machine's image\r\n",
     Refusal.CORRUPT: b"celosia: image is corrupt\r\n",
-    Refusal.STOPPED: b"celosia: image stopped\r\n",
+    Refusal.STOPPED: b"\r\ncelosia: image stopped\r\n",
 }
 """The line that each is told by on the serial line, at most 32 bytes."""
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -88,6 +89,24 @@ def port() -> Iterator[str]:
     """Return the serial port of a small board."""
     with simulated("--board", "icebreaker", "--config", "tiny", "--memory", "32768") as name:
         yield name
+
+
+@pytest.fixture(scope="session")
+def line_of() -> Callable[[str], str]:
+    """Return what reads a line that a board sends by itself, from its serial port."""
+
+    def read(port: str, seconds: float = 120) -> str:
+        file = os.open(port, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+        end, found = time.monotonic() + seconds, b""
+        while not found.endswith(b"\n") and time.monotonic() < end:
+            try:
+                found += os.read(file, 1)
+            except BlockingIOError:
+                time.sleep(0.02)
+        os.close(file)
+        return found.decode()
+
+    return read
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """celosia flash: the board's loader, and what is said without it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -85,3 +86,55 @@ def test_what_a_loader_says_is_shown(loader: Path, built: Path) -> None:
     )
     with pytest.raises(RuntimeError, match=message):
         invoke("--board", "ulx3s_85f", "--from", str(built))
+
+
+IMAGE = ("--board", "icebreaker", "--model", "digits")
+
+
+def test_a_models_image_is_written_behind_the_bitstream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bits"
+    folder.mkdir()
+    (folder / "icebreaker.bin").write_bytes(b"\x00")
+    script = tmp_path / "iceprog"
+    script.write_text(f'#!/bin/sh\nfor each; do f="$each"; done; echo "$@" >> {tmp_path}/said\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    found = json.loads(invoke(*IMAGE, "--count", "2", "--from", str(folder), "--json"))
+    assert found["line"] == "celosia: digits, image ok, class 9, class 1\r\n"
+    first, second = (tmp_path / "said").read_text(encoding="utf-8").splitlines()
+    assert first == f"{folder}/icebreaker.bin"
+    assert second.startswith("-o 0x200000 ")
+    assert second.endswith("icebreaker.img")
+
+
+def test_an_image_that_only_loads_says_no_class(tmp_path: Path) -> None:
+    file = tmp_path / "digits.img"
+    out = invoke(*IMAGE, "--count", "0", "--image-only", str(file), "--json")
+    assert json.loads(out)["line"] == "celosia: digits, image ok\r\n"
+    assert file.read_bytes()[:3] == b"CEL"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--board", "icebreaker"), "Give --from, a build's folder, or --model, or both"),
+        (("--board", "icebreaker", "--image-only", "x"), "Option --image-only needs --model"),
+        (
+            (*IMAGE, "--image-only", "x", "--from", "y"),
+            "Options --image-only and --from exclude each other",
+        ),
+        (
+            (*IMAGE, "--memory", "2048", "--image-only", "x"),
+            "Model digits needs 26364 bytes of external memory, but the board has 2048",
+        ),
+        (
+            (*IMAGE, "--link", "spi", "--image-only", "x"),
+            "An image in the flash needs the serial line, not link spi",
+        ),
+    ],
+)
+def test_what_cannot_be_an_image_is_refused(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        invoke(*words)

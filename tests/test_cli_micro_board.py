@@ -1,4 +1,4 @@
-"""The smallest machine on a board that is not there, behind its serial line."""
+"""The smallest machine on a board that is not there: by itself, then behind its serial line."""
 
 import json
 import os
@@ -14,10 +14,16 @@ from tb.toolchain import missing_tools
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-def test_icebreaker_gives_the_integers_of_the_golden_model(celosia) -> None:
+def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp_path) -> None:
+    image = tmp_path / "digits.img"
+    words = ("--board", "icebreaker", "--model", "digits", "--image-only", str(image), "--json")
+    code, output, errors = celosia("flash", *words)
+    assert code == 0, errors
+    made = json.loads(output)
+    assert (made["bytes"], made["address"]) == (len(image.read_bytes()), 2 << 20)
     main = [sys.executable, "-c", "from cli.main import main; main()"]
     process = subprocess.Popen(
-        [*main, "board", "--board", "icebreaker"],
+        [*main, "board", "--board", "icebreaker", "--flash", "spi", "--image", str(image)],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         encoding="utf-8",
@@ -26,6 +32,7 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia) -> None:
     assert process.stdout is not None
     try:
         port = process.stdout.readline().strip()
+        assert line_of(port) == made["line"] == "celosia: digits, image ok, class 9\r\n"
         words = ("run", "digits", "--count", "1", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
         assert code == 0, errors

@@ -9,7 +9,7 @@ from arch.flash import ADDR_WIDTH, READS, WAITED, WAKE, FlashChip
 from hdl.component import Component
 
 READ = data.StructLayout({"addr": unsigned(ADDR_WIDTH), "last": unsigned(ADDR_WIDTH)})
-"""What is read: ``last + 1`` bytes from byte address ``addr``."""
+"""Request for ``last + 1`` bytes from byte address ``addr`` on."""
 
 _COMMAND = 8  # bits
 

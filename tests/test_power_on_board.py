@@ -1,0 +1,91 @@
+"""A simulated board that begins by itself with the image in its flash, good or bad."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arch.power_on import REFUSALS, Refusal
+from fpga.boards import get_board, with_flash
+from fpga.device import Device
+from fpga.top import PAYLOAD_BYTES, BoardTop
+from generators.frontend import digits
+from generators.golden import GoldenModel
+from tb.board import SimulatedBoard
+from tb.flash_image import FlashImage, flash_image
+from tb.run_inputs import Files
+from tb.run_model import digit_inputs
+from tb.toolchain import missing_tools
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed"),
+]
+
+BOARD = with_flash(get_board("icebreaker"), "qspi")
+CLOCK = 200_000
+"""So slow that a blink takes few cycles (Hz)."""
+DIVISOR, TIMEOUT = 4, 1 << 12
+
+
+@contextmanager
+def powered(image: bytes, folder: Path) -> Iterator[SimulatedBoard]:
+    """Run a board with an image in its flash."""
+    file = folder / "digits.img"
+    file.write_bytes(image)
+    top = BoardTop(
+        BOARD.config,
+        clock=CLOCK,
+        memory_bytes=BOARD.memory_bytes,
+        flash=BOARD.flash,
+        divisor=DIVISOR,
+        timeout=TIMEOUT,
+    )
+    held = {"clock": CLOCK, "flash": BOARD.flash, "image": file}
+    with SimulatedBoard(top, divisor=DIVISOR, timeout=TIMEOUT, **held) as board:
+        yield board
+
+
+@pytest.fixture(scope="module")
+def made() -> FlashImage:
+    return flash_image(
+        "digits", BOARD.config, Files(), memory_bytes=BOARD.memory_bytes, payload=PAYLOAD_BYTES
+    )
+
+
+def test_a_board_answers_by_itself(made: FlashImage, tmp_path: Path, line_of) -> None:
+    values = digit_inputs(1)[0]
+    golden = GoldenModel(made.compiled).run(values)[0]
+    assert golden[0].argmax() == digits.load()[1].labels[0]
+    with powered(made.data, tmp_path) as board:
+        line = line_of(board.port)
+        assert line == f"celosia: digits, image ok, class {golden[0].argmax()}\r\n" == made.text
+        device = Device.open(board.port, BOARD.config)
+        found = device.read_memory(made.compiled.output_addr, made.compiled.output_count)
+        assert np.array_equal(made.compiled.read_output(found), golden)
+        assert 0 < device.read_register("CYCLES_LOW") < 1_500_000
+        # The host goes on with the model that it finds.
+        again = made.compiled.request(values)
+        again.give(device)
+        assert device.start().cycles == device.read_register("CYCLES_LOW")
+        device.close()
+        assert "LED" not in board.log()
+
+
+def test_an_image_with_a_flipped_bit_is_told(made: FlashImage, tmp_path: Path, line_of) -> None:
+    damaged = bytearray(made.data)
+    damaged[len(damaged) // 2] ^= 4
+    with powered(bytes(damaged), tmp_path) as board:
+        assert line_of(board.port) == REFUSALS[Refusal.CORRUPT].decode()
+        end = time.monotonic() + 60
+        while board.log().count("LED error") < 4 and time.monotonic() < end:
+            time.sleep(0.1)
+        lines = board.log().splitlines()
+        assert [int(each.split()[2]) for each in lines[:4]] == [1, 0, 1, 0]
+        device = Device.open(board.port, BOARD.config)
+        assert device.read_register("CYCLES_LOW") == 0
+        assert device.read_memory(0, 256) != made.compiled.image.tobytes()[:256]
+        device.close()
