@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from amaranth.hdl import Assert, Const, Mux, Signal, signed
+from amaranth.hdl import Assert, Assume, Const, Mux, Signal, signed
 
 from hdl.stream.pipeline import delay
 from tb.formal.harness import Harness
@@ -57,6 +57,33 @@ def _gated(module: ModuleType) -> Harness:
     return Harness(module.Multiplier(_PACKED_WIDTH, gating=True), state, registers)
 
 
+def _table(module: ModuleType) -> Harness:
+    """Follow one entry that stays the same: what was written to it, and when it is read."""
+
+    def state(m, dut, probes):
+        before, begun = Signal(8), Signal()
+        entry, found = Signal(signed(8)), Signal(signed(8))
+        asked, second, known = Signal(), Signal(), Signal()
+        m.d.sync += [before.eq(probes.entry), begun.eq(1)]
+        with m.If(dut.write.en & (dut.write.index == probes.entry)):
+            m.d.sync += [entry.eq(dut.write.value), known.eq(1)]
+        with m.If(dut.en):
+            m.d.sync += [
+                asked.eq(known & ((dut.index[0] + 128)[:8] == probes.entry)),
+                found.eq(entry),
+                second.eq(asked),
+            ]
+        last = Signal(signed(8))
+        with m.If(dut.en):
+            m.d.sync += last.eq(found)
+        m.d.comb += [
+            Assume(~begun | (probes.entry == before)),
+            Assert(~second | (dut.value[0] == last)),
+        ]
+
+    return Harness(module.LookupTable(1), state, {"entry": 8})
+
+
 ARITHMETIC = (
     Property(
         name="rounding-shift",
@@ -88,5 +115,13 @@ ARITHMETIC = (
         mutant=("m.d.sync += product.eq(0)", "m.d.sync += product.eq(left)"),
         steps=6,
         induction=3,
+    ),
+    Property(
+        name="table",
+        statement="LookupTable shows of each index what was last written to its entry.",
+        module="hdl.functions.table",
+        harness=_table,
+        mutant=("~index[7]", "index[7]"),
+        steps=7,
     ),
 )

@@ -12,13 +12,17 @@ from generators.campaign.workers import Workers
 from tb.formal.arithmetic import ARITHMETIC
 from tb.formal.buses import BUSES
 from tb.formal.control import CONTROL
+from tb.formal.formats import PACKED
 from tb.formal.memories import MEMORIES
+from tb.formal.ports import PORTS
 from tb.formal.prover import Property, missing_tools, prove
 from tb.formal.sequencing import SEQUENCING
 from tb.formal.streams import STREAMS
 
 PROPERTIES = {
-    proof.name: proof for proof in (*STREAMS, *ARITHMETIC, *MEMORIES, *CONTROL, *SEQUENCING, *BUSES)
+    proof.name: proof
+    for group in (STREAMS, PORTS, ARITHMETIC, PACKED, MEMORIES, CONTROL, SEQUENCING, BUSES)
+    for proof in group
 }
 """Every property by its name."""
 

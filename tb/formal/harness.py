@@ -13,7 +13,7 @@ class Harness(wiring.Component):
 
     ``state(m, dut, probes)`` adds assumptions and assertions to ``m``; ``probes`` are inputs of
     these shapes, which the proof leads to signals inside the circuit. There is no reset, so that
-    each run begins as power-on left the registers.
+    each run begins as power-on left the registers, but with ``reset`` in any cycle.
     """
 
     def __init__(
@@ -21,9 +21,12 @@ class Harness(wiring.Component):
         dut: wiring.Component,
         state: Callable[[Module, Any, Any], None],
         probes: Mapping[str, Any] | None = None,
+        *,
+        reset: bool = False,
     ):
         self._dut = dut
         self._state = state
+        self._reset = reset
         self._probes = dict(probes or {})
         inputs = {name: In(shape) for name, shape in self._probes.items()}
         super().__init__({"ports": Out(dut.signature), **inputs})
@@ -33,7 +36,8 @@ class Harness(wiring.Component):
         m = Module()
         m.submodules.dut = self._dut
         wiring.connect(m, wiring.flipped(self.ports), self._dut)
-        m.d.comb += Assume(~ResetSignal("sync"))
+        if not self._reset:
+            m.d.comb += Assume(~ResetSignal("sync"))
         self._state(m, self._dut, self)
         return m
 

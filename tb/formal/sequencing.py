@@ -3,23 +3,36 @@
 from functools import reduce
 from operator import or_
 from types import ModuleType
+from typing import Any
 
 from amaranth.hdl import (
     Assert,
     Assume,
     Cat,
     Mux,
+    ResetSignal,
     Signal,
+    Value,
 )
 
 from arch.config import Config
-from arch.isa import COUNT_WIDTH, DEFINITIONS, REGISTERS, Engine, Opcode
+from arch.isa import (
+    COUNT_WIDTH,
+    DEFINITIONS,
+    LOOP_LEVELS,
+    REGISTERS,
+    WORD_WIDTH,
+    Engine,
+    Opcode,
+)
 from arch.presets import PRESETS
 from arch.registers import Cause
+from hdl.control import sequencer
 from tb.formal.harness import Harness, taken
 from tb.formal.prover import Property
 
 _CONFIG = PRESETS["tiny"].replace(registered=False, queue_depth=1, program_depth=16)
+_LOOPS = tuple(f"loop_{level}" for level in range(LOOP_LEVELS))
 _WAIT = 2  # most cycles of a command in an engine
 _PATIENCE = 6  # most cycles in which nothing moves
 _SEQUENCER = {
@@ -34,6 +47,9 @@ _SEQUENCER = {
     "full": 1,
     "empty": 1,
 }
+
+
+_PATHS = {name: f"loops.{name}" for name in _LOOPS}
 
 
 def _known(config: Config) -> list:
@@ -186,6 +202,33 @@ def _progress(module: ModuleType) -> Harness:
     return Harness(module.Dispatch(_CONFIG), state)
 
 
+def _reset(module: ModuleType) -> Harness:
+    """Compare every register behind a cycle of reset with its value at power-on, 0."""
+
+    def state(m, dut, probes):
+        rst, was = ResetSignal("sync"), Signal(reset_less=True)
+        m.d.sync += was.eq(rst)
+        inside = [getattr(probes, name) for name in _registers(module)]
+        for one in (dut.busy, dut.error, dut.cause, *inside):
+            m.d.comb += Assert(~was | (Value.cast(one) == 0))
+
+    return Harness(module.Sequencer(_CONFIG), state, _registers(module), reset=True)
+
+
+def _registers(module: ModuleType) -> dict[str, Any]:
+    """Return the shapes of the registers that no port shows, by their paths."""
+    loop = (_CONFIG.program_depth - 1).bit_length() + COUNT_WIDTH + 2
+    return {
+        "word": WORD_WIDTH,
+        **dict.fromkeys(("fresh", "outside", "after_last", "wrong"), 1),
+        "here": module._Early,
+        "current": module._Decoded,
+        "left": range(module.MAX_WORDS),
+        "selected": range(REGISTERS),
+        **dict.fromkeys(_LOOPS, loop),
+    }
+
+
 SEQUENCING = (
     Property(
         name="sequencer-refuses",
@@ -203,6 +246,17 @@ SEQUENCING = (
         mutant=("Mux(outside & fresh, Action.REFUSE, now.action)", "now.action"),
         steps=6,
         induction=2,
+    ),
+    Property(
+        name="sequencer-reset",
+        statement="A cycle of reset in any state gives every register of the sequencer and of its "
+        "loops the value that it has after power-on (the program counter follows its port).",
+        module="hdl.control.sequencer",
+        harness=_reset,
+        probes={name: f"dut.{_PATHS.get(name, name)}" for name in _registers(sequencer)},
+        mutant=("wrong = Signal()", "wrong = Signal(reset_less=True)"),
+        steps=8,
+        induction=1,
     ),
     Property(
         name="dispatch-progress",

@@ -1,0 +1,164 @@
+"""Properties of stream ports: what a circuit offers stays valid and the same until it is taken."""
+
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from amaranth.hdl import Assume, Module
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import Out
+
+from arch.presets import PRESETS
+from hdl.stream.pipeline import delay
+from tb.formal.harness import Harness, assert_held, assume_held, taken
+from tb.formal.prover import Property
+
+_CONFIG = PRESETS["tiny"]
+_BEAT = data.StructLayout({"value": 2, "last": 1})
+_ROW = data.StructLayout({"sum": 2})
+_WEIGHTED = data.StructLayout(
+    {
+        "beat": data.StructLayout(
+            {
+                "weight": data.ArrayLayout(data.StructLayout({"mantissa": 17, "shift": 5}), 1),
+                "mask": 1,
+                "last": 1,
+            }
+        ),
+        "row": data.StructLayout({"inverse": 16, "scale": 3}),
+    }
+)
+
+
+def _streams(interface: Any, flow: Any = Out) -> Iterator[tuple[Any, bool]]:
+    """Yield the streams of an interface, nested ones too, each with whether it is an output."""
+    for name, member in interface.signature.members.items():
+        if member.is_signature:
+            leads_out = member.flow == flow
+            inner = getattr(interface, name)
+            if set(member.signature.members) == {"payload", "valid", "ready"}:
+                yield inner, leads_out
+            else:
+                yield from _streams(inner, Out if leads_out else wiring.In)
+
+
+def _held(
+    make: Callable[[ModuleType], Any], around: Callable[[Module, Any], None] | None = None
+) -> Callable[[ModuleType], Harness]:
+    def state(m, dut, _probes):
+        for port, leads_out in _streams(dut):
+            (assert_held if leads_out else assume_held)(m, port)
+        if around is not None:
+            around(m, dut)
+
+    return lambda module: Harness(make(module), state)
+
+
+def _answered(m: Module, port: Any, latency: int) -> None:
+    """Assume that each request that is taken is answered ``latency`` cycles later, no other."""
+    m.d.comb += Assume(port.valid == delay(m, taken(port.request), latency, reset=True))
+
+
+def _walk(latency: int) -> Callable[[Module, Any], None]:
+    """Assume answers, and that no walk begins while a request of the one before waits."""
+
+    def around(m: Module, dut: Any) -> None:
+        _answered(m, dut.port, latency)
+        m.d.comb += Assume(~dut.start | ~dut.port.request.valid)
+
+    return around
+
+
+def _property(
+    circuit: str,
+    module: str,
+    make: Callable[[ModuleType], Any],
+    mutant: tuple[str, str],
+    *,
+    around: Callable[[Module, Any], None] | None = None,
+    steps: int = 6,
+    induction: int | None = 2,
+) -> Property:
+    return Property(
+        name=f"held-{module.rpartition('.')[2].replace('_', '-')}",
+        statement=f"{circuit} holds every payload that it offers until it is taken.",
+        module=module,
+        harness=_held(make, around),
+        mutant=mutant,
+        steps=steps,
+        induction=induction,
+    )
+
+
+PORTS = (
+    _property(
+        "Bursts",
+        "hdl.memory.address",
+        lambda module: module.Bursts(_CONFIG),
+        ("with m.Elif(self.o.ready):", "with m.Else():"),
+    ),
+    _property(
+        "LoadEngine",
+        "hdl.memory.load",
+        lambda module: module.LoadEngine(_CONFIG),
+        ("bursts.o.ready.eq(request.ready)", "bursts.o.ready.eq(1)"),
+    ),
+    _property(
+        "StoreEngine",
+        "hdl.memory.store",
+        lambda module: module.StoreEngine(_CONFIG),
+        ("out.valid.eq(words.r_rdy)", "out.valid.eq(words.r_rdy & asked)"),
+        around=lambda m, dut: _answered(m, dut.read, _CONFIG.sram_latency),
+        steps=12,
+        induction=None,
+    ),
+    _property(
+        "TileWalker",
+        "hdl.matrix.tiles",
+        lambda module: module.TileWalker(_CONFIG),
+        ("advance.eq(walking & out.ready)", "advance.eq(walking)"),
+    ),
+    _property(
+        "ActivationStreamer",
+        "hdl.matrix.streamer",
+        lambda module: module.ActivationStreamer(_CONFIG),
+        ("taken.eq(run & asked.ready)", "taken.eq(run)"),
+    ),
+    _property(
+        "RowReader",
+        "hdl.vector.reader",
+        lambda module: module.RowReader(_CONFIG),
+        ("walker.o.ready.eq(requests.i.ready & room)", "walker.o.ready.eq(room)"),
+        around=_walk(_CONFIG.sram_latency),
+        steps=9,
+        induction=None,
+    ),
+    _property(
+        "DrainReader",
+        "hdl.vector.drain",
+        lambda module: module.DrainReader(_CONFIG),
+        ("walker.o.ready.eq(taken)", "walker.o.ready.eq(self.port.request.valid)"),
+        around=_walk(_CONFIG.acc_latency),
+        steps=9,
+        induction=None,
+    ),
+    _property(
+        "FunctionUnit",
+        "hdl.arithmetic.polynomial",
+        lambda module: module.FunctionUnit("gelu_tanh", 1),
+        ("en.eq(~self.o.valid | self.o.ready)", "en.eq(1)"),
+        steps=12,
+    ),
+    _property(
+        "RowDivide",
+        "hdl.functions.row_divide",
+        lambda module: module.RowDivide(1, stream.Signature(_WEIGHTED)),
+        ("en.eq(~self.o.valid | self.o.ready)", "en.eq(1)"),
+    ),
+    _property(
+        "RowQueue",
+        "hdl.functions.row_queue",
+        lambda module: module.RowQueue(_BEAT, _ROW, max_beats=2, waiting=1),
+        ("beats.r_en.eq(~beat_held | taken)", "beats.r_en.eq(1)"),
+    ),
+)
