@@ -13,8 +13,10 @@ from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
 from generators.graph import Pool, QuantizedModel
 from generators.lower.batch import batched
+from generators.lower.choices import Choices
 from generators.lower.rows import pool_bytes
-from generators.lower.schedule import Plan, Schedule, schedule
+from generators.lower.schedule import schedule
+from generators.lower.search import Schedule
 from generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
 from generators.program.image import Bytes, Piece
 from generators.program.predict import Prediction, predict
@@ -89,7 +91,7 @@ class CompiledModel:
     """Tensors that vector instructions write, in the order in which they run."""
     loops: int
     """Loops in the program that are not in another."""
-    plan: Plan
+    plan: Choices
     """The choices that made the program."""
     spilled_bytes: int = 0
     """External memory behind the image that tensors' blocks leave for."""

@@ -5,7 +5,7 @@ import pytest
 
 from arch.isa import Opcode
 from arch.presets import PRESETS
-from generators.lower.banks import conflicts, rebank
+from generators.lower.banks import Banks, conflicts
 from generators.program.allocate import Use
 from generators.program.draft import Draft, Ref
 
@@ -36,7 +36,7 @@ def test_what_is_read_at_the_same_time_costs_its_cycles() -> None:
 
 def place(sizes, addresses, costs):
     used = {name: Use([(0, 9)]) for name in sizes}
-    return rebank(used, sizes, addresses, costs, CONFIG)
+    return Banks(used, sizes, addresses, costs, CONFIG).run()
 
 
 def test_a_buffer_moves_where_it_meets_nobody() -> None:
@@ -83,7 +83,7 @@ def test_costs_never_grow_and_buffers_never_meet(seed) -> None:
         size = config.bank_bytes
         return sum(c for (a, b), c in costs.items() if places[a] // size == places[b] // size)
 
-    found = rebank(used, sizes, addresses, costs, config)
+    found = Banks(used, sizes, addresses, costs, config).run()
     assert total(found) < total(addresses)
     for one, addr in found.items():
         assert addr % config.line_bytes == 0

@@ -7,7 +7,7 @@ from arch.config import Config
 from arch.isa import DEFINITIONS, Engine
 from generators.fitting import Changes, doubled
 from generators.lower.lower import Lowered
-from generators.lower.spill import Spilled, spill
+from generators.lower.spill import Spill, Spilled
 from generators.program.allocate import Use, allocate, live_bytes, uses
 from generators.program.draft import Draft, Node, Repeat, Written, arrange, flatten
 from generators.program.loops import least_words, lines, with_barriers, words
@@ -80,7 +80,9 @@ def place(
     addresses = allocate(used, lowered.sizes, config)
     if addresses is not None:
         return Placed(name, lowered, ahead, loop_layers, addresses, used)
-    spilled = spill(sections, lowered.sizes, config, len(lowered.image)) if spills else None
+    spilled = None
+    if spills:
+        spilled = Spill(sections, lowered.sizes, config, len(lowered.image)).run()
     if spilled is not None:
         return Placed(name, lowered, ahead, loop_layers, spilled.addresses, used, spilled)
     needed = live_bytes(used, lowered.sizes)

@@ -1,304 +1,87 @@
-"""Lowering of attention: head by head, some rows at a time, products beside the softmax."""
+"""Attention's instructions and their order, the same for whole sequences and for a cache.
+
+Operands, sums and parameters are where the caller has them.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import zip_longest
+from typing import TypeVar
 
 from arch.isa import Opcode
 from generators.graph import Attention
-from generators.lower.blocks import Part, column_parts, cut, even, parts
-from generators.lower.instructions import View, product, requantize, softmax
-from generators.lower.lowering import SPARE_WORDS, Lowering
-from generators.program.draft import LENGTH_REGISTER, Given, Item, Node, Ref, Repeat, Written
+from generators.lower.instructions import Count, View, product, requantize, softmax
+from generators.program.draft import Draft, Written
+
+T = TypeVar("T")
 
 
-def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
-    """Return all heads of an attention, in steps of rows that scores and sums have room for."""
-    config, limits = lowering.config, lowering.limits
-    # Layers have as many parameter words each: heads are alike in all of them or in none.
-    attentions = [one for one in lowering.model.ops if isinstance(one, Attention)]
-    alike = all(head == one.heads[0] for one in attentions for head in one.heads)
-    heads = op.heads[:1] if alike else op.heads
-    if config.fused:
-        # What a softmax takes in is scaled by the word before that of its probabilities.
-        rescales = [r for head in heads for r in (op.scores, head.probabilities, head.context)]
-    else:
-        rescales = [op.scores, *(r for head in heads for r in (head.probabilities, head.context))]
-    lowering.room_for(len(rescales) + 1)
-    item = Item()
-    lowering.load(item, label, lowering.params(rescales))
-    item.body.append(lowering.params_draft(label, len(rescales)))
-    steps = _Steps(lowering, op, alike)
-    if limits.loop_heads:
-        item.body += steps.loops()
-    else:
-        item.body += steps.pipeline(range(len(op.heads)))
-    return item
+def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
+    """Return the order of steps: products of one run beside the softmax of the one behind it.
+
+    ``contexts`` takes what ``probabilities`` of the same place, or one before it, makes.
+    """
+    found: list[T] = [*probabilities[:1]]
+    for ahead, behind in zip_longest(probabilities[1:], contexts):
+        found += [step for step in (ahead, behind) if step is not None]
+    return found
 
 
-Unit = tuple[int, int, int]
-"""A head, and the first and count of some of its rows."""
+def score(op: Attention, query: View, keys: View | int, sums: View, m: Count, n: Count) -> Draft:
+    """Return the product of a head's queries and some keys: rows, or columns from a slot on."""
+    flags = () if isinstance(keys, int) else ("b_transpose",)
+    zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
+    return product(query, keys, sums, m, op.key_dim, n, *flags, **zeros)
 
 
-class _Steps:
-    """The instructions of an attention, head by head and some rows at a time."""
+def written_scores(
+    sums: View, scores: View, m: Count, n: Count, word: int, written: Written, defines: str = ""
+) -> Draft:
+    """Return the drain of scores to the scratchpad, where no softmax takes sums."""
+    flags = "wide_out", "per_tensor"
+    return requantize(Opcode.DRAIN, sums, scores, m, n, word, written, *flags, defines=defines)
 
-    def __init__(self, lowering: Lowering, op: Attention, alike: bool):
-        self.lowering, self.op, self.alike = lowering, op, alike
-        self.query, self.key, self.value, self.target = (
-            lowering.blocks[tensor.buffer] for tensor in (op.query, op.key, op.value, op.target)
-        )
-        self.prefix = op.query.name.rpartition(".")[0]
-        self.group = len(op.heads) * op.head_dim // op.key.columns
-        self.n = op.key.rows // lowering.batch
-        """Keys of a sequence."""
-        self.m = op.query.rows // lowering.batch
-        """Queries of a sequence."""
-        room = max(1, lowering.limits.blob_bytes // (2 * self.n))
-        height = even(self.m, min(lowering.height(self.m), room))
-        marks = {mark for blocks in (self.query, self.target) for mark in blocks.row_marks}
-        self.row_groups = [
-            [(first + begin, m) for begin, m in parts(count, even(count, height))]
-            for first, count in cut(op.query.rows, {*marks, *range(0, op.query.rows, self.m)})
-        ]
-        self.tiles = lowering.tiles(height)
-        self.together = self._together(room)
-        for parity in range(2):
-            lowering.sizes[f"scores.{parity}"] = 2 * self.n * height * self.together
-            lowering.sizes[f"probabilities.{parity}"] = self.n * height * self.together
-        # Sums over several blocks of values take all of the probabilities, as what is behind an
-        # inference's last row must be zero there.
-        self.counted = len(self.value.row_marks) == 1
 
-    def _together(self, room: int) -> int:
-        """Return how many heads' scores one softmax takes, one below the other.
+def divide(
+    op: Attention,
+    head: int,
+    scores: View,
+    target: View,
+    m: Count,
+    n: Count,
+    word: int,
+    written: Written,
+    *flags: str,
+    limit: Count,
+    limit_step: int = 0,
+    row: int = 0,
+    defines: str = "",
+) -> Draft:
+    """Return the softmax of a head's scores, or with the flag ``drain`` of their sums.
 
-        They are all of its rows, as many in every inference, and have nothing of their own.
-        """
-        op, config, limits = self.op, self.lowering.config, self.lowering.limits
-        shaped = any(head.diagonal is not None for head in op.heads)
-        cut_rows = any(m != self.m for group in self.row_groups for _, m in group)
-        loops = limits.loop_heads or limits.loop_parts
-        if cut_rows or shaped or loops or op.variable or not self.alike:
-            return 1
-        sums = config.acc_depth // 2 // -(-self.n // config.cols)
-        return max(1, min(limits.together, min(room, sums) // self.m))
+    ``row`` is the first one's place in its sequence.
+    """
+    diagonal = op.heads[head].diagonal
+    shaped = () if diagonal is None else ("diagonal",)
+    return softmax(
+        scores,
+        target,
+        m,
+        n,
+        word,
+        written,
+        *shaped,
+        *flags,
+        limit=limit,
+        limit_step=limit_step,
+        zero=op.probability_zero,
+        diagonal=(0, 0) if diagonal is None else (row, diagonal),
+        defines=defines,
+    )
 
-    def pipeline(self, heads: Sequence[int]) -> list[Node]:
-        """Return steps such that the products of one run beside the softmax of the one before."""
-        sequences: dict[int, list[Part]] = {}
-        for row, m in (part for group in self.row_groups for part in group):
-            sequences.setdefault(row // self.m, []).append((row, m))
-        units = [
-            (head, row, m) for parts in sequences.values() for head in heads for row, m in parts
-        ]
-        steps = [units[at : at + self.together] for at in range(0, len(units), self.together)]
-        nodes: list[Node] = []
-        for place in range(len(steps) + 1):
-            if place < len(steps):
-                nodes += self._probabilities(steps[place], place % 2)
-            if place:
-                nodes += self._values(steps[place - 1], (place - 1) % 2)
-        return nodes
 
-    def loops(self) -> list[Node]:
-        """Return a loop over the heads of each block, and in it over those that share keys."""
-        heads, head_dim = len(self.op.heads), self.op.head_dim
-        marks = {
-            mark // head_dim * (self.group if blocks in (self.key, self.value) else 1)
-            for blocks in (self.query, self.key, self.value, self.target)
-            for mark in blocks.column_marks
-        }
-        nodes: list[Node] = []
-        for first, count in cut(heads, marks):
-            if count % self.group:
-                nodes.append(Repeat([self._one_by_one(first + head) for head in range(count)]))
-                continue
-            groups = [
-                [self._one_by_one(first + begin + head) for head in range(self.group)]
-                for begin in range(0, count, self.group)
-            ]
-            nodes.append(
-                Repeat([[Repeat(bodies)] if self.group > 1 else bodies[0] for bodies in groups])
-            )
-        return nodes
-
-    def _one_by_one(self, head: int) -> list[Node]:
-        """Return the steps of a head as a loop's body: each head's use the same accumulators."""
-        if self.lowering.limits.loop_parts:
-            return [
-                node
-                for group in self.row_groups
-                for node in self.lowering.each(
-                    group,
-                    lambda row, m: [
-                        *self._probabilities([(head, row, m)], 0),
-                        *self._values([(head, row, m)], 0),
-                    ],
-                )
-            ]
-        self.lowering.restart()
-        return self.pipeline([head])
-
-    def _probabilities(self, units: Sequence[Unit], parity: int) -> list[Node]:
-        """Return scores and softmax of some heads' rows, one below the other."""
-        op, config, n = self.op, self.lowering.config, self.n
-        head, row, _ = units[0]
-        total = sum(m for _, _, m in units)
-        scores, probabilities = f"scores.{parity}", f"probabilities.{parity}"
-        nodes: list[Node] = []
-        columns = column_parts(n, config.cols, self.tiles)
-        fused = config.fused and len(columns) == 1
-        # Tile columns that are read in turns lie at rows of either parity.
-        acc_stride = total | 1 if fused else total
-        rows = self._rows(row, total)
-        for column, count in columns:
-            acc = self.lowering.acc(acc_stride * -(-count // config.cols))
-            sums = View(acc, acc_stride)
-            nodes += self._scores(units, acc, acc_stride, column, count)
-            if fused:
-                break
-            written = self._written("scores", units, column, count)
-            part, keys = View(Ref(scores, 2 * column), 2 * n), self._keys(column, count)
-            flags, defines = ("wide_out", "per_tensor"), "" if column else scores
-            nodes.append(
-                requantize(
-                    Opcode.DRAIN,
-                    sums,
-                    part,
-                    rows,
-                    keys,
-                    SPARE_WORDS,
-                    written,
-                    *flags,
-                    defines=defines,
-                )
-            )
-        diagonal = op.heads[head].diagonal
-        shaped = [] if diagonal is None else ["diagonal"]
-        nodes.append(
-            softmax(
-                sums if fused else View(Ref(scores), 2 * n),
-                View(Ref(probabilities), n),
-                rows,
-                self._keys(0, n),
-                self._word(head) - fused,
-                self._written("probabilities", units, 0, n),
-                *shaped,
-                *(["drain"] if fused else []),
-                limit=Given(LENGTH_REGISTER, n) if op.variable else n,
-                zero=op.probability_zero,
-                diagonal=(0, 0) if diagonal is None else (row % self.m, diagonal),
-                defines=probabilities,
-            )
-        )
-        return nodes
-
-    def _scores(
-        self, units: Sequence[Unit], acc: int, acc_stride: int, column: int, count: int
-    ) -> list[Node]:
-        """Return the products of queries and some keys."""
-        op = self.op
-        nodes: list[Node] = []
-        for head, row, m in units:
-            own, shared = head * op.head_dim, head // self.group * op.head_dim
-            key = row // self.m * self.n + column
-            nodes.append(
-                product(
-                    self.query.view(row, own),
-                    self.key.view(key, shared),
-                    View(acc, acc_stride),
-                    self._rows(row, m),
-                    op.head_dim,
-                    self._keys(column, count),
-                    "b_transpose",
-                    a_zero=op.query.zero,
-                    b_zero=op.key.zero,
-                )
-            )
-            acc += m
-        return nodes
-
-    def _written(self, name: str, units: Sequence[Unit], column: int, count: int) -> Written:
-        """Return the parts of scores or probabilities that one instruction writes."""
-        name = f"{self.prefix}.{name}"
-        first, *rest = (Written(name, row, m, column, count, head) for head, row, m in units)
-        return replace(first, below=tuple(rest))
-
-    def _values(self, units: Sequence[Unit], parity: int) -> list[Node]:
-        """Return the sums of values by their probabilities, drained together where they can be."""
-        op, config = self.op, self.lowering.config
-        nodes: list[Node] = []
-        offset = 0
-        while units:
-            _, row, m = units[0]
-            tiles, rest = divmod(op.head_dim, config.cols)
-            most = 1 if rest else max(1, self.lowering.tiles(m) // tiles)
-            own = [unit for unit in units if unit[1] == row][:most]
-            # Heads beside each other, in one block of columns.
-            stop = next(
-                (
-                    index
-                    for index, (head, _, _) in enumerate(own[1:], 1)
-                    if head * op.head_dim in self.target.column_marks
-                ),
-                len(own),
-            )
-            nodes += self._contexts(own[:stop], parity, offset)
-            offset += m * stop
-            units = units[stop:]
-        return nodes
-
-    def _contexts(self, units: Sequence[Unit], parity: int, offset: int) -> list[Node]:
-        """Return the contexts of heads beside each other, whose probabilities begin at a row."""
-        op, config, n = self.op, self.lowering.config, self.n
-        first, row, m = units[0]
-        nodes: list[Node] = []
-        sequence = row // self.m * n
-        for column, count in column_parts(op.head_dim, config.cols, self.tiles):
-            tiles = -(-count // config.cols)
-            acc = self.lowering.acc(m * tiles * len(units))
-            for index, (head, _, _) in enumerate(units):
-                shared = head // self.group * op.head_dim
-                for key, k in cut(n, {mark - sequence for mark in self.value.row_marks}):
-                    place = Ref(f"probabilities.{parity}", (offset + index * m) * n + key)
-                    nodes.append(
-                        product(
-                            View(place, n),
-                            self.value.view(sequence + key, shared + column),
-                            View(acc + index * tiles * m, m),
-                            self._rows(row, m),
-                            self._keys(key, k),
-                            count,
-                            a_zero=op.probability_zero,
-                            b_zero=op.value.zero,
-                        )
-                    )
-            rows, columns = (row, m), (first * op.head_dim + column, count * len(units))
-            run, word = self._rows(row, m), self._word(first) + 1
-            nodes.append(
-                self.lowering.requantize(
-                    Opcode.DRAIN,
-                    View(acc, m),
-                    op.target,
-                    rows,
-                    columns,
-                    run,
-                    word,
-                    "per_tensor",
-                    residual=op.residual,
-                )
-            )
-        return nodes
-
-    def _rows(self, row: int, m: int) -> int | Given:
-        """Return how many of some queries an inference has."""
-        return self.lowering.run_rows(row, m, self.op.query.rows)
-
-    def _keys(self, key: int, count: int) -> int | Given:
-        """Return how many of some keys an inference has."""
-        return self.lowering.run_rows(key, count, self.op.key.rows) if self.counted else count
-
-    def _word(self, head: int) -> int:
-        """Return the parameter word of a head's probabilities; its context's follows."""
-        words = 3 if self.lowering.config.fused else 2
-        return SPARE_WORDS + 1 + (0 if self.alike else words * head)
+def mix(
+    op: Attention, shares: View, values: View | int, sums: View, m: Count, k: Count, n: int
+) -> Draft:
+    """Return the product of a head's probabilities and some columns of its values."""
+    zeros = {"a_zero": op.probability_zero, "b_zero": op.value.zero}
+    return product(shares, values, sums, m, k, n, **zeros)

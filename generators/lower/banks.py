@@ -126,7 +126,7 @@ def settle(
     """
     for _ in range(REBANKS):
         costs = conflicts(best.drafts, best.timeline, config)
-        addresses = rebank(used, sizes, best.addresses, costs, config)
+        addresses = Banks(used, sizes, best.addresses, costs, config).run()
         changed = None if addresses == best.addresses else moved(best, addresses)
         if changed is None or changed.cost >= best.cost:
             break
@@ -134,18 +134,9 @@ def settle(
     return best
 
 
-def rebank(
-    used: Mapping[str, Use],
-    sizes: Mapping[str, int],
-    addresses: Mapping[str, int],
-    costs: Mapping[Pair, float],
-    config: Config,
-) -> dict[str, int]:
-    """Return addresses at which conflicts cost less, or the same ones where none are found."""
-    return _Banks(used, sizes, addresses, costs, config).run()
+class Banks:
+    """Looks for addresses at which conflicts cost less."""
 
-
-class _Banks:
     def __init__(
         self,
         used: Mapping[str, Use],
@@ -162,7 +153,7 @@ class _Banks:
             self.near[one][other] = self.near[other][one] = cycles
 
     def run(self) -> dict[str, int]:
-        """Return the addresses behind the last exchange."""
+        """Return the addresses behind the last exchange, the same ones where none helps."""
         for _ in range(ROUNDS):
             # What suffers most comes first.
             names = sorted(self.near, key=lambda name: (-self._cost(name, self.bank[name]), name))

@@ -30,15 +30,21 @@ def parts(total: int, size: int) -> list[Part]:
     return [(first, min(size, total - first)) for first in range(0, total, size)]
 
 
-def column_parts(n: int, cols: int, tiles: int) -> list[Part]:
-    """Return the parts (first, count) of n columns, each of at most so many tile columns."""
-    return parts(n, even(-(-n // cols), tiles) * cols)
-
-
 def cut(total: int, marks: Iterable[int]) -> list[Part]:
     """Return (first, count) of ``total`` cut at every mark inside it."""
     edges = sorted({0, total, *(mark for mark in marks if 0 < mark < total)})
     return [(first, last - first) for first, last in itertools.pairwise(edges)]
+
+
+def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
+    """Return the parts of ``total``, at most so many units each, grouped by the marks between.
+
+    The parts of a group are of one size, but for the last.
+    """
+    return [
+        [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
+        for first, count in cut(total, marks)
+    ]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from itertools import pairwise
 
 from arch.isa import Opcode
 from generators.graph import Attention, Gate, Linear, Norm, Op, Tensor
-from generators.lower.cache_attention import AttentionInstructions
+from generators.lower.cached import Cached
 from generators.lower.instructions import View, load, requantize, store
 from generators.lower.plan import Plan, kind
 from generators.lower.projections import BANKS, Instructions
 from generators.lower.residence import Register, given
 from generators.lower.staging import STAGES
+from generators.lower.token_attention import TokenAttention
 from generators.lower.walk import Product, Rowwise, ending_ahead, steps
 from generators.program.draft import Given, Node, Ref, Repeat, Written
 
@@ -26,7 +27,6 @@ class Layers:
 
     def __init__(self, plan: Plan, rows: int):
         self.make = Instructions(plan, rows)
-        self.attention = AttentionInstructions(self.make)
         self.plan, self.rows, self.config = plan, rows, plan.config
         self.decoder, self.model = plan.decoder, plan.decoder.description
         self._nodes: list[Node] = []
@@ -81,7 +81,7 @@ class Layers:
             bodies += [[*self.make.take()]] if looped else []
         self._repeat(bodies)
         if self.plan.passing:
-            self.attention.again(len(layers) - 1)
+            Cached(self.make, len(layers) - 1).again()
 
     def _section(self, index: int, ops: Sequence[Op]) -> None:
         """Add a layer's operations; the sums of some are drained by the step that takes them."""
@@ -91,7 +91,7 @@ class Layers:
                 case Norm():
                     self.make.norm(step.op)
                 case Attention():
-                    self.attention.add(index, step.op, waiting)
+                    TokenAttention(self.make, index, step.op).add(waiting)
                     waiting = []
                 case Linear(residual=True):
                     if waiting:

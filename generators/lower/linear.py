@@ -1,6 +1,6 @@
 """Lowering of linear layers: parts of columns, blocks of the source, rows, one drain each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,18 +17,13 @@ from generators.program.image import Bytes
 from generators.stored import format_flags, stored_rows
 
 
-def lower_linear(
-    lowering: Lowering, label: str, op: Linear, behind: Rows, behind_words: int, *, early: bool
-) -> list[Item]:
-    """Return a linear layer as items, each with the weights of some columns, and what is behind it.
+class LinearLayer:
+    """A linear layer as items, each with the weights of some columns, and what is behind it.
 
     ``behind`` works on rows of the target as soon as they are complete; its parameters take the
     last ``behind_words`` words. ``early`` says that the source's rows come in chunks as well.
     """
-    return _Linear(lowering, label, op, behind, behind_words, early).items()
 
-
-class _Linear:
     def __init__(
         self,
         lowering: Lowering,
@@ -36,10 +31,11 @@ class _Linear:
         op: Linear,
         behind: Rows,
         behind_words: int,
+        *,
         early: bool,
     ):
         self.lowering, self.label, self.op, self.behind = lowering, label, op, behind
-        config, limits = lowering.config, lowering.limits
+        config, choices = lowering.config, lowering.choices
         self.source = lowering.blocks[op.source.buffer]
         self.target = lowering.blocks[op.target.buffer]
         k, n = op.weight.shape
@@ -58,10 +54,10 @@ class _Linear:
         self.height = lowering.height(op.source.rows)
         # Zero tiles stay where their products take no longer than the words of one more product.
         words = DEFINITIONS[Opcode.MATMUL].words
-        self.kept_zeros = -(-words // max(self.height, config.rows)) if limits.compact else None
+        self.kept_zeros = -(-words // max(self.height, config.rows)) if choices.compact else None
         tiles = min(nt, lowering.tiles(self.height))
         # The fewer the groups, the seldomer all rows of the stream come and go.
-        self.whole = limits.whole and op.residual
+        self.whole = choices.whole and op.residual
         if self.whole:
             tiles = min(nt, config.acc_depth // self.height)
         words = config.param_depth - SPARE_WORDS - behind_words
@@ -69,7 +65,7 @@ class _Linear:
         fixed = 0 if op.table is None else 256
         longest = stored_rows(op.stored, longest)
         per_tile = config.lane_groups * lowering.word_bytes + longest * config.cols
-        tiles = min(tiles, max(1, (limits.blob_bytes - fixed) // per_tile))
+        tiles = min(tiles, max(1, (choices.blob_bytes - fixed) // per_tile))
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
         # Chunks behind an inference's end cost something, which only norms are worth.
         self.fixed = not lowering.model.description.variable
@@ -77,7 +73,7 @@ class _Linear:
 
     def items(self) -> list[Item]:
         """Return the items of the whole layer."""
-        if self.lowering.limits.loop_parts:
+        if self.lowering.choices.loop_parts:
             return self._loops()
         columns = [part for group in self.groups for part in group]
         items: list[Item] = []
@@ -102,25 +98,25 @@ class _Linear:
         sums = [(row, m, self.lowering.acc(self._acc_stride(m) * nt)) for row, m in rows]
         for block in blocks[:-1]:
             for row, m, acc in sums:
-                block.item.body += self._products(block, row, m, acc)
+                block.body += self._products(block, row, m, acc)
         end = blocks[-1]
-        end.item.loads += behind.loads
+        end.loads += behind.loads
         # Behind the products, as these must not wait in front of a queue that is full of drains.
         setup = [node for block in blocks for node in block.setup] + behind.params
         waiting = list(behind.chunks)
         for index, (row, m, acc) in enumerate(sums):
-            end.item.body += self._products(end, row, m, acc)
-            end.item.body += [] if index else setup
+            end.body += self._products(end, row, m, acc)
+            end.body += [] if index else setup
             for one, last in self._drains(acc, row, m, part):
                 nodes: list[Node] = [one]
                 while waiting and waiting[0][0] <= last:
                     nodes += waiting.pop(0)[1]
                 # A stream that is normalized itself does not go on as it was.
                 keep = self.lowering.model.description.placement == "pre"
-                end.item.body += fused(nodes, keep=keep) if config.fused else nodes
-        end.item.body += [node for _, nodes in waiting for node in nodes]
-        end.item.body += self.lowering.leave(self.op.target, part[0] + part[1])
-        return [block.item for block in blocks]
+                end.body += fused(nodes, keep=keep) if config.fused else nodes
+        end.body += [node for _, nodes in waiting for node in nodes]
+        end.body += self.lowering.leave(self.op.target, part[0] + part[1])
+        return [*blocks]
 
     def _loops(self) -> list[Item]:
         """Return the parts of each block of the target as the iterations of a loop."""
@@ -134,7 +130,7 @@ class _Linear:
 
         def part(first: int, count: int) -> list[Node]:
             block = _together(self._blocks(self.label, (first, count), first=False))
-            nodes = [*block.item.loads, *block.item.body, *block.setup]
+            nodes = [*block.loads, *block.body, *block.setup]
             nt = -(-count // lowering.config.cols)
 
             def product(row: int, m: int) -> list[Node]:
@@ -158,11 +154,11 @@ class _Linear:
         In a loop they are those of the drains as well, so that iterations are alike.
         """
         op, most = self.op, self.height
-        chunks = chunks and bool(self.lowering.limits.height)
+        chunks = chunks and bool(self.lowering.choices.height)
         if chunks:
-            most = min(most, self.lowering.limits.height)
+            most = min(most, self.lowering.choices.height)
         buffers = [(op.source.buffer, 0)]
-        if self.lowering.limits.loop_parts or chunks:
+        if self.lowering.choices.loop_parts or chunks:
             buffers.append((op.target.buffer, op.row))
         return self.lowering.row_groups(op.source.rows, most, *buffers)
 
@@ -188,24 +184,22 @@ class _Linear:
         blocks = []
         for k, size in self.k_parts:
             name = f"{blob}.{k}" if len(self.k_parts) > 1 else blob
-            item = Item()
-            setup: list[Node] = []
+            block = _Block()
             pieces: list[Bytes] = []
             if k == 0:
                 pieces.append(params)
-                setup.append(lowering.params_draft(name, len(params) // lowering.word_bytes))
+                block.setup.append(lowering.params_draft(name, len(params) // lowering.word_bytes))
             if k == 0 and op.table is not None and first:
-                setup.append(table(Ref(name, params.size)))
+                block.setup.append(table(Ref(name, params.size)))
                 pieces.append(op.table.astype(np.int8).view(np.uint8))
-            products = []
             rows = slice(k, k + size)
-            height = self.height if lowering.limits.sparse else 0
+            height = self.height if lowering.choices.coded else 0
             held = tiles_held(op, rows, columns, config, self.kept_zeros)
             for one, data in stored_parts(op, Held(rows, columns), held, config, height):
-                products.append(one.at(Ref(name, sum(piece.size for piece in pieces))))
+                block.products.append(one.at(Ref(name, sum(piece.size for piece in pieces))))
                 pieces.append(data)
-            lowering.load(item, name, np.concatenate(pieces))
-            blocks.append(_Block(item, setup, products))
+            lowering.load(block, name, np.concatenate(pieces))
+            blocks.append(block)
         return blocks
 
     def _products(self, block: "_Block", row: int, m: int, acc: int) -> list[Node]:
@@ -249,20 +243,20 @@ class _Linear:
 
 
 @dataclass
-class _Block:
-    """Instructions that load and prepare products, and the products."""
+class _Block(Item):
+    """The loads of some weights, and their products."""
 
-    item: Item
-    setup: list[Node]
+    setup: list[Node] = field(default_factory=list)
     """Instructions that must precede the first drain."""
-    products: list[Weights]
+    products: list[Weights] = field(default_factory=list)
 
 
 def _together(blocks: list[_Block]) -> _Block:
     """Return blocks as one, all of whose loads come first."""
-    item = Item()
+    found = _Block()
     for block in blocks:
-        item.loads += block.item.loads
-        item.body += block.item.body
-    setup = [node for block in blocks for node in block.setup]
-    return _Block(item, setup, [product for block in blocks for product in block.products])
+        found.loads += block.loads
+        found.body += block.body
+        found.setup += block.setup
+        found.products += block.products
+    return found

@@ -8,12 +8,13 @@ import numpy as np
 
 from arch.config import Config
 from generators.graph import Attention, Convert, Linear, Norm, Op, Pool, QuantizedModel
-from generators.lower.attention import lower_attention
 from generators.lower.blocks import blocks_of
 from generators.lower.checks import check_encoder
-from generators.lower.linear import lower_linear
-from generators.lower.lowering import SPARE_WORDS, Limits, Lowering
+from generators.lower.choices import Choices
+from generators.lower.linear import LinearLayer
+from generators.lower.lowering import SPARE_WORDS, Lowering
 from generators.lower.rows import lower_pool, lower_rows, row_words
+from generators.lower.sequence_attention import lower_attention
 from generators.lower.walk import Rowwise, steps
 from generators.program.draft import Item, Rows
 from generators.program.image import Bytes, Piece
@@ -38,7 +39,7 @@ class Lowered:
     """Constants that the host writes for each inference, ``pool_bytes``; None for none."""
 
 
-def lower(model: QuantizedModel, config: Config, limits: Limits, batch: int = 1) -> Lowered:
+def lower(model: QuantizedModel, config: Config, choices: Choices, batch: int = 1) -> Lowered:
     """Return a model's instructions with buffers that have no addresses yet.
 
     ``model`` is for ``batch`` inputs at once (:func:`generators.lower.batch.batched`).
@@ -46,13 +47,15 @@ def lower(model: QuantizedModel, config: Config, limits: Limits, batch: int = 1)
     Raises :class:`FitError` where an operation cannot be done on the configuration at all.
     """
     check_encoder(model, config)
-    lowering = Lowering(model, config, limits, blocks_of(model, limits.block_bytes, config), batch)
+    lowering = Lowering(
+        model, config, choices, blocks_of(model, choices.block_bytes, config), batch
+    )
     source = lowering.image.reserve(model.input.bytes)
     output = lowering.image.reserve(model.output.bytes)
     lowering.leaving = model.output, output
     before = _section(lowering, "before", model.before)
     first = Item()
-    if limits.barriers:
+    if choices.loops:
         lowering.load(first, BARRIER, np.zeros(lowering.word_bytes, np.uint8))
     if model.start is not None:
         # It is added to the first product, whose operands come before it.
@@ -97,7 +100,7 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
             case Linear():
                 words = row_words(lowering, behind)
                 rows = lower_rows(lowering, label, behind, _words(lowering) - words)
-                items += lower_linear(lowering, label, op, rows, words, early=early)
+                items += LinearLayer(lowering, label, op, rows, words, early=early).items()
             case _:
                 items += lower_rows(lowering, label, [*_requantized([op]), *behind]).items()
         alone = isinstance(op, Linear) and not behind

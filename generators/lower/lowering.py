@@ -1,14 +1,14 @@
 """State of lowering: memory image, buffers, parameters, accumulators."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from arch.config import Config
 from arch.isa import Opcode
 from generators.graph import QuantizedModel, Rescale, Tensor
-from generators.lower.blocks import Blocks, Part, cut, even, parts
+from generators.lower.blocks import Blocks, Part, cut, even, groups
+from generators.lower.choices import Choices
 from generators.lower.instructions import (
     Count,
     View,
@@ -36,32 +36,6 @@ SPARE_WORDS = 1
 """Parameter words that no operation uses; loops read into them (see generators.program.loops)."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Memory that lowering may use, and the kinds of loops that it makes."""
-
-    blob_bytes: int
-    """Scratchpad bytes of one load of weights, and of the scores of one step of attention."""
-    block_bytes: int
-    """Scratchpad bytes of one block of a tensor."""
-    height: int = 0
-    """Rows after which norms, and products beside them, are cut; 0 for as many as fit."""
-    together: int = 1
-    """Heads whose scores one softmax takes, where that can be."""
-    loop_heads: bool = False
-    """Heads come one after the other, as iterations of a loop, and not interleaved."""
-    loop_parts: bool = False
-    """The parts that a product is cut into are iterations of a loop."""
-    barriers: bool = False
-    """The program may have loops (see generators.program.loops)."""
-    compact: bool = False
-    """Weight tiles of zeros are left out."""
-    whole: bool = False
-    """Sums that are added to the stream may take all accumulators, and not half of them."""
-    sparse: bool = False
-    """Weights may be coded for the zero-skip unit."""
-
-
 class Lowering:
     """A model on its way to instructions."""
 
@@ -69,13 +43,13 @@ class Lowering:
         self,
         model: QuantizedModel,
         config: Config,
-        limits: Limits,
+        choices: Choices,
         blocks: dict[str, Blocks],
         batch: int,
     ):
         self.batch = batch
         """Inputs whose rows lie one below the other in every tensor."""
-        self.model, self.config, self.limits, self.blocks = model, config, limits, blocks
+        self.model, self.config, self.choices, self.blocks = model, config, choices, blocks
         self.image = ImageBuilder(config)
         self.sizes: dict[str, int] = {}
         for tensor in blocks.values():
@@ -108,7 +82,7 @@ class Lowering:
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
             return count
-        loops = self.limits.loop_heads or self.limits.loop_parts
+        loops = self.choices.loop_heads or self.choices.loop_parts
         if (first, count) != whole and loops:
             return count
         for number, part in self.row_registers.items():
@@ -281,7 +255,7 @@ class Lowering:
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
         """Return the instructions of parts (first, count), those of one size as a loop if asked."""
-        if not self.limits.loop_parts or len(pieces) == 1:
+        if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]
         bodies = []
         for part in pieces:
@@ -297,22 +271,12 @@ class Lowering:
         ``tensors`` are buffers and the row of each that row 0 is.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
-        return [
-            [(first + begin, m) for begin, m in parts(count, even(count, most))]
-            for first, count in cut(total, marks)
-        ]
+        return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Return column parts of at most so many tile columns, grouped by the blocks they lie in.
-
-        The parts of a block are of one size, but for the last.
-        """
+        """Return column parts of at most so many tile columns, grouped by their blocks."""
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
-        cols = self.config.cols
-        return [
-            [(first + begin, n) for begin, n in parts(count, even(-(-count // cols), tiles) * cols)]
-            for first, count in cut(total, marks)
-        ]
+        return groups(total, marks, tiles, self.config.cols)
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:

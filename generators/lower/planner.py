@@ -66,14 +66,15 @@ def _stream_buffers(found: Plan) -> int:
         "x": 2 * rows * model.dim,
         "h": rows * model.dim,
         "query": rows * model.heads * decoder.key_dim,
-        "key": rows * model.kv_heads * decoder.key_dim,
-        "value": rows * model.kv_width,
         "shares": shares,
         "context": rows * model.query_width,
         "hidden": rows * model.ffn,
     }
+    keys = rows * model.kv_heads * decoder.key_dim
+    if found.resident:
+        sizes |= {"keys": keys, "values": rows * model.kv_width}
     if any(isinstance(op, Convert) for op in decoder.ops):
-        sizes["turned"] = 2 * sizes["key"]
+        sizes["rotated"] = 2 * keys
     if model.gated:
         sizes["active"] = rows * model.ffn
     if not config.fused:
@@ -243,7 +244,7 @@ def _keep_words(found: Plan, op: Attention) -> None:
     context = context_of(op)
     for index in range(model.heads):
         columns = part(context, index * model.head_dim, model.head_dim)
-        words[f"{op.prefix}.context.{index}"] = found.keep(columns, by_tile=True)
+        words[f"{op.target.name}.{index}"] = found.keep(columns, by_tile=True)
 
 
 def _keep_cache(found: Plan) -> None:

@@ -82,7 +82,7 @@ def lower_rows(
         for tensor in (op.source, op.target)
         for mark in lowering.blocks[tensor.buffer].row_marks
     }
-    height = lowering.limits.height
+    height = lowering.choices.height
     if height:
         marks |= set(range(0, rows, even(rows, height)))
     for first, m in cut(rows, marks):

@@ -45,17 +45,12 @@ class Spilled:
     """External memory that blocks leave for."""
 
 
-def spill(
-    sections: Sequence[Sequence[Node]], sizes: Mapping[str, int], config: Config, free: int
-) -> Spilled | None:
-    """Return sections in which every buffer has a place, or None where instructions have no room.
+class Spill:
+    """Makes sections in which every buffer has a place.
 
     External memory is free from address ``free`` on.
     """
-    return _Spill(sections, sizes, config, free).run()
 
-
-class _Spill:
     def __init__(
         self,
         sections: Sequence[Sequence[Node]],
@@ -79,7 +74,7 @@ class _Spill:
         """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
-        """Return the result."""
+        """Return the whole program, or None where instructions have no room."""
         last = len(self.sections) - 1
         found: list[Sequence[Node]] = []
         for index in range(len(self.sections)):

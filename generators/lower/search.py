@@ -1,0 +1,193 @@
+"""The search for the program of a model: which of several candidates is the fastest.
+
+Every candidate is lowered, given addresses and assembled, and its cycles are predicted
+(``predict``) for an external memory of :data:`LATENCY`. Every weight is loaded once in each
+candidate, so that cycles are all there is to compare.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from arch.config import Config
+from generators.graph import QuantizedModel
+from generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemble, place
+from generators.lower.banks import LATENCY, Timed, settle
+from generators.lower.choices import Choices
+from generators.lower.lower import Lowered, lower
+from generators.program.draft import LENGTH_REGISTER, row_counts
+from generators.program.predict import Prediction, predict
+
+SHORT = 16
+"""A short input has one row in so many."""
+SHORT_WEIGHT = 2
+"""A short input's cycles count for one in so many of the longest one's."""
+
+AHEAD = (8, 4, 2, 1, 0)
+"""Items that a load may come ahead of its use."""
+
+TOGETHER = (1, 2, 4, 8, 16)
+"""Heads that one softmax may take at once."""
+_SHARES = (8, 7, 6, 5, 4, 3, 2)
+"""Eighths of a bank that loads and blocks are cut to."""
+
+WHOLE_SHARES = (5, 6, 8)
+"""Parts of 32 of a bank that loads are cut to where sums take all accumulators."""
+SPILL_INTERVAL = 2
+"""Cycles of an external word that such programs are made for, as boards' SDRAM has them."""
+
+_TRIAL_LAYERS = 2
+"""Layers of the programs that are compared; layers are alike."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A plan, and the program that it gives."""
+
+    plan: Choices
+    lowered: Lowered
+    program: Program
+
+
+@dataclass(frozen=True)
+class Trial(Timed):
+    """A plan that fits, and what it is worth."""
+
+    plan: Choices
+    placed: Placed
+    program: Program
+    """That of the first layers."""
+
+
+class Search:
+    """Tries choices out, and improves them one after the other."""
+
+    def __init__(self, model: QuantizedModel, config: Config, batch: int):
+        self.model, self.config, self.batch = model, config, batch
+        self.refusals: list[Refusal] = []
+        self._lowered: dict[Choices, Lowered] = {}
+        self._tried: dict[tuple[object, ...], Trial | Refusal] = {}
+
+    def _lower(self, plan: Choices) -> Lowered:
+        choices = plan.unplaced
+        if choices not in self._lowered:
+            # The image of a model is large: only the last one is kept.
+            self._lowered = {choices: lower(self.model, self.config, choices, self.batch)}
+        return self._lowered[choices]
+
+    def try_out(self, plan: Choices) -> Trial | Refusal:
+        """Return the program of a plan's first layers, with loads as early as it asks, if it can.
+
+        Where the buffers have no room, loads come later.
+        """
+        lowered = self._lower(plan)
+        longest = max(len(section) for section in lowered.layers) - 1
+        aheads = sorted({min(a, longest) for a in AHEAD if a <= plan.ahead}, reverse=True)
+        for ahead in aheads:
+            found = self._try_one(dataclasses.replace(plan, ahead=ahead), lowered)
+            if isinstance(found, Trial) or found.stage == TOO_LONG:
+                return found
+        return found
+
+    def _try_one(self, plan: Choices, lowered: Lowered) -> Trial | Refusal:
+        name = self.model.description.name
+        placed = place(
+            name,
+            lowered,
+            plan.ahead,
+            self.config,
+            loop_layers=plan.loop_layers,
+            spills=plan.spills,
+        )
+        if isinstance(placed, Refusal):
+            self.refusals.append(placed)
+            return placed
+        # Choicess that cut nothing in another way give the same buffers.
+        shape = (
+            len(lowered.image),
+            *sorted(placed.addresses.items()),
+            *sorted(lowered.sizes.items()),
+        )
+        loops = plan.loop_layers, plan.loop_heads, plan.loop_parts
+        key = *loops, plan.height, plan.together, plan.ahead, plan.whole, shape
+        if key not in self._tried:
+            program = assemble(placed, self.config, _TRIAL_LAYERS)
+            if isinstance(program, Refusal):
+                self.refusals.append(program)
+                self._tried[key] = program
+            else:
+                self._tried[key] = self._trial(plan, placed, program)
+        return self._tried[key]
+
+    def _trial(self, plan: Choices, placed: Placed, program: Program) -> Trial:
+        model = self.model.description
+
+        def expect(length: int) -> Prediction:
+            registers = {LENGTH_REGISTER: length, **row_counts(placed.lowered.rows, length)}
+            interval = SPILL_INTERVAL if plan.spills else 1
+            return predict(
+                program.words,
+                self.config,
+                latency=LATENCY,
+                interval=interval,
+                registers=registers,
+            )
+
+        short = expect(max(model.sequence // SHORT, 1)).cycles if model.variable else 0
+        whole = expect(model.sequence)
+        cost = whole.cycles + short // SHORT_WEIGHT, len(program.words)
+        addresses, drafts = placed.addresses, program.drafts
+        return Trial(addresses, drafts, whole.timeline, cost, plan, placed, program)
+
+    def rebank(self, best: Trial) -> Trial:
+        """Return the best trial that moving buffers to other banks leads to."""
+        if best.placed.spilled:
+            return best
+
+        def moved(trial: Trial, addresses: Mapping[str, int]) -> Trial | None:
+            placed = dataclasses.replace(trial.placed, addresses=addresses)
+            changed = assemble(placed, self.config, _TRIAL_LAYERS)
+            return (
+                None if isinstance(changed, Refusal) else self._trial(trial.plan, placed, changed)
+            )
+
+        placed = best.placed
+        return settle(best, placed.used, placed.lowered.sizes, self.config, moved)
+
+    def improve(self, best: Trial) -> Trial:
+        """Return the best trial that changing one choice after the other leads to."""
+        bank = self.config.bank_bytes
+        shares = [bank * share // 8 for share in _SHARES]
+        rows = self.model.stream.rows
+        heights = [-(-rows // count) for count in (2, 4) if rows // count >= self.config.rows]
+        axes: tuple[list[dict[str, Any]], ...] = (
+            [{"compact": False}],
+            [{"blob_bytes": share, "ahead": AHEAD[0]} for share in shares],
+            [{"together": count, "ahead": AHEAD[0]} for count in TOGETHER],
+            [{"height": height, "ahead": AHEAD[0]} for height in heights],
+            [{"block_bytes": share, "ahead": AHEAD[0]} for share in shares[1:5]],
+            [{"ahead": ahead} for ahead in AHEAD],
+        )
+        if best.plan.spills:
+            blocks = [{"block_bytes": bank * share // 16} for share in (2, 3, 6)]
+            parts = [bank * share // 32 for share in WHOLE_SHARES]
+            wholes = [{"blob_bytes": size, "whole": True} for size in parts]
+            axes = (blocks, wholes, axes[1], [{"ahead": ahead} for ahead in (0, 2, 4)])
+        for changes in axes:
+            start = best
+            for change in changes:
+                found = self.try_out(dataclasses.replace(start.plan, **change))
+                if isinstance(found, Trial) and found.cost < best.cost:
+                    best = found
+        return best
+
+    def finish(self, best: Trial) -> Schedule | Refusal:
+        """Return the whole program of a trial, or why there is none."""
+        program: Program | Refusal = best.program
+        if len(best.placed.lowered.layers) > _TRIAL_LAYERS:
+            program = assemble(best.placed, self.config)
+        if isinstance(program, Refusal):
+            self.refusals.append(program)
+            return program
+        return Schedule(best.plan, best.placed.lowered, program)

@@ -1,0 +1,214 @@
+"""Attention of one token, whose heads share products, or of a chunk's tokens.
+
+The query heads of one token that share keys are rows of one product, and the scores of all heads
+lie below each other, so that few instructions do. Of a chunk each head has products of its own.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from arch.isa import Opcode
+from generators.graph import Attention, Convert, Linear
+from generators.lower.attention import divide, mix, pipeline, score, written_scores
+from generators.lower.cached import Cached
+from generators.lower.instructions import Count, View, requantize
+from generators.lower.plan import context_of, part, runs
+from generators.lower.projections import Instructions
+from generators.lower.residence import Register, given
+from generators.lower.walk import Product, Rowwise
+from generators.program.draft import Ref, Written
+
+Steps = list[Callable[[], None]]
+
+
+class TokenAttention:
+    """Makes the instructions of a layer's attention."""
+
+    def __init__(self, make: Instructions, index: int, op: Attention):
+        self.make, self.plan, self.rows, self.config = make, make.plan, make.rows, make.config
+        self.op, self.model, self.cached = op, make.model, Cached(make, index)
+        # Requantization clamps to INT8; to fewer bits a table does.
+        self.kept = () if self.plan.kept_table is None else ("table",)
+        self.kept_table = self.plan.kept_table or 0
+        self.runs = runs(op.scores, self.model.heads)
+        """Query heads (first, count) whose scores have the same parameters."""
+        self.context = context_of(op)
+
+    def add(self, waiting: Sequence[Product]) -> None:
+        """Add the attention, from normalized rows to what its last product takes.
+
+        Waiting are the products that give its queries, keys and values.
+        """
+        op, made = (
+            self.op,
+            {(one, *behind)[-1].target.name: (one, behind) for one, behind in waiting},
+        )
+        self.cached.recall()
+        key, query, value = (made[tensor.name] for tensor in (op.key, op.query, op.value))
+        for one, _ in (key, query, value):
+            self.make.linear(one, "h", self.make.sums(one))
+        self._keys(*key)
+        self.cached.append_keys()
+        self._rotated(*query, View(Ref("query"), op.query.columns))
+        self._keep(value[0], self.cached.target("values"))
+        self.cached.keep()
+        probabilities, contexts = self._of_one() if self.rows == 1 else self._of_chunk()
+        for step in pipeline(probabilities, contexts):
+            step()
+
+    def _keys(self, op: Linear, behind: Sequence[Rowwise]) -> None:
+        """Drain keys to where they stay, or are appended from, in the bits that are kept."""
+        target = self.cached.target("keys")
+        if not behind:
+            self._keep(op, target)
+            return
+        converts = [one for one in behind if isinstance(one, Convert)]
+        rotated = View(Ref("rotated"), 2 * op.target.columns) if converts else target
+        self._rotated(op, behind, rotated, *(["wide_out"] if converts else []))
+        for one in converts:
+            name, width = one.target.name, one.target.columns
+            (words,) = self.make.params((self.plan.words[name], 0, 0))
+            flags, slot = ("wide_in", *self.kept), self.kept_table
+            made = partial(requantize, Opcode.MAP, rotated, target, self.make.m, width, words)
+            self.make.stage.add(made(Written(name), *flags, table=slot))
+
+    def _keep(self, op: Linear, target: View) -> None:
+        """Drain keys or values that are not rotated, in the bits that are kept."""
+        self.make.drain(op, self.make.sums(op), target, *self.kept, table=self.kept_table)
+
+    def _rotated(self, op: Linear, behind: Sequence[Rowwise], target: View, *flags: str) -> None:
+        """Drain queries or keys, rotated where positions are."""
+        acc = self.make.sums(op)
+        if not behind:
+            self.make.drain(op, acc, target)
+            return
+        table = self.plan.rows_tables["places"]
+        most = (table.rows - self.rows) * table.stride
+        pairs = given(Register.PLACE, most, table.place) if self.plan.resident else table.place
+        beside, width, flags = View(pairs, table.stride), self.op.key_dim, ("rotate", *flags)
+        self.make.drain(op, acc, target, *flags, beside=beside, table=width, behind=behind)
+
+    def _of_one(self) -> tuple[Steps, Steps]:
+        """Return the steps of one token: the heads of a key head are rows of a product.
+
+        Where a softmax takes sums there are two, the first followed: it begins while scores are
+        still multiplied, and values are multiplied while the second one ends.
+        """
+        heads = self.model.heads
+        half = -(-self.model.kv_heads // 2) * self.op.group
+        parts = [(0, half, True), (half, heads - half, False)]
+        if not self.config.fused or len(self.runs) > 1 or half == heads:
+            parts = [(0, heads, False)]
+        # The steps of all parts have these sums.
+        self.make.acc("scores", -(-self.make.capacity // self.config.cols) * heads)
+        contexts: Steps = [
+            partial(add, place)
+            for add in (self._sums, self._contexts)
+            for place in range(len(self.plan.key_parts))
+        ]
+        return [partial(self._scores, *one) for one in parts], contexts
+
+    def _scores(self, begin: int, count: int, followed: bool) -> None:
+        """Add scores and softmax of one token's heads, as many as are alike at once."""
+        heads, width, acc = self.model.heads, self.op.key_dim, self.make.acc("scores", 0)
+        # Of one head at a time the sums go to one bank, and those before leave the other one.
+        together = 1 if begin else self.op.group
+        for head in range(begin, begin + count, together):
+            query, sums = View(Ref("query", head * width), width), View(acc + head, heads)
+            self._score(head, query, sums, together)
+        if begin + count == heads:
+            self.cached.append_values()
+        for first, many in self.runs:
+            head, end = max(first, begin), min(first + many, begin + count)
+            sums, at = View(acc + head, heads), head * self.make.capacity
+            self._softmax(head, sums, at, end - head, *(["followed"] if followed else []))
+
+    def _sums(self, place: int) -> None:
+        """Add the products of one token's probabilities and values of some key heads."""
+        (first, end), group = self.plan.key_parts[place], self.op.group
+        acc, count = self._context(place)
+        for head in range(first, end):
+            sums = View(acc + (head - first) * group, count)
+            self._mix(head, head * group * self.make.capacity, sums, group)
+
+    def _contexts(self, place: int) -> None:
+        """Add one token's context of the heads of some key heads, which are rows."""
+        (first, end), group, width = self.plan.key_parts[place], self.op.group, self.op.head_dim
+        acc, count = self._context(place)
+        if self.plan.by_row:
+            self._drain(first * group, View(acc, count), width, count, "per_row")
+        else:
+            for row in range(count):
+                self._drain(first * group + row, View(acc + row, count), width, 1)
+        self.make.came(self.op.target, end * group * width)
+
+    def _context(self, place: int) -> tuple[int, int]:
+        """Return accumulator row and row count of the context of some key heads."""
+        first, end = self.plan.key_parts[place]
+        count, tiles = (end - first) * self.op.group, -(-self.op.head_dim // self.config.cols)
+        return self.make.acc(f"context{place}", tiles * count), count
+
+    def _of_chunk(self) -> tuple[Steps, Steps]:
+        """Return the steps of a chunk's tokens, head by head."""
+        op, m, rows = self.op, self.make.m, self.rows
+        tiles, width = (-(-n // self.config.cols) for n in (self.make.capacity, op.head_dim))
+
+        def probabilities(head: int) -> None:
+            sums = View(self.make.acc(f"scores{head % 2}", tiles * rows), rows)
+            query = View(Ref("query", head * op.key_dim), op.query.columns)
+            self._score(head, query, sums, m)
+            self._softmax(head, sums, head % 2 * rows * self.make.capacity, m)
+
+        def context(head: int) -> None:
+            sums = View(self.make.acc(f"context{head % 2}", width * rows), rows)
+            self._mix(head // op.group, head % 2 * rows * self.make.capacity, sums, m)
+            self._drain(head, sums, op.target.columns, m)
+
+        self.cached.append_values()
+        heads = range(self.model.heads)
+        return [partial(probabilities, n) for n in heads], [partial(context, n) for n in heads]
+
+    def _score(self, head: int, query: View, sums: View, m: Count) -> None:
+        keys = self.cached.keys(head // self.op.group)
+        self.make.stage.add(score(self.op, query, keys, sums, m, self.make.count))
+
+    def _mix(self, key_head: int, at: int, sums: View, m: Count) -> None:
+        """Add the product of the probabilities from a column on and a key head's values."""
+        assert isinstance(sums.place, int)
+        shares = View(Ref("shares", at), self.make.capacity)
+        for column, n, values in self.cached.values(key_head):
+            part = View(sums.place + column // self.config.cols * sums.stride, sums.stride)
+            self.make.stage.add(mix(self.op, shares, values, part, m, self.make.count, n))
+
+    def _softmax(self, head: int, sums: View, at: int, m: Count, *flags: str) -> None:
+        """Add the softmax of rows of sums, by way of the scratchpad where it must be.
+
+        It is written ``at`` so many columns behind the first probabilities.
+        """
+        capacity, n = self.make.capacity, self.make.count
+        (first,) = (first for first, count in self.runs if first <= head < first + count)
+        (word,) = self.make.params((self.plan.words[f"{self.op.prefix}.scores.{first}"], 0, 0))
+        target, written = View(Ref("shares", at), capacity), Written(f"{self.op.prefix}.shares")
+        # The tokens of a chunk attend to one place more each.
+        step = int(self.rows > 1)
+        limit = given(Register.LIMIT, capacity) if step else n
+        if self.config.fused:
+            flags, source = ("drain", *flags), sums
+        else:
+            source = View(Ref("scores", 2 * at), 2 * capacity)
+            self.make.stage.add(written_scores(sums, source, m, n, word, written))
+            word += 1
+        made = partial(divide, self.op, head, source, target, m, n, word, written, *flags)
+        self.make.stage.add(made(limit=limit, limit_step=step))
+
+    def _drain(self, head: int, sums: View, stride: int, m: Count, *flags: str) -> None:
+        """Add the requantization of a head's context, or with ``per_row`` of several heads'."""
+        name, width = self.op.target.name, self.op.head_dim
+        # Those of the heads behind it follow, of which each row takes one.
+        count = m if flags and isinstance(m, int) else 0
+        (words,) = self.make.params((self.plan.words[f"{name}.{head}"], 0, count))
+        target = View(Ref("context", head * width), stride)
+        alike = part(self.context, head * width, width).per_tensor
+        flags = flags or (("per_tensor",) if alike else ())
+        drain = partial(requantize, Opcode.DRAIN, sums, target, m, width, words, Written(name))
+        self.make.stage.add(drain(*flags))
