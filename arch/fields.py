@@ -76,6 +76,8 @@ class Fields:
     """Elements hold their registers at zero operands, so that these do not toggle."""
     activation: bool = True
     """The vector engine has activation tables."""
+    wide_functions: bool = False
+    """Activation tables can hold polynomials, which take 16-bit operands."""
     softmax: bool = True
     """The vector engine has a softmax unit."""
     norm: bool = True

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +13,6 @@ Function = Callable[[Floats], Floats]
 
 TABLE_ENTRIES = 256
 """Entries of an activation table, entry 0 for -128 (entries)."""
-WIDE_WIDTH = 16
-"""Width of the operands and results of the 16-bit functions (bits)."""
 OCTAVE_FRACTION = 8
 """Fraction bits of a softmax score, which counts octaves (bits)."""
 OCTAVE_MANTISSA = 16
@@ -141,6 +137,13 @@ FUNCTIONS: dict[str, Function] = {
 }
 """Every function by name."""
 
+SMOOTH_FUNCTIONS = tuple(
+    name
+    for name in FUNCTIONS
+    if name not in {"relu", "relu6", "hard_sigmoid", "hard_swish", "reciprocal", "rsqrt"}
+)
+"""Functions without a kink or a pole but at 0, which polynomials in segments come close to."""
+
 
 def round_away(x: Floats) -> Floats:
     """Return the nearest integers, ties away from zero, as float64."""
@@ -168,42 +171,6 @@ def int8_table(
     q = np.arange(-TABLE_ENTRIES // 2, TABLE_ENTRIES // 2)  # [256]
     y = round_away(function(x_scale * (q - x_zero).astype(np.float64)) / y_scale) + y_zero
     return np.clip(y, -half, half - 1).astype(np.int64)
-
-
-@dataclass(frozen=True, kw_only=True)
-class WideFunction:
-    """A function of signed 16-bit fixed-point operands with signed 16-bit results."""
-
-    function: Function
-    """The function over float64."""
-    x_fraction: int
-    """Fraction bits of the operand (bits)."""
-    y_fraction: int
-    """Fraction bits of the result, which saturates (bits)."""
-    segments: int
-    """Segments of the piecewise polynomial: so many that it is within 1 of the last bit."""
-
-    def in_units(self, x: NDArray[Any]) -> Floats:
-        """Return results in units of their last bit, not rounded, for operands in theirs."""
-        y = self.function(np.asarray(x, dtype=np.float64) / 2.0**self.x_fraction)
-        half = 1 << (WIDE_WIDTH - 1)
-        return np.clip(y * 2.0**self.y_fraction, -half, half - 1)
-
-
-WIDE_FUNCTIONS = {
-    name: WideFunction(
-        function=FUNCTIONS[name], x_fraction=x_fraction, y_fraction=y_fraction, segments=segments
-    )
-    for name, x_fraction, y_fraction, segments in (
-        ("gelu_erf", 12, 12, 64),
-        ("gelu_tanh", 12, 12, 64),
-        ("silu", 12, 12, 64),
-        ("exp", 11, 15, 256),
-        ("sigmoid", 12, 15, 64),
-        ("tanh", 12, 15, 256),
-    )
-}
-"""The 16-bit functions by name: operands from -8 (exp: -16) up; exp saturates from 0 upward."""
 
 
 def octave_table() -> NDArray[np.int64]:

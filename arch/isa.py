@@ -106,7 +106,7 @@ _FLAGS: dict[Engine | None, tuple[str, ...]] = {
     Engine.MATRIX: ("b_transpose", "resident", "append", *FORMAT_FLAGS),
     Engine.VECTOR: (
         *(*_VECTOR_FLAGS, "wide_in", "diagonal", "write_sum", "rms"),
-        *(*_SUM_FLAGS, "drain", "followed"),
+        *(*_SUM_FLAGS, "drain", "followed", "polynomial"),
     ),
 }
 """Flags of each engine's instructions, from bit 0 of the flags field on."""
@@ -200,11 +200,13 @@ DEFINITIONS = {
                 "params",
                 "table",
             ),
-            (*_VECTOR_FLAGS, *_SUM_FLAGS),
+            (*_VECTOR_FLAGS, *_SUM_FLAGS, "polynomial"),
             "requantize m rows of n accumulators, and clear them; per_row: row i takes parameter "
             "word params + i; rotate: turn each pair of columns by the cosine and sine, in Q1.15, "
             "at its place in the second input; argmax: tell the largest element of one row and its "
-            "column in ARGMAX; times: multiply by the 8-bit elements of the second input",
+            "column in ARGMAX; times: multiply by the 8-bit elements of the second input; "
+            "polynomial: requantize to 16 bits, of which the table's polynomials make 8-bit "
+            "elements",
         ),
         Definition(
             Opcode.MAP,

@@ -36,9 +36,9 @@ OPERAND_MEANINGS = {
     "s_stride": "bytes from row to row of the sum written back",
     "params": "first parameter word; DRAIN takes word params + nt * lane_groups + g for column "
     "nt * cols + g * lanes + lane, the others word params + j // lanes for column j",
-    "table": "activation table slot; with rotate, columns of a head, even; with times, zero point "
-    "of the second input; with argmax, number of column 0, from 1 on to go on from the argmax "
-    "before",
+    "table": "activation table slot, with polynomial of coefficients; with rotate, columns of a "
+    "head, even; with times, zero point of the second input; with argmax, number of column 0, from "
+    "1 on to go on from the argmax before",
     "pre": "first parameter word of what drain takes in: word pre + j // lanes for column j",
     "start": "first column not masked, of row 0",
     "start_step": "its change from row to row",

@@ -1,13 +1,15 @@
 """Piecewise polynomials in fixed point, fitted to a formula when they are needed."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from arch.functions import WIDE_WIDTH, WideFunction
+from arch.functions import Function
 
 FRACTION_WIDTH = 22
 """Bits after the leading one of an operand that a reciprocal looks at (bits)."""
@@ -17,6 +19,16 @@ GUARD_WIDTH = 4
 """Bits below the result's least significant one that a polynomial is computed with (bits)."""
 OCTAVE_SEGMENTS = 32
 """Segments that a reciprocal's polynomials spend on each octave of the operand (segments)."""
+FUNCTION_WIDTH = 16
+"""Width of the operands of functions whose polynomials are in an activation table (bits)."""
+FUNCTION_SEGMENTS = 32
+"""Segments of such a function: eight bytes of the table each (segments)."""
+FUNCTION_T_WIDTH = FUNCTION_WIDTH - (FUNCTION_SEGMENTS - 1).bit_length()
+"""Width of the position within a segment of such a function (bits)."""
+FUNCTION_BOUND = 255.0
+"""Largest magnitude that polynomials of such a function follow, in steps of an INT8 (steps)."""
+SLOPE_BITS = 17
+"""Width of ``c1`` and ``c2`` of such a function (bits)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +144,65 @@ def rsqrt_polynomial() -> Polynomial:
     return fit(function, x_width=FRACTION_WIDTH + 1, segments=2 * OCTAVE_SEGMENTS, signed=False)
 
 
-def wide_polynomial(function: WideFunction) -> Polynomial:
-    """Return the polynomials of a 16-bit function, operands and results in units of their last."""
-    return fit(function.in_units, x_width=WIDE_WIDTH, segments=function.segments, signed=True)
+def function_table(
+    function: Function, x_scale: float, y_scale: float, y_zero: int
+) -> NDArray[np.int64]:
+    """Return :func:`function_polynomial` as the bytes of an activation table, [256]."""
+    return pack_polynomial(function_polynomial(function, x_scale, y_scale, y_zero))
+
+
+def function_polynomial(
+    function: Function, x_scale: float, y_scale: float, y_zero: int
+) -> Polynomial:
+    """Return a function of 16-bit operands as polynomials that give quantized results.
+
+    Operand ``q`` stands for ``x_scale * q``, result ``y`` for ``y_scale * (y - y_zero)``. Results
+    are rounded to nearest; those beyond ``FUNCTION_BOUND`` are not followed further, so that
+    coefficients have the widths of :func:`pack_polynomial`, and clamping is left to who evaluates.
+    Raises :class:`InputError` where a scale is not positive and finite.
+    """
+    for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
+        if not 0 < scale < math.inf:
+            raise InputError(f"Polynomial {name} must be positive and finite, not {scale!r}")
+
+    def in_steps(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        y = function(x_scale * x) / y_scale + y_zero
+        return np.asarray(np.clip(y, -FUNCTION_BOUND, FUNCTION_BOUND))
+
+    return fit(in_steps, x_width=FUNCTION_WIDTH, segments=FUNCTION_SEGMENTS, signed=True)
+
+
+def pack_polynomial(polynomial: Polynomial) -> NDArray[np.int64]:
+    """Return a function's polynomials as the signed bytes of an activation table, [256].
+
+    Segment by segment, that of the lowest operand first: ``c0`` in two bytes, ``c1`` and ``c2`` in
+    three each, lowest byte first.
+    """
+    rows = np.roll(np.array(polynomial.coefficients, np.int64), FUNCTION_SEGMENTS // 2, axis=0)
+    c0, c1, c2 = rows.T  # [segments]
+    columns = [c0, c0 >> 8, *(c >> shift for c in (c1, c2) for shift in (0, 8, 16))]
+    raw = np.stack(columns, axis=1).ravel() & 0xFF  # [256]
+    return np.asarray(raw - (raw >> 7 << 8))
+
+
+def unpack_polynomial(table: NDArray[Any]) -> Polynomial:
+    """Return the polynomials that the bytes of an activation table [256] are, whatever they are.
+
+    Of ``c1`` and ``c2`` only the low ``SLOPE_BITS`` count, as two's complement.
+    """
+    raw = np.asarray(table, np.int64).reshape(FUNCTION_SEGMENTS, -1) & 0xFF  # [segments, 8]
+    parts = ((0, 2, 16), (2, 5, SLOPE_BITS), (5, 8, SLOPE_BITS))
+    rows = np.stack(
+        [_signed(raw[:, low:high] @ (1 << 8 * np.arange(high - low)), w) for low, high, w in parts],
+        axis=1,
+    )  # [segments, 3]
+    coefficients = np.roll(rows, -(FUNCTION_SEGMENTS // 2), axis=0)
+    return Polynomial(
+        coefficients=tuple((int(c0), int(c1), int(c2)) for c0, c1, c2 in coefficients),
+        t_width=FUNCTION_T_WIDTH,
+    )
+
+
+def _signed(values: NDArray[np.int64], width: int) -> NDArray[np.int64]:
+    half = 1 << (width - 1)
+    return np.asarray((values + half) % (1 << width) - half)

@@ -86,6 +86,10 @@ def check_rules(config: Fields) -> None:
         )
     _check_passes(config)
     _check_formats(config)
+    if config.wide_functions and not config.activation:
+        raise InputError(
+            "Field wide_functions needs activation, but wide_functions is true and activation false"
+        )
     if config.rotary and (config.lanes % 2 or config.cols % 2):
         raise InputError(
             f"Field rotary needs even lanes and cols, but lanes is {config.lanes} "

@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from arch.config import Config
-from cli.options import LOSS_OPTION, WEIGHT_OPTIONS, Command, asked_format
+from cli.options import (
+    FUNCTIONS_OPTION,
+    LOSS_OPTION,
+    WEIGHT_OPTIONS,
+    WIDE,
+    Command,
+    asked_format,
+)
 from cli.output import progress
 from generators.compiler import Options
 from generators.mixtures import mix_digits
@@ -31,6 +38,7 @@ _OPTIONS = (
     ),
     *WEIGHT_OPTIONS,
     LOSS_OPTION,
+    FUNCTIONS_OPTION,
     click.option(
         "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."
     ),
@@ -49,6 +57,7 @@ def model_options(command: Command) -> Command:
         weights: str,
         group: int,
         loss: float | None,
+        functions: str,
         batch: int,
         sparse: bool,
         **given: Any,
@@ -59,6 +68,7 @@ def model_options(command: Command) -> Command:
             per_channel=scales == "channel",
             weights=asked_format(weights, loss),
             group=group,
+            wide_functions=functions == WIDE,
             batch=batch,
             sparse=sparse,
         )

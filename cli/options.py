@@ -157,6 +157,17 @@ LOSS_OPTION = click.option(
 )
 
 
+WIDE = "wide"
+
+FUNCTIONS_OPTION = click.option(
+    "--functions",
+    type=click.Choice(["table", WIDE]),
+    default="table",
+    show_default=True,
+    help="What GELU, SiLU and their like take: INT8 from a table, or INT16, as polynomials.",
+)
+
+
 def asked_format(weights: str, loss: float | None) -> str:
     """Return the format of weights to begin with.
 

@@ -6,7 +6,15 @@ from pathlib import Path
 import click
 
 from arch.errors import InputError
-from cli.options import LOSS_OPTION, asked_format, json_option, seed_option, weight_options
+from cli.options import (
+    FUNCTIONS_OPTION,
+    LOSS_OPTION,
+    WIDE,
+    asked_format,
+    json_option,
+    seed_option,
+    weight_options,
+)
 from cli.output import progress, report
 from cli.paths import FILE, MODEL
 from cli.text_options import searched_text
@@ -33,6 +41,7 @@ from generators.text_sources import load_text
 )
 @weight_options
 @LOSS_OPTION
+@FUNCTIONS_OPTION
 @seed_option
 @json_option
 def perplexity(
@@ -49,6 +58,7 @@ def perplexity(
     weights: str,
     group: int,
     loss: float | None,
+    functions: str,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -62,6 +72,7 @@ def perplexity(
         seed=seed,
         weights=asked_format(weights, loss),
         group=group,
+        wide_functions=functions == WIDE,
     )
     texts = read_texts(path, verbatim=verbatim)
     if count is not None and not 1 <= count <= len(texts):
@@ -87,6 +98,7 @@ def perplexity(
         "perplexity": found.perplexity,
         "kv_bits": None if in_float else kv_bits,
         "weights": None if in_float else weights,
+        "functions": None if in_float else functions,
         "chosen": dict(options.chosen) or None,
         "weight_bytes": None if decoder is None else decoder.weight_bytes,
         "texts": len(texts[:count]),

@@ -8,7 +8,15 @@ from typing import Any, Self
 import click
 
 from arch.config import Config
-from cli.options import LOSS_OPTION, WEIGHT_OPTIONS, Command, asked_format, equipped
+from cli.options import (
+    FUNCTIONS_OPTION,
+    LOSS_OPTION,
+    WEIGHT_OPTIONS,
+    WIDE,
+    Command,
+    asked_format,
+    equipped,
+)
 from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
 from generators.mixtures import mix_text
@@ -41,6 +49,7 @@ _OPTIONS = (
     click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4."),
     *WEIGHT_OPTIONS,
     LOSS_OPTION,
+    FUNCTIONS_OPTION,
     click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster."),
     click.option(
         "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
@@ -69,6 +78,7 @@ class TextOptions:
     weights: str
     group: int
     loss: float | None
+    functions: str
     sparse: bool
     folded: bool
     seed: int
@@ -87,6 +97,7 @@ class TextOptions:
             folded=self.folded,
             weights=asked_format(self.weights, self.loss),
             group=self.group,
+            wide_functions=self.functions == WIDE,
         )
 
     def run(

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from arch.errors import InputError
 from arch.formats import FORMATS, WeightFormat
-from arch.functions import FUNCTIONS, PROBABILITY_FRACTION, WIDE_FUNCTIONS, int8_table
-from arch.polynomial import wide_polynomial
+from arch.functions import FUNCTIONS, PROBABILITY_FRACTION, int8_table
+from arch.polynomial import function_table
 from sim.formats import pack, unpack
 from sim.norm import norm_parameters, normalize, quantize_eps
-from sim.polynomial import evaluate
+from sim.polynomial import evaluate_table
 from sim.requantize import quantize_multiplier, requantize
 from sim.softmax import softmax
 
@@ -50,6 +50,16 @@ _TABLE_SCALES = {
 }
 """Scales and zero points (x_scale, x_zero, y_scale, y_zero) that the tables are measured with."""
 
+_WIDE_SCALES = {
+    "gelu_erf": ((2.0**-12, 1 / 16, 0), (1.8e-4, 0.0241, -121), (7.8e-4, 0.11, 100)),
+    "gelu_tanh": ((2.0**-12, 1 / 16, 0), (1.8e-4, 0.0241, -121), (7.8e-4, 0.11, 100)),
+    "silu": ((2.0**-12, 1 / 16, 0), (1.8e-4, 0.0241, -118), (7.8e-4, 0.11, 100)),
+    "sigmoid": ((2.0**-12, 1 / 256, -128), (1.8e-4, 0.0041, -128)),
+    "tanh": ((2.0**-12, 1 / 128, 0), (5e-5, 0.0061, 3)),
+    "exp": ((2.0**-15, 3 / 255, -128), (3.9e-5, 0.02, -100)),
+}
+"""The same (x_scale, y_scale, y_zero) of functions of 16-bit operands."""
+
 
 def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | None = None) -> Report:
     """Return ``max_lsb`` under each unit's name: its largest distance from float64.
@@ -57,8 +67,8 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
     The unit of ``max_lsb`` is one step of the output; an exact value outside of the output's range
     counts as the nearest bound. ``bound_lsb`` is the promised bound, ``cases`` the number of inputs
     (of rows for softmax and the norms). INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``,
-    ``relu``, ``sigmoid``, ``tanh``, ``exp``) take all 256 inputs at several scales, the 16-bit
-    functions (``gelu_erf_16`` and so on) all 65,536; ``softmax``, ``layernorm`` and ``rmsnorm``
+    ``relu``, ``sigmoid``, ``tanh``, ``exp``) take all 256 inputs at several scales, those of 16-bit
+    operands (``gelu_erf_16`` and so on) all 65,536; ``softmax``, ``layernorm`` and ``rmsnorm``
     take ``rows`` rows to INT8 through equation (1), random and adversarial, from ``seed``. Formats
     of weights take ``rows`` columns, packed and unpacked by equation (11), to operands: the bound
     is half the widest gap between two of them.
@@ -80,8 +90,8 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
 
     for name, scales in _TABLE_SCALES.items():
         measure(name, 0.5, 256 * len(scales), _table_errors(name))
-    for name in WIDE_FUNCTIONS:
-        measure(f"{name}_16", 2.0, 1 << 16, _wide_errors(name))
+    for name, wide in _WIDE_SCALES.items():
+        measure(f"{name}_16", 0.7, len(wide) << 16, _wide_errors(name))
     measure("softmax", 0.51, rows, _softmax_errors(rows, np.random.default_rng([seed, 0])))
     for index, rms in enumerate((False, True)):
         random = np.random.default_rng([seed, 1 + index])
@@ -110,10 +120,11 @@ def _table_errors(name: str) -> Iterator[tuple[int, float]]:
 
 
 def _wide_errors(name: str) -> Iterator[tuple[int, float]]:
-    wide = WIDE_FUNCTIONS[name]
     x = np.arange(-(1 << 15), 1 << 15)
-    exact = [_EXACT[name](value / 2.0**wide.x_fraction) * 2.0**wide.y_fraction for value in x]
-    yield len(x), _distance(evaluate(wide_polynomial(wide), x), np.array(exact), 16)
+    for x_scale, y_scale, y_zero in _WIDE_SCALES[name]:
+        y = evaluate_table(function_table(FUNCTIONS[name], x_scale, y_scale, y_zero), x, -128, 127)
+        exact = [_EXACT[name](x_scale * float(q)) / y_scale + y_zero for q in x]
+        yield len(x), _distance(y, np.array(exact), 8)
 
 
 def _lengths(rows: int, longest: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:

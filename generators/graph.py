@@ -123,10 +123,17 @@ class Linear:
     relu: bool = False
     table: Ints | None = None
     """Activation table, [256], applied to the rescaled sums."""
+    polynomial: bool = False
+    """The table's bytes are polynomials, of sums rescaled to INT16."""
     residual: bool = False
     """The target's old value is added."""
     stored: Stored | None = None
     """The weights' codes where they are in a format of fewer bits."""
+
+    @property
+    def look_up(self) -> tuple[str, ...]:
+        """The flag of the instruction that applies the table, if there is one."""
+        return () if self.table is None else ("polynomial" if self.polynomial else "table",)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from hdl.arithmetic.serial_multiplier import SerialMultiplier
 from hdl.component import Component, Placer
 from hdl.control.loops import Loops
 from hdl.control.sequencer import Sequencer
+from hdl.functions.function_table import FunctionLane
 from hdl.functions.table import LookupTable
 from hdl.matrix.column import ElementColumn
 from hdl.matrix.decoder import WeightDecoder
@@ -45,6 +46,7 @@ _DATA = (
     Bank,
     ByteRam,
     ElementColumn,
+    FunctionLane,
     LookupTable,
     Multiplier,
     MultiplierPair,

@@ -44,6 +44,7 @@ def check_step(step: Step, config: Config) -> None:
 _FLAG_UNITS = {
     "b_transpose": "b_transpose",
     "table": "activation",
+    "polynomial": "wide_functions",
     "rotate": "rotary",
     "argmax": "argmax",
     "times": "rotary",
@@ -58,6 +59,8 @@ def _check_flags(step: Step, config: Config) -> None:
             raise ProgramError(f"{step} needs the unit {unit}, which the configuration leaves out")
     if {"wide_out", "table"} <= step.flags:
         raise ProgramError(f"{step} cannot look up a table with a 16-bit output")
+    if "polynomial" in step.flags:
+        _check_polynomial(step)
     if "add" in step.flags and step.opcode != Opcode.NORM and "wide_out" not in step.flags:
         raise ProgramError(f"{step} can add a residual only with a 16-bit output")
     if "followed" in step.flags and ("drain" not in step.flags or "diagonal" in step.flags):
@@ -149,6 +152,12 @@ def _check_per_row(step: Step, config: Config) -> None:
             f"{step} takes one parameter word for each row, so it needs per_tensor or n of at most "
             f"lanes = {config.lanes}, not {step['n']}"
         )
+
+
+def _check_polynomial(step: Step) -> None:
+    for flag in ("wide_out", "table", "rotate", "times", "argmax"):
+        if flag in step.flags:
+            raise ProgramError(f"{step} takes polynomials of 16-bit operands, excluding {flag}")
 
 
 def _check_rotate(step: Step, config: Config) -> None:

@@ -16,6 +16,7 @@ from sim.flow import Step, run
 from sim.formats import unpack
 from sim.matmul import append, held, marked, place
 from sim.norm import normalize
+from sim.polynomial import evaluate_table
 from sim.regions import Region, ceil_div, pair_places, regions, stored_rows
 from sim.report import Report, signature
 from sim.requantize import requantize, saturate16
@@ -149,7 +150,7 @@ class Interpreter:
     def _epilogue(
         self, step: Step, values: Ints, keep: NDArray[np.bool_] | None = None, first: int = 0
     ) -> None:
-        """Requantize values [m, n] and write them: equations (2), (9) and (10).
+        """Requantize values [m, n] and write them: equations (2), (9), (10) and (17).
 
         Where ``keep`` [m, n] is 0, the output is its zero point.
         """
@@ -157,7 +158,7 @@ class Interpreter:
         wide = "wide_out" in flags
         low, high = (-32768, 32767) if wide else (config.operand_min, config.operand_max)
         bounds = low, high
-        if flags & {"rotate", "times"}:
+        if flags & {"rotate", "times", "polynomial"}:
             low, high = -32768, 32767
         if "relu" in flags:
             low = max(low, zero)
@@ -168,6 +169,8 @@ class Interpreter:
             out = np.where(keep, out, zero)
         if "table" in flags:
             out = self.tables[step["table"]][out + 128]
+        if "polynomial" in flags:
+            out = evaluate_table(self.tables[step["table"]], out, *bounds)
         if "rotate" in flags:
             places = pair_places(step, config)
             pairs = self._read(step, "r", step["m"], int(places.max()) + 1, wide=True)

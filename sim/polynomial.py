@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.polynomial import Polynomial
+from arch.polynomial import Polynomial, unpack_polynomial
 
 
 def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:
@@ -21,3 +21,12 @@ def evaluate(polynomial: Polynomial, x: NDArray[Any]) -> NDArray[np.int64]:
     t = raw & ((1 << width) - 1)
     slope = c1 + (c2 * t >> width)
     return np.asarray((c0 + (slope * t >> width)) >> polynomial.guard_width)
+
+
+def evaluate_table(table: NDArray[Any], x: NDArray[Any], low: int, high: int) -> NDArray[np.int64]:
+    """Return the function whose polynomials are an activation table's bytes, equation (17).
+
+    ``table`` has 256 entries, ``x`` 16-bit operands of any shape; results are clamped to ``low``
+    and ``high``.
+    """
+    return np.clip(evaluate(unpack_polynomial(table), x), low, high)

@@ -280,6 +280,8 @@ def _random_steps(config: Config, random: np.random.Generator) -> Iterator[Step]
             shape = {"m": int(random.integers(1, 5)), "n": int(random.integers(1, 30))}
             flags = frozenset(flag for flag in definition.flags if random.random() < 0.5)
             flags -= {"followed"}
+            if "polynomial" in flags and random.random() < 0.7:
+                flags &= {"per_tensor", "relu", "polynomial"}
             if "rotate" in definition.flags and random.random() < 0.5:
                 flags &= {"wide_out", "per_tensor"}
                 flags |= {str(random.choice(["rotate", "times"]))}
@@ -300,6 +302,8 @@ def _stated(config: Config, step: Step) -> int:
     beats = ceil_div(n, lanes)
     if step.flags & {"rotate", "times"}:
         overhead += RotaryUnit.latency
+    if "polynomial" in step.flags:
+        overhead += Epilogue.more
     if opcode == Opcode.DRAIN:
         tiles, rest = divmod(n, config.cols)
         overhead += drain_latency(config) + config.registered - begins

@@ -7,7 +7,6 @@ from typing import Any
 from amaranth.lib.wiring import Component
 
 from arch.config import Config
-from arch.functions import WIDE_FUNCTIONS
 from generators.verilog.units import RECIPROCAL_WIDTH, make_unit
 from hdl.memory.scratchpad import READERS, WRITERS
 
@@ -50,10 +49,6 @@ def _bridge(model: str) -> Callable[[Config, Component], dict[str, Any]]:
     }
 
 
-def _function(name: str) -> Callable[[Config, Component], dict[str, Any]]:
-    return lambda config, _unit: {"function": name, "lanes": config.lanes, "all": False}
-
-
 def _inverse(*, root: bool) -> Callable[[Config, Component], dict[str, Any]]:
     return lambda _config, unit: {
         "width": RECIPROCAL_WIDTH,
@@ -93,7 +88,15 @@ BENCHES = {
             "tb.bench_table",
             lambda config, _u: {"lanes": config.lanes, "slots": config.table_slots},
         ),
-        *(Bench(f"{name}_16", "tb.bench_polynomial", _function(name)) for name in WIDE_FUNCTIONS),
+        Bench(
+            "function_table",
+            "tb.bench_function_table",
+            lambda config, unit: {
+                "lanes": config.lanes,
+                "slots": config.table_slots,
+                "operand_width": unit.operand_width,
+            },
+        ),
         Bench("reciprocal", "tb.bench_reciprocal", _inverse(root=False)),
         Bench("rsqrt", "tb.bench_reciprocal", _inverse(root=True)),
         Bench(

@@ -96,6 +96,7 @@ def random_config(rng: np.random.Generator) -> Config:
         array=str(rng.choice(ARRAYS)),
         registered=bool(rng.random() < 0.5),
         packed=bool(operand_width + zero_points <= PACKED_WIDTH and rng.random() < 0.7),
+        wide_functions=bool(units["activation"] and rng.random() < 0.5),
     )
     if operand_width < OPERAND_BITS or zero_points or config.operand_gating:
         return config

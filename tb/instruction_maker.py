@@ -16,6 +16,7 @@ MAX_K = 40
 UNIT_FLAGS = {
     "b_transpose": {"b_transpose"},
     "activation": {"table"},
+    "wide_functions": {"polynomial"},
     "rotary": {"rotate", "times"},
     "argmax": {"argmax"},
     "fused": {"drain"},
@@ -72,7 +73,7 @@ class InstructionMaker:
         return {
             flag
             for flag in DEFINITIONS[opcode].flags
-            if flag not in FORMAT_FLAGS and self.rng.random() < likely
+            if flag not in (*FORMAT_FLAGS, "polynomial") and self.rng.random() < likely
         } - self._absent()
 
     def _absent(self) -> set[str]:
@@ -153,6 +154,8 @@ class InstructionMaker:
         m, n = self.filled.pop(acc_addr)
         flags = self._flags(Opcode.DRAIN)
         flags = self._output_flags(flags)
+        if self.config.wide_functions and self.rng.random() < 0.4:
+            flags = flags & {"per_tensor", "per_row", "relu"} | {"polynomial"}
         if "per_row" in flags and n > self.config.lanes:
             flags |= {"per_tensor"}
         operands = {"acc_addr": acc_addr, "acc_stride": m, **self._output(m, n, flags)}

@@ -30,6 +30,7 @@ UNITS = (
     "zero_points",
     "b_transpose",
     "activation",
+    "wide_functions",
     "softmax",
     "norm",
     "rotary",
@@ -38,7 +39,7 @@ UNITS = (
 )
 """The units that results tell apart, by their fields; operand gating changes none."""
 
-_NEEDS = {"fused": ("softmax", "norm")}
+_NEEDS = {"fused": ("softmax", "norm"), "wide_functions": ("activation",)}
 _ATTEMPTS = 40
 _TRIES = 10
 

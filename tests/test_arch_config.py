@@ -82,6 +82,12 @@ def test_a_single_element_is_a_machine():
             "Field rotary needs even lanes and cols, but lanes is 8 and cols is 9",
         ),
         (
+            {"wide_functions": True, "activation": False},
+            ValueError,
+            "Field wide_functions needs activation, but wide_functions is true and activation "
+            "false",
+        ),
+        (
             {"fused": True, "softmax": False, "norm": False},
             ValueError,
             "Field fused needs softmax or norm, but fused is true and softmax and norm false",

@@ -16,8 +16,8 @@ from hdl.vector.vector import VectorEngine
 from tb.configurations import SMALLEST, UNITS, random_config
 from tb.simulate import simulate
 
-FULL = PRESETS["tiny"].replace(lanes=2, rotary=True, argmax=True)
-BARE = dict.fromkeys((*UNITS, "zero_points"), False)
+FULL = PRESETS["tiny"].replace(lanes=2, rotary=True, argmax=True, wide_functions=True)
+BARE = dict.fromkeys((*UNITS, "wide_functions", "zero_points"), False)
 PACKED = {"weight_formats": "int4,ternary", "weight_group": 8}
 
 
@@ -102,6 +102,7 @@ UNIT_NAMES = {
     r"|ColumnOffset",
     "norm": r"AddNorm\w*|NormFront|NormalizeLane|RowStatistics|SumWriter|s__request__\w+",
     "activation": r"LookupTable|table_write\w*|look_up_\w*",
+    "wide_functions": r"FunctionTable|FunctionLane",
     "b_transpose": r"column_strobe_\w+|column_slot_\w+",
     "operand_gating": r"live_[io]|column_live|gated|zeros",
     "rotary": r"RotaryUnit|rotary|rest_\w+|\w+_step_room",
@@ -120,14 +121,15 @@ def test_a_machine_without_units_has_nothing_of_them():
 @pytest.mark.parametrize(
     ("component", "unit"),
     [
-        *((VectorEngine, unit) for unit in ("norm", "activation")),
+        *((VectorEngine, unit) for unit in ("norm", "activation", "wide_functions")),
         *((VectorEngine, unit) for unit in ("softmax", "rotary", "argmax")),
         *((MatrixEngine, unit) for unit in ("b_transpose", "operand_gating")),
         (MatrixEngine, "zero_points"),
     ],
 )
 def test_a_unit_left_out_leaves_no_logic(component, unit):
-    full, without = FULL, FULL.replace(**{unit: False})
+    absent = {unit, "wide_functions"} if unit == "activation" else {unit}
+    full, without = FULL, FULL.replace(**dict.fromkeys(absent, False))
     if unit in UNIT_NAMES:
         assert re.search(rf"\b({UNIT_NAMES[unit]})\b", netlist(component, full))
         assert not re.findall(rf"\b(?:{UNIT_NAMES[unit]})\b", netlist(component, without))

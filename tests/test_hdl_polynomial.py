@@ -1,72 +1,64 @@
-"""The 16-bit functions: circuit against golden model, golden model against float64."""
+"""Functions of 16-bit operands: circuit against golden model, golden model against float64."""
+
+import math
 
 import numpy as np
 import pytest
-from amaranth.sim import Simulator
 
-from arch.functions import WIDE_FUNCTIONS
-from arch.polynomial import wide_polynomial
-from hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, FunctionUnit
-from sim.polynomial import evaluate
+from arch.functions import FUNCTIONS, SMOOTH_FUNCTIONS
+from arch.polynomial import function_polynomial, pack_polynomial, unpack_polynomial
+from hdl.functions.function_table import FunctionTable
+from sim.polynomial import evaluate_table
 from tb.simulate import simulate
 
 ALL = np.arange(-(1 << 15), 1 << 15)
 
 
-@pytest.mark.parametrize("name", WIDE_FUNCTIONS)
-def test_model_is_within_one_of_float64(name):
-    wide = WIDE_FUNCTIONS[name]
-    y = evaluate(wide_polynomial(wide), ALL)
-    assert np.abs(y - wide.in_units(ALL)).max() <= 1.0
-    assert y.min() >= -(1 << 15)
-    assert y.max() < 1 << 15
+@pytest.mark.parametrize("name", SMOOTH_FUNCTIONS)
+def test_model_is_within_a_step_of_float64(name):
+    for reach, step, zero in ((3, 1 / 64, -101), (4, 4.2 / 255, -118)):
+        x_scale = reach / (1 << 15)
+        table = pack_polynomial(function_polynomial(FUNCTIONS[name], x_scale, step, zero))
+        assert table.min() >= -128
+        assert table.max() < 128
+        exact = np.clip(FUNCTIONS[name](x_scale * ALL) / step + zero, -128, 127)
+        # Half a step is the rounding's; what the guard bits drop is an eighth at most.
+        assert np.abs(evaluate_table(table, ALL, -128, 127) - exact).max() < 0.65
 
 
-@pytest.mark.parametrize("name", WIDE_FUNCTIONS)
-def test_circuit_equals_model_at_every_segment(name):
-    polynomial = wide_polynomial(WIDE_FUNCTIONS[name])
-    length = 1 << polynomial.t_width
-    starts = np.arange(polynomial.segments) * length - (1 << 15)
-    x = np.concatenate([starts, starts + length - 1, starts + length // 3])
-    unit = FunctionUnit(name, 1)
-    got = []
+def test_coefficients_are_the_bytes_of_a_table():
+    polynomial = function_polynomial(FUNCTIONS["silu"], 2.0**-12, 2.0**-6, -100)
+    table = pack_polynomial(polynomial)
+    assert unpack_polynomial(table) == polynomial
+    # Segment 16 is the first in the order of operands from 0 on.
+    c0 = int(table[128]) & 0xFF | int(table[129]) << 8
+    assert c0 == polynomial.coefficients[0][0]
 
-    async def bench(ctx):
-        ctx.set(unit.o.ready, 1)
-        for cycle in range(len(x) + POLYNOMIAL_LATENCY):
-            ctx.set(unit.i.valid, cycle < len(x))
-            ctx.set(unit.i.payload[0], int(x[cycle % len(x)]))
-            *_, valid, y = await ctx.tick().sample(unit.o.valid, unit.o.payload[0])
-            assert valid == (cycle >= POLYNOMIAL_LATENCY)
-            if valid:
-                got.append(y)
 
-    simulator = Simulator(unit)
-    simulator.add_clock(1e-6)
-    simulator.add_testbench(bench)
-    simulator.run()
-    assert got == evaluate(polynomial, x).tolist()
+def test_a_jump_keeps_within_the_widths_of_coefficients():
+    polynomial = function_polynomial(lambda x: np.where(x > 0.1, 1e9, -1e9), 2.0**-15, 1.0, 0)
+    assert unpack_polynomial(pack_polynomial(polynomial)) == polynomial
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])
+def test_scales_are_checked(scale):
+    message = f"^Polynomial x_scale must be positive and finite, not {scale}$"
+    with pytest.raises(ValueError, match=message):
+        function_polynomial(FUNCTIONS["tanh"], scale, 1.0, 0)
 
 
 @pytest.mark.parametrize(
-    ("simulator", "name", "lanes"),
-    [("verilator", "gelu_erf", 5), ("icarus", "exp", 2)],
+    ("simulator", "parameters"),
+    [
+        ("verilator", {"lanes": 5, "slots": 6, "operand_width": 8}),
+        ("icarus", {"lanes": 2, "slots": 2, "operand_width": 6}),
+    ],
 )
-def test_bench(simulator, name, lanes):
-    """Verilator takes all 65,536 operands, Icarus some thousands."""
+def test_bench(simulator, parameters):
     simulate(
-        FunctionUnit(name, lanes),
-        bench="tb.bench_polynomial",
+        FunctionTable(**parameters),
+        bench="tb.bench_function_table",
         simulator=simulator,
         seed=7,
-        parameters={"function": name, "lanes": lanes, "all": simulator == "verilator"},
+        parameters=parameters,
     )
-
-
-def test_parameters_are_checked():
-    known = "gelu_erf, gelu_tanh, silu, exp, sigmoid, tanh"
-    with pytest.raises(ValueError, match=f"^Unknown 16-bit function 'sine'; known are {known}$"):
-        FunctionUnit("sine", 1)
-    message = "^Function unit lanes must be a positive integer, not 0$"
-    with pytest.raises(ValueError, match=message):
-        FunctionUnit("exp", 0)

@@ -28,6 +28,7 @@ def run_case(config, simulator, seed, *, steps=20):
             {"cols": 10, "lanes": 4, "fused": False, "rotary": True, "argmax": True},
             "verilator",
         ),
+        ("odd", {"wide_functions": True, "cols": 4, "operand_width": 7}, "verilator"),
         ("odd", {"table_slots": 64, "param_depth": 9}, "icarus"),
         ("odd", dict.fromkeys(UNITS, False), "icarus"),
         ("tiny", {"registered": True, "lanes": 2, "fused": True}, "icarus"),

@@ -253,6 +253,13 @@ def test_tokens_without_a_partner_are_refused():
         ),
         *(
             (
+                f"DRAIN m=1 n=2 polynomial {flag}",
+                f"DRAIN at word 0 takes polynomials of 16-bit operands, excluding {flag}",
+            )
+            for flag in ("wide_out", "table", "argmax", "rotate", "times")
+        ),
+        *(
+            (
                 f"DRAIN m=1 n=2 table={first} argmax",
                 "DRAIN at word 0 numbers its columns from table on, which must be from 0 to "
                 f"16777214, not {first}",
@@ -262,7 +269,7 @@ def test_tokens_without_a_partner_are_refused():
     ],
 )
 def test_steps_refused(text, message):
-    assert errors(text, CONFIG.replace(rotary=True, argmax=True)) == message
+    assert errors(text, CONFIG.replace(rotary=True, argmax=True, wide_functions=True)) == message
 
 
 @pytest.mark.parametrize(
@@ -273,6 +280,7 @@ def test_steps_refused(text, message):
         ("fused", "SOFTMAX m=1 n=1 drain"),
         ("fused", "NORM m=1 n=1 drain"),
         ("activation", "MAP m=1 n=1 table"),
+        ("wide_functions", "DRAIN m=1 n=1 polynomial"),
         ("rotary", "DRAIN m=1 n=2 table=2 rotate"),
         ("rotary", "DRAIN m=1 n=1 times"),
         ("argmax", "DRAIN m=1 n=1 argmax"),

@@ -33,6 +33,7 @@ EVIDENCE: dict[str, tuple[set[Opcode], set[str]]] = {
     "rotary": ({Opcode.DRAIN}, {"rotate", "times"}),
     "softmax": ({Opcode.SOFTMAX}, {""}),
     "sparse_lanes": ({Opcode.SPARSE}, {""}),
+    "wide_functions": ({Opcode.DRAIN}, {"polynomial"}),
     "weight_formats": ({Opcode.MATMUL}, {"format_1", "format_2", "format_4"}),
     "weight_group": ({Opcode.MATMUL}, {"grouped"}),
     "zero_points": ({Opcode.MATMUL}, {"a_zero", "b_zero"}),
@@ -92,5 +93,5 @@ def test_a_board_has_the_units_that_its_models_use(config: Config) -> None:
 
 
 def test_a_unit_too_many_is_found() -> None:
-    config = PRESETS["small"].replace(argmax=True, sparse_lanes=4, weight_formats="int4")
-    assert present(config) - used(config) == {"argmax", "sparse_lanes", "weight_formats"}
+    config = PRESETS["small"].replace(argmax=True, sparse_lanes=4, wide_functions=True)
+    assert present(config) - used(config) == {"argmax", "sparse_lanes", "wide_functions"}

@@ -46,6 +46,7 @@ class MicroConfig(Config):
     operand_gating: bool = _constant(False)
     sparse_lanes: int = _constant(0)
     sparse_depth: int = _constant(1024)
+    wide_functions: bool = _constant(False)
     rotary: bool = _constant(False)
     argmax: bool = _constant(False)
     fused: bool = _constant(False)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from arch.config import Config
 from arch.errors import InputError
 from generators.fitting import FitError
-from generators.graph import Decoder, QuantizedModel
+from generators.graph import Decoder, IntegerGraph, Linear, QuantizedModel
 from generators.lower.plan import MOST_ROWS
 from generators.lower.residence import Cache
 
@@ -19,6 +19,7 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
         "norm": model.norm != "none",
         "activation": model.activation != "relu"
         or (model.head_hidden > 0 and model.head_activation != "relu"),
+        "wide_functions": _polynomials(quantized),
     }
     _check_units(model.name, config, needs)
     context = model.heads * model.head_dim
@@ -45,6 +46,7 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
         "b_transpose": True,
         "activation": True,
         "rotary": model.gated or model.position == "rotary",
+        "wide_functions": _polynomials(decoder),
     }
     _check_units(model.name, config, needs)
     if config.operand_width != 8:
@@ -71,6 +73,10 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
                 f"Model {model.name} sums {name} = {k} products, but max_k is {config.max_k}",
                 {"max_k": max(model.ffn, model.dim, cache.capacity)},
             )
+
+
+def _polynomials(model: IntegerGraph) -> bool:
+    return any(isinstance(op, Linear) and op.polynomial for op in model.ops)
 
 
 def _check_units(name: str, config: Config, needs: Mapping[str, bool]) -> None:

@@ -144,13 +144,13 @@ class Layers:
         def part(tensor: Tensor) -> View:
             return View(Ref(kind(tensor), column), width)
 
-        acc, flag, target, beside = self._sums(op, tiles[0]), "table", part(op.target), None
+        acc, flags, target, beside = self._sums(op, tiles[0]), op.look_up, part(op.target), None
         for gate in behind:
             assert isinstance(gate, Gate), "nothing else is behind a hidden layer"
-            flag, slot = "times", gate.source.zero
+            flags, slot = ("times",), gate.source.zero
             target, beside = part(gate.target), part(gate.source)
         self.make.drain(
-            op, acc, target, flag, beside=beside, table=slot, tiles=tiles, behind=behind
+            op, acc, target, *flags, beside=beside, table=slot, tiles=tiles, behind=behind
         )
 
     def head(self) -> None:

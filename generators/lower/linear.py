@@ -224,8 +224,7 @@ class LinearLayer:
     def _drain(self, acc: int, acc_stride: int, row: int, m: int, first: int, count: int) -> Draft:
         op, rows, columns = self.op, (row, m), (first, count)
         run, sums = self._run_rows(row - op.row, m), View(acc, acc_stride)
-        on = {"relu": op.relu, "table": op.table is not None}
-        flags = [name for name, given in on.items() if given]
+        flags = [*op.look_up, *(["relu"] if op.relu else [])]
         # Rows before the first one are loaded.
         anew, residual = op.row == 0, op.residual
         return self.lowering.requantize(

@@ -125,7 +125,7 @@ class Lowering:
             Written(target.name, *rows, *columns),
             *flags,
             *(name for name, given in on.items() if given),
-            zero=0 if "table" in flags else target.zero,
+            zero=0 if {"table", "polynomial"} & set(flags) else target.zero,
             beside=view if residual else None,
             defines=self.defines(view, anew=anew and not residual),
         )

@@ -14,6 +14,7 @@ import numpy as np
 
 from arch.errors import InputError
 from arch.functions import FUNCTIONS, int8_table
+from arch.polynomial import function_table
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.graph import ROTARY_STEPS, TIMES_STEPS, WIDE, Ints, Tensor
@@ -221,8 +222,11 @@ class ErrorSteps:
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
         """Return the step of what an activation's table takes, 0.0, and the table."""
         assert node.sums is not None
-        before = best_step(self.values[node.sums.name], INT8_MAX)
-        function = FUNCTIONS[FUNCTION_NAMES[node.activation]]
+        function, sums = FUNCTIONS[FUNCTION_NAMES[node.activation]], self.values[node.sums.name]
+        if self.options.wide(node.activation):
+            before = float(np.abs(sums).max()) / INT16_MAX or 1.0
+            return before, 0.0, function_table(function, before, target.scale, target.zero)
+        before = best_step(sums, INT8_MAX)
         return before, 0.0, int8_table(function, before, 0, target.scale, target.zero)
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:

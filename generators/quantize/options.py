@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 
 from arch.errors import InputError
 from arch.formats import FORMATS
+from arch.functions import SMOOTH_FUNCTIONS
+from generators.reference.floats import FUNCTION_NAMES
 
 KV_BITS = (8, 4)
 """Widths that keys and values may be kept in (bits)."""
@@ -56,9 +58,15 @@ class Quantization:
     folded: bool = False
     """The gains of RMS norms are in the weights behind them, so that all columns of a norm
     have the same parameters, which take one word of the machine's."""
+    wide_functions: bool = False
+    """Smooth activations take INT16 and are polynomials, instead of tables of INT8."""
     alike: bool = True
     """Scores and context of all heads of a layer have the same parameters, so that one
     command takes them all."""
+
+    def wide(self, activation: str) -> bool:
+        """Return whether an activation of a network takes INT16: a smooth one, where asked for."""
+        return self.wide_functions and FUNCTION_NAMES.get(activation) in SMOOTH_FUNCTIONS
 
     def __post_init__(self) -> None:
         """Check what is not checked elsewhere."""

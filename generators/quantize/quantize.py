@@ -200,6 +200,13 @@ class _Quantizer:
         self.before = self._ops(self.graph.before)
         self.layers = tuple(self._ops(layer) for layer in self.graph.layers)
         self.after = self._ops(self.graph.after)
+        ops = (op for part in (self.before, *self.layers, self.after) for op in part)
+        if options.wide_functions and not any(
+            isinstance(op, Linear) and op.polynomial for op in ops
+        ):
+            raise InputError(
+                f"Model {model.name} has no function that polynomials of 16-bit operands are for"
+            )
 
     def input(self) -> Tensor:
         """Return what the host gives."""
@@ -306,7 +313,10 @@ class _Quantizer:
         rescale = rescale_of(biases, steps / out)
         self._check(node, source, weight, rescale, steps, out)
         residual = node.residual is not None
-        return Linear(source, target, weight, rescale, node.row, relu, table, residual, stored)
+        wide = self.options.wide(node.activation)
+        return Linear(
+            source, target, weight, rescale, node.row, relu, table, wide, residual, stored
+        )
 
     def _weights(self, taken: Floats, bias: Floats, out: Floats) -> tuple[Ints, Ints, Floats]:
         """Return weights [k, n], biases [n], and the real value of a step of each sum [n]."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.functions import FUNCTIONS, int8_table
+from arch.polynomial import function_table
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Floats, Weights
 from generators.graph import WIDE, Ints, Tensor
@@ -144,6 +145,9 @@ class RangeSteps:
             return target.scale, 0.0, None
         function = FUNCTIONS[FUNCTION_NAMES[node.activation]]
         found = useful_range(function, self.ranges[node.sums.name], target.scale)
+        if self.options.wide(node.activation):
+            scale = max(-found.low, found.high) / INT16_MAX or 1.0
+            return scale, 0.0, function_table(function, scale, target.scale, target.zero)
         low, high = self.config.operand_min, self.config.operand_max
         scale = (found.high - found.low) / (high - low) or 1.0
         zero = round(low - found.low / scale)

@@ -46,6 +46,7 @@ from generators.reference.cache import KvCache
 from generators.reference.floats import check_tokens
 from sim.matmul import multiply
 from sim.norm import normalize
+from sim.polynomial import evaluate_table
 from sim.requantize import requantize, saturate16
 from sim.rotary import rotate, times
 from sim.softmax import softmax
@@ -183,10 +184,13 @@ class _Evaluation:
         if op.table is None:
             y = _rescaled(sums, op.rescale, target, floor=target.zero if op.relu else None)
         else:
-            low, high = _bounds(target.width)
-            r = op.rescale
-            found = requantize(sums, r.bias, r.multiplier, r.shift, 0, low, high)
-            y = lookup(op.table, found)
+            bounds = _bounds(target.width)
+            found = _requantized(sums, op.rescale, 0, *(_bounds(WIDE) if op.polynomial else bounds))
+            y = (
+                evaluate_table(op.table, found, *bounds)
+                if op.polynomial
+                else lookup(op.table, found)
+            )
         self._keep(target, y, residual=op.residual, row=op.row)
 
     def _attention(self, op: Attention) -> None:

@@ -6,9 +6,7 @@ from amaranth.lib.wiring import Component
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.functions import WIDE_FUNCTIONS
 from arch.sparse import ENTRY_WIDTH
-from hdl.arithmetic.polynomial import FunctionUnit
 from hdl.arithmetic.reciprocal import Reciprocal, ReciprocalSqrt
 from hdl.arithmetic.requantize import Requantizer
 from hdl.bus.axi4 import Axi4Bridge
@@ -20,6 +18,7 @@ from hdl.control.dispatch import Dispatch
 from hdl.control.sequencer import Sequencer
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.argmax import ArgmaxUnit
+from hdl.functions.function_table import FunctionTable
 from hdl.functions.rotary import RotaryUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.functions.table import LookupTable
@@ -46,10 +45,6 @@ def sparse_lanes(config: Config) -> int:
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
 
-def _wide(name: str) -> Callable[[Config], Component]:
-    return lambda config: FunctionUnit(name, config.lanes)
-
-
 def _decoder(config: Config) -> Component:
     """Return the decoder of a configuration's formats, of ternary and INT4 where it has none."""
     return WeightDecoder(config if config.formats else config.replace(weight_formats=_FORMATS))
@@ -70,9 +65,11 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "rotary": lambda config: RotaryUnit(2 * -(-config.lanes // 2), config.operand_width),
     "argmax": lambda config: ArgmaxUnit(config.lanes),
     "table": lambda config: LookupTable(config.lanes, config.table_slots),
+    "function_table": lambda config: FunctionTable(
+        config.lanes, config.table_slots, config.operand_width
+    ),
     "reciprocal": lambda _config: Reciprocal(RECIPROCAL_WIDTH),
     "rsqrt": lambda _config: ReciprocalSqrt(RECIPROCAL_WIDTH),
-    **{f"{name}_16": _wide(name) for name in WIDE_FUNCTIONS},
     "scratchpad": Scratchpad,
     "axi4_bridge": lambda config: Axi4Bridge(config, BusAddress.for_config(config)),
     "wishbone_bridge": lambda config: WishboneBridge(config, BusAddress.for_config(config)),

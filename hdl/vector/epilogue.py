@@ -9,6 +9,7 @@ from arch.isa import COLUMN_WIDTH
 from hdl.arithmetic.requantize import Requantizer
 from hdl.component import Component
 from hdl.functions.argmax import ArgmaxUnit, largest_layout
+from hdl.functions.function_table import FunctionTable
 from hdl.functions.rotary import RotaryUnit
 from hdl.functions.table import TABLE_LATENCY, LookupTable, table_write_signature
 from hdl.memory.protected import error_port
@@ -40,8 +41,13 @@ class Epilogue(Component):
     ``column`` is not 0, only if it is larger than what was there.
     All of ``zero`` to ``column`` hold still during a command. ``done`` is 1 for one cycle when the
     last write of ``o_walk`` was taken. One beat a cycle; it is written ``latency`` cycles after it
-    was taken at the earliest, ``RotaryUnit.latency`` more with ``rotate`` or ``times``.
+    was taken at the earliest, ``RotaryUnit.latency`` more with ``rotate`` or ``times``,
+    ``Epilogue.more`` more with ``polynomial``, which looks no 8-bit element up but evaluates a
+    function of a 16-bit one: equation (17).
     """
+
+    more = FunctionTable.latency - TABLE_LATENCY
+    """Cycles by which a polynomial's result comes behind an entry of a table."""
 
     def __init__(self, config: Config):
         self.config = config
@@ -68,6 +74,8 @@ class Epilogue(Component):
         if config.activation:
             members["table_write"] = In(table_write_signature(config.table_slots))
             members |= error_port(config.protected("parameters"))
+        if config.wide_functions:
+            members["polynomial"] = In(1)
         if config.rotary:
             members |= {"rotate": In(1), "times": In(1), "r_zero": In(signed(8))}
         if config.argmax:
@@ -111,9 +119,11 @@ class Epilogue(Component):
             self.param_en.eq(en),
         ]
         y = self._requantize(m, en, values)
-        if self.config.activation:
-            y = self._look_up(m, en, y)
         valid = delay(m, taken, self._depth, en=en, reset=True)
+        if self.config.wide_functions:
+            valid, y = self._evaluate(m, en, valid, y)
+        elif self.config.activation:
+            y = self._look_up(m, en, y)
         self._write(m, en, valid, y, places)
         return m
 
@@ -121,11 +131,14 @@ class Epilogue(Component):
         """Return the output elements of the beat taken ``2 + Requantizer.latency`` cycles ago."""
         config = self.config
         value = data.View(values.p.shape(), delay(m, values.p, 2, en=en))
+        wide = self.wide | self._pairs()
+        if config.wide_functions:
+            wide |= self.polynomial
         # They hold still from a command's first beat to its last write.
         m.submodules.bounds = bounds = OutputBounds(config)
         m.d.comb += [
             bounds.zero.eq(self.zero),
-            bounds.wide.eq(self.wide | self._pairs()),
+            bounds.wide.eq(wide),
             bounds.relu.eq(self.relu),
         ]
         keep = delay(m, value.keep, Requantizer.latency, en=en)
@@ -146,9 +159,26 @@ class Epilogue(Component):
 
     def _look_up(self, m, en, y):
         """Return elements looked up, or as they were, ``TABLE_LATENCY`` cycles later."""
+        level = self.config.protected("parameters")
+        table = LookupTable(lanes=self.config.lanes, slots=self.config.table_slots, level=level)
+        return self._looked_up(m, en, y, table)
+
+    def _evaluate(self, m, en, valid, y):
+        """Return whether there is a beat, and its elements as polynomials or a table have them."""
         config = self.config
-        level = config.protected("parameters")
-        table = LookupTable(lanes=config.lanes, slots=config.table_slots, level=level)
+        table = FunctionTable(
+            config.lanes, config.table_slots, config.operand_width, config.protected("parameters")
+        )
+        found = self._looked_up(m, en, y, table)
+        late = delay(m, valid & self.polynomial, self.more, en=en, reset=True)
+        m.d.comb += table.polynomial.eq(self.polynomial)
+        return Mux(self.polynomial, late, valid), [
+            Mux(self.polynomial, result, element)
+            for result, element in zip(table.result, found, strict=True)
+        ]
+
+    def _looked_up(self, m, en, y, table):
+        """Place a table and return what it has for elements, or these, as ``look_up`` says."""
         if "errors" in table.signature.members:
             m.d.comb += self.errors.eq(table.errors)
         m.submodules.table = table

@@ -1,0 +1,144 @@
+"""Activation tables that hold bytes, or polynomials of 16-bit operands."""
+
+from amaranth.hdl import Cat, Module, Mux, signed
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import ceil_log2
+
+from arch.functions import TABLE_ENTRIES
+from arch.polynomial import (
+    FUNCTION_SEGMENTS,
+    FUNCTION_T_WIDTH,
+    FUNCTION_WIDTH,
+    GUARD_WIDTH,
+    SLOPE_BITS,
+)
+from hdl.arithmetic.polynomial import POLYNOMIAL_LATENCY, horner
+from hdl.component import Component
+from hdl.functions.table import table_write_signature
+from hdl.memory.protected import error_port, errors_of, gather, protected_ram
+from hdl.stream.pipeline import delay
+
+ROW_BYTES = TABLE_ENTRIES // FUNCTION_SEGMENTS
+"""Bytes of a segment's coefficients (bytes)."""
+_ROW_LAYOUT = data.StructLayout(
+    {
+        "c0": signed(16),
+        "c1": signed(SLOPE_BITS),
+        "c1_spare": 24 - SLOPE_BITS,
+        "c2": signed(SLOPE_BITS),
+        "c2_spare": 24 - SLOPE_BITS,
+    }
+)
+
+
+class FunctionLane(Component):
+    """``slots`` tables of 256 bytes, looked up or taken for polynomials, one lane.
+
+    See :class:`FunctionTable`, whose members these are. Two multipliers.
+    """
+
+    def __init__(self, slots: int, operand_width: int, level: str):
+        self.slots = slots
+        self.operand_width = operand_width
+        self.level = level
+        super().__init__(
+            {
+                "en": In(1),
+                "polynomial": In(1),
+                "index": In(signed(FUNCTION_WIDTH)),
+                "slot": In(max(1, ceil_log2(slots))),
+                "value": Out(signed(8)),
+                "result": Out(signed(8)),
+                "write": In(table_write_signature(slots)),
+                **error_port(level),
+            }
+        )
+
+    def elaborate(self, _platform):
+        """Place a memory of segments, the selection of a byte and Horner's rule."""
+        m = Module()
+        width, depth = 8 * ROW_BYTES, self.slots * FUNCTION_SEGMENTS
+        m.submodules.ram = ram = protected_ram(width, depth, self.level, part=8, parts=True)
+        x = self.index.as_unsigned()
+        byte, segment = x[3:8], x[FUNCTION_T_WIDTH:]
+        place = Mux(self.polynomial, segment, byte)
+        m.d.comb += [
+            ram.write_en.eq(self.write.en << self.write.index[:3]),
+            ram.write_addr.eq(Cat(self.write.index[3:], self.write.slot)),
+            ram.write_data.eq(self.write.value.as_unsigned().replicate(ROW_BYTES)),
+            ram.read_en.eq(self.en),
+            # Offset binary: the lowest operand comes first.
+            ram.read_addr.eq(Cat(place[:-1], ~place[-1], self.slot)),
+        ]
+        low = delay(m, x[:3], 1, en=self.en)
+        # Block RAM answers late.
+        with m.If(self.en):
+            m.d.sync += self.value.eq(ram.read_data.word_select(low, 8))
+        row = data.View(_ROW_LAYOUT, ram.read_data)
+        total = horner(
+            m,
+            (row.c0, row.c1, row.c2),
+            delay(m, x[:FUNCTION_T_WIDTH], 1, en=self.en),
+            slope_width=SLOPE_BITS + 1,
+            sum_width=SLOPE_BITS + 2,
+            en=self.en,
+        )
+        y, high = total >> GUARD_WIDTH, (1 << (self.operand_width - 1)) - 1
+        m.d.comb += self.result.eq(Mux(y > high, high, Mux(y < ~high, ~high, y)))
+        gather(m, self, errors_of([ram]))
+        return m
+
+
+class FunctionTable(Component):
+    """``slots`` tables of 256 bytes, looked up or taken for polynomials: equation (17).
+
+    With ``polynomial`` at 0, ``value[lane]`` is as in :class:`hdl.functions.table.LookupTable`,
+    entry ``index[lane] + 128`` of table ``slot``, ``TABLE_LATENCY`` cycles with ``en`` at 1 later.
+    With ``polynomial`` at 1, ``result[lane]`` is the function of the 16-bit ``index[lane]`` whose
+    coefficients the table is, clamped to ``operand_width`` signed bits, ``latency`` such cycles
+    later. Everything holds still while ``en`` is 0. ``write`` sets an entry in all lanes' copies; a
+    read of its eight neighbours in the cycle of a write is undefined. Throughput is one value per
+    lane and one write in every cycle. Two multipliers a lane.
+    """
+
+    latency = POLYNOMIAL_LATENCY
+
+    def __init__(self, lanes: int, slots: int, operand_width: int = 8, level: str = "none"):
+        self.lanes = lanes
+        self.slots = slots
+        self.operand_width = operand_width
+        self.level = level
+        values = data.ArrayLayout(signed(8), lanes)
+        super().__init__(
+            {
+                "en": In(1),
+                "polynomial": In(1),
+                "index": In(data.ArrayLayout(signed(FUNCTION_WIDTH), lanes)),
+                "slot": In(max(1, ceil_log2(slots))),
+                "value": Out(values),
+                "result": Out(values),
+                "write": In(table_write_signature(slots)),
+                **error_port(level),
+            }
+        )
+
+    def elaborate(self, _platform):
+        """Place the lanes, which are written alike."""
+        m = Module()
+        lanes = []
+        for number in range(self.lanes):
+            lane = FunctionLane(self.slots, self.operand_width, self.level)
+            m.submodules[f"lane_{number}"] = lane
+            lanes.append(lane)
+            wiring.connect(m, wiring.flipped(self.write), lane.write)
+            m.d.comb += [
+                lane.en.eq(self.en),
+                lane.polynomial.eq(self.polynomial),
+                lane.index.eq(self.index[number]),
+                lane.slot.eq(self.slot),
+                self.value[number].eq(lane.value),
+                self.result[number].eq(lane.result),
+            ]
+        gather(m, self, errors_of(lanes))
+        return m

@@ -1,0 +1,71 @@
+"""Bench of tables of polynomials: loads every slot, then takes bytes and functions with pauses.
+
+Parameters: ``lanes``, ``slots`` and ``operand_width`` of the unit.
+"""
+
+from collections import deque
+
+import cocotb
+from amaranth.hdl import signed
+from amaranth.lib import data
+from cocotb.triggers import FallingEdge, RisingEdge
+
+from arch.functions import FUNCTIONS, SMOOTH_FUNCTIONS
+from arch.polynomial import function_polynomial, pack_polynomial
+from hdl.functions.function_table import FunctionTable
+from hdl.functions.table import TABLE_LATENCY
+from sim.polynomial import evaluate_table
+from sim.table import lookup
+from tb.bench import pack, parameters, rng, start_clock, unpack
+
+CYCLES = 3000
+
+
+def tables(slots, random):
+    """Return the bytes of some functions of several steps, and of anything in the last slot."""
+    found = [
+        pack_polynomial(function_polynomial(FUNCTIONS[name], 4 / 32768, 4 / 128, -7 * place))
+        for place, name in enumerate(SMOOTH_FUNCTIONS[: slots - 1])
+    ]
+    return [*found, random.integers(-128, 128, 256)]
+
+
+@cocotb.test()
+async def test_functions(dut):
+    """Every lane has the entry of its own index, or its table's function of it."""
+    given, random = parameters(), rng()
+    lanes, slots, width = (given[name] for name in ("lanes", "slots", "operand_width"))
+    wide, narrow = (data.ArrayLayout(signed(bits), lanes) for bits in (16, 8))
+    low, high = -(1 << width - 1), (1 << width - 1) - 1
+    held = tables(slots, random)
+    await start_clock(dut)
+    for slot, table in enumerate(held):
+        for entry, value in enumerate(table.tolist()):
+            dut.write__en.value = 1
+            dut.write__slot.value = slot
+            dut.write__index.value = entry
+            dut.write__value.value = value & 0xFF
+            await RisingEdge(dut.clk)
+    dut.write__en.value = 0
+    values = deque([None] * (TABLE_LATENCY - 1))
+    results = deque([None] * (FunctionTable.latency - 1))
+    for _ in range(CYCLES):
+        slot, en = int(random.integers(slots)), random.random() < 0.8
+        polynomial = random.random() < 0.7
+        x = random.integers(-(1 << 15), 1 << 15, lanes) >> (0 if polynomial else 8)
+        dut.en.value = int(en)
+        dut.polynomial.value = int(polynomial)
+        dut.slot.value = slot
+        dut.index.value = pack(wide, x.tolist())
+        await RisingEdge(dut.clk)
+        if not en:
+            continue
+        values.append(None if polynomial else lookup(held[slot], x).tolist())
+        results.append(evaluate_table(held[slot], x, low, high).tolist() if polynomial else None)
+        await FallingEdge(dut.clk)
+        for port, queue in ((dut.value, values), (dut.result, results)):
+            wanted = queue.popleft()
+            assert wanted is None or unpack(narrow, int(port.value)) == wanted
+        # The inputs of this half cycle stay; the next edge must not take them again.
+        dut.en.value = 0
+        await RisingEdge(dut.clk)
