@@ -1,5 +1,6 @@
 """celosia text: a language model goes on with a prompt on a machine."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from cli.options import (
     seed_option,
     simulator_option,
 )
-from cli.paths import MODEL
+from cli.output import report
+from cli.paths import FILE, MODEL
 from cli.text_options import TextOptions, report_text, text_options
+from generators.sample_files import read_answers
 from tb.machines import check_simulator
 from tb.memory_timing import FAR, MemoryTiming
 
@@ -28,6 +31,12 @@ from tb.memory_timing import FAR, MemoryTiming
     type=click.Path(path_type=Path),
     help="Texts, or token rows (.npy), to calibrate on; without it, what the model makes up.",
 )
+@click.option(
+    "--answers",
+    type=FILE,
+    help="Sources with their answers, a tab between, one a line: the share answered right.",
+)
+@click.option("--count", type=click.IntRange(1), help="Answers to give; all without it.")
 @config_options("story")
 @simulator_option
 @seed_option
@@ -39,17 +48,29 @@ def text(
     source: str,
     overrides: tuple[str, ...],
     simulator: str,
+    answers: Path | None,
+    count: int | None,
     timing: MemoryTiming,
     as_json: bool,
     **values: Any,
 ) -> None:
     """Go on with a prompt: CHECKPOINT is a llama2.c file, a Hugging Face folder, or a name.
 
-    Every tensor that the machine writes is compared with the golden machine's.
+    An encoder-decoder answers the prompt, or each source of --answers. Every tensor that the
+    machine writes is compared with the golden machine's.
     """
     check_simulator(simulator)
     config = resolve(source, overrides).replace(trace=True)
-    result = TextOptions.of(values).run(
-        checkpoint, prompt, config, simulator, quiet=as_json, timing=timing
-    )
+    options = TextOptions.of(values)
+    if answers is not None:
+        given = read_answers(answers)[:count]
+        result = options.answer(checkpoint, given, config, simulator, timing)
+        report(f"{result['model']} on {config.name}", [_shown(result)], as_json, result)
+        return
+    result = options.run(checkpoint, prompt, config, simulator, quiet=as_json, timing=timing)
     report_text(f"{result['model']} on {config.name}", result, as_json)
+
+
+def _shown(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of a table."""
+    return {name: value for name, value in result.items() if name != "wrong"}

@@ -1,6 +1,6 @@
 """Options of the commands that continue a text."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -8,6 +8,7 @@ from typing import Any, Self
 import click
 
 from arch.config import Config
+from arch.errors import InputError
 from cli.options import (
     FUNCTIONS_OPTION,
     LOSS_OPTION,
@@ -21,11 +22,13 @@ from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
 from generators.mixtures import mix_text
 from generators.quantize.options import DECODER_BALANCE, Quantization
+from generators.quantize.parting import Parting
 from generators.reference.sampling import Sampling
-from generators.text_program import compile_text
-from generators.text_sources import TextSource, load_text
+from generators.text_program import TextProgram, compile_text
+from generators.text_sources import TextSource, TokenizerLike, load_text
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
+from tb.run_answers import run_answers
 from tb.run_text import run_text
 from tb.text_session import TextMachine
 
@@ -116,28 +119,12 @@ class TextOptions:
         Arguments are those of :func:`tb.run_text.run_text` and ``compile_text``.
         """
         sampling = Sampling(self.temperature, self.top_p)
-        options = self.quantization
-        found = load_text(checkpoint, self.tokenizer)
-        options = searched_text(found, options, self.loss)
-        if isinstance(machine, str):
-            config = equipped(config, options)
-        texts = None if self.calibration is None else found.read_calibration(self.calibration)
-        with progress("Calibration") as update:
-            decoder, apart = found.calibrate(texts, options, update)
-        warn(apart.warning)
-        capacity = self.context or min(decoder.places, config.max_row)
-        sinks = min(self.sinks, capacity - 1)
-        program = compile_text(
-            decoder,
-            config,
-            context=capacity,
-            sinks=sinks,
-            memory_bytes=memory_bytes,
-            sparse=self.sparse,
+        program, tokenizer, apart = self._compiled(
+            checkpoint, config, memory_bytes, simulated=isinstance(machine, str)
         )
         result = run_text(
             program,
-            found.tokenizer,
+            tokenizer,
             prompt,
             self.steps,
             machine,
@@ -148,8 +135,59 @@ class TextOptions:
         )
         if not quiet:
             click.echo()
-        stored = {"weights": self.weights, "weight_bytes": decoder.weight_bytes}
-        return {**result, **stored, "calibration": apart.figures()}
+        return {**result, **self._stored(program, apart)}
+
+    def answer(
+        self,
+        checkpoint: str,
+        answers: Sequence[tuple[str, str]],
+        config: Config,
+        machine: str,
+        timing: MemoryTiming,
+    ) -> dict[str, Any]:
+        """Answer sources that have a right answer; return the share of these, and what it took.
+
+        Arguments are those of :func:`tb.run_answers.run_answers`.
+        """
+        if self.temperature:
+            raise InputError(
+                f"Temperature must be 0 with --answers, which takes the likeliest token, "
+                f"not {self.temperature}"
+            )
+        program, tokenizer, apart = self._compiled(checkpoint, config, None, simulated=True)
+        with progress("Answers") as update:
+            result = run_answers(
+                program, tokenizer, answers, machine, timing=timing, progress=update
+            )
+        return {**result, **self._stored(program, apart)}
+
+    def _stored(self, program: TextProgram, apart: Parting) -> dict[str, Any]:
+        size = program.decoder.weight_bytes
+        return {"weights": self.weights, "weight_bytes": size, "calibration": apart.figures()}
+
+    def _compiled(
+        self, checkpoint: str, config: Config, memory_bytes: int | None, *, simulated: bool
+    ) -> tuple[TextProgram, TokenizerLike, Parting]:
+        """Return a checkpoint's programs and tokenizer, and how far it is from floats."""
+        options = self.quantization
+        found = load_text(checkpoint, self.tokenizer)
+        options = searched_text(found, options, self.loss)
+        if simulated:
+            config = equipped(config, options)
+        texts = None if self.calibration is None else found.read_calibration(self.calibration)
+        with progress("Calibration") as update:
+            decoder, apart = found.calibrate(texts, options, update)
+        warn(apart.warning)
+        capacity = self.context or min(decoder.places, config.max_row)
+        program = compile_text(
+            decoder,
+            config,
+            context=capacity,
+            sinks=min(self.sinks, capacity - 1),
+            memory_bytes=memory_bytes,
+            sparse=self.sparse,
+        )
+        return program, found.tokenizer, apart
 
 
 def searched_text(source: TextSource, options: Quantization, loss: float | None) -> Quantization:

@@ -46,6 +46,20 @@ def read_samples(path: Path, source: Source) -> list[NDArray[np.generic]]:
     return [source.prepare(one) for one in values]
 
 
+def read_answers(path: Path) -> list[tuple[str, str]]:
+    """Return the sources of a file and the answer to each: a tab stands between, on a line each.
+
+    Raises :class:`InputError` where the file cannot be read, or a line has not one tab.
+    """
+    found = []
+    for line in read_sentences(path):
+        source, *rest = line.split("\t")
+        if len(rest) != 1:
+            raise InputError(f"Answers {path} must have one tab in each line, not {line!r}")
+        found.append((source, rest[0]))
+    return found
+
+
 def read_array(path: Path, what: str) -> NDArray[np.generic]:
     """Return the numbers in a ``.npy`` file; raise :class:`InputError` where there are none."""
     try:

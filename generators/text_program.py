@@ -3,6 +3,8 @@
 The host starts a program at its first word after it has written the registers that
 :meth:`TextProgram.registers` tells. ``step`` takes one token; ``words`` and then ``chunk`` take
 several at matrix rate; ``logits`` stores the scores behind the last token, for a host that samples.
+Of an encoder-decoder ``lookup`` takes some tokens of a source and ``encode`` all that are looked
+up, for the keys and values that each ``step`` attends to.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +20,9 @@ from generators.lower.banks import LATENCY, Span, Timed, settle
 from generators.lower.decoder import Layers
 from generators.lower.fill import Fill, fills
 from generators.lower.instructions import store
-from generators.lower.plan import MOST_ROWS, WORDS_PLACE, Plan
+from generators.lower.plan import MOST_ROWS, SOURCE_ROW, WORDS_PLACE, Plan
 from generators.lower.planner import plan
-from generators.lower.residence import Cache, Register
+from generators.lower.residence import Cache, Register, given
 from generators.lower.staging import least_size
 from generators.program.allocate import Use, allocate, uses
 from generators.program.draft import Draft, Node, Ref, Written, flatten
@@ -58,7 +60,8 @@ class TextProgram:
     words: list[int]
     """All other programs."""
     entries: dict[str, Entry]
-    """They by name: ``step``, ``logits``, and with chunks ``words`` and ``chunk``."""
+    """They by name: ``step``, ``logits``, with chunks ``words`` and ``chunk``, and with a source
+    ``lookup`` and ``encode``."""
     logits: Piece
     """External address of the INT16 [vocabulary] of ``logits``."""
     strides: dict[str, int]
@@ -69,21 +72,37 @@ class TextProgram:
     """Weight slots that are taken."""
     scratchpad_bytes: int
     """Scratchpad bytes that are taken."""
+    lookups: int
+    """Tokens of a source that one run of ``lookup`` takes; 0 without a source."""
 
     @property
     def macs_resident(self) -> int:
         """Products of one token's linear layers, its attention apart."""
         return sum(op.weight.size for op in self.decoder.ops if isinstance(op, Linear))
 
-    def macs(self, position: int) -> int:
-        """Return the useful products of a step for the token at a position."""
+    def macs(self, position: int, source: int = 0) -> int:
+        """Return the useful products of a step for the token at a position.
+
+        It attends to ``source`` tokens of a source.
+        """
         model = self.decoder.description
-        seen = self.cache.count(position)
+        seen = self.cache.count(position) + source
         columns = self.decoder.key_dim + model.head_dim
         return self.macs_resident + model.layers * model.heads * seen * columns
 
-    def registers(self, position: int, rows: int) -> dict[int, int]:
-        """Return the registers of ``rows`` tokens of which the first has a position."""
+    def source_macs(self, source: int) -> int:
+        """Return the useful products of encoding so many tokens of a source."""
+        encoder, model = self.decoder.source, self.decoder.description
+        ops = () if encoder is None else encoder.ops
+        linear = sum(op.weight.size for op in ops if isinstance(op, Linear))
+        columns = self.decoder.key_dim + model.head_dim
+        return source * (linear + model.source_layers * model.heads * source * columns)
+
+    def registers(self, position: int, rows: int, source: int = 0) -> dict[int, int]:
+        """Return the registers of ``rows`` tokens of which the first has a position.
+
+        They attend to ``source`` tokens of a source, or to as many as one may have where it is 0.
+        """
         model, config, cache = self.decoder.description, self.config, self.cache
         place = cache.place(position)
         found = {
@@ -93,6 +112,8 @@ class TextProgram:
             Register.ROWS: rows,
             Register.LAST: model.dim * (rows - 1),
         }
+        if model.source_layers:
+            found[Register.SOURCE] = source or model.source_positions
         if self.resident:
             tile, found[Register.KEY_LINE] = divmod(place, config.cols)
             found[Register.KEY] = tile * -(-self.decoder.key_dim // config.rows)
@@ -102,8 +123,36 @@ class TextProgram:
             found[Register.VALUE] = place * self.strides["values"]
         return {int(register): value for register, value in found.items()}
 
+    def lookup_registers(self, tokens: Sequence[int], first: int) -> dict[int, int]:
+        """Return the registers of the lookup of a source's tokens, of which one is the first."""
+        some = [*tokens[first : first + self.lookups]]
+        some += [0] * (self.lookups - len(some))
+        found = {row + 1: self.word(token) for row, token in enumerate(some)}
+        found[SOURCE_ROW] = 2 * self.decoder.description.dim * first
+        found[WORDS_PLACE] = first * self.strides["source.places"]
+        return found
+
+    def predict_source(self, source: int, latency: int, interval: int = 1) -> int:
+        """Return the cycles that are expected of all programs for so many tokens of a source."""
+        runs = [
+            ("lookup", self.lookup_registers([0] * source, first))
+            for first in range(0, source, self.lookups)
+        ]
+        found = 0
+        for name, registers in [*runs, ("encode", {int(Register.SOURCE): source})]:
+            expected = predict(
+                self.words,
+                self.config,
+                latency=latency,
+                interval=interval,
+                registers=registers,
+                start=self.entries[name].pc,
+            )
+            found += expected.cycles
+        return found
+
     def predict(
-        self, position: int, latency: int, interval: int = 1, *, rows: int = 1
+        self, position: int, latency: int, interval: int = 1, *, rows: int = 1, source: int = 0
     ) -> Prediction:
         """Return what is to be expected of the step of the token at a position.
 
@@ -115,7 +164,7 @@ class TextProgram:
             self.config,
             latency=latency,
             interval=interval,
-            registers=self.registers(position, rows),
+            registers=self.registers(position, rows, source),
             start=self.entries["step" if rows == 1 else "chunk"].pc,
         )
 
@@ -148,7 +197,6 @@ def compile_text(
     Raises :class:`FitError` where a memory or a unit does not suffice, and :class:`InputError`
     where the context or external memory cannot be, in one sentence.
     """
-    decoder.description.refuse_source("A program")
     if sparse and not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
     if sparse and config.weight_depth > RING_SLOTS:
@@ -184,11 +232,14 @@ def _compile_fitting(
             f"memory has {limit}"
         )
     rows = min(rows, context, _most_rows(decoder, config, cache))
+    if decoder.source is not None:
+        # An answer begins with one token.
+        rows = 1
     compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse)
     try:
         found = _fitting(partial(compiled, passing=False), rows)
     except FitError:
-        if config.weight_depth > RING_SLOTS:
+        if config.weight_depth > RING_SLOTS or decoder.source is not None:
             raise
         found = _fitting(partial(compiled, passing=True), rows)
     if found.memory_bytes > limit:
@@ -249,6 +300,8 @@ def _trial(found: Plan, limit: int) -> _Trial:
     programs = {"step": _step(found), "logits": [] if passing else _logits(piece)}
     if rows > 1:
         programs |= {"words": _words(found), "chunk": _chunk(found)}
+    if decoder.source is not None:
+        programs |= {"lookup": _lookup(found), "encode": _encode(found)}
     image = found.image.finish(decoder.description.name)
     whole: list[Sequence[Node]] = [found.setup, *programs.values()]
     known = uses([draft for nodes in whole for draft in flatten(nodes)])
@@ -303,6 +356,7 @@ def _placed(
         found.resident,
         found.memory.slots,
         sum(found.memory.buffers.values()),
+        found.lookups,
     )
 
 
@@ -357,6 +411,21 @@ def _chunk(found: Plan) -> list[Node]:
     layers = Layers(found, found.rows)
     layers.layers()
     layers.head()
+    return layers.done()
+
+
+def _lookup(found: Plan) -> list[Node]:
+    """Look up some tokens of a source; register i + 1 is the word of token i."""
+    layers = Layers(found, found.source_rows, found.decoder.source)
+    most = 2 * found.decoder.description.dim * (found.source_rows - found.lookups)
+    for row in range(found.lookups):
+        layers.embed(row, row + 1, WORDS_PLACE, given(SOURCE_ROW, most, Ref("x")))
+    return layers.done()
+
+
+def _encode(found: Plan) -> list[Node]:
+    layers = Layers(found, found.decoder.description.source_positions, found.decoder.source)
+    layers.layers()
     return layers.done()
 
 

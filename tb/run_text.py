@@ -16,6 +16,7 @@ from generators.text_sources import TokenizerLike
 from sim.report import engine_cycles, where
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
+from tb.run_answers import source_tokens
 from tb.text_session import TextMachine, TextSession, Turn
 
 
@@ -33,6 +34,10 @@ def run_text(
 ) -> dict[str, Any]:
     """Go on with a prompt by at most ``steps`` tokens, and return text and figures by name.
 
+    Of an encoder-decoder the prompt is the source, and the text its answer, of at most as many
+    tokens as it has places; ``source_cycles`` are those of its encoder, and
+    ``predicted_source_cycles`` those that are to be expected.
+
     ``machine`` is as in :class:`tb.text_session.TextSession`.
     ``show`` is given the text piece by piece, prompt first. ``cycles_per_token`` is that of the
     last token, at position ``last_position``, ``mean_cycles_per_token`` that of all but those of
@@ -47,9 +52,13 @@ def run_text(
     sampling = sampling or Sampling()
     if steps < 1:
         raise InputError(f"Steps must be at least 1, not {steps}")
-    tokens = tokenizer.encode(prompt)
+    tokens, places = tokenizer.encode(prompt), program.decoder.places
+    source: list[int] = []
+    if program.lookups:
+        source = source_tokens(program, tokenizer, prompt)
+        tokens = [program.decoder.description.start]
+        steps = min(steps, places)
     count = len(tokens)
-    places = program.decoder.places
     if count + steps - 1 > places:
         raise InputError(
             f"A prompt of {count} tokens and {steps} steps need more than the {places} "
@@ -58,9 +67,10 @@ def run_text(
     session = TextSession(program, machine, timing)
     rng = np.random.default_rng(seed)
     began = time.perf_counter()
+    encoded = session.encode(source) if source else Turn()
     first = session.take(tokens)
     pieces = _Pieces(tokenizer, show)
-    pieces.add(tokens)
+    pieces.add([] if source else tokens)
     turns: list[Turn] = []
     while True:
         if sampling.greedy:
@@ -81,6 +91,7 @@ def run_text(
         "text": pieces.text,
         "tokens": tokens,
         **_figures(session, first, turns),
+        **(_source_figures(session, encoded) if source else {}),
         "seconds": seconds,
     }
 
@@ -121,7 +132,9 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
     mean = sum(cycles) / len(cycles) if timed else None
     last = turns[-1].counters if turns else Counter[str]()
     timing = session.timing
-    expected = program.predict(session.length - 1, timing.latency, timing.interval)
+    expected = program.predict(
+        session.length - 1, timing.latency, timing.interval, source=session.source
+    )
     all_turns = [session.setup, first, *turns]
     return {
         "model": program.decoder.description.name,
@@ -150,6 +163,20 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
         "engines": dict(_engines(spent)) if timed else {},
         "counters": dict(spent),
         "cycles": cycles if timed else None,
+    }
+
+
+def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
+    """Return what the source took, with the mismatches and tensors of the whole text."""
+    timing, timed = session.timing, encoded.cycles > 0
+    expected = session.program.predict_source(session.source, timing.latency, timing.interval)
+    whole = [session.setup, encoded, *session.turns]
+    return {
+        "source_tokens": session.source,
+        "source_cycles": encoded.cycles if timed else None,
+        "predicted_source_cycles": expected if timed else None,
+        "mismatches": sum(turn.mismatches for turn in whole),
+        "tensors": sum(turn.tensors for turn in whole),
     }
 
 

@@ -81,6 +81,8 @@ class TextSession:
         self._expected: Ints = np.zeros(0, np.int64)
         self.length = 0
         """Tokens so far."""
+        self.source = 0
+        """Tokens of the source that they answer."""
         self.turns: list[Turn] = []
         """Cycles and counters of each call of :meth:`step` and :meth:`take`."""
         self.setup = Turn()
@@ -110,9 +112,23 @@ class TextSession:
         self.length = 0
         self._decoded = self._empty()
 
+    def encode(self, tokens: Sequence[int]) -> Turn:
+        """Begin an answer to a source, which must have as many tokens as sources may."""
+        self.begin()
+        program, self.source, turn = self.program, len(tokens), Turn()
+        for first in range(0, len(tokens), program.lookups):
+            self._set(program.lookup_registers(tokens, first))
+            turn.add(self._start("lookup"))
+        self._set({Register.SOURCE: self.source})
+        turn.add(self._start("encode"))
+        encoder = program.decoder.source
+        if self._alone and encoder is not None:
+            evaluate(encoder, tokens, self._decoded)
+        return turn
+
     def step(self, token: int) -> Turn:
         """Take one token."""
-        self._set(self.program.registers(self.length, 1))
+        self._set(self.program.registers(self.length, 1, self.source))
         self._set({Register.WORD: self.program.word(token)})
         turn = self._start("step")
         self._decode([token])

@@ -1,33 +1,31 @@
-"""Keys and values of a decoder's layer: kept in weight slots, the scratchpad or outside."""
+"""Keys and values that an attention reads: kept in weight slots, the scratchpad or outside."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from generators.lower.instructions import View, load, preload, store
 from generators.lower.projections import Instructions
-from generators.lower.residence import Register, given
+from generators.lower.residence import Kept, Register, given
 from generators.program.draft import Given, Ref
 
 
 class Cached:
-    """The instructions that keep a layer's keys and values, and the operands that they are."""
+    """The instructions that keep keys and values, and the operands that they are."""
 
-    def __init__(self, make: Instructions, index: int):
-        self.make, self.plan, self.index = make, make.plan, index
+    def __init__(self, make: Instructions, kept: Kept):
+        self.make, self.plan, self.kept = make, make.plan, kept
         self.config, self.model, self.stage = make.config, make.model, make.stage
         self.key_dim = make.decoder.key_dim
         self.widths = {
             "keys": self.model.kv_heads * self.key_dim,
             "values": self.model.kv_width,
         }
-        self._outside = self.plan.caches[index] if self.plan.passing else {}
-        """External addresses of keys and values that pass."""
 
     def recall(self) -> None:
         """Load the keys and values that the tokens attend to, and room for their own."""
-        for name, addr in self._outside.items():
+        for name, addr in self.kept.outside.items():
             stride = self.plan.cache_strides[name]
-            self.stage.add(load(Ref(name), addr, self.make.count, stride))
+            self.stage.add(load(Ref(name), addr, self.kept.count, stride))
 
     def keep(self) -> None:
         """Store the new tokens' keys and values, if these pass."""
@@ -44,7 +42,7 @@ class Cached:
 
     def _moved(self) -> Iterator[tuple[Given, Given, int]]:
         """Yield external address, place and stride of the new tokens' keys and values."""
-        for name, addr in self._outside.items():
+        for name, addr in self.kept.outside.items():
             view = self.target(name)
             assert isinstance(view.place, Given)
             yield replace(view.place, base=addr), view.place, view.stride
@@ -54,45 +52,47 @@ class Cached:
         if self.plan.resident:
             return View(Ref(name), self.widths[name])
         view, register = self._buffer(name), Register.KEY if name == "keys" else Register.VALUE
-        most = (self.make.capacity - self.make.rows) * view.stride
+        if not self.kept.grows:
+            return view
+        most = (self.kept.capacity - self.make.rows) * view.stride
         assert isinstance(view.place, Ref)
         return View(given(register, most, view.place), view.stride)
 
     def _buffer(self, name: str, offset: int = 0) -> View:
         """Return a place in the scratchpad's keys or values, which are one layer's if they pass."""
-        buffer = name if self.plan.passing else f"{name}{self.index}"
+        buffer = name if self.plan.passing else f"{name}{self.kept.name}"
         return View(Ref(buffer, offset), self.plan.cache_strides[name])
 
     def append_keys(self) -> None:
         """Add new keys to those in weight slots, as columns."""
         if self.plan.resident:
-            line, flags = given(Register.KEY_LINE, 0), frozenset({"append", "b_transpose"})
-            for head, slots in enumerate(self.plan.keys[self.index]):
+            line, flags = self.kept.line(Register.KEY_LINE), frozenset({"append", "b_transpose"})
+            for head, slots in enumerate(self.kept.keys):
                 key = View(Ref("keys", head * self.key_dim), self.widths["keys"])
-                slot = given(Register.KEY, 0, slots.first)
+                slot = self.kept.slot(Register.KEY, slots.first)
                 self.stage.add(preload(key, self.key_dim, self.make.m, slot, line, flags))
 
     def append_values(self) -> None:
         """Add new values to those in weight slots, as rows."""
         if self.plan.resident:
-            line, flags = given(Register.VALUE_LINE, 0), frozenset({"append"})
+            line, flags = self.kept.line(Register.VALUE_LINE), frozenset({"append"})
             for head in range(self.model.kv_heads):
                 for column, n, first in self._value_slots(head):
                     offset = head * self.model.head_dim + column
                     value = View(Ref("values", offset), self.widths["values"])
-                    slot = given(Register.VALUE, 0, first)
+                    slot = self.kept.slot(Register.VALUE, first)
                     self.stage.add(preload(value, self.make.m, n, slot, line, flags))
 
     def _value_slots(self, head: int) -> Iterator[tuple[int, int, int]]:
         """Yield first column, columns and first slot of the tile columns of a head's values."""
         cols, width = self.config.cols, self.model.head_dim
-        for tile, slots in enumerate(self.plan.values[self.index][head]):
+        for tile, slots in enumerate(self.kept.values[head]):
             yield tile * cols, min(cols, width - tile * cols), slots.first
 
     def keys(self, head: int) -> View | int:
         """Return a key head's keys as an operand: rows, or the first slot of columns."""
         if self.plan.resident:
-            return self.plan.keys[self.index][head].first
+            return self.kept.keys[head].first
         return self._buffer("keys", head * self.key_dim)
 
     def values(self, head: int) -> list[tuple[int, int, View | int]]:

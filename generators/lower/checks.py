@@ -67,11 +67,19 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
             f"{config.max_row}",
             {"max_row": cache.capacity},
         )
-    for name, k in (("ffn", model.ffn), ("dim", model.dim), ("context", cache.capacity)):
+    if model.source_positions > config.max_row:
+        raise FitError(
+            f"Sources of {model.source_positions} tokens make rows of scores that long, but "
+            f"max_row is {config.max_row}",
+            {"max_row": model.source_positions},
+        )
+    sums = {"ffn": model.ffn, "dim": model.dim, "context": cache.capacity}
+    sums |= {"source_positions": model.source_positions}
+    for name, k in sums.items():
         if k > config.max_k:
             raise FitError(
                 f"Model {model.name} sums {name} = {k} products, but max_k is {config.max_k}",
-                {"max_k": max(model.ffn, model.dim, cache.capacity)},
+                {"max_k": max(sums.values())},
             )
 
 

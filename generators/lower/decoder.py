@@ -7,26 +7,29 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from arch.isa import Opcode
-from generators.graph import Attention, Gate, Linear, Norm, Op, Tensor
+from generators.graph import Attention, Gate, Linear, Norm, Op, Tensor, TextGraph
 from generators.lower.cached import Cached
 from generators.lower.instructions import View, load, requantize, store
 from generators.lower.plan import Plan, kind
-from generators.lower.projections import BANKS, Instructions
+from generators.lower.projections import BANKS, Instructions, place_behind
 from generators.lower.residence import Register, given
 from generators.lower.staging import STAGES
-from generators.lower.token_attention import TokenAttention
+from generators.lower.token_attention import TokenAttention, keep_source
 from generators.lower.walk import Product, Rowwise, ending_ahead, steps
 from generators.program.draft import Given, Node, Ref, Repeat, Written
 
+STREAM = Ref("x")
+"""Place of the residual stream's first row."""
 HEAD_TILES = 12
 """Tile columns of the head's products that are requantized at once."""
 
 
 class Layers:
-    """Makes the instructions of whole programs."""
+    """Makes the instructions of whole programs, of a decoder or of a source's encoder."""
 
-    def __init__(self, plan: Plan, rows: int):
-        self.make = Instructions(plan, rows)
+    def __init__(self, plan: Plan, rows: int, graph: TextGraph | None = None):
+        self.graph = plan.decoder if graph is None else graph
+        self.make = Instructions(plan, rows, self.graph)
         self.plan, self.rows, self.config = plan, rows, plan.config
         self.decoder, self.model = plan.decoder, plan.decoder.description
         self._nodes: list[Node] = []
@@ -35,18 +38,23 @@ class Layers:
         """Return all instructions."""
         return [*self._nodes, *self.make.take()]
 
-    def embed(self, row: int, word: int, place: int) -> None:
-        """Look up a token, whose place is ``row`` places behind that in a register."""
-        embedding, dim = self.decoder.embedding, self.model.dim
+    def embed(self, row: int, word: int, place: int, first: Ref | Given = STREAM) -> None:
+        """Look up a token, whose place is ``row`` places behind that in a register.
+
+        Its row is so many behind the ``first``.
+        """
+        embedding, dim = self.graph.embedding, self.model.dim
+        name = embedding.target.name
         flags, beside = ["wide_out"], None
         vector = View(self._row("words", word, row, 0), 0)
-        (words,) = self.make.params((self.plan.words["embedding"], 0, 0))
+        (words,) = self.make.params((self.plan.words[name], 0, 0))
         if embedding.positions is not None:
-            beside = View(self._row("places", place, row, row), 0)
+            table = name.replace("embedding", "places")
+            beside = View(self._row(table, place, row, row), 0)
             flags.append("add")
         if embedding.rescale.per_tensor:
             flags.append("per_tensor")
-        target, written = View(Ref("x", 2 * dim * row), 0), Written("embedding")
+        target, written = View(place_behind(first, 2 * dim * row), 0), Written(name)
         self.make.stage.add(
             requantize(Opcode.MAP, vector, target, 1, dim, words, written, *flags, beside=beside)
         )
@@ -69,21 +77,33 @@ class Layers:
         Where nothing is loaded, or parameters too, they are the iterations of a loop: each ends
         with the norm that the next one, or the head, begins with.
         """
-        before, *layers, _ = ending_ahead(self.decoder)
+        before, *layers, after = ending_ahead(self.graph)
         if self.decoder.rotary is not None and not self.plan.resident:
             self._load_pairs()
-        self._section(0, before[1:])
+        self._section(before[1:])
         looped = self.plan.resident or self.plan.passing
         self._nodes += self.make.take() if looped else []
         bodies: list[list[Node]] = []
-        for index, layer in enumerate(layers):
-            self._section(index, layer)
+        for layer in layers:
+            self._section(layer)
             bodies += [[*self.make.take()]] if looped else []
-        self._repeat(bodies)
+        self._repeat(bodies, int(self.plan.passing))
         if self.plan.passing:
-            Cached(self.make, len(layers) - 1).again()
+            last = self.decoder.attentions[-1].key.name
+            Cached(self.make, self.plan.kept[last]).again()
+        if self.graph is not self.decoder:
+            self._keep(after)
 
-    def _section(self, index: int, ops: Sequence[Op]) -> None:
+    def _keep(self, ops: Sequence[Op]) -> None:
+        """Add the keys and values of a source for every layer of the decoder."""
+        linears = [op for op in ops if isinstance(op, Linear)]
+        bodies: list[list[Node]] = []
+        for key, value in zip(linears[::2], linears[1::2], strict=True):
+            keep_source(self.make, key, value)
+            bodies += [[*self.make.take()]] if self.plan.resident else []
+        self._repeat(bodies, 1)
+
+    def _section(self, ops: Sequence[Op]) -> None:
         """Add a layer's operations; the sums of some are drained by the step that takes them."""
         waiting: list[Product] = []
         for step in steps(ops):
@@ -91,7 +111,7 @@ class Layers:
                 case Norm():
                     self.make.norm(step.op)
                 case Attention():
-                    TokenAttention(self.make, index, step.op).add(waiting)
+                    TokenAttention(self.make, step.op).add(waiting)
                     waiting = []
                 case Linear(residual=True):
                     if waiting:
@@ -101,9 +121,8 @@ class Layers:
                 case Linear():
                     waiting.append((step.op, step.behind))
 
-    def _repeat(self, bodies: Sequence[Sequence[Node]]) -> None:
-        """Add iterations of a loop; the first one apart where it waits for less than others."""
-        apart = 1 if self.plan.passing else 0
+    def _repeat(self, bodies: Sequence[Sequence[Node]], apart: int) -> None:
+        """Add iterations of a loop but for the first ``apart``, which wait for less than others."""
         self._nodes += [node for body in bodies[:apart] for node in body]
         self._nodes += [Repeat(bodies[apart:])] if bodies[apart:] else []
 
@@ -177,7 +196,7 @@ class Layers:
                 self.make.stage.add(store(target, addr, 1, size))
             bodies.append(self.make.take())
         # The last one may have shorter parts.
-        self._repeat(bodies[:-1])
+        self._repeat(bodies[:-1], 1)
         self._nodes += bodies[-1]
 
     def _scores(self, place: int, first: int, count: int, most: int, target: Ref) -> None:

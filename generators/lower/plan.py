@@ -9,9 +9,9 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import REGISTERS, RING_SLOTS
-from generators.graph import Attention, Decoder, Linear, Rescale, Tensor
+from generators.graph import Attention, Decoder, Linear, Rescale, Tensor, TextGraph
 from generators.lower.instructions import rescale_words
-from generators.lower.residence import Cache, Memory, Slots, Words
+from generators.lower.residence import Cache, Kept, Memory, Slots, Words
 from generators.lower.staging import STAGES, Stage
 from generators.lower.weights import Held, split
 from generators.program.draft import Draft, Ref
@@ -25,6 +25,8 @@ FFN_PARTS = 2
 """Parts that the MLP is cut into where weights stay on the chip."""
 MOST_TILES = 16
 """Tile columns of a passing matrix that are requantized at once, at most."""
+SOURCE_ROW = WORDS_PLACE - 1
+"""The register of the bytes to the first row where tokens of a source are looked up."""
 MOST_ROWS = WORDS_PLACE - 1
 """Tokens of a chunk at most: each has a register when it is looked up, from 1 on."""
 HIDDEN = frozenset({"active", "up", "hidden"})
@@ -88,12 +90,8 @@ class Plan:
     """Tables of activations where parameters pass; all come to the same slot."""
     kept_table: int | None = None
     """Slot of the table that clamps to the bits of keys and values; None where these are INT8."""
-    keys: list[list[Slots]] = field(default_factory=list)
-    """Of each layer, of each key head: slots of its keys [key_dim, capacity]."""
-    values: list[list[list[Slots]]] = field(default_factory=list)
-    """Of each layer and key head: slots of each tile column of its values [capacity, head_dim]."""
-    caches: list[dict[str, int]] = field(default_factory=list)
-    """Of each layer: external addresses of its ``keys`` and ``values``, where they come."""
+    kept: dict[str, Kept] = field(default_factory=dict)
+    """Places of keys and values, by the name of an attention's keys."""
     rows_tables: dict[str, Table] = field(default_factory=dict)
     setup: list[Draft] = field(default_factory=list)
 
@@ -111,7 +109,26 @@ class Plan:
     @functools.cached_property
     def contexts(self) -> frozenset[str]:
         """Names of what attentions give."""
-        return frozenset(op.target.name for op in self.decoder.attentions)
+        ops = (op for graph in self.graphs for op in graph.ops)
+        return frozenset(op.target.name for op in ops if isinstance(op, Attention))
+
+    @property
+    def graphs(self) -> list[TextGraph]:
+        """The graphs of all programs: of a source's encoder, and of the decoder."""
+        source = self.decoder.source
+        return [self.decoder] if source is None else [source, self.decoder]
+
+    @property
+    def lookups(self) -> int:
+        """Tokens of a source that are looked up by one run; 0 without a source."""
+        return min(SOURCE_ROW - 1, self.decoder.description.source_positions)
+
+    @property
+    def source_rows(self) -> int:
+        """Rows that sources take where whole runs look their tokens up; 0 without a source."""
+        if not self.lookups:
+            return 0
+        return -(-self.decoder.description.source_positions // self.lookups) * self.lookups
 
     @property
     def most_words(self) -> int:

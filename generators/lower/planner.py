@@ -11,9 +11,10 @@ from generators.graph import Attention, Convert, Decoder, Embedding, Linear, Nor
 from generators.lower.checks import check_decoder
 from generators.lower.instructions import View, load, preload
 from generators.lower.plan import HIDDEN, Matrix, Plan, Table, context_of, kind, part, runs
-from generators.lower.residence import Cache, Memory, Words
+from generators.lower.residence import Cache, Kept, Memory, Register, Words
 from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
 from generators.lower.weights import Held, cuts, stored_parts
+from generators.network import Home
 from generators.program.draft import Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder, Piece
 from generators.program.layout import element_rows, rows_image
@@ -43,7 +44,7 @@ def plan(
     stage = Stage(memory, image)
     found = Plan(decoder, config, cache, rows, memory, image, stage, passing, sparse)
     taken = _stream_buffers(found)
-    tables = _tables(decoder, config, rows)
+    tables = _tables(found)
     if found.resident:
         taken += sum(len(data) for data, _ in tables.values())
     stage.begin(stage_size(config, taken, memory_bytes))
@@ -60,8 +61,10 @@ def plan(
 def _stream_buffers(found: Plan) -> int:
     """Take the buffers of what is computed, and return their bytes."""
     decoder, config, cache, rows = found.decoder, found.config, found.cache, found.rows
-    model = decoder.description
+    model, longest = decoder.description, decoder.description.source_positions
     shares = max(model.heads, 2 * rows) * cache.capacity
+    shares = max(shares, max(model.heads, 2 * longest) * longest)
+    rows = max(rows, found.source_rows)
     sizes = {
         "x": 2 * rows * model.dim,
         "h": rows * model.dim,
@@ -87,12 +90,17 @@ def _stream_buffers(found: Plan) -> int:
     else:
         sizes["logits"] = found.logits_bytes
         if not found.resident:
-            for layer in range(model.layers):
+            for op in _attentions(found):
+                kept = _kept(found, op)
                 for name, size in found.cache_strides.items():
-                    sizes[f"{name}{layer}"] = cache.capacity * size
+                    sizes[f"{name}{kept.name}"] = kept.capacity * size
     for name, size in sizes.items():
         found.memory.buffer(name, size)
     return sum(sizes.values())
+
+
+def _attentions(found: Plan) -> list[Attention]:
+    return [op for graph in found.graphs for op in graph.ops if isinstance(op, Attention)]
 
 
 def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) -> None:
@@ -103,7 +111,7 @@ def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) 
     for name, (data, stride) in tables.items():
         rows, held = len(data) // stride, np.frombuffer(data, np.uint8)
         if not found.resident:
-            place = found.memory.buffer(name, found.rows * stride)
+            place = found.memory.buffer(name, max(found.rows, found.lookups) * stride)
             found.rows_tables[name] = Table(place, stride, rows, found.image.add(held).addr)
             continue
         place = found.memory.buffer(name, rows * stride)
@@ -114,11 +122,12 @@ def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) 
             found.setup.append(load(Ref(name, first), piece.addr, piece.m, piece.row_bytes))
 
 
-def _tables(decoder: Decoder, config: Config, rows: int) -> dict[str, tuple[bytes, int]]:
+def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
     """Return the rows, and their stride, of the vocabulary and of what belongs to each place.
 
-    There are places for a chunk that begins at the last one.
+    There are places for a chunk that begins at the last one, and for whole runs of lookups.
     """
+    decoder, config, rows = planned.decoder, planned.config, planned.rows
     found = {"words": rows_image(element_rows(decoder.embedding.words, "i1"), config)}
     places = decoder.embedding.positions
     if decoder.rotary is not None:
@@ -128,6 +137,12 @@ def _tables(decoder: Decoder, config: Config, rows: int) -> dict[str, tuple[byte
     assert places is not None
     behind = np.zeros((rows, places.shape[1]), np.int64)
     found["places"] = rows_image(element_rows(np.concatenate((places, behind)), "<i2"), config)
+    if decoder.source is not None:
+        places = decoder.source.embedding.positions
+        assert places is not None
+        behind = np.zeros((planned.source_rows - len(places), places.shape[1]), np.int64)
+        held = element_rows(np.concatenate((places, behind)), "<i2")
+        found["source.places"] = rows_image(held, config)
     return found
 
 
@@ -143,14 +158,19 @@ def _keep_layers(found: Plan) -> None:
         half = 1 << (decoder.kv_bits - 1)
         found.kept_table = memory.take_table(np.arange(-128, 128).clip(-half, half - 1))
     _keep_tables(found)
-    for ops in (decoder.before, *decoder.layers, decoder.after):
-        for op in ops:
+    for graph in found.graphs:
+        if graph is not decoder:
+            # All layers of an encoder have the same places, which no layer is to lie around.
+            for op in graph.ops:
+                if isinstance(op, Attention):
+                    _keep_cache(found, op)
+        for op in graph.ops:
             _keep(found, op)
 
 
 def _keep_tables(found: Plan) -> None:
     """Keep the activations' tables, or one of them where they come for each layer."""
-    linears = [op for op in found.decoder.ops if isinstance(op, Linear)]
+    linears = [op for graph in found.graphs for op in graph.ops if isinstance(op, Linear)]
     active = {op.target.name: op.table for op in linears if op.table is not None}
     tables = [*active.values()][: 1 if found.passing else None]
     slots = found.memory.take_tables(tables)
@@ -169,7 +189,7 @@ def _keep(found: Plan, op: Op) -> None:
             _keep_matrix(found, op)
         case Attention():
             _keep_words(found, op)
-            _keep_cache(found)
+            _keep_cache(found, op)
 
 
 def _keep_matrix(found: Plan, one: Linear) -> None:
@@ -247,16 +267,39 @@ def _keep_words(found: Plan, op: Attention) -> None:
         words[f"{op.target.name}.{index}"] = found.keep(columns, by_tile=True)
 
 
-def _keep_cache(found: Plan) -> None:
-    """Keep slots, or external memory, for the keys and values of another layer."""
-    model, config, capacity = found.decoder.description, found.config, found.cache.capacity
+def _keep_cache(found: Plan, op: Attention) -> None:
+    """Keep slots, or external memory, for the keys and values of an attention, once."""
+    if op.key.name in found.kept:
+        return
+    one, model, config = _kept(found, op), found.decoder.description, found.config
     memory, heads = found.memory, range(model.kv_heads)
     if found.passing:
-        sizes = {name: capacity * size for name, size in found.cache_strides.items()}
-        found.caches.append({n: found.image.reserve(size).addr for n, size in sizes.items()})
-    if not found.resident:
-        return
-    starts = range(0, model.head_dim, config.cols)
-    widths = [min(config.cols, model.head_dim - column) for column in starts]
-    found.keys.append([memory.take_slots(found.decoder.key_dim, capacity) for _ in heads])
-    found.values.append([[memory.take_slots(capacity, width) for width in widths] for _ in heads])
+        sizes = {name: one.capacity * size for name, size in found.cache_strides.items()}
+        outside = {name: found.image.reserve(size).addr for name, size in sizes.items()}
+        one = replace(one, outside=outside)
+    same = next((kept for kept in found.kept.values() if kept.name == one.name), None)
+    if same is not None:
+        one = same
+    elif found.resident:
+        starts = range(0, model.head_dim, config.cols)
+        widths = [min(config.cols, model.head_dim - column) for column in starts]
+        keys = tuple(memory.take_slots(found.decoder.key_dim, one.capacity) for _ in heads)
+        values = tuple(
+            tuple(memory.take_slots(one.capacity, width) for width in widths) for _ in heads
+        )
+        one = replace(one, keys=keys, values=values)
+    found.kept[op.key.name] = one
+
+
+def _kept(found: Plan, op: Attention) -> Kept:
+    """Return which keys and values an attention reads, before they have places.
+
+    Those of a source's encoder are needed by their own layer alone, so all layers have the same.
+    """
+    longest, layer = found.decoder.description.source_positions, op.prefix.split(".")[1]
+    match op.key.home:
+        case Home.CACHE:
+            return Kept(layer, found.cache.capacity, Register.COUNT)
+        case Home.SOURCE:
+            return Kept(f"{layer}_source", longest, Register.SOURCE, grows=False)
+    return Kept("_encoder", longest, Register.SOURCE, grows=False)

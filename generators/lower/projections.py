@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from arch.isa import Opcode
 from generators.fitting import FitError, doubled
-from generators.graph import Linear, Norm, Tensor
+from generators.graph import Linear, Norm, Tensor, TextGraph
 from generators.lower.instructions import (
     View,
     Weights,
@@ -36,16 +36,18 @@ class Instructions:
     plan: Plan
     rows: int
     """Tokens that there is room for; 1 for a step."""
+    graph: TextGraph
+    """The operations that run: a decoder's, or those of a source's encoder."""
 
     def __post_init__(self) -> None:
         """Note what does not change."""
         self.config, self.decoder = self.plan.config, self.plan.decoder
         self.stage = self.plan.stage
         self.model = self.decoder.description
-        self.memory, self.capacity = self.plan.memory, self.plan.cache.capacity
-        self.m: int | Given = 1 if self.rows == 1 else given(Register.ROWS, self.rows)
-        self.count = given(Register.COUNT, self.capacity)
-        linears = (op for op in self.decoder.ops if isinstance(op, Linear))
+        self.memory = self.plan.memory
+        register = Register.ROWS if self.graph is self.decoder else Register.SOURCE
+        self.m: int | Given = 1 if self.rows == 1 else given(register, self.rows)
+        linears = (op for op in self.graph.ops if isinstance(op, Linear))
         self._takers = {op.source.name: op for op in linears if op.residual}
         self._ready: dict[str, int] = {}
         self._acc: dict[str, tuple[int, int]] = {}
@@ -151,7 +153,7 @@ class Instructions:
                     yield held.at(self.stage.piece(piece), first)
 
         def taken(column: int) -> View:
-            return View(_behind(place, column), matrix.k)
+            return View(place_behind(place, column), matrix.k)
 
         sums = View(acc, BANKS if one else self.stride(op))
         for draft in linear(parts(), taken, sums, 1 if one else self.m, matrix.flags):
@@ -231,7 +233,7 @@ class Instructions:
         self.stage.add(*flatten(fused([added, self._norm(step, words)], keep=True)))
 
 
-def _behind(place: Ref | Given, offset: int) -> Ref | Given:
+def place_behind(place: Ref | Given, offset: int) -> Ref | Given:
     """Return a place so many bytes behind another."""
     if isinstance(place, Ref):
         return Ref(place.buffer, place.offset + offset)

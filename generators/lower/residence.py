@@ -1,7 +1,7 @@
 """Addresses of a decoder's tensors on the chip, and of each token's part."""
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,6 +38,8 @@ class Register(enum.IntEnum):
     """Tokens."""
     LAST = 10
     """Bytes from the first normalized row to the last token's."""
+    SOURCE = 11
+    """Tokens of the source."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,39 @@ class Slots:
     first: int
     k_tiles: int
     n_tiles: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Places of the keys and values that an attention reads."""
+
+    name: str
+    """End of the names of their buffers, where they stay in the scratchpad."""
+    capacity: int
+    """Tokens that there is room for."""
+    register: Register
+    """The register that tells how many places the last token attends to."""
+    grows: bool = True
+    """Each run adds its tokens' places, and a token attends to none behind its own."""
+    keys: tuple[Slots, ...] = ()
+    """Of each key head: slots of its keys [key_dim, capacity]."""
+    values: tuple[tuple[Slots, ...], ...] = ()
+    """Of each key head: slots of each tile column of its values [capacity, head_dim]."""
+    outside: Mapping[str, int] = field(default_factory=dict)
+    """External addresses of ``keys`` and ``values``, where they come for each run."""
+
+    @property
+    def count(self) -> Given:
+        """Places that the last token attends to."""
+        return given(self.register, self.capacity)
+
+    def line(self, register: Register) -> int | Given:
+        """Return the line in its slot that the first token of a run takes."""
+        return given(register, 0) if self.grows else 0
+
+    def slot(self, register: Register, first: int) -> int | Given:
+        """Return the slot that the first token of a run takes, of those from the first one on."""
+        return given(register, 0, first) if self.grows else first
 
 
 @dataclass(frozen=True)

@@ -16,42 +16,68 @@ from generators.lower.plan import context_of, part, runs
 from generators.lower.projections import Instructions
 from generators.lower.residence import Register, given
 from generators.lower.walk import Product, Rowwise
+from generators.network import Home
 from generators.program.draft import Ref, Written
 
 Steps = list[Callable[[], None]]
 
 
+def narrowed(make: Instructions) -> tuple[tuple[str, ...], int]:
+    """Return flags and table of what makes keys or values: INT8 is clamped to fewer bits by one."""
+    slot = make.plan.kept_table
+    return ((), 0) if slot is None else (("table",), slot)
+
+
+def narrow(make: Instructions, op: Linear, target: View) -> None:
+    """Drain keys or values that are not rotated, in the bits that are kept."""
+    flags, slot = narrowed(make)
+    make.drain(op, make.sums(op), target, *flags, table=slot)
+
+
+def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
+    """Add the keys and values of a source that a layer of the decoder attends to."""
+    cached = Cached(make, make.plan.kept[key.target.name])
+    for one in (key, value):
+        make.linear(one, "h", make.sums(one))
+    narrow(make, key, cached.target("keys"))
+    cached.append_keys()
+    narrow(make, value, cached.target("values"))
+    cached.append_values()
+
+
 class TokenAttention:
     """Makes the instructions of a layer's attention."""
 
-    def __init__(self, make: Instructions, index: int, op: Attention):
+    def __init__(self, make: Instructions, op: Attention):
         self.make, self.plan, self.rows, self.config = make, make.plan, make.rows, make.config
-        self.op, self.model, self.cached = op, make.model, Cached(make, index)
-        # Requantization clamps to INT8; to fewer bits a table does.
-        self.kept = () if self.plan.kept_table is None else ("table",)
-        self.kept_table = self.plan.kept_table or 0
+        self.op, self.model, self.kept = op, make.model, make.plan.kept[op.key.name]
+        self.cached = Cached(make, self.kept)
         self.runs = runs(op.scores, self.model.heads)
         """Query heads (first, count) whose scores have the same parameters."""
+        self.acc = "scores" if self.kept.grows else "source_scores"
+        """Name of the accumulators of one token's scores."""
         self.context = context_of(op)
 
     def add(self, waiting: Sequence[Product]) -> None:
         """Add the attention, from normalized rows to what its last product takes.
 
-        Waiting are the products that give its queries, keys and values.
+        Waiting are the products that give its queries, keys and values, or its queries alone where
+        the keys and values of a source have been kept.
         """
-        op, made = (
-            self.op,
-            {(one, *behind)[-1].target.name: (one, behind) for one, behind in waiting},
-        )
+        op = self.op
+        made = {(one, *behind)[-1].target.name: (one, behind) for one, behind in waiting}
+        own = op.key.name in made
         self.cached.recall()
-        key, query, value = (made[tensor.name] for tensor in (op.key, op.query, op.value))
-        for one, _ in (key, query, value):
+        for tensor in (op.key, op.query, op.value) if own else (op.query,):
+            one, _ = made[tensor.name]
             self.make.linear(one, "h", self.make.sums(one))
-        self._keys(*key)
-        self.cached.append_keys()
-        self._rotated(*query, View(Ref("query"), op.query.columns))
-        self._keep(value[0], self.cached.target("values"))
-        self.cached.keep()
+        if own:
+            self._keys(*made[op.key.name])
+            self.cached.append_keys()
+        self._rotated(*made[op.query.name], View(Ref("query"), op.query.columns))
+        if own:
+            narrow(self.make, made[op.value.name][0], self.cached.target("values"))
+            self.cached.keep()
         probabilities, contexts = self._of_one() if self.rows == 1 else self._of_chunk()
         for step in pipeline(probabilities, contexts):
             step()
@@ -60,7 +86,7 @@ class TokenAttention:
         """Drain keys to where they stay, or are appended from, in the bits that are kept."""
         target = self.cached.target("keys")
         if not behind:
-            self._keep(op, target)
+            narrow(self.make, op, target)
             return
         converts = [one for one in behind if isinstance(one, Convert)]
         rotated = View(Ref("rotated"), 2 * op.target.columns) if converts else target
@@ -68,13 +94,9 @@ class TokenAttention:
         for one in converts:
             name, width = one.target.name, one.target.columns
             (words,) = self.make.params((self.plan.words[name], 0, 0))
-            flags, slot = ("wide_in", *self.kept), self.kept_table
+            flags, slot = narrowed(self.make)
             made = partial(requantize, Opcode.MAP, rotated, target, self.make.m, width, words)
-            self.make.stage.add(made(Written(name), *flags, table=slot))
-
-    def _keep(self, op: Linear, target: View) -> None:
-        """Drain keys or values that are not rotated, in the bits that are kept."""
-        self.make.drain(op, self.make.sums(op), target, *self.kept, table=self.kept_table)
+            self.make.stage.add(made(Written(name), "wide_in", *flags, table=slot))
 
     def _rotated(self, op: Linear, behind: Sequence[Rowwise], target: View, *flags: str) -> None:
         """Drain queries or keys, rotated where positions are."""
@@ -100,7 +122,7 @@ class TokenAttention:
         if not self.config.fused or len(self.runs) > 1 or half == heads:
             parts = [(0, heads, False)]
         # The steps of all parts have these sums.
-        self.make.acc("scores", -(-self.make.capacity // self.config.cols) * heads)
+        self.make.acc(self.acc, -(-self.kept.capacity // self.config.cols) * heads)
         contexts: Steps = [
             partial(add, place)
             for add in (self._sums, self._contexts)
@@ -110,17 +132,17 @@ class TokenAttention:
 
     def _scores(self, begin: int, count: int, followed: bool) -> None:
         """Add scores and softmax of one token's heads, as many as are alike at once."""
-        heads, width, acc = self.model.heads, self.op.key_dim, self.make.acc("scores", 0)
+        heads, width, acc = self.model.heads, self.op.key_dim, self.make.acc(self.acc, 0)
         # Of one head at a time the sums go to one bank, and those before leave the other one.
         together = 1 if begin else self.op.group
         for head in range(begin, begin + count, together):
             query, sums = View(Ref("query", head * width), width), View(acc + head, heads)
             self._score(head, query, sums, together)
-        if begin + count == heads:
+        if begin + count == heads and self.op.key.home is not Home.SOURCE:
             self.cached.append_values()
         for first, many in self.runs:
             head, end = max(first, begin), min(first + many, begin + count)
-            sums, at = View(acc + head, heads), head * self.make.capacity
+            sums, at = View(acc + head, heads), head * self.kept.capacity
             self._softmax(head, sums, at, end - head, *(["followed"] if followed else []))
 
     def _sums(self, place: int) -> None:
@@ -129,7 +151,7 @@ class TokenAttention:
         acc, count = self._context(place)
         for head in range(first, end):
             sums = View(acc + (head - first) * group, count)
-            self._mix(head, head * group * self.make.capacity, sums, group)
+            self._mix(head, head * group * self.kept.capacity, sums, group)
 
     def _contexts(self, place: int) -> None:
         """Add one token's context of the heads of some key heads, which are rows."""
@@ -151,17 +173,17 @@ class TokenAttention:
     def _of_chunk(self) -> tuple[Steps, Steps]:
         """Return the steps of a chunk's tokens, head by head."""
         op, m, rows = self.op, self.make.m, self.rows
-        tiles, width = (-(-n // self.config.cols) for n in (self.make.capacity, op.head_dim))
+        tiles, width = (-(-n // self.config.cols) for n in (self.kept.capacity, op.head_dim))
 
         def probabilities(head: int) -> None:
             sums = View(self.make.acc(f"scores{head % 2}", tiles * rows), rows)
             query = View(Ref("query", head * op.key_dim), op.query.columns)
             self._score(head, query, sums, m)
-            self._softmax(head, sums, head % 2 * rows * self.make.capacity, m)
+            self._softmax(head, sums, head % 2 * rows * self.kept.capacity, m)
 
         def context(head: int) -> None:
             sums = View(self.make.acc(f"context{head % 2}", width * rows), rows)
-            self._mix(head // op.group, head % 2 * rows * self.make.capacity, sums, m)
+            self._mix(head // op.group, head % 2 * rows * self.kept.capacity, sums, m)
             self._drain(head, sums, op.target.columns, m)
 
         self.cached.append_values()
@@ -170,27 +192,27 @@ class TokenAttention:
 
     def _score(self, head: int, query: View, sums: View, m: Count) -> None:
         keys = self.cached.keys(head // self.op.group)
-        self.make.stage.add(score(self.op, query, keys, sums, m, self.make.count))
+        self.make.stage.add(score(self.op, query, keys, sums, m, self.kept.count))
 
     def _mix(self, key_head: int, at: int, sums: View, m: Count) -> None:
         """Add the product of the probabilities from a column on and a key head's values."""
         assert isinstance(sums.place, int)
-        shares = View(Ref("shares", at), self.make.capacity)
+        shares = View(Ref("shares", at), self.kept.capacity)
         for column, n, values in self.cached.values(key_head):
             part = View(sums.place + column // self.config.cols * sums.stride, sums.stride)
-            self.make.stage.add(mix(self.op, shares, values, part, m, self.make.count, n))
+            self.make.stage.add(mix(self.op, shares, values, part, m, self.kept.count, n))
 
     def _softmax(self, head: int, sums: View, at: int, m: Count, *flags: str) -> None:
         """Add the softmax of rows of sums, by way of the scratchpad where it must be.
 
         It is written ``at`` so many columns behind the first probabilities.
         """
-        capacity, n = self.make.capacity, self.make.count
+        capacity, n = self.kept.capacity, self.kept.count
         (first,) = (first for first, count in self.runs if first <= head < first + count)
         (word,) = self.make.params((self.plan.words[f"{self.op.prefix}.scores.{first}"], 0, 0))
         target, written = View(Ref("shares", at), capacity), Written(f"{self.op.prefix}.shares")
         # The tokens of a chunk attend to one place more each.
-        step = int(self.rows > 1)
+        step = int(self.rows > 1 and self.kept.grows)
         limit = given(Register.LIMIT, capacity) if step else n
         if self.config.fused:
             flags, source = ("drain", *flags), sums

@@ -1,0 +1,169 @@
+"""Encoder-decoders' programs: against the integer reference, on Verilator, and by command."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from arch.presets import PRESETS
+from generators.frontend.text_description import TextDescription
+from generators.quantize.options import Quantization
+from generators.reference.cache import KvCache
+from generators.reference.integers import evaluate
+from generators.text_program import compile_text
+from generators.text_shapes import untrained
+from generators.text_sources import load_text
+from tb.run_answers import run_answers
+from tb.text_session import TextSession
+
+PAIR = TextDescription(
+    name="pair",
+    vocabulary=23,
+    positions=12,
+    dim=24,
+    layers=3,
+    heads=6,
+    kv_heads=3,
+    ffn=30,
+    norm="layernorm",
+    position="learned",
+    gated=False,
+    activation="gelu",
+    bias=True,
+    source_layers=2,
+    source_positions=17,
+    start=2,
+)
+STREAMED = PRESETS["small"].replace(
+    name="streamed",
+    scratchpad_bytes=1 << 17,
+    program_depth=8192,
+    param_depth=1024,
+    table_slots=8,
+    queue_depth=4,
+    trace=True,
+)
+RESIDENT = STREAMED.replace(name="resident", weight_depth=2048, fused=False, argmax=True)
+CONFIGS = {
+    "streamed": STREAMED.replace(rotary=True),
+    "resident": RESIDENT,
+    "odd": RESIDENT.replace(rows=5, cols=6, lanes=2, fused=True, rotary=True, weight_depth=4096),
+}
+MODELS = {
+    "layernorm": PAIR,
+    "gated": PAIR.replace(norm="rmsnorm", gated=True, kv_heads=6, head_dim=4, tied=False),
+}
+OPTIONS = Quantization(texts=4, length=8)
+ANSWERS = "generators/models/numerals/answers.tsv"
+
+
+@pytest.fixture(scope="module")
+def decoders():
+    return {name: untrained(model, OPTIONS) for name, model in MODELS.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [("layernorm", "streamed"), ("layernorm", "resident"), ("layernorm", "odd"), ("gated", "odd"),
+     ("gated", "streamed")],
+)  # fmt: skip
+def test_sources_and_steps_are_the_references(decoders, name, config):
+    decoder, rng = decoders[name], np.random.default_rng(3)
+    program = compile_text(decoder, CONFIGS[config], context=12)
+    assert program.resident == (CONFIGS[config].weight_depth > 2)
+    assert set(program.entries) == {"step", "logits", "lookup", "encode"}
+    session = TextSession(program, "golden")
+    # A longer source first, so that a shorter one finds its rows behind its own.
+    for count in (17, 1, 14, 13, 2):
+        source = rng.integers(0, 23, count).tolist()
+        turn, cache = session.encode(source), KvCache()
+        assert turn.counters["macs"] == program.source_macs(count)
+        evaluate(decoder.source, source, cache)
+        for position, token in enumerate((2, 19, 4)):
+            turn = session.step(token)
+            assert turn.counters["macs"] == program.macs(position, count)
+            wanted = evaluate(decoder, [token], cache)["logits"][0]
+            assert np.array_equal(session.logits(), wanted)
+    assert program.predict_source(17, 20) > program.predict_source(2, 20) > 0
+
+
+def test_a_decoder_alone_has_no_source(decoders):
+    alone = PAIR.replace(source_layers=0, source_positions=0, start=0)
+    program = compile_text(untrained(alone, OPTIONS), CONFIGS["resident"], context=12)
+    assert program.lookups == 0
+    assert not {"lookup", "encode"} & set(program.entries)
+    with pytest.raises(ValueError, match=r"^Answers need a model that takes a source, which pair"):
+        run_answers(program, None, [("1", "1")], "golden")
+
+
+def test_longer_programs_have_no_more_words(decoders):
+    """Layers, and the keys and values of each, are the iterations of loops."""
+    longer = untrained(PAIR.replace(layers=5, source_layers=4), OPTIONS)
+    words = [
+        len(compile_text(decoder, RESIDENT.replace(fused=True, table_slots=9), context=12).words)
+        for decoder in (decoders["layernorm"], longer)
+    ]
+    assert words[1] <= words[0] + 40
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"max_row": 16},
+            "Sources of 17 tokens make rows of scores that long, but max_row is 16",
+        ),
+        ({"acc_depth": 64}, "Model pair needs 68 accumulator rows or more, but acc_depth is 64"),
+    ],
+)
+def test_what_does_not_fit(decoders, changes, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        compile_text(decoders["layernorm"], RESIDENT.replace(**changes), context=12)
+
+
+@pytest.mark.slow
+def test_numerals_are_read_on_verilator(celosia):
+    """The answers of a trained model, on the preset that its weights have room on."""
+    words = ("text", "numerals", "--answers", ANSWERS, "--count", "12", "--json")
+    code, output, _ = celosia(*words)
+    found = json.loads(output)
+    assert (code, found["answers"], found["right"], found["mismatches"]) == (0, 12, 12, 0)
+    assert found["tensors"] > 12 * 200
+    for name in ("source", "answer"):
+        assert abs(found[f"predicted_{name}_cycles"] / found[f"{name}_cycles"] - 1) < 0.03
+
+
+def test_the_command_answers(celosia):
+    words = ("text", "numerals", "--sim", "golden")
+    code, output, _ = celosia(*words, "--prompt", "MCMXCIV", "--json")
+    found = json.loads(output)
+    assert (code, found["text"], found["mismatches"]) == (0, "1994", 0)
+    assert (found["source_tokens"], found["source_cycles"]) == (8, None)
+    code, output, _ = celosia(*words, "--answers", ANSWERS, "--count", "8")
+    assert (code, "accuracy" in output) == (0, True)
+
+
+def test_integers_read_numerals_as_floats_do():
+    source = load_text("numerals")
+    assert len(source.sources) == 64
+    _, apart = source.calibrate(None)
+    assert (apart.warning, apart.agreement) == ("", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("numerals", "--prompt", "M" * 16), "takes sources of 1 to 16 tokens, not 17"),
+        (("numerals", "--prompt", "MCZ"), "Character 'Z' has no token"),
+        (("numerals", "--kv-bits", "4"), "must be 8 where source_layers is not 0, not 4"),
+        (("numerals", "--weights", "auto", "--loss", "1"), "Weights auto is for decoders alone"),
+        (("numerals", "--answers", ANSWERS, "--temperature", "1"), "Temperature must be 0 with"),
+        (("tales", "--answers", ANSWERS), "Answers need a model that takes a source, which tales"),
+        (("numerals", "--answers", "README.md"), "Answers README.md must have one tab in each"),
+    ],
+)
+def test_the_command_refuses_in_one_sentence(celosia, words, part):
+    code, output, errors = celosia("text", *words, "--sim", "golden")
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert part in errors
