@@ -1,21 +1,60 @@
 """celosia accuracy: nonlinear units and formats of weights against float64."""
 
+from pathlib import Path
+
 import click
 
 from arch.errors import InputError
+from arch.presets import PRESETS
 from cli.options import json_option, seed_option
 from cli.output import progress, report
+from cli.paths import FILE, MODEL
 from generators.accuracy import accuracy_report
+from generators.closeness import closeness
 
 _MOST_ROWS = 100_000_000
 
 
 @click.command()
 @click.option("--rows", default=100_000, show_default=True, help="Random rows of row units.")
+@click.option(
+    "--model",
+    type=MODEL,
+    help="Compare this model's outputs instead, activations as tables and as --functions wide.",
+)
+@click.option("--tokenizer", type=FILE, help="Its tokenizer's file; its own without it.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    default=16,
+    show_default=True,
+    help="Test images, or texts that the model makes up, to compare it on.",
+)
 @seed_option
 @json_option
-def accuracy(rows: int, seed: int, as_json: bool) -> None:
-    """Measure the largest error of nonlinear units and formats of weights in output steps."""
+def accuracy(
+    rows: int,
+    model: str | None,
+    tokenizer: Path | None,
+    count: int,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure the largest error of nonlinear units and formats of weights in output steps.
+
+    With --model the distance of a model's integers from its floats.
+    """
+    if model is not None:
+        with progress(f"{model}, calibration") as update:
+            found = closeness(model, tokenizer, PRESETS["small"], count, update)
+        compared = {name: one.figures() for name, one in found.items()}
+        shown = ("inputs", "cosine", "square_error", "agreement")
+        lines = [
+            {"functions": name, **{key: one[key] for key in shown}}
+            for name, one in compared.items()
+        ]
+        report(f"{model}, integers against floats", lines, as_json, compared)
+        return
     if rows < 1:
         raise InputError(f"Rows must be positive, not {rows}")
     if rows > _MOST_ROWS:

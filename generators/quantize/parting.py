@@ -27,6 +27,8 @@ class Parting:
     inputs: int
     cosine: float
     """Mean cosine similarity of the output's rows."""
+    square_error: float
+    """Mean square of the output's error, in its float unit squared."""
     agreement: float | None
     """Share of the output's rows whose largest column is the floats'; None without classes."""
     tensor: str
@@ -52,6 +54,7 @@ class Parting:
         return {
             "inputs": self.inputs,
             "cosine": self.cosine,
+            "square_error": self.square_error,
             "agreement": self.agreement,
             "tensor": self.tensor,
             "error": self.error,
@@ -72,7 +75,7 @@ def parting(
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}
-    cosines, alike, rows = 0.0, 0, 0
+    cosines, square, alike, rows = 0.0, 0.0, 0, 0
     source = model.source if isinstance(model, Decoder) else None
     ops = [*(() if source is None else source.ops), *model.ops]
     for index, one in enumerate(inputs):
@@ -98,6 +101,7 @@ def parting(
         made = _real(output, found[_last(model)])[: len(wanted)]
         norms = np.linalg.norm(made, axis=1) * np.linalg.norm(wanted, axis=1)
         cosines += float(np.sum((made * wanted).sum(axis=1) / np.where(norms > 0, norms, 1.0)))
+        square += float(np.mean((made - wanted) ** 2, axis=1).sum())
         alike += int(np.sum(made.argmax(axis=1) == wanted.argmax(axis=1)))
         rows += len(wanted)
     errors = {name: float(np.sqrt(off / (size or 1.0))) for name, (off, size) in squares.items()}
@@ -111,7 +115,7 @@ def parting(
     worst = max(growth, key=lambda name: growth[name])
     chooses = isinstance(description, TextDescription) or description.classes > 0
     agreement = alike / rows if chooses else None
-    return Parting(len(inputs), cosines / rows, agreement, worst, errors[worst])
+    return Parting(len(inputs), cosines / rows, square / rows, agreement, worst, errors[worst])
 
 
 def _last(model: IntegerGraph) -> str:

@@ -1,0 +1,74 @@
+"""Distance of a model's integers from its floats, with activations as tables and as polynomials."""
+
+from pathlib import Path
+
+from arch.config import Config
+from arch.errors import InputError
+from generators.frontend import digits
+from generators.frontend.weights import model_names
+from generators.quantize.calibrate import Progress, calibrate
+from generators.quantize.options import Quantization
+from generators.quantize.parting import Parting, parting
+from generators.quantize.quantize import quantize_calibrated, quantize_sampled
+from generators.quantize.texts import sample_texts
+from generators.sources import load_source
+from generators.text_sources import TextSource, is_text, load_text
+
+IMAGES = 300
+"""Images of the digits' training split that steps are calibrated on."""
+TEXTS, TOKENS = 16, 128
+"""Texts that a decoder makes up to calibrate on, and the length of all texts (tokens)."""
+FUNCTIONS = {"table": Quantization(), "wide": Quantization(wide_functions=True)}
+"""Options by how activations are computed."""
+
+
+def closeness(
+    model: str, tokenizer: Path | None, config: Config, count: int, progress: Progress
+) -> dict[str, Parting]:
+    """Return how far a model's integers are from its floats, by how activations are computed.
+
+    Of a model of the digits ``count`` are test images; of a language model texts that it makes up
+    itself, others than those of calibration; it may need a tokenizer's file. Raises
+    :class:`InputError` where the model is neither, or has no function that polynomials are for.
+    """
+    if is_text(model):
+        return _texts(load_text(model, tokenizer), count, progress)
+    if model not in model_names():
+        raise InputError(
+            f"Model {model} is neither a language model nor one of the digits: "
+            f"{', '.join(model_names())}"
+        )
+    source = load_source(model)
+    train, test = digits.load()
+    samples = digits.patches(train.images[:IMAGES])
+    ranges = calibrate(source.description, source.weights, samples, 100.0, progress)
+    images = list(digits.patches(test.images[:count]))
+    found = {}
+    for name, options in FUNCTIONS.items():
+        made = quantize_calibrated(source.description, source.weights, ranges, config, options)
+        found[name] = parting(made, source.weights, images)
+    return found
+
+
+def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Parting]:
+    model, weights = source.description, source.weights
+    if model.source_layers:
+        raise InputError(f"Model {model.name} answers sources, and is not compared with its floats")
+    length = min(TOKENS, model.positions)
+    samples, others = (
+        sample_texts(
+            model,
+            weights,
+            source.tokenizer.begin,
+            count=texts,
+            length=length,
+            seed=seed,
+            progress=progress,
+        )
+        for seed, texts in ((1, TEXTS), (2, count))
+    )
+    found = {}
+    for name, options in FUNCTIONS.items():
+        made = quantize_sampled(model, weights, samples, options)
+        found[name] = parting(made, weights, list(others.tokens))
+    return found

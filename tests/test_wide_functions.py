@@ -1,0 +1,74 @@
+"""Functions of 16-bit sums in compiled models: integers, refusals, and nearer to the floats."""
+
+import numpy as np
+import pytest
+
+from arch.errors import InputError
+from arch.presets import PRESETS
+from generators.closeness import closeness
+from generators.compiler import Options, compile_model
+from generators.fitting import FitError
+from generators.frontend.description import ModelDescription
+from generators.frontend.text_description import TextDescription
+from generators.quantize.options import Quantization
+from generators.reference.integers import evaluate
+from generators.text_program import compile_text
+from generators.text_shapes import untrained
+from tb.random_models import random_inputs, random_weights
+from tb.text_session import TextSession
+
+CONFIG = PRESETS["small"].replace(wide_functions=True, rotary=True)
+WIDE = Options(wide_functions=True, search=False)
+LLAMA = TextDescription(
+    name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44
+)
+GPT = LLAMA.replace(
+    name="gpt", position="learned", gated=False, activation="gelu_tanh", norm="layernorm"
+)
+ENCODER = ModelDescription(name="toy", tokens=4, features=3, dim=8, layers=1, heads=2, ffn=12)
+
+
+def compiled(model, config=CONFIG):
+    rng = np.random.default_rng(0)
+    inputs, weights = random_inputs(rng, model), random_weights(rng, model)
+    return compile_model(model, weights, inputs, config, WIDE)
+
+
+@pytest.mark.parametrize("weight_depth", [2, 1024])
+@pytest.mark.parametrize("model", [LLAMA, GPT], ids=["gated", "plain"])
+def test_a_decoders_program_has_the_references_integers(model, weight_depth):
+    decoder = untrained(model, Quantization(texts=2, length=24, wide_functions=True, kv_bits=4))
+    config = CONFIG.replace(
+        weight_depth=weight_depth, program_depth=8192, param_depth=512, table_slots=4
+    )
+    session = TextSession(compile_text(decoder, config, context=24), "golden")
+    tokens = np.random.default_rng(2).integers(0, model.vocabulary, 12).tolist()
+    session.take(tokens[:9])
+    for token in tokens[9:]:
+        session.step(token)
+    assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
+
+
+def test_what_lacks_the_unit_or_the_function_is_refused():
+    message = "Model toy needs the unit wide_functions, which configuration small leaves out"
+    with pytest.raises(FitError, match=f"^{message}$"):
+        compiled(ENCODER, PRESETS["small"])
+    for activation in ("relu", "relu6"):
+        message = "Model toy has no function that polynomials of 16-bit operands are for"
+        with pytest.raises(InputError, match=f"^{message}$"):
+            compiled(ENCODER.replace(activation=activation))
+
+
+def test_models_come_nearer_to_their_floats():
+    for model, count in (("digits", 500), ("tales", 6)):
+        found = closeness(model, None, PRESETS["small"], count, lambda _done, _total: None)
+        table, wide = found["table"], found["wide"]
+        assert (table.inputs, wide.inputs) == (count, count)
+        assert wide.square_error < 0.97 * table.square_error, model
+        assert wide.cosine > table.cosine, model
+
+
+def test_other_models_are_not_compared():
+    message = "Model minilm is neither a language model nor one of the digits: digits, .*"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        closeness("minilm", None, CONFIG, 1, lambda _done, _total: None)
