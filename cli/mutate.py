@@ -6,9 +6,8 @@ from typing import Any
 import click
 
 from arch.errors import InputError
-from arch.presets import PRESETS
 from cli.campaign_options import Runner, campaign_options
-from cli.options import json_option, seed_option
+from cli.options import check_unit, config_options, json_option, resolve, seed_option
 from cli.output import report
 from generators.campaign.case import Outcome
 from tb.benches import BENCHES
@@ -21,26 +20,30 @@ _MOST = (1 << 16) - 1
 
 @click.command()
 @click.option("--unit", "units", multiple=True, required=True, help="The unit; repeatable.")
-@click.option(
-    "--config", default="tiny", show_default=True, help=f"A preset: {', '.join(PRESETS)}."
-)
+@config_options("tiny")
 @click.option("--count", default=200, show_default=True, help="Mutants of each unit.")
 @seed_option
 @campaign_options
 @json_option
 def mutate(
-    units: tuple[str, ...], config: str, count: int, seed: int, runner: Runner, as_json: bool
+    units: tuple[str, ...],
+    source: str,
+    overrides: tuple[str, ...],
+    count: int,
+    seed: int,
+    runner: Runner,
+    as_json: bool,
 ) -> None:
     """Change units' netlists, one cell at a time, and see whether their benches notice.
 
-    A mutant that is proven to equal the unit in every state counts for nothing; the score is of the
-    others. Those that the bench does not notice are named by the source lines of their cells.
+    A mutant that is proven to equal the unit counts for nothing; the score is of the others. Those
+    that the bench does not notice are named by the source lines of their cells.
     """
+    config = resolve(source, overrides)
     for unit in units:
         if unit not in BENCHES:
             raise InputError(f"Unknown unit {unit!r}; benches are for {', '.join(BENCHES)}")
-    if config not in PRESETS:
-        raise InputError(f"Unknown preset {config!r}; known are {', '.join(PRESETS)}")
+        check_unit(unit, config, source, overrides)
     if not 1 <= count <= _MOST:
         raise InputError(f"--count must be from 1 to {_MOST:,}, not {count}")
     missing = missing_tools()
@@ -50,7 +53,7 @@ def mutate(
     rows: list[dict[str, Any]] = []
     survivors = []
     for unit in units:
-        fields = {"unit": unit, "config": config, "count": str(count)}
+        fields = {"unit": unit, "config": source, "set": " ".join(overrides), "count": str(count)}
         outcomes = runner.run("mutant", run, math.ceil(count / GROUP), seed=seed, fields=fields)
         rows.append({"unit": unit, **_sums(outcomes)})
         survivors += [
@@ -62,7 +65,7 @@ def mutate(
             if one.failed:
                 click.echo(f"celosia replay {one.case}  # {one.message}", err=True)
     result = {**_total(rows), "units": rows, "survivors": survivors, "seed": seed}
-    report(f"Mutants on {config}", rows, as_json, result)
+    report(f"Mutants on {config.name}", rows, as_json, result)
     if not as_json:
         for each in survivors:
             click.echo("{unit}: {mutant}".format(**each))

@@ -7,7 +7,7 @@ sees. Benches that drive or sample by themselves do the same.
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import cocotb
@@ -18,6 +18,8 @@ from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, RisingEdge
 
 PERIOD_NS = 10
+
+_DISTURBED = 40  # cycles of random inputs
 
 
 def parameters() -> dict[str, Any]:
@@ -30,17 +32,27 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(int(os.environ.get("CELOSIA_SEED", "0")))
 
 
-async def start_clock(dut: Any) -> None:
+async def start_clock(dut: Any, disturbed: np.random.Generator | None = None) -> None:
     """Start ``clk`` and hold ``rst`` for two cycles; return just after a rising edge.
 
-    Every input is 0 from here on until it is driven.
+    Every input is 0 from here on until it is driven. With ``disturbed`` inputs are random before
+    the reset, of which a unit with a reset must show nothing after it.
     """
-    for name in json.loads(os.environ.get("CELOSIA_INPUTS", "[]")):
-        getattr(dut, name).value = 0
+    names = json.loads(os.environ.get("CELOSIA_INPUTS", "[]"))
     has_reset = hasattr(dut, "rst")
+    cocotb.start_soon(Clock(dut.clk, PERIOD_NS, unit="ns").start(start_high=False))
+    if has_reset and disturbed is not None:
+        dut.rst.value = 0
+        for _ in range(_DISTURBED):
+            for name in names:
+                port = getattr(dut, name)
+                bits = int.from_bytes(disturbed.bytes(len(port) // 8 + 1), "little")
+                port.value = bits & ((1 << len(port)) - 1)
+            await RisingEdge(dut.clk)
+    for name in names:
+        getattr(dut, name).value = 0
     if has_reset:
         dut.rst.value = 1
-    cocotb.start_soon(Clock(dut.clk, PERIOD_NS, unit="ns").start(start_high=False))
     for _ in range(2):
         await RisingEdge(dut.clk)
     if has_reset:
@@ -125,8 +137,14 @@ class StreamMonitor:
         if self._ready is not None:
             self._ready.value = 0
 
-    async def receive(self, count: int) -> list[int]:
-        """Return the next ``count`` payloads, just after the rising edge that took the last."""
+    async def receive(
+        self, count: int, check: Callable[[int, int], None] | None = None
+    ) -> list[int]:
+        """Return the next ``count`` payloads, just after the rising edge that took the last.
+
+        ``check(index, payload)`` looks at each as it comes, so that a bench fails at the first
+        that is wrong.
+        """
         payloads: list[int] = []
         while len(payloads) < count:
             ready = self._ready is None or not self._stall or self._rng.random() >= self._stall
@@ -139,6 +157,8 @@ class StreamMonitor:
                 self._check_stable(valid, payload)
                 self._offered = payload if valid and not ready else None
             if valid and ready:
+                if check is not None:
+                    check(len(payloads), payload)
                 payloads.append(payload)
             await RisingEdge(self._dut.clk)
         if self._ready is not None:

@@ -60,7 +60,7 @@ async def values_and_sums_are_exact(dut: Any) -> None:
     given = parameters()
     generator = rng()
     lanes, max_row, stall = given["lanes"], given["max_row"], given["stall"]
-    await start_clock(dut)
+    await start_clock(dut, rng())
     driver = StreamDriver(dut, "i", generator, stall=stall)
     monitor = StreamMonitor(dut, "o", generator, stall=stall)
     sum_monitor = StreamMonitor(dut, "o_sum", generator, stall=stall)

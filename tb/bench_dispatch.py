@@ -160,7 +160,7 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 
     # Tokens that commands see: those of the cycle before, with registers of the one before that.
     before, older = no_tokens(), no_tokens()
-    await start_clock(dut)
+    await start_clock(dut, rng())
     words = program_words(program)
     cocotb.start_soon(StreamDriver(dut, "i", random, given["stall"]).send(words))
     finished_count = started_count = waits = 0

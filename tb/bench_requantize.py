@@ -30,6 +30,10 @@ def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDA
     wide = generator.random(count) < 0.5
     low = np.where(wide, -(1 << 15), generator.choice([-128, -8, 0, 77], count))
     high = np.where(wide, (1 << 15) - 1, generator.choice([77, 127], count))
+    bounds = np.sort(generator.integers(-(1 << 15), 1 << 15, (2, count)), axis=0)
+    bounds >>= generator.integers(0, 16, count)
+    near = generator.random(count) < 0.3
+    low, high = np.where(near, bounds, [low, high])
     operands = {
         "x": words(),
         "bias": words(),
@@ -45,14 +49,38 @@ def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDA
     lengths = np.ceil(np.log2(np.abs(operands["x"][usual]) + 1)).astype(np.int64)
     operands["shift"][usual] = np.clip(14 - lengths, -31, 0)
     operands["bias"][usual] >>= 10
-    # Small numbers, halved and shifted by little, are often ties.
-    ties = generator.random(count) < 0.3
-    operands["x"][ties] >>= 20
-    operands["bias"][ties] = 0
-    operands["multiplier"][ties] = 1 << 30
-    operands["shift"][ties] %= 16
-    operands["shift"][ties] *= -1
+    for place in np.flatnonzero(generator.random(count) < 0.25):
+        _make_marginal(operands, place, generator)
+    # Halved, these are ties of every length, or beside one.
+    for place in np.flatnonzero(generator.random(count) < 0.25):
+        amount = int(generator.integers(31))
+        odd = 2 * int(generator.integers(1 << min(14, 30 - amount))) + 1
+        beside = int(generator.choice([0, 0, 1, 2])) << int(generator.integers(amount + 1))
+        operands["x"][place] = int(generator.choice([-1, 1, -1])) * (odd << amount) + beside
+        operands["bias"][place], operands["multiplier"][place] = 0, 1 << 30
+        operands["shift"][place] = -amount
     return operands
+
+
+def _make_marginal(
+    operands: dict[str, NDArray[np.int64]], place: int, generator: np.random.Generator
+) -> None:
+    """Make a product that is just rounded up, or just not: each of its bits decides."""
+    left = int(generator.integers(15)) * int(generator.integers(2))
+    given = int(generator.integers(1 << 15)) * 2 + 1
+    given = given >> int(generator.integers(15)) | 1
+    modulus = 1 << (31 - left)
+    wanted = modulus // 2 - int(generator.integers(3))
+    found = pow(given, -1, modulus) * wanted % modulus
+    found -= modulus * int(generator.integers(2))
+    names = generator.permutation(["x", "multiplier"])
+    for name, value in zip(names, (given * int(generator.choice([-1, 1])), found), strict=True):
+        operands[name][place] = value
+    operands["bias"][place] = generator.choice([0, 0, 1, -1])
+    operands["x"][place] -= operands["bias"][place]
+    operands["shift"][place] = left
+    operands["zero"][place] = 0
+    operands["low"][place], operands["high"][place] = -(1 << 15), (1 << 15) - 1
 
 
 @cocotb.test()
@@ -64,9 +92,8 @@ async def results_are_exact(dut: Any) -> None:
     operands = random_operands(generator, count)
     expected = requantize(**operands).tolist()
     await start_clock(dut)
-    results: list[int] = []
-    enabled = 0
-    while len(results) < count:
+    done = enabled = 0
+    while done < count:
         en = generator.random() >= stall
         dut.en.value = int(en)
         for name in NAMES[:4]:
@@ -83,7 +110,9 @@ async def results_are_exact(dut: Any) -> None:
         await FallingEdge(dut.clk)
         if en:
             if enabled >= Requantizer.latency:
-                results.append(dut.y.value.to_signed())
+                assert dut.y.value.to_signed() == expected[done], {
+                    name: int(values[done]) for name, values in operands.items()
+                }
+                done += 1
             enabled += 1
         await RisingEdge(dut.clk)
-    assert results == expected

@@ -36,7 +36,7 @@ async def results_are_exact(dut: Any) -> None:
     lanes, operand_width = given["lanes"], given["operand_width"]
     wide_layout = data.ArrayLayout(signed(16), lanes)
     narrow_layout = data.ArrayLayout(signed(8), lanes)
-    await start_clock(dut)
+    await start_clock(dut, rng())
     for _ in range(given["commands"]):
         multiply, wide = bool(random.integers(2)), bool(random.integers(2))
         zero = int(random.choice([-128, 0, 127, random.integers(-128, 128)]))

@@ -147,8 +147,11 @@ async def programs_mean_what_they_say(dut: Any) -> None:
     given, random = parameters(), rng()
     config = PRESETS["small"].replace(**given["config"])
     host = Host(dut, random, given["stall"])
-    await start_clock(dut)
+    await start_clock(dut, rng())
     registers = [0] * REGISTERS
+    dut.scrub.value = 1
+    await host.write("register", "index", dict(enumerate(registers)))
+    dut.scrub.value = 0
     done = 0
     while done < given["programs"]:
         block = random_block(config, random, 0) if done else [*deepest_loops(), *deepest_loops()]

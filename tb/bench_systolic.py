@@ -52,13 +52,16 @@ class Schedule:
             self._line(cycle)
 
     def _operands(self, *shape: int) -> Ints:
-        """Return operands over the whole range, a quarter of them zero."""
+        """Return operands over the whole range, many with one bit, a quarter of them zero."""
         low = self._config.operand_min
         high = self._config.operand_max
         if self._config.zero_points:
             low, high = low - high, high - low
         values = self._rng.integers(low, high + 1, shape)
         values[self._rng.random(shape) < 0.2] = low
+        single = 1 << self._rng.integers(0, int(high).bit_length(), shape)
+        single *= self._rng.choice([-1, 1], shape)
+        values = np.where(self._rng.random(shape) < 0.25, single, values)
         values[self._rng.random(shape) < 0.25] = 0
         return values
 
@@ -137,7 +140,7 @@ async def sums_are_exact(dut: Any) -> None:
     queues = {"i": schedule.vectors, "i_weights": schedule.lines}
     sums = sum_layout(config)
 
-    await start_clock(dut)
+    await start_clock(dut, rng())
     for cycle in range(given["cycles"] + latency):
         for name, layout in layouts.items():
             what = queues[name][cycle] if cycle < given["cycles"] else None

@@ -2,9 +2,11 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module, Signal
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
 from generators.campaign.case import Case
@@ -12,6 +14,8 @@ from tb.formal.prover import missing_tools
 from tb.mutation import campaign
 from tb.mutation.equivalence import equivalent
 from tb.mutation.netlist import mutate
+
+_NEVER = "        m.d.comb += self.late.eq(count >= 12)  # never"
 
 needs_tools = pytest.mark.skipif(bool(missing_tools()), reason="the extra formal is not installed")
 
@@ -44,11 +48,45 @@ def test_mutants_that_change_nothing_are_told_from_others() -> None:
     assert "celosia_mutant" not in found.verilog.partition(");")[0]
 
 
+class Turning(Component):
+    """A counter of ten states beside a memory; ``late`` tells of states that never come."""
+
+    i: In(8)
+    o: Out(8)
+    late: Out(1)
+
+    def elaborate(self, _platform):
+        m = Module()
+        count = Signal(4)
+        m.submodules.memory = memory = Memory(shape=8, depth=16, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        m.d.sync += count.eq(Mux(count == 9, 0, count + 1))
+        m.d.comb += [write.en.eq(1), write.addr.eq(count), write.data.eq(self.i)]
+        m.d.comb += [read.addr.eq(count), self.o.eq(read.data)]
+        m.d.comb += self.late.eq(count >= 12)  # never
+        return m
+
+
+@needs_tools
+def test_mutants_that_differ_only_in_states_that_never_come_are_told() -> None:
+    found = mutate(Turning(), 40, 1)
+    numbers = equivalent(found, found.mutants)
+    same = [one for one in found.mutants if one.number in numbers]
+    never = Path(__file__).read_text(encoding="utf-8").splitlines().index(_NEVER) + 1
+    lines = [int(source.rpartition(":")[2]) for one in same for source in one.sources]
+    assert never in lines
+    # What is written, where, and what is read count as seen.
+    assert not any("memory" in one.cell and one.mode == "inv" for one in same)
+    assert 2 < len(same) < len(found.mutants) / 2
+
+
 @needs_tools
 @pytest.mark.slow
 def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
     monkeypatch.setattr(campaign, "GROUP", 12)
-    case = Case("mutant", 1, 0, (("config", "tiny"), ("count", "12"), ("unit", "argmax")))
+    case = Case(
+        "mutant", 1, 0, (("config", "tiny"), ("count", "12"), ("set", ""), ("unit", "argmax"))
+    )
     result = campaign.run(case)
     assert result["mutants"] == 12
     assert result["killed"] + result["equivalent"] + len(result["survivors"]) == 12
@@ -56,6 +94,7 @@ def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
     # With a bench that asks for nothing, all of them survive that are not proven to be equal.
     monkeypatch.setattr(campaign, "_passed", lambda *_: True)
     blind = campaign.run(case)
+    assert blind["equivalent"] == result["equivalent"], "a mutant is proven that was noticed"
     assert (blind["killed"], len(blind["survivors"])) == (0, 12 - blind["equivalent"])
     assert all(re.search(r" at \S+ of hdl/\w+/\w+\.py:\d+", each) for each in blind["survivors"])
     code, out, _ = celosia("mutate", "--unit", "argmax", "--count", "12", "--json", "--jobs", "1")
@@ -69,7 +108,10 @@ def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
     ("words", "message"),
     [
         (("--unit", "x"), "Unknown unit 'x'; benches are for requantizer, "),
-        (("--unit", "argmax", "--config", "x"), "Unknown preset 'x'; known are micro, "),
+        (
+            ("--unit", "argmax", "--config", "x"),
+            "Unknown configuration 'x'; use a TOML file or one of micro, ",
+        ),
         (("--unit", "argmax", "--count", "0"), "--count must be from 1 to 65,535, not 0"),
         ((), "Missing option '--unit'"),
     ],

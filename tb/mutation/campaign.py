@@ -9,13 +9,14 @@ from arch.presets import load
 from generators.campaign.case import Case
 from tb.benches import BENCHES
 from tb.mutation.equivalence import equivalent
+from tb.mutation.forks import ended
 from tb.mutation.netlist import Mutant, mutate
 from tb.simulate import simulate
 
-GROUP = 25
+GROUP = 100
 """Mutants of a case: one simulation forks for them."""
 
-_SECONDS = 60  # that a mutant may run; one that takes longer is noticed
+_TIMEOUT = 3600.0  # seconds of all mutants of a case
 
 
 def run(case: Case) -> dict[str, Any]:
@@ -24,15 +25,15 @@ def run(case: Case) -> dict[str, Any]:
     ``killed`` counts those that the bench notices: a test fails, or does not end. Of the others
     ``equivalent`` counts those that are proven to change nothing; ``survivors`` names the rest.
     """
-    config = load(case["config"], []).replace(trace=True, mem_addr_width=16)
+    config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = BENCHES[case["unit"]]
     component, parameters = bench.make(config)
     found = mutate(component, int(case["count"]), case.seed)
     group = found.mutants[case.index * GROUP :][:GROUP]
     with tempfile.TemporaryDirectory(prefix="celosia.") as place:
         folder = Path(place)
-        job = {"numbers": [one.number for one in group], "seconds": _SECONDS}
-        (folder / "mutants.json").write_text(json.dumps(job), encoding="utf-8")
+        numbers = json.dumps([one.number for one in group])
+        (folder / "mutants.json").write_text(numbers, encoding="utf-8")
         # Without a mutation the bench passes, or this raises.
         simulate(
             component,
@@ -42,7 +43,7 @@ def run(case: Case) -> dict[str, Any]:
             parameters=parameters,
             verilog=found.verilog,
             mutants=folder,
-            timeout=300.0 + _SECONDS * len(group),
+            timeout=_TIMEOUT,
         )
         left = [one for one in group if _passed(folder, one)]
     same = equivalent(found, left)
@@ -55,8 +56,5 @@ def run(case: Case) -> dict[str, Any]:
 
 
 def _passed(folder: Path, mutant: Mutant) -> bool:
-    results = folder / str(mutant.number) / "results.xml"
-    if not results.exists():
-        return False
-    text = results.read_text(encoding="utf-8")
+    text = ended(folder / str(mutant.number) / "results.xml")
     return "<testcase" in text and "<failure" not in text and "<error" not in text

@@ -1,75 +1,141 @@
-"""Proof that a mutation changes nothing: no state and no input tells both netlists apart."""
+"""Proof that a mutation changes nothing that can be seen from power-on on, for all inputs."""
 
+import contextlib
 import re
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
 from itertools import count
+from pathlib import Path
 
+from arch.errors import RunError
 from tb.formal.prover import run_yosys
 from tb.mutation.netlist import NUMBER_WIDTH, Mutant, Mutants
 
-_SECONDS = 20  # for each proof
+_SECONDS = 300.0  # for proofs of which none ends
+_SEQUENTIAL = "lcorr; scorr -C 100"  # registers first, as that leaves little for all signals
 
-_REGISTER = re.compile(
-    r"^  cell \$_DFF_[PN]_ \S+\n    connect \\C .*\n"
-    r"    connect \\D (.*)\n    connect \\Q (.*)\n  end\n",
-    re.MULTILINE,
-)
+_MEMORY = re.compile(r"^  cell \$mem_v2 .*\n(?:    .*\n)*  end\n", re.MULTILINE)
+
+_ANY = """read_rtlil <<END
+module \\any
+  wire input 1 \\a
+  wire input 2 \\b
+  wire output 3 \\y
+  cell $_AND_ \\and
+    connect \\A \\a
+    connect \\B \\b
+    connect \\Y \\y
+  end
+end
+END"""
+"""A design for Yosys's ``abc``, which runs a script of ABC's for one."""
 
 
 def equivalent(found: Mutants, suspects: Sequence[Mutant]) -> set[int]:
-    """Return the numbers of mutants whose netlist equals the unit's, in every state.
+    """Return the numbers of mutants whose outputs equal the unit's in every cycle from power-on.
 
-    Registers count as inputs and outputs, and memories as registers. So it is a proof for all
-    states, and a mutant that differs only in states that are never reached is not found equivalent;
-    nor is one whose proof takes longer than some seconds.
+    The inputs are any. What memories are told counts as an output, and what they answer as an
+    input; both units' have the same content as long as they are told the same. The proof is by
+    induction: ABC's ``scorr`` looks for signals of both circuits that are always equal. A mutant
+    that it cannot prove equal, or not in time, is not found; nor is one that differs only for
+    inputs that the unit never gets.
     """
     if not suspects:
         return set()
-    script = ["read_rtlil both.il", "memory_map", "opt_clean", "dffunmap", "simplemap t:$dff"]
-    run_yosys([*script, "write_rtlil bits.il"], found.folder, "Parting registers into bits")
-    text = (found.folder / "bits.il").read_text(encoding="utf-8")
-    (found.folder / "cut.il").write_text(_cut(text), encoding="utf-8")
-    script = [
-        "read_rtlil cut.il",
-        "copy top gold",
-        "rename top gate",
-        # The unit itself has the same ports, but no number other than 0.
-        "cd gold",
-        "rename celosia_mutant celosia_none",
-        "delete -input w:celosia_none",
-        f"connect -set celosia_none {NUMBER_WIDTH}'b{'0' * NUMBER_WIDTH}",
-        f"add -input celosia_mutant {NUMBER_WIDTH}",
-        "cd",
-        "miter -equiv -flatten -make_outputs gold gate both",
-        "hierarchy -top both",
-    ]
-    log = found.folder / "equivalence.txt"
-    log.unlink(missing_ok=True)
-    for one in suspects:
-        given = f"-set in_celosia_mutant {one.number}"
-        prove = f"sat -timeout {_SECONDS} -prove trigger 0 {given} both"
-        script += [f"tee -a {log.name} log mutant {one.number}", f"tee -a {log.name} {prove}"]
-    run_yosys(script, found.folder, "Proving mutants equivalent")
-    said = log.read_text(encoding="utf-8")
-    parts = re.split(r"^mutant (\d+)$", said, flags=re.MULTILINE)[1:]
-    return {
-        int(number)
-        for number, said in zip(parts[::2], parts[1::2], strict=True)
-        if "SAT proof finished - no model found: SUCCESS!" in said
-    }
+    with tempfile.TemporaryDirectory(prefix="celosia.") as place:
+        shutil.copy(found.folder / "both.il", place)
+        return _equivalent(Path(place), suspects)
 
 
-def _cut(rtlil: str) -> str:
-    """Return a netlist in which each bit of a register is an output and an input."""
+def _equivalent(folder: Path, suspects: Sequence[Mutant]) -> set[int]:
+    _write_circuits(folder, [0, *(one.number for one in suspects)])
+    # By the logic between registers first, which is quick.
+    quick = [line for one in suspects for line in _compare(one.number, "comb", "iprove -C 500")]
+    _run_abc([*_parted(0), *quick], folder)
+    left = [one.number for one in suspects if not _proven(folder, one.number)]
+    for number in left:
+        _left(folder, number).unlink(missing_ok=True)
+    waiting = left
+    while waiting:
+        _run_abc([line for one in waiting for line in _compare(one, "all", _SEQUENTIAL)], folder)
+        # The first without an answer is what took too long.
+        waiting = [one for one in waiting if not _left(folder, one).exists()][1:]
+    return {one.number for one in suspects if _proven(folder, one.number)}
+
+
+def _write_circuits(folder: Path, numbers: Iterable[int]) -> None:
+    """Write an AIGER file for each number of a mutation, alike but for that."""
+    script = ["read_rtlil both.il", "delete -input top/w:celosia_mutant", "memory_map -rom-only"]
+    run_yosys([*script, "opt_clean", "write_rtlil roms.il"], folder, "Making memories logic")
+    text = (folder / "roms.il").read_text(encoding="utf-8")
+    (folder / "cut.il").write_text(_without_memories(text), encoding="utf-8")
+    script = ["read_rtlil cut.il", "simplemap", "techmap", "dffunmap", "simplemap"]
+    script += ["setundef -zero", "aigmap"]
+    for number in numbers:
+        script += [f"connect -set celosia_mutant {NUMBER_WIDTH}'d{number}"]
+        script += [f"write_aiger -zinit {number}.aig"]
+    run_yosys(script, folder, "Writing circuits as AIGER")
+
+
+def _without_memories(rtlil: str) -> str:
+    """Return a netlist in which the ports of memories are those of the circuit."""
     numbers = count(1 << 20)
 
     def ports(cell: re.Match[str]) -> str:
-        number = next(numbers)
-        return (
-            f"  wire output {2 * number} \\celosia_next_{number}\n"
-            f"  connect \\celosia_next_{number} {cell[1]}\n"
-            f"  wire input {2 * number + 1} \\celosia_state_{number}\n"
-            f"  connect {cell[2]} \\celosia_state_{number}\n"
-        )
+        given = dict(re.findall(r"^    (?:parameter|connect) \\(\w+) (.*)$", cell[0], re.MULTILINE))
+        lines = []
+        sizes = {"WR": int(given["WR_PORTS"]), "RD": int(given["RD_PORTS"])}
+        width, bits = int(given["WIDTH"]), int(given["ABITS"])
+        for name, direction, size in (
+            ("WR_EN", "output", sizes["WR"] * width),
+            ("WR_DATA", "output", sizes["WR"] * width),
+            ("WR_ADDR", "output", sizes["WR"] * bits),
+            ("RD_EN", "output", sizes["RD"]),
+            ("RD_ADDR", "output", sizes["RD"] * bits),
+            ("RD_DATA", "input", sizes["RD"] * width),
+        ):
+            number = next(numbers)
+            wire = f"\\celosia_memory_{number}"
+            ends = (wire, given[name]) if direction == "output" else (given[name], wire)
+            lines.append(f"  wire width {size} {direction} {number} {wire}\n")
+            lines.append(f"  connect {ends[0]} {ends[1]}\n")
+        return "".join(lines)
 
-    return _REGISTER.sub(ports, rtlil)
+    return _MEMORY.sub(ports, rtlil)
+
+
+def _parted(number: int) -> list[str]:
+    """Return ABC's commands that write a circuit with its registers as inputs and outputs."""
+    return [f"read_aiger ./{number}.aig", "comb", f"write_aiger ./{number}.comb.aig"]
+
+
+def _compare(number: int, kind: str, proof: str) -> list[str]:
+    """Return ABC's commands that leave of two circuits what they are not proven equal in."""
+    suffix = ".comb.aig" if kind == "comb" else ".aig"
+    lines = _parted(number) if kind == "comb" else []
+    lines += [f"miter ./0{suffix} ./{number}{suffix}", proof, f"write_aiger ./{number}.left.aig"]
+    return lines
+
+
+def _run_abc(lines: Sequence[str], folder: Path) -> None:
+    (folder / "prove.abc").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    # Where time runs out, or ABC does not give back the design that Yosys gave it, what counts is
+    # what was written.
+    with contextlib.suppress(RunError):
+        run_yosys([_ANY, "abc -script prove.abc"], folder, "Proving by ABC", _SECONDS)
+
+
+def _left(folder: Path, number: int) -> Path:
+    return folder / f"{number}.left.aig"
+
+
+def _proven(folder: Path, number: int) -> bool:
+    """Return whether nothing is left of two circuits but an output that is always 0."""
+    left = _left(folder, number)
+    if not left.exists():
+        return False
+    head, output = left.read_bytes().split(b"\n", 2)[:2]
+    _, _, _, latches, outputs, _ = head.split()[:6]
+    assert int(outputs) == 1, head
+    return int(latches) == 0 and output == b"0"
