@@ -7,7 +7,9 @@ from arch.isa import Engine, Opcode
 from arch.presets import PRESETS
 from generators.program.predict import predict
 from generators.program.timing import VectorTiming
+from hdl.functions.function_table import FunctionTable
 from hdl.functions.rotary import RotaryUnit
+from hdl.functions.table import TABLE_LATENCY
 from sim.flow import run
 
 SMALL = PRESETS["small"]
@@ -133,15 +135,22 @@ def test_a_program_behind_others_takes_what_it_takes_alone() -> None:
     assert predict(whole, SMALL, start=start).cycles == cycles([matmul()])
 
 
-@pytest.mark.parametrize("flag", ["rotate", "times"])
-def test_turning_takes_its_latency_once(flag) -> None:
-    config = SMALL.replace(rotary=True)
+@pytest.mark.parametrize(
+    ("flag", "latency"),
+    [
+        ("rotate", RotaryUnit.latency),
+        ("times", RotaryUnit.latency),
+        ("polynomial", FunctionTable.latency - TABLE_LATENCY),
+    ],
+)
+def test_what_a_flag_adds_takes_its_latency_once(flag, latency) -> None:
+    config = SMALL.replace(rotary=True, wide_functions=True)
     program = [
         Instruction(Opcode.DRAIN, {"m": 3, "n": 16, "table": 8}, frozenset(flags))
         for flags in ([], [flag])
     ]
-    plain, turned = (VectorTiming(config).cycles(step) for step in run(pack([*program, HALT])))
-    assert turned - plain == RotaryUnit.latency
+    plain, longer = (VectorTiming(config).cycles(step) for step in run(pack([*program, HALT])))
+    assert longer - plain == latency
 
 
 @pytest.mark.parametrize(("latency", "interval"), [(8, 1), (40, 1), (40, 3)])
