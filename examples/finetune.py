@@ -8,9 +8,9 @@ extra ``train``. Weights are codes in the forward pass and learn as real numbers
 steps. In the last steps, ``--exact`` of them, the forward pass is the integer golden model's, with
 activations in INT8. What is written are the codes, which the quantizer keeps as they are.
 
-Digits learn from the training split and from the model before. A language model learns from texts
-that it makes up itself, what it thinks of each next token (Liu et al. 2023, "LLM-QAT"). ``--zeros``
-makes the smallest weights of each matrix zeros, a growing share of them (Zhu and Gupta 2017).
+A model learns what it said itself: digits' models of the images of the training split, a language
+model of each next token of texts that it makes up (Liu et al. 2023, "LLM-QAT"). ``--zeros`` makes
+the smallest weights of each matrix zeros, a growing share of them (Zhu and Gupta 2017).
 """
 
 import argparse

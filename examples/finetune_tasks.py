@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from straight_through import Forward
 from torch import Tensor
 from torch.nn import functional
 from train_digits import augment
@@ -14,12 +15,12 @@ from arch.presets import PRESETS
 from generators.frontend import digits
 from generators.frontend.weights import Weights
 from generators.graph import IntegerGraph
+from generators.network import network
 from generators.quantize.calibrate import calibrate
 from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.options import Quantization
 from generators.quantize.quantize import quantize_calibrated, quantize_stepped
 from generators.quantize.texts import given_texts, sample_texts
-from generators.reference.floats import forward
 from generators.sources import load_source
 from generators.text_sources import load_text
 
@@ -27,31 +28,43 @@ TOGETHER = 128
 """Texts that are made up at once."""
 
 
+def divergence(found: Tensor, wanted: Tensor) -> Tensor:
+    """Return the mean divergence of the choices that scores [n, choices] make from wanted ones."""
+    given, target = found.log_softmax(-1), wanted.log_softmax(-1)
+    return functional.kl_div(given, target, log_target=True, reduction="batchmean")
+
+
 class Images:
-    """The digits' training split, and what the model before makes of its images."""
+    """Images of the digits' training split and mixtures of two, and what the model before says.
+
+    A long course of such inputs takes the model before as its only teacher (Beyer et al. 2022,
+    "Knowledge distillation: a good teacher is patient and consistent").
+    """
 
     def __init__(self, source: str, options: Quantization):
         found = load_source(source)
         self.model, self.weights, self.options = found.description, found.weights, options
+        self.graph = network(self.model)
+        self.before = {
+            name: torch.tensor(value, dtype=torch.float32) for name, value in found.weights.items()
+        }
         split, _ = digits.load()
-        self.images, self.labels = torch.from_numpy(split.images), torch.from_numpy(split.labels)
-        self.size = 64
+        self.images, self.size = torch.from_numpy(split.images), 64
 
     def batch(self) -> tuple[np.ndarray, Tensor]:
-        """Return inputs [batch, tokens, features], and shares of classes [batch, classes].
+        """Return inputs [batch, tokens, features], half of them mixtures, and scores of classes."""
+        first, second = (
+            augment(self.images[torch.randint(0, len(self.images), (self.size,))]) for _ in range(2)
+        )
+        share = torch.rand(self.size, 1, 1)
+        share[: self.size // 2] = 1
+        inputs = digits.patches((share * first + (1 - share) * second).numpy())
+        with torch.no_grad():
+            return inputs, Forward(self.graph, self.before, inputs).output[:, 0]
 
-        They are half the labels', half the model's from before (Hinton et al. 2015).
-        """
-        picked = torch.randint(0, len(self.images), (self.size,))
-        inputs = digits.patches(augment(self.images[picked]).numpy())
-        before = forward(self.model, self.weights, inputs)["output"].reshape(self.size, -1)
-        shares = torch.tensor(before, dtype=torch.float32).softmax(-1)
-        labels = functional.one_hot(self.labels[picked], shares.shape[-1])
-        return inputs, (shares + labels) / 2
-
-    def loss(self, output: Tensor, shares: Tensor) -> Tensor:
-        """Return the loss of outputs [batch, 1, classes]."""
-        return functional.cross_entropy(output[:, 0], shares)
+    def loss(self, output: Tensor, scores: Tensor) -> Tensor:
+        """Return the divergence of outputs [batch, 1, classes] from scores."""
+        return divergence(output[:, 0], scores)
 
     def calibrate(self, weights: Weights) -> None:
         """Look at the ranges of all tensors."""
@@ -96,9 +109,7 @@ class Texts:
 
     def loss(self, output: Tensor, scores: Tensor) -> Tensor:
         """Return the divergence of outputs [batch, length, vocabulary] from scores."""
-        wanted = scores.log_softmax(-1).flatten(0, 1)
-        found = output.log_softmax(-1).flatten(0, 1)
-        return functional.kl_div(found, wanted, log_target=True, reduction="batchmean")
+        return divergence(output.flatten(0, 1), scores.flatten(0, 1))
 
     def calibrate(self, weights: Weights) -> None:
         """Look at the values of all tensors."""
