@@ -8,7 +8,7 @@ CONFIGURATIONS = {
     "full": (
         "tiny",
         (
-            *("lanes=2", "rotary=true", "argmax=true", "weight_depth=7"),
+            *("lanes=2", "rotary=true", "argmax=true", "wide_functions=true", "weight_depth=7"),
             *("weight_formats=int4,ternary,int2,nf4", "weight_group=8", "sparse_lanes=2"),
         ),
     ),
