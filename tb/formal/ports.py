@@ -143,13 +143,6 @@ PORTS = (
         induction=None,
     ),
     _property(
-        "FunctionUnit",
-        "hdl.arithmetic.polynomial",
-        lambda module: module.FunctionUnit("gelu_tanh", 1),
-        ("en.eq(~self.o.valid | self.o.ready)", "en.eq(1)"),
-        steps=12,
-    ),
-    _property(
         "RowDivide",
         "hdl.functions.row_divide",
         lambda module: module.RowDivide(1, stream.Signature(_WEIGHTED)),
