@@ -29,7 +29,7 @@ from tb.random_models import random_text_weights
 ROOT = Path(__file__).parents[1]
 STORIES = ROOT / "examples" / "stories260k"
 MODELS = ROOT / "generators" / "models"
-TALES = {"tales-int4": "int4", "tales-ternary": "ternary"}
+TALES = {"tales-int4": "int4", "tales-int2": "int2", "tales-ternary": "ternary"}
 """Language models, and the formats that they are trained for."""
 DIGITS = {"digits-int4": 0.98, "digits-int2": 0.97, "digits-ternary": 0.97}
 """Models, and the accuracy on the first 120 images of the test split that they have at least."""
