@@ -24,10 +24,10 @@ CRC_BYTES = 4
 RECORD_HEADER = 3
 """Bytes of a record before its own."""
 
-LABEL_BYTES = 16
-"""Bytes of a class's name, zeros behind it."""
+ENTRY_BYTES = 16
+"""Bytes of a class's name, or of one of several requests, zeros behind it."""
 
-LABELS = 4096
+ENTRIES = 4096
 """Most classes."""
 
 
@@ -39,6 +39,7 @@ class Op(enum.IntEnum):
     TEXT = 2
     LABEL = 3
     WAIT = 4
+    CHOICE = 5
 
 
 OP_MEANINGS = {
@@ -48,6 +49,8 @@ OP_MEANINGS = {
     "the first",
     Op.TEXT: "bytes for the serial line",
     Op.LABEL: "names of 16 bytes each; the result's goes to the serial line without its zeros",
+    Op.CHOICE: "whole requests, each with zeros behind it to 16 bytes; the result's is made, and "
+    "the answer must be OK",
     Op.WAIT: "goes on when no run is under way; the last one must have ended without an error",
 }
 """Meaning of each record."""

@@ -2,19 +2,21 @@
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import click
 
 from arch.errors import InputError
 from cli.board_options import board_options, resolve_board
-from cli.options import json_option
+from cli.options import json_option, seed_option
 from cli.output import report, write_files
 from cli.paths import FILE, MODEL
+from cli.text_options import TextOptions, text_options
 from fpga.boards import FLASHES, IMAGE_ADDR, with_flash
 from fpga.flash import check_image, find_bitstream, flash_command, image_command, load_command
 from fpga.flash import flash as load
 from fpga.top import PAYLOAD_BYTES
-from tb.flash_image import flash_image
+from tb.flash_image import flash_image, text_flash_image
 from tb.run_inputs import Files
 
 
@@ -27,6 +29,7 @@ from tb.run_inputs import Files
 )
 @click.option("--sentences", type=FILE, help="A file's lines, for a model of texts.")
 @click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on.")
+@click.option("--prompt", help="What a text begins with; the model is as celosia text takes it.")
 @click.option(
     "--count",
     type=click.IntRange(min=0),
@@ -38,6 +41,8 @@ from tb.run_inputs import Files
 @click.option(
     "--image-only", "file", type=FILE, help="Write the image to this file, not to a board."
 )
+@text_options
+@seed_option
 @json_option
 def flash(
     name: str,
@@ -50,17 +55,20 @@ def flash(
     inputs: Path | None,
     sentences: Path | None,
     calibration: Path | None,
+    prompt: str | None,
     count: int,
     tokens: int,
     file: Path | None,
     as_json: bool,
+    **values: Any,
 ) -> None:
     """Load the bitstream of a build into a board, through the board's usual loader.
 
     With --model an image of the model is written into the board's flash, and the bitstream as
     well. One of celosia build --flash loads the model at power-on, runs it on the inputs and
     sends a line of text with their classes. Without --inputs and --sentences the model must be
-    one of the digits, and runs on the first of their test split.
+    one of the digits, and runs on the first of their test split. With --prompt it goes on with a
+    text, taking the likeliest token each time.
     """
     board, config = resolve_board(name, source, overrides, link, memory)
     if model is None:
@@ -76,15 +84,16 @@ def flash(
         raise InputError("Options --image-only and --from exclude each other")
     board = with_flash(board, next(iter(FLASHES)))
     found = None if folder is None else find_bitstream(board, folder)
-    made = flash_image(
-        model,
-        config,
-        Files(inputs=inputs, sentences=sentences, calibration=calibration),
-        memory_bytes=board.memory_bytes,
-        payload=PAYLOAD_BYTES,
-        count=count,
-        tokens=tokens,
-    )
+    room = {"memory_bytes": board.memory_bytes, "payload": PAYLOAD_BYTES}
+    if prompt is None:
+        files = Files(inputs=inputs, sentences=sentences, calibration=calibration)
+        made = flash_image(model, config, files, **room, count=count, tokens=tokens)
+    else:
+        options = TextOptions.of(values | {"calibration": calibration})
+        if options.temperature:
+            raise InputError("A board takes the likeliest token: --temperature must be 0")
+        program, tokenizer, _ = options.compiled(model, config, board.memory_bytes, simulated=False)
+        made = text_flash_image(program, tokenizer, prompt, options.steps, **room)
     check_image(board, len(made.data))
     if file is not None:
         write_files(file.parent, {file.name: made.data})

@@ -119,7 +119,7 @@ class TextOptions:
         Arguments are those of :func:`tb.run_text.run_text` and ``compile_text``.
         """
         sampling = Sampling(self.temperature, self.top_p)
-        program, tokenizer, apart = self._compiled(
+        program, tokenizer, apart = self.compiled(
             checkpoint, config, memory_bytes, simulated=isinstance(machine, str)
         )
         result = run_text(
@@ -154,7 +154,7 @@ class TextOptions:
                 f"Temperature must be 0 with --answers, which takes the likeliest token, "
                 f"not {self.temperature}"
             )
-        program, tokenizer, apart = self._compiled(checkpoint, config, None, simulated=True)
+        program, tokenizer, apart = self.compiled(checkpoint, config, None, simulated=True)
         with progress("Answers") as update:
             result = run_answers(
                 program, tokenizer, answers, machine, timing=timing, progress=update
@@ -165,7 +165,7 @@ class TextOptions:
         size = program.decoder.weight_bytes
         return {"weights": self.weights, "weight_bytes": size, "calibration": apart.figures()}
 
-    def _compiled(
+    def compiled(
         self, checkpoint: str, config: Config, memory_bytes: int | None, *, simulated: bool
     ) -> tuple[TextProgram, TokenizerLike, Parting]:
         """Return a checkpoint's programs and tokenizer, and how far it is from floats."""

@@ -1,4 +1,4 @@
-"""Images for a board's flash: a compiled model, its inputs, and the text of their results."""
+"""Images for a board's flash: a model and its inputs or its prompt, and the text of the results."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,12 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.errors import InputError
 from arch.link import WORD_BYTES, Command, request
-from arch.power_on import LABEL_BYTES, LABELS, Op, record, seal
+from arch.power_on import ENTRIES, ENTRY_BYTES, Op, record, seal
 from arch.registers import REGISTER_MAP
 from generators.compiler import CompiledModel
+from generators.lower.residence import Register
+from generators.text_program import TextProgram
+from generators.text_sources import TokenizerLike
 
 _LONGEST_NAME = 40
 
@@ -44,9 +47,9 @@ class Script:
         data = (value % (1 << 32)).to_bytes(4, "little")
         self._ask(Command.WRITE_REGISTERS, len(data), REGISTER_MAP[f"R{number}"].addr, data)
 
-    def start(self) -> None:
-        """Run the program from its first word to its end."""
-        self._ask(Command.START, 0, 0)
+    def start(self, pc: int = 0) -> None:
+        """Run from a word of the program to its end."""
+        self._ask(Command.START, 0, pc)
         self.body += record(Op.WAIT)
 
     def compare(self, addr: int, count: int) -> None:
@@ -57,10 +60,20 @@ class Script:
         """Send a text."""
         self.body += record(Op.TEXT, text.encode())
 
-    def name(self, labels: Sequence[str]) -> None:
-        """Send the label of the largest number."""
-        names = [label.encode()[:LABEL_BYTES].ljust(LABEL_BYTES, b"\0") for label in labels]
+    def name(self, labels: Sequence[bytes]) -> None:
+        """Send the label of the largest number, of which 16 bytes count."""
+        names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
+
+    def choose_register(self, number: int, values: Sequence[int]) -> None:
+        """Set a register to the value that belongs to the place of the largest number."""
+        self._tag = (self._tag + 1) % 256
+        addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
+        for value in values:
+            data = (value % (1 << 32)).to_bytes(4, "little")
+            frame = request(Command.WRITE_REGISTERS, self._tag, len(data), addr, data)
+            entries += frame.ljust(ENTRY_BYTES, b"\0")
+        self.body += record(Op.CHOICE, entries)
 
     def _ask(self, command: Command, length: int, addr: int, data: bytes = b"") -> None:
         self._tag = (self._tag + 1) % 256
@@ -87,13 +100,13 @@ def power_on_image(
     script.load_program(compiled.words)
     model, output = compiled.quantized.description, compiled.quantized.output
     script.say(f"celosia: {model.name[:_LONGEST_NAME]}, image ok")
-    scores = output.rows == 1 and output.wide and 1 < output.columns <= LABELS
+    scores = output.rows == 1 and output.wide and 1 < output.columns <= ENTRIES
     if inputs and not (scores and compiled.batch == 1):
         raise InputError(
-            f"Model {model.name} has no row of at most {LABELS} INT16 scores, whose largest a "
+            f"Model {model.name} has no row of at most {ENTRIES} INT16 scores, whose largest a "
             "board could tell; leave out the inputs, and a host can run it"
         )
-    names = labels or [str(column) for column in range(output.columns)]
+    names = [name.encode() for name in labels or map(str, range(output.columns))]
     for values in inputs:
         compiled.request(values).give(script)
         script.start()
@@ -102,3 +115,49 @@ def power_on_image(
         script.name(names)
     script.say("\r\n")
     return seal(config, script.body + record(Op.END))
+
+
+def text_image(
+    program: TextProgram, tokenizer: TokenizerLike, prompt: str, steps: int, payload: int
+) -> bytes:
+    """Return the image that goes on with a prompt by so many tokens, the likeliest each time.
+
+    Its line of text is the model's name and the text. The machine's own result chooses each next
+    token: an entry for each token of the vocabulary lies in the image at every step.
+
+    Raises :class:`InputError` where the vocabulary has more tokens than an image's tables, or one
+    of them more bytes or a zero.
+    """
+    model, script = program.decoder.description, Script(payload)
+    words = range(model.vocabulary)
+    names = [b"" if each in tokenizer.ends else tokenizer.piece(each, -1) for each in words]
+    if len(names) > ENTRIES or any(len(name) > ENTRY_BYTES or 0 in name for name in names):
+        raise InputError(
+            f"The tokens of model {model.name} must be at most {ENTRIES} of at most {ENTRY_BYTES} "
+            "bytes, none of them zero, for a board to tell them by itself"
+        )
+    for fill in program.setup:
+        script.write_memory(0, fill.image)
+        script.load_program(fill.words)
+        script.start()
+    script.load_program(program.words)
+    script.say(f"celosia: {model.name[:_LONGEST_NAME]}, image ok: {prompt}")
+    tokens = tokenizer.encode(prompt)
+
+    def step(position: int) -> None:
+        for number, value in program.registers(position, 1).items():
+            script.set_register(number, value)
+        script.start(program.entries["step"].pc)
+
+    for position, token in enumerate(tokens):
+        script.set_register(Register.WORD, program.word(token))
+        step(position)
+    for place in range(steps):
+        script.start(program.entries["logits"].pc)
+        script.compare(program.logits.addr, 2 * model.vocabulary)
+        script.name(names)
+        if place < steps - 1:
+            script.choose_register(Register.WORD, [program.word(each) for each in words])
+            step(len(tokens) + place)
+    script.say("\r\n")
+    return seal(program.config, script.body + record(Op.END))

@@ -9,8 +9,8 @@ from arch.link import ANSWER_HEADER, REQUEST_SYNC, Status
 from arch.link import CRC_BYTES as ANSWER_CRC_BYTES
 from arch.power_on import (
     CRC_BYTES,
+    ENTRY_BYTES,
     HEADER_BYTES,
-    LABEL_BYTES,
     MAGIC,
     RECORD_HEADER,
     REFUSALS,
@@ -69,10 +69,13 @@ def _play(body: bytes, ask: Callable[[bytes], bytes], status: Callable[[], int])
         if op == Op.TEXT:
             text += data
         elif op == Op.LABEL:
-            label = data[LABEL_BYTES * best :][:LABEL_BYTES]
+            label = data[ENTRY_BYTES * best :][:ENTRY_BYTES]
             text += label.replace(b"\0", b"")
-        elif op == Op.REQUEST:
-            answer = ask(bytes([REQUEST_SYNC]) + data)
+        elif op in (Op.REQUEST, Op.CHOICE):
+            entry = data[ENTRY_BYTES * best :][:ENTRY_BYTES]
+            if op == Op.CHOICE and len(entry) < ENTRY_BYTES:
+                break
+            answer = ask(bytes([REQUEST_SYNC]) + data if op == Op.REQUEST else entry)
             if answer[1] != Status.OK:
                 break
             payload = answer[1 + ANSWER_HEADER : -ANSWER_CRC_BYTES]

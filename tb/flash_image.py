@@ -6,12 +6,15 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.link import VERSION, Identity, fingerprint
 from generators.compiler import CompiledModel, compile_model
-from generators.power_on import power_on_image
+from generators.power_on import power_on_image, text_image
 from generators.sources import load_source
+from generators.text_program import TextProgram
+from generators.text_sources import TokenizerLike
 from sim.linked_machine import LinkedMachine
-from sim.power_on import PoweredOn, power_on
+from sim.power_on import power_on
 from tb.run_inputs import Files, Inputs, read_inputs
 from tb.run_model import compile_digits, digit_inputs
+from tb.run_text import run_text
 
 
 @dataclass(frozen=True)
@@ -20,7 +23,8 @@ class FlashImage:
 
     data: bytes
     text: str
-    compiled: CompiledModel
+    compiled: CompiledModel | None
+    """The model, where it is none of texts."""
 
 
 def flash_image(
@@ -58,6 +62,32 @@ def flash_image(
             f"has {memory_bytes}"
         )
     data = power_on_image(compiled, config, chosen, labels, payload)
+    return FlashImage(data, _line(data, config, memory_bytes, payload), compiled)
+
+
+def text_flash_image(
+    program: TextProgram,
+    tokenizer: TokenizerLike,
+    prompt: str,
+    steps: int,
+    *,
+    memory_bytes: int,
+    payload: int,
+) -> FlashImage:
+    """Return the image of a language model that goes on with a prompt at power-on.
+
+    It goes on by so many ``steps``, fewer where the golden machine's text ends.
+
+    Raises :class:`InputError` where the prompt is too long or the tokens cannot be told.
+    """
+    found = run_text(program, tokenizer, prompt, steps, "golden")
+    taken = len(found["tokens"]) - len(tokenizer.encode(prompt))
+    data = text_image(program, tokenizer, prompt, taken, payload)
+    return FlashImage(data, _line(data, program.config, memory_bytes, payload), None)
+
+
+def _line(data: bytes, config: Config, memory_bytes: int, payload: int) -> str:
+    """Return what a golden machine behind a golden link sends at power-on with an image."""
     identity = Identity(
         version=VERSION,
         configuration=fingerprint(config),
@@ -65,10 +95,6 @@ def flash_image(
         memory=memory_bytes,
         payload=payload,
     )
-    return FlashImage(data, golden_power_on(data, config, identity).text.decode(), compiled)
-
-
-def golden_power_on(data: bytes, config: Config, identity: Identity) -> PoweredOn:
-    """Return what a golden machine behind a golden link does with an image."""
     machine = LinkedMachine(config, identity)
-    return power_on(data, 1 << 32, identity.configuration, machine.ask, lambda: 0)
+    found = power_on(data, 1 << 32, identity.configuration, machine.ask, lambda: 0)
+    return found.text.decode(errors="replace")

@@ -116,11 +116,28 @@ def test_an_image_that_only_loads_says_no_class(tmp_path: Path) -> None:
     assert file.read_bytes()[:3] == b"CEL"
 
 
+TEXT = ("--board", "ulx3s_85f", "--memory", "sdram", "--model", "tales", "--context", "32")
+
+
+def test_an_image_goes_on_with_a_text(tmp_path: Path, celosia) -> None:
+    prompt, steps = ("--prompt", "one day a red fox"), ("--steps", "6")
+    code, output, errors = celosia("text", "tales", *prompt, *steps, "--sim", "golden", "--json")
+    assert code == 0, errors
+    found = json.loads(output)
+    out = invoke(*TEXT, *prompt, *steps, "--image-only", str(tmp_path / "tales.img"), "--json")
+    assert json.loads(out)["line"] == f"celosia: tales, image ok: {found['text']}\r\n"
+    assert len(found["text"]) == len(prompt[1]) + 6
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (("--board", "icebreaker"), "Give --from, a build's folder, or --model, or both"),
         (("--board", "icebreaker", "--image-only", "x"), "Option --image-only needs --model"),
+        (
+            (*TEXT, "--prompt", "a", "--temperature", "1", "--image-only", "x"),
+            "A board takes the likeliest token: --temperature must be 0",
+        ),
         (
             (*IMAGE, "--image-only", "x", "--from", "y"),
             "Options --image-only and --from exclude each other",

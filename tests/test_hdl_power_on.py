@@ -141,6 +141,10 @@ def asked(command, tag, length, addr, data=b""):
 
 
 SCORES = np.array([-32768, 300, 5, 300, 299], "<i2").tobytes()
+CHOICES = b"".join(
+    request(Command.WRITE_MEMORY, 9, 3, 40 + each, bytes([each] * 3)).ljust(16, b"\0")
+    for each in range(5)
+)
 NAMES = b"".join(name.ljust(16, b"\0") for name in (b"a", b"some words", b"c", b"d", b"e"))
 GOOD = (
     asked(Command.WRITE_MEMORY, 1, len(SCORES), 7, SCORES)
@@ -149,6 +153,7 @@ GOOD = (
     + record(Op.WAIT)
     + asked(Command.READ_MEMORY, 3, len(SCORES), 7)
     + record(Op.LABEL, NAMES)
+    + record(Op.CHOICE, CHOICES)
     + record(Op.TEXT, b"!\r\n")
 )
 IMAGE = seal(CONFIG, GOOD + record(Op.END))
@@ -159,6 +164,7 @@ def test_an_image_is_carried_out():
         wanted, host, reads = compare(IMAGE, seed)
         assert (wanted.text, wanted.refusal) == (b"ok some words!\r\n", None)
         assert host.begun == 1
+        assert host.link.memory[41:44] == b"\1\1\1"
         assert reads == [
             (ADDR, HEADER_BYTES),
             (ADDR, len(IMAGE)),
@@ -185,6 +191,9 @@ def test_nothing_of_an_image_with_a_flipped_bit_is_done(place):
         record(Op.TEXT, b"ab")[:-1],
         record(Op.LABEL, b"ab")[:-1],
         record(Op.TEXT, b"ab")[:2],
+        asked(Command.READ_MEMORY, 3, 2, 7) + record(Op.CHOICE, b""),
+        record(Op.CHOICE, CHOICES)[:-3],
+        record(Op.CHOICE, CHOICES.replace(b"\x01\x01\x01", b"\x01\x01\x02")[16:32]),
         asked(Command.WRITE_MEMORY, 1, 2, 0, b"ab")[:-3],
     ],
 )

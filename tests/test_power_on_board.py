@@ -1,15 +1,17 @@
 """A simulated board that begins by itself with the image in its flash, good or bad."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from arch.power_on import REFUSALS, Refusal
-from fpga.boards import get_board, with_flash
+from fpga.boards import Board, get_board, with_flash
 from fpga.device import Device
 from fpga.top import PAYLOAD_BYTES, BoardTop
 from generators.frontend import digits
@@ -32,21 +34,21 @@ DIVISOR, TIMEOUT = 4, 1 << 12
 
 
 @contextmanager
-def powered(image: bytes, folder: Path) -> Iterator[SimulatedBoard]:
+def powered(image: bytes, folder: Path, board: Board = BOARD) -> Iterator[SimulatedBoard]:
     """Run a board with an image in its flash."""
-    file = folder / "digits.img"
+    file = folder / "board.img"
     file.write_bytes(image)
     top = BoardTop(
-        BOARD.config,
+        board.config,
         clock=CLOCK,
-        memory_bytes=BOARD.memory_bytes,
-        flash=BOARD.flash,
+        memory_bytes=board.memory_bytes,
+        flash=board.flash,
         divisor=DIVISOR,
         timeout=TIMEOUT,
     )
-    held = {"clock": CLOCK, "flash": BOARD.flash, "image": file}
-    with SimulatedBoard(top, divisor=DIVISOR, timeout=TIMEOUT, **held) as board:
-        yield board
+    held = {"clock": CLOCK, "flash": board.flash, "image": file}
+    with SimulatedBoard(top, divisor=DIVISOR, timeout=TIMEOUT, **held) as simulated:
+        yield simulated
 
 
 @pytest.fixture(scope="module")
@@ -89,3 +91,21 @@ def test_an_image_with_a_flipped_bit_is_told(made: FlashImage, tmp_path: Path, l
         assert device.read_register("CYCLES_LOW") == 0
         assert device.read_memory(0, 256) != made.compiled.image.tobytes()[:256]
         device.close()
+
+
+@pytest.mark.long
+def test_a_board_tells_a_tale_by_itself(celosia, tmp_path: Path, line_of) -> None:
+    """The machine of iCEBreaker with more memory than that board has."""
+    more = ("--set", "program_depth=2048", "--memory", "65536", "--model", "tales")
+    text = ("--context", "32", "--prompt", "one day", "--steps", "8")
+    image = tmp_path / "tales.img"
+    words = ("--board", "icebreaker", *more, *text, "--image-only", image, "--json")
+    code, output, errors = celosia("flash", *words)
+    assert code == 0, errors
+    config = BOARD.config.replace(program_depth=2048)
+    larger = replace(BOARD, config=config, memory_bytes=1 << 16)
+    with powered(image.read_bytes(), tmp_path, larger) as board:
+        line = line_of(board.port, 900)
+        assert line == json.loads(output)["line"]
+        assert line.startswith("celosia: tales, image ok: one day ")
+        assert "LED" not in board.log()

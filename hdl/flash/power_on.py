@@ -3,6 +3,7 @@
 from amaranth.hdl import Array, Cat, Const, Module, Signal, signed, unsigned
 from amaranth.lib import stream, wiring
 from amaranth.lib.crc.catalog import CRC32_ISO_HDLC
+from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 from amaranth.utils import exact_log2
 
@@ -11,9 +12,9 @@ from arch.link import ANSWER_HEADER, REQUEST_SYNC
 from arch.link import CRC_BYTES as ANSWER_CRC_BYTES
 from arch.power_on import (
     CRC_BYTES,
+    ENTRIES,
+    ENTRY_BYTES,
     HEADER_BYTES,
-    LABEL_BYTES,
-    LABELS,
     MAGIC,
     RECORD_HEADER,
     REFUSALS,
@@ -27,8 +28,16 @@ from hdl.link.uart import RECEIVED
 from hdl.stream.flow import Flow
 
 _LINE = 32
-_STATES = {Op.END: "OVER", Op.REQUEST: "SYNC", Op.TEXT: "TEXT", Op.LABEL: "LABEL", Op.WAIT: "WAIT"}
-_LABEL_BITS = exact_log2(LABEL_BYTES)
+_STATES = {
+    Op.END: "OVER",
+    Op.REQUEST: "SYNC",
+    Op.TEXT: "TEXT",
+    Op.LABEL: "TABLE",
+    Op.CHOICE: "TABLE",
+    Op.WAIT: "WAIT",
+}
+_LINE_BITS = exact_log2(_LINE)
+_ENTRY_BITS = exact_log2(ENTRY_BYTES)
 _LETTERS = b"".join(line.ljust(_LINE, b"\0") for line in REFUSALS.values())
 
 
@@ -76,17 +85,22 @@ class PowerOn(Component):
     def elaborate(self, _platform):
         m = Module()
         m.submodules.crc = crc = CRC32_ISO_HDLC().create()
+        m.submodules.letters = letters = Memory(
+            shape=unsigned(8), depth=len(_LETTERS), init=_LETTERS
+        )
+        letter = letters.read_port()
         length = Signal(32)  # the body's bytes
         left = Signal(ADDR_WIDTH)  # bytes behind the next one that the reader was asked for
         ended = Signal()  # it has brought all of them
         place, count = Signal(16), Signal(16)  # count: bytes of a record or an answer that are left
         comes, over = Signal(), Signal()
-        best = Signal(range(LABELS))
+        best = Signal(range(ENTRIES))
         reason = Signal(Refusal)
         m.d.comb += [
             comes.eq(self.i.valid & self.i.ready),
             over.eq(count == 0),
             crc.data.eq(self.i.payload),
+            letter.addr.eq(Cat(place[:_LINE_BITS], reason)),
         ]
         with m.If(comes):
             m.d.sync += [left.eq(left - 1), count.eq(count - 1), ended.eq(left == 0)]
@@ -123,13 +137,15 @@ class PowerOn(Component):
                 m.d.sync += [self.refused.eq(1), place.eq(0)]
                 m.next = "LINE"
             with m.State("LINE"):
-                letters = Array(Const(letter, 8) for letter in _LETTERS)
+                m.next = "LETTER"
+            with m.State("LETTER"):
                 m.d.comb += [
-                    self.o.payload.eq(letters[Cat(place[:5], reason)]),
-                    self.o.valid.eq(self.o.payload != 0),
+                    self.o.payload.eq(letter.data),
+                    self.o.valid.eq(letter.data != 0),
                 ]
                 with m.If(self.o.ready | ~self.o.valid):
                     m.d.sync += place.eq(place + 1)
+                    m.next = "LINE"
                     with m.If(place == _LINE - 1):
                         m.next = "OVER"
             with m.State("OVER"):
@@ -194,17 +210,26 @@ class PowerOn(Component):
                 self.o.payload.eq(byte),
             ]
             self._go_on(m, over, ended, place)
-        with m.State("LABEL"):
-            shown = Signal()
+        with m.State("TABLE"):
+            here, shown, asks = Signal(), Signal(), Signal()
             m.d.comb += [
-                shown.eq((place[_LABEL_BITS:] == best) & (byte != 0)),
+                here.eq(place[_ENTRY_BITS:] == best),
+                asks.eq(op == Op.CHOICE),
+                shown.eq(here & (byte != 0) & ~asks),
                 self.o.valid.eq(self.i.valid & ~over & shown),
                 self.i.ready.eq((self.o.ready | ~shown) & ~over),
                 self.o.payload.eq(byte),
+                self.request.valid.eq(comes & here & asks),
+                self.request.payload.byte.eq(byte),
             ]
             with m.If(comes):
                 m.d.sync += place.eq(place + 1)
             self._go_on(m, over, ended, place)
+            # Without an entry the link would have nothing to answer.
+            with m.If(over & asks):
+                m.next = "ANSWER"
+                with m.If(place[_ENTRY_BITS:] <= best):
+                    m.next = "REFUSE"
 
     def _go_on(self, m, over, ended, place):
         """Go on to the next record when this one's bytes are over."""
