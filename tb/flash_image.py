@@ -78,8 +78,14 @@ def text_flash_image(
 
     It goes on by so many ``steps``, fewer where the golden machine's text ends.
 
-    Raises :class:`InputError` where the prompt is too long or the tokens cannot be told.
+    Raises :class:`InputError` where the prompt is too long, the tokens cannot be told, or the model
+    answers sources.
     """
+    if program.lookups:
+        raise InputError(
+            f"Model {program.decoder.description.name} answers sources, which an image in the "
+            "flash cannot hold; take one that goes on with a text"
+        )
     found = run_text(program, tokenizer, prompt, steps, "golden")
     taken = len(found["tokens"]) - len(tokenizer.encode(prompt))
     data = text_image(program, tokenizer, prompt, taken, payload)

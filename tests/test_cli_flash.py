@@ -116,6 +116,8 @@ def test_an_image_that_only_loads_says_no_class(tmp_path: Path) -> None:
     assert file.read_bytes()[:3] == b"CEL"
 
 
+ROMAN = ("--board", "ulx3s_85f", "--memory", "sdram", "--set", "table_slots=4")
+ROMAN += ("--set", "param_depth=1024")
 TEXT = ("--board", "ulx3s_85f", "--memory", "sdram", "--model", "tales", "--context", "32")
 
 
@@ -134,6 +136,11 @@ def test_an_image_goes_on_with_a_text(tmp_path: Path, celosia) -> None:
     [
         (("--board", "icebreaker"), "Give --from, a build's folder, or --model, or both"),
         (("--board", "icebreaker", "--image-only", "x"), "Option --image-only needs --model"),
+        (
+            (*ROMAN, "--model", "numerals", "--prompt", "X"),
+            "Model numerals answers sources, which an image in the flash cannot hold; take one "
+            "that goes on with a text",
+        ),
         (
             (*TEXT, "--prompt", "a", "--temperature", "1", "--image-only", "x"),
             "A board takes the likeliest token: --temperature must be 0",
