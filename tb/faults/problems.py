@@ -104,7 +104,9 @@ class TextProblem(Problem):
         super().__init__()
         if not config.argmax:
             raise InputError(f"Faults in a language model need argmax, which {config.name} lacks")
-        decoder = load_text(model).quantize()
+        source = load_text(model)
+        source.description.refuse_source("A campaign of faults")
+        decoder = source.quantize()
         context = min(decoder.places, config.max_row, CONTEXT)
         self._program = compile_text(decoder, config, context=context)
         self._vocabulary = decoder.description.vocabulary
