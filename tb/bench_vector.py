@@ -303,7 +303,7 @@ def _stated(config: Config, step: Step) -> int:
     if step.flags & {"rotate", "times"}:
         overhead += RotaryUnit.latency
     if "polynomial" in step.flags:
-        overhead += Epilogue.more
+        overhead += Epilogue.polynomial_latency
     if opcode == Opcode.DRAIN:
         tiles, rest = divmod(n, config.cols)
         overhead += drain_latency(config) + config.registered - begins

@@ -157,7 +157,7 @@ class VectorTiming:
         m, n = step["m"], step["n"]
         row = -(-n // config.lanes)
         turn = int(RotaryUnit.latency) if step.flags & {"rotate", "times"} else 0
-        turn += int(Epilogue.more) if "polynomial" in step.flags else 0
+        turn += int(Epilogue.polynomial_latency) if "polynomial" in step.flags else 0
         if opcode == Opcode.DRAIN:
             tiles, rest = divmod(n, config.cols)
             beats = m * (tiles * config.lane_groups + -(-rest // config.lanes))

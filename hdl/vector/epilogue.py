@@ -42,11 +42,11 @@ class Epilogue(Component):
     All of ``zero`` to ``column`` hold still during a command. ``done`` is 1 for one cycle when the
     last write of ``o_walk`` was taken. One beat a cycle; it is written ``latency`` cycles after it
     was taken at the earliest, ``RotaryUnit.latency`` more with ``rotate`` or ``times``,
-    ``Epilogue.more`` more with ``polynomial``, which looks no 8-bit element up but evaluates a
-    function of a 16-bit one: equation (17).
+    ``polynomial_latency`` more with ``polynomial``, which looks no 8-bit element up but evaluates
+    a function of a 16-bit one: equation (17).
     """
 
-    more = FunctionTable.latency - TABLE_LATENCY
+    polynomial_latency = FunctionTable.latency - TABLE_LATENCY
     """Cycles by which a polynomial's result comes behind an entry of a table."""
 
     def __init__(self, config: Config):
@@ -170,7 +170,7 @@ class Epilogue(Component):
             config.lanes, config.table_slots, config.operand_width, config.protected("parameters")
         )
         found = self._looked_up(m, en, y, table)
-        late = delay(m, valid & self.polynomial, self.more, en=en, reset=True)
+        late = delay(m, valid & self.polynomial, self.polynomial_latency, en=en, reset=True)
         m.d.comb += table.polynomial.eq(self.polynomial)
         return Mux(self.polynomial, late, valid), [
             Mux(self.polynomial, result, element)

@@ -58,8 +58,8 @@ class VectorEngine(Component):
     TABLE     256 + reader_latency
     ========= =====================================================================
 
-    With rotate or times it is ``RotaryUnit.latency`` more, with polynomial ``Epilogue.more``. With
-    ``registered`` it is one more, and of SOFTMAX two.
+    With rotate or times it is ``RotaryUnit.latency`` more, with polynomial
+    ``Epilogue.polynomial_latency``. With ``registered`` it is one more, and of SOFTMAX two.
     SOFTMAX and NORM of accumulators take ``drain_latency + Intake.latency`` in place of
     ``reader_latency``. ``largest`` is what argmax found last, ``ArgmaxUnit.latency`` cycles after
     its command is done.
