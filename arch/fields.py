@@ -74,6 +74,9 @@ class Fields:
     """The array can read its weights transposed."""
     operand_gating: bool = True
     """Elements hold their registers at zero operands, so that these do not toggle."""
+    sleep: bool = False
+    """Columns of the array that a product does not have, and lanes that a beat does not, hold their
+    registers."""
     activation: bool = True
     """The vector engine has activation tables."""
     wide_functions: bool = False

@@ -77,6 +77,11 @@ def check_rules(config: Fields) -> None:
             f"Field array must be {' or '.join(map(repr, ARRAYS))}, not {config.array!r}"
         )
     protection(config.protect)
+    if config.sleep and (config.array != "systolic" or config.pass_width != OPERAND_BITS):
+        raise InputError(
+            f"Field sleep needs array 'systolic' and pass_width {OPERAND_BITS}, but array is "
+            f"{config.array!r} and pass_width {config.pass_width}"
+        )
     if config.throttle == 1:
         raise InputError("Field throttle must be 0 or at least 2, not 1")
     if config.lanes > config.cols:

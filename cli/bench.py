@@ -9,6 +9,7 @@ import click
 from cli.bench_all import bench_all
 from cli.bench_boards import bench_boards
 from cli.bench_pins import bench_pins
+from cli.bench_toggles import toggles
 from cli.options import (
     config_options,
     equipped,
@@ -43,6 +44,7 @@ def bench() -> None:
 bench.add_command(bench_all)
 bench.add_command(bench_boards)
 bench.add_command(bench_pins)
+bench.add_command(toggles)
 
 
 @bench.command()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.presets import PRESETS
-from hdl.matrix.array import activation_layout, sum_layout, weight_layout
+from hdl.matrix.array import activation_layout, side, sum_layout, weight_layout
 from sim.matmul import multiply, part
 from tb.bench import pack, parameters, rng, start_clock, unpack
 
@@ -79,6 +79,8 @@ class Schedule:
         self._used[slot] = cycle
         self.vectors.append({"a": a.tolist(), "slot": slot})
         weights = self._slots[slot]
+        if self._config.sleep:
+            weights = self._asleep(weights)
         if self._config.passes > 1:
             width, place = self._config.pass_width, int(self._rng.integers(self._config.passes))
             low, high = (-1, 1) if width == 1 else (-8, 7)
@@ -89,6 +91,17 @@ class Schedule:
             weights = part(weights, place, last, width)
         self.sums.append(multiply(a[None], weights)[0])
         self.zeros.append(int(np.count_nonzero(a == 0)))
+
+    def _asleep(self, weights: Ints) -> Ints:
+        """Let the last vector have some columns only; return weights that are 0 in the others.
+
+        A column that shares multipliers with one that it has is awake, and so has a sum.
+        """
+        cols = self._config.cols
+        n = int(self._rng.integers(1, cols + 1))
+        self.vectors[-1]["n"] = n
+        n += side(self._config, n - 1) == "left"
+        return weights * (np.arange(cols) < n)
 
     def _line(self, cycle: int) -> None:
         self.lines.append(None)

@@ -106,21 +106,22 @@ def build_verilator(
     random_start: bool = False,
     faults: bool = False,
     coverage: bool = False,
+    quick: bool = True,
 ) -> Path:
     """Return the folder of the compiled simulation, built where there is none yet.
 
-    ``replacement`` is Verilog that stands in the place of the accelerator's own. It is compiled in
-    little time rather than for little time. With ``random_start`` registers and memories have no
-    initial values; Verilator's `+verilator+rand+reset+2` makes them random. With ``faults`` it can
-    flip bits (``tb/harness/faults.h``), and ``sites.json`` lists those of ``tb.faults.sites``.
-    With ``coverage`` it counts Verilator's points of lines and toggles.
+    ``replacement`` is Verilog that stands in the place of the accelerator's own. With ``quick`` it
+    is compiled in little time rather than for little time. With ``random_start`` registers and
+    memories have no initial values; Verilator's `+verilator+rand+reset+2` makes them random. With
+    ``faults`` it can flip bits (``tb/harness/faults.h``), and ``sites.json`` lists those of
+    ``tb.faults.sites``. With ``coverage`` it counts Verilator's points of lines and toggles.
     """
     check_simulator("verilator")
     initial = "unique" if random_start else "fast"
     flags = ["-O3", "--x-assign", "fast", "--x-initial", initial, "--noassert"]
     flags += ["-Wno-lint", "-Wno-style", "--output-split", "20000"]
     flags += [*COVERAGE_OPTIONS] * coverage
-    options = COMPILER_OPTIONS if replacement is None else _QUICK_OPTIONS
+    options = _QUICK_OPTIONS if replacement is not None and quick else COMPILER_OPTIONS
     runtime = Runtime("harness", *options, *["coverage"] * coverage)
     own = accelerator_verilog(config)
     verilog = replacement or own

@@ -251,9 +251,9 @@ class SimulatedMachine(ABC):
 class VerilatorMachine(SimulatedMachine):
     """The accelerator of a configuration, compiled by Verilator.
 
-    ``verilog`` is what stands in the place of the accelerator's own, with the same ports. With
-    ``contents`` registers and memories are random at first, by this seed. ``coverage`` names the
-    file of :meth:`write_coverage`.
+    ``verilog`` is what stands in the place of the accelerator's own, with the same ports; without
+    ``quick`` it is compiled for long runs. With ``contents`` registers and memories are random at
+    first, by this seed. ``coverage`` names the file of :meth:`write_coverage`.
 
     Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
     :class:`RunError` where the build fails.
@@ -267,9 +267,11 @@ class VerilatorMachine(SimulatedMachine):
         verilog: str | None = None,
         contents: int | None = None,
         coverage: Path | None = None,
+        quick: bool = True,
         **options: float,
     ):
         self._coverage = coverage
+        self._quick = quick
         self._verilog = verilog
         self._contents = contents
         super().__init__(config, memory_bytes=memory_bytes, **options)
@@ -301,7 +303,11 @@ class VerilatorMachine(SimulatedMachine):
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
         random_start, covered = self._contents is not None, self._coverage is not None
         folder = build_verilator(
-            self.config, self._verilog, random_start=random_start, coverage=covered
+            self.config,
+            self._verilog,
+            random_start=random_start,
+            coverage=covered,
+            quick=self._quick,
         )
         file = [f"+verilator+coverage+file+{self._coverage}"] * covered
         random = ["+verilator+rand+reset+2", f"+verilator+seed+{self._contents}"] * random_start

@@ -16,8 +16,8 @@ from hdl.vector.vector import VectorEngine
 from tb.configurations import SMALLEST, UNITS, random_config
 from tb.simulate import simulate
 
-FULL = PRESETS["tiny"].replace(lanes=2, rotary=True, argmax=True, wide_functions=True)
-BARE = dict.fromkeys((*UNITS, "wide_functions", "zero_points"), False)
+FULL = PRESETS["tiny"].replace(lanes=2, rotary=True, argmax=True, wide_functions=True, sleep=True)
+BARE = dict.fromkeys((*UNITS, "wide_functions", "zero_points", "sleep"), False)
 PACKED = {"weight_formats": "int4,ternary", "weight_group": 8}
 
 
@@ -105,6 +105,7 @@ UNIT_NAMES = {
     "wide_functions": r"FunctionTable|FunctionLane",
     "b_transpose": r"column_strobe_\w+|column_slot_\w+",
     "operand_gating": r"live_[io]|column_live|gated|zeros",
+    "sleep": r"awake_[io]|SleepEdge",
     "rotary": r"RotaryUnit|rotary|rest_\w+|\w+_step_room",
     "argmax": r"ArgmaxUnit|argmax|largest__\w+",
 }
@@ -125,6 +126,7 @@ def test_a_machine_without_units_has_nothing_of_them():
         *((VectorEngine, unit) for unit in ("softmax", "rotary", "argmax")),
         *((MatrixEngine, unit) for unit in ("b_transpose", "operand_gating")),
         (MatrixEngine, "zero_points"),
+        (MatrixEngine, "sleep"),
     ],
 )
 def test_a_unit_left_out_leaves_no_logic(component, unit):

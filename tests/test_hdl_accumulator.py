@@ -9,10 +9,13 @@ from arch.presets import PRESETS
 from hdl.memory.accumulator import ACC_SETTLE, AccumulatorMemory
 
 
-@pytest.fixture(params=[False, True], ids=["", "registered"])
+@pytest.fixture(
+    params=[{}, {"registered": True}, {"sleep": True}, {"registered": True, "sleep": True}],
+    ids=["", "registered", "sleep", "registered and sleep"],
+)
 def small(request: pytest.FixtureRequest) -> Config:
     """Return a small configuration."""
-    return PRESETS["odd"].replace(lanes=1, max_k=1, registered=request.param)
+    return PRESETS["odd"].replace(lanes=1, max_k=1, **request.param)
 
 
 def run_case(config: Config, adds: list[int | None], drains: list[int | None], seed: int) -> int:

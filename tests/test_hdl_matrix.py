@@ -107,6 +107,8 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("verilator", {**SQUARE, **REGISTERED}, 0.2, 15),
         ("icarus", {"rows": 5, "cols": 4, **REGISTERED}, 0.1, 16),
         ("icarus", {**ODD, **TREE, **REGISTERED}, 0.1, 17),
+        ("verilator", {**ODD, "cols": 6, "sleep": True}, 0.2, 18),
+        ("icarus", {**SQUARE, **BARE, **REGISTERED, "sleep": True}, 0.1, 19),
         ("verilator", {**SQUARE, **PACKED}, 0.2, 22),
         ("icarus", {**ODD, **PACKED, "weight_group": 20}, 0.0, 23),
         ("icarus", {**SQUARE, **BARE, **TREE, **PACKED}, 0.1, 24),

@@ -25,10 +25,11 @@ def run_case(config, simulator, seed, *, steps=20):
     [
         (
             "tiny",
-            {"cols": 10, "lanes": 4, "fused": False, "rotary": True, "argmax": True},
+            {"cols": 10, "lanes": 4, "fused": False, "rotary": True, "argmax": True}
+            | {"sleep": True},
             "verilator",
         ),
-        ("odd", {"table_slots": 64, "param_depth": 9}, "icarus"),
+        ("odd", {"table_slots": 64, "param_depth": 9, "lanes": 3, "sleep": True}, "icarus"),
         ("odd", dict.fromkeys(UNITS, False), "icarus"),
         ("tiny", {"registered": True, "lanes": 2, "fused": True}, "icarus"),
     ],

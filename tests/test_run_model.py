@@ -38,6 +38,7 @@ def machine_for_digits(rng: np.random.Generator) -> Config:
         zero_points=bool(draw(2)),
         operand_gating=bool(draw(2)),
         fused=cols % lanes == 0,
+        sleep=bool(draw(2)),
     )
 
 

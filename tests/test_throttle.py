@@ -1,5 +1,7 @@
 """A hot machine is slower, and computes the same."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from amaranth.sim import Simulator
@@ -13,6 +15,7 @@ from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
 from generators.text_program import compile_text
 from generators.text_shapes import untrained
+from generators.text_sources import load_text
 from hdl.accelerator import Accelerator
 from hdl.control.throttle import Throttle
 from tb.heat import heated
@@ -55,10 +58,15 @@ def test_without_the_field_there_is_no_port() -> None:
         Config(throttle=1)
 
 
-def hot_machine(config: Config, memory_bytes: int, seed: int) -> VerilatorMachine:
+STORIES = Path(__file__).parents[1] / "examples" / "stories260k"
+
+
+def hot_machine(
+    config: Config, memory_bytes: int, seed: int, *, quick: bool = True
+) -> VerilatorMachine:
     size = 1 << (memory_bytes - 1).bit_length()
-    timing = PROMPT.fields()
-    return VerilatorMachine(config, memory_bytes=size, verilog=heated(config, seed), **timing)
+    verilog, timing = heated(config, seed), PROMPT.fields()
+    return VerilatorMachine(config, memory_bytes=size, verilog=verilog, quick=quick, **timing)
 
 
 @pytest.mark.slow
@@ -90,3 +98,26 @@ def test_a_decoder_computes_the_same_while_hot() -> None:
     assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
     assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
     assert sum(turn.tensors for turn in session.turns) > 70
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("texts", "length"), [(1, 64), (8, 512)])
+def test_stories260k_is_the_same_while_hot(texts: int, length: int) -> None:
+    source = load_text(str(STORIES / "stories260K.bin"), STORIES / "tok512.bin")
+    decoder = source.quantize(Quantization(texts=4))
+    config = PRESETS["story"].replace(throttle=3, trace=True)
+    program = compile_text(decoder, config, context=512)
+    session = TextSession(program, hot_machine(config, program.memory_bytes, 3, quick=length < 100))
+    rng = np.random.default_rng(6)
+    cycles = 0
+    for _ in range(texts):
+        session.begin()
+        token = int(rng.integers(decoder.description.vocabulary))
+        for _ in range(length):
+            turn = session.step(token)
+            token = session.choose()
+            assert turn.mismatches == 0, (session.length, turn.wrong)
+            assert turn.tensors > 50
+            cycles += turn.cycles
+    middle = program.predict(length // 2, PROMPT.latency, PROMPT.interval).cycles
+    assert cycles / (texts * length) > 1.2 * middle

@@ -44,6 +44,7 @@ class MicroConfig(Config):
     queue_depth: int = _constant(2)
     zero_points: bool = _constant(False)
     operand_gating: bool = _constant(False)
+    sleep: bool = _constant(False)
     sparse_lanes: int = _constant(0)
     sparse_depth: int = _constant(1024)
     wide_functions: bool = _constant(False)

@@ -33,11 +33,15 @@ def array_members(config: Config) -> dict[str, Any]:
 
 
 def activation_layout(config: Config) -> data.StructLayout:
-    """Return a vector of activations, one per row, the slot of the weights to use, and the part."""
+    """Return a vector of activations, one per row, the slot of the weights to use, and the part.
+
+    With ``sleep``, ``n`` of the columns have a sum.
+    """
     return data.StructLayout(
         {
             "a": data.ArrayLayout(signed(config.element_width), config.rows),
             "slot": range(config.weight_depth),
+            **({"n": range(config.cols + 1)} if config.sleep else {}),
             **part_member(config),
         }
     )

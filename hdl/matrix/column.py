@@ -22,7 +22,8 @@ class ElementColumn(Component):
     ``column_slot_i`` passes down the column and writes ``row_data``. The element of row r adds a
     cycle after the one above, to a sum of ``sum_widths[r]`` bits. ``side`` is that of all elements,
     with arrays ``beside`` and ``product`` over the rows, ``pass_width`` below 8 with ``part_i``.
-    All else is as in :class:`hdl.matrix.element.ProcessingElement`.
+    With ``sleep``, ``awake_i`` of the first activation passes down the column. All else is as in
+    :class:`hdl.matrix.element.ProcessingElement`.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class ElementColumn(Component):
         width: int,
         gating: bool,
         transpose: bool,
+        sleep: bool = False,
         side: str = "",
         pass_width: int = OPERAND_BITS,
     ):
@@ -43,6 +45,7 @@ class ElementColumn(Component):
         self.width = width
         self.gating = gating
         self.transpose = transpose
+        self.sleep = sleep
         rows = len(self.sum_widths)
         operand = signed(width)
         operands = data.ArrayLayout(operand, rows)
@@ -69,6 +72,8 @@ class ElementColumn(Component):
             }
         if transpose and gating:
             members["row_live"] = In(rows)
+        if sleep:
+            members["awake_i"] = In(1)
         if pass_width < OPERAND_BITS:
             parts = data.ArrayLayout(part_layout(pass_width), rows)
             members |= {"part_i": In(parts), "part_o": Out(parts)}
@@ -92,6 +97,7 @@ class ElementColumn(Component):
                 sum_o_width=sum_width,
                 gating=self.gating,
                 transpose=self.transpose,
+                sleep=self.sleep,
                 side=self.side,
                 pass_width=self.pass_width,
             )
@@ -135,12 +141,16 @@ class ElementColumn(Component):
                 ]
         for upper, lower in itertools.pairwise(elements):
             m.d.comb += lower.sum_i.eq(upper.sum_o)
+            if self.sleep:
+                m.d.comb += lower.awake_i.eq(upper.awake_o)
             if self.transpose:
                 m.d.comb += [
                     lower.column_strobe_i.eq(upper.column_strobe_o),
                     lower.column_slot_i.eq(upper.column_slot_o),
                 ]
         m.d.comb += self.sum_o.eq(elements[-1].sum_o)
+        if self.sleep:
+            m.d.comb += elements[0].awake_i.eq(self.awake_i)
         if self.transpose:
             m.d.comb += [
                 elements[0].column_strobe_i.eq(self.column_strobe_i),

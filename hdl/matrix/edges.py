@@ -7,7 +7,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from hdl.component import Component
-from hdl.stream.pipeline import delay, stairs
+from hdl.stream.pipeline import delay, history, ring, stairs
 
 
 class ActivationEdge(Component):
@@ -17,11 +17,14 @@ class ActivationEdge(Component):
     two cycles before were zero, 0 where none came.
     """
 
-    def __init__(self, *, rows: int, width: int, weight_depth: int, gating: bool):
+    def __init__(
+        self, *, rows: int, width: int, weight_depth: int, gating: bool, sleep: bool = False
+    ):
         self.rows = rows
         self.width = width
         self.weight_depth = weight_depth
         self.gating = gating
+        self.sleep = sleep
         slot = range(weight_depth)
         members = {
             "valid": In(1),
@@ -37,7 +40,15 @@ class ActivationEdge(Component):
     def elaborate(self, _platform):
         m = Module()
         slot = self.slot
-        for row, a in enumerate(stairs(m, list(self.a))):
+        if self.sleep:
+            # A row's words move while one of them is of a vector.
+            came = history(m, self.valid, self.rows - 1)
+            waiting = [
+                ring(m, a, row + 1, en=Cat(came[: row + 1]).any()) for row, a in enumerate(self.a)
+            ]
+        else:
+            waiting = stairs(m, list(self.a))
+        for row, a in enumerate(waiting):
             slot = delay(m, slot, 1)
             m.d.comb += [self.o_a[row].eq(a), self.o_slot[row].eq(slot)]
         if self.gating:
@@ -47,6 +58,25 @@ class ActivationEdge(Component):
             live = stairs(m, [self.valid & bit for bit in nonzero], reset=True)
             m.d.comb += self.o_live.eq(Cat(live))
             m.d.sync += [zero.eq(Mux(self.valid, ~nonzero, 0)), self.zeros.eq(sum(zero))]
+        return m
+
+
+class SleepEdge(Component):
+    """The array's upper edge: column c learns whether it is awake c + 1 cycles after a vector came.
+
+    The first ``n`` columns are, where there is a vector; a column at the right of two that share
+    multipliers, which ``together`` has 1 for, is with the one at its left.
+    """
+
+    def __init__(self, *, together: Sequence[bool]):
+        self.together = tuple(together)
+        cols = len(self.together)
+        super().__init__({"valid": In(1), "n": In(range(cols + 1)), "o": Out(cols)})
+
+    def elaborate(self, _platform):
+        m = Module()
+        awake = [self.valid & (self.n > col - late) for col, late in enumerate(self.together)]
+        m.d.comb += self.o.eq(Cat(stairs(m, awake, reset=True)))
         return m
 
 
@@ -115,7 +145,8 @@ class SumEdge(Component):
     cycles before, the time that activations take from the left edge through the array and this.
     """
 
-    def __init__(self, *, late: Sequence[bool], width: int, latency: int):
+    def __init__(self, *, late: Sequence[bool], width: int, latency: int, sleep: bool = False):
+        self.sleep = sleep
         self.late = tuple(late)
         self.cols = cols = len(self.late)
         self.width = width
@@ -125,12 +156,21 @@ class SumEdge(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        m.d.comb += self.o_valid.eq(delay(m, self.valid, self.latency, reset=True))
+        came = history(m, self.valid, self.latency)
+        m.d.comb += self.o_valid.eq(came[-1])
         waits = [self.cols - 1 - col - late for col, late in enumerate(self.late)]
         together = [
             [col for col, wait in enumerate(waits) if wait == cycles] for cycles in range(self.cols)
         ]
-        sums = [Cat(self.i[col] for col in cols) for cols in together]
-        for cols, value in zip(together, [sums[0], *stairs(m, sums[1:])], strict=True):
+        first, *sums = [Cat(self.i[col] for col in cols) for cols in together]
+        if self.sleep:
+            # A column's words move while one of them is of a vector.
+            found = [
+                ring(m, value, wait, en=Cat(came[-1 - wait : -1]).any())
+                for wait, value in enumerate(sums, 1)
+            ]
+        else:
+            found = stairs(m, sums)
+        for cols, value in zip(together, [first, *found], strict=True):
             m.d.comb += Cat(self.o[col] for col in cols).eq(value)
         return m

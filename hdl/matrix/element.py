@@ -54,6 +54,9 @@ class ProcessingElement(Component):
     stand still, and so does the activation's register where the activation is zero; the product's
     register is cleared, so that no gate stands between it and the adder.
 
+    With ``sleep`` an activation whose ``awake_i`` is 0 does not enter: the element's registers of
+    activation and slot hold still, and the product is 0. The bit leaves below a cycle later.
+
     Two elements next to each other can share a multiplier. The one whose ``side`` is ``left`` has
     none: its weight leaves on ``beside`` a cycle later, when its activation is in the other, and
     its ``product`` comes from there, so that its sums are a cycle later, too. The one whose
@@ -72,6 +75,7 @@ class ProcessingElement(Component):
         sum_o_width: int,
         gating: bool,
         transpose: bool,
+        sleep: bool = False,
         side: str = "",
         pass_width: int = OPERAND_BITS,
     ):
@@ -84,6 +88,7 @@ class ProcessingElement(Component):
         self.sum_o_width = sum_o_width
         self.gating = gating
         self.transpose = transpose
+        self.sleep = sleep
         operand, slot = signed(width), range(weight_depth)
         members = {
             "a_i": In(operand),
@@ -111,6 +116,8 @@ class ProcessingElement(Component):
             }
         if transpose and gating:
             members["row_live"] = In(1)
+        if sleep:
+            members |= {"awake_i": In(1), "awake_o": Out(1)}
         if pass_width < OPERAND_BITS:
             part = part_layout(pass_width)
             members |= {"part_i": In(part), "part_o": Out(part)}
@@ -124,8 +131,13 @@ class ProcessingElement(Component):
 
     def elaborate(self, _platform):
         m = Module()
+        awake, live = Const(1, 1), Const(1, 1)
+        if self.sleep:
+            awake, live = self.awake_i, self.awake_o
+            m.d.sync += self.awake_o.eq(awake)
+        with m.If(awake):
+            m.d.sync += self.slot_o.eq(self.slot_i)
         m.d.sync += [
-            self.slot_o.eq(self.slot_i),
             self.row_strobe_o.eq(self.row_strobe_i),
             self.row_slot_o.eq(self.row_slot_i),
         ]
@@ -135,12 +147,11 @@ class ProcessingElement(Component):
                 self.column_slot_o.eq(self.column_slot_i),
             ]
         if self.gating:
-            m.d.sync += self.live_o.eq(self.live_i)
-            with m.If(self.live_i):
-                m.d.sync += self.a_o.eq(self.a_i)
-        else:
+            awake, live = awake & self.live_i, self.live_o
+            m.d.sync += live.eq(awake)
+        with m.If(awake):
             m.d.sync += self.a_o.eq(self.a_i)
-        weight = self._weight(m)
+        weight = self._weight(m, awake)
         if self.pass_width < OPERAND_BITS:
             m.d.sync += self.part_o.eq(self.part_i)
             weight = part_of(weight, self.part_o, self.pass_width)
@@ -154,25 +165,23 @@ class ProcessingElement(Component):
             m.d.sync += self.beside.eq(weight)
             product = self.product
         else:
-            product = self._multiply(m, weight)
+            product = self._multiply(m, weight, live)
         m.d.sync += self.sum_o.eq(self.sum_i + product if self.sum_i_width else product)
         return m
 
-    def _multiply(self, m, weight):
-        """Return the product of the activation in ``a_o``; at the right both."""
+    def _multiply(self, m, weight, live):
+        """Return the product of the ``live`` activation in ``a_o``; at the right both."""
         right = self.side == "right"
+        gating = self.gating or self.sleep
         kind = PackedMultiplier if right else Multiplier
-        multiplier = kind(self.width, b_width=self.part_width, gating=self.gating)
+        multiplier = kind(self.width, b_width=self.part_width, gating=gating)
         m.submodules.multiplier = multiplier
         m.d.comb += multiplier.a.eq(self.a_o)
         if self.gating:
-            live = Signal()
+            live = live & (weight[-1] | self.beside[-1] if right else weight[-1])
+        if gating:
             blank = Signal()
-            m.d.comb += [
-                live.eq(self.live_o & (weight[-1] | self.beside[-1] if right else weight[-1])),
-                multiplier.en.eq(live),
-                multiplier.clear.eq(blank),
-            ]
+            m.d.comb += [multiplier.en.eq(live), multiplier.clear.eq(blank)]
             m.d.sync += blank.eq(~live)
         own = weight[: self.part_width]
         if not right:
@@ -185,8 +194,11 @@ class ProcessingElement(Component):
         ]
         return multiplier.p[1]
 
-    def _weight(self, m):
-        """Return the weight of the activation in ``a_o``, its live bit uppermost."""
+    def _weight(self, m, enters):
+        """Return the weight of the activation in ``a_o``, its live bit uppermost.
+
+        ``enters``: an activation that counts comes in.
+        """
         write, slot = self.row_strobe_i, self.row_slot_i
         what = Cat(self.column_data, self.column_live) if self.gating else self.column_data
         if self.transpose:
@@ -211,7 +223,7 @@ class ProcessingElement(Component):
             memory.write_en.eq(write),
             memory.write_addr.eq(slot),
             memory.write_data.eq(what),
-            memory.read_en.eq(self.live_i if self.gating else 1),
+            memory.read_en.eq(enters),
             memory.read_addr.eq(self.slot_i),
         ]
         return memory.read_data

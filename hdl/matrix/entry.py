@@ -37,6 +37,8 @@ class ActivationEntry(Component):
         config, note = self.config, self.note
         m.d.sync += [self.o.valid.eq(note.valid), self.o.payload.slot.eq(note.slot)]
         first = note.valid
+        if config.sleep:
+            m.d.sync += self.o.payload.n.eq(note.n)
         if config.slot_scales:
             m.d.sync += self.o.payload.scaled.eq(note.scaled)
         if config.parted:

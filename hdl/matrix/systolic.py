@@ -8,7 +8,7 @@ from arch.config import Config
 from hdl.component import Component
 from hdl.matrix.array import array_latency, array_members, side, sum_width
 from hdl.matrix.column import ElementColumn
-from hdl.matrix.edges import ActivationEdge, SumEdge, WeightEdge
+from hdl.matrix.edges import ActivationEdge, SleepEdge, SumEdge, WeightEdge
 from hdl.matrix.parts import at_place
 from hdl.stream.pipeline import delay
 
@@ -30,7 +30,9 @@ class SystolicArray(Component):
 
     With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
     columns share multipliers in pairs. With a ``pass_width`` below 8 a vector meets ``part`` of its
-    weights, and its sums are shifted to the part's place.
+    weights, and its sums are shifted to the part's place. With ``sleep``, activations do not enter
+    columns from ``n`` on: their registers of activations and multipliers hold still, and their sums
+    are zero.
     """
 
     def __init__(self, config: Config):
@@ -53,6 +55,7 @@ class SystolicArray(Component):
                 width=config.element_width,
                 gating=config.operand_gating,
                 transpose=config.b_transpose,
+                sleep=config.sleep,
                 side=side(config, col),
                 pass_width=config.pass_width,
             )
@@ -72,6 +75,12 @@ class SystolicArray(Component):
             if right.side == "right":
                 m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
         self._activations(m, columns[0])
+        if config.sleep:
+            together = [column.side == "right" for column in columns]
+            m.submodules.sleep_edge = edge = SleepEdge(together=together)
+            m.d.comb += [edge.valid.eq(self.i.valid), edge.n.eq(self.i.payload.n)]
+            for column, awake in zip(columns, edge.o, strict=True):
+                m.d.comb += column.awake_i.eq(awake)
         self._weights(m, columns)
         self._sums(m, columns)
         return m
@@ -84,6 +93,7 @@ class SystolicArray(Component):
             width=config.element_width,
             weight_depth=config.weight_depth,
             gating=config.operand_gating,
+            sleep=config.sleep,
         )
         m.d.comb += [
             edge.valid.eq(self.i.valid),
@@ -142,6 +152,7 @@ class SystolicArray(Component):
             late=[column.side == "left" for column in columns],
             width=sum_width(config, config.rows),
             latency=self.latency,
+            sleep=config.sleep,
         )
         m.d.comb += [
             edge.valid.eq(self.i.valid),

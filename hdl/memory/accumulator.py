@@ -20,12 +20,13 @@ the first drain request, that finds the row cleared."""
 class AccumulatorBank(Component):
     """Rows of sums, each with a bit that tells whether it holds a sum; one read, one write a cycle.
 
-    ``row`` and ``filled`` are what ``read_addr`` of the cycle before held at that time. Both are
-    undefined at first; a clear writes ``filled`` only, so that no gate stands between an adder
-    and the memory. Both are undefined for a row that was written in the
-    cycle of its ``read_addr``. ``errors`` tells of them with a ``level`` of protection.
+    ``row`` and ``filled`` are what ``read_addr`` of the last cycle with ``read_en`` held then. Both
+    are undefined at first; a clear writes ``filled`` only, so that no gate stands between an adder
+    and the memory. Both are undefined for a row that was written in the cycle of its read.
+    ``errors`` tells of them with a ``level`` of protection.
     """
 
+    read_en: Signal
     read_addr: Signal
     row: data.View
     filled: Signal
@@ -41,6 +42,7 @@ class AccumulatorBank(Component):
         addr_width = (depth - 1).bit_length()
         super().__init__(
             {
+                "read_en": In(1),
                 "read_addr": In(addr_width),
                 "row": Out(layout),
                 "filled": Out(1),
@@ -62,10 +64,10 @@ class AccumulatorBank(Component):
             held = Mux(self.filled, rows.errors, 0)
             m.d.comb += self.errors.eq(held | marks.errors)
         m.d.comb += [
-            rows.read_en.eq(1),
+            rows.read_en.eq(self.read_en),
             rows.read_addr.eq(self.read_addr),
             self.row.eq(rows.read_data),
-            marks.read_en.eq(1),
+            marks.read_en.eq(self.read_en),
             marks.read_addr.eq(self.read_addr),
             self.filled.eq(marks.read_data),
             rows.write_addr.eq(self.write_addr),
@@ -108,6 +110,7 @@ class AccumulatorMemory(Component):
         self._addr_width = config.acc_addr_width
         self._registered = config.registered
         self._throttle = bool(config.throttle)
+        self._sleep = config.sleep
         self._scales = config.slot_scales > 0
         self._level = config.protected("accumulators")
         self._layout = data.ArrayLayout(signed(config.acc_width), config.cols)
@@ -136,8 +139,10 @@ class AccumulatorMemory(Component):
         taken = adding.valid & (adding.addr[0] == draining.payload[0])
         m.d.comb += draining.ready.eq(~(taken | self.hold if self._throttle else taken))
         for parity, bank in enumerate(banks):
+            drains = draining.valid & (draining.payload[0] == parity)
+            m.d.comb += bank.read_en.eq(drains if self._sleep else 1)
             with m.If(adding.valid & (adding.addr[0] == parity)):
-                m.d.comb += bank.read_addr.eq(adding.addr[1:])
+                m.d.comb += [bank.read_en.eq(1), bank.read_addr.eq(adding.addr[1:])]
             with m.Else():
                 m.d.comb += bank.read_addr.eq(draining.payload[1:])
 
@@ -153,14 +158,18 @@ class AccumulatorMemory(Component):
         m.d.sync += [
             add_1.eq(adding.valid),
             add_addr_1.eq(adding.addr),
-            addend_1.eq(adding.data),
             add_2.eq(add_1),
             add_addr_2.eq(add_addr_1),
-            addend_2.eq(addend_1),
             drained_1.eq(draining.valid & draining.ready),
             clear_1.eq((draining.valid & draining.ready) | self.scrub),
             clear_addr_1.eq(Mux(self.scrub, self.scrub_addr, draining.payload)),
         ]
+
+        # With sleep, what is not to be added does not move.
+        with m.If(adding.valid if self._sleep else 1):
+            m.d.sync += addend_1.eq(adding.data)
+        with m.If(add_1 if self._sleep else 1):
+            m.d.sync += addend_2.eq(addend_1)
 
         # What the two rows before leave is not in the memory yet when this row is read: one is
         # being added, the other is written in that cycle. Whether the row held a sum is known no
@@ -179,9 +188,11 @@ class AccumulatorMemory(Component):
             repeats.eq(after_1),
             holds.eq(filled[add_addr_1[0]]),
             follows.eq(after_2),
-            total_before.eq(total),
         ]
-        row, drained = self._read(m, banks, add_addr_1[0], clear_addr_1[0], after_2, total_before)
+        with m.If(add_2 if self._sleep else 1):
+            m.d.sync += total_before.eq(total)
+        which = (add_addr_1[0], clear_addr_1[0], add_1, drained_1)
+        row, drained = self._read(m, banks, *which, after_2, total_before)
         with m.If(repeats):
             m.d.comb += base.eq(total_before)
         with m.Elif(holds | follows):
@@ -229,18 +240,21 @@ class AccumulatorMemory(Component):
             added.append(Mux(scaled, product, plain[column]))
         return added
 
-    def _read(self, m, banks, adds, drains, after, total):
+    def _read(self, m, banks, adds, drains, add_1, drained_1, after, total):
         """Return the row to add to and the one to drain, a cycle after the banks brought them.
 
-        ``adds`` and ``drains`` are the banks of the two; where ``after`` is 1, ``total`` is what is
-        added to. With ``registered`` they are chosen behind a register for each bank, which block
-        RAM has itself.
+        ``adds`` and ``drains`` are their banks, and ``add_1`` and ``drained_1`` tell whether there
+        are such; where ``after`` is 1, ``total`` is what is added to. With ``registered`` they are
+        chosen behind a register for each bank, which block RAM has itself.
         """
         layout = self._layout
         if not self._registered:
             rows = Array(bank.row for bank in banks)
             row, drained = Signal(layout), Signal(layout)
-            m.d.sync += [row.eq(Mux(after, total, rows[adds])), drained.eq(rows[drains])]
+            with m.If(add_1 if self._sleep else 1):
+                m.d.sync += row.eq(Mux(after, total, rows[adds]))
+            with m.If(drained_1 if self._sleep else 1):
+                m.d.sync += drained.eq(rows[drains])
             return row, drained
         rows = Array(data.View(layout, delay(m, bank.row.as_value(), 1)) for bank in banks)
         adds, drains, after = (delay(m, bit, 1) for bit in (adds, drains, after))

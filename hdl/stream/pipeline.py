@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Module, Signal, Value, ValueLike
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike
 
 
 def delay(
@@ -26,6 +26,37 @@ def delay(
             m.d.sync += register.eq(value)
         value = register
     return value
+
+
+def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
+    """Return a bit as it is, and as it was in each of so many cycles before; 0 before a reset."""
+    found = [Value.cast(valid)]
+    for _ in range(cycles):
+        found.append(delay(m, found[-1], 1, reset=True))
+    return found
+
+
+def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Value:
+    """Return a value as it was ``cycles`` cycles with ``en`` at 1 ago, from words that stay.
+
+    One of them is written in a cycle, and the one that is to be written next is read: less
+    registers move than in :func:`delay`, and a multiplexer is behind them.
+    """
+    value = Value.cast(value)
+    if cycles < 2:
+        return delay(m, value, cycles, en=en)
+    words = [
+        Signal(value.shape(), name=f"word_{place}", reset_less=True) for place in range(cycles)
+    ]
+    place = Signal(range(cycles))
+    found = Signal(value.shape())
+    m.d.comb += found.eq(Array(words)[place])
+    with m.If(en):
+        m.d.sync += place.eq(Mux(place == cycles - 1, 0, place + 1))
+    for index, word in enumerate(words):
+        with m.If(en & (place == index)):
+            m.d.sync += word.eq(value)
+    return found
 
 
 def stairs(m: Module, values: Sequence[ValueLike], *, reset: bool = False) -> list[Value]:

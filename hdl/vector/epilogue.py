@@ -19,6 +19,7 @@ from hdl.stream.skid import Skid
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout, elements, value_layout
 from hdl.vector.bounds import OutputBounds
+from hdl.vector.entering import entering
 from hdl.vector.params import param_layout
 from hdl.vector.walker import Walker, walk_layout
 
@@ -100,8 +101,11 @@ class Epilogue(Component):
         m = Module()
         m.submodules.params = params = Walker(self._param_addr_width)
         m.submodules.places = places = Walker(self.config.sp_addr_width)
-        stage = RegisterSlice if self.config.registered else Skid
-        m.submodules.door = door = stage(self.i.p.shape())
+        shape = self.i.p.shape()
+        door = (
+            RegisterSlice(shape) if self.config.registered else Skid(shape, sleep=self.config.sleep)
+        )
+        m.submodules.door = door
         wiring.connect(m, wiring.flipped(self.i), door.i)
         values = door.o
         # The whole pipeline moves, or none of it.
@@ -130,7 +134,9 @@ class Epilogue(Component):
     def _requantize(self, m, en, values):
         """Return the output elements of the beat taken ``2 + Requantizer.latency`` cycles ago."""
         config = self.config
-        value = data.View(values.p.shape(), delay(m, values.p, 2, en=en))
+        beats, words = values.p, self.params.lanes
+        taken = values.valid & values.ready
+        found, params = entering(m, beats, words, en=en, taken=taken, sleep=config.sleep)
         wide = self.wide | self._pairs()
         if config.wide_functions:
             wide |= self.polynomial
@@ -141,17 +147,16 @@ class Epilogue(Component):
             bounds.wide.eq(wide),
             bounds.relu.eq(self.relu),
         ]
-        keep = delay(m, value.keep, Requantizer.latency, en=en)
+        keep = delay(m, beats.keep, 2 + Requantizer.latency, en=en)
         y = []
-        for lane, params in enumerate(self.params.lanes):
+        for lane, word in enumerate(params):
             m.submodules[f"requantizer_{lane}"] = unit = Requantizer()
             m.d.comb += [
                 unit.en.eq(en),
-                unit.x.eq(value.value[lane]),
-                # A register after the memory's own: block RAM answers late.
-                unit.bias.eq(delay(m, params.bias, 1, en=en)),
-                unit.multiplier.eq(delay(m, params.multiplier, 1, en=en)),
-                unit.shift.eq(delay(m, params.shift, 1, en=en)),
+                unit.x.eq(found[lane]),
+                unit.bias.eq(word.bias),
+                unit.multiplier.eq(word.multiplier),
+                unit.shift.eq(word.shift),
                 unit.bounds.eq(bounds.o),
             ]
             y.append(Mux(keep[lane], unit.y, self.zero))

@@ -1,7 +1,7 @@
 """From accumulators to the 16-bit elements that softmax and normalization take."""
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import data, stream, wiring
+from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
@@ -10,6 +10,7 @@ from hdl.component import Component
 from hdl.stream.pipeline import delay
 from hdl.stream.skid import Skid
 from hdl.vector.beats import beat_layout, value_layout
+from hdl.vector.entering import entering
 from hdl.vector.params import param_layout
 from hdl.vector.walker import Walker, walk_layout
 
@@ -48,16 +49,15 @@ class Intake(Component):
         wiring.connect(m, out.o, wiring.flipped(self.o))
         en, taken = Signal(), Signal()
         count = Signal(range(self.config.lanes + 1))
-        value = data.View(self.i.p.value.shape(), delay(m, self.i.p.value, 2, en=en))
-        # A register after the memory's own: block RAM answers late.
-        words = data.View(self.params.shape(), delay(m, self.params, 1, en=en))
+        words, sleep = self.params.lanes, self.config.sleep
+        values, held = entering(m, self.i.p, words, en=en, taken=taken, sleep=sleep)
         wide = bounds_layout().const(bounds_of(0, -(1 << 15), (1 << 15) - 1))
         elements = []
-        for lane, params in enumerate(words.lanes):
+        for lane, params in enumerate(held):
             m.submodules[f"requantizer_{lane}"] = unit = Requantizer()
             m.d.comb += [
                 unit.en.eq(en),
-                unit.x.eq(value[lane]),
+                unit.x.eq(values[lane]),
                 unit.bias.eq(params.bias),
                 unit.multiplier.eq(params.multiplier),
                 unit.shift.eq(params.shift),

@@ -1,6 +1,7 @@
 """A machine whose runs are repeated with a bit flipped."""
 
 import json
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
@@ -90,6 +91,21 @@ class FaultMachine(VerilatorMachine):
         self.write_register("CONTROL", CONTROL_START)
         self.cycles = int(self._ask(f"G {self._limit:x}\n")[0])
         return self.report()
+
+    def count_toggles(self) -> Counter[str]:
+        """Run the program from its first word; return how often bits of registers change, by unit.
+
+        ``cycles`` is set, as by :meth:`start`.
+        """
+        self.wait(self._limit)
+        self.write_register("PC", 0)
+        self.write_register("CONTROL", CONTROL_START)
+        (line,) = self._ask(f"T {self._limit:x}\n")
+        *counts, self.cycles = map(int, line.split())
+        found: Counter[str] = Counter()
+        for site, count in zip(self.sites, counts, strict=True):
+            found[site.unit] += count if site.depth == 1 else 0
+        return found
 
     def limit_to(self, units: Collection[str]) -> None:
         """Draw from these units' sites only; without any, from all.

@@ -31,6 +31,28 @@ class FaultMachine : public Machine {
    public:
     using Machine::Machine;
 
+    // Runs what was started to its end, and counts how often each register's bits change.
+    std::vector<uint64_t> count_toggles(uint64_t limit) {
+        top_.host__addr = STATUS_ADDR;
+        std::vector<uint64_t> found(std::size(SITES));
+        std::vector<uint8_t> before(sizeof(Vtop___024root));
+        uint64_t cycle = 0;
+        for (bool busy = true; busy && cycle < limit; ++cycle) {
+            std::memcpy(before.data(), root(), before.size());
+            clock();
+            for (std::size_t index = 0; index < found.size(); ++index) {
+                const Site& site = SITES[index];
+                if (site.depth > 1) continue;
+                const uint8_t* now = bytes(site);
+                for (std::size_t byte = 0; byte < site.stride; ++byte)
+                    found[index] += __builtin_popcount(now[byte] ^ before[site.offset + byte]);
+            }
+            busy = top_.host__read_data & BUSY || cycle < START_CYCLES;
+        }
+        found.push_back(cycle);
+        return found;
+    }
+
     // Runs what was started to its end, and keeps its state at intervals and each memory's accesses.
     uint64_t record_golden(uint64_t limit) {
         top_.host__addr = STATUS_ADDR;

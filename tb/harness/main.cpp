@@ -174,6 +174,11 @@ int main(int argc, char** argv) {
             case 'G':
                 std::printf("%" PRIu64 "\n", machine.record_golden(number()));
                 break;
+            case 'T':
+                for (const uint64_t count : machine.count_toggles(number()))
+                    std::printf("%" PRIu64 " ", count);
+                std::printf("\n");
+                break;
             case 'F': {
                 const uint64_t site = number(), word = number(), bit = number(), cycle = number();
                 const Outcome outcome = machine.inject(site, word, bit, cycle, number() != 0);

@@ -1,0 +1,63 @@
+"""Sleep: registers of what a product does not use stand still, and it takes no cycle."""
+
+import json
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.sim import Simulator
+
+from arch.config import Config
+from arch.errors import InputError
+from hdl.stream.pipeline import delay, ring
+
+
+@pytest.mark.parametrize("cycles", [1, 2, 3, 8])
+def test_a_ring_is_a_delay(cycles: int) -> None:
+    m = Module()
+    given, en = Signal(7), Signal()
+    wanted, found = delay(m, given, cycles, en=en), ring(m, given, cycles, en=en)
+    rng = np.random.default_rng(cycles)
+
+    async def bench(ctx) -> None:
+        for _ in range(60):
+            ctx.set(given, int(rng.integers(128)))
+            ctx.set(en, int(rng.random() < 0.7))
+            await ctx.tick()
+            assert ctx.get(found) == ctx.get(wanted)
+
+    simulator = Simulator(m)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(bench)
+    simulator.run()
+
+
+@pytest.mark.parametrize("changes", [{"array": "tree"}, {"pass_width": 4, "zero_points": False}])
+def test_other_arrays_cannot_sleep(changes: dict) -> None:
+    fields = {"operand_gating": False, "lanes": 8, **changes}
+    with pytest.raises(InputError, match=r"^Field sleep needs array 'systolic' and pass_width 8"):
+        Config(sleep=True, **fields)
+
+
+@pytest.mark.slow
+def test_a_third_of_the_toggles_of_ragged_products_are_gone(celosia) -> None:
+    changes = ("--set", "operand_gating=false", "--seed", "2", "--json")
+    for size in (("64", "5", "3"), ("64", "64", "3")):
+        sizes = [word for pair in zip(("--m", "--k", "--n"), size, strict=True) for word in pair]
+        code, output, errors = celosia("bench", "toggles", *sizes, *changes)
+        assert code == 0, errors
+        result = json.loads(output)
+        assert result["mismatches"] == 0
+        assert result["cycles_awake"] == result["cycles_asleep"]
+        rows = {row["unit"]: row for row in result["units"]}
+        assert rows["engines"]["awake"] > 10_000
+        assert rows["engines"]["fewer"] >= 0.35, (size, rows["engines"])
+        assert rows["load"]["fewer"] == 0
+
+
+def test_a_microcoded_machine_is_refused(celosia) -> None:
+    code, output, errors = celosia(
+        "bench", "toggles", "--config", "micro", "--m", "1", "--k", "1", "--n", "1"
+    )
+    assert (code, output) == (2, "")
+    assert "Sleep is for engines, which micro, microcoded, lacks" in errors
