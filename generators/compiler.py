@@ -16,7 +16,7 @@ from generators.lower.batch import batched
 from generators.lower.choices import Choices
 from generators.lower.rows import pool_bytes
 from generators.lower.schedule import schedule
-from generators.lower.search import Schedule
+from generators.lower.search import Trial
 from generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
 from generators.program.image import Bytes, Piece
 from generators.program.predict import Prediction, predict
@@ -222,12 +222,12 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
     """
     model = batched(quantized, options.batch)
 
-    def scheduled(config: Config, *, search: bool = False) -> Schedule:
+    def scheduled(config: Config, *, search: bool = False) -> Trial:
         return schedule(model, config, batch=options.batch, sparse=options.sparse, search=search)
 
     with again(config, scheduled):
         found = scheduled(config, search=options.search)
-    lowered, program = found.lowered, found.program
+    lowered, program = found.placed.lowered, found.program
     return CompiledModel(
         quantized,
         config,

@@ -15,17 +15,17 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError, again, doubled
-from generators.graph import Decoder, Linear
+from generators.graph import Decoder, Linear, TextGraph
 from generators.lower.banks import LATENCY, Span, Timed, settle
 from generators.lower.decoder import Layers
 from generators.lower.fill import Fill, fills
-from generators.lower.instructions import store
+from generators.lower.moves import store
 from generators.lower.plan import MOST_ROWS, SOURCE_ROW, WORDS_PLACE, Plan
 from generators.lower.planner import plan
-from generators.lower.residence import Cache, Register, given
+from generators.lower.residence import Cache, Register
 from generators.lower.staging import least_size
 from generators.program.allocate import Use, allocate, uses
-from generators.program.draft import Draft, Node, Ref, Written, flatten
+from generators.program.draft import Draft, Given, Node, Ref, Written, flatten
 from generators.program.image import LONGEST_ROW, Bytes, Piece
 from generators.program.loops import lines, words
 from generators.program.predict import Prediction, predict
@@ -301,7 +301,10 @@ def _trial(found: Plan, limit: int) -> _Trial:
     if rows > 1:
         programs |= {"words": _words(found), "chunk": _chunk(found)}
     if decoder.source is not None:
-        programs |= {"lookup": _lookup(found), "encode": _encode(found)}
+        programs |= {
+            "lookup": _lookup(found, decoder.source),
+            "encode": _encode(found, decoder.source),
+        }
     image = found.image.finish(decoder.description.name)
     whole: list[Sequence[Node]] = [found.setup, *programs.values()]
     known = uses([draft for nodes in whole for draft in flatten(nodes)])
@@ -392,7 +395,7 @@ def _written(nodes: Sequence[Node]) -> list[Written]:
 
 
 def _step(found: Plan) -> list[Node]:
-    layers = Layers(found, 1)
+    layers = Layers(found, 1, found.decoder)
     layers.embed(0, Register.WORD, Register.PLACE)
     layers.layers()
     layers.head()
@@ -401,30 +404,30 @@ def _step(found: Plan) -> list[Node]:
 
 def _words(found: Plan) -> list[Node]:
     """Look up as many tokens as a chunk has; register i + 1 is the word of token i."""
-    layers = Layers(found, found.rows)
+    layers = Layers(found, found.rows, found.decoder)
     for row in range(found.rows):
         layers.embed(row, row + 1, WORDS_PLACE)
     return layers.done()
 
 
 def _chunk(found: Plan) -> list[Node]:
-    layers = Layers(found, found.rows)
+    layers = Layers(found, found.rows, found.decoder)
     layers.layers()
     layers.head()
     return layers.done()
 
 
-def _lookup(found: Plan) -> list[Node]:
+def _lookup(found: Plan, source: TextGraph) -> list[Node]:
     """Look up some tokens of a source; register i + 1 is the word of token i."""
-    layers = Layers(found, found.source_rows, found.decoder.source)
+    layers = Layers(found, found.source_rows, source)
     most = 2 * found.decoder.description.dim * (found.source_rows - found.lookups)
     for row in range(found.lookups):
-        layers.embed(row, row + 1, WORDS_PLACE, given(SOURCE_ROW, most, Ref("x")))
+        layers.embed(row, row + 1, WORDS_PLACE, Given(SOURCE_ROW, most, Ref("x")))
     return layers.done()
 
 
-def _encode(found: Plan) -> list[Node]:
-    layers = Layers(found, found.decoder.description.source_positions, found.decoder.source)
+def _encode(found: Plan, source: TextGraph) -> list[Node]:
+    layers = Layers(found, found.decoder.description.source_positions, source)
     layers.layers()
     return layers.done()
 

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from generators.lower.instructions import View, load, preload, store
+from generators.lower.instructions import View, preload
+from generators.lower.moves import load, store
 from generators.lower.projections import Instructions
-from generators.lower.residence import Kept, Register, given
+from generators.lower.residence import Kept, Register
 from generators.program.draft import Given, Ref
 
 
@@ -16,10 +17,7 @@ class Cached:
         self.make, self.plan, self.kept = make, make.plan, kept
         self.config, self.model, self.stage = make.config, make.model, make.stage
         self.key_dim = make.decoder.key_dim
-        self.widths = {
-            "keys": self.model.kv_heads * self.key_dim,
-            "values": self.model.kv_width,
-        }
+        self.widths = {"keys": self.model.kv_heads * self.key_dim, "values": self.model.kv_width}
 
     def recall(self) -> None:
         """Load the keys and values that the tokens attend to, and room for their own."""
@@ -56,7 +54,7 @@ class Cached:
             return view
         most = (self.kept.capacity - self.make.rows) * view.stride
         assert isinstance(view.place, Ref)
-        return View(given(register, most, view.place), view.stride)
+        return View(Given(register, most, view.place), view.stride)
 
     def _buffer(self, name: str, offset: int = 0) -> View:
         """Return a place in the scratchpad's keys or values, which are one layer's if they pass."""

@@ -12,7 +12,7 @@ import numpy as np
 from arch.config import Config
 from arch.instruction import wrap
 from arch.isa import Opcode
-from generators.graph import Norm, Rescale
+from generators.graph import Ints, Norm, Rescale
 from generators.program.draft import Draft, Given, Node, Ref, Written
 from generators.program.image import Bytes
 from generators.program.layout import param_words
@@ -67,6 +67,11 @@ def rescale_words(rescale: Rescale, config: Config, *, by_tile: bool = False) ->
         config,
         by_tile=by_tile and not rescale.per_tensor,
     )
+
+
+def table_bytes(values: Ints) -> Bytes:
+    """Return an activation's table, [256], as bytes."""
+    return values.astype(np.int8).view(np.uint8)
 
 
 def linear(
@@ -210,29 +215,6 @@ def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
     return [Draft(Opcode.NORM, operands, flags, then.defines, then.written), *rest[1:]]
 
 
-def load(
-    target: Ref | Given,
-    addr: int | Given,
-    m: Count,
-    row_bytes: int,
-    defines: str = "",
-    step: int = 0,
-    outside: int = 0,
-) -> Draft:
-    """Return a load of rows, ``step`` bytes apart in the scratchpad and ``outside`` bytes outside.
-
-    Without these they follow each other.
-    """
-    return Draft(Opcode.LOAD, _moved(target, addr, m, row_bytes, step, outside), defines=defines)
-
-
-def store(
-    source: Ref | Given, addr: int | Given, m: Count, row_bytes: int, outside: int = 0
-) -> Draft:
-    """Return a store of rows that follow each other, or lie ``outside`` bytes apart outside."""
-    return Draft(Opcode.STORE, _moved(source, addr, m, row_bytes, 0, outside))
-
-
 def preload(
     source: View,
     k: Count,
@@ -255,10 +237,3 @@ def parameters(place: Ref, count: int, first: int) -> Draft:
 def table(place: Ref, slot: int = 0) -> Draft:
     """Return the instruction that reads an activation table."""
     return Draft(Opcode.TABLE, {"i_addr": place, "table": slot}, written=Written("table"))
-
-
-def _moved(
-    place: Ref | Given, addr: int | Given, m: Count, row_bytes: int, step: int, outside: int
-) -> Operands:
-    stride = {"dram_stride": outside or row_bytes, "sp_stride": step or row_bytes}
-    return {"dram_addr": addr, "sp_addr": place, "m": m, "row_bytes": row_bytes, **stride}

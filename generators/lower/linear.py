@@ -1,6 +1,7 @@
 """Lowering of linear layers: parts of columns, blocks of the source, rows, one drain each."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -8,7 +9,15 @@ from arch.errors import InputError
 from arch.isa import DEFINITIONS, Opcode
 from generators.graph import Linear
 from generators.lower.blocks import Part, cut
-from generators.lower.instructions import View, Weights, fused, linear, rescale_words, table
+from generators.lower.instructions import (
+    View,
+    Weights,
+    fused,
+    linear,
+    rescale_words,
+    table,
+    table_bytes,
+)
 from generators.lower.lowering import SPARE_WORDS, Lowering
 from generators.lower.rows import Rows
 from generators.lower.weights import Held, stored_parts, tiles_held
@@ -34,10 +43,10 @@ class LinearLayer:
         *,
         early: bool,
     ):
-        self.lowering, self.label, self.op, self.behind = lowering, label, op, behind
+        self.lowering, self.label, self.op = lowering, label, op
+        self.behind, self.early = behind, early
         config, choices = lowering.config, lowering.choices
-        self.source = lowering.blocks[op.source.buffer]
-        self.target = lowering.blocks[op.target.buffer]
+        self.source, self.target = (lowering.blocks[t.buffer] for t in (op.source, op.target))
         k, n = op.weight.shape
         # Every block of the source has weights, and a product, of its own.
         self.k_parts = cut(k, self.source.column_marks)
@@ -48,38 +57,35 @@ class LinearLayer:
                 f"Model {lowering.name} has weights in groups of {group}, but the "
                 f"inputs of {label} lie in parts that begin within a group"
             )
-        longest = max(count for _, count in self.k_parts)
+        longest = stored_rows(op.stored, max(count for _, count in self.k_parts))
         nt = -(-n // config.cols)
         lowering.room_for(config.lane_groups)
-        self.height = lowering.height(op.source.rows)
+        self.height = lowering.accumulators.height(op.source.rows)
         # Zero tiles stay where their products take no longer than the words of one more product.
         words = DEFINITIONS[Opcode.MATMUL].words
         self.kept_zeros = -(-words // max(self.height, config.rows)) if choices.compact else None
-        tiles = min(nt, lowering.tiles(self.height))
+        tiles = min(nt, lowering.accumulators.tiles(self.height))
         # The fewer the groups, the seldomer all rows of the stream come and go.
         self.whole = choices.whole and op.residual
-        if self.whole:
-            tiles = min(nt, config.acc_depth // self.height)
+        tiles = min(nt, config.acc_depth // self.height) if self.whole else tiles
         words = config.param_depth - SPARE_WORDS - behind_words
-        tiles = min(tiles, words // config.lane_groups)
         fixed = 0 if op.table is None else 256
-        longest = stored_rows(op.stored, longest)
         per_tile = config.lane_groups * lowering.word_bytes + longest * config.cols
-        tiles = min(tiles, max(1, (choices.blob_bytes - fixed) // per_tile))
+        loaded = max(1, (choices.blob_bytes - fixed) // per_tile)
+        tiles = min(tiles, words // config.lane_groups, loaded)
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
-        # Chunks behind an inference's end cost something, which only norms are worth.
-        self.fixed = not lowering.model.description.variable
-        self.early = early
 
     def items(self) -> list[Item]:
         """Return the items of the whole layer."""
         if self.lowering.choices.loop_parts:
             return self._loops()
         columns = [part for group in self.groups for part in group]
+        # Chunks behind an inference's end cost something, which only norms are worth.
+        worth = bool(self.behind.chunks) or not self.lowering.model.description.variable
         items: list[Item] = []
         for number, part in enumerate(columns):
             first, last = number == 0, number == len(columns) - 1
-            chunks = (first and self.early) or (last and (bool(self.behind.chunks) or self.fixed))
+            chunks = (first and self.early) or (last and worth)
             rows = [row for group in self._rows(chunks=chunks) for row in group]
             blocks = self._blocks(f"{self.label}.{number}", part, first=first)
             behind = self.behind if last else Rows()
@@ -95,7 +101,9 @@ class LinearLayer:
         if sum(m for _, m in rows) * nt > config.acc_depth // (1 if self.whole else 2):
             blocks = [_together(blocks)]
         # Sums stay in their rows from block to block.
-        sums = [(row, m, self.lowering.acc(self._acc_stride(m) * nt)) for row, m in rows]
+        sums = [
+            (row, m, self.lowering.accumulators.take(self._acc_stride(m) * nt)) for row, m in rows
+        ]
         for block in blocks[:-1]:
             for row, m, acc in sums:
                 block.body += self._products(block, row, m, acc)
@@ -125,7 +133,7 @@ class LinearLayer:
         if op.table is not None:
             items.append(Item())
             blob = f"{self.label}.table"
-            lowering.load(items[0], blob, op.table.astype(np.int8).view(np.uint8))
+            lowering.load(items[0], blob, table_bytes(op.table))
             items[0].body.append(table(Ref(blob)))
 
         def part(first: int, count: int) -> list[Node]:
@@ -134,7 +142,7 @@ class LinearLayer:
             nt = -(-count // lowering.config.cols)
 
             def product(row: int, m: int) -> list[Node]:
-                acc = lowering.acc(self._acc_stride(m) * nt)
+                acc = lowering.accumulators.take(self._acc_stride(m) * nt)
                 drains = [one for one, _ in self._drains(acc, row, m, (first, count))]
                 return [*self._products(block, row, m, acc), *drains]
 
@@ -167,13 +175,17 @@ class LinearLayer:
 
         Rows are those of the source, ends those of the target.
         """
-        stride = self._acc_stride(m)
-        first = self.op.row + row
-        marks = [mark - first for mark in self.target.row_marks]
-        return [
-            (self._drain(acc + begin, stride, first + begin, count, *part), first + begin + count)
-            for begin, count in cut(m, marks)
-        ]
+        op, stride, first = self.op, self._acc_stride(m), self.op.row + row
+        flags = [*op.look_up, *(["relu"] if op.relu else [])]
+        found = []
+        for begin, count in cut(m, [mark - first for mark in self.target.row_marks]):
+            sums, rows = View(acc + begin, stride), (first + begin, count)
+            drain = partial(self.lowering.requantize, Opcode.DRAIN, sums, op.target, rows, part)
+            run = self._run_rows(row + begin, count)
+            # Rows before the first one are loaded.
+            drained = drain(run, SPARE_WORDS, *flags, residual=op.residual, anew=op.row == 0)
+            found.append((drained, sum(rows)))
+        return found
 
     def _blocks(self, blob: str, part: Part, *, first: bool) -> list["_Block"]:
         """Return what loads and prepares some columns, for each block of the source."""
@@ -191,7 +203,7 @@ class LinearLayer:
                 block.setup.append(lowering.params_draft(name, len(params) // lowering.word_bytes))
             if k == 0 and op.table is not None and first:
                 block.setup.append(table(Ref(name, params.size)))
-                pieces.append(op.table.astype(np.int8).view(np.uint8))
+                pieces.append(table_bytes(op.table))
             rows = slice(k, k + size)
             height = self.height if lowering.choices.coded else 0
             held = tiles_held(op, rows, columns, config, self.kept_zeros)
@@ -204,41 +216,18 @@ class LinearLayer:
 
     def _products(self, block: "_Block", row: int, m: int, acc: int) -> list[Node]:
         """Return the products of some rows with the weights of a block."""
-        sums = View(acc, self._acc_stride(m))
+        view, sums = partial(self.source.view, row), View(acc, self._acc_stride(m))
         rows, zero = self._run_rows(row, m), self.op.source.zero
-
-        def source(column: int) -> View:
-            return self.source.view(row, column)
-
-        return [*linear(block.products, source, sums, rows, self.flags, zero)]
+        return [*linear(block.products, view, sums, rows, self.flags, zero)]
 
     def _run_rows(self, row: int, m: int) -> int | Given:
         """Return how many rows of a part of the source an inference has."""
-        first = self.op.row
-        return self.lowering.run_rows(first + row, m, first + self.op.source.rows)
+        op = self.op
+        return self.lowering.run_rows(op.row + row, m, op.row + op.source.rows)
 
     def _acc_stride(self, m: int) -> int:
         """Return the rows between tile columns: where they may be read in turns, an odd number."""
         return m | 1 if self.lowering.config.fused and self.behind.chunks else m
-
-    def _drain(self, acc: int, acc_stride: int, row: int, m: int, first: int, count: int) -> Draft:
-        op, rows, columns = self.op, (row, m), (first, count)
-        run, sums = self._run_rows(row - op.row, m), View(acc, acc_stride)
-        flags = [*op.look_up, *(["relu"] if op.relu else [])]
-        # Rows before the first one are loaded.
-        anew, residual = op.row == 0, op.residual
-        return self.lowering.requantize(
-            Opcode.DRAIN,
-            sums,
-            op.target,
-            rows,
-            columns,
-            run,
-            SPARE_WORDS,
-            *flags,
-            residual=residual,
-            anew=anew,
-        )
 
 
 @dataclass

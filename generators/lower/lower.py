@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -86,10 +85,17 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
     What works row by row is cut into the same chunks as what it follows, and done as soon as
     its rows are there, if the parameters of both fit.
     """
-    lowering.restart()
+    lowering.accumulators.restart()
     items: list[Item] = []
-    early = False
-    for step in steps(ops, partial(_fits, lowering)):
+    early, space = False, lowering.config.param_depth - SPARE_WORDS
+
+    def fits(op: Op, behind: Sequence[Rowwise]) -> bool:
+        own = [op] if isinstance(op, Rowwise) else []
+        words = row_words(lowering, _requantized([*own, *behind]))
+        words += lowering.config.lane_groups if isinstance(op, Linear) else 0
+        return isinstance(op, Linear | Rowwise) and words <= space
+
+    for step in steps(ops, fits):
         label, op, behind = f"{name}.{step.place}", step.op, _requantized(step.behind)
         lowering.begin()
         match op:
@@ -99,7 +105,7 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
                 items.append(lower_pool(lowering, label, op))
             case Linear():
                 words = row_words(lowering, behind)
-                rows = lower_rows(lowering, label, behind, _words(lowering) - words)
+                rows = lower_rows(lowering, label, behind, space - words)
                 items += LinearLayer(lowering, label, op, rows, words, early=early).items()
             case _:
                 items += lower_rows(lowering, label, [*_requantized([op]), *behind]).items()
@@ -107,21 +113,6 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
         early = not isinstance(op, Attention | Pool)
         early = early and not (alone and lowering.model.description.variable)
     return items
-
-
-def _words(lowering: Lowering) -> int:
-    """Return the parameter words that a step has."""
-    return lowering.config.param_depth - SPARE_WORDS
-
-
-def _fits(lowering: Lowering, op: Op, behind: Sequence[Rowwise]) -> bool:
-    """Return whether the parameters of what is behind an operation have room beside its own."""
-    words = row_words(lowering, _requantized(behind))
-    if isinstance(op, Linear):
-        return words <= _words(lowering) - lowering.config.lane_groups
-    return isinstance(op, Rowwise) and words + row_words(lowering, _requantized([op])) <= _words(
-        lowering
-    )
 
 
 def _requantized(ops: Sequence[Op]) -> list[Norm | Convert]:

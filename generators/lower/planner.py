@@ -1,24 +1,23 @@
 """Puts the parts of a decoder where they stay: into slots, words, tables and buffers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
 from arch.config import Config
 from generators.graph import Attention, Convert, Decoder, Embedding, Linear, Norm, Op
 from generators.lower.checks import check_decoder
-from generators.lower.instructions import View, load, preload
-from generators.lower.plan import HIDDEN, Matrix, Plan, Table, context_of, kind, part, runs
+from generators.lower.instructions import table_bytes
+from generators.lower.matrices import keep_matrix
+from generators.lower.moves import load
+from generators.lower.plan import Plan, Table, context_of, part, runs
 from generators.lower.residence import Cache, Kept, Memory, Register, Words
 from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
-from generators.lower.weights import Held, cuts, stored_parts
 from generators.network import Home
 from generators.program.draft import Ref
-from generators.program.image import LONGEST_ROW, ImageBuilder, Piece
+from generators.program.image import LONGEST_ROW, ImageBuilder
 from generators.program.layout import element_rows, rows_image
-from generators.stored import for_slots, format_flags, in_pairs, part_rows
 from sim.rotary import rotary_places
 
 
@@ -184,70 +183,11 @@ def _keep(found: Plan, op: Op) -> None:
             found.words[op.target.name] = found.keep(op.rescale)
         case Linear():
             if found.passing and op.table is not None:
-                codes = op.table.astype(np.int8).view(np.uint8)
-                found.passing_tables[op.target.name] = found.image.add(codes)
-            _keep_matrix(found, op)
+                found.passing_tables[op.target.name] = found.image.add(table_bytes(op.table))
+            keep_matrix(found, op)
         case Attention():
             _keep_words(found, op)
             _keep_cache(found, op)
-
-
-def _keep_matrix(found: Plan, one: Linear) -> None:
-    memory, stage, config = found.memory, found.stage, found.config
-    k, n = one.weight.shape
-    words = found.keep(one.rescale, by_tile=True)
-    flags = format_flags(one.stored, config, memory.name)
-
-    height = int(found.sparse and not found.resident)
-
-    def pieces(op: Linear, rows: slice, bounds: Sequence[int] = ()) -> list[tuple[Held, Piece]]:
-        return [
-            (part, found.image.add(data))
-            for held in cuts(op, rows, stage.size, config, bounds)
-            for part, data in stored_parts(op, held, [held], config, height)
-        ]
-
-    if not found.resident:
-        parts = pieces(one, slice(0, k), _bounds(found, one))
-        found.matrices[one.target.name] = Matrix(k, n, [], parts, words, flags)
-        return
-    shares = []
-    for row, end in pairwise([0, *_share_rows(found, one), k]):
-        taken, rows, kept = one, slice(row, end), flags
-        if one.stored is not None and in_pairs(one.stored, config):
-            both, stored = for_slots(one.stored, rows, config.rows)
-            taken, rows = replace(one, weight=both, stored=stored), slice(0, len(both))
-            kept = flags & {"grouped"}
-        slots = memory.take_slots(rows.stop - rows.start, n)
-        shares.append((row, slots))
-        for held, piece in pieces(taken, rows):
-            tile = held.tile * slots.k_tiles + (held.rows.start - rows.start) // config.rows
-            source = View(stage.piece(piece), held.n)
-            stage.add(preload(source, held.k, held.n, slots.first + tile, flags=kept))
-    used = flags if in_pairs(one.stored, config) else frozenset()
-    found.matrices[one.target.name] = Matrix(k, n, shares, [], words, used)
-
-
-def _bounds(found: Plan, op: Linear) -> Sequence[int]:
-    """Return the tile columns at which a matrix that comes to the chip is cut in any case."""
-    if not found.passing:
-        return ()
-    if op is found.head:
-        return [0, *(end for _, end in found.head_parts)]
-    return [0, *(end for _, end in found.ffn_parts)] if kind(op.target) in HIDDEN else ()
-
-
-def _share_rows(found: Plan, op: Linear) -> list[int]:
-    """Return the rows at which a matrix is cut whose operand comes part by part.
-
-    A share has whole tiles, and groups, as many as have come when the operand's part has.
-    """
-    rows, model, came = part_rows(op.stored, found.config), found.decoder.description, list[int]()
-    if op.residual and op.source.name in found.contexts:
-        came = [end * model.group * model.head_dim for _, end in found.key_parts[:-1]]
-    elif op.residual:
-        came = [end * found.config.cols for _, end in found.ffn_parts[:-1]]
-    return sorted({column // rows * rows for column in came} - {0})
 
 
 def _keep_words(found: Plan, op: Attention) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from arch.isa import Opcode
-from generators.fitting import FitError, doubled
-from generators.graph import Linear, Norm, Tensor, TextGraph
+from generators.graph import Gate, Linear, Norm, Rotary, Tensor, TextGraph
+from generators.lower.accumulators import BANKS, Accumulators
 from generators.lower.instructions import (
     View,
     Weights,
@@ -17,14 +17,12 @@ from generators.lower.instructions import (
     table,
 )
 from generators.lower.plan import Plan, kind
-from generators.lower.residence import Register, Words, check_at_once, given
+from generators.lower.residence import Register, Words, check_at_once
 from generators.lower.staging import WORDS
 from generators.lower.walk import Rowwise
 from generators.program.draft import Draft, Given, Ref, Written, flatten
 from generators.program.image import Piece
 
-BANKS = 2
-"""Banks of the accumulators, which their rows take in turn."""
 ODD = frozenset({"query", "query_sums", "up", "hidden"})
 """Products whose sums are in the odd rows: others are drained while they are multiplied."""
 
@@ -46,11 +44,11 @@ class Instructions:
         self.model = self.decoder.description
         self.memory = self.plan.memory
         register = Register.ROWS if self.graph is self.decoder else Register.SOURCE
-        self.m: int | Given = 1 if self.rows == 1 else given(register, self.rows)
+        self.m: int | Given = 1 if self.rows == 1 else Given(register, self.rows)
         linears = (op for op in self.graph.ops if isinstance(op, Linear))
         self._takers = {op.source.name: op for op in linears if op.residual}
         self._ready: dict[str, int] = {}
-        self._acc: dict[str, tuple[int, int]] = {}
+        self.acc = Accumulators(self.config, self.model.name).named
         self._word = 0
         self._brought: tuple[tuple[tuple[Words, int, int], ...], list[int]] = (), []
 
@@ -65,23 +63,11 @@ class Instructions:
             return self.rows
         return 1 if op.source.name in self.plan.contexts else BANKS
 
-    def sums(self, op: Linear) -> int:
-        """Return the first accumulator row of a product, in the bank that is its own."""
+    def sums(self, op: Linear, tile: int = 0) -> int:
+        """Return the first accumulator row of a product's tile column, in the product's bank."""
         name, tiles = kind(op.target), -(-op.target.columns // self.config.cols)
-        return self.acc(name, tiles * self.stride(op)) + (self.rows == 1 and name in ODD)
-
-    def acc(self, name: str, rows: int) -> int:
-        """Return the first of so many accumulator rows, an even one, that only this name has."""
-        if name not in self._acc:
-            first = sum(count + count % BANKS for _, count in self._acc.values())
-            if first + rows > self.config.acc_depth:
-                raise FitError(
-                    f"Model {self.model.name} needs {first + rows} accumulator rows or more, but "
-                    f"acc_depth is {self.config.acc_depth}",
-                    doubled(self.config, "acc_depth", first + rows),
-                )
-            self._acc[name] = first, rows
-        return self._acc[name][0]
+        first = self.acc(name, tiles * self.stride(op)) + (self.rows == 1 and name in ODD)
+        return first + tile * self.stride(op)
 
     def take(self) -> list[Draft]:
         """Return the instructions so far, behind which parameter words come to the same places."""
@@ -115,13 +101,11 @@ class Instructions:
         self._brought = wanted, found
         return found
 
-    def table(self, op: Linear) -> int:
-        """Return the slot of an activation's table, which is brought if it passes."""
-        slot = self.plan.tables[op.target.name]
-        if self.plan.passing:
+    def bring_table(self, op: Linear) -> None:
+        """Bring an activation's table, if it passes."""
+        if self.plan.passing and op.table is not None:
             place = self.stage.piece(self.plan.passing_tables[op.target.name], WORDS)
-            self.stage.add(table(place, slot))
-        return slot
+            self.stage.add(table(place, self.plan.tables[op.target.name]))
 
     def linear(
         self,
@@ -177,16 +161,36 @@ class Instructions:
         """
         name, cols, groups = op.target.name, self.config.cols, self.config.lane_groups
         matrix = self.plan.matrices[name]
+        match behind[:1]:
+            case (Gate() as gate,):
+                # It lies as the target does.
+                assert isinstance(target.place, Ref)
+                place = Ref(kind(gate.source), target.place.offset)
+                flags, beside = ("times", *flags), View(place, target.stride)
+                name, table = gate.target.name, gate.source.zero
+            case (Rotary() as rotary,):
+                flags, beside = ("rotate", *flags), self._pairs
+                name, table = rotary.target.name, self.decoder.key_dim
+            case _ if op.table is not None:
+                flags, table = (*op.look_up, *flags), self.plan.tables[name]
         first, count = tiles or (0, matrix.n)
         end = min(matrix.n, (first + count) * cols)
         last = min(matrix.words.count, -(-end // cols) * groups)
         (words,) = self.params((matrix.words, first * groups, last - first * groups))
         sums, m = View(acc, BANKS if row else self.stride(op)), 1 if row else self.m
-        n, written = end - first * cols, Written((op, *behind[:1])[-1].target.name)
+        n, written = end - first * cols, Written(name)
         one = requantize(
             Opcode.DRAIN, sums, target, m, n, words, written, *flags, beside=beside, table=table
         )
         self.stage.add(one)
+
+    @property
+    def _pairs(self) -> View:
+        """The rotations of the tokens' places."""
+        table = self.plan.rows_tables["places"]
+        most = (table.rows - self.rows) * table.stride
+        place = Given(Register.PLACE, most, table.place) if self.plan.resident else table.place
+        return View(place, table.stride)
 
     def norm(self, op: Norm) -> None:
         """Add the norm of all rows of the residual stream."""

@@ -106,15 +106,15 @@ class Kept:
     @property
     def count(self) -> Given:
         """Places that the last token attends to."""
-        return given(self.register, self.capacity)
+        return Given(self.register, self.capacity)
 
     def line(self, register: Register) -> int | Given:
         """Return the line in its slot that the first token of a run takes."""
-        return given(register, 0) if self.grows else 0
+        return Given(register, 0) if self.grows else 0
 
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the slot that the first token of a run takes, of those from the first one on."""
-        return given(register, 0, first) if self.grows else first
+        return Given(register, 0, first) if self.grows else first
 
 
 @dataclass(frozen=True)
@@ -206,11 +206,6 @@ class Memory:
             )
         self.tables.append(table)
         return len(self.tables) - 1
-
-
-def given(register: int, most: int, base: int | Ref = 0) -> Given:
-    """Return ``base`` plus what the host writes to a register, which is ``most`` or less."""
-    return Given(register, most, base)
 
 
 def check_at_once(name: str, config: Config, words: int) -> None:

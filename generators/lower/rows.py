@@ -137,10 +137,10 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
     lowering.load_piece(item, label, piece)
     item.body.append(lowering.params_draft(label, 1))
     groups = lowering.column_groups(
-        op.target.columns, lowering.tiles(batch), op.source.buffer, op.target.buffer
+        op.target.columns, lowering.accumulators.tiles(batch), op.source.buffer, op.target.buffer
     )
     for first, count in (part for group in groups for part in group):
-        acc = lowering.acc(batch * -(-count // config.cols))
+        acc = lowering.accumulators.take(batch * -(-count // config.cols))
         marks = {*source.row_marks, *range(0, op.source.rows, total)}
         for row, k in cut(op.source.rows, marks):
             sequence, inside = divmod(row, total)

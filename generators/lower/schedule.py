@@ -11,7 +11,7 @@ from generators.fitting import FitError
 from generators.graph import Linear, QuantizedModel
 from generators.lower.assemble import TOO_LARGE, TOO_LONG, Refusal
 from generators.lower.choices import Choices
-from generators.lower.search import AHEAD, Schedule, Search, Trial
+from generators.lower.search import AHEAD, Search, Trial
 from generators.lower.weights import tiles_used
 
 LOOPS = (
@@ -43,7 +43,7 @@ def schedule(
     batch: int = 1,
     sparse: bool = False,
     search: bool = True,
-) -> Schedule:
+) -> Trial:
     """Return the program of a model: the fastest found, or without ``search`` the first that fits.
 
     ``model`` is for ``batch`` inputs at once (:func:`generators.lower.batch.batched`).
@@ -78,9 +78,9 @@ def schedule(
             if isinstance(found, Trial):
                 # All layers may differ in more than the first ones.
                 whole = scheduler.finish(found)
-                if isinstance(whole, Schedule) and search:
+                if isinstance(whole, Trial) and search:
                     whole = scheduler.finish(scheduler.rebank(scheduler.improve(found)))
-                if isinstance(whole, Schedule):
+                if isinstance(whole, Trial):
                     return whole
                 found = whole
             if found.stage == TOO_LONG and not spills:

@@ -42,22 +42,13 @@ _TRIAL_LAYERS = 2
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """A plan, and the program that it gives."""
-
-    plan: Choices
-    lowered: Lowered
-    program: Program
-
-
-@dataclass(frozen=True)
 class Trial(Timed):
     """A plan that fits, and what it is worth."""
 
     plan: Choices
     placed: Placed
     program: Program
-    """That of the first layers."""
+    """That of the first layers, or the whole one when the search has ended."""
 
 
 class Search:
@@ -93,12 +84,7 @@ class Search:
     def _try_one(self, plan: Choices, lowered: Lowered) -> Trial | Refusal:
         name = self.model.description.name
         placed = place(
-            name,
-            lowered,
-            plan.ahead,
-            self.config,
-            loop_layers=plan.loop_layers,
-            spills=plan.spills,
+            name, lowered, plan.ahead, self.config, loop_layers=plan.loop_layers, spills=plan.spills
         )
         if isinstance(placed, Refusal):
             self.refusals.append(placed)
@@ -127,11 +113,7 @@ class Search:
             registers = {LENGTH_REGISTER: length, **row_counts(placed.lowered.rows, length)}
             interval = SPILL_INTERVAL if plan.spills else 1
             return predict(
-                program.words,
-                self.config,
-                latency=LATENCY,
-                interval=interval,
-                registers=registers,
+                program.words, self.config, latency=LATENCY, interval=interval, registers=registers
             )
 
         short = expect(max(model.sequence // SHORT, 1)).cycles if model.variable else 0
@@ -182,7 +164,7 @@ class Search:
                     best = found
         return best
 
-    def finish(self, best: Trial) -> Schedule | Refusal:
+    def finish(self, best: Trial) -> Trial | Refusal:
         """Return the whole program of a trial, or why there is none."""
         program: Program | Refusal = best.program
         if len(best.placed.lowered.layers) > _TRIAL_LAYERS:
@@ -190,4 +172,4 @@ class Search:
         if isinstance(program, Refusal):
             self.refusals.append(program)
             return program
-        return Schedule(best.plan, best.placed.lowered, program)
+        return dataclasses.replace(best, program=program)

@@ -54,11 +54,11 @@ class _Steps:
         self.m = op.query.rows // lowering.batch
         """Queries of a sequence."""
         room = max(1, lowering.choices.blob_bytes // (2 * self.n))
-        height = even(self.m, min(lowering.height(self.m), room))
+        height = even(self.m, min(lowering.accumulators.height(self.m), room))
         marks = {mark for blocks in (self.query, self.target) for mark in blocks.row_marks}
         marks |= {*range(0, op.query.rows, self.m)}
         self.row_groups = groups(op.query.rows, marks, height)
-        self.tiles = lowering.tiles(height)
+        self.tiles = lowering.accumulators.tiles(height)
         self.together = self._together(room)
         for parity in range(2):
             lowering.sizes[f"scores.{parity}"] = 2 * self.n * height * self.together
@@ -132,7 +132,7 @@ class _Steps:
                     ],
                 )
             ]
-        self.lowering.restart()
+        self.lowering.accumulators.restart()
         return self.pipeline([head])
 
     def _probabilities(self, units: Sequence[Unit], parity: int) -> list[Node]:
@@ -148,7 +148,7 @@ class _Steps:
         acc_stride = total | 1 if fused else total
         rows = self._rows(row, total)
         for column, count in columns:
-            acc = self.lowering.acc(acc_stride * -(-count // config.cols))
+            acc = self.lowering.accumulators.take(acc_stride * -(-count // config.cols))
             sums = View(acc, acc_stride)
             nodes += self._scores(units, acc, acc_stride, column, count)
             if fused:
@@ -195,7 +195,7 @@ class _Steps:
         while units:
             _, row, m = units[0]
             tiles, rest = divmod(op.head_dim, config.cols)
-            most = 1 if rest else max(1, self.lowering.tiles(m) // tiles)
+            most = 1 if rest else max(1, self.lowering.accumulators.tiles(m) // tiles)
             own = [unit for unit in units if unit[1] == row][:most]
             # Heads beside each other, in one block of columns.
             stop = next(
@@ -220,7 +220,7 @@ class _Steps:
         (parts,) = groups(op.head_dim, (), self.tiles, config.cols)
         for column, count in parts:
             tiles = -(-count // config.cols)
-            acc = self.lowering.acc(m * tiles * len(units))
+            acc = self.lowering.accumulators.take(m * tiles * len(units))
             for index, (head, _, _) in enumerate(units):
                 shared = head // op.group * op.head_dim
                 for key, k in cut(n, {mark - sequence for mark in self.value.row_marks}):

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.lower.instructions import load, store
-from generators.lower.lowering import moved_rows
+from generators.lower.moves import load, moved_rows, store
 from generators.program.allocate import Use, buffers_of, uses
 from generators.program.draft import Given, Node, Ref, Repeat, flatten
 from generators.program.image import LONGEST_ROW

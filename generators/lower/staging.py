@@ -7,7 +7,8 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import Opcode
-from generators.lower.instructions import load, parameters, table
+from generators.lower.instructions import parameters, table, table_bytes
+from generators.lower.moves import load
 from generators.lower.residence import Memory
 from generators.program.draft import Draft, Ref
 from generators.program.image import ImageBuilder, Piece
@@ -86,7 +87,7 @@ def constants(stage: Stage) -> None:
         place = stage.piece(stage.image.add(part.ravel()))
         stage.add(parameters(place, len(part), first))
     for slot, values in enumerate(memory.tables):
-        place = stage.piece(stage.image.add(values.astype(np.int8).view(np.uint8)))
+        place = stage.piece(stage.image.add(table_bytes(values)))
         stage.add(table(place, slot))
 
 

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from arch.isa import Opcode
-from generators.graph import Attention, Convert, Linear
+from generators.graph import Attention, Linear
 from generators.lower.attention import divide, mix, pipeline, score, written_scores
 from generators.lower.cached import Cached
 from generators.lower.instructions import Count, View, requantize
 from generators.lower.plan import context_of, part, runs
 from generators.lower.projections import Instructions
-from generators.lower.residence import Register, given
+from generators.lower.residence import Register
 from generators.lower.walk import Product, Rowwise
 from generators.network import Home
-from generators.program.draft import Ref, Written
+from generators.program.draft import Given, Ref, Written
 
 Steps = list[Callable[[], None]]
 
@@ -74,7 +74,8 @@ class TokenAttention:
         if own:
             self._keys(*made[op.key.name])
             self.cached.append_keys()
-        self._rotated(*made[op.query.name], View(Ref("query"), op.query.columns))
+        queries, (one, behind) = View(Ref("query"), op.query.columns), made[op.query.name]
+        self.make.drain(one, self.make.sums(one), queries, behind=behind)
         if own:
             narrow(self.make, made[op.value.name][0], self.cached.target("values"))
             self.cached.keep()
@@ -84,31 +85,19 @@ class TokenAttention:
 
     def _keys(self, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Drain keys to where they stay, or are appended from, in the bits that are kept."""
-        target = self.cached.target("keys")
+        target, converts = self.cached.target("keys"), behind[1:]
         if not behind:
             narrow(self.make, op, target)
             return
-        converts = [one for one in behind if isinstance(one, Convert)]
         rotated = View(Ref("rotated"), 2 * op.target.columns) if converts else target
-        self._rotated(op, behind, rotated, *(["wide_out"] if converts else []))
+        flags = ("wide_out",) if converts else ()
+        self.make.drain(op, self.make.sums(op), rotated, *flags, behind=behind)
         for one in converts:
             name, width = one.target.name, one.target.columns
             (words,) = self.make.params((self.plan.words[name], 0, 0))
-            flags, slot = narrowed(self.make)
+            kept, slot = narrowed(self.make)
             made = partial(requantize, Opcode.MAP, rotated, target, self.make.m, width, words)
-            self.make.stage.add(made(Written(name), "wide_in", *flags, table=slot))
-
-    def _rotated(self, op: Linear, behind: Sequence[Rowwise], target: View, *flags: str) -> None:
-        """Drain queries or keys, rotated where positions are."""
-        acc = self.make.sums(op)
-        if not behind:
-            self.make.drain(op, acc, target)
-            return
-        table = self.plan.rows_tables["places"]
-        most = (table.rows - self.rows) * table.stride
-        pairs = given(Register.PLACE, most, table.place) if self.plan.resident else table.place
-        beside, width, flags = View(pairs, table.stride), self.op.key_dim, ("rotate", *flags)
-        self.make.drain(op, acc, target, *flags, beside=beside, table=width, behind=behind)
+            self.make.stage.add(made(Written(name), "wide_in", *kept, table=slot))
 
     def _of_one(self) -> tuple[Steps, Steps]:
         """Return the steps of one token: the heads of a key head are rows of a product.
@@ -213,7 +202,7 @@ class TokenAttention:
         target, written = View(Ref("shares", at), capacity), Written(f"{self.op.prefix}.shares")
         # The tokens of a chunk attend to one place more each.
         step = int(self.rows > 1 and self.kept.grows)
-        limit = given(Register.LIMIT, capacity) if step else n
+        limit = Given(Register.LIMIT, capacity) if step else n
         if self.config.fused:
             flags, source = ("drain", *flags), sums
         else:

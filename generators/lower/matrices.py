@@ -1,0 +1,71 @@
+"""Weights of a decoder: in slots for good, or in external memory in the parts that come."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from generators.graph import Linear
+from generators.lower.instructions import View, preload
+from generators.lower.plan import HIDDEN, Matrix, Plan, kind
+from generators.lower.weights import Held, cuts, stored_parts
+from generators.program.image import Piece
+from generators.stored import for_slots, format_flags, in_pairs, part_rows
+
+
+def keep_matrix(found: Plan, one: Linear) -> None:
+    """Keep a product's weights, and its parameter words."""
+    memory, stage, config = found.memory, found.stage, found.config
+    k, n = one.weight.shape
+    words = found.keep(one.rescale, by_tile=True)
+    flags = format_flags(one.stored, config, memory.name)
+
+    height = int(found.sparse and not found.resident)
+
+    def pieces(op: Linear, rows: slice, bounds: Sequence[int] = ()) -> list[tuple[Held, Piece]]:
+        return [
+            (part, found.image.add(data))
+            for held in cuts(op, rows, stage.size, config, bounds)
+            for part, data in stored_parts(op, held, [held], config, height)
+        ]
+
+    if not found.resident:
+        parts = pieces(one, slice(0, k), _bounds(found, one))
+        found.matrices[one.target.name] = Matrix(k, n, [], parts, words, flags)
+        return
+    shares = []
+    for row, end in pairwise([0, *_share_rows(found, one), k]):
+        taken, rows, kept = one, slice(row, end), flags
+        if one.stored is not None and in_pairs(one.stored, config):
+            both, stored = for_slots(one.stored, rows, config.rows)
+            taken, rows = replace(one, weight=both, stored=stored), slice(0, len(both))
+            kept = flags & {"grouped"}
+        slots = memory.take_slots(rows.stop - rows.start, n)
+        shares.append((row, slots))
+        for held, piece in pieces(taken, rows):
+            tile = held.tile * slots.k_tiles + (held.rows.start - rows.start) // config.rows
+            source = View(stage.piece(piece), held.n)
+            stage.add(preload(source, held.k, held.n, slots.first + tile, flags=kept))
+    used = flags if in_pairs(one.stored, config) else frozenset()
+    found.matrices[one.target.name] = Matrix(k, n, shares, [], words, used)
+
+
+def _bounds(found: Plan, op: Linear) -> Sequence[int]:
+    """Return the tile columns at which a matrix that comes to the chip is cut in any case."""
+    if not found.passing:
+        return ()
+    if op is found.head:
+        return [0, *(end for _, end in found.head_parts)]
+    return [0, *(end for _, end in found.ffn_parts)] if kind(op.target) in HIDDEN else ()
+
+
+def _share_rows(found: Plan, op: Linear) -> list[int]:
+    """Return the rows at which a matrix is cut whose operand comes part by part.
+
+    A share has whole tiles, and groups, as many as have come when the operand's part has.
+    """
+    rows, model, came = part_rows(op.stored, found.config), found.decoder.description, list[int]()
+    if op.residual and op.source.name in found.contexts:
+        came = [end * model.group * model.head_dim for _, end in found.key_parts[:-1]]
+    elif op.residual:
+        came = [end * found.config.cols for _, end in found.ffn_parts[:-1]]
+    return sorted({column // rows * rows for column in came} - {0})

@@ -1,0 +1,43 @@
+"""Loads and stores: instructions that move rows between scratchpad and external memory."""
+
+from arch.isa import Opcode
+from generators.lower.instructions import Count, Operands
+from generators.program.draft import Draft, Given, Ref
+
+
+def load(
+    target: Ref | Given,
+    addr: int | Given,
+    m: Count,
+    row_bytes: int,
+    defines: str = "",
+    step: int = 0,
+    outside: int = 0,
+) -> Draft:
+    """Return a load of rows, ``step`` bytes apart in the scratchpad and ``outside`` bytes outside.
+
+    Without these they follow each other.
+    """
+    return Draft(Opcode.LOAD, _moved(target, addr, m, row_bytes, step, outside), defines=defines)
+
+
+def store(
+    source: Ref | Given, addr: int | Given, m: Count, row_bytes: int, outside: int = 0
+) -> Draft:
+    """Return a store of rows that follow each other, or lie ``outside`` bytes apart outside."""
+    return Draft(Opcode.STORE, _moved(source, addr, m, row_bytes, 0, outside))
+
+
+def _moved(
+    place: Ref | Given, addr: int | Given, m: Count, row_bytes: int, step: int, outside: int
+) -> Operands:
+    stride = {"dram_stride": outside or row_bytes, "sp_stride": step or row_bytes}
+    return {"dram_addr": addr, "sp_addr": place, "m": m, "row_bytes": row_bytes, **stride}
+
+
+def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
+    """Return (first byte, rows, bytes of a row) that bytes behind each other are moved as."""
+    row = min(size, longest)
+    rest = size % row
+    found = ((0, size // row, row), (size - rest, 1, rest))
+    return [(first, m, count) for first, m, count in found if count]

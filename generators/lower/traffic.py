@@ -1,0 +1,133 @@
+"""Traffic between external memory and an encoder's blocks: constants, input and output."""
+
+from arch.config import Config
+from generators.graph import QuantizedModel, Tensor
+from generators.lower.blocks import Blocks, Part, cut
+from generators.lower.choices import Choices
+from generators.lower.moves import load, moved_rows, store
+from generators.program.draft import LENGTH_REGISTER, LENGTH_REGISTERS, Given, Item, Node, Ref
+from generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, Piece
+
+
+class Traffic:
+    """The memory image, the scratchpad's buffers, and what goes from one to the other."""
+
+    def __init__(
+        self, model: QuantizedModel, config: Config, choices: Choices, blocks: dict[str, Blocks]
+    ):
+        self.model, self.config, self.choices, self.blocks = model, config, choices, blocks
+        self.image = ImageBuilder(config)
+        self.sizes: dict[str, int] = {}
+        for tensor in blocks.values():
+            self.sizes |= tensor.sizes()
+        self.row_registers: dict[int, Part] = {}
+        """The part of the sequence that each register of the host counts the rows of."""
+        self.leaving: tuple[Tensor, Piece] | None = None
+        """The output, and its place in external memory."""
+
+    def run_rows(self, first: int, count: int, total: int) -> int | Given:
+        """Return how many of ``count`` rows from ``first`` on an inference has.
+
+        ``total`` are all rows of the tensor. The count is the host's where the tensor has a row for
+        each token, the model takes any length and a register is left. Other programs work on all
+        rows, and so do loops that need the registers, or whose parts differ in theirs.
+        """
+        model, whole = self.model.description, (0, self.model.description.sequence)
+        if not model.variable or total != whole[1] or total == 1:
+            return count
+        loops = self.choices.loop_heads or self.choices.loop_parts
+        if (first, count) != whole and loops:
+            return count
+        for number, part in self.row_registers.items():
+            if part == (first, count):
+                return Given(number, count)
+        # The whole sequence has the register that is the length.
+        taken = self.row_registers.keys() | {LENGTH_REGISTER}
+        number = LENGTH_REGISTER if (first, count) == whole else min(taken) - 1
+        if number <= LENGTH_REGISTER - LENGTH_REGISTERS:
+            return count
+        self.row_registers[number] = first, count
+        return Given(number, count)
+
+    def load(self, item: Item, buffer: str, data: Bytes) -> None:
+        """Add bytes to the image and load them into a buffer."""
+        self.load_piece(item, buffer, self.image.add(data))
+
+    def load_piece(self, item: Item, buffer: str, piece: Piece) -> None:
+        """Load a piece of external memory into a buffer."""
+        self.sizes[buffer] = max(self.sizes.get(buffer, 0), piece.size)
+        item.loads.append(load(Ref(buffer), piece.addr, piece.m, piece.row_bytes, buffer))
+
+    def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
+        """Load a tensor that lies in external memory row behind row."""
+        if self.in_columns(tensor):
+            for place, addr, row_bytes, _ in self._column_blocks(tensor, piece):
+                one = load(place, addr, tensor.rows, row_bytes, place.buffer, outside=tensor.stride)
+                item.loads.append(one)
+            return
+        for place, addr, size, rows in self._runs(tensor, piece):
+            if isinstance(rows, Given):
+                item.loads.append(load(place, addr, rows, tensor.stride, place.buffer))
+                continue
+            whole = -(-size // self.config.mem_bytes) * self.config.mem_bytes
+            self.sizes[place.buffer] = max(self.sizes[place.buffer], whole)
+            for first, m, row_bytes in moved_rows(whole, piece.row_bytes):
+                at = Ref(place.buffer, place.offset + first)
+                define = "" if first else place.buffer
+                item.loads.append(load(at, addr + first, m, row_bytes, define))
+
+    def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
+        """Store a tensor, byte behind byte, in rows as long as possible."""
+        nodes: list[Node] = []
+        for place, addr, size, rows in self._runs(tensor, piece):
+            moved: list[tuple[int, int | Given, int]] = [*moved_rows(size, piece.row_bytes)]
+            if isinstance(rows, Given):
+                moved = [(0, rows, tensor.stride)]
+            for first, m, row_bytes in moved:
+                at = Ref(place.buffer, place.offset + first)
+                nodes.append(store(at, addr + first, m, row_bytes))
+        return nodes
+
+    def in_columns(self, tensor: Tensor) -> bool:
+        """Return whether a tensor's blocks are of columns."""
+        return self.blocks[tensor.buffer].column_step < tensor.columns
+
+    def _column_blocks(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int]]:
+        """Return place, external address, bytes of a row and end of each block of columns."""
+        blocks = self.blocks[tensor.buffer]
+        firsts = blocks.column_marks
+        ends = [*firsts[1:], tensor.columns]
+        return [
+            (blocks.place(0, first), piece.addr + first * blocks.size, blocks.stride(first), end)
+            for first, end in zip(firsts, ends, strict=True)
+        ]
+
+    def leave(self, tensor: Tensor, end: int) -> list[Node]:
+        """Return the store of the output's block that ends before a column, if one does."""
+        if self.leaving is None or self.leaving[0] != tensor or not self.in_columns(tensor):
+            return []
+        return [
+            store(place, addr, tensor.rows, row_bytes, tensor.stride)
+            for place, addr, row_bytes, last in self._column_blocks(tensor, self.leaving[1])
+            if last == end
+        ]
+
+    def _runs(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int | Given]]:
+        """Return scratchpad place, external address, bytes and rows of each block of whole rows.
+
+        Rows are counted by the host only where each is one that a load or a store can move.
+        """
+        blocks = self.blocks[tensor.buffer]
+        single = tensor.stride <= LONGEST_ROW and not tensor.stride % self.config.mem_bytes
+        skipped = self.model.description.sequence - tensor.rows
+        return [
+            (
+                blocks.place(row, 0),
+                piece.addr + row * tensor.stride,
+                m * tensor.stride,
+                self.run_rows(skipped + row, m, skipped + tensor.rows)
+                if single and tensor.rows > 1
+                else m,
+            )
+            for row, m in cut(tensor.rows, blocks.row_marks)
+        ]
