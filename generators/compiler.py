@@ -18,13 +18,16 @@ from generators.lower.rows import pool_bytes
 from generators.lower.schedule import schedule
 from generators.lower.search import Trial
 from generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
+from generators.program.executable import Entry, Executable
 from generators.program.image import Bytes, Piece
-from generators.program.predict import Prediction, predict
+from generators.program.predict import Prediction
 from generators.quantize.calibrate import Samples
 from generators.quantize.options import Quantization
 from generators.quantize.parting import Parting, parting
 from generators.quantize.quantize import quantize_model
 
+ENCODE = "encode"
+"""Name of an encoder's program."""
 COMPARED = 16
 """Calibration inputs on which integers are compared with floats."""
 
@@ -70,7 +73,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class CompiledModel:
+class CompiledModel(Executable):
     """A model as a machine runs it.
 
     Write ``image`` to external memory from address 0 and load ``words``. Then, for each
@@ -79,16 +82,12 @@ class CompiledModel:
     """
 
     quantized: QuantizedModel
-    config: Config
-    words: list[int]
     image: Bytes
     input_piece: Piece
     output_piece: Piece
     pool_piece: Piece | None
     rows: Rows
     """The rows that the host counts in registers, see :func:`row_counts`."""
-    written: list[Written]
-    """Tensors that vector instructions write, in the order in which they run."""
     loops: int
     """Loops in the program that are not in another."""
     plan: Choices
@@ -103,10 +102,12 @@ class CompiledModel:
 
         ``rows`` are those of the input; all of them without.
         """
-        registers = self.registers(self.length(rows))
-        return predict(
-            self.words, self.config, latency=latency, interval=interval, registers=registers
-        )
+        return self.expect(ENCODE, self.registers(self.length(rows)), latency, interval)
+
+    @property
+    def written(self) -> list[Written]:
+        """Tensors that vector instructions write, in the order in which they run."""
+        return self.entries[ENCODE].written
 
     def length(self, rows: int | None) -> int:
         """Return the sequence's length of an input of some rows, or of the longest."""
@@ -229,15 +230,15 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         found = scheduled(config, search=options.search)
     lowered, program = found.placed.lowered, found.program
     return CompiledModel(
-        quantized,
         config,
         program.words,
+        {ENCODE: Entry(0, program.written)},
+        quantized,
         lowered.image,
         lowered.input,
         lowered.output,
         lowered.pool,
         lowered.rows,
-        program.written,
         program.loops,
         found.plan,
         program.spilled_bytes,

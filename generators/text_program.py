@@ -25,31 +25,21 @@ from generators.lower.planner import plan
 from generators.lower.residence import Cache, Register
 from generators.lower.staging import least_size
 from generators.program.allocate import Use, allocate, uses
-from generators.program.draft import Draft, Given, Node, Ref, Written, flatten
+from generators.program.draft import Draft, Given, Node, Ref, flatten
+from generators.program.executable import Executable, joined, written
 from generators.program.image import LONGEST_ROW, Bytes, Piece
 from generators.program.loops import lines, words
-from generators.program.predict import Prediction, predict
+from generators.program.predict import Prediction
 
 PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
 """Bytes of a piece of weights at most that come from external memory for each step."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A program among those that lie in the program memory together."""
-
-    pc: int
-    """Its first word."""
-    written: list[Written]
-    """Tensors that vector instructions write, in the order in which they run."""
-
-
-@dataclass(frozen=True)
-class TextProgram:
+class TextProgram(Executable):
     """A decoder's programs for a configuration, and what they need."""
 
     decoder: Decoder
-    config: Config
     cache: Cache
     rows: int
     """Tokens that a chunk may have."""
@@ -57,11 +47,6 @@ class TextProgram:
     """Programs that run once, one after the other, before everything else."""
     memory_bytes: int
     """External memory that programs touch, from address 0."""
-    words: list[int]
-    """All other programs."""
-    entries: dict[str, Entry]
-    """They by name: ``step``, ``logits``, with chunks ``words`` and ``chunk``, and with a source
-    ``lookup`` and ``encode``."""
     logits: Piece
     """External address of the INT16 [vocabulary] of ``logits``."""
     strides: dict[str, int]
@@ -138,18 +123,8 @@ class TextProgram:
             ("lookup", self.lookup_registers([0] * source, first))
             for first in range(0, source, self.lookups)
         ]
-        found = 0
-        for name, registers in [*runs, ("encode", {int(Register.SOURCE): source})]:
-            expected = predict(
-                self.words,
-                self.config,
-                latency=latency,
-                interval=interval,
-                registers=registers,
-                start=self.entries[name].pc,
-            )
-            found += expected.cycles
-        return found
+        runs.append(("encode", {int(Register.SOURCE): source}))
+        return sum(self.expect(*run, latency, interval).cycles for run in runs)
 
     def predict(
         self, position: int, latency: int, interval: int = 1, *, rows: int = 1, source: int = 0
@@ -159,14 +134,8 @@ class TextProgram:
         Of several ``rows`` it is the chunk whose first token is there. External memory has some
         latency and cycles for each word.
         """
-        return predict(
-            self.words,
-            self.config,
-            latency=latency,
-            interval=interval,
-            registers=self.registers(position, rows, source),
-            start=self.entries["step" if rows == 1 else "chunk"].pc,
-        )
+        registers = self.registers(position, rows, source)
+        return self.expect("step" if rows == 1 else "chunk", registers, latency, interval)
 
     def word(self, token: int) -> int:
         """Return what the register of a token's number holds."""
@@ -337,23 +306,20 @@ def _placed(
     def assemble(nodes: Sequence[Node]) -> list[int]:
         return _assemble(nodes, addresses, config)
 
-    entries, whole = {}, list[int]()
-    for name, nodes in programs.items():
-        entries[name] = Entry(len(whole), _written(nodes))
-        whole += assemble(nodes)
+    made, entries = joined(programs, assemble)
     if found.resident:
         setup = fills(found.setup, image, config, limit, assemble)
     else:
-        setup = [Fill(image.tobytes(), assemble(found.setup), _written(found.setup))]
+        setup = [Fill(image.tobytes(), assemble(found.setup), written(found.setup))]
     return TextProgram(
-        found.decoder,
         config,
+        made,
+        entries,
+        found.decoder,
         found.cache,
         found.rows,
         setup,
         max(logits.addr + logits.size, *(len(fill.image) for fill in setup)),
-        whole,
-        entries,
         logits,
         {name: table.stride for name, table in found.rows_tables.items()} | found.cache_strides,
         found.resident,
@@ -388,10 +354,6 @@ def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
     tiles = sum(-(-width // config.cols) + 1 for width in widths)
     head = 2 * -(-model.vocabulary // config.cols)
     return max(1, (config.acc_depth - min(head, 64)) // tiles)
-
-
-def _written(nodes: Sequence[Node]) -> list[Written]:
-    return [draft.written for draft in flatten(nodes) if draft.written is not None]
 
 
 def _step(found: Plan) -> list[Node]:

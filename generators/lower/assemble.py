@@ -10,6 +10,7 @@ from generators.lower.lower import Lowered
 from generators.lower.spill import Spill, Spilled
 from generators.program.allocate import Use, allocate, live_bytes, uses
 from generators.program.draft import Draft, Node, Repeat, Written, arrange, flatten
+from generators.program.executable import written
 from generators.program.loops import least_words, lines, with_barriers, words
 
 TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
@@ -115,12 +116,12 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
     if len(made) > config.program_depth:
         return _too_long(placed.name, len(made), config)
     drafts = list(flatten(nodes))
-    written = [draft.written for draft in drafts if draft.written is not None]
+    named = written(drafts)
     vector = [d for d in drafts if DEFINITIONS[d.opcode].engine == Engine.VECTOR]
-    assert len(written) == len(vector)
+    assert len(named) == len(vector)
     loops = sum(isinstance(node, Repeat) for node in nodes)
     spilled = 0 if placed.spilled is None else placed.spilled.bytes
-    return Program(made, drafts, written, loops, spilled)
+    return Program(made, drafts, named, loops, spilled)
 
 
 def _too_long(name: str, least: int, config: Config) -> Refusal:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from arch.config import Config
 from arch.isa import DEFINITIONS, Opcode
 from generators.program.draft import Draft, Written
+from generators.program.executable import written
 from generators.program.image import Bytes
 
 Assemble = Callable[[Sequence[Draft]], list[int]]
@@ -33,8 +34,8 @@ class _Part:
 
     def fill(self, image: Bytes, assemble: Assemble) -> Fill:
         drafts = [_moved(draft, self.first) for draft in self.drafts]
-        written = [draft.written for draft in drafts if draft.written is not None]
-        return Fill(image[self.first : self.end].tobytes(), assemble(drafts), written)
+        data = image[self.first : self.end].tobytes()
+        return Fill(data, assemble(drafts), written(drafts))
 
 
 def fills(

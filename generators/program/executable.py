@@ -1,0 +1,66 @@
+"""Programs in a machine's memory, of encoders and decoders, and the words where they are started.
+
+An encoder has the entry ``encode``. A decoder has ``step`` for one token, with chunks of a prompt
+``words`` and ``chunk``, and ``logits``, which stores the scores behind the last token; with a
+source it has ``lookup`` and ``encode`` as well.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from arch.config import Config
+from generators.program.draft import Node, Written, flatten
+from generators.program.predict import Prediction, predict
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A program among those that lie in the program memory together."""
+
+    pc: int
+    """Its first word."""
+    written: list[Written]
+    """Tensors that vector instructions write, in the order in which they run."""
+
+
+@dataclass(frozen=True)
+class Executable:
+    """The program memory of a compiled model."""
+
+    config: Config
+    words: list[int]
+    """All programs, one behind the other."""
+    entries: dict[str, Entry]
+    """They by name."""
+
+    def expect(
+        self, name: str, registers: Mapping[int, int], latency: int, interval: int = 1
+    ) -> Prediction:
+        """Return what is to be expected of a program whose registers the host has written.
+
+        External memory has some latency and cycles for each word.
+        """
+        return predict(
+            self.words,
+            self.config,
+            latency=latency,
+            interval=interval,
+            registers=registers,
+            start=self.entries[name].pc,
+        )
+
+
+def written(nodes: Sequence[Node]) -> list[Written]:
+    """Return the tensors that instructions write, in the order in which they run."""
+    return [draft.written for draft in flatten(nodes) if draft.written is not None]
+
+
+def joined(
+    programs: Mapping[str, Sequence[Node]], assemble: Callable[[Sequence[Node]], list[int]]
+) -> tuple[list[int], dict[str, Entry]]:
+    """Return the words of programs one behind the other, and their entries."""
+    words, entries = list[int](), {}
+    for name, nodes in programs.items():
+        entries[name] = Entry(len(words), written(nodes))
+        words += assemble(nodes)
+    return words, entries
