@@ -230,13 +230,8 @@ def kind(tensor: Tensor) -> str:
 
 def context_of(op: Attention) -> Rescale:
     """Return the parameters of an attention's context, of each of its columns, [columns]."""
-    parts = [head.context for head in op.heads]
-    return Rescale(
-        *(
-            np.concatenate([getattr(one, name) for one in parts])
-            for name in ("bias", "multiplier", "shift")
-        )
-    )
+    parts = [(one.context.bias, one.context.multiplier, one.context.shift) for one in op.heads]
+    return Rescale(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:
