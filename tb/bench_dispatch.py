@@ -85,6 +85,7 @@ class EngineModel:
         engine: Engine,
         random: Any,
         slowness: int,
+        due: list[dict[str, Any]],
         *,
         holds: bool,
         registered: bool,
@@ -96,7 +97,8 @@ class EngineModel:
         self.slowness = slowness
         self.left: int | None = None
         self.push = 0
-        self.seen: list[int] = []
+        self.due = due
+        self.seen = 0
 
     def get(self, kind: str, suffix: str = "") -> int:
         """Return the value of one of the engine's ports."""
@@ -115,9 +117,14 @@ class EngineModel:
         valid, ready = self.get("o", "__valid"), self.get("o", "__ready")
         assert self.registered or not (valid and self.get("waiting"))
         finished, taken = self.left == 0, bool(valid and ready)
-        if valid and self.left is None:
+        if valid and (self.left is None or self.holds):
+            # One that is taken at its end stays as it is until then.
             command = unpack(command_layout(self.engine), self.get("o", "__payload"))
-            self.seen.append(command)
+            self.seen += self.left is None
+            assert self.seen <= len(self.due), f"{self.name} gets a command too many"
+            wanted = self.due[self.seen - 1]["fields"]
+            assert {name: command[name] for name in wanted} == wanted, self.seen
+        if valid and self.left is None:
             self.push = command["push"]
             self.left = int(self.random.integers(1, 1 + self.slowness))
         elif finished:
@@ -142,6 +149,7 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
             engine,
             random,
             speeds[engine],
+            queues[engine],
             holds=speeds[engine] in holding,
             registered=registered,
         )
@@ -212,11 +220,7 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
     assert not int(dut.overflow.value)
     assert waits
     for kind, queue in queues.items():
-        got = [
-            {name: seen[name] for name in command["fields"]}
-            for seen, command in zip(engines[kind].seen, queue, strict=True)
-        ]
-        assert got == [command["fields"] for command in queue]
+        assert engines[kind].seen == len(queue)
 
 
 @cocotb.test()

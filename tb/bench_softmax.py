@@ -1,15 +1,21 @@
 """Bench of the softmax unit: random rows, masks and stalls against the golden model.
 
-Parameters: ``lanes`` and ``max_row`` of the unit, ``rows`` to run (default 60).
+Parameters: ``lanes`` and ``max_row`` of the unit, ``rows`` to run (default 90).
 """
+
+from itertools import pairwise
 
 import cocotb
 import numpy as np
+from cocotb.triggers import RisingEdge
 
 from hdl.functions.row_divide import probability_layout
 from hdl.functions.softmax import score_layout
 from sim.softmax import softmax
 from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock, unpack
+
+BLOCK = 30
+"""Rows of a block."""
 
 
 def row_beats(q, mask, lanes):
@@ -29,28 +35,46 @@ def row_beats(q, mask, lanes):
     return payloads, expected
 
 
+def random_row(random, index, lanes, max_row):
+    """Return a row's scores and its mask: blocks of short rows follow blocks of long ones."""
+    if index // BLOCK % 2:
+        length = int(random.integers(1, min(3 * lanes, max_row) + 1))
+    else:
+        length = max_row if index % 4 == 0 else int(random.integers(1, max_row + 1))
+    span = int(random.choice([1, 8, 100, 800, 32768]))
+    q = random.integers(-span, span, length)
+    if index % 3 == 0:
+        q = np.full(length, -span)
+        q[random.integers(length)] = span - 1
+    return q, random.random(length) < random.choice([0.0, 0.5, 1.0, 1.0])
+
+
 @cocotb.test()
 async def test_rows(dut):
-    """Rows of every length, some without any column, some with one dominant score."""
+    """Rows of every length, some without any column, some with one dominant score.
+
+    The output stands still for long before each block of rows, so that the queues are full of long
+    rows, or of short ones.
+    """
     given, random = parameters(), rng()
     lanes, max_row = given["lanes"], given["max_row"]
-    payloads, expected = [], []
-    for index in range(given.get("rows", 60)):
-        length = max_row if index % 4 == 0 else int(random.integers(1, max_row + 1))
-        span = int(random.choice([8, 800, 32768]))
-        q = random.integers(-span, span, length)
-        if index % 3 == 0:
-            q = np.full(length, -span)
-            q[random.integers(length)] = span - 1
-        mask = random.random(length) < random.choice([0.0, 0.5, 1.0, 1.0])
-        row = row_beats(q, mask, lanes)
+    payloads, expected, pauses = [], [], []
+    for index in range(given.get("rows", 90)):
+        if index % BLOCK == 0:
+            pauses.append(len(payloads))
+        row = row_beats(*random_row(random, index, lanes, max_row), lanes)
         payloads += row[0]
         expected += row[1]
     await start_clock(dut, rng())
     stall = float(random.choice([0.0, 0.3]))
     cocotb.start_soon(StreamDriver(dut, "i", random, stall=stall).send(payloads))
+    monitor = StreamMonitor(dut, "o", random, stall=stall)
+    for start, end in pairwise([*pauses, len(payloads)]):
 
-    def check(index, bits):
-        assert unpack(probability_layout(lanes), bits) == expected[index], f"beat {index}"
+        def check(index, bits, start=start):
+            wanted = expected[start + index]
+            assert unpack(probability_layout(lanes), bits) == wanted, f"beat {start + index}"
 
-    await StreamMonitor(dut, "o", random, stall=stall).receive(len(payloads), check)
+        for _ in range(100 + 3 * max_row // lanes):
+            await RisingEdge(dut.clk)
+        await monitor.receive(end - start, check)

@@ -4,6 +4,7 @@ import contextlib
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from itertools import count
 from pathlib import Path
@@ -12,7 +13,8 @@ from arch.errors import RunError
 from tb.formal.prover import run_yosys
 from tb.mutation.netlist import NUMBER_WIDTH, Mutant, Mutants
 
-_SECONDS = 300.0  # for proofs of which none ends
+_SECONDS = 90.0  # of one run of ABC
+_TOTAL = 600.0  # after which no further run begins (s)
 _SEQUENTIAL = "lcorr; scorr -C 100"  # registers first, as that leaves little for all signals
 
 _MEMORY = re.compile(r"^  cell \$mem_v2 .*\n(?:    .*\n)*  end\n", re.MULTILINE)
@@ -56,8 +58,8 @@ def _equivalent(folder: Path, suspects: Sequence[Mutant]) -> set[int]:
     left = [one.number for one in suspects if not _proven(folder, one.number)]
     for number in left:
         _left(folder, number).unlink(missing_ok=True)
-    waiting = left
-    while waiting:
+    waiting, end = left, time.monotonic() + _TOTAL
+    while waiting and time.monotonic() < end:
         _run_abc([line for one in waiting for line in _compare(one, "all", _SEQUENTIAL)], folder)
         # The first without an answer is what took too long.
         waiting = [one for one in waiting if not _left(folder, one).exists()][1:]
