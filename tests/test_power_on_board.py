@@ -109,3 +109,17 @@ def test_a_board_tells_a_tale_by_itself(celosia, tmp_path: Path, line_of) -> Non
         assert line == json.loads(output)["line"]
         assert line.startswith("celosia: tales, image ok: one day ")
         assert "LED" not in board.log()
+
+
+@pytest.mark.long
+def test_an_image_goes_to_the_sdram(celosia, simulated_board, tmp_path: Path, line_of) -> None:
+    image = tmp_path / "digits.img"
+    board = ("--board", "ulx3s_25f", "--memory", "sdram")
+    model = ("--model", "digits", "--count", "2", "--image-only", image)
+    code, output, errors = celosia("flash", *board, *model, "--json")
+    assert code == 0, errors
+    with simulated_board(*board, "--flash", "spi", "--image", str(image)) as port:
+        assert line_of(port, 900) == json.loads(output)["line"]
+        device = Device.open(port)
+        assert device.read_register("CYCLES_LOW") > 0
+        device.close()
