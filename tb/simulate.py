@@ -101,6 +101,7 @@ def simulate(
         "CELOSIA_PARAMETERS": json.dumps(dict(parameters or {})),
         "CELOSIA_INPUTS": json.dumps(_inputs(component)),
         **({} if mutants is None else {"CELOSIA_MUTANTS": str(mutants)}),
+        **({} if coverage is None else {"CELOSIA_COVERAGE": str(coverage)}),
     }
     try:
         _run_job(folder, simulator, "test", arguments, what, timeout, extra)

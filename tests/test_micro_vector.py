@@ -14,7 +14,7 @@ from sim.interpreter import Interpreter
 from sim.micro_machine import MicroMachine
 
 CONFIG = PRESETS["tiny"].replace(zero_points=False, operand_gating=False, mem_width=16)
-ABSENT = {"rotate", "argmax", "times", "drain", "followed"}
+ABSENT = {"rotate", "argmax", "times", "drain", "followed", "polynomial"}
 """Flags that only parallel machines have."""
 PLACES = {"i": 0, "r": 1, "o": 2, "s": 3}
 """Quarters of the scratchpad."""
