@@ -60,7 +60,7 @@ STREAMS = (
         "order and in the cycle in which it comes; it refuses one only while it holds one.",
         module="hdl.stream.skid",
         harness=_skid,
-        mutant=("with m.If(~full):", "with m.If(self.o.ready):"),
+        mutant=("if self.sleep else ~full", "if self.sleep else self.o.ready"),
         steps=8,
         induction=3,
     ),
