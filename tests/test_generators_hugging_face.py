@@ -10,6 +10,7 @@ from safetensors.numpy import save_file
 
 from generators.frontend.hugging_face import load_hugging_face
 from generators.frontend.hugging_face_folder import ACTIVATIONS
+from generators.frontend.hugging_face_pair import PAIR_FAMILIES
 from generators.frontend.hugging_face_text import TEXT_FAMILIES
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import Tokenizer, read_sentences
@@ -40,7 +41,8 @@ LAYER = {
 }
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "red", "fox"]
 
-LANGUAGE, KNOWN = ", ".join(TEXT_FAMILIES), ", ".join(ACTIVATIONS)
+LANGUAGE = ", ".join([*TEXT_FAMILIES, *PAIR_FAMILIES])
+KNOWN = ", ".join(ACTIVATIONS)
 
 needs_tokenizers = pytest.mark.skipif(
     importlib.util.find_spec("tokenizers") is None, reason="the package tokenizers is missing"
