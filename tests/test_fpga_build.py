@@ -229,7 +229,16 @@ def test_a_unit_is_built_for_a_board(tmp_path: Path) -> None:
 class Echo(wiring.Component):
     """A board's machine that is small: what comes in goes out, and the LEDs count."""
 
-    def __init__(self, _config: object, *, clock: int, memory_bytes: int, sdram: object, link: str):
+    def __init__(
+        self,
+        _config: object,
+        *,
+        clock: int,
+        memory_bytes: int,
+        sdram: object,
+        flash: object,
+        link: str,
+    ):
         self.clock = clock
         outputs = dict.fromkeys(("tx", "heartbeat", "busy", "error"), wiring.Out(1))
         super().__init__({"rx": wiring.In(1)} | outputs)

@@ -66,13 +66,7 @@ LEAST = Config(
 WHOLE = LEAST.replace(name="whole", lanes=2, rotary=True)
 """A machine that has every unit."""
 
-MACHINES = [
-    ("ecp5", LEAST),
-    *(
-        pytest.param(family, config, marks=pytest.mark.long)
-        for family, config in (("ice40", LEAST), ("ecp5", WHOLE), ("ice40", WHOLE))
-    ),
-]
+MACHINES = [(family, config) for config in (LEAST, WHOLE) for family in DEVICE_OF]
 
 
 def with_includes(path: Path, included: set[Path]) -> str:
@@ -198,6 +192,7 @@ def test_the_netlist_of_the_vector_engine_does_the_same(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("family", "config"), MACHINES)
 def test_the_netlist_of_a_whole_accelerator_does_the_same(
     family: str, config: Config, tmp_path: Path

@@ -107,12 +107,12 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("verilator", {**SQUARE, **REGISTERED}, 0.2, 15),
         ("icarus", {"rows": 5, "cols": 4, **REGISTERED}, 0.1, 16),
         ("icarus", {**ODD, **TREE, **REGISTERED}, 0.1, 17),
-        ("verilator", {**ODD, "cols": 6, "sleep": True}, 0.2, 18),
+        ("icarus", {**ODD, "cols": 6, "sleep": True}, 0.2, 18),
         ("icarus", {**SQUARE, **BARE, **REGISTERED, "sleep": True}, 0.1, 19),
         ("verilator", {**SQUARE, **PACKED}, 0.2, 22),
         ("icarus", {**ODD, **PACKED, "weight_group": 20}, 0.0, 23),
         ("icarus", {**SQUARE, **BARE, **TREE, **PACKED}, 0.1, 24),
-        ("verilator", {"rows": 4, "cols": 6, **REGISTERED, **PACKED}, 0.2, 25),
+        ("icarus", {"rows": 4, "cols": 6, **REGISTERED, **PACKED}, 0.2, 25),
         ("icarus", {**ODD, **BARE, "pass_width": 4, "packed": True}, 0.1, 27),
         ("verilator", {**SQUARE, **PACKED, **PARTS, **REGISTERED}, 0.2, 28),
         (
@@ -121,7 +121,7 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
             0.2,
             29,
         ),
-        ("verilator", {**SQUARE, **BARE, **TREE, **PACKED, "packed_slots": True}, 0.1, 30),
+        ("icarus", {**SQUARE, **BARE, **TREE, **PACKED, "packed_slots": True}, 0.1, 30),
         ("icarus", {**ODD, **BARE, **TREE, **PARTS, "weight_formats": "int4", **PAIRED}, 0.2, 31),
         ("icarus", {"weight_formats": "ternary", **SQUARE, **TREE, **REGISTERED}, 0.2, 26),
         # Tiles of one vector wait in all places that there are.
