@@ -1,7 +1,7 @@
 """SPI flash chips: their size, and their times as their makers' data sheets state them."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from arch.errors import InputError
 
@@ -102,28 +102,10 @@ W25Q32JV = FlashChip(
 )
 """4 MB: Colorlight 5A-75B, Tang Primer 20K."""
 
-W25Q128JV = FlashChip(
-    name="W25Q128JV",
-    size=16 << 20,
-    max_mhz=104,
-    select=5,
-    deselect=50,
-    valid=6,
-    wake_us=3,
-    power_us=20,
-)
+W25Q128JV = replace(W25Q32JV, name="W25Q128JV", size=16 << 20)
 """16 MB: iCEBreaker, OrangeCrab, Icepi Zero."""
 
-W25Q256JV = FlashChip(
-    name="W25Q256JV",
-    size=32 << 20,
-    max_mhz=104,
-    select=5,
-    deselect=50,
-    valid=6,
-    wake_us=3,
-    power_us=20,
-)
+W25Q256JV = replace(W25Q32JV, name="W25Q256JV", size=32 << 20)
 """32 MB: iCESugar-Pro."""
 
 IS25LP128F = FlashChip(
