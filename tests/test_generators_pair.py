@@ -95,7 +95,7 @@ def test_integers_at_once_and_by_token_are_near_floats():
 
 
 def test_every_source_counts():
-    """What a source's last token is changes all logits, and what was there before it does not."""
+    """Another last token of a source changes all logits; tokens of an earlier source do not."""
     model, weights = random_pair()
     decoder, _ = TextSource(model, weights, None).calibrate(SOURCES)
     cache, found = KvCache(), []
