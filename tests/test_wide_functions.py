@@ -16,6 +16,7 @@ from generators.text_program import compile_text
 from generators.text_shapes import untrained
 from tb.random_models import random_inputs, random_weights
 from tb.text_session import TextSession
+from tb.toolchain import missing_tools
 
 CONFIG = PRESETS["small"].replace(wide_functions=True, rotary=True)
 WIDE = Options(wide_functions=True, search=False)
@@ -47,6 +48,22 @@ def test_a_decoders_program_has_the_references_integers(model, weight_depth):
     for token in tokens[9:]:
         session.step(token)
     assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+def test_the_circuit_has_the_golden_machines_tensors():
+    decoder = untrained(GPT, Quantization(texts=2, length=24, wide_functions=True))
+    config = PRESETS["tiny"].replace(
+        **{"lanes": 2, "program_depth": 8192, "param_depth": 512, "table_slots": 4},
+        **{"max_row": 64, "acc_depth": 256, "scratchpad_bytes": 8192},
+        **{"wide_functions": True, "trace": True},
+    )
+    session = TextSession(compile_text(decoder, config, context=24), "verilator")
+    tokens = np.random.default_rng(3).integers(0, GPT.vocabulary, 5).tolist()
+    turns = [session.take(tokens[:4]), session.step(tokens[4])]
+    assert session.setup.mismatches == sum(turn.mismatches for turn in turns) == 0
+    assert all(turn.tensors > 20 for turn in turns)
 
 
 def test_what_lacks_the_unit_or_the_function_is_refused():
