@@ -39,6 +39,8 @@ _MODELS = ("minilm", "bert-base", "vit-tiny", "vit-base down", "gpt2-medium down
 _ARRAYS = "CFU-Playground's array 0.996, Gemmini's mesh 0.994, operands on wide ports"
 _ITA = "ITA 0.989 on 1,024 multipliers, probabilities up to 0.13 off"
 _ATTENTION = "bench attention --config medium --heads 4"
+_FORMS = ("int8", "int4", "int2", "ternary")
+_LAYER = "bench decode --config medium --set mem_width=32 --set weight_formats=int4,int2,ternary"
 _NARROW = "run digits --count 3 --set zero_points=false --set operand_gating=false"
 _SPARSE = "bench sparse --config medium --set sparse_lanes=16"
 
@@ -69,6 +71,7 @@ FULL = {
         Case(f"{_NARROW} --weights int4", "cycles"),
         Case(f"{_NARROW} --set pass_width=4 --set packed=true --weights int4", "cycles"),
         Case(f"{_NARROW} --set pass_width=1 --weights ternary", "cycles"),
+        *(Case(f"{_LAYER} --weights {form}", "cycles") for form in _FORMS),
     ),
     "Zeros": (
         Case(f"{_SPARSE} --k 256 --n 64 --sparsity 0.9", "cycles"),

@@ -39,6 +39,17 @@ def test_zeros_are_skipped_where_that_is_faster():
             assert skipped[name] <= share * dense[name]
 
 
+def test_fewer_bits_take_fewer_cycles():
+    """Of a layer and attention over 128 positions, predicted behind a port of four bytes."""
+    config = PRESETS["medium"].replace(mem_width=32, weight_formats="int2,ternary")
+    whole, *shares = (
+        run_case(config, "golden", dim=288, ffn=768, weights=form)["predicted_cycles"]
+        for form in ("int8", "int2", "ternary")
+    )
+    assert shares[0] <= 0.32 * whole
+    assert shares[1] <= 0.28 * whole
+
+
 @pytest.mark.slow
 def test_medium_reaches_the_ports_rate():
     found = run_case(PRESETS["medium"], "verilator", dim=288, ffn=768)
