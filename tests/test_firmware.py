@@ -14,10 +14,10 @@ import pytest
 from arch.presets import PRESETS
 from generators.cache import ROOT
 from generators.frontend import digits
-from tb.host_driver import FLAGS
 from tb.model_testbench import golden_outputs
 from tb.run_model import compile_digits
 from tb.toolchain import missing_tools
+from tests.support.host_driver import FLAGS
 
 IMAGES = 5
 PAGE = (ROOT / "docs" / "firmware.md").read_text(encoding="utf-8")

@@ -17,9 +17,15 @@ from generators.golden import GoldenModel
 from generators.program.allocate import uses
 from generators.program.draft import Draft, Ref
 from generators.reference.floats import forward
-from tb.compiled_cases import MODEL, random_case, refusal_or_case, run_case, with_zero_tiles
 from tb.configurations import random_config
 from tb.random_models import random_inputs, random_model, random_weights
+from tests.support.compiled_cases import (
+    MODEL,
+    random_case,
+    refusal_or_case,
+    run_case,
+    with_zero_tiles,
+)
 
 SMALL = PRESETS["small"]
 

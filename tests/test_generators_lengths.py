@@ -10,8 +10,8 @@ from generators.compiler import compile_model
 from generators.frontend.embedding import given
 from generators.golden import GoldenModel
 from generators.reference.floats import forward
-from tb.compiled_cases import MODEL, run_case
 from tb.random_models import random_inputs, random_weights
+from tests.support.compiled_cases import MODEL, run_case
 
 SMALL = PRESETS["small"]
 

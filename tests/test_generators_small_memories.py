@@ -13,8 +13,8 @@ from arch.presets import PRESETS
 from generators.frontend.description import ModelDescription
 from generators.lower.blocks import blocks_of
 from generators.quantize.quantize import quantize_model
-from tb.compiled_cases import MODEL, random_case, refusal_or_case
 from tb.random_models import random_model, random_weights
+from tests.support.compiled_cases import MODEL, random_case, refusal_or_case
 
 SMALL = PRESETS["small"]
 

@@ -9,7 +9,7 @@ from amaranth.sim import Simulator
 
 from arch.flash import IS25LP128F, READS, W25Q128JV, WAKE
 from hdl.flash.reader import FlashReader
-from tb.flash import FlashModel
+from tests.support.flash import FlashModel
 
 PINS = ("sck", "cs_n", "dq_o", "dq_oe")
 

@@ -10,7 +10,7 @@ from amaranth.sim import Simulator
 from arch.presets import PRESETS
 from arch.sdram import IS42S16160G_7, M12L64322A_5T, W9825G6KH_6
 from hdl.memory.sdram.controller import SdramController
-from tb.sdram import SdramModel, untouched
+from tests.support.sdram import SdramModel, untouched
 
 TINY = PRESETS["tiny"]
 PINS = ("cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm", "dq_o", "dq_oe")

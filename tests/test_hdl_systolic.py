@@ -8,7 +8,7 @@ from arch.presets import PRESETS
 from hdl.matrix.element import ProcessingElement
 from hdl.matrix.systolic import SystolicArray
 from tb.simulate import simulate
-from tb.toggles import Pairs, check_gating, count_toggles
+from tests.support.toggles import Pairs, check_gating, count_toggles
 
 ODD = {"rows": 5, "cols": 3}
 BARE = {"zero_points": False, "operand_gating": False, "b_transpose": False}

@@ -7,7 +7,7 @@ import pytest
 from arch.presets import PRESETS
 from hdl.matrix.tree import TreeArray, TreeColumn
 from tb.simulate import simulate
-from tb.toggles import Pairs, check_gating, count_toggles
+from tests.support.toggles import Pairs, check_gating, count_toggles
 
 ODD = {"rows": 5, "cols": 3}
 BARE = {"zero_points": False, "operand_gating": False, "b_transpose": False}

@@ -18,12 +18,12 @@ from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from hdl.accelerator import Accelerator
 from hdl.control.throttle import Throttle
-from tb.heat import heated
 from tb.inference import infer
 from tb.machine import VerilatorMachine
 from tb.machines import PROMPT
 from tb.run_model import compile_digits
 from tb.text_session import TextSession
+from tests.support.heat import heated
 
 MINI = TextDescription(
     name="mini", vocabulary=19, positions=16, dim=8, layers=1, heads=2, kv_heads=1, ffn=12

@@ -1,5 +1,5 @@
 // A chip of SPI flash on the pins of a board's top level, which ends the program where one of its data
-// sheet's times is broken: the rules of tb/flash.py. The macros FLASH_NAME are the fields of
+// sheet's times is broken: the rules of tests/support/flash.py. The macros FLASH_NAME are the fields of
 // arch.flash.FlashChip (nanoseconds where the name has no unit), FLASH_CLOCK (Hz), FLASH_LANES,
 // FLASH_ADDR, from which on it holds a file, and FLASH_BOARD_NS, what a bit's way back takes.
 

@@ -1,5 +1,5 @@
 // A chip of SDR SDRAM on the pins of a board's top level, which ends the program where one of its data
-// sheet's times is broken: the rules of tb/sdram.py. The macros SDRAM_NAME are the fields of
+// sheet's times is broken: the rules of tests/support/sdram.py. The macros SDRAM_NAME are the fields of
 // arch.sdram.SdramChip (nanoseconds, but for SDRAM_MRD in cycles) and SDRAM_CLOCK (Hz).
 
 #include <cstdint>
