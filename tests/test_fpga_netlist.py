@@ -311,7 +311,7 @@ def test_a_register_goes_into_its_block_ram(
     assert statistics["design"]["num_cells_by_type"].get("TRELLIS_FF", 0) == left
     simulate(
         unit,
-        bench="tb.bench_recorded",
+        bench="tests.support.bench_recorded",
         simulator="icarus",
         seed=9,
         parameters=record(unit, 300, seed=9),

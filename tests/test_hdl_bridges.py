@@ -55,7 +55,7 @@ def test_a_silent_memory_is_left(bus):
     config = TINY.replace(watchdog=0)
     simulate(
         BusAccelerator(config, bus, BusAddress.for_config(config, 32, 0)),
-        bench="tb.bench_forget",
+        bench="tests.support.bench_forget",
         simulator="icarus",
         seed=1,
         parameters={"config": config.fields(), "bus": bus, "rows": 12},

@@ -28,7 +28,7 @@ TINY = PRESETS["tiny"]
 def test_accesses(unit, case):
     simulate(
         unit(),
-        bench="tb.bench_control",
+        bench="tests.support.bench_control",
         testcase=case,
         simulator="icarus",
         seed=4,

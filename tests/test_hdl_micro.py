@@ -126,7 +126,7 @@ def test_a_program_that_runs_off_its_end_is_told() -> None:
 def test_serial_products(rounds: bool) -> None:
     simulate(
         SerialMultiplier(),
-        bench="tb.bench_serial_multiplier",
+        bench="tests.support.bench_serial_multiplier",
         simulator="icarus",
         seed=4,
         parameters={"rounds": rounds},

@@ -50,7 +50,9 @@ CASES = [
 @pytest.mark.parametrize("given", CASES)
 def test_products_are_exact(given: dict[str, Any]) -> None:
     unit = Multiplier(**given)
-    simulate(unit, bench="tb.bench_multiplier", simulator="icarus", seed=1, parameters=given)
+    simulate(
+        unit, bench="tests.support.bench_multiplier", simulator="icarus", seed=1, parameters=given
+    )
 
 
 @pytest.mark.parametrize("given", CASES)
@@ -63,7 +65,7 @@ def test_the_one_of_ecp5_does_the_same(given: dict[str, Any]) -> None:
     assert found["Multiplier"].widths == (given["width"], given["b_width"])
     simulate(
         unit,
-        bench="tb.bench_multiplier",
+        bench="tests.support.bench_multiplier",
         simulator="icarus",
         seed=2,
         parameters=given,
@@ -79,7 +81,7 @@ def test_the_exported_one_of_ecp5_does_the_same(given: dict[str, Any]) -> None:
     assert not re.search(r" [*+] |<<|>>", re.sub(r"//.*|\(\*.*?\*\)", "", exported))
     simulate(
         unit,
-        bench="tb.bench_multiplier",
+        bench="tests.support.bench_multiplier",
         simulator="icarus",
         seed=4,
         parameters=given,
@@ -112,7 +114,7 @@ def test_the_one_of_tables_does_the_same(given: dict[str, Any]) -> None:
     assert " * " not in re.sub("//.*", "", tables)
     simulate(
         unit,
-        bench="tb.bench_multiplier",
+        bench="tests.support.bench_multiplier",
         simulator="icarus",
         seed=3,
         parameters=given,

@@ -11,7 +11,9 @@ from tb.simulate import simulate
 
 
 def test_products_are_exact() -> None:
-    simulate(MultiplierPair(), bench="tb.bench_multiplier_pair", simulator="icarus", seed=3)
+    simulate(
+        MultiplierPair(), bench="tests.support.bench_multiplier_pair", simulator="icarus", seed=3
+    )
 
 
 def test_the_one_of_ice40_does_the_same() -> None:
@@ -25,7 +27,7 @@ def test_the_one_of_ice40_does_the_same() -> None:
     (model,) = re.findall(r"^module SB_MAC16 .*?^endmodule\n", cells, re.MULTILINE | re.DOTALL)
     simulate(
         MultiplierPair(),
-        bench="tb.bench_multiplier_pair",
+        bench="tests.support.bench_multiplier_pair",
         simulator="icarus",
         seed=4,
         verilog=re.sub(r"\bmodule MultiplierPair\b", "module top", placed) + model,

@@ -28,7 +28,7 @@ def test_peripheral(simulator: str, stall: float, half_ns: int) -> None:
     assert half_ns >= CYCLES // 2 * PERIOD_NS
     simulate(
         SpiPeripheral(),
-        bench="tb.bench_spi",
+        bench="tests.support.bench_spi",
         testcase="bytes_pass_both_ways",
         simulator=simulator,
         seed=half_ns,
@@ -69,7 +69,7 @@ def test_a_link_answers() -> None:
     unit = SpiLink()
     simulate(
         unit,
-        bench="tb.bench_spi",
+        bench="tests.support.bench_spi",
         testcase="a_link_answers",
         simulator="icarus",
         seed=5,

@@ -15,7 +15,7 @@ def test_receiver(simulator, divisor):
     for case in ("bytes_are_received", "bytes_of_another_clock_are_received"):
         simulate(
             UartReceiver(divisor),
-            bench="tb.bench_uart",
+            bench="tests.support.bench_uart",
             testcase=case,
             simulator=simulator,
             seed=divisor,
@@ -27,7 +27,7 @@ def test_receiver(simulator, divisor):
 def test_transmitter(simulator, divisor):
     simulate(
         UartTransmitter(divisor),
-        bench="tb.bench_uart",
+        bench="tests.support.bench_uart",
         testcase="bytes_are_sent",
         simulator=simulator,
         seed=divisor,

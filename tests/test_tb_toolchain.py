@@ -43,11 +43,11 @@ class Adder(wiring.Component):
 
 @pytest.mark.parametrize("simulator", toolchain.SIMULATORS)
 def test_a_bench_passes_and_a_wrong_circuit_fails(simulator: str, tmp_path: Path) -> None:
-    given = {"bench": "tb.bench_adder", "simulator": simulator, "seed": 7}
+    given = {"bench": "tests.support.bench_adder", "simulator": simulator, "seed": 7}
     simulate(Adder(), **given, parameters={"count": 200, "stall": 0.4})
     waves = tmp_path / "waves"
     with pytest.raises(
-        RuntimeError, match=r"(?s)^Bench tb.bench_adder under .* with seed 7 failed"
+        RuntimeError, match=r"(?s)^Bench tests.support.bench_adder under .* with seed 7 failed"
     ):
         simulate(Adder(broken=True), **given, parameters={"count": 9, "stall": 0.0}, waves=waves)
     assert waves.stat().st_size > 0, "waveforms are kept where a bench fails"
@@ -57,7 +57,7 @@ def test_a_bench_without_such_a_test_fails() -> None:
     with pytest.raises(RuntimeError, match="failed with exit code"):
         simulate(
             Adder(),
-            bench="tb.bench_adder",
+            bench="tests.support.bench_adder",
             simulator="icarus",
             seed=1,
             parameters={"count": 1, "stall": 0.0},

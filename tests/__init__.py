@@ -1,0 +1,1 @@
+"""Tests, and in `support` the models and benches that only they use."""
