@@ -12,9 +12,8 @@ import click
 from cli.options import Command
 from cli.output import progress
 from cli.paths import FILE
-from generators.campaign.case import Campaign, Job, Outcome
+from generators.campaign.case import Campaign, Job, Outcome, sources
 from generators.campaign.run import run_campaign
-from generators.campaign.sources import sources
 from generators.campaign.store import Store
 from generators.campaign.workers import Workers
 

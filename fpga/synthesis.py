@@ -9,8 +9,7 @@ from pathlib import Path
 
 from arch.errors import InputError
 from fpga.devices import RESOURCES, Device, Family
-from fpga.large_memories import place_memories
-from fpga.memories import share_block_rams
+from fpga.memories import place_memories, share_block_rams
 from fpga.multiplier_pairs import place_pairs
 from fpga.multipliers import OwnMultiplier, find_multipliers, own_name
 from fpga.output_registers import use_output_registers

@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 
 from arch.errors import InputError
-from generators.frontend.characters import CharacterTokenizer
 from generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, read_json
 from generators.frontend.hugging_face_pair import PAIR_FAMILIES, load_hugging_face_pair
 from generators.frontend.hugging_face_text import load_hugging_face_text
@@ -20,6 +19,7 @@ from generators.frontend.text_description import TextDescription, read_text_desc
 from generators.frontend.text_families import REFUSED, TEXT_FAMILIES
 from generators.frontend.tokenizer import (
     TOKENIZER_FILE,
+    CharacterTokenizer,
     NumberTokenizer,
     TextTokenizer,
     read_sentences,

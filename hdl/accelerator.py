@@ -11,7 +11,7 @@ from arch.errors import InputError
 from arch.isa import Engine
 from arch.micro.config import MicroConfig
 from arch.registers import ARRAY_CAUSES, Cause
-from hdl.component import Component
+from hdl.component import Component, InDomain
 from hdl.control.account import ArrayAccount
 from hdl.control.dispatch import Dispatch
 from hdl.control.host import HostRegisters
@@ -20,7 +20,6 @@ from hdl.control.sequencer import Sequencer
 from hdl.control.span import Span
 from hdl.control.throttle import Throttle
 from hdl.copies import differences_of, guarded
-from hdl.domain import InDomain
 from hdl.matrix.matrix import MatrixEngine
 from hdl.memory.accumulator import AccumulatorMemory
 from hdl.memory.guard import MemoryGuard

@@ -8,8 +8,7 @@ from arch.errors import InputError
 from hdl.bus.axi4 import Axi4Bridge
 from hdl.bus.bus import BusAddress
 from hdl.bus.wishbone import WishboneBridge
-from hdl.component import Component
-from hdl.domain import InDomain
+from hdl.component import Component, InDomain
 from hdl.machine import machine_component
 
 BRIDGES = {"axi4": Axi4Bridge, "wishbone": WishboneBridge}

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from amaranth.hdl import Elaboratable
+from amaranth.hdl import DomainRenamer, Elaboratable
 from amaranth.lib import wiring
 
 
@@ -44,3 +44,17 @@ def _ask(elaborate: Callable) -> Callable:
         return elaborate(self, platform)
 
     return ask
+
+
+class InDomain(Elaboratable):
+    """A component whose domain ``sync`` is the surrounding domain of another name.
+
+    It is a submodule as the component itself would be; the component's ports are its ports.
+    """
+
+    def __init__(self, component: wiring.Component, domain: str):
+        self.component = component
+        self.domain = domain
+
+    def elaborate(self, _platform):
+        return DomainRenamer({"sync": self.domain})(self.component)

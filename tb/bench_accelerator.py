@@ -2,7 +2,7 @@
 
 Parameters: ``config``, every field of the configuration; ``programs`` and ``steps``, how many
 random programs run one after the other and how many instructions each has; ``stall`` and
-``latency`` of external memory; ``bus``, the model (of ``tb.buses``) of a memory behind a bus
+``latency`` of external memory; ``bus``, the model (of ``tb.external``) of a memory behind a bus
 instead. With ``trace`` in the configuration every vector instruction is compared, without it only
 what is stored.
 """
@@ -23,8 +23,7 @@ from sim.interpreter import Interpreter
 from sim.regions import Region, ceil_div
 from sim.report import signature
 from tb.bench import parameters, rng, start_clock, unpack
-from tb.buses import MODELS
-from tb.external import SIZE, ExternalMemory
+from tb.external import MODELS, SIZE, ExternalMemory
 from tb.programs import random_program
 
 LIMIT = 200_000

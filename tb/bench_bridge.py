@@ -1,7 +1,7 @@
 """Bench of a bus bridge: random bursts of the external memory port against a memory on the bus.
 
 Parameters: ``config``, every field of the configuration; ``model`` of the memory (a name of
-``tb.buses``); ``bursts``, how many of each direction; ``stall``, probability of a pause of each
+``tb.external``); ``bursts``, how many of each direction; ``stall``, probability of a pause of each
 channel of both sides; ``reader_stall``, that of the side which takes what was read; ``broken``, the
 share of the memory, its upper half included, that answers with errors; ``errors``, that of a second
 run; ``words`` of each burst (random without) and ``limit``, the cycles that all may take.
@@ -18,7 +18,7 @@ from arch.config import Config
 from hdl.memory.address import BURST_BOUNDARY, burst_words
 from hdl.ports import MemoryWritePort, burst_layout
 from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock
-from tb.buses import MODELS
+from tb.external import MODELS
 
 SIZE = 1 << 16
 """External memory (bytes): reads are from its lower half, writes to its upper half."""

@@ -9,7 +9,9 @@ import numpy as np
 from arch.config import Config
 from hdl.memory.address import BURST_BOUNDARY
 from hdl.ports import MemoryWritePort, burst_layout
+from tb.axi4 import AxiMemory
 from tb.bench import unpack
+from tb.wishbone import WishboneMemory, WishbonePackage
 
 QUEUE = 4
 """Bursts of a kind that are taken before the first of them is finished."""
@@ -131,3 +133,7 @@ class ExternalMemory:
             return False
         bursts.popleft()
         return True
+
+
+MODELS = {"axi4": AxiMemory, "wishbone": WishboneMemory, "wishbone_package": WishbonePackage}
+"""Each model by name; the last and the first are packages of others."""

@@ -17,9 +17,8 @@ from generators.bench.gemm_bench import Machine
 from generators.program.tokens import insert_tokens
 from sim.flow import Step, run
 from sim.interpreter import Interpreter
-from tb.clearing import CLEARED_ROW, clearing, clearing_sums
 from tb.instruction_maker import UNIT_FLAGS
-from tb.programs import RandomProgram, random_program
+from tb.programs import CLEARED_ROW, RandomProgram, clearing, clearing_sums, random_program
 
 Progress = Callable[[int, int], None]
 

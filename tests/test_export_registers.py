@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from arch.registers import IDENTITY, REGISTER_MAP
-from arch.systemrdl import systemrdl
+from arch.registers import IDENTITY, REGISTER_MAP, systemrdl
 from generators.export.registers import HEADER, header, pages
 
 needs_peakrdl = pytest.mark.skipif(

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from arch.errors import InputError, RunError
-from generators.campaign.case import Campaign, Case
+from generators.campaign.case import Campaign, Case, sources
 from generators.campaign.run import run_campaign
-from generators.campaign.sources import sources
 from generators.campaign.store import Store
 from generators.campaign.workers import Workers
 from tb.fuzz import models

@@ -26,8 +26,7 @@ from arch.config import Config
 from arch.presets import PRESETS
 from generators.cache import ROOT
 from generators.verilog.verilog import WAIVERS, to_verilog
-from hdl.component import Component
-from hdl.domain import InDomain
+from hdl.component import Component, InDomain
 from hdl.machine import machine_component
 from hdl.matrix.systolic import SystolicArray
 from hdl.memory.ram import Ram

@@ -11,7 +11,7 @@ from arch.instruction import Instruction, pack
 from arch.isa import DEFINITIONS, Opcode
 from arch.presets import PRESETS
 from arch.registers import Cause
-from fpga.large_memories import place_memories
+from fpga.memories import place_memories
 from generators.verilog.verilog import to_verilog
 from hdl.arithmetic.serial_multiplier import SerialMultiplier
 from hdl.machine import machine_component

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.frontend.characters import CharacterTokenizer
+from generators.frontend.tokenizer import CharacterTokenizer
 from generators.quantize.options import Quantization
 from generators.reference.integers import evaluate
 from generators.reference.sampling import Sampling, draw

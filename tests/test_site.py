@@ -2,18 +2,15 @@
 
 import json
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from arch.errors import InputError
-from tools.timing import simulate, text
-from tools.timing_directive import TIMING
+from tools.timing import TIMING, simulate, text
 from tools.timing_scenarios import SCENARIOS
-from tools.wavejson import cycles, wave
+from tools.wavejson import wave
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -32,7 +29,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
 def test_a_diagram_is_what_its_unit_does(name: str) -> None:
     found = text(simulate(SCENARIOS[name]()))
     kept = (TIMING / f"{name}.json").read_text(encoding="utf-8")
-    assert found == kept, "python -m tools.timing_files makes them anew"
+    assert found == kept, "python -m tools.timing_scenarios makes them anew"
     waves = [signal["wave"] for signal in json.loads(found)["signal"]]
     assert len({len(letters) for letters in waves}) == 1
 
@@ -46,21 +43,7 @@ def test_every_page_of_a_unit_has_a_diagram() -> None:
     assert sorted(shown) == sorted(SCENARIOS)
 
 
-def test_a_closed_pipe_is_an_exception_beside_the_reader_of_waves() -> None:
-    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN
-
-
-def test_waves_are_values_before_each_edge(tmp_path: Path) -> None:
-    path = tmp_path / "a.vcd"
-    path.write_text(
-        "$timescale 1ns $end\n$scope module top $end\n$var wire 1 ! clk $end\n"
-        "$var wire 4 # n [3:0] $end\n$upscope $end\n$enddefinitions $end\n"
-        "#0\n0!\nb0 #\n#5\n1!\nb1111 #\n#10\n0!\n#12\nb10 #\n#15\n1!\n#20\n0!\n#25\n1!\n"
-    )
-    found = cycles(path, "top.clk", ["top.n"])
-    assert found == {"top.n": [0, 2, 2]}
+def test_waves_tell_changes_and_what_is_not_known() -> None:
     assert wave("n", [15, 2, 2], 4, "signed") == {"name": "n", "wave": "==.", "data": ["-1", "2"]}
     assert wave("n", [15, 2, 2], 4, "hex", [0, 1, 1])["wave"] == "x=."
     assert wave("b", [0, 0, 1], 1, "bit", [1, 0, 1])["wave"] == "0x1"
-    with pytest.raises(InputError, match=f"^File {path} has no signal top.m$"):
-        cycles(path, "top.clk", ["top.m"])

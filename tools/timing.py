@@ -2,19 +2,19 @@
 
 import json
 import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Value
 from amaranth.lib.wiring import Component
 from amaranth.sim import Simulator
 
-from tools.wavejson import cycles, diagram, wave
+from tools.wavejson import diagram, wave
 
-_SCOPE = "bench.top."
+TIMING = Path(__file__).parents[1] / "docs" / "timing"
+"""Folder of the diagrams."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,31 +50,21 @@ def member(unit: Component, path: str) -> Any:
 
 def simulate(scenario: Scenario) -> dict[str, Any]:
     """Return a scenario's diagram as WaveJSON with its caption."""
-    m = Module()
-    m.submodules.unit = scenario.unit
-    copies = {}
-    for path in scenario.shown:
-        value = Value.cast(member(scenario.unit, path))
-        copies[path] = Signal(len(value), name=_identifier(path))
-        m.d.comb += copies[path].eq(value)
-    simulator = Simulator(m)
+    signals = {path: Value.cast(member(scenario.unit, path)) for path in scenario.shown}
+    samples: list[Sequence[int]] = []
+    simulator = Simulator(scenario.unit)
     simulator.add_clock(1e-6)
-    simulator.add_testbench(_patterns(scenario))
+    simulator.add_testbench(_patterns(scenario, list(signals.values()), samples))
     for path, payloads in scenario.streams.items():
         simulator.add_testbench(_sender(member(scenario.unit, path), payloads), background=True)
-    with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
-        path = Path(folder) / "timing.vcd"
-        with simulator.write_vcd(str(path)):
-            simulator.run()
-        names = [_SCOPE + _identifier(shown) for shown in scenario.shown]
-        values = cycles(path, f"{_SCOPE}clk", names)
-    end = scenario.first + scenario.length
+    simulator.run()
     shown = {
-        path: values[_SCOPE + copy.name][scenario.first : end] for path, copy in copies.items()
+        path: [value & (1 << len(signal)) - 1 for value in values[scenario.first :]]
+        for (path, signal), values in zip(signals.items(), zip(*samples, strict=True), strict=True)
     }
     waves = [
-        wave(path, shown[path], len(copy), scenario.shown[path], _meant(scenario, path, shown))
-        for path, copy in copies.items()
+        wave(path, shown[path], len(signal), scenario.shown[path], _meant(scenario, path, shown))
+        for path, signal in signals.items()
     ]
     return {**diagram(scenario.length, waves, scenario.first), "caption": scenario.caption}
 
@@ -89,19 +79,18 @@ def _meant(
     return shown[bit] if bit != path and bit in shown else None
 
 
-def _identifier(path: str) -> str:
-    return re.sub(r"\W+", "_", path).strip("_")
+def _patterns(scenario: Scenario, signals: Sequence[Value], samples: list[Sequence[int]]) -> Any:
+    """Return what drives a scenario's inputs, and keeps the signals' values before each edge."""
 
-
-def _patterns(scenario: Scenario) -> Any:
     async def bench(ctx: Any) -> None:
         for path, value in scenario.held.items():
             ctx.set(member(scenario.unit, path), value)
-        for cycle in range(scenario.first + scenario.length + 1):
+        for cycle in range(scenario.first + scenario.length):
             for path, values in scenario.patterns.items():
                 if cycle < len(values):
                     ctx.set(member(scenario.unit, path), values[cycle])
-            await ctx.tick()
+            _clock, _reset, *found = await ctx.tick().sample(*signals)
+            samples.append(found)
 
     return bench
 

@@ -1,15 +1,13 @@
 """The directive ``timing`` of the documentation: a unit's timing diagram from docs/timing."""
 
 import json
-from pathlib import Path
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 from sphinxcontrib.yowasp_wavedrom import wavedrom_diagram
 
-TIMING = Path(__file__).parents[1] / "docs" / "timing"
-"""Folder of the diagrams, as `python -m tools.timing` writes them."""
+from tools.timing import TIMING
 
 
 class TimingDirective(Directive):

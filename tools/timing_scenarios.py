@@ -1,5 +1,9 @@
-"""The stimuli of the units' timing diagrams, by the diagrams' names."""
+"""The stimuli of the units' timing diagrams, by the diagrams' names.
 
+`python -m tools.timing_scenarios [NAME ...]` writes the diagrams' files.
+"""
+
+import sys
 from collections.abc import Callable
 
 from arch.assembler import assemble
@@ -18,7 +22,7 @@ from hdl.matrix.systolic import SystolicArray
 from hdl.memory.scratchpad import Scratchpad
 from hdl.sparse.lane import SparseLane, load_bytes
 from sim.requantize import quantize_multiplier
-from tools.timing import Scenario
+from tools.timing import TIMING, Scenario, simulate, text
 
 TINY = PRESETS["tiny"]
 
@@ -299,3 +303,8 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
         *(reciprocal, sequencer, uart, serial_multiplier),
     )
 }
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or SCENARIOS:
+        found = text(simulate(SCENARIOS[name]()))
+        (TIMING / f"{name}.json").write_text(found, encoding="utf-8")

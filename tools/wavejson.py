@@ -1,44 +1,13 @@
-"""Waveforms of a VCD file as WaveJSON, which WaveDrom draws: one value of each signal a cycle."""
+"""Waveforms as WaveJSON, which WaveDrom draws: one value of each signal a cycle."""
 
 import itertools
 import math
 import re
-import signal
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-from vcdvcd import VCDVCD
-
-from arch.errors import InputError
-
-# Imported, vcdvcd lets a write to a closed pipe end the process; in Python that is an exception.
-signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 _CELL = 4.5
 """Characters that a cycle has room for."""
-
-
-def cycles(path: Path, clock: str, signals: Sequence[str]) -> dict[str, list[int]]:
-    """Return each signal's bits, as an unsigned integer, just before every rising edge of a clock.
-
-    Names are those of the file with their scopes, as ``bench.top.clk``. Raises
-    :class:`InputError` where the file lacks one of them.
-    """
-    dump = VCDVCD(str(path))
-    names = {_plain(name): name for name in dump.signals}
-    for name in (clock, *signals):
-        if name not in names:
-            raise InputError(f"File {path} has no signal {name}")
-    edges = [time for time, value in dump[names[clock]].tv if value == "1"]
-    found = {}
-    for name in signals:
-        changes = dump[names[name]].tv
-        times = [time for time, _ in changes]
-        before = (changes[max(0, bisect_left(times, edge) - 1)][1] for edge in edges)
-        found[name] = [int(value, 2) for value in before]
-    return found
 
 
 def wave(
@@ -93,9 +62,3 @@ def _text(value: int, width: int, form: str) -> str:
     if form == "signed" and value >> (width - 1):
         value -= 1 << width
     return str(value)
-
-
-def _plain(name: str) -> str:
-    """Return a name as VCD's readers know it, without escapes and without its range."""
-    name = name.replace("\\", "")
-    return name.rpartition("[")[0] if name.endswith("]") and ":" in name else name

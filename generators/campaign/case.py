@@ -1,5 +1,7 @@
 """Cases: each is a seed and an index, so that any of them can be run again alone."""
 
+import functools
+import hashlib
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from urllib.parse import quote, unquote
 import numpy as np
 
 from arch.errors import InputError
+from generators.cache import ROOT
 
 _FORM = "KIND:SEED:INDEX or KIND:SEED:INDEX:FIELD=VALUE,..."
 
@@ -103,3 +106,18 @@ class Outcome:
         text = self.error or str(self.result.get("mismatch", ""))
         lines = text.strip().splitlines() or [""]
         return lines[-1 if text.startswith("Traceback") else 0]
+
+
+_PACKAGES = ("arch", "hdl", "sim", "generators", "tb", "fpga")
+
+
+@functools.cache
+def sources() -> str:
+    """Return a digest of everything but the command line: another one after any change."""
+    content = hashlib.sha256()
+    for package in _PACKAGES:
+        for path in sorted((ROOT / package).rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                content.update(str(path.relative_to(ROOT)).encode())
+                content.update(path.read_bytes())
+    return content.hexdigest()[:16]

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.systemrdl import systemrdl
+from arch.registers import systemrdl
 from generators.compiler import CompiledModel
+from generators.export.package import RowsRequest, register_offset, requests
 from generators.export.registers import HEADER, SOURCE, header
-from generators.export.requests import RowsRequest, register_offset, requests
 from generators.graph import Tensor
 
 _DRIVER = Path(__file__).parent / "driver"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from arch.errors import InputError
-from arch.systemrdl import NAME, systemrdl
+from arch.registers import NAME, systemrdl
 
 HEADER = f"{NAME}.h"
 """Name of the header."""

@@ -10,10 +10,9 @@ import numpy as np
 
 from arch.errors import InputError
 from generators.frontend.description import ModelDescription
-from generators.frontend.host import Array, HostStep, cut, layer_norm, linear
+from generators.frontend.host import Array, HostStep, cut, layer_norm, linear, windows
 from generators.frontend.hugging_face_folder import Folder
 from generators.frontend.hugging_face_heads import HEADS, Head
-from generators.frontend.patches import windows
 from generators.frontend.source import Source
 from generators.frontend.weights import Floats, check_weights
 

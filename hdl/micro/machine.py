@@ -8,9 +8,8 @@ from arch.micro.isa import Signal as Event
 from arch.micro.memory import memory_map
 from arch.micro.microcode import assemble
 from arch.registers import Cause
-from hdl.component import Component
+from hdl.component import Component, InDomain
 from hdl.control.recovery import Recovery, Watchdog
-from hdl.domain import InDomain
 from hdl.memory.byte_ram import ByteRam
 from hdl.memory.guard import MemoryGuard
 from hdl.micro.array import MicroArray

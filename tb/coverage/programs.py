@@ -16,11 +16,11 @@ from generators.program.tokens import insert_tokens
 from sim.flow import Step
 from sim.interpreter import Interpreter
 from sim.sparse import encode
-from tb.clearing import clearing
 from tb.coverage.configurations import covered_config
 from tb.coverage.directed import SOURCE_BYTES, build, companions
 from tb.coverage.functional import STALLS, Goal, goals, reached
 from tb.machine import VerilatorMachine
+from tb.programs import clearing
 
 KIND = "functional"
 GOALS = 6

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from generators.frontend.host import windows
 from generators.frontend.onnx.attention import context, scores
 from generators.frontend.onnx.node import Node, like
 from generators.frontend.onnx.values import (
@@ -14,7 +15,6 @@ from generators.frontend.onnx.values import (
     UnsupportedError,
     View,
 )
-from generators.frontend.patches import windows
 from generators.frontend.weights import Floats
 
 
