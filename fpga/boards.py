@@ -160,7 +160,8 @@ _ENTRIES = {
         device="iCE40UP5K",
         loaders=("iceprog {file}",),
         target_mhz=18.0,
-        config={},
+        # As much as its four large memories hold anyway.
+        config={"scratchpad_bytes": 1 << 15, "program_depth": 2048, "param_depth": 1024},
         memory_bytes=1 << 15,
         flash=W25Q128JV,
         preset="micro",

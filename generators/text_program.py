@@ -7,6 +7,7 @@ Of an encoder-decoder ``lookup`` takes some tokens of a source and ``encode`` al
 up, for the keys and values that each ``step`` attends to.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -160,6 +161,8 @@ def compile_text(
     chip, and comes to it in parts of at most ``memory_bytes`` of external memory; with two, weights
     come from external memory for each step, and keys and values stay in the scratchpad. Where these
     or the parameter words have no room, they come as well, and layers are iterations of a loop.
+    Where external memory has no room for all of this, the vocabulary and positions go to the
+    scratchpad, and what comes once comes ahead of what stays in external memory.
     With ``sparse`` weights that come from external memory are coded as sparse matrices where one
     token's product is faster then.
 
@@ -205,12 +208,16 @@ def _compile_fitting(
         # An answer begins with one token.
         rows = 1
     compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse)
+    streams = config.weight_depth <= RING_SLOTS and decoder.source is None
     try:
-        found = _fitting(partial(compiled, passing=False), rows)
+        found = _fitting(partial(compiled, passing=False, rows_stay=False), rows)
     except FitError:
-        if config.weight_depth > RING_SLOTS or decoder.source is not None:
+        if not streams:
             raise
-        found = _fitting(partial(compiled, passing=True), rows)
+        found = _fitting(partial(compiled, passing=True, rows_stay=False), rows)
+    if found.memory_bytes > limit and streams:
+        with contextlib.suppress(FitError):
+            found = _fitting(partial(compiled, passing=False, rows_stay=True), rows)
     if found.memory_bytes > limit:
         raise InputError(
             f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
@@ -250,12 +257,14 @@ def _compile(
     limit: int,
     passing: bool,
     sparse: bool,
+    rows_stay: bool,
 ) -> TextProgram:
     """Return the programs that take the fewest cycles, of pieces of weights of some sizes."""
     alone = passing or config.weight_depth > RING_SLOTS
     found: list[_Trial] = []
     for most in PIECES[:1] if alone else PIECES:
-        made = plan(decoder, config, cache, rows, min(limit, most), passing=passing, sparse=sparse)
+        kinds = {"passing": passing, "sparse": sparse, "rows_stay": rows_stay}
+        made = plan(decoder, config, cache, rows, min(limit, most), **kinds)
         found.append(_trial(made, limit))
     fitting = [one for one in found if len(one.program.words) <= config.program_depth]
     return min(fitting or found[:1], key=lambda one: one.cost).program
@@ -307,8 +316,11 @@ def _placed(
         return _assemble(nodes, addresses, config)
 
     made, entries = joined(programs, assemble)
-    if found.resident:
-        setup = fills(found.setup, image, config, limit, assemble)
+    if found.rows_stay:
+        once = found.stage.image.finish(found.memory.name)
+        setup = fills(found.setup, once, config, limit, assemble)
+        if not found.resident:
+            setup.append(Fill(image.tobytes(), assemble([]), []))
     else:
         setup = [Fill(image.tobytes(), assemble(found.setup), written(found.setup))]
     return TextProgram(

@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,16 +94,12 @@ def test_an_image_with_a_flipped_bit_is_told(made: FlashImage, tmp_path: Path, l
 
 @pytest.mark.long
 def test_a_board_tells_a_tale_by_itself(celosia, tmp_path: Path, line_of) -> None:
-    """The machine of iCEBreaker with more memory than that board has."""
-    more = ("--set", "program_depth=2048", "--memory", "65536", "--model", "tales")
     text = ("--context", "32", "--prompt", "one day", "--steps", "8")
     image = tmp_path / "tales.img"
-    words = ("--board", "icebreaker", *more, *text, "--image-only", image, "--json")
+    words = ("--board", "icebreaker", "--model", "tales", *text, "--image-only", image, "--json")
     code, output, errors = celosia("flash", *words)
     assert code == 0, errors
-    config = BOARD.config.replace(program_depth=2048)
-    larger = replace(BOARD, config=config, memory_bytes=1 << 16)
-    with powered(image.read_bytes(), tmp_path, larger) as board:
+    with powered(image.read_bytes(), tmp_path) as board:
         line = line_of(board.port, 900)
         assert line == json.loads(output)["line"]
         assert line.startswith("celosia: tales, image ok: one day ")

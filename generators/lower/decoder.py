@@ -62,7 +62,7 @@ class Layers(Instructions):
         """Return where the row of a table is that a register tells, or load it to its place."""
         table = self.plan.rows_tables[name]
         most = (table.rows - 1 - behind) * table.stride
-        if self.plan.resident:
+        if self.plan.rows_stay:
             base = Ref(table.place.buffer, behind * table.stride)
             return Given(register, most, base)
         place = Ref(table.place.buffer, row * table.stride)
@@ -77,7 +77,7 @@ class Layers(Instructions):
         with the norm that the next one, or the head, begins with.
         """
         before, *layers, after = ending_ahead(self.graph)
-        if self.decoder.rotary is not None and not self.plan.resident:
+        if self.decoder.rotary is not None and not self.plan.rows_stay:
             self._load_pairs()
         self._section(before[1:])
         looped = self.plan.resident or self.plan.passing

@@ -82,6 +82,8 @@ class Plan:
     """Parameter words, keys and values lie in external memory, and come for each use."""
     sparse: bool
     """Weights that come for each use have no zeros where that is faster."""
+    rows_stay: bool
+    """The vocabulary and positions stay in the scratchpad."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
     """By the name of what each gives, as words and tables are."""
     words: dict[str, Words] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from arch.config import Config
+from arch.isa import RING_SLOTS
 from generators.graph import Attention, Convert, Decoder, Embedding, Linear, Norm, Op
 from generators.lower.checks import check_decoder
 from generators.lower.instructions import table_bytes
@@ -30,21 +31,24 @@ def plan(
     *,
     passing: bool,
     sparse: bool,
+    rows_stay: bool,
 ) -> Plan:
     """Return where everything of a decoder stays on a chip.
 
-    What comes to it comes in pieces of at most ``memory_bytes``; ``passing`` and
-    ``sparse`` are the plan's.
+    What comes to it comes in pieces of at most ``memory_bytes``; ``passing``, ``sparse`` and
+    ``rows_stay`` are the plan's. Where only rows stay, what comes once is in the stage's image.
 
     Raises :class:`InputError` where it does not fit, or lacks a unit that it needs.
     """
     check_decoder(decoder, config, cache, rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
-    stage = Stage(memory, image)
-    found = Plan(decoder, config, cache, rows, memory, image, stage, passing, sparse)
+    resident = config.weight_depth > RING_SLOTS
+    once = ImageBuilder(config) if rows_stay and not resident else image
+    stage, rows_stay = Stage(memory, once), rows_stay or resident
+    found = Plan(decoder, config, cache, rows, memory, image, stage, passing, sparse, rows_stay)
     taken = _stream_buffers(found)
     tables = _tables(found)
-    if found.resident:
+    if found.rows_stay:
         taken += sum(len(data) for data, _ in tables.values())
     stage.begin(stage_size(config, taken, memory_bytes))
     _keep_rows(found, tables, memory_bytes)
@@ -109,7 +113,7 @@ def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) 
     """
     for name, (data, stride) in tables.items():
         rows, held = len(data) // stride, np.frombuffer(data, np.uint8)
-        if not found.resident:
+        if not found.rows_stay:
             place = found.memory.buffer(name, max(found.rows, found.lookups) * stride)
             found.rows_tables[name] = Table(place, stride, rows, found.image.add(held).addr)
             continue
@@ -117,7 +121,7 @@ def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) 
         found.rows_tables[name] = Table(place, stride, rows, 0)
         step = min(rows, LONGEST_ROW // stride, most // stride) * stride
         for first in range(0, len(data), step):
-            piece = found.image.add(held[first : first + step])
+            piece = found.stage.image.add(held[first : first + step])
             found.setup.append(load(Ref(name, first), piece.addr, piece.m, piece.row_bytes))
 
 

@@ -189,7 +189,7 @@ class Instructions:
         """The rotations of the tokens' places."""
         table = self.plan.rows_tables["places"]
         most = (table.rows - self.rows) * table.stride
-        place = Given(Register.PLACE, most, table.place) if self.plan.resident else table.place
+        place = Given(Register.PLACE, most, table.place) if self.plan.rows_stay else table.place
         return View(place, table.stride)
 
     def norm(self, op: Norm) -> None:
