@@ -151,7 +151,7 @@ def test_an_image_goes_on_with_a_text(tmp_path: Path, celosia) -> None:
         ),
         (
             (*IMAGE, "--memory", "2048", "--image-only", "x"),
-            "Model digits needs 26364 bytes of external memory, but the board has 2048",
+            "Model digits needs 26352 bytes of external memory, but the board has 2048",
         ),
         (
             (*IMAGE, "--link", "spi", "--image-only", "x"),
