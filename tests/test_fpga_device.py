@@ -339,7 +339,7 @@ def test_what_has_no_room_is_refused() -> None:
     )
     check_refusal(
         ValueError,
-        "Model digits needs 26352 bytes of external memory, but the board has 20000",
+        "Model digits needs 26364 bytes of external memory, but the board has 20000",
         lambda: run_hosted("digits", TINY, device, 20000, 1),
     )
     check_refusal(
