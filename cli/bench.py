@@ -11,6 +11,7 @@ from cli.bench_boards import bench_boards
 from cli.bench_pins import bench_pins
 from cli.bench_toggles import toggles
 from cli.options import (
+    RANK_OPTION,
     config_options,
     equipped,
     json_option,
@@ -212,6 +213,7 @@ def sparse(
 @click.option("--ffn", type=int, default=768, show_default=True, help="Width of the MLP.")
 @click.option("--positions", type=int, default=128, show_default=True, help="Tokens before.")
 @weight_options
+@RANK_OPTION
 @click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster.")
 @click.option(
     "--sparsity", type=float, default=0.0, show_default=True, help="Share of zero weights."
@@ -229,6 +231,7 @@ def decode(
     positions: int,
     weights: str,
     group: int,
+    low_rank: int,
     sparse: bool,
     sparsity: float,
     timing: MemoryTiming,
@@ -249,6 +252,7 @@ def decode(
             positions=positions,
             weights=weights,
             group=group,
+            low_rank=low_rank,
             sparse=sparse,
             sparsity=sparsity,
             seed=seed,

@@ -150,6 +150,15 @@ WEIGHT_OPTIONS = (
 )
 
 
+RANK_OPTION = click.option(
+    "--low-rank",
+    default=0,
+    show_default=True,
+    metavar="RANK",
+    help="Rank of what is added to weights of fewer bits as two thin INT8 products; 0 for none.",
+)
+
+
 LOSS_OPTION = click.option(
     "--loss",
     type=float,

@@ -9,6 +9,7 @@ from arch.errors import InputError
 from cli.options import (
     FUNCTIONS_OPTION,
     LOSS_OPTION,
+    RANK_OPTION,
     WIDE,
     asked_format,
     json_option,
@@ -40,6 +41,7 @@ from generators.text_sources import load_text
     help="Texts to make up and calibrate on.",
 )
 @weight_options
+@RANK_OPTION
 @LOSS_OPTION
 @FUNCTIONS_OPTION
 @seed_option
@@ -57,6 +59,7 @@ def perplexity(
     samples: int,
     weights: str,
     group: int,
+    low_rank: int,
     loss: float | None,
     functions: str,
     seed: int,
@@ -72,6 +75,7 @@ def perplexity(
         seed=seed,
         weights=asked_format(weights, loss),
         group=group,
+        low_rank=low_rank,
         wide_functions=functions == WIDE,
     )
     texts = read_texts(path, verbatim=verbatim)
@@ -98,6 +102,7 @@ def perplexity(
         "perplexity": found.perplexity,
         "kv_bits": None if in_float else kv_bits,
         "weights": None if in_float else weights,
+        "low_rank": None if in_float else low_rank,
         "functions": None if in_float else functions,
         "chosen": dict(options.chosen) or None,
         "weight_bytes": None if decoder is None else decoder.weight_bytes,

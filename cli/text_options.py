@@ -12,6 +12,7 @@ from arch.errors import InputError
 from cli.options import (
     FUNCTIONS_OPTION,
     LOSS_OPTION,
+    RANK_OPTION,
     WEIGHT_OPTIONS,
     WIDE,
     Command,
@@ -51,6 +52,7 @@ _OPTIONS = (
     click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it."),
     click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4."),
     *WEIGHT_OPTIONS,
+    RANK_OPTION,
     LOSS_OPTION,
     FUNCTIONS_OPTION,
     click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster."),
@@ -80,6 +82,7 @@ class TextOptions:
     kv_bits: int
     weights: str
     group: int
+    low_rank: int
     loss: float | None
     functions: str
     sparse: bool
@@ -100,6 +103,7 @@ class TextOptions:
             folded=self.folded,
             weights=asked_format(self.weights, self.loss),
             group=self.group,
+            low_rank=self.low_rank,
             wide_functions=self.functions == WIDE,
         )
 
@@ -163,7 +167,12 @@ class TextOptions:
 
     def _stored(self, program: TextProgram, apart: Parting) -> dict[str, Any]:
         size = program.decoder.weight_bytes
-        return {"weights": self.weights, "weight_bytes": size, "calibration": apart.figures()}
+        return {
+            "weights": self.weights,
+            "low_rank": self.low_rank,
+            "weight_bytes": size,
+            "calibration": apart.figures(),
+        }
 
     def compiled(
         self, checkpoint: str, config: Config, memory_bytes: int | None, *, simulated: bool

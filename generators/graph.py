@@ -129,11 +129,35 @@ class Linear:
     """The target's old value is added."""
     stored: Stored | None = None
     """The weights' codes where they are in a format of fewer bits."""
+    low_rank: "LowRank | None" = None
+    """What is added to the sums."""
+
+    @property
+    def size(self) -> int:
+        """Number of weights, those of a correction among them."""
+        low = self.low_rank
+        return self.weight.size + (0 if low is None else low.first.size + low.weight.size)
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of the weights as they are stored, those of a correction among them."""
+        k, n = self.weight.shape
+        return int(stored_rows(self.stored, k) * n + self.size - k * n)
 
     @property
     def look_up(self) -> tuple[str, ...]:
         """The flag of the instruction that applies the table, if there is one."""
         return () if self.table is None else ("polynomial" if self.polynomial else "table",)
+
+
+@dataclass(frozen=True)
+class LowRank:
+    """``first.target @ weight`` is added to the sums of a product, equation (18)."""
+
+    first: Linear
+    """Makes the thin tensor of what the product takes."""
+    weight: Ints
+    """INT8 in the steps of the product's sums, [rank, n]."""
 
 
 @dataclass(frozen=True)
@@ -275,8 +299,7 @@ class IntegerGraph:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all linear layers' weights as they are stored, parameters apart."""
-        linears = (op for op in self.ops if isinstance(op, Linear))
-        return sum(stored_rows(op.stored, len(op.weight)) * op.weight.shape[1] for op in linears)
+        return sum(op.stored_bytes for op in self.ops if isinstance(op, Linear))
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class TextProgram(Executable):
     @property
     def macs_resident(self) -> int:
         """Products of one token's linear layers, its attention apart."""
-        return sum(op.weight.size for op in self.decoder.ops if isinstance(op, Linear))
+        return sum(op.size for op in self.decoder.ops if isinstance(op, Linear))
 
     def macs(self, position: int, source: int = 0) -> int:
         """Return the useful products of a step for the token at a position.
@@ -80,7 +80,7 @@ class TextProgram(Executable):
         """Return the useful products of encoding so many tokens of a source."""
         encoder, model = self.decoder.source, self.decoder.description
         ops = () if encoder is None else encoder.ops
-        linear = sum(op.weight.size for op in ops if isinstance(op, Linear))
+        linear = sum(op.size for op in ops if isinstance(op, Linear))
         columns = self.decoder.key_dim + model.head_dim
         return source * (linear + model.source_layers * model.heads * source * columns)
 
@@ -363,6 +363,8 @@ def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
     turned = (model.heads + model.kv_heads) * decoder.key_dim
     widths = [turned, model.kv_width, 2 * model.ffn, model.dim, 2 * cache.capacity]
     widths += [model.kv_heads * decoder.key_dim, 2 * model.head_dim]
+    linears = [op for op in (*decoder.layers[0], *decoder.after) if isinstance(op, Linear)]
+    widths += [op.low_rank.first.target.columns for op in linears if op.low_rank is not None]
     tiles = sum(-(-width // config.cols) + 1 for width in widths)
     head = 2 * -(-model.vocabulary // config.cols)
     return max(1, (config.acc_depth - min(head, 64)) // tiles)

@@ -29,6 +29,7 @@ def bench_decode(
     positions: int = 128,
     weights: str = INT8,
     group: int = 0,
+    low_rank: int = 0,
     sparse: bool = False,
     sparsity: float = 0.0,
     seed: int = 1,
@@ -59,7 +60,9 @@ def bench_decode(
         kv_heads=dim // head_dim,
         ffn=ffn,
     )
-    options = Quantization(texts=1, length=min(32, positions), weights=weights, group=group)
+    options = Quantization(
+        texts=1, length=min(32, positions), weights=weights, group=group, low_rank=low_rank
+    )
     decoder = untrained(model, options, seed, sparsity)
     config = config.replace(rotary=True, trace=True)
     program = compile_text(decoder, config, context=positions + 1, rows=1, sparse=sparse)
@@ -76,6 +79,7 @@ def bench_decode(
         "positions": positions,
         "weights": weights,
         "group": group,
+        "low_rank": low_rank,
         "sparse": sparse,
         "sparsity": sparsity,
         "seed": seed,

@@ -7,16 +7,45 @@ from itertools import pairwise
 from generators.graph import Linear
 from generators.lower.instructions import View, preload
 from generators.lower.plan import HIDDEN, Matrix, Plan, kind
+from generators.lower.residence import Words
+from generators.lower.staging import STAGES, THIN
 from generators.lower.weights import Held, cuts, stored_parts
 from generators.program.image import Piece
 from generators.stored import for_slots, format_flags, in_pairs, part_rows
 
 
 def keep_matrix(found: Plan, one: Linear) -> None:
-    """Keep a product's weights, and its parameter words."""
+    """Keep a product's weights, those of its correction, and its parameter words."""
+    low, bounds = one.low_rank, _bounds(found, one)
+    words = found.keep(one.rescale, by_tile=True)
+    matrix = _kept(found, one, words, bounds)
+    if low is not None:
+        if one is found.head and not found.resident:
+            # Its products are those of the parts that come.
+            starts = sorted({held.tile for held, _ in matrix.cuts})
+            bounds = [*starts, -(-matrix.n // found.config.cols)]
+        rescale = low.first.rescale
+        made = _kept(found, low.first, found.keep(rescale, by_tile=True), ())
+        taken = Linear(low.first.target, one.target, low.weight, one.rescale)
+        found.matrices[low.first.target.name] = _thin(found, made)
+        correction = _thin(found, _kept(found, taken, words, bounds))
+        matrix = replace(matrix, correction=correction)
+    found.matrices[one.target.name] = matrix
+
+
+def _thin(found: Plan, matrix: Matrix) -> Matrix:
+    """Return a matrix whose parts come to buffers of their own, beside those of large ones."""
+    size = max((piece.size for _, piece in matrix.cuts), default=0)
+    if size:
+        for index in range(STAGES):
+            found.memory.buffer(f"{THIN}{index}", size)
+    return replace(matrix, stage=THIN)
+
+
+def _kept(found: Plan, one: Linear, words: Words, bounds: Sequence[int]) -> Matrix:
+    """Return a product's weights where they are kept, cut at some tile columns in any case."""
     memory, stage, config = found.memory, found.stage, found.config
     k, n = one.weight.shape
-    words = found.keep(one.rescale, by_tile=True)
     flags = format_flags(one.stored, config, memory.name)
 
     height = int(found.sparse and not found.resident)
@@ -29,9 +58,7 @@ def keep_matrix(found: Plan, one: Linear) -> None:
         ]
 
     if not found.resident:
-        parts = pieces(one, slice(0, k), _bounds(found, one))
-        found.matrices[one.target.name] = Matrix(k, n, [], parts, words, flags)
-        return
+        return Matrix(k, n, [], pieces(one, slice(0, k), bounds), words, flags)
     shares = []
     for row, end in pairwise([0, *_share_rows(found, one), k]):
         taken, rows, kept = one, slice(row, end), flags
@@ -46,7 +73,7 @@ def keep_matrix(found: Plan, one: Linear) -> None:
             source = View(stage.piece(piece), held.n)
             stage.add(preload(source, held.k, held.n, slots.first + tile, flags=kept))
     used = flags if in_pairs(one.stored, config) else frozenset()
-    found.matrices[one.target.name] = Matrix(k, n, shares, [], words, used)
+    return Matrix(k, n, shares, [], words, used)
 
 
 def _bounds(found: Plan, op: Linear) -> Sequence[int]:

@@ -12,7 +12,7 @@ from arch.isa import REGISTERS, RING_SLOTS
 from generators.graph import Attention, Decoder, Linear, Rescale, Tensor, TextGraph
 from generators.lower.instructions import rescale_words
 from generators.lower.residence import Cache, Kept, Memory, Slots, Words
-from generators.lower.staging import STAGES, Stage
+from generators.lower.staging import STAGES, WEIGHTS, Stage
 from generators.lower.weights import Held, split
 from generators.program.draft import Draft, Ref
 from generators.program.image import ImageBuilder, Piece, piece_of
@@ -47,6 +47,10 @@ class Matrix:
     """Its parameter words, in DRAIN's order."""
     flags: frozenset[str]
     """Flags of the instructions that read its weights."""
+    correction: "Matrix | None" = None
+    """The weights that take the thin tensor of a correction, in the same parts."""
+    stage: str = WEIGHTS
+    """Kind of the buffers that its parts come to."""
 
     @property
     def resident(self) -> bool:

@@ -97,6 +97,9 @@ def _stream_buffers(found: Plan) -> int:
                 kept = _kept(found, op)
                 for name, size in found.cache_strides.items():
                     sizes[f"{name}{kept.name}"] = kept.capacity * size
+    linears = [op for graph in found.graphs for op in graph.ops if isinstance(op, Linear)]
+    thins = [op.low_rank.first.target for op in linears if op.low_rank is not None]
+    sizes |= {thin.buffer: max(rows, longest) * thin.columns for thin in thins}
     for name, size in sizes.items():
         found.memory.buffer(name, size)
     return sum(sizes.values())

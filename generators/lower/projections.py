@@ -16,7 +16,7 @@ from generators.lower.instructions import (
     requantize,
     table,
 )
-from generators.lower.plan import Plan, kind
+from generators.lower.plan import Matrix, Plan, kind
 from generators.lower.residence import Register, Words, check_at_once
 from generators.lower.staging import WORDS
 from generators.lower.walk import Rowwise
@@ -118,29 +118,54 @@ class Instructions:
     ) -> None:
         """Add the product of all rows of a buffer, or of one row at a place, and a matrix.
 
-        With ``tiles`` (first, count) only of some tile columns, with ``share`` of one share.
+        With ``tiles`` (first, count) only of some tile columns, with ``share`` of one share. A
+        correction comes with the last share; the first tile columns have its thin tensor made.
         """
-        matrix, cols = self.plan.matrices[op.target.name], self.config.cols
+        matrix, low = self.plan.matrices[op.target.name], op.low_rank
         one = not isinstance(source, str)
         place = Ref(source) if isinstance(source, str) else source
-        first, count = tiles or (0, -(-matrix.n // cols))
-        end = min(matrix.n, (first + count) * cols)
+        tiles = tiles or (0, -(-matrix.n // self.config.cols))
+        sums, m = View(acc, BANKS if one else self.stride(op)), 1 if one else self.m
+        if low is None or share not in (None, max(0, len(matrix.shares) - 1)):
+            self._product(matrix, place, sums, m, tiles, share)
+            return
+        thin = low.first
+        made = Ref(thin.target.buffer)
+        if tiles[0] == 0:
+            self.linear(thin, source, self.sums(thin))
+            self.drain(thin, self.sums(thin), View(made, thin.target.columns), row=one)
+        self._product(matrix, place, sums, m, tiles, share)
+        assert matrix.correction is not None
+        self._product(matrix.correction, made, sums, m, tiles)
+
+    def _product(
+        self,
+        matrix: Matrix,
+        place: Ref | Given,
+        sums: View,
+        m: int | Given,
+        tiles: tuple[int, int],
+        share: int | None = None,
+    ) -> None:
+        """Add the product of rows and some tile columns of a matrix, or of a share of it."""
+        first, count = tiles
+        end = min(matrix.n, (first + count) * self.config.cols)
 
         def parts() -> Iterator[Weights]:
             rows = [*(row for row, _ in matrix.shares), matrix.k]
             for index, (row, slots) in enumerate(matrix.shares):
                 slot = slots.first + first * slots.k_tiles
                 if share in (None, index):
-                    yield Weights(row, 0, rows[index + 1] - row, end - first * cols, slot)
+                    n = end - first * self.config.cols
+                    yield Weights(row, 0, rows[index + 1] - row, n, slot)
             for held, piece in matrix.cuts:
                 if first <= held.tile < first + count:
-                    yield held.at(self.stage.piece(piece), first)
+                    yield held.at(self.stage.piece(piece, matrix.stage), first)
 
         def taken(column: int) -> View:
             return View(place_behind(place, column), matrix.k)
 
-        sums = View(acc, BANKS if one else self.stride(op))
-        for draft in linear(parts(), taken, sums, 1 if one else self.m, matrix.flags):
+        for draft in linear(parts(), taken, sums, m, matrix.flags):
             self.stage.add(draft)
 
     def drain(

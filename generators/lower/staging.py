@@ -15,7 +15,7 @@ from generators.program.image import ImageBuilder, Piece
 
 STAGES = 4
 """Buffers that pieces of a kind take in turn."""
-WEIGHTS, WORDS = "stage", "words"
+WEIGHTS, WORDS, THIN = "stage", "words", "thin"
 """Kinds of pieces, each with buffers of its own."""
 
 

@@ -51,6 +51,9 @@ class Quantization:
     """Format of the weights of linear layers (``arch.formats``), or INT8."""
     group: int = 0
     """Inputs of a weight format that share a scale (weights); 0: outputs have scales alone."""
+    low_rank: int = 0
+    """Rank of what is added to weights of fewer bits, as two products of INT8; decoders. 0: none.
+    """
     chosen: Mapping[str, str] = field(default_factory=dict)
     """The formats of weights that have another one, by the weights' names."""
     seed: int = 1
@@ -81,5 +84,12 @@ class Quantization:
                 )
         if self.group < 0:
             raise InputError(f"Group of weights must not be negative, not {self.group}")
+        if self.low_rank < 0:
+            raise InputError(f"Rank of a correction must not be negative, not {self.low_rank}")
+        if self.low_rank and self.weights == INT8:
+            raise InputError(
+                f"Rank of a correction is {self.low_rank}, which needs weights of fewer bits, "
+                f"but they are in {INT8}"
+            )
         if self.doubled is not None and self.doubled < 0:
             raise InputError(f"Doubled pairs must not be negative, not {self.doubled}")

@@ -25,6 +25,7 @@ from generators.graph import (
     Gate,
     Ints,
     Linear,
+    LowRank,
     Norm,
     Op,
     Pool,
@@ -41,6 +42,7 @@ from generators.network import Description, Home, Network, Node, Value
 from generators.quantize.attention import quantize_attention
 from generators.quantize.calibrate import Progress, Ranges, Samples, calibrate
 from generators.quantize.error_steps import ErrorSteps
+from generators.quantize.low_rank import correct
 from generators.quantize.options import INT8, Quantization
 from generators.quantize.range_steps import RangeSteps
 from generators.quantize.steps import NARROW_BITS
@@ -52,6 +54,7 @@ from generators.quantize.texts import (
     sample_answers,
     sample_texts,
 )
+from generators.stored import Stored
 from sim.norm import norm_parameters, quantize_eps
 from sim.rotary import rotary_table, speeds_table
 
@@ -299,24 +302,39 @@ class _Quantizer:
         if target.offsets is not None and not node.activation:
             bias = bias - target.offsets
         form = self.options.chosen.get(node.weight, self.options.weights)
-        taken, stored = matrix * source.steps, None
+        taken, stored, low_rank = matrix * source.steps, None, None
         if form == INT8:
             weight, biases, steps = self._weights(taken, bias + offset, out)
         else:
-            inputs = self.steps.inputs(node.source)
-            group = self.options.group
-            stored, weight, steps = choose(taken, FORMATS[form], group, inputs)
+            stored, weight, steps, low_rank = self._coded(node, source, target, taken, form)
             biases = np.rint((bias + offset) / steps).astype(np.int64)
         zero = source.zero
         if zero and self.steps.zeros_in_biases:
             biases, source = biases - zero * weight.sum(axis=0), replace(source, zero=0)
         rescale = rescale_of(biases, steps / out)
-        self._check(node, source, weight, rescale, steps, out)
+        whole = weight if low_rank is None else np.concatenate((weight, low_rank.weight))
+        self._check(node, source, whole, rescale, steps, out)
         residual = node.residual is not None
         wide = self.options.wide(node.activation)
         return Linear(
-            source, target, weight, rescale, node.row, relu, table, wide, residual, stored
+            source, target, weight, rescale, node.row, relu, table, wide, residual, stored, low_rank
         )
+
+    def _coded(
+        self, node: network.Linear, source: Tensor, target: Tensor, taken: Floats, form: str
+    ) -> tuple[Stored, Ints, Floats, LowRank | None]:
+        """Return the codes of weights [n, k], operands [k, n], steps [n], and the correction."""
+        inputs, options = self.steps.inputs(node.source), self.options
+        if not options.low_rank:
+            return (*choose(taken, FORMATS[form], options.group, inputs), None)
+        assert inputs is not None, "encoders have no corrections"
+        layer = node.weight.removesuffix(".weight")
+        found = correct(taken, FORMATS[form], options.group, inputs, options.low_rank, layer)
+        name = f"{target.name}_thin"
+        thin = Tensor(name, name.rpartition(".")[2], target.rows, options.low_rank, 1.0)
+        rescale = rescale_of(-source.zero * found.first.sum(axis=0), found.factors)
+        first = Linear(replace(source, zero=0), thin, found.first, rescale)
+        return found.stored, found.weight, found.steps, LowRank(first, found.second)
 
     def _weights(self, taken: Floats, bias: Floats, out: Floats) -> tuple[Ints, Ints, Floats]:
         """Return weights [k, n], biases [n], and the real value of a step of each sum [n]."""

@@ -180,6 +180,9 @@ class _Evaluation:
 
     def _linear(self, op: Linear) -> None:
         sums = multiply(self._rows(op.source), op.weight, op.source.zero)
+        if op.low_rank is not None:
+            self._linear(op.low_rank.first)
+            sums = sums + multiply(self._rows(op.low_rank.first.target), op.low_rank.weight)
         target = op.target
         if op.table is None:
             y = _rescaled(sums, op.rescale, target, floor=target.zero if op.relu else None)

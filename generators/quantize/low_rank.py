@@ -1,0 +1,94 @@
+"""Low-rank corrections of coarse weights: what codes lose is made up for by two thin matrices.
+
+Weights are ``codes + first @ second``, found in turn: codes of the weights less the product, then
+the product nearest to what the codes lose, as far as the inputs go together (Yao et al. 2023,
+"ZeroQuant-V2", without inputs; Zhang et al. 2024, "LQER", with them).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from arch.errors import InputError
+from arch.formats import WeightFormat
+from generators.frontend.weights import Floats
+from generators.quantize.stored import DAMPING, Ints, choose
+from generators.stored import Stored
+
+ROUNDS = 6
+"""Times that codes and product are found in turn."""
+MOST = 127
+"""Largest magnitude of an INT8 of either sign."""
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Codes of a matrix and the two thin matrices, in integers."""
+
+    stored: Stored
+    weight: Ints
+    """Operands of the codes, [k, n]."""
+    steps: Floats
+    """The real value of a step of each sum, [n]."""
+    first: Ints
+    """INT8 [k, rank]."""
+    factors: Floats
+    """Steps of a thin column in one of its sum, [rank]."""
+    second: Ints
+    """INT8 [rank, n], in the steps of sums."""
+
+
+def correct(
+    taken: Floats, form: WeightFormat, group: int, inputs: Floats, rank: int, layer: str
+) -> Corrected:
+    """Return weights [n, k] in a format, with a correction of some rank.
+
+    ``inputs`` are samples [count, k] in the steps that weights are multiplied by. Raises
+    :class:`InputError` where the rank is that of the weights, or more.
+    """
+    n, k = taken.shape
+    if rank >= min(k, n):
+        raise InputError(
+            f"Rank of a correction must be less than the {min(k, n)} of layer {layer}, not {rank}"
+        )
+    square = inputs.T @ inputs / len(inputs)
+    square += (DAMPING * float(np.trace(square)) / k or 1.0) * np.eye(k)
+    root = np.linalg.cholesky(square).T  # [k, k], root.T @ root == square
+    product, best = np.zeros((k, n)), np.inf
+    for _ in range(ROUNDS):
+        stored, weight, steps = choose(taken - product.T, form, group, inputs)
+        lost = taken.T - weight * steps  # [k, n]
+        left, sizes, right = np.linalg.svd(root @ lost, full_matrices=False)
+        rest = float(np.sum(sizes[rank:] ** 2))
+        first = np.linalg.solve(root, left[:, :rank])  # [k, rank]
+        product = first @ (sizes[:rank, None] * right[:rank])
+        if rest < best:
+            best, found = rest, (stored, weight, steps, first, lost)
+    return _in_integers(*found, inputs)
+
+
+def _in_integers(
+    stored: Stored, weight: Ints, steps: Floats, first: Floats, lost: Floats, inputs: Floats
+) -> Corrected:
+    """Return thin matrices in INT8, the second one fitted to what the first one gives."""
+    scales = np.abs(first).max(axis=0) / MOST  # [rank]
+    rounded = np.rint(first / scales).astype(np.int64)
+    thin, wanted = inputs @ (rounded * scales), inputs @ lost / steps
+    square = thin.T @ thin + 1e-9 * float(np.sum(thin**2)) * np.eye(len(scales))
+    second = np.linalg.solve(square, thin.T @ wanted)  # [rank, n]
+    # The step with which thin columns and second weights are equally coarse, if both fit.
+    spread, other = (
+        np.sqrt(np.mean(part**2, axis=axis)) for part, axis in ((thin, 0), (second, 1))
+    )
+    tiny = 1e-12 * max(float(np.abs(thin).max()), 1.0)
+    largest = np.maximum(np.abs(second).max(axis=1), 1e-12)
+    thin_steps = np.sqrt(spread / np.maximum(other, 1e-12))
+    thin_steps = np.maximum(np.minimum(thin_steps, MOST / largest), np.abs(thin).max(axis=0) / MOST)
+    thin_steps = np.maximum(thin_steps, tiny)
+    integers = np.clip(np.rint(thin / thin_steps), -MOST - 1, MOST)
+    square = integers.T @ integers + 1e-9 * max(float(np.sum(integers**2)), 1.0) * np.eye(
+        len(scales)
+    )
+    fitted = np.linalg.solve(square, integers.T @ wanted)
+    clipped = np.clip(np.rint(fitted), -MOST, MOST).astype(np.int64)
+    return Corrected(stored, weight, steps, rounded, scales / thin_steps, clipped)

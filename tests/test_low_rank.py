@@ -1,0 +1,92 @@
+"""Low-rank corrections of coarse weights: what they make up for, and the products that add them."""
+
+import re
+
+import numpy as np
+import pytest
+
+from arch.formats import FORMATS
+from generators.quantize.low_rank import correct
+from generators.quantize.options import Quantization
+from generators.quantize.stored import choose
+from generators.reference.integers import evaluate
+from generators.text_program import compile_text
+from generators.text_shapes import untrained
+from tb.text_session import TextSession
+from tests.test_formats import LLAMA, PAIRED, RESIDENT, TEXT
+
+RANK = 5
+TOKENS = [1, 7, 30, 12, 5, 36, 2]
+
+
+def test_a_correction_makes_up_for_what_codes_lose() -> None:
+    """The integers' products against float64: weights that are coarse codes and a low rank."""
+    rng = np.random.default_rng(1)
+    inputs = np.rint(rng.normal(0, 40, (400, 32)) @ rng.normal(0, 0.25, (32, 32)))
+    codes = rng.integers(-2, 2, (48, 32)) * 0.1
+    weights = codes + rng.normal(0, 0.1, (48, RANK)) @ rng.normal(0, 1, (RANK, 32))
+    wanted = inputs @ weights.T
+
+    def lost(products) -> float:
+        return float(np.sum((products - wanted) ** 2) / np.sum(wanted**2))
+
+    _, plain, steps = choose(weights, FORMATS["int2"], 0, inputs)
+    found = correct(weights, FORMATS["int2"], 0, inputs, RANK, "some")
+    thin = np.clip(np.rint(inputs @ found.first * found.factors), -128, 127)
+    assert np.abs(found.first).max() <= 127
+    assert np.abs(found.second).max() <= 127
+    corrected = lost((inputs @ found.weight + thin @ found.second) * found.steps)
+    assert corrected < 0.4 * lost(inputs @ plain * steps)
+
+
+@pytest.mark.parametrize(
+    ("weights", "group", "changes", "machine"),
+    [
+        ("int3", 16, {}, "golden"),
+        ("int4", 0, RESIDENT, "golden"),
+        ("int4", 16, PAIRED, "golden"),
+        ("ternary", 0, {}, "verilator"),
+    ],
+)
+def test_decoders_with_corrections(weights, group, changes, machine) -> None:
+    options = Quantization(texts=2, length=24, weights=weights, group=group, low_rank=RANK)
+    decoder = untrained(LLAMA, options)
+    program = compile_text(decoder, TEXT.replace(**changes), context=40)
+    session = TextSession(program, machine)
+    session.take(TOKENS[:4])
+    for token in TOKENS[4:]:
+        assert session.step(token).mismatches == 0
+    assert np.array_equal(session.logits(), evaluate(decoder, TOKENS)["logits"][-1])
+    linears = [op for op in decoder.ops if getattr(op, "low_rank", None)]
+    assert len(linears) == 7 * LLAMA.layers + 1
+    thin = sum(RANK * sum(op.weight.shape) for op in linears)
+    whole = untrained(LLAMA, Quantization(texts=2, length=24, weights=weights, group=group))
+    assert decoder.weight_bytes - whole.weight_bytes == thin
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"low_rank": -1}, "Rank of a correction must not be negative, not -1"),
+        (
+            {"weights": "int8"},
+            "Rank of a correction is 5, which needs weights of fewer bits, but they are in int8",
+        ),
+        (
+            {"low_rank": 12},
+            "Rank of a correction must be less than the 12 of layer layers.0.key, not 12",
+        ),
+    ],
+)
+def test_corrections_that_are_refused(changes, message) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        untrained(
+            LLAMA,
+            Quantization(**({"texts": 2, "length": 24, "weights": "int4", "low_rank": 5} | changes)),
+        )
+
+
+def test_command_refuses_a_rank_without_codes(celosia) -> None:
+    code, output, errors = celosia("text", "tales", "--sim", "golden", "--low-rank", "4")
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert "needs weights of fewer bits, but they are in int8" in errors
