@@ -9,7 +9,6 @@ import pytest
 
 from arch.formats import FORMATS, chosen, index_of
 from arch.presets import PRESETS
-from generators.frontend.text_description import TextDescription
 from generators.graph import Decoder, Linear
 from generators.lower.banks import LATENCY
 from generators.quantize.mixed import mix, mixture
@@ -23,6 +22,7 @@ from sim.formats import pack, scaled, unpack
 from sim.matmul import part
 from tb.simulate import simulate
 from tb.text_session import TextSession
+from tests.support.text_cases import LLAMA, PAIRED, RESIDENT, TEXT
 
 ALL = ",".join(name for name in FORMATS if name not in ("int5", "int7", "pow2", "fp8_e5m2"))
 REST = "int5,int7,pow2,fp8_e5m2,ternary"
@@ -117,31 +117,6 @@ def test_refusals() -> None:
         weight_formats="int4",
         weight_group=12,
     )
-
-
-LLAMA = TextDescription(
-    name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44
-)
-TEXT = PRESETS["small"].replace(
-    param_depth=512,
-    program_depth=8192,
-    table_slots=4,
-    rotary=True,
-    argmax=True,
-    trace=True,
-    weight_formats="int4,int3,ternary",
-    weight_group=16,
-)
-RESIDENT = {"weight_depth": 1024}
-PAIRED = RESIDENT | {
-    "packed_slots": True,
-    "array": "tree",
-    "zero_points": False,
-    "operand_gating": False,
-    "rows": 4,
-    "cols": 4,
-    "lanes": 4,
-}
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from generators.reference.integers import evaluate
 from generators.text_program import compile_text
 from generators.text_shapes import untrained
 from tb.text_session import TextSession
-from tests.test_formats import LLAMA, PAIRED, RESIDENT, TEXT
+from tests.support.text_cases import LLAMA, PAIRED, RESIDENT, TEXT
 
 RANK = 5
 TOKENS = [1, 7, 30, 12, 5, 36, 2]
@@ -82,7 +82,9 @@ def test_corrections_that_are_refused(changes, message) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         untrained(
             LLAMA,
-            Quantization(**({"texts": 2, "length": 24, "weights": "int4", "low_rank": 5} | changes)),
+            Quantization(
+                **({"texts": 2, "length": 24, "weights": "int4", "low_rank": 5} | changes)
+            ),
         )
 
 

@@ -1,0 +1,28 @@
+"""A small language model, and machines for it, of tests of its weights."""
+
+from arch.presets import PRESETS
+from generators.frontend.text_description import TextDescription
+
+LLAMA = TextDescription(
+    name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44
+)
+TEXT = PRESETS["small"].replace(
+    param_depth=512,
+    program_depth=8192,
+    table_slots=4,
+    rotary=True,
+    argmax=True,
+    trace=True,
+    weight_formats="int4,int3,ternary",
+    weight_group=16,
+)
+RESIDENT = {"weight_depth": 1024}
+PAIRED = RESIDENT | {
+    "packed_slots": True,
+    "array": "tree",
+    "zero_points": False,
+    "operand_gating": False,
+    "rows": 4,
+    "cols": 4,
+    "lanes": 4,
+}
