@@ -130,7 +130,7 @@ class Linear:
     stored: Stored | None = None
     """The weights' codes where they are in a format of fewer bits."""
     low_rank: "LowRank | None" = None
-    """What is added to the sums."""
+    """Correction that is added to the sums; None where there is none."""
 
     @property
     def size(self) -> int:
