@@ -61,7 +61,9 @@ def test_the_quantized_model_is_as_good_as_the_float_model(model):
 @pytest.mark.parametrize(
     "preset",
     [
-        pytest.param(name, marks=[pytest.mark.long] * (name in ("wide", "story", "story_85f")))
+        pytest.param(
+            name, marks=[pytest.mark.long] * (name in ("medium", "wide", "story", "story_85f"))
+        )
         for name in PRESETS
     ],
 )
