@@ -1,24 +1,24 @@
 """celosia bench: measured figures of single units."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
+from arch.config import Config
 from cli.bench_all import bench_all
 from cli.bench_boards import bench_boards
 from cli.bench_pins import bench_pins
-from cli.bench_toggles import toggles
 from cli.options import (
     RANK_OPTION,
     config_options,
     equipped,
     json_option,
     memory_options,
-    resolve,
     seed_option,
     simulator_option,
+    size_options,
+    times,
     weight_options,
 )
 from cli.output import cycles_table, progress, report
@@ -34,6 +34,7 @@ from tb.decode_bench import bench_decode
 from tb.harness_bench import bench_harness
 from tb.machines import make_machine
 from tb.memory_timing import FAR, SDRAM, MemoryTiming
+from tb.toggle_bench import bench_toggles
 from tb.trace_model import check_clocked
 
 
@@ -45,26 +46,20 @@ def bench() -> None:
 bench.add_command(bench_all)
 bench.add_command(bench_boards)
 bench.add_command(bench_pins)
-bench.add_command(toggles)
 
 
 @bench.command()
 @config_options("small")
-@click.option("--m", type=int, required=True, help="Rows of the result.")
-@click.option("--k", type=int, required=True, help="Length of the sums.")
-@click.option("--n", type=int, required=True, help="Columns of the result.")
+@size_options()
 @trace_option
 @memory_options(SDRAM)
 @simulator_option
 @seed_option
 @json_option
 def gemm(
-    source: str,
-    overrides: tuple[str, ...],
-    m: int,
-    k: int,
-    n: int,
-    trace_file: Path | None,
+    config: Config,
+    sizes: dict[str, int],
+    run: RunTrace,
     timing: MemoryTiming,
     simulator: str,
     seed: int,
@@ -76,19 +71,15 @@ def gemm(
     array's first request for an operand to its last sum in the accumulators; total_cycles and
     total_utilization are of the whole run from start to halt.
     """
-    config = resolve(source, overrides)
-    run = RunTrace(trace_file)
-    with progress(f"{m}x{k}x{n} on {config.name}, {simulator}"):
+    with progress(f"{times(sizes)} on {config.name}, {simulator}"):
         result = bench_gemm(
             config,
             lambda chosen, size: run.machine(chosen, simulator, size, timing),
-            m=m,
-            k=k,
-            n=n,
+            **sizes,
             seed=seed,
         )
-        run.write(f"GEMM {m}x{k}x{n} on {config.name}")
-    report(f"GEMM {m}x{k}x{n}", [result], as_json, result)
+        run.write(f"GEMM {times(sizes)} on {config.name}")
+    report(f"GEMM {times(sizes)}", [result], as_json, result)
     cycles_table(result, as_json)
 
 
@@ -102,8 +93,7 @@ def gemm(
 @seed_option
 @json_option
 def shapes(
-    source: str,
-    overrides: tuple[str, ...],
+    config: Config,
     only: tuple[str, ...],
     timing: MemoryTiming,
     simulator: str,
@@ -114,7 +104,6 @@ def shapes(
 
     The figures are those of bench gemm.
     """
-    config = resolve(source, overrides)
     chosen = shapes_named(only)
     with progress(f"{len(chosen)} shapes on {config.name}, {simulator}") as update:
         result = bench_shapes(
@@ -133,9 +122,8 @@ def shapes(
 def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the line of a shape."""
     names = ("cycles", "utilization", "total_cycles", "total_utilization", "mismatches")
-    size = "x".join(str(result[name]) for name in ("m", "k", "n"))
     figures = {name.replace("_", " "): result[name] for name in names}
-    return {"name": result["name"], "size": size} | figures
+    return {"name": result["name"], "size": times(result)} | figures
 
 
 @bench.command()
@@ -148,8 +136,7 @@ def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
 @seed_option
 @json_option
 def attention(
-    source: str,
-    overrides: tuple[str, ...],
+    config: Config,
     seq: int,
     head_dim: int,
     heads: int,
@@ -162,7 +149,6 @@ def attention(
 
     cycles are those that attention takes in the run: scores, softmax and values of all heads.
     """
-    config = resolve(source, overrides)
     check_clocked(simulator)
     with progress(f"{heads} x {seq} x {head_dim} on {config.name}, {simulator}"):
         result = bench_attention(
@@ -174,37 +160,29 @@ def attention(
 
 @bench.command()
 @config_options("small")
-@click.option("--m", type=int, default=1, show_default=True, help="Rows of the result.")
-@click.option("--k", type=int, required=True, help="Length of the sums.")
-@click.option("--n", type=int, required=True, help="Columns of the result.")
+@size_options(rows=1)
 @click.option("--sparsity", type=float, required=True, help="Share of zero weights.")
 @simulator_option
 @seed_option
 @json_option
 def sparse(
-    source: str,
-    overrides: tuple[str, ...],
-    m: int,
-    k: int,
-    n: int,
+    config: Config,
+    sizes: dict[str, int],
     sparsity: float,
     simulator: str,
     seed: int,
     as_json: bool,
 ) -> None:
     """Multiply with a random sparse matrix on the zero-skip unit, and on the array."""
-    config = resolve(source, overrides)
-    with progress(f"{m}x{k}x{n} at {sparsity:.0%} zeros on {config.name}, {simulator}"):
+    with progress(f"{times(sizes)} at {sparsity:.0%} zeros on {config.name}, {simulator}"):
         result = bench_sparse(
             config,
             lambda chosen, size: make_machine(chosen, simulator, size),
-            m=m,
-            k=k,
-            n=n,
+            **sizes,
             sparsity=sparsity,
             seed=seed,
         )
-    report(f"Sparse {m}x{k}x{n}", [result], as_json, result)
+    report(f"Sparse {times(sizes)}", [result], as_json, result)
 
 
 @bench.command()
@@ -224,8 +202,7 @@ def sparse(
 @seed_option
 @json_option
 def decode(
-    source: str,
-    overrides: tuple[str, ...],
+    config: Config,
     dim: int,
     ffn: int,
     positions: int,
@@ -235,14 +212,13 @@ def decode(
     sparse: bool,
     sparsity: float,
     timing: MemoryTiming,
-    trace_file: Path | None,
+    run: RunTrace,
     simulator: str,
     seed: int,
     as_json: bool,
 ) -> None:
     """Compile a decoder of one layer, and run a token, its weights streamed from memory."""
-    config = equipped(resolve(source, overrides), Quantization(weights=weights, group=group))
-    run = RunTrace(trace_file)
+    config = equipped(config, Quantization(weights=weights, group=group))
     with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
         result = bench_decode(
             config,
@@ -270,13 +246,11 @@ def decode(
 @json_option
 def compile_command(
     model: str,
-    source: str,
-    overrides: tuple[str, ...],
+    config: Config,
     timing: MemoryTiming,
     as_json: bool,
 ) -> None:
     """Compile MODEL, and show how long it took and what its program will take."""
-    config = resolve(source, overrides)
     with progress(f"{model} on {config.name}"):
         result = bench_compile(model, config, timing)
     report(f"{model} on {config.name}", [result], as_json, result)
@@ -286,9 +260,25 @@ def compile_command(
 @config_options("tiny")
 @seed_option
 @json_option
-def harness(source: str, overrides: tuple[str, ...], seed: int, as_json: bool) -> None:
+def harness(config: Config, seed: int, as_json: bool) -> None:
     """Compare the fast simulation with cocotb on the same program."""
-    config = resolve(source, overrides)
     with progress(f"Random program on {config.name}"):
         result = bench_harness(config, seed)
     report("Cycles per second", [result], as_json, result)
+
+
+@bench.command()
+@config_options("small")
+@size_options()
+@seed_option
+@json_option
+def toggles(config: Config, sizes: dict[str, int], seed: int, as_json: bool) -> None:
+    """Count the bits of registers that change in a linear layer, with and without sleep.
+
+    Every register of the machine is looked at in every cycle of the run; its memories are not. A
+    row is an engine or a memory's registers; `engines` are those that numbers of the product pass.
+    """
+    title = f"{times(sizes)} on {config.name}"
+    with progress(f"{title}, without and with sleep"):
+        result = bench_toggles(config, **sizes, seed=seed)
+    report(f"Toggles of {title}", result["units"], as_json, result)

@@ -9,7 +9,7 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from cli.board import DIVISOR, TIMEOUT, board_top
-from cli.board_options import board_options, resolve_board
+from cli.board_options import board_options
 from cli.options import equipped, json_option, seed_option, weight_options
 from cli.output import progress, report
 from fpga.boards import Board
@@ -38,11 +38,7 @@ TOKEN = 1
 @seed_option
 @json_option
 def bench_pins(
-    name: str,
-    source: str | None,
-    overrides: tuple[str, ...],
-    link: str,
-    memory: str | None,
+    target: tuple[Board, Config],
     shape: str,
     layers: int,
     context: int,
@@ -57,7 +53,7 @@ def bench_pins(
     With --memory sdram its memory holds the model from the start. Exits with code 1 where what the
     board gives differs from the golden machine's.
     """
-    board, config = resolve_board(name, source, overrides, link, memory)
+    board, config = target
     model = SHAPES[shape]
     if board.sdram is None:
         raise InputError("Option --memory must be sdram, which holds the model")
@@ -69,12 +65,12 @@ def bench_pins(
     options = Quantization(
         texts=1, length=min(SAMPLE, model.positions), weights=weights, group=group
     )
-    with progress(f"{shape} on {name}"):
+    with progress(f"{shape} on {board.name}"):
         decoder = untrained(model, options, seed)
         config = equipped(config, options)
         found = decode_at_pins(decoder, board, config, context=context, position=position)
     result = {
-        "board": name,
+        "board": board.name,
         "shape": shape,
         "layers": model.layers,
         "weights": weights,
@@ -82,7 +78,7 @@ def bench_pins(
         "seed": seed,
         **found,
     }
-    report(f"{shape} on {name}", [result], as_json, result)
+    report(f"{shape} on {board.name}", [result], as_json, result)
     if found["mismatches"]:
         raise SystemExit(1)
 

@@ -7,7 +7,7 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.board_options import board_options, flash_option, resolve_board
+from cli.board_options import board_options, flash_option
 from cli.paths import FILE, read_bytes
 from fpga.boards import Board, with_flash
 from fpga.flash import check_image
@@ -41,11 +41,7 @@ def board_top(board: Board, config: Config) -> BoardTop:
 @flash_option
 @click.option("--image", type=FILE, help="The image in the flash, of celosia flash --image-only.")
 def board(
-    name: str,
-    source: str | None,
-    overrides: tuple[str, ...],
-    link: str,
-    memory: str | None,
+    target: tuple[Board, Config],
     contents: Path | None,
     flash: str | None,
     image: Path | None,
@@ -58,7 +54,7 @@ def board(
     """
     # Shells let what they run in the background ignore interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    found, config = resolve_board(name, source, overrides, link, memory)
+    found, config = target
     if (flash is None) != (image is None):
         raise InputError("Options --flash and --image need each other")
     if flash is not None and image is not None:

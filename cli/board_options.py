@@ -10,19 +10,9 @@ from arch.formats import OPERAND_BITS
 from arch.micro.config import MicroConfig
 from arch.presets import PRESETS, load, stated
 from arch.rules import PACKED_WIDTH
-from cli.options import Command, override_option
+from cli.options import grouped, override_option
 from fpga.boards import BOARDS, FLASHES, LINKS, Board, get_board, with_sdram
 from hdl.arithmetic.multiplier import HARDWARE_WIDTH
-
-board_option = click.option(
-    "--board",
-    "--device",
-    "name",
-    required=True,
-    metavar="BOARD",
-    help=f"One of {', '.join(BOARDS)}.",
-)
-
 
 link_option = click.option(
     "--link",
@@ -39,24 +29,6 @@ flash_option = click.option(
     help="Begin at power-on with the image in the board's flash, read by one lane or four: "
     f"{', '.join(FLASHES)}.",
 )
-
-
-def board_options(command: Command) -> Command:
-    """Add options that say what is on which board; :func:`resolve_board` takes their values."""
-    config = click.option(
-        "--config",
-        "source",
-        metavar="NAME_OR_TOML",
-        help=f"A TOML file or one of {', '.join(PRESETS)}; without it the board's own machine.",
-    )
-    memory = click.option(
-        "--memory",
-        "memory",
-        metavar="BYTES_OR_SDRAM",
-        help="External memory: so many bytes on the chip, or sdram, the board's; without it the "
-        "board's memory on the chip.",
-    )
-    return board_option(config(override_option(link_option(memory(command)))))
 
 
 def resolve_board(
@@ -96,3 +68,32 @@ def _size(memory: str) -> int:
         return int(memory)
     except ValueError:
         raise InputError(f"--memory must be a number of bytes or sdram, not {memory!r}") from None
+
+
+board_options = grouped(
+    "target",
+    resolve_board,
+    click.option(
+        "--board",
+        "--device",
+        "name",
+        required=True,
+        metavar="BOARD",
+        help=f"One of {', '.join(BOARDS)}.",
+    ),
+    click.option(
+        "--config",
+        "source",
+        metavar="NAME_OR_TOML",
+        help=f"A TOML file or one of {', '.join(PRESETS)}; without it the board's own machine.",
+    ),
+    override_option,
+    link_option,
+    click.option(
+        "--memory",
+        metavar="BYTES_OR_SDRAM",
+        help="External memory: so many bytes on the chip, or sdram, the board's; without it the "
+        "board's memory on the chip.",
+    ),
+)
+"""Adds options that say what is on which board; the command gets that as ``target``."""

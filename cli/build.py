@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from arch.config import Config
 from arch.errors import InputError
-from cli.board_options import board_options, flash_option, resolve_board
+from cli.board_options import board_options, flash_option
 from cli.options import check_unit, json_option
 from cli.output import check_folder, report, write_files
 from cli.paths import FILE
 from cli.rates import MODEL, RATES, TOKEN_RATES, inference_rates, token_rates
-from fpga.boards import with_flash
+from fpga.boards import Board, with_flash
 from fpga.build import build_board, build_unit
 from fpga.devices import RESOURCES
 from generators.verilog.units import UNITS, make_unit
@@ -45,11 +46,7 @@ _MOST_MHZ = 1000
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
 @json_option
 def build(
-    name: str,
-    source: str | None,
-    overrides: tuple[str, ...],
-    link: str,
-    memory: str | None,
+    target: tuple[Board, Config],
     flash: str | None,
     unit: str | None,
     seed: int,
@@ -63,7 +60,7 @@ def build(
     The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
     tools' logs.
     """
-    board, config = resolve_board(name, source, overrides, link, memory)
+    board, config = target
     if flash is not None:
         if unit is not None:
             raise InputError("Option --flash is for a whole board, not for --unit")
@@ -71,7 +68,7 @@ def build(
     if mhz is not None and not 0 < mhz <= _MOST_MHZ:
         raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
     made = None if unit is None else make_unit(unit, config)
-    check_unit(unit or "", config, source, overrides)
+    check_unit(unit or "", config)
     check_folder(folder)
     seeds = range(seed, seed + count)
     with tempfile.TemporaryDirectory(prefix="celosia.") as work:

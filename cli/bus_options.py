@@ -1,15 +1,13 @@
 """Options for a generated module's name, and what an accelerator's ports are behind."""
 
-import functools
 import re
-from typing import Any
 
 import click
 from amaranth.lib.wiring import Component
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.options import Command
+from cli.options import grouped
 from generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
 from tb.plain_testbench import Attachment
 
@@ -54,18 +52,15 @@ top_option = click.option(
 )
 
 
-def attachment_options(command: Command) -> Command:
-    """Add options for the buses; the command gets them as ``attachment``."""
+def _attachment(bus: str, addr_width: int, base: str, control: str) -> Attachment:
+    try:
+        return Attachment(control, bus, addr_width, int(base, 0))
+    except ValueError:
+        raise InputError(f"Base of external memory must be an integer, not {base!r}") from None
 
-    @functools.wraps(command)
-    def with_attachment(bus: str, addr_width: int, base: str, control: str, **given: Any) -> Any:
-        found = Attachment(control, bus, addr_width, _number(base))
-        return command(attachment=found, **given)
 
-    wrapped: Command = with_attachment
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+attachment_options = grouped("attachment", _attachment, *_OPTIONS)
+"""Adds options for the buses; the command gets them as ``attachment``."""
 
 
 def attached(config: Config, attachment: Attachment) -> Component:
@@ -83,11 +78,3 @@ def check_module(option: str, name: str | None) -> None:
         raise InputError(
             f"Option {option} must be letters, digits and underscores, no digit first, not {name!r}"
         )
-
-
-def _number(text: str) -> int:
-    """Return an integer as programs write it, in any base."""
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise InputError(f"Base of external memory must be an integer, not {text!r}") from None

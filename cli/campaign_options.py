@@ -1,15 +1,13 @@
 """Options of commands that run campaigns, and how such a campaign is run and told."""
 
-import functools
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
-from cli.options import Command
+from cli.options import grouped
 from cli.output import progress
 from cli.paths import FILE
 from generators.campaign.case import Campaign, Job, Outcome, sources
@@ -51,32 +49,25 @@ class Runner:
             )
 
 
-def campaign_options(command: Command) -> Command:
-    """Add ``--jobs``, ``--cluster`` and ``--results``; the command gets a ``runner``."""
-
-    @functools.wraps(command)
-    def with_runner(jobs: int, cluster: str | None, results: Path | None, **given: Any) -> Any:
-        return command(runner=Runner(Workers(jobs, cluster), results), **given)
-
-    wrapped: Command = with_runner
-    for option in (
-        click.option(
-            "--results",
-            type=FILE,
-            help="SQLite file of the outcomes: a campaign goes on where it stopped.",
-        ),
-        click.option(
-            "--cluster",
-            metavar="tcp://HOST:PORT",
-            help="Dask's scheduler whose workers run the cases, instead of processes here.",
-        ),
-        click.option(
-            "--jobs",
-            type=int,
-            default=os.cpu_count() or 1,
-            show_default="one a core",
-            help="Cases at the same time on this machine.",
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped
+campaign_options = grouped(
+    "runner",
+    lambda jobs, cluster, results: Runner(Workers(jobs, cluster), results),
+    click.option(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        show_default="one a core",
+        help="Cases at the same time on this machine.",
+    ),
+    click.option(
+        "--cluster",
+        metavar="tcp://HOST:PORT",
+        help="Dask's scheduler whose workers run the cases, instead of processes here.",
+    ),
+    click.option(
+        "--results",
+        type=FILE,
+        help="SQLite file of the outcomes: a campaign goes on where it stopped.",
+    ),
+)
+"""Adds ``--jobs``, ``--cluster`` and ``--results``; the command gets a ``runner``."""

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
+from arch.config import Config
 from arch.errors import InputError
 from arch.micro.config import MicroConfig
 from cli.bus_options import attached, attachment_options, check_module, top_option
 from cli.model_options import model_options, searched
-from cli.options import config_options, equipped, json_option, memory_options, resolve
+from cli.options import config_options, json_option, memory_options
 from cli.output import check_folder, progress, report, warn, write_files
 from cli.paths import FILE, MODEL
 from generators.compiler import Options, compile_model
@@ -54,8 +55,7 @@ from tb.run_inputs import Files
 @json_option
 def compile_command(
     model: str,
-    source: str,
-    overrides: tuple[str, ...],
+    config: Config,
     inputs: Path | None,
     sentences: Path | None,
     random: int,
@@ -63,8 +63,7 @@ def compile_command(
     tokens: int,
     count: int | None,
     names: Path | None,
-    options: Options,
-    loss: float | None,
+    asked: tuple[Options, float | None],
     with_verilog: bool,
     with_testbench: bool,
     top: str | None,
@@ -80,10 +79,8 @@ def compile_command(
     is expected of the inputs are the golden machine's integers. Where no inputs are given the model
     must be one of the digits, and gets those.
     """
-    config = resolve(source, overrides)
     check_module("--top", top)
-    options = searched(model, config, options, loss)
-    config = equipped(config, options)
+    options, config = searched(model, config, asked)
     check_folder(folder)
     files = Files(inputs=inputs, sentences=sentences, random=random, calibration=calibration)
     with_verilog = with_verilog or with_testbench

@@ -6,7 +6,7 @@ import click
 
 from arch.errors import RunError
 from cli.campaign_options import Runner, campaign_options
-from cli.options import config_options, json_option, seed_option
+from cli.options import json_option, override_option, seed_option, source_option
 from cli.output import report
 from tb.faults.campaign import CASES, CLASSES, KIND, UNITS, fault_config, run, table
 from tb.faults.problems import open_problem
@@ -14,7 +14,8 @@ from tb.faults.problems import open_problem
 
 @click.command()
 @click.argument("model")
-@config_options("small")
+@source_option("small")
+@override_option
 @click.option(
     "--count", type=click.IntRange(min=1), default=1000, show_default=True, help="Faults."
 )

@@ -6,13 +6,14 @@ from typing import Any
 
 import click
 
+from arch.config import Config
 from arch.errors import InputError
-from cli.board_options import board_options, resolve_board
+from cli.board_options import board_options
 from cli.options import json_option, seed_option
 from cli.output import report, write_files
 from cli.paths import FILE, MODEL
 from cli.text_options import TextOptions, text_options
-from fpga.boards import FLASHES, IMAGE_ADDR, with_flash
+from fpga.boards import FLASHES, IMAGE_ADDR, Board, with_flash
 from fpga.flash import check_image, find_bitstream, flash_command, image_command, load_command
 from fpga.flash import flash as load
 from fpga.top import PAYLOAD_BYTES
@@ -45,11 +46,7 @@ from tb.run_inputs import Files
 @seed_option
 @json_option
 def flash(
-    name: str,
-    source: str | None,
-    overrides: tuple[str, ...],
-    link: str,
-    memory: str | None,
+    target: tuple[Board, Config],
     folder: Path | None,
     model: str | None,
     inputs: Path | None,
@@ -70,7 +67,7 @@ def flash(
     one of the digits, and runs on the first of their test split. With --prompt it goes on with a
     text, taking the likeliest token each time.
     """
-    board, config = resolve_board(name, source, overrides, link, memory)
+    board, config = target
     if model is None:
         if file is not None:
             raise InputError("Option --image-only needs --model")

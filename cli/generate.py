@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 
+from arch.config import Config
 from arch.errors import InputError
 from cli.bus_options import attached, attachment_options, check_module, top_option
-from cli.options import check_unit, config_options, resolve, seed_option
+from cli.options import check_unit, config_options, seed_option
 from cli.output import check_folder, write_files
 from cli.paths import FILE
 from fpga.multipliers import FAMILIES, with_multipliers
@@ -50,8 +51,7 @@ from tb.plain_testbench import Attachment, testbench
 @seed_option
 @click.option("--out", "folder", type=FILE, required=True, help="Folder to write to.")
 def generate(
-    source: str,
-    overrides: tuple[str, ...],
+    config: Config,
     unit: str,
     attachment: Attachment,
     top: str | None,
@@ -71,7 +71,6 @@ def generate(
     check_module("--top", top)
     if family is not None and family not in FAMILIES:
         raise InputError(f"Unknown device {family!r}; known are {', '.join(FAMILIES)}")
-    config = resolve(source, overrides)
     check_folder(folder)
     if unit == "accelerator":
         component = attached(config, attachment)
@@ -81,7 +80,7 @@ def generate(
         raise InputError(f"Only the accelerator can have its host port behind a bus, not {unit}")
     else:
         component = make_unit(unit, config)
-        check_unit(unit, config, source, overrides)
+        check_unit(unit, config)
     name = top or f"celosia_{unit}"
     files = {
         f"{name}.v": with_multipliers(to_verilog(component, name, prefix), family or ""),

@@ -9,7 +9,7 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.options import Command
+from cli.options import Command, added
 from cli.output import check_folder, cycles_table, predictions_table, report, warn, write_array
 from cli.paths import FILE
 from generators.compiler import Options
@@ -41,9 +41,7 @@ def input_options(length: str) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         text = "Longest input (tokens); 0 for the model's own."
         command = click.option(length, "tokens", type=int, default=0, help=text)(command)
-        for option in reversed(_OPTIONS):
-            command = option(command)
-        return command
+        return added(_OPTIONS, command)
 
     return add
 

@@ -1,8 +1,6 @@
 """Options for how a model is made integers."""
 
-import functools
 from dataclasses import replace
-from typing import Any
 
 import click
 
@@ -12,8 +10,9 @@ from cli.options import (
     LOSS_OPTION,
     WEIGHT_OPTIONS,
     WIDE,
-    Command,
     asked_format,
+    equipped,
+    grouped,
 )
 from cli.output import progress
 from generators.compiler import Options
@@ -46,44 +45,48 @@ _OPTIONS = (
 )
 
 
-def model_options(command: Command) -> Command:
-    """Add options for the compiler; the command gets them as ``options``."""
-
-    @functools.wraps(command)
-    def with_options(
-        percentile: float,
-        balance: float | None,
-        scales: str,
-        weights: str,
-        group: int,
-        loss: float | None,
-        functions: str,
-        batch: int,
-        sparse: bool,
-        **given: Any,
-    ) -> Any:
-        found = Options(
-            percentile=percentile,
-            balance=balance,
-            per_channel=scales == "channel",
-            weights=asked_format(weights, loss),
-            group=group,
-            wide_functions=functions == WIDE,
-            batch=batch,
-            sparse=sparse,
-        )
-        return command(options=found, loss=loss, **given)
-
-    wrapped: Command = with_options
-    for option in reversed(_OPTIONS):
-        wrapped = option(wrapped)
-    return wrapped
+def _options(
+    percentile: float,
+    balance: float | None,
+    scales: str,
+    weights: str,
+    group: int,
+    functions: str,
+    batch: int,
+    sparse: bool,
+    loss: float | None,
+) -> tuple[Options, float | None]:
+    found = Options(
+        percentile=percentile,
+        balance=balance,
+        per_channel=scales == "channel",
+        weights=asked_format(weights, loss),
+        group=group,
+        wide_functions=functions == WIDE,
+        batch=batch,
+        sparse=sparse,
+    )
+    return found, loss
 
 
-def searched(model: str, config: Config, options: Options, loss: float | None) -> Options:
-    """Return options with the formats of weights that lose so much at most, and say which."""
-    if loss is None:
-        return options
+model_options = grouped("asked", _options, *_OPTIONS)
+"""Adds options for the compiler; the command gets them as ``asked``, for :func:`searched`."""
+
+
+def searched(
+    model: str, config: Config, asked: tuple[Options, float | None]
+) -> tuple[Options, Config]:
+    """Return options with the formats of weights that lose so much at most, and say which.
+
+    The configuration has these formats, if it had none.
+    """
+    options, loss = asked
+    if loss is not None:
+        options = _mixed(model, config, options, loss)
+    return options, equipped(config, options)
+
+
+def _mixed(model: str, config: Config, options: Options, loss: float) -> Options:
     if options.balance is None:
         options = replace(options, balance=ENCODER_BALANCE)
     with progress("Formats of weights") as update:

@@ -7,7 +7,14 @@ import click
 
 from arch.errors import InputError
 from cli.campaign_options import Runner, campaign_options
-from cli.options import check_unit, config_options, json_option, resolve, seed_option
+from cli.options import (
+    check_unit,
+    json_option,
+    override_option,
+    resolve,
+    seed_option,
+    source_option,
+)
 from cli.output import report
 from generators.campaign.case import Outcome
 from tb.benches import BENCHES
@@ -20,7 +27,8 @@ _MOST = (1 << 16) - 1
 
 @click.command()
 @click.option("--unit", "units", multiple=True, required=True, help="The unit; repeatable.")
-@config_options("tiny")
+@source_option("tiny")
+@override_option
 @click.option("--count", default=200, show_default=True, help="Mutants of each unit.")
 @seed_option
 @campaign_options
@@ -43,7 +51,7 @@ def mutate(
     for unit in units:
         if unit not in BENCHES:
             raise InputError(f"Unknown unit {unit!r}; benches are for {', '.join(BENCHES)}")
-        check_unit(unit, config, source, overrides)
+        check_unit(unit, config)
     if not 1 <= count <= _MOST:
         raise InputError(f"--count must be from 1 to {_MOST:,}, not {count}")
     missing = missing_tools()

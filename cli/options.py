@@ -1,7 +1,8 @@
 """Options that several commands share."""
 
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -15,6 +16,33 @@ from tb.memory_timing import MemoryTiming
 from tb.toolchain import MACHINES
 
 Command = Callable[..., Any]
+Adder = Callable[[Command], Command]
+
+
+def added(options: Sequence[Adder], command: Command) -> Command:
+    """Return a command with options, which its help shows in their order."""
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
+    """Return what adds options to a command, which gets what ``make`` returns as ``name``.
+
+    ``make`` takes the options' values as arguments of their names.
+    """
+    taken = inspect.signature(make).parameters
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def with_group(**given: Any) -> Any:
+            made = make(**{each: given.pop(each) for each in taken})
+            return command(**{name: made}, **given)
+
+        return added(options, with_group)
+
+    return decorate
+
 
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
@@ -41,9 +69,9 @@ override_option = click.option(
 )
 
 
-def config_options(default: str) -> Callable[[Command], Command]:
-    """Add ``--config`` and ``--set``; :func:`resolve` makes a configuration of their values."""
-    config = click.option(
+def source_option(default: str) -> Adder:
+    """Add ``--config``; :func:`resolve` makes a configuration of it and ``--set``."""
+    return click.option(
         "--config",
         "source",
         default=default,
@@ -51,7 +79,16 @@ def config_options(default: str) -> Callable[[Command], Command]:
         metavar="NAME_OR_TOML",
         help=f"A TOML file or one of {', '.join(PRESETS)}.",
     )
-    return lambda command: config(override_option(command))
+
+
+def config_options(default: str) -> Adder:
+    """Add ``--config`` and ``--set``; the command gets the configuration as ``config``."""
+    return grouped("config", resolve, source_option(default), override_option)
+
+
+def resolve(source: str, overrides: tuple[str, ...]) -> Config:
+    """Return the configuration that the options name."""
+    return load(source, list(overrides))
 
 
 _MEMORY_HELP = {
@@ -62,25 +99,43 @@ _MEMORY_HELP = {
 }
 
 
-def memory_options(default: MemoryTiming) -> Callable[[Command], Command]:
+def memory_options(default: MemoryTiming) -> Adder:
     """Add options for external memory's timing; the command gets it as ``timing``."""
+    options = (
+        click.option(
+            f"--memory-{name.replace('_', '-')}",
+            name,
+            type=int,
+            default=default.fields()[name],
+            show_default=True,
+            help=meaning,
+        )
+        for name, meaning in _MEMORY_HELP.items()
+    )
+    return grouped("timing", MemoryTiming, *options)
 
-    def decorate(command: Command) -> Command:
-        @functools.wraps(command)
-        def with_timing(**given: Any) -> Any:
-            values = {name: given.pop(f"memory_{name}") for name in _MEMORY_HELP}
-            return command(timing=MemoryTiming(**values), **given)
 
-        wrapped: Command = with_timing
-        for name, meaning in reversed(_MEMORY_HELP.items()):
-            value = default.fields()[name]
-            option = f"--memory-{name.replace('_', '-')}"
-            wrapped = click.option(
-                option, type=int, default=value, show_default=True, help=meaning
-            )(wrapped)
-        return wrapped
+def size_options(rows: int | None = None) -> Adder:
+    """Add the sizes of a product, ``rows`` being the default of its rows, as ``sizes``."""
+    return grouped(
+        "sizes",
+        lambda m, k, n: {"m": m, "k": k, "n": n},
+        click.option(
+            "--m",
+            type=int,
+            default=rows,
+            required=rows is None,
+            show_default=rows is not None,
+            help="Rows of the result.",
+        ),
+        click.option("--k", type=int, required=True, help="Length of the sums."),
+        click.option("--n", type=int, required=True, help="Columns of the result."),
+    )
 
-    return decorate
+
+def times(sizes: Mapping[str, int]) -> str:
+    """Return the sizes of a product as people write them."""
+    return "x".join(str(sizes[name]) for name in "mkn")
 
 
 UNIT_FIELDS = {
@@ -93,19 +148,16 @@ UNIT_FIELDS = {
 """The field that puts a unit into the accelerator, of units that it may leave out."""
 
 
-def check_unit(unit: str, config: Config, source: str | None, overrides: tuple[str, ...]) -> None:
+def check_unit(unit: str, config: Config) -> None:
     """Raise :class:`InputError` where a unit is asked for that is left out by name.
 
-    What a preset leaves out may be made alone all the same.
+    What a preset leaves out may be made alone all the same. The command has ``--config`` and
+    ``--set``.
     """
-    field = UNIT_FIELDS.get(unit)
-    if field in stated(source, list(overrides)) and not getattr(config, str(field)):
+    field, given = UNIT_FIELDS.get(unit), click.get_current_context().params
+    asked = stated(given["source"], list(given["overrides"]))
+    if field in asked and not getattr(config, str(field)):
         raise InputError(f"Unit {unit} is left out: {field} is false")
-
-
-def resolve(source: str, overrides: tuple[str, ...]) -> Config:
-    """Return the configuration that the options name."""
-    return load(source, list(overrides))
 
 
 def equipped(config: Config, options: Quantization) -> Config:
@@ -192,6 +244,4 @@ def asked_format(weights: str, loss: float | None) -> str:
 
 def weight_options(command: Command) -> Command:
     """Add options for the format of weights."""
-    for option in reversed(WEIGHT_OPTIONS):
-        command = option(command)
-    return command
+    return added(WEIGHT_OPTIONS, command)

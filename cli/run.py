@@ -4,16 +4,10 @@ from typing import Any
 
 import click
 
+from arch.config import Config
 from cli.input_options import InputOptions, input_options, report_model
 from cli.model_options import model_options, searched
-from cli.options import (
-    config_options,
-    equipped,
-    json_option,
-    memory_options,
-    resolve,
-    simulator_option,
-)
+from cli.options import config_options, json_option, memory_options, simulator_option
 from cli.output import progress
 from cli.paths import MODEL
 from generators.compiler import Options
@@ -30,11 +24,9 @@ from tb.memory_timing import FAR, MemoryTiming
 @json_option
 def run(
     model: str,
-    source: str,
-    overrides: tuple[str, ...],
+    config: Config,
     simulator: str,
-    options: Options,
-    loss: float | None,
+    asked: tuple[Options, float | None],
     timing: MemoryTiming,
     as_json: bool,
     **values: Any,
@@ -43,9 +35,7 @@ def run(
 
     Every intermediate tensor is compared with the golden machine's.
     """
-    config = resolve(source, overrides)
-    options = searched(model, config, options, loss)
-    config = equipped(config, options)
+    options, config = searched(model, config, asked)
     given = InputOptions.of(values)
     with progress(f"{model} on {config.name}, {simulator}") as update:
         result = given.run(model, config, simulator, update, options=options, timing=timing)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
+from arch.config import Config
 from arch.errors import InputError, RunError
-from cli.options import check_unit, config_options, json_option, resolve, seed_option
+from cli.options import check_unit, config_options, json_option, seed_option
 from cli.output import check_folder, progress, report, text
 from cli.paths import FILE
 from tb.benches import BENCHES
@@ -33,8 +34,7 @@ from tb.toolchain import SIMULATORS, check_simulator
 @seed_option
 @json_option
 def test(
-    source: str,
-    overrides: tuple[str, ...],
+    config: Config,
     units: tuple[str, ...],
     simulators: tuple[str, ...],
     waves: Path | None,
@@ -42,11 +42,11 @@ def test(
     as_json: bool,
 ) -> None:
     """Run the units' cocotb benches with random data and random stalls."""
-    config = resolve(source, overrides).replace(trace=True, mem_addr_width=16)
+    config = config.replace(trace=True, mem_addr_width=16)
     for unit in units:
         if unit not in BENCHES:
             raise InputError(f"Unknown unit {unit!r}; benches are for {', '.join(BENCHES)}")
-        check_unit(unit, config, source, overrides)
+        check_unit(unit, config)
     for simulator in simulators:
         check_simulator(simulator)
     chosen = units or tuple(BENCHES)

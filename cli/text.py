@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
+from arch.config import Config
 from cli.options import (
     config_options,
     json_option,
     memory_options,
-    resolve,
     seed_option,
     simulator_option,
 )
@@ -45,8 +45,7 @@ from tb.memory_timing import FAR, MemoryTiming
 def text(
     checkpoint: str,
     prompt: str,
-    source: str,
-    overrides: tuple[str, ...],
+    config: Config,
     simulator: str,
     answers: Path | None,
     count: int | None,
@@ -60,7 +59,7 @@ def text(
     machine writes is compared with the golden machine's.
     """
     check_simulator(simulator)
-    config = resolve(source, overrides).replace(trace=True)
+    config = config.replace(trace=True)
     options = TextOptions.of(values)
     if answers is not None:
         given = read_answers(answers)[:count]

@@ -16,6 +16,7 @@ from cli.options import (
     WEIGHT_OPTIONS,
     WIDE,
     Command,
+    added,
     asked_format,
     equipped,
 )
@@ -64,9 +65,7 @@ _OPTIONS = (
 
 def text_options(command: Command) -> Command:
     """Add what says how a text goes on; :class:`TextOptions` takes the values."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return added(_OPTIONS, command)
 
 
 @dataclass(frozen=True, kw_only=True)

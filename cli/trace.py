@@ -5,8 +5,9 @@ from pathlib import Path
 
 import click
 
+from arch.config import Config
 from arch.errors import InputError
-from cli.options import config_options, json_option, memory_options, resolve, simulator_option
+from cli.options import config_options, json_option, memory_options, simulator_option
 from cli.output import check_folder, cycles_table, progress, report, write_files
 from cli.paths import FILE, MODEL
 from tb.memory_timing import FAR, MemoryTiming
@@ -34,8 +35,7 @@ from tb.trace_picture import png, roofline, utilization
 @json_option
 def trace(
     model: str,
-    source: str,
-    overrides: tuple[str, ...],
+    config: Config,
     file: Path,
     simulator: str,
     sentences: Path | None,
@@ -48,7 +48,6 @@ def trace(
 
     The timeline is for ui.perfetto.dev or chrome://tracing: a microsecond stands for a cycle.
     """
-    config = resolve(source, overrides)
     if sentences is None and (calibration is not None or tokens):
         raise InputError("Options --calibration and --tokens need --sentences")
     names = [file.name, f"{file.stem}.roofline.png", f"{file.stem}.utilization.png"]

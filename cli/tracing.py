@@ -8,6 +8,7 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
+from cli.options import grouped
 from cli.output import check_folder, write_files
 from cli.paths import FILE
 from generators.bench.gemm_bench import Machine
@@ -15,13 +16,6 @@ from tb.machine import SimulatedMachine
 from tb.machines import make_machine
 from tb.places import places
 from tb.timeline import timeline
-
-trace_option = click.option(
-    "--trace",
-    "trace_file",
-    type=FILE,
-    help="File for a timeline of the measured run, for ui.perfetto.dev.",
-)
 
 
 class RunTrace:
@@ -60,3 +54,16 @@ class RunTrace:
         found = places(recording.commands, [], config)
         shown = timeline(recording, found, [], title=title, mem_bytes=config.mem_bytes)
         write_files(self._file.parent, {self._file.name: json.dumps(shown)})
+
+
+trace_option = grouped(
+    "run",
+    RunTrace,
+    click.option(
+        "--trace",
+        "file",
+        type=FILE,
+        help="File for a timeline of the measured run, for ui.perfetto.dev.",
+    ),
+)
+"""Adds ``--trace``; the command gets a :class:`RunTrace` as ``run``."""
