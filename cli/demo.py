@@ -11,7 +11,7 @@ from cli.output import check_folder, progress, report
 from cli.paths import FILE, check_ending
 from generators.frontend import digits
 from tb.picture import chosen, draw
-from tb.run_model import run_model
+from tb.run_inputs import run_files
 from tb.toolchain import missing_tools
 from tb.trace_model import trace_model
 
@@ -42,7 +42,8 @@ def demo(picture: Path) -> None:
     results = []
     for model in MODELS:
         with progress(f"{model} on small, {simulator}") as update:
-            results.append(run_model(model, PRESETS["small"], simulator, count, update))
+            ran = run_files(model, PRESETS["small"], simulator, count=count, progress=update)
+            results.append(ran.figures)
     shown = (
         "model",
         "count",

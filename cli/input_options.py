@@ -17,7 +17,6 @@ from tb.inference import ModelMachine, Progress
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
 from tb.run_inputs import Files, run_files
-from tb.run_model import run_hosted, run_model
 
 _OPTIONS = (
     click.option(
@@ -100,10 +99,6 @@ class InputOptions:
             for name in needing:
                 if getattr(self, name):
                     raise InputError(f"Option --{name} needs --inputs, --sentences or --random")
-            if isinstance(machine, str):
-                return run_model(model, config, machine, self.count, progress, options, timing)
-            assert memory_bytes is not None
-            return run_hosted(model, config, machine, memory_bytes, self.count, progress)
         ran = run_files(
             model,
             config,

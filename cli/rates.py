@@ -10,7 +10,7 @@ from generators.text_program import compile_text
 from generators.text_shapes import STORIES260K, untrained
 from tb.machines import make_machine
 from tb.memory_timing import ONCHIP
-from tb.run_model import run_hosted
+from tb.run_inputs import run_files
 from tb.text_session import TextSession
 
 MODEL = "digits"
@@ -44,9 +44,10 @@ def inference_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict
     """
     machine = make_machine(config, "verilator", memory_bytes, ONCHIP)
     try:
-        found = run_hosted(MODEL, config, machine, memory_bytes, COUNT)
+        ran = run_files(MODEL, config, machine, count=COUNT, memory_bytes=memory_bytes)
     except InputError as error:
         return dict.fromkeys(RATES) | {"no_inference": str(error)}
+    found = ran.figures
     if found["mismatches"]:
         raise RunError(
             f"{found['mismatches']} of {COUNT} outputs of {MODEL} on {config.name} are not the "

@@ -9,9 +9,9 @@ from typing import Any
 from arch.config import Config
 from generators.frontend.tokenizer import read_sentences
 from generators.sources import load_source
+from tb.digits_model import compile_digits
 from tb.memory_timing import MemoryTiming
 from tb.run_inputs import CALIBRATION, compile_sentences
-from tb.run_model import compile_digits
 
 
 def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str, Any]:

@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from generators.frontend import digits
 from generators.frontend.source import Source
 from generators.frontend.weights import model_names
 from generators.sample_files import read_samples
 from tb.run_inputs import Files, Inputs, first, read_inputs
-from tb.run_model import CALIBRATION_IMAGES
 
 COUNT = 5
 """Inputs that go with a model, where there are so many and no count is given."""
@@ -45,13 +43,11 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
     given: Inputs
     samples: Inputs
     if files.given():
-        given, samples = read_inputs(source, files, count)
+        given, samples = read_inputs(model, source, files, count)
     elif files.calibration is not None:
         given = samples = read_samples(files.calibration, source)
     elif model in model_names():
-        train, test = digits.load()
-        samples = list(digits.patches(train.images[:CALIBRATION_IMAGES]))
-        given = list(digits.patches(test.images))
+        given, samples = read_inputs(model, source, files, None)
         names = names or tuple(map(str, range(source.description.classes)))
     else:
         raise InputError(

@@ -12,8 +12,7 @@ from generators.text_program import TextProgram
 from generators.text_sources import TokenizerLike
 from sim.linked_machine import LinkedMachine
 from sim.power_on import power_on
-from tb.run_inputs import Files, Inputs, read_inputs
-from tb.run_model import compile_digits, digit_inputs
+from tb.run_inputs import Files, check_room, read_inputs
 from tb.run_text import run_text
 
 
@@ -46,22 +45,12 @@ def flash_image(
     Raises :class:`InputError` where the model, the inputs or the memory cannot be used.
     """
     config = config.replace(trace=False)
-    chosen: Inputs = []
-    labels: tuple[str, ...] = ()
-    if files.given():
-        source = load_source(model, tokens)
-        chosen, samples = read_inputs(source, files, count or None)
-        compiled = compile_model(source.description, source.weights, samples, config)
-        chosen, labels = [source.rows(each) for each in chosen[:count]], source.labels
-    else:
-        compiled = compile_digits(model, config)
-        chosen = list(digit_inputs(count)) if count else []
-    if compiled.memory_bytes > memory_bytes:
-        raise InputError(
-            f"Model {model} needs {compiled.memory_bytes} bytes of external memory, but the board "
-            f"has {memory_bytes}"
-        )
-    data = power_on_image(compiled, config, chosen, labels, payload)
+    source = load_source(model, tokens)
+    inputs, samples = read_inputs(model, source, files, count or None)
+    compiled = compile_model(source.description, source.weights, samples, config)
+    check_room(compiled, memory_bytes)
+    chosen = [source.rows(each) for each in inputs[:count]]
+    data = power_on_image(compiled, config, chosen, source.labels, payload)
     return FlashImage(data, _line(data, config, memory_bytes, payload), compiled)
 
 

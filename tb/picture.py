@@ -31,7 +31,7 @@ def draw(
     recording: Recording | None,
     path: Path,
 ) -> None:
-    """Draw results of :func:`tb.run_model.run_model` on images [count, 8, 8] into a PNG file.
+    """Draw results of :func:`tb.run_inputs.run_files` on images [count, 8, 8] into a PNG file.
 
     The images shown are the first model's, its errors among them. ``recording`` is one inference
     of it, or None where the machine has no clock.

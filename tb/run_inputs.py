@@ -18,6 +18,7 @@ from generators.frontend.tokenizer import read_sentences
 from generators.reference.floats import forward
 from generators.sample_files import read_labels, read_samples
 from generators.sources import load_source
+from tb.digits_model import read_digits
 from tb.inference import ModelMachine, Progress, infer, run_inferences
 from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import ONCHIP, MemoryTiming
@@ -49,6 +50,10 @@ class Files:
         return bool(self.inputs or self.sentences or self.random)
 
 
+NO_FILES = Files()
+"""The digits' test split, for the models that it is for."""
+
+
 @dataclass(frozen=True)
 class Ran:
     """Figures by name, and the outputs of the whole model, one for each input."""
@@ -61,7 +66,7 @@ def run_files(
     model: str,
     config: Config,
     machine: str | ModelMachine,
-    files: Files,
+    files: Files = NO_FILES,
     *,
     tokens: int = 0,
     count: int | None = None,
@@ -72,6 +77,7 @@ def run_files(
 ) -> Ran:
     """Run a model on the first ``count`` inputs of a file, or on all.
 
+    Where no file is given these are the images of the digits' test split, for a model of these.
     ``machine`` is a simulator's name, or a machine with ``memory_bytes`` of external memory on its
     chip. The figures are those of :func:`run_source`; with labels also ``accuracy`` and
     ``float_accuracy``, the shares of outputs whose largest column is the label's.
@@ -80,12 +86,14 @@ def run_files(
     """
     if isinstance(machine, str):
         check_simulator(machine)
-    if sum(map(bool, (files.inputs, files.sentences, files.random))) != 1:
+    if sum(map(bool, (files.inputs, files.sentences, files.random))) > 1:
         raise InputError("Options --inputs, --sentences and --random exclude each other")
     source = load_source(model, tokens)
-    chosen, samples = read_inputs(source, files, count)
+    chosen, samples = read_inputs(model, source, files, count)
     labels = None
-    if files.labels is not None:
+    if not files.given():
+        _, _, labels = read_digits(model, source)
+    elif files.labels is not None:
         labels = read_labels(files.labels, source)
         if len(labels) < len(chosen):
             raise InputError(
@@ -95,12 +103,21 @@ def run_files(
     ran = run_source(
         source, chosen, samples, config, machine, progress, options, timing, memory_bytes
     )
-    ran.figures.update({"model": model, **_accuracy(ran, labels)})
-    return Ran({"model": model} | ran.figures, ran.outputs)
+    told = _accuracy(ran, labels)
+    return Ran({"model": model, **told, **ran.figures}, ran.outputs)
 
 
-def read_inputs(source: Source, files: Files, count: int | None) -> tuple[Inputs, Inputs]:
-    """Return the prepared inputs to run on, and those to calibrate on."""
+def read_inputs(
+    model: str, source: Source, files: Files, count: int | None
+) -> tuple[Inputs, Inputs]:
+    """Return the prepared inputs to run on, and those to calibrate on.
+
+    Raises :class:`InputError` where a file or the count cannot be used, or no file is given for a
+    model that does not take the digits.
+    """
+    if not files.given():
+        samples, images, _ = read_digits(model, source)
+        return first(list(images), count, "images"), list(samples)
     if files.sentences is not None:
         texts = first(read_sentences(files.sentences), count, "sentences")
         chosen: Inputs = [source.prepare(source.encode(text)) for text in texts]
@@ -169,11 +186,8 @@ def run_source(
     begin = time.perf_counter()
     compiled = compile_model(model, weights, samples, config.replace(trace=not hosted), options)
     seconds = time.perf_counter() - begin
-    if memory_bytes is not None and compiled.memory_bytes > memory_bytes:
-        raise InputError(
-            f"Model {model.name} needs {compiled.memory_bytes} bytes of external memory, but the "
-            f"board has {memory_bytes}"
-        )
+    if memory_bytes is not None:
+        check_room(compiled, memory_bytes)
     rows = [source.rows(each) for each in inputs]
     if isinstance(machine, str):
         found = run_inferences(compiled, machine, rows, timing, progress)
@@ -209,6 +223,15 @@ def run_source(
         **found.figures(),
     }
     return Ran(figures, outputs)
+
+
+def check_room(compiled: CompiledModel, memory_bytes: int) -> None:
+    """Raise :class:`InputError` where a model needs more external memory than a board has."""
+    if compiled.memory_bytes > memory_bytes:
+        raise InputError(
+            f"Model {compiled.quantized.description.name} needs {compiled.memory_bytes} bytes of "
+            f"external memory, but the board has {memory_bytes}"
+        )
 
 
 def compile_sentences(

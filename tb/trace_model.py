@@ -13,6 +13,7 @@ from generators.compiler import CompiledModel
 from generators.frontend import digits
 from generators.frontend.tokenizer import read_sentences
 from generators.sources import load_source
+from tb.digits_model import compile_digits
 from tb.inference import run_inferences
 from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import MemoryTiming
@@ -20,7 +21,6 @@ from tb.operations import Operation, operations
 from tb.places import Place, places
 from tb.recording import Recording
 from tb.run_inputs import CALIBRATION, compile_sentences
-from tb.run_model import compile_digits
 
 WINDOWS = 1000
 """Windows that a run is cut into, at most about."""

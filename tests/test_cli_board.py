@@ -20,7 +20,8 @@ from arch.presets import PRESETS
 from arch.registers import IDENTITY
 from fpga.boards import get_board, with_sdram
 from fpga.device import Device
-from tb.run_model import compile_digits, run_hosted
+from tb.digits_model import compile_digits
+from tb.run_inputs import run_files
 from tb.toolchain import missing_tools
 
 pytestmark = [
@@ -126,7 +127,8 @@ def test_damaged_bytes_are_sent_again(port: str) -> None:
     with Wire(port) as wire:
         device = Device.open(wire.port)
         wire.to_board, wire.to_host = damaging(1, 2000, 8000), damaging(2, 200, 600)
-        found = run_hosted("digits", PRESETS["tiny"], device, MEMORY, 1)
+        ran = run_files("digits", PRESETS["tiny"], device, count=1, memory_bytes=MEMORY)
+        found = ran.figures
         assert found["mismatches"] == 0
         assert device.repeated > 0, "nothing was damaged"
         device.close()

@@ -14,10 +14,10 @@ from generators.frontend.description import ModelDescription
 from generators.verilog.verilog import to_verilog
 from hdl.machine import machine_component
 from sim.interpreter import Interpreter
+from tb.digits_model import compile_digits
 from tb.model_testbench import golden_outputs, model_testbench
 from tb.plain_testbench import TOP, Attachment
 from tb.random_models import random_inputs, random_weights
-from tb.run_model import compile_digits
 from tb.toolchain import missing_tools
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")

@@ -16,10 +16,10 @@ from generators.export.c_model import c_files, identifier
 from generators.frontend import digits
 from generators.frontend.description import ModelDescription
 from sim.interpreter import Interpreter
+from tb.digits_model import compile_digits
 from tb.machine import VerilatorMachine
 from tb.model_testbench import golden_outputs
 from tb.random_models import random_inputs, random_weights
-from tb.run_model import compile_digits
 from tb.toolchain import missing_tools
 from tests.support.host_driver import FLAGS, GoldenPort, HostDriver, SimulatedPort
 

@@ -14,8 +14,8 @@ import pytest
 from arch.presets import PRESETS
 from generators.cache import ROOT
 from generators.frontend import digits
+from tb.digits_model import compile_digits
 from tb.model_testbench import golden_outputs
-from tb.run_model import compile_digits
 from tb.toolchain import missing_tools
 from tests.support.host_driver import FLAGS
 

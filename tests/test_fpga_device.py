@@ -23,7 +23,7 @@ from sim import interpreter
 from sim.flow import Step
 from sim.interpreter import Interpreter
 from sim.link import LinkModel
-from tb.run_model import run_hosted
+from tb.run_inputs import run_files
 from tb.selftest import UNITS, only, selftest
 
 TINY = PRESETS["tiny"]
@@ -149,7 +149,7 @@ def test_a_model_runs_over_a_line_that_loses_bytes(seed: int) -> None:
     rng = np.random.default_rng(seed)
     print(f"seed {seed}")
     port.to_board, port.to_host = noise(rng, 0.1), noise(rng, 0.1)
-    found = run_hosted("digits", TINY, device, MEMORY, 2)
+    found = run_files("digits", TINY, device, count=2, memory_bytes=MEMORY).figures
     assert found["mismatches"] == 0
     assert found["tensors"] == 2
     assert device.repeated > 5
@@ -340,7 +340,7 @@ def test_what_has_no_room_is_refused() -> None:
     check_refusal(
         ValueError,
         "Model digits needs 26364 bytes of external memory, but the board has 20000",
-        lambda: run_hosted("digits", TINY, device, 20000, 1),
+        lambda: run_files("digits", TINY, device, count=1, memory_bytes=20000),
     )
     check_refusal(
         ValueError,

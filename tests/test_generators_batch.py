@@ -12,9 +12,10 @@ from generators.compiler import Options, compile_model, compile_quantized
 from generators.frontend.description import ModelDescription
 from generators.golden import GoldenModel
 from sim.checker import check
+from tb.digits_model import compile_digits
 from tb.memory_timing import FAR
 from tb.random_models import random_inputs, random_weights
-from tb.run_model import compile_digits, run_model
+from tb.run_inputs import run_files
 from tb.whole_model import differing
 
 SMALL = PRESETS["small"]
@@ -90,10 +91,12 @@ def test_models_whose_rows_are_not_alike_have_no_batch(changes, batch, message) 
 
 @pytest.mark.slow
 def test_digits_fill_the_array() -> None:
-    alone = run_model("digits", SMALL, "verilator", 2, timing=FAR)
+    alone = run_files("digits", SMALL, "verilator", count=2, timing=FAR).figures
     assert alone["mismatches"] == 0
     assert alone["cycles_per_inference"] <= 7450
-    several = run_model("digits", SMALL, "verilator", 9, options=Options(batch=8), timing=FAR)
+    options = Options(batch=8)
+    ran = run_files("digits", SMALL, "verilator", count=9, options=options, timing=FAR)
+    several = ran.figures
     assert several["mismatches"] == 0
     assert several["count"] == 9
     # The second run has one image eight times: useful products are those of nine.

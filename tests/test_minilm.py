@@ -13,8 +13,8 @@ from generators.golden import GoldenModel
 from generators.reference.floats import forward
 from generators.sample_files import read_samples
 from generators.sources import load_source
+from tb.digits_model import compile_digits
 from tb.run_inputs import CALIBRATION
-from tb.run_model import compile_digits
 
 SENTENCES = Path(__file__).parents[1] / "examples" / "sentences.txt"
 TOKENS = 24

@@ -18,7 +18,6 @@ from generators.golden import GoldenModel
 from tb.board import SimulatedBoard
 from tb.flash_image import FlashImage, flash_image
 from tb.run_inputs import Files
-from tb.run_model import digit_inputs
 from tb.toolchain import missing_tools
 
 pytestmark = [
@@ -58,7 +57,7 @@ def made() -> FlashImage:
 
 
 def test_a_board_answers_by_itself(made: FlashImage, tmp_path: Path, line_of) -> None:
-    values = digit_inputs(1)[0]
+    values = digits.patches(digits.load()[1].images[:1])[0]
     golden = GoldenModel(made.compiled).run(values)[0]
     assert golden[0].argmax() == digits.load()[1].labels[0]
     with powered(made.data, tmp_path) as board:

@@ -6,7 +6,7 @@ import pytest
 from arch.config import Config
 from arch.micro.config import MicroConfig
 from arch.presets import PRESETS
-from tb.run_model import run_model
+from tb.run_inputs import run_files
 
 MODELS = ("digits", "digits-simplified")
 SEED = 2023
@@ -43,7 +43,7 @@ def machine_for_digits(rng: np.random.Generator) -> Config:
 
 
 def run_case(model: str, config: Config, simulator: str, count: int) -> dict:
-    result = run_model(model, config, simulator, count)
+    result = run_files(model, config, simulator, count=count).figures
     assert result["mismatches"] == 0
     assert result["tensors"] > 20 * count
     return result
@@ -51,7 +51,7 @@ def run_case(model: str, config: Config, simulator: str, count: int) -> dict:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_the_quantized_model_is_as_good_as_the_float_model(model):
-    result = run_model(model, PRESETS["small"], "golden")
+    result = run_files(model, PRESETS["small"], "golden").figures
     assert result["count"] == 500
     assert result["float_accuracy"] >= {"digits": 0.97, "digits-simplified": 0.955}[model]
     assert abs(result["accuracy"] - result["float_accuracy"]) <= 0.005
@@ -107,4 +107,4 @@ def test_icarus(model):
 
 def test_an_unknown_simulator_is_refused_before_any_work():
     with pytest.raises(ValueError, match=r"^Unknown simulator 'modelsim'; known are "):
-        run_model("no model", PRESETS["small"], "modelsim")
+        run_files("no model", PRESETS["small"], "modelsim")

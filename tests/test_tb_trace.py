@@ -13,10 +13,10 @@ from arch.isa import Engine, Opcode
 from arch.presets import PRESETS
 from generators.compiler import CompiledModel
 from sim import flow
+from tb.digits_model import compile_digits
 from tb.operations import Operation, operations
 from tb.places import Place, places
 from tb.recording import SUMS, Command, Recording, Wait
-from tb.run_model import compile_digits
 from tb.timeline import timeline
 from tb.trace_model import trace_model
 from tb.trace_picture import png, roofline, utilization

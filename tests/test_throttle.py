@@ -18,10 +18,10 @@ from generators.text_shapes import untrained
 from generators.text_sources import load_text
 from hdl.accelerator import Accelerator
 from hdl.control.throttle import Throttle
+from tb.digits_model import compile_digits
 from tb.inference import infer
 from tb.machine import VerilatorMachine
 from tb.machines import PROMPT
-from tb.run_model import compile_digits
 from tb.text_session import TextSession
 from tests.support.heat import heated
 

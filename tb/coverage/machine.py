@@ -21,10 +21,10 @@ from tb.coverage.functional import STALLS, goals
 from tb.coverage.points import Coverage, read_points
 from tb.coverage.programs import GOALS, MEMORY_BYTES, DirectedProgram
 from tb.coverage.verilog import CoveredVerilog
+from tb.digits_model import compile_digits
 from tb.machine import VerilatorMachine
 from tb.memory_timing import MemoryTiming
 from tb.recovery import KINDS, Campaign
-from tb.run_model import compile_digits
 
 _MOST = 64
 """Largest size of a goal that is run here, as Verilator counts slowly."""

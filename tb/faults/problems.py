@@ -11,9 +11,9 @@ from generators.frontend import digits
 from generators.golden import GoldenModel
 from generators.text_program import compile_text
 from generators.text_sources import is_text, load_text
+from tb.digits_model import compile_digits
 from tb.faults.machine import FaultMachine
 from tb.machines import PROMPT
-from tb.run_model import compile_digits
 from tb.text_session import TextSession
 
 INFERENCES = 64
