@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.host import Array, HostStep, layer_norm
-from generators.frontend.hugging_face_folder import CONFIG_FILE, Folder, read_json
+from generators.frontend.hugging_face_folder import CONFIG_FILE, Folder, read_families, read_json
 from generators.frontend.hugging_face_heads import HEADS, Head, text_head
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -43,75 +43,11 @@ class _Family:
     """The linear layer behind embeddings that are narrower than the model."""
     only: Mapping[str, Any] = field(default_factory=dict)
     """Settings of which one value is supported, and it."""
+    shared: bool = False
+    """All layers have the tensors of one."""
 
 
-_BERT = _Family(
-    {
-        "hidden_size": "dim",
-        "num_hidden_layers": "layers",
-        "num_attention_heads": "heads",
-        "intermediate_size": "ffn",
-        "vocab_size": "vocabulary",
-    },
-    "encoder.layer.",
-    {
-        "attention.self.query": "query",
-        "attention.self.key": "key",
-        "attention.self.value": "value",
-        "attention.output.dense": "output",
-        "attention.output.LayerNorm": "attention_norm",
-        "intermediate.dense": "up",
-        "output.dense": "down",
-        "output.LayerNorm": "mlp_norm",
-    },
-)
-_ROBERTA = _Family(_BERT.fields, _BERT.layer, _BERT.parts, 2, 1e-5)
-_ELECTRA = _Family(_BERT.fields, _BERT.layer, _BERT.parts, projection="embeddings_project")
-_ALBERT = _Family(
-    _BERT.fields,
-    "encoder.albert_layer_groups.0.albert_layers.",
-    {
-        "attention.query": "query",
-        "attention.key": "key",
-        "attention.value": "value",
-        "attention.dense": "output",
-        "attention.LayerNorm": "attention_norm",
-        "ffn": "up",
-        "ffn_output": "down",
-        "full_layer_layer_norm": "mlp_norm",
-    },
-    projection="encoder.embedding_hidden_mapping_in",
-    only={"num_hidden_groups": 1, "inner_group_num": 1},
-)
-_DISTILBERT = _Family(
-    {
-        "dim": "dim",
-        "n_layers": "layers",
-        "n_heads": "heads",
-        "hidden_dim": "ffn",
-        "vocab_size": "vocabulary",
-    },
-    "transformer.layer.",
-    {
-        "attention.q_lin": "query",
-        "attention.k_lin": "key",
-        "attention.v_lin": "value",
-        "attention.out_lin": "output",
-        "sa_layer_norm": "attention_norm",
-        "ffn.lin1": "up",
-        "ffn.lin2": "down",
-        "output_layer_norm": "mlp_norm",
-    },
-)
-FAMILIES = {
-    "bert": _BERT,
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
-    "camembert": _ROBERTA,
-    "distilbert": _DISTILBERT,
-    "electra": _ELECTRA,
-    "albert": _ALBERT,
-}
+FAMILIES = read_families("encoders", _Family)
 """The kinds of models that are read, by the configuration's ``model_type``."""
 _EMBEDDINGS = {
     "embeddings.word_embeddings.weight": "words",
@@ -192,7 +128,7 @@ def _weights(
         tensor = given.take(theirs)
         if ours == "positions":
             tensor = tensor[first : first + fields["tokens"]]
-        if family is _ALBERT and ours.startswith("layers.0."):
+        if family.shared and ours.startswith("layers.0."):
             for layer in range(fields["layers"]):
                 found[ours.replace("layers.0.", f"layers.{layer}.")] = tensor
         else:

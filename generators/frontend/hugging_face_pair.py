@@ -7,43 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from generators.frontend.hugging_face_folder import Folder
+from generators.frontend.hugging_face_folder import Folder, read_table
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights, check_weights
 
 PAIR_FAMILIES = ("blenderbot", "pegasus")
 """The kinds of encoder-decoders that are read, by the configuration's ``model_type``."""
-_FIELDS = {
-    "d_model": "dim",
-    "vocab_size": "vocabulary",
-    "max_position_embeddings": "positions",
-    "encoder_layers": "source_layers",
-    "decoder_layers": "layers",
-    "decoder_attention_heads": "heads",
-    "decoder_ffn_dim": "ffn",
-}
-"""A description's field by the configuration's name of it."""
-_ALIKE = {
-    "encoder_attention_heads": "decoder_attention_heads",
-    "encoder_ffn_dim": "decoder_ffn_dim",
-}
-"""Settings of the encoder that must be the decoder's."""
-_PARTS = {
-    "self_attn_layer_norm": "attention_norm",
-    "self_attn.q_proj": "query",
-    "self_attn.k_proj": "key",
-    "self_attn.v_proj": "value",
-    "self_attn.out_proj": "output",
-    "encoder_attn_layer_norm": "cross.attention_norm",
-    "encoder_attn.q_proj": "cross.query",
-    "encoder_attn.k_proj": "cross.key",
-    "encoder_attn.v_proj": "cross.value",
-    "encoder_attn.out_proj": "cross.output",
-    "final_layer_norm": "mlp_norm",
-    "fc1": "up",
-    "fc2": "down",
-}
-"""Our name of each part of a layer."""
+_NAMES = read_table("pairs")
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 """Tensors that repeat the vocabulary."""
 _EPSILON = 1e-5
@@ -65,6 +35,7 @@ def load_hugging_face_pair(folder: Path, name: str = "") -> tuple[TextDescriptio
     words = _words(given)
     head = np.asarray(given.tensors.pop("lm_head.weight", words), np.float64)
     found: dict[str, Floats] = {}
+    parts = _NAMES["parts"]
     for part, start in (("encoder", "source."), ("decoder", "")):
         places = _positions(given, f"{part}.embed_positions.weight", model)
         found[f"{start}positions"] = places[: model.positions]
@@ -73,8 +44,8 @@ def load_hugging_face_pair(folder: Path, name: str = "") -> tuple[TextDescriptio
         for theirs in [one for one in given.tensors if one.startswith(f"{part}.layers.")]:
             _, _, number, rest = theirs.split(".", 3)
             inside, _, kind = rest.rpartition(".")
-            if inside in _PARTS:
-                found[f"{start}layers.{number}.{_PARTS[inside]}.{kind}"] = given.floats(theirs)
+            if inside in parts:
+                found[f"{start}layers.{number}.{parts[inside]}.{kind}"] = given.floats(theirs)
     given.nothing_left()
     scaled = model.dim**0.5 if given.config.get("scale_embedding") else 1.0
     found["words"] = scaled * words
@@ -89,9 +60,11 @@ def load_hugging_face_pair(folder: Path, name: str = "") -> tuple[TextDescriptio
 
 def _description(given: Folder, name: str) -> TextDescription:
     config = given.config
-    for encoder, decoder in _ALIKE.items():
+    for encoder, decoder in _NAMES["alike"].items():
         given.only(encoder, config.get(decoder), f": it is that of {decoder}")
-    values: dict[str, Any] = {ours: given.integer(theirs) for theirs, ours in _FIELDS.items()}
+    values: dict[str, Any] = {
+        ours: given.integer(theirs) for theirs, ours in _NAMES["fields"].items()
+    }
     values["start"] = config.get("decoder_start_token_id")
     try:
         return TextDescription(

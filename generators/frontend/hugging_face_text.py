@@ -46,7 +46,7 @@ def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescriptio
         ours = _own_name(theirs, family)
         if ours:
             found[ours] = given.take(theirs)
-        elif family.ignored.fullmatch(theirs):
+        elif re.fullmatch(family.ignored, theirs):
             del given.tensors[theirs]
     fields = _fields(given, family, name or folder.name)
     given.nothing_left()
@@ -86,7 +86,7 @@ def _own_name(name: str, family: TextFamily) -> str:
 
 def _fields(given: Folder, family: TextFamily, name: str) -> dict[str, Any]:
     config, path = given.config, given.config_path
-    for setting, value in family.only.items():
+    for setting, value in {**family.only, **dict.fromkeys(family.unset)}.items():
         given.only(setting, value, WHY.get(setting, ""))
     for missing, other in family.defaults.items():
         if config.get(missing) is None:

@@ -11,7 +11,7 @@ import numpy as np
 from arch.errors import InputError
 from generators.frontend.description import ModelDescription
 from generators.frontend.host import Array, HostStep, cut, layer_norm, linear, windows
-from generators.frontend.hugging_face_folder import Folder
+from generators.frontend.hugging_face_folder import Folder, read_families
 from generators.frontend.hugging_face_heads import HEADS, Head
 from generators.frontend.source import Source
 from generators.frontend.weights import Floats, check_weights
@@ -36,83 +36,7 @@ class _Family:
     epsilon: float = 1e-12
 
 
-_VIT_PARTS = {
-    "attention.attention.query": "query",
-    "attention.attention.key": "key",
-    "attention.attention.value": "value",
-    "attention.output.dense": "output",
-    "layernorm_before": "attention_norm",
-    "layernorm_after": "mlp_norm",
-    "intermediate.dense": "up",
-    "output.dense": "down",
-}
-_PROJECTION = "embeddings.patch_embeddings.projection"
-_VIT = _Family(
-    ("vit.",),
-    "encoder.layer.",
-    _VIT_PARTS,
-    _PROJECTION,
-    ("embeddings.cls_token",),
-    "embeddings.position_embeddings",
-    {"layernorm": "final_norm"},
-)
-_DISTILLED = ("embeddings.cls_token", "embeddings.distillation_token")
-_DEIT = _Family(
-    ("deit.",), _VIT.layer, _VIT_PARTS, _PROJECTION, _DISTILLED, _VIT.positions, _VIT.norms
-)
-_AST = _Family(
-    ("audio_spectrogram_transformer.",),
-    _VIT.layer,
-    _VIT_PARTS,
-    _PROJECTION,
-    _DISTILLED,
-    _VIT.positions,
-    _VIT.norms,
-)
-_DINOV2 = _Family(
-    ("dinov2.",),
-    _VIT.layer,
-    {name: ours for name, ours in _VIT_PARTS.items() if name.startswith("attention.")}
-    | {
-        "norm1": "attention_norm",
-        "norm2": "mlp_norm",
-        "mlp.fc1": "up",
-        "mlp.fc2": "down",
-        "layer_scale1.lambda1": "output_gain",
-        "layer_scale2.lambda1": "down_gain",
-    },
-    _PROJECTION,
-    ("embeddings.cls_token",),
-    _VIT.positions,
-    _VIT.norms,
-    1e-6,
-)
-_CLIP = _Family(
-    ("vision_model.",),
-    "encoder.layers.",
-    {
-        "self_attn.q_proj": "query",
-        "self_attn.k_proj": "key",
-        "self_attn.v_proj": "value",
-        "self_attn.out_proj": "output",
-        "layer_norm1": "attention_norm",
-        "layer_norm2": "mlp_norm",
-        "mlp.fc1": "up",
-        "mlp.fc2": "down",
-    },
-    "embeddings.patch_embedding",
-    ("embeddings.class_embedding",),
-    "embeddings.position_embedding.weight",
-    {"pre_layrnorm": "embedding_norm", "post_layernorm": "final_norm"},
-    1e-5,
-)
-VISION_FAMILIES = {
-    "vit": _VIT,
-    "deit": _DEIT,
-    "dinov2": _DINOV2,
-    "clip_vision_model": _CLIP,
-    "audio-spectrogram-transformer": _AST,
-}
+VISION_FAMILIES = read_families("vision", _Family)
 """The kinds of models that are read, by the configuration's ``model_type``."""
 _IDS = re.compile(r"embeddings\.position_ids$")
 
