@@ -1,9 +1,10 @@
 """SPI flash chips: their size, and their times as their makers' data sheets state them."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from arch.errors import InputError
+from arch.tables import own_table
 
 WAKE = 0xAB
 """Command that ends the power-down in which some FPGAs leave the flash they came out of."""
@@ -90,44 +91,5 @@ class FlashBoot:
     lanes: int = 1
 
 
-W25Q32JV = FlashChip(
-    name="W25Q32JV",
-    size=4 << 20,
-    max_mhz=104,
-    select=5,
-    deselect=50,
-    valid=6,
-    wake_us=3,
-    power_us=20,
-)
-"""4 MB: Colorlight 5A-75B, Tang Primer 20K."""
-
-W25Q128JV = replace(W25Q32JV, name="W25Q128JV", size=16 << 20)
-"""16 MB: iCEBreaker, OrangeCrab, Icepi Zero."""
-
-W25Q256JV = replace(W25Q32JV, name="W25Q256JV", size=32 << 20)
-"""32 MB: iCESugar-Pro."""
-
-IS25LP128F = FlashChip(
-    name="IS25LP128F",
-    size=16 << 20,
-    max_mhz=133,
-    select=5,
-    deselect=7,
-    valid=8,
-    wake_us=5,
-    power_us=1000,
-)
-"""16 MB: ULX3S, ECPIX-5."""
-
-P25Q32U = FlashChip(
-    name="P25Q32U",
-    size=4 << 20,
-    max_mhz=104,
-    select=5,
-    deselect=30,
-    valid=7,
-    wake_us=8,
-    power_us=70,
-)
-"""4 MB: Tang Nano 9K."""
+CHIPS = {name: FlashChip(name=name, **values) for name, values in own_table("flash_chips").items()}
+"""Every chip that is known, by its name."""

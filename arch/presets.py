@@ -8,104 +8,14 @@ from typing import Any
 from arch.config import Config
 from arch.errors import InputError
 from arch.micro.config import MicroConfig
+from arch.tables import own_table
 
-_SMALL = Config(name="small", lanes=8, scratchpad_banks=4)
 
-_STORY = _SMALL.replace(
-    name="story",
-    array="tree",
-    rows=13,
-    cols=12,
-    weight_depth=4096,
-    max_k=512,
-    acc_width=25,
-    lanes=12,
-    scratchpad_bytes=1 << 17,
-    acc_depth=2048,
-    mem_width=32,
-    program_depth=8192,
-    param_depth=512,
-    table_slots=8,
-    max_row=512,
-    queue_depth=8,
-    zero_points=False,
-    operand_gating=False,
-    rotary=True,
-    argmax=True,
-)
+def _preset(name: str, microcoded: bool = False, **values: Any) -> Config:
+    return (MicroConfig if microcoded else Config)(name=name, **values)
 
-PRESETS: dict[str, Config] = {
-    preset.name: preset
-    for preset in (
-        MicroConfig(name="micro"),
-        _SMALL.replace(
-            name="tiny",
-            rows=4,
-            cols=4,
-            lanes=1,
-            scratchpad_bytes=16384,
-            scratchpad_banks=2,
-            acc_depth=256,
-            mem_width=32,
-            program_depth=1024,
-            param_depth=512,
-            max_row=128,
-        ),
-        _SMALL.replace(program_depth=4096),
-        _SMALL.replace(
-            name="medium",
-            rows=16,
-            cols=16,
-            lanes=16,
-            scratchpad_bytes=1 << 19,
-            scratchpad_banks=8,
-            acc_depth=4096,
-            mem_width=128,
-            program_depth=4096,
-            param_depth=512,
-            max_row=1024,
-            max_k=8192,
-        ),
-        _SMALL.replace(
-            name="wide",
-            rows=8,
-            cols=16,
-            lanes=8,
-            scratchpad_bytes=1 << 17,
-            mem_width=128,
-        ),
-        _SMALL.replace(
-            name="odd",
-            rows=5,
-            cols=3,
-            lanes=2,
-            scratchpad_bytes=32768,
-            scratchpad_banks=2,
-            acc_depth=2048,
-            mem_width=32,
-            fused=False,
-        ),
-        _STORY,
-        _STORY.replace(
-            name="story_85f",
-            rows=8,
-            cols=8,
-            weight_depth=4608,
-            max_k=256,
-            acc_width=24,
-            lanes=4,
-            scratchpad_bytes=1 << 16,
-            scratchpad_banks=2,
-            acc_depth=320,
-            program_depth=3584,
-            param_depth=1024,
-            table_slots=5,
-            max_row=96,
-            queue_depth=4,
-            fused=False,
-        ),
-    )
-}
+
+PRESETS = {name: _preset(name, **values) for name, values in own_table("presets").items()}
 """Named configurations: from the smallest to the largest array, and for one model on the chip."""
 
 

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from arch.errors import InputError
+from arch.tables import own_table
 
 POSTPONED = 8
 """Refreshes that may be late at most (JEDEC's limit for SDR SDRAM)."""
@@ -73,11 +74,6 @@ class SdramChip:
         bits = self.bank_bits + self.row_bits + self.col_bits
         return (self.data_width // 8) << bits
 
-    @property
-    def page_bytes(self) -> int:
-        """Bytes of a row of one bank."""
-        return (self.data_width // 8) << self.col_bits
-
     def at(self, clock: float) -> SdramTiming:
         """Return the times in cycles of a clock (Hz).
 
@@ -115,53 +111,5 @@ class SdramChip:
         return timing
 
 
-IS42S16160G_7 = SdramChip(
-    name="IS42S16160G-7",
-    data_width=16,
-    row_bits=13,
-    col_bits=9,
-    max_mhz=143,
-    cas_mhz=100,
-    rcd=15,
-    rp=15,
-    ras=37,
-    rc=60,
-    rfc=60,
-    wr=14,
-    rrd=14,
-)
-"""32 MB: ULX3S, iCESugar-Pro."""
-
-W9825G6KH_6 = SdramChip(
-    name="W9825G6KH-6",
-    data_width=16,
-    row_bits=13,
-    col_bits=9,
-    max_mhz=166,
-    cas_mhz=133,
-    rcd=15,
-    rp=15,
-    ras=42,
-    rc=60,
-    rfc=60,
-    wr=12,
-    rrd=12,
-)
-"""32 MB: Icepi Zero."""
-
-M12L64322A_5T = SdramChip(
-    name="M12L64322A-5T",
-    data_width=32,
-    row_bits=11,
-    col_bits=8,
-    max_mhz=200,
-    cas_mhz=100,
-    rcd=15,
-    rp=15,
-    ras=38,
-    rc=53,
-    rfc=60,
-    wr=10,
-    rrd=10,
-)
-"""8 MB: Colorlight 5A-75B."""
+CHIPS = {name: SdramChip(name=name, **values) for name, values in own_table("sdram_chips").items()}
+"""Every chip that is known, by its name."""

@@ -13,7 +13,7 @@ from cli.board_options import resolve_board
 from fpga import build as flow
 from fpga.boards import BOARDS, get_board
 from fpga.build import build_unit
-from fpga.devices import DEVICES, ECP5
+from fpga.devices import DEVICES, FAMILIES
 from fpga.harness import Harness
 from fpga.synthesis import check_fits, count, synthesize
 from generators.verilog.units import make_unit
@@ -56,10 +56,10 @@ def test_multipliers_of_a_device_go_to_the_largest_products(
 
     device = DEVICES["LFE5U-25F"]
     verilog = to_verilog(Products(), "products")
-    made = count(ECP5, synthesize(verilog, "products", device, tmp_path))
+    made = count(FAMILIES["ecp5"], synthesize(verilog, "products", device, tmp_path))
     assert made["multipliers"] == 4 + 1 + 1 + 1
     monkeypatch.setitem(device.capacity, "multipliers", 5)
-    few = count(ECP5, synthesize(verilog, "products", device, tmp_path))
+    few = count(FAMILIES["ecp5"], synthesize(verilog, "products", device, tmp_path))
     assert few["multipliers"] == 5
     assert few["luts"] > made["luts"] + 50
 
@@ -95,13 +95,13 @@ def test_the_multipliers_registers_are_its_own(
 ) -> None:
     device = DEVICES["LFE5U-25F"]
     verilog = to_verilog(TwoMultipliers(), "top")
-    made = count(ECP5, synthesize(verilog, "top", device, tmp_path))
+    made = count(FAMILIES["ecp5"], synthesize(verilog, "top", device, tmp_path))
     assert made == {"luts": 0, "ffs": 0, "multipliers": 2, "block_rams": 0}
     # Zeros below the operands take no wires, as copies of their signs would.
     assert wires_of_operands(tmp_path / "netlist.json") == [8 + 8, 18 + 18]
     # The wide one gets the only one; the narrow one keeps its registers of 8 + 8 and 16 bits.
     monkeypatch.setitem(device.capacity, "multipliers", 1)
-    few = count(ECP5, synthesize(verilog, "top", device, tmp_path))
+    few = count(FAMILIES["ecp5"], synthesize(verilog, "top", device, tmp_path))
     assert (few["multipliers"], few["ffs"]) == (1, 32)
     assert few["luts"] > 50
 
@@ -181,7 +181,7 @@ def test_three_of_four_multipliers_are_gated(
     verilog = to_verilog(GatedMultipliers(), "top")
     for capacity, used in ((28, 9), (8, 6), (7, 5)):
         monkeypatch.setitem(device.capacity, "multipliers", capacity)
-        made = count(ECP5, synthesize(verilog, "top", device, tmp_path))
+        made = count(FAMILIES["ecp5"], synthesize(verilog, "top", device, tmp_path))
         assert made["multipliers"] == used
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from arch.errors import InputError
-from arch.flash import W25Q128JV
+from arch.flash import CHIPS
 from fpga.boards import BOARDS, FLASHES, IMAGE_ADDR, Board, get_board, with_flash
 from fpga.devices import DEVICES
 from fpga.flash import check_image, flash_command, image_command
@@ -84,7 +84,7 @@ def test_the_wires_are_what_the_tools_take(name: str, kind: str, pins: int, tmp_
 
 def test_reader_and_power_on_are_small(tmp_path: Path) -> None:
     device, luts = DEVICES["iCE40UP5K"], []
-    units = (FlashReader(W25Q128JV, 18e6), PowerOn(0x12345678, IMAGE_ADDR, 16 << 20))
+    units = (FlashReader(CHIPS["W25Q128JV"], 18e6), PowerOn(0x12345678, IMAGE_ADDR, 16 << 20))
     for place, unit in enumerate(units):
         folder = tmp_path / str(place)
         folder.mkdir()

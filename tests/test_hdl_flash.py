@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from amaranth.sim import Simulator
 
-from arch.flash import IS25LP128F, READS, W25Q128JV, WAKE
+from arch.flash import CHIPS, READS, WAKE
 from hdl.flash.reader import FlashReader
 from tests.support.flash import FlashModel
 
+IS25LP128F, W25Q128JV = CHIPS["IS25LP128F"], CHIPS["W25Q128JV"]
 PINS = ("sck", "cs_n", "dq_o", "dq_oe")
 
 

@@ -8,11 +8,12 @@ import pytest
 from amaranth.sim import Simulator
 
 from arch.presets import PRESETS
-from arch.sdram import IS42S16160G_7, M12L64322A_5T, W9825G6KH_6
+from arch.sdram import CHIPS
 from hdl.memory.sdram.controller import SdramController
 from tests.support.sdram import SdramModel, untouched
 
 TINY = PRESETS["tiny"]
+IS42S16160G_7, W9825G6KH_6, M12L64322A_5T = CHIPS.values()
 PINS = ("cke", "cs_n", "ras_n", "cas_n", "we_n", "ba", "a", "dqm", "dq_o", "dq_oe")
 SMALL = dataclasses.replace(
     IS42S16160G_7, row_bits=11, col_bits=5, init_us=1.0, refresh_ms=2.0, rc=75, mrd=8

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.tables import read_table
 from generators.frontend.description import ModelDescription
 from generators.frontend.host import Array, HostStep, layer_norm
-from generators.frontend.hugging_face_folder import CONFIG_FILE, Folder, read_families, read_json
+from generators.frontend.hugging_face_folder import CONFIG_FILE, TABLES, Folder, read_json
 from generators.frontend.hugging_face_heads import HEADS, Head, text_head
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import TOKENIZER_FILE, Tokenizer
@@ -47,7 +48,9 @@ class _Family:
     """All layers have the tensors of one."""
 
 
-FAMILIES = read_families("encoders", _Family)
+FAMILIES = {
+    name: _Family(**values) for name, values in read_table(TABLES / "encoders.toml").items()
+}
 """The kinds of models that are read, by the configuration's ``model_type``."""
 _EMBEDDINGS = {
     "embeddings.word_embeddings.weight": "words",

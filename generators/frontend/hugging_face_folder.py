@@ -1,11 +1,9 @@
 """A folder as Hugging Face's libraries write it: its settings and its tensors."""
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,25 +34,8 @@ ACTIVATIONS = {
 }
 """The name in a description of each activation of a configuration."""
 
-_TABLES = Path(__file__).parent / "families"
-_Family = TypeVar("_Family")
-
-
-def read_table(name: str) -> dict[str, Any]:
-    """Return one of the tables beside this module that tell what kinds of models are known."""
-    return tomllib.loads((_TABLES / f"{name}.toml").read_text(encoding="utf-8"))
-
-
-def read_families(name: str, kind: type[_Family]) -> dict[str, _Family]:
-    """Return the families of a table by the configuration's ``model_type``, in their order.
-
-    A family that is ``like`` another one has that one's values where it tells none.
-    """
-    found: dict[str, _Family] = {}
-    for family, values in read_table(name).items():
-        like = values.pop("like", "")
-        found[family] = replace(found[like], **values) if like else kind(**values)  # type: ignore[type-var]
-    return found
+TABLES = Path(__file__).parent / "families"
+"""Folder of the tables that tell what kinds of models are known, and how these name their parts."""
 
 
 def is_hugging_face(folder: Path) -> bool:

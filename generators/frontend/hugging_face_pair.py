@@ -7,13 +7,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from generators.frontend.hugging_face_folder import Folder, read_table
+from arch.tables import read_table
+from generators.frontend.hugging_face_folder import TABLES, Folder
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights, check_weights
 
 PAIR_FAMILIES = ("blenderbot", "pegasus")
 """The kinds of encoder-decoders that are read, by the configuration's ``model_type``."""
-_NAMES = read_table("pairs")
+_NAMES = read_table(TABLES / "pairs.toml")
 _COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 """Tensors that repeat the vocabulary."""
 _EPSILON = 1e-5

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from arch.errors import InputError
+from arch.tables import read_table
 from generators.frontend.description import ModelDescription
 from generators.frontend.host import Array, HostStep, cut, layer_norm, linear, windows
-from generators.frontend.hugging_face_folder import Folder, read_families
+from generators.frontend.hugging_face_folder import TABLES, Folder
 from generators.frontend.hugging_face_heads import HEADS, Head
 from generators.frontend.source import Source
 from generators.frontend.weights import Floats, check_weights
@@ -36,7 +37,9 @@ class _Family:
     epsilon: float = 1e-12
 
 
-VISION_FAMILIES = read_families("vision", _Family)
+VISION_FAMILIES = {
+    name: _Family(**values) for name, values in read_table(TABLES / "vision.toml").items()
+}
 """The kinds of models that are read, by the configuration's ``model_type``."""
 _IDS = re.compile(r"embeddings\.position_ids$")
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from generators.frontend.hugging_face_folder import read_families, read_table
+from arch.tables import read_table
+from generators.frontend.hugging_face_folder import TABLES
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,11 @@ class TextFamily:
     """Scores are not divided by the root of a head's width."""
 
 
-TEXT_FAMILIES = read_families("text", TextFamily)
+TEXT_FAMILIES = {
+    name: TextFamily(**values) for name, values in read_table(TABLES / "text.toml").items()
+}
 """The kinds of decoders that are read, by the configuration's ``model_type``."""
-_REFUSED = read_table("refused")["kinds"]
+_REFUSED = read_table(TABLES / "refused.toml").values()
 REFUSED: dict[str, str] = {name: one["why"] for one in _REFUSED for name in one["names"]}
 """Kinds that are known and not read, and why."""
 WHY = {name: f": {one['why']}" for one in _REFUSED for name in one.get("settings", ())}
