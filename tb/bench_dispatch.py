@@ -4,87 +4,40 @@ Parameters: ``config`` (fields that differ from the preset ``small``), ``command
 ``stall`` (probability of a pause of ``i``).
 """
 
+from itertools import product
 from typing import Any
 
 import cocotb
-import numpy as np
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from arch.isa import DEFINITIONS, FLAG_SHIFT, IMMEDIATE_WIDTH, MAX_TOKENS, Engine, Opcode
+from arch.isa import DEFINITIONS, MAX_TOKENS, Engine, Opcode
+from arch.presets import PRESETS
 from hdl.ports import WORD, command_layout
-from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
+from tb.bench import StreamDriver, parameters, rng, start_clock, unpack
+from tb.dispatch_commands import (
+    Tokens,
+    no_tokens,
+    program_words,
+    random_program,
+    shortest_words,
+)
 
-Tokens = dict[tuple[Engine, Engine], int]
-
-
-def no_tokens() -> Tokens:
-    """Return a count of 0 for each two engines."""
-    return {(source, sink): 0 for source in Engine for sink in Engine if source != sink}
-
-
-def random_program(random: np.random.Generator, count: int) -> list[dict[str, Any]]:
-    """Return commands that pop only tokens which earlier commands pushed, the last ones none."""
-    held = no_tokens()
-    program = []
-    opcodes = [opcode for opcode, d in DEFINITIONS.items() if d.engine is not None]
-    for place in range(count):
-        opcode = opcodes[int(random.integers(len(opcodes)))]
-        definition = DEFINITIONS[opcode]
-        engine = definition.engine
-        assert engine is not None
-        others = [other for other in Engine if other != engine]
-        pop = [
-            o for o in others if held[o, engine] and random.random() < 0.8 * (place < count - 20)
-        ]
-        push = [o for o in others if random.random() < 0.4]
-        for other in pop:
-            held[other, engine] -= 1
-        for other in push:
-            held[engine, other] += 1
-        bound = 1 << (IMMEDIATE_WIDTH - 1)
-        program.append(
-            {
-                "engine": engine,
-                "pop": pop,
-                "fields": {
-                    "opcode": int(opcode),
-                    "push": sum(1 << other for other in push),
-                    "flags": int(random.integers(1 << 16)),
-                    **{n: int(random.integers(-bound, bound)) for n in definition.operands},
-                },
-            }
-        )
-    return program
-
-
-def program_words(program: list[dict[str, Any]]) -> list[int]:
-    """Return the payloads that the sequencer would send."""
-    words = []
-    for command in program:
-        opcode, push, flags, *operands = command["fields"].values()
-        pop = sum(1 << other for other in command["pop"])
-        header = opcode | pop << 5 | push << 9 | flags << FLAG_SHIFT
-        values = [header, *(value % (1 << IMMEDIATE_WIDTH) for value in operands)]
-        for index, value in enumerate(values):
-            payload = {
-                "engine": command["engine"],
-                "first": index == 0,
-                "last": index == len(values) - 1,
-                "word": value,
-            }
-            words.append(pack(WORD, payload))
-    return words
+PHASE = 12
+"""Commands of an engine after which it works faster or slower."""
 
 
 class EngineModel:
-    """An engine that takes a command at its start or at its end, and works for a while."""
+    """An engine that takes a command at its start or at its end, and works for a while.
+
+    That is up to ``speeds[0]`` cycles for the first ``PHASE`` commands, ``speeds[1]`` for the next.
+    """
 
     def __init__(
         self,
         dut: Any,
         engine: Engine,
         random: Any,
-        slowness: int,
+        speeds: list[int],
         due: list[dict[str, Any]],
         *,
         holds: bool,
@@ -94,11 +47,13 @@ class EngineModel:
         self.registered = registered
         self.name = engine.name.lower()
         self.holds = holds
-        self.slowness = slowness
+        self.speeds = speeds
         self.left: int | None = None
         self.push = 0
         self.due = due
         self.seen = 0
+        # Operands that an instruction does not have are those of the ones before it.
+        self.fields = dict.fromkeys(command_layout(engine).members, 0)
 
     def get(self, kind: str, suffix: str = "") -> int:
         """Return the value of one of the engine's ports."""
@@ -122,11 +77,12 @@ class EngineModel:
             command = unpack(command_layout(self.engine), self.get("o", "__payload"))
             self.seen += self.left is None
             assert self.seen <= len(self.due), f"{self.name} gets a command too many"
-            wanted = self.due[self.seen - 1]["fields"]
-            assert {name: command[name] for name in wanted} == wanted, self.seen
+            self.fields |= self.due[self.seen - 1]["fields"]
+            assert command == self.fields, self.seen
         if valid and self.left is None:
             self.push = command["push"]
-            self.left = int(self.random.integers(1, 1 + self.slowness))
+            slowness = self.speeds[self.seen // PHASE % len(self.speeds)]
+            self.left = int(self.random.integers(1, 1 + slowness))
         elif finished:
             self.left = None
         elif self.left is not None:
@@ -141,16 +97,17 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
     registered = bool(given["config"].get("registered"))
     program = random_program(random, given["commands"])
     queues = {engine: [c for c in program if c["engine"] == engine] for engine in Engine}
-    speeds = [int(slowness) for slowness in random.permutation([1, 4, 20, 60])]
-    holding = [[1, 60], [4, 20]][int(random.integers(2))]
+    # Each engine is the slowest for a while, so that its queue is full.
+    speeds = random.permutation([1, 4, 20, 60]).tolist()
+    holding = random.permutation(len(Engine))[:2].tolist()
     engines = {
         engine: EngineModel(
             dut,
             engine,
             random,
-            speeds[engine],
+            speeds[engine:] + speeds[:engine],
             queues[engine],
-            holds=speeds[engine] in holding,
+            holds=engine in holding,
             registered=registered,
         )
         for engine in Engine
@@ -221,6 +178,99 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
     assert waits
     for kind, queue in queues.items():
         assert engines[kind].seen == len(queue)
+
+
+@cocotb.test()
+async def every_token_and_every_command_counts(dut: Any) -> None:
+    """As many commands as there can be are under way, and give as many tokens as can be held.
+
+    As many others take one of each kind, without waiting. The unit is idle behind the last.
+    """
+    given, random = parameters()["config"], rng()
+    room = given.get("queue_depth", PRESETS["small"].queue_depth) + bool(given.get("registered"))
+    await start_clock(dut)
+    everything = (1 << len(Engine)) - 1
+    for takes, engine in product((False, True), Engine):
+        names = {kind: f"{kind}_{engine.name.lower()}" for kind in ("o", "done", "push", "waiting")}
+        ready, valid = (getattr(dut, f"{names['o']}__{kind}") for kind in ("ready", "valid"))
+        done, push, waiting = (getattr(dut, names[kind]) for kind in ("done", "push", "waiting"))
+        pop = [other for other in Engine if takes and other != engine]
+        words = shortest_words(engine, pop)
+        sends = StreamDriver(dut, "i", random).send(words * (MAX_TOKENS + takes))
+        sends = cocotb.start_soon(sends)
+        # A queue takes as many commands as it has room for.
+        ready.value = 0
+        accepted = 0
+        for _ in range((room + 2) * len(words)):
+            await FallingEdge(dut.clk)
+            accepted += int(dut.i__valid.value) & int(dut.i__ready.value)
+            await RisingEdge(dut.clk)
+        assert accepted == room * len(words)
+        ready.value = 1
+        taken = 0
+        for cycle in range(20 + 2 * MAX_TOKENS * len(words)):
+            await FallingEdge(dut.clk)
+            taken += int(valid.value)
+            assert not (int(waiting.value) and taken < MAX_TOKENS), taken
+            assert cycle < 20 or not int(dut.idle.value)
+            await RisingEdge(dut.clk)
+            if taken == MAX_TOKENS:
+                break
+        assert taken == MAX_TOKENS
+        await sends
+        for _ in range(8):  # one more finds none
+            await RisingEdge(dut.clk)
+            await FallingEdge(dut.clk)
+            assert not int(valid.value)
+        lacking = sum(1 << other for other in pop)
+        assert int(getattr(dut, f"lacking_{engine.name.lower()}").value) == lacking
+        await RisingEdge(dut.clk)
+        ready.value = 0
+        push.value = everything * (not takes)
+        given = 0
+        while given < MAX_TOKENS:
+            done.value = int(random.random() < 0.7)
+            await FallingEdge(dut.clk)
+            assert not int(dut.idle.value)
+            given += int(done.value)
+            await RisingEdge(dut.clk)
+        done.value = 0
+        for _ in range(3):
+            await RisingEdge(dut.clk)
+        await FallingEdge(dut.clk)
+        assert int(dut.idle.value) == (not takes)
+        assert not int(dut.overflow.value)
+        await RisingEdge(dut.clk)
+        # What waits takes tokens that come.
+        for other in pop:
+            await run_alone(dut, other, 1 << engine)
+        if takes:
+            await run_alone(dut, engine, 0, sends=False)
+            await FallingEdge(dut.clk)
+            assert int(dut.idle.value)
+            await RisingEdge(dut.clk)
+
+
+async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) -> None:
+    """Send an engine a command, or let one that waits start; take it and complete it."""
+    name = engine.name.lower()
+    getattr(dut, f"o_{name}__ready").value = 1
+    if sends:
+        await StreamDriver(dut, "i", rng()).send(shortest_words(engine, []))
+    for _ in range(10):
+        await FallingEdge(dut.clk)
+        taken = int(getattr(dut, f"o_{name}__valid").value)
+        await RisingEdge(dut.clk)
+        if taken:
+            break
+    assert taken, f"{name} does not start"
+    getattr(dut, f"o_{name}__ready").value = 0
+    getattr(dut, f"push_{name}").value = push
+    getattr(dut, f"done_{name}").value = 1
+    await RisingEdge(dut.clk)
+    getattr(dut, f"done_{name}").value = 0
+    for _ in range(3):
+        await RisingEdge(dut.clk)
 
 
 @cocotb.test()

@@ -1,6 +1,6 @@
 """Fetches a program's words, runs its loops, resolves its operands."""
 
-from amaranth.hdl import Module, Mux, Signal, unsigned
+from amaranth.hdl import Module, Mux, Signal, Value, unsigned
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
@@ -18,6 +18,7 @@ from arch.isa import (
 from arch.registers import CAUSE_WIDTH, Cause
 from hdl.component import Component
 from hdl.control.loops import Loops
+from hdl.memory.late_ram import LateRam
 from hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from hdl.memory.ram import Ram
 from hdl.ports import WORD
@@ -88,7 +89,8 @@ class Sequencer(Component):
     acted, in which nothing is sent nor any register written. ``advance`` is 1 where a word has
     acted. Register 0 is a word of memory that ``scrub`` sets to 0, in a cycle without
     ``register_en``. The program and the registers are written through ``program`` and ``register``
-    while nothing runs; a register holds its value from run to run.
+    while nothing runs; a register holds its value from run to run. With ``program`` at ``correct``
+    a word that is not as it was written takes one cycle more (``hdl.memory.late_ram``).
     """
 
     def __init__(self, config: Config):
@@ -119,8 +121,14 @@ class Sequencer(Component):
     def elaborate(self, _platform):
         m = Module()
         level = self.config.protected("program")
-        # A word waits behind its memory while the one before it does.
-        program = protected_ram(WORD_WIDTH, self.config.program_depth, level, held=True)
+        # A word waits behind its memory while the one before it does. What a header does is the
+        # longest way behind a memory: words are corrected only once they are known to be wrong.
+        late = level == "correct"
+        depth = self.config.program_depth
+        if late:
+            program = LateRam(WORD_WIDTH, depth)
+        else:
+            program = protected_ram(WORD_WIDTH, depth, level, held=True)
         registers = protected_ram(IMMEDIATE_WIDTH, REGISTERS, level, held=True)
         m.submodules.program, m.submodules.registers = program, registers
         m.submodules.loops = loops = Loops(len(self.pc))
@@ -144,26 +152,36 @@ class Sequencer(Component):
 
         # First stage: there is no word after a start, nor behind a loop that goes back.
         word = Signal(WORD_WIDTH)
+        coming = Signal(WORD_WIDTH)
         fresh = Signal()
+        decides = Signal()
         outside = Signal()
+        m.d.comb += [coming.eq(program.read_data), decides.eq(advance)]
         with m.If(advance):
             m.d.sync += [
                 word.eq(program.read_data),
                 fresh.eq(~again),
                 outside.eq(after_last),
             ]
+        if late:
+            m.d.comb += [program.take.eq(advance & ~again), program.taken.eq(word)]
+            with m.If(program.take & program.wrong):
+                m.d.sync += fresh.eq(0)
+            with m.If(program.repair):
+                m.d.comb += [coming.eq(program.corrected), decides.eq(1)]
+                m.d.sync += [word.eq(coming), fresh.eq(1)]
         with m.If(starting):
             m.d.sync += fresh.eq(0)
 
         # Second stage.
-        now = self._decode(m, program.read_data, word, fresh, starting, advance)
+        now = self._decode(m, coming, decides, word, fresh, starting)
         action = Signal(Action)
         m.d.comb += action.eq(Mux(outside & fresh, Action.REFUSE, now.action))
         wrong = Signal()
         value = Signal(IMMEDIATE_WIDTH)
         m.d.comb += [
-            registers.read_en.eq(advance),
-            registers.read_addr.eq(program.read_data[IMMEDIATE_WIDTH:]),
+            registers.read_en.eq(decides),
+            registers.read_addr.eq(coming[IMMEDIATE_WIDTH:]),
             value.eq(word[:IMMEDIATE_WIDTH] + registers.read_data),
             self.o.p.engine.eq(now.engine),
             self.o.p.first.eq(now.first),
@@ -175,7 +193,8 @@ class Sequencer(Component):
             loops.count.eq(value),
             again.eq(loops.turn & loops.again),
         ]
-        refused = self._act(m, action, value, registers, loops, advance, wrong)
+        acting = self.busy & ~program.repair if late else self.busy
+        refused = self._act(m, action, value, registers, loops, acting, wrong)
         m.d.sync += wrong.eq(refused)
         with m.If(refused & ~wrong), m.Switch(action):
             with m.Case(Action.SELECT):
@@ -222,16 +241,17 @@ class Sequencer(Component):
                         m.d.comb += header.engine.eq(definition.engine)
         return early, header
 
-    def _decode(self, m: Module, coming, word, fresh, starting: Signal, advance: Signal) -> Signal:
+    def _decode(self, m: Module, coming, decides, word, fresh, starting: Signal) -> Signal:
         """Return what a word is: a header, or the next operand of the header before it.
 
-        Without ``fresh`` there is no word, and nothing to do.
+        Without ``fresh`` there is no word, and nothing to do. With ``decides`` what comes is the
+        next word.
         """
         decoded, current = Signal(_Decoded), Signal(_Decoded)
         left = Signal(range(MAX_WORDS))
         early, header = self._header(m, coming, word)
         here = Signal(_Early)
-        with m.If(advance):
+        with m.If(decides):
             m.d.sync += here.eq(early)
         m.d.comb += decoded.eq(current)
         with m.If(current.first):
@@ -242,7 +262,7 @@ class Sequencer(Component):
             ]
         with m.If(~fresh):
             m.d.comb += decoded.action.eq(Action.NOTHING)
-        with m.If(fresh & advance):
+        with m.If(fresh & self.advance):
             # What the next word is unless it is a header.
             with m.If(current.first):
                 m.d.sync += [
@@ -264,15 +284,16 @@ class Sequencer(Component):
             m.d.sync += current.first.eq(1)
         return decoded
 
-    def _act(self, m, action, value, registers: Ram, loops: Loops, advance: Signal, wrong: Signal):
+    def _act(self, m, action, value, registers: Ram, loops: Loops, acting: Value, wrong: Signal):
         """Run a control word, or wait until the word is sent; return whether it is refused.
 
-        ``wrong``: the one before was.
+        ``wrong``: the one before was. ``acting``: this one is not being corrected.
         """
         refused = Signal()
         selected = Signal(range(REGISTERS))
+        advance = self.advance
         m.d.comb += [
-            advance.eq(self.busy),
+            advance.eq(acting),
             registers.write_en.eq(self.register_en & (self.register_index != 0)),
             registers.write_addr.eq(self.register_index),
             registers.write_data.eq(self.register_data),

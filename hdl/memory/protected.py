@@ -39,6 +39,12 @@ def check(word: Value, columns: Sequence[int]) -> Value:
     )
 
 
+def corrections(syndrome: Value, columns: Sequence[int]) -> tuple[Value, Value]:
+    """Return the bits of a word that ``correct`` finds wrong by its syndrome, and its errors."""
+    odd = syndrome.xor()
+    return Cat(syndrome == column for column in columns), Cat(odd, syndrome.any() & ~odd)
+
+
 class WordDecoder(Component):
     """Makes ``word`` of ``width`` bits of ``stored``, the word and behind it its check bits.
 
@@ -65,12 +71,8 @@ class WordDecoder(Component):
         if self.level == "detect":
             m.d.comb += [self.word.eq(word), self.errors.eq(Cat(Const(0, 1), syndrome.any()))]
             return m
-        odd = syndrome.xor()
-        flipped = Cat(syndrome == column for column in self.columns)
-        m.d.comb += [
-            self.word.eq(word ^ flipped),
-            self.errors.eq(Cat(odd, syndrome.any() & ~odd)),
-        ]
+        flipped, errors = corrections(syndrome, self.columns)
+        m.d.comb += [self.word.eq(word ^ flipped), self.errors.eq(errors)]
         return m
 
 

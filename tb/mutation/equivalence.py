@@ -15,6 +15,7 @@ from tb.mutation.netlist import NUMBER_WIDTH, Mutant, Mutants
 
 _SECONDS = 90.0  # of one run of ABC
 _TOTAL = 600.0  # after which no further run begins (s)
+_WORDS, _WIDTH = 16, 32  # of the largest memories that become registers
 _SEQUENTIAL = "lcorr; scorr -C 100"  # registers first, as that leaves little for all signals
 
 _MEMORY = re.compile(r"^  cell \$mem_v2 .*\n(?:    .*\n)*  end\n", re.MULTILINE)
@@ -37,8 +38,9 @@ END"""
 def equivalent(found: Mutants, suspects: Sequence[Mutant]) -> set[int]:
     """Return the numbers of mutants whose outputs equal the unit's in every cycle from power-on.
 
-    The inputs are any. What memories are told counts as an output, and what they answer as an
-    input; both units' have the same content as long as they are told the same. The proof is by
+    The inputs are any. Small memories are registers. What others are told counts as an output, and
+    what they answer as an input; both units' have the same content as long as they are told the
+    same. The proof is by
     induction: ABC's ``scorr`` looks for signals of both circuits that are always equal. A mutant
     that it cannot prove equal, or not in time, is not found; nor is one that differs only for
     inputs that the unit never gets.
@@ -69,6 +71,7 @@ def _equivalent(folder: Path, suspects: Sequence[Mutant]) -> set[int]:
 def _write_circuits(folder: Path, numbers: Iterable[int]) -> None:
     """Write an AIGER file for each number of a mutation, alike but for that."""
     script = ["read_rtlil both.il", "delete -input top/w:celosia_mutant", "memory_map -rom-only"]
+    script += [f"memory_map t:$mem_v2 r:SIZE<={_WORDS} %i r:WIDTH<={_WIDTH} %i"]
     run_yosys([*script, "opt_clean", "write_rtlil roms.il"], folder, "Making memories logic")
     text = (folder / "roms.il").read_text(encoding="utf-8")
     (folder / "cut.il").write_text(_without_memories(text), encoding="utf-8")

@@ -1,0 +1,67 @@
+"""A memory whose words are used as they are stored, and corrected a cycle later."""
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib.wiring import In, Out
+
+from arch.protection import check_bits, code_columns
+from hdl.component import Component
+from hdl.memory.protected import ERRORS, check, corrections
+from hdl.memory.ram import Ram
+
+
+class LateRam(Component):
+    """A :class:`Ram` with the check bits of ``correct`` that costs its reader's path no gates.
+
+    ``read_data`` is the word as it is stored. Where it is not as it was written ``wrong`` is 1 in
+    the same cycle, too late to change what the reader does with the word in it. If the reader
+    takes the word (``take``), ``repair`` is 1 in the next cycle: it then does nothing but make the
+    word ``corrected``, of the one that it took and gives in ``taken``. ``errors`` tells of it in
+    that cycle. A word is checked in the cycle in which it is taken, however long it waited.
+    """
+
+    def __init__(self, width: int, depth: int):
+        self.width = width
+        self.depth = depth
+        self.columns = tuple(code_columns(width, "correct"))
+        addr_width = (depth - 1).bit_length()
+        super().__init__(
+            {
+                "write_en": In(1),
+                "write_addr": In(addr_width),
+                "write_data": In(width),
+                "read_en": In(1),
+                "read_addr": In(addr_width),
+                "read_data": Out(width),
+                "wrong": Out(1),
+                "take": In(1),
+                "repair": Out(1),
+                "taken": In(width),
+                "corrected": Out(width),
+                "errors": Out(ERRORS),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        size = self.width + check_bits(self.columns)
+        m.submodules.ram = ram = Ram(size, self.depth, ordered=False)
+        stored = ram.read_data[self.width :]
+        syndrome = Signal(len(stored))
+        behind = Signal(len(stored))
+        flipped, errors = corrections(behind, self.columns)
+        m.d.comb += [
+            ram.write_en.eq(self.write_en),
+            ram.write_addr.eq(self.write_addr),
+            ram.write_data.eq(Cat(self.write_data, check(self.write_data, self.columns))),
+            ram.read_en.eq(self.read_en),
+            ram.read_addr.eq(self.read_addr),
+            self.read_data.eq(ram.read_data),
+            syndrome.eq(check(self.read_data, self.columns) ^ stored),
+            self.wrong.eq(syndrome.any()),
+            self.corrected.eq(self.taken ^ flipped),
+            self.errors.eq(errors & self.repair.replicate(ERRORS)),
+        ]
+        m.d.sync += self.repair.eq(self.take & self.wrong)
+        with m.If(self.take):
+            m.d.sync += behind.eq(syndrome)
+        return m
