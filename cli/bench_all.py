@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,76 +32,12 @@ class Case:
     """Published figures of others for the same shapes."""
 
 
-_GEMM = "bench gemm --config medium --m 128 --k 128 --n 128"
-_SMALL_GEMM = "bench gemm --config small --m 64 --k 64 --n 64"
-_OPENGEMM = "OpenGeMM 0.819 to 0.993"
-_LAYERS = f"{_OPENGEMM} over real layers"
-_MODELS = ("minilm", "bert-base", "vit-tiny", "vit-base down", "gpt2-medium down", "stories15m")
-_ARRAYS = "CFU-Playground's array 0.996, Gemmini's mesh 0.994, operands on wide ports"
-_ITA = "ITA 0.989 on 1,024 multipliers, probabilities up to 0.13 off"
-_ATTENTION = "bench attention --config medium --heads 4"
-_FORMS = ("int8", "int4", "int2", "ternary")
-_LAYER = "bench decode --config medium --set mem_width=32 --set weight_formats=int4,int2,ternary"
-_NARROW = "run digits --count 3 --set zero_points=false --set operand_gating=false"
-_SPARSE = "bench sparse --config medium --set sparse_lanes=16"
+def read_cases(kind: str) -> dict[str, list[Case]]:
+    """Return the cases of benchmarks.toml by heading, all or those of ``quick``."""
+    text = (Path(__file__).parent / "benchmarks.toml").read_text(encoding="utf-8")
+    found = tomllib.loads(text)[kind]
+    return {heading: [Case(**one) for one in cases] for heading, cases in found.items()}
 
-FULL = {
-    "Matrix products": (
-        Case(_GEMM, published=_OPENGEMM),
-        Case("bench gemm --config medium --m 64 --k 64 --n 64", published=_OPENGEMM),
-        Case(_SMALL_GEMM, published=_ARRAYS),
-        *(
-            Case(f"bench shapes --config medium --only '{model}'", published=_LAYERS)
-            for model in _MODELS
-        ),
-    ),
-    "Attention": (
-        Case(f"{_ATTENTION} --seq 128 --head-dim 64", published=_ITA),
-        Case(f"{_ATTENTION} --seq 128 --head-dim 32"),
-    ),
-    "Whole models": (
-        Case("run digits --config small --count 20"),
-        Case("run digits --config small --batch 8 --count 16"),
-        Case("run minilm --config medium --sentences examples/paragraphs.txt --count 2"),
-        Case("run minilm --config medium --sentences examples/sentences.txt --count 1", "cycles"),
-    ),
-    "External memory": (
-        Case("bench decode --config medium", "bandwidth_utilization", "Hummingbird 0.93 to 0.94"),
-    ),
-    "Fewer bits": (
-        Case(f"{_NARROW} --weights int4", "cycles"),
-        Case(f"{_NARROW} --set pass_width=4 --set packed=true --weights int4", "cycles"),
-        Case(f"{_NARROW} --set pass_width=1 --weights ternary", "cycles"),
-        *(Case(f"{_LAYER} --weights {form}", "cycles") for form in _FORMS),
-    ),
-    "Zeros": (
-        Case(f"{_SPARSE} --k 256 --n 64 --sparsity 0.9", "cycles"),
-        Case(f"{_SPARSE} --k 256 --n 64 --sparsity 0.9", "dense_cycles"),
-        Case(f"{_SPARSE} --set scratchpad_banks=2 --k 768 --n 288 --sparsity 0.9", "cycles"),
-        Case(f"{_SPARSE} --set scratchpad_banks=2 --k 768 --n 288 --sparsity 0.9", "dense_cycles"),
-        Case(
-            f"{_SPARSE} --set scratchpad_banks=2 --k 768 --n 288 --sparsity 0.9", "bits_per_weight"
-        ),
-    ),
-}
-"""The cases by heading."""
-
-QUICK = {
-    "Matrix products": (
-        Case("bench gemm --config tiny --m 16 --k 16 --n 16", published=_OPENGEMM),
-    ),
-    "External memory": (
-        Case(
-            "bench decode --config small --dim 16 --ffn 24 --positions 9", "bandwidth_utilization"
-        ),
-    ),
-    "Zeros": (
-        Case(
-            "bench sparse --config tiny --set sparse_lanes=2 --k 16 --n 8 --sparsity 0.5", "cycles"
-        ),
-    ),
-}
-"""Cases of the same kinds on the smallest machine, for a try."""
 
 _PREFACE = """\
 # Benchmarks
@@ -131,7 +68,7 @@ def bench_all(quick: bool, out: Path | None, as_json: bool) -> None:
     """Run every benchmark and show its figure beside what others published."""
     if out is not None:
         check_folder(out.parent, [out.name])
-    groups = QUICK if quick else FULL
+    groups = read_cases("quick" if quick else "full")
     total = sum(len(cases) for cases in groups.values())
     found: dict[str, list[dict[str, Any]]] = {}
     with progress("Benchmarks") as update:

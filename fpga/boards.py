@@ -18,13 +18,16 @@ from arch.sdram import CHIPS as SDRAM_CHIPS
 from arch.sdram import SdramChip
 from arch.tables import read_table
 from fpga.devices import DEVICES, Device
-from fpga.spi_pins import spi_sites
 
 LEDS = ("heartbeat", "busy", "error")
 """Signals on the LEDs of a board, in this order, as far as it has them."""
 
 LINKS = {"uart": (("rx",), ("tx",)), "spi": (("sck", "cs_n", "copi"), ("cipo",))}
 """Kinds of the host's link, and the names of its inputs and outputs."""
+
+
+SPI = ("cs_n", "copi", "cipo", "sck")
+"""The lines of SPI, in the order of a Pmod of type 2 (Digilent's Pmod Interface Specification)."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class _Entry:
     target_mhz: float
     memory_bytes: int
     flash: str
+    spi: Sequence[Any]
     sdram: str = ""
     preset: str = "small"
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -127,8 +131,16 @@ def get_board(name: str, link: str = "uart") -> Board:
         pins |= serial
     else:
         level = {"IO_TYPE": "LVCMOS33"} if entry.device != "iCE40UP5K" else {}
-        sites = spi_sites(name, platform.connectors)
-        pins |= {line: Pin(site, False, level) for line, site in sites.items()}
+        if not entry.spi:
+            able = ", ".join(other for other, each in _ENTRIES.items() if each.spi)
+            raise InputError(
+                f"Board {name} has no connector that can take SPI; leave out --link spi, or take "
+                f"one of {able}"
+            )
+        connector, places = entry.spi
+        mapping = platform.connectors[connector, 0].mapping
+        lines = zip(SPI, places, strict=True)
+        pins |= {line: Pin(mapping[place], False, level) for line, place in lines}
     leds = [
         pin
         for led in entry.leds

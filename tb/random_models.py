@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from generators.frontend.description import CHOICES, ModelDescription
+from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Weights, check_weights
 
@@ -17,7 +17,9 @@ def random_model(rng: np.random.Generator) -> ModelDescription:
         kv_heads, head_dim = int(rng.integers(1, 4)), int(rng.integers(1, 9))
         heads = kv_heads * int(rng.integers(1, 4))
         width = heads * head_dim
-        fields = {name: str(rng.choice(choices)) for name, choices in CHOICES.items()}
+        fields = {
+            name: str(rng.choice(choices)) for name, choices in ModelDescription.CHOICES.items()
+        }
         flags = ("class_token", "final_norm", "bias", "skip", "parallel", "shaped")
         flags = (*flags, "embedding_norm", "variable", "unit")
         linear, words = (fields["embedding"] == name for name in ("linear", "tokens"))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -25,20 +26,89 @@ ACTIVATIONS = (
     "tanh",
 )
 """The activation functions of an MLP: tables of the machine's, but for ``relu``."""
-CHOICES = {
-    "embedding": ("linear", "tokens", "none"),
-    "pooling": ("mean", "class", "none"),
-    "positions": ("learned", "none"),
-    "norm": ("layernorm", "rmsnorm", "none"),
-    "placement": ("pre", "post"),
-    "activation": ACTIVATIONS,
-    "head_activation": ACTIVATIONS,
-}
 Described = TypeVar("Described")
 
 
+MOST = {"layers": 1000, "epsilon": 1.0, "rotary_base": 1e12}
+MOST_OF_ANY = 1 << 24
+"""Admissible range of each field of a description; a value outside is refused first."""
+
+
+class Description:
+    """Checks that descriptions of encoders and of decoders share."""
+
+    POSITIVE: ClassVar[tuple[str, ...]]
+    """Numbers that must be positive."""
+    NOT_NEGATIVE: ClassVar[tuple[str, ...]]
+    """Numbers that may be 0."""
+    CHOICES: ClassVar[Mapping[str, tuple[str, ...]]]
+    """Values that texts may have."""
+
+    def check_fields(self: Any) -> None:
+        """Check every field by itself, and fill in the heads of keys and the width of a head.
+
+        Raises :class:`InputTypeError` where a field is not of its type, and :class:`InputError`
+        where a number is larger than any model's or smaller than it may be, a text is none of its
+        choices, or heads do not divide what they should.
+        """
+        for field in fields(self):
+            self._check_type(field.name, field.type)
+        for name in self.POSITIVE:
+            if getattr(self, name) < 1:
+                raise InputError(f"Model field {name} must be positive, not {getattr(self, name)}")
+        for name in self.NOT_NEGATIVE:
+            if getattr(self, name) < 0:
+                raise InputError(
+                    f"Model field {name} must not be negative, not {getattr(self, name)}"
+                )
+        for name, known in self.CHOICES.items():
+            if getattr(self, name) not in known:
+                raise InputError(
+                    f"Model field {name} must be one of {', '.join(known)}, "
+                    f"not {getattr(self, name)!r}"
+                )
+        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
+        if not self.head_dim and self.dim % self.heads:
+            raise InputError(
+                f"Model field dim must be a multiple of heads where head_dim is not given, "
+                f"but dim is {self.dim} and heads is {self.heads}"
+            )
+        object.__setattr__(self, "head_dim", self.head_dim or self.dim // self.heads)
+        if self.heads % self.kv_heads:
+            raise InputError(
+                f"Model field heads must be a multiple of kv_heads, but heads is {self.heads} "
+                f"and kv_heads is {self.kv_heads}"
+            )
+
+    def _check_type(self, name: str, kind: Any) -> None:
+        value = getattr(self, name)
+        if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InputTypeError(f"Model field {name} must be an integer, not {value!r}")
+        if kind is float and (isinstance(value, bool) or not isinstance(value, float)):
+            raise InputTypeError(f"Model field {name} must be a real number, not {value!r}")
+        most = MOST.get(name, MOST_OF_ANY)
+        if kind in (int, float) and not value <= most:
+            raise InputError(f"Model field {name} must be at most {most}, not {value}")
+        if kind in (bool, str) and not isinstance(value, kind):
+            text = "true or false" if kind is bool else "a string"
+            raise InputTypeError(f"Model field {name} must be {text}, not {value!r}")
+
+    def replace(self: Described, **changes: Any) -> Described:
+        """Return a copy with some fields changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+    def to_toml(self: Any) -> str:
+        """Return the description as TOML text that :func:`read_fields` accepts."""
+        lines = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            text = f'"{value}"' if isinstance(value, str) else str(value).lower()
+            lines.append(f"{field.name} = {text}\n")
+        return "".join(lines)
+
+
 @dataclass(frozen=True, kw_only=True)
-class ModelDescription:
+class ModelDescription(Description):
     """A Transformer encoder over feature vectors or over the tokens of a text.
 
     One inference takes a float array [tokens, features]: patches of an image, frames of a sound,
@@ -130,29 +200,25 @@ class ModelDescription:
     gated: ClassVar[bool] = False
     """The MLP has a gate; no encoder's has."""
 
+    POSITIVE = ("tokens", "features", "dim", "layers", "heads", "ffn")
+    NOT_NEGATIVE = (
+        *("classes", "kv_heads", "head_dim", "epsilon", "vocabulary", "types", "head_hidden"),
+    )
+    CHOICES: ClassVar = {
+        "embedding": ("linear", "tokens", "none"),
+        "pooling": ("mean", "class", "none"),
+        "positions": ("learned", "none"),
+        "norm": ("layernorm", "rmsnorm", "none"),
+        "placement": ("pre", "post"),
+        "activation": ACTIVATIONS,
+        "head_activation": ACTIVATIONS,
+    }
+
     def __post_init__(self) -> None:
         """Fill in the defaults that depend on other fields and check everything."""
-        check_types(self)
         if self.embedding != "linear":
             object.__setattr__(self, "features", self.features or self.dim)
-        for name in ("tokens", "features", "dim", "layers", "heads", "ffn"):
-            if getattr(self, name) < 1:
-                raise InputError(f"Model field {name} must be positive, not {getattr(self, name)}")
-        for name in (
-            "classes",
-            "kv_heads",
-            "head_dim",
-            "epsilon",
-            "vocabulary",
-            "types",
-            "head_hidden",
-        ):
-            if getattr(self, name) < 0:
-                raise InputError(
-                    f"Model field {name} must not be negative, not {getattr(self, name)}"
-                )
-        check_choices(self, CHOICES)
-        fill_heads(self)
+        self.check_fields()
         self._check_rules()
 
     def _check_rules(self) -> None:
@@ -209,11 +275,6 @@ class ModelDescription:
         rows = self.sequence if self.pooling == "none" else 1
         return rows, self.classes or self.dim
 
-    def replace(self, **changes: object) -> "ModelDescription":
-        """Return a copy with some fields changed."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ModelDescription(**{**values, **changes})
-
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the name and shape of every weight; matrices are [outputs, inputs]."""
         found: dict[str, tuple[int, ...]] = {}
@@ -265,70 +326,6 @@ class ModelDescription:
         if self.classes:
             linear("head", self.classes, self.head_hidden or self.dim)
         return found
-
-    def to_toml(self) -> str:
-        """Return the description as TOML text that :func:`read_description` accepts."""
-        return fields_toml(self)
-
-
-MOST = {"layers": 1000, "epsilon": 1.0, "rotary_base": 1e12}
-MOST_OF_ANY = 1 << 24
-"""Admissible range of each field of a description; a value outside is refused first."""
-
-
-def check_types(model: Any) -> None:
-    """Raise :class:`InputTypeError` where a field of a description is not of its type.
-
-    Raises :class:`InputError` where a number is larger than any model's, or not one.
-    """
-    for field in fields(model):
-        value = getattr(model, field.name)
-        if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
-            raise InputTypeError(f"Model field {field.name} must be an integer, not {value!r}")
-        if field.type is float and (isinstance(value, bool) or not isinstance(value, float)):
-            raise InputTypeError(f"Model field {field.name} must be a real number, not {value!r}")
-        most = MOST.get(field.name, MOST_OF_ANY)
-        if field.type in (int, float) and not value <= most:
-            raise InputError(f"Model field {field.name} must be at most {most}, not {value}")
-        if field.type in (bool, str) and not isinstance(value, field.type):
-            kind = "true or false" if field.type is bool else "a string"
-            raise InputTypeError(f"Model field {field.name} must be {kind}, not {value!r}")
-
-
-def fill_heads(model: Any) -> None:
-    """Fill in a description's heads of keys and the width of a head; check that they divide."""
-    object.__setattr__(model, "kv_heads", model.kv_heads or model.heads)
-    if not model.head_dim and model.dim % model.heads:
-        raise InputError(
-            f"Model field dim must be a multiple of heads where head_dim is not given, "
-            f"but dim is {model.dim} and heads is {model.heads}"
-        )
-    object.__setattr__(model, "head_dim", model.head_dim or model.dim // model.heads)
-    if model.heads % model.kv_heads:
-        raise InputError(
-            f"Model field heads must be a multiple of kv_heads, but heads is {model.heads} "
-            f"and kv_heads is {model.kv_heads}"
-        )
-
-
-def check_choices(model: Any, choices: dict[str, tuple[str, ...]]) -> None:
-    """Raise :class:`InputError` where a field of a description is none of its choices."""
-    for name, known in choices.items():
-        if getattr(model, name) not in known:
-            raise InputError(
-                f"Model field {name} must be one of {', '.join(known)}, "
-                f"not {getattr(model, name)!r}"
-            )
-
-
-def fields_toml(model: Any) -> str:
-    """Return a description as TOML text that :func:`read_fields` accepts."""
-    lines = []
-    for field in fields(model):
-        value = getattr(model, field.name)
-        text = f'"{value}"' if isinstance(value, str) else str(value).lower()
-        lines.append(f"{field.name} = {text}\n")
-    return "".join(lines)
 
 
 def read_description(path: Path) -> ModelDescription:

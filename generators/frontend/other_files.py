@@ -3,31 +3,13 @@
 from pathlib import Path
 
 from arch.errors import InputError
+from arch.tables import read_table
+from generators.frontend.hugging_face_folder import TABLES
 
-_PICKLE = (
-    "it is PyTorch's own, which may run code when it is read; export it to ONNX with "
-    "torch.onnx.export(model.eval(), (example,), 'model.onnx'), or write it with save_pretrained"
-)
-_TENSORFLOW = "it is TensorFlow's; export it to ONNX with: python -m tf2onnx.convert"
 _OTHERS = {
-    ".pt": _PICKLE,
-    ".pth": _PICKLE,
-    ".ckpt": _PICKLE,
-    ".pkl": _PICKLE,
-    ".pt2": "it is an exported program of PyTorch; save it with its to_onnx form instead: "
-    "torch.onnx.export(program, dynamo=True).save('model.onnx')",
-    ".gguf": "it is llama.cpp's; use the folder with config.json and model.safetensors that it was "
-    "made of",
-    ".ggml": "it is llama.cpp's; use the folder with config.json and model.safetensors that it was "
-    "made of",
-    ".tflite": "it is TensorFlow Lite's; export the model to ONNX instead, in floating point: "
-    "python -m tf2onnx.convert --tflite, or torch.onnx.export",
-    ".h5": _TENSORFLOW,
-    ".keras": "it is Keras'; export it to ONNX with model.export('model.onnx', format='onnx')",
-    ".pb": _TENSORFLOW,
-    ".safetensors": "it holds tensors alone; give the folder with it and config.json",
-    ".mlmodel": "it is Core ML's; export the model that it was made of to ONNX",
-    ".engine": "it is TensorRT's; use the ONNX file that it was made of",
+    suffix: one["why"]
+    for one in read_table(TABLES / "refused_files.toml").values()
+    for suffix in one["suffixes"]
 }
 _MAGIC = {b"GGUF": ".gguf", b"PK\x03\x04": ".pt", b"\x89HDF": ".h5", b"\x80\x02": ".pkl"}
 KNOWN = "a folder, an ONNX file (.onnx), a llama2.c checkpoint (.bin), or a name of the package's"

@@ -1,32 +1,19 @@
 """Description of a decoder of texts: everything that is known about a language model."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
 from arch.errors import InputError
-from generators.frontend.description import (
-    ACTIVATIONS,
-    check_choices,
-    check_types,
-    fields_toml,
-    fill_heads,
-    read_fields,
-)
-
-CHOICES = {
-    "norm": ("layernorm", "rmsnorm"),
-    "position": ("rotary", "learned"),
-    "activation": ACTIVATIONS,
-}
+from generators.frontend.description import ACTIVATIONS, Description, read_fields
 
 ATTENTION = ("query", "key", "value", "output")
 """The linear layers of an attention."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextDescription:
+class TextDescription(Description):
     """A Transformer decoder: token numbers in, a score for each possible next token out.
 
     ``x = words[token]``, plus ``positions[place]`` where positions are learned; then in each layer
@@ -101,26 +88,19 @@ class TextDescription:
     output: ClassVar[bool] = True
     """As :class:`generators.frontend.description.ModelDescription` names them."""
 
+    POSITIVE = ("vocabulary", "positions", "dim", "layers", "heads", "ffn")
+    NOT_NEGATIVE = (
+        *("kv_heads", "head_dim", "epsilon", "source_layers", "source_positions", "start"),
+    )
+    CHOICES: ClassVar = {
+        "norm": ("layernorm", "rmsnorm"),
+        "position": ("rotary", "learned"),
+        "activation": ACTIVATIONS,
+    }
+
     def __post_init__(self) -> None:
         """Fill in the defaults that depend on other fields and check everything."""
-        check_types(self)
-        for name in ("vocabulary", "positions", "dim", "layers", "heads", "ffn"):
-            if getattr(self, name) < 1:
-                raise InputError(f"Model field {name} must be positive, not {getattr(self, name)}")
-        for name in (
-            "kv_heads",
-            "head_dim",
-            "epsilon",
-            "source_layers",
-            "source_positions",
-            "start",
-        ):
-            if getattr(self, name) < 0:
-                raise InputError(
-                    f"Model field {name} must not be negative, not {getattr(self, name)}"
-                )
-        check_choices(self, CHOICES)
-        fill_heads(self)
+        self.check_fields()
         if self.position == "rotary" and self.head_dim % 2:
             raise InputError(
                 f"Model field head_dim must be even where position is rotary, not {self.head_dim}"
@@ -185,11 +165,6 @@ class TextDescription:
             del found["gate"]
         return found
 
-    def replace(self, **changes: object) -> "TextDescription":
-        """Return a copy with some fields changed."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return TextDescription(**{**values, **changes})
-
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return the name and shape of every weight; matrices are [outputs, inputs]."""
         found: dict[str, tuple[int, ...]] = {"words": (self.vocabulary, self.dim)}
@@ -230,10 +205,6 @@ class TextDescription:
                 norm(f"layers.{layer}.cross.attention_norm")
                 linears(f"layers.{layer}.cross", ATTENTION)
         return found
-
-    def to_toml(self) -> str:
-        """Return the description as TOML text that :func:`read_text_description` accepts."""
-        return fields_toml(self)
 
 
 def read_text_description(path: Path) -> TextDescription:
