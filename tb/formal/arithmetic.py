@@ -6,7 +6,7 @@ from amaranth.hdl import Assert, Assume, Const, Mux, Signal, signed
 
 from hdl.stream.pipeline import delay
 from tb.formal.harness import Harness
-from tb.formal.prover import Property
+from tb.formal.prover import properties
 
 _ROUNDED_WIDTH = 33  # bits, as in the requantizer
 _PACKED_WIDTH = 4  # bits
@@ -85,43 +85,10 @@ def _table(module: ModuleType) -> Harness:
 
 
 ARITHMETIC = (
-    Property(
-        name="rounding-shift",
-        statement=f"RoundingShift rounds to nearest, ties away from zero: all {_ROUNDED_WIDTH}-bit "
-        "numbers and all amounts.",
-        module="hdl.arithmetic.requantize",
-        harness=_rounding_shift,
-        mutant=("lost[low : low + LOST_BITS]", "lost[low : low + LOST_BITS - 1]"),
-        steps=3,
-        pipeline=True,
-    ),
-    Property(
-        name="packed-products",
-        statement="PackedMultiplier's two products are those of its operands: all of "
-        f"{_PACKED_WIDTH} bits.",
-        module="hdl.arithmetic.multiplier",
-        harness=_packed,
-        mutant=("+ both.p[low - 1]", "+ both.p[low]"),
-        steps=4,
-        pipeline=True,
-    ),
-    Property(
-        name="gated-product",
-        statement="A gated Multiplier holds its operands without en and its product is 0 behind "
-        f"clear: all operands of {_PACKED_WIDTH} bits.",
-        module="hdl.arithmetic.multiplier",
-        harness=_gated,
-        probes={"left": "dut.left", "right": "dut.right"},
-        mutant=("m.d.sync += product.eq(0)", "m.d.sync += product.eq(left)"),
-        steps=6,
-        induction=3,
-    ),
-    Property(
-        name="table",
-        statement="LookupTable shows of each index what was last written to its entry.",
-        module="hdl.functions.table",
-        harness=_table,
-        mutant=("~index[7]", "index[7]"),
-        steps=7,
+    *properties({"rounding-shift": _rounding_shift}, width=_ROUNDED_WIDTH),
+    *properties(
+        {"packed-products": _packed, "gated-product": _gated, "table": _table},
+        probes={"gated-product": {"left": "dut.left", "right": "dut.right"}},
+        width=_PACKED_WIDTH,
     ),
 )

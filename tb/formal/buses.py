@@ -8,7 +8,7 @@ from amaranth.hdl import Assert, Assume, Cat, Module, Mux, Signal, Value
 from arch.presets import PRESETS
 from hdl.bus.bus import BusAddress
 from tb.formal.harness import Harness, ModelQueue, assert_held, assume_held, taken
-from tb.formal.prover import Property
+from tb.formal.prover import properties
 
 _CONFIG = PRESETS["tiny"].replace(mem_addr_width=14, mem_width=32)
 """External memory of four pages of 4096 bytes, in words of 4 bytes."""
@@ -202,61 +202,21 @@ def _wishbone_control(module: ModuleType) -> Harness:
     return Harness(module.WishboneControl(), state, {"fsm": 2})
 
 
-BUSES = (
-    Property(
-        name="axi4-channels",
-        statement="Every AXI4 channel keeps valid and payload until ready; bursts are INCR, of the "
-        "whole width, aligned, in the memory's place and within 4096 bytes.",
-        module="hdl.bus.axi4",
-        harness=_axi4,
-        probes={
+BUSES = properties(
+    {
+        "axi4-channels": _axi4,
+        "axi4-last": _axi4_last,
+        "axi4-lite": _axi4_lite,
+        "wishbone-bursts": _wishbone,
+        "wishbone-control": _wishbone_control,
+    },
+    probes={
+        "axi4-channels": {
             f"{channel}_{name}": f"dut.{channel}.{name}"
             for channel in ("aw", "ar")
             for name in ("spare", "waiting")
         },
-        mutant=('passed.o.ready.eq(port("ready"))', "passed.o.ready.eq(1)"),
-        steps=8,
-        induction=3,
-    ),
-    Property(
-        name="axi4-last",
-        statement="Every written burst has as many beats as its length says, the last one marked "
-        "(of up to four beats).",
-        module="hdl.bus.axi4",
-        harness=_axi4_last,
-        mutant=("Mux(passed.i.p.last, 0, place + 1)", "place + 1"),
-        steps=9,
-    ),
-    Property(
-        name="axi4-lite",
-        statement="Responses are held until taken, none comes without its request, and an access "
-        f"is taken within {2 * _WAIT} cycles of a manager that takes responses at once.",
-        module="hdl.bus.axi4_lite",
-        harness=_axi4_lite,
-        mutant=("with m.If(writes & ~(wrote & self.s_axil_arvalid)):", "with m.If(writes):"),
-        steps=30,
-    ),
-    Property(
-        name="wishbone-bursts",
-        statement="A word waits unchanged for its answer, an incrementing burst goes on at the "
-        "next address in the same direction, and behind its last word the bus is free.",
-        module="hdl.bus.wishbone",
-        harness=_wishbone,
-        mutant=(
-            'm.d.sync += self.wbm_cyc_o.eq(0)\n                    m.next = "IDLE"',
-            'm.next = "IDLE"',
-        ),
-        steps=16,
-    ),
-    Property(
-        name="wishbone-control",
-        statement="An access is answered once, within three cycles, a register written once and "
-        "only by whole words.",
-        module="hdl.bus.wishbone_control",
-        harness=_wishbone_control,
-        probes={"fsm": "dut.fsm_state"},
-        mutant=("host.write_en.eq(whole)", "host.write_en.eq(1)"),
-        steps=10,
-        induction=6,
-    ),
+        "wishbone-control": {"fsm": "dut.fsm_state"},
+    },
+    wait=2 * _WAIT,
 )

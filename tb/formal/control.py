@@ -9,7 +9,7 @@ from arch.isa import COUNT_WIDTH, DEFINITIONS, LOOP_LEVELS, Engine
 from arch.presets import PRESETS
 from hdl.ports import command_layout
 from tb.formal.harness import Harness, ModelQueue, assert_held, taken
-from tb.formal.prover import Property
+from tb.formal.prover import properties
 
 _TOKENS = 255
 """Most tokens of one kind that are held (docs/isa.md)."""
@@ -156,30 +156,15 @@ def _loops(module: ModuleType) -> Harness:
     return Harness(module.Loops(4), state, dict.fromkeys(_LOOPS, layout))
 
 
-CONTROL = (
-    *(
-        Property(
-            name=f"queue-commands{'-registered' * registered}",
-            statement="A CommandQueue holds what it offers until it is taken and brings every "
-            "command once, in order, with its own first operand"
-            + (", with registered, too." if registered else "."),
-            module="hdl.control.dispatch",
-            harness=_queue(registered),
-            mutant=(
-                "m.d.comb += self.i.ready.eq(~complete | ~waiting)",
-                "m.d.comb += self.i.ready.eq(1)",
-            ),
-            steps=7,
-        )
-        for registered in (False, True)
-    ),
-    Property(
-        name="tokens",
-        statement="No command starts before every token that it pops is there; counts never fall "
-        f"below 0, and one above {_TOKENS} is told as an overflow.",
-        module="hdl.control.dispatch",
-        harness=_tokens,
-        probes={
+CONTROL = properties(
+    {
+        "queue-commands": _queue(False),
+        "queue-commands-registered": _queue(True),
+        "tokens": _tokens,
+        "loops": _loops,
+    },
+    probes={
+        "tokens": {
             **{
                 f"{kind}_{a}_{b}": f"dut.{kind}_{a}_{b}"
                 for kind in ("tokens", "some")
@@ -187,19 +172,7 @@ CONTROL = (
             },
             **{f"pop_{e.name.lower()}": f"dut.queue_{e.name.lower()}.o__payload" for e in Engine},
         },
-        mutant=("granted = ~lacks.any()", "granted = ~lacks.all()"),
-        steps=8,
-        induction=2,
-    ),
-    Property(
-        name="loops",
-        statement="Loops tells of every nest of loops where the innermost begins, whether it runs "
-        "again, and whether the nest is full or empty; clear closes all.",
-        module="hdl.control.loops",
-        harness=_loops,
-        mutant=("inner.again.eq(inner.left != 2)", "inner.again.eq(inner.left != 1)"),
-        probes={name: f"dut.{name}" for name in _LOOPS},
-        steps=4,
-        induction=1,
-    ),
+        "loops": {name: f"dut.{name}" for name in _LOOPS},
+    },
+    most=_TOKENS,
 )

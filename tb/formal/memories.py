@@ -7,7 +7,7 @@ from amaranth.hdl import Assert, Assume, Cat, Mux, Signal
 from arch.presets import PRESETS
 from hdl.stream.pipeline import delay
 from tb.formal.harness import Harness
-from tb.formal.prover import Property
+from tb.formal.prover import properties
 
 _LINE = 4  # bytes
 _SIZE = 16  # bytes
@@ -83,32 +83,6 @@ def _ram(module: ModuleType) -> Harness:
     return Harness(module.Ram(2, 4, transparent=True), state, {"followed": 2})
 
 
-MEMORIES = (
-    Property(
-        name="ram-transparent",
-        statement="A transparent Ram shows the word of the last write up to the cycle of the read, "
-        "until the next read.",
-        module="hdl.memory.ram",
-        harness=_ram,
-        mutant=("transparent_for=[write] if self.transparent else []", "transparent_for=[]"),
-        steps=12,
-    ),
-    Property(
-        name="bank-bytes",
-        statement="A read of a Bank at any address shows in each byte what was last written there.",
-        module="hdl.memory.bank",
-        harness=_bank,
-        mutant=("Mux(offset > lane, after, row)", "Mux(offset >= lane, after, row)"),
-        steps=9,
-    ),
-    Property(
-        name="scratchpad-grants",
-        statement="A port of the scratchpad waits only in cycles in which one named before it asks "
-        "for the same bank, and every read is answered at its latency.",
-        module="hdl.memory.scratchpad",
-        harness=_scratchpad,
-        mutant=("asked[:place]", "asked[1:place]"),
-        steps=6,
-        induction=4,
-    ),
+MEMORIES = properties(
+    {"ram-transparent": _ram, "bank-bytes": _bank, "scratchpad-grants": _scratchpad}
 )

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import Out
 from arch.presets import PRESETS
 from hdl.stream.pipeline import delay
 from tb.formal.harness import Harness, assert_held, assume_held, taken
-from tb.formal.prover import Property
+from tb.formal.prover import properties
 
 _CONFIG = PRESETS["tiny"]
 _BEAT = data.StructLayout({"value": 2, "last": 1})
@@ -69,89 +69,21 @@ def _walk(latency: int) -> Callable[[Module, Any], None]:
     return around
 
 
-def _property(
-    circuit: str,
-    module: str,
-    make: Callable[[ModuleType], Any],
-    mutant: tuple[str, str],
-    *,
-    around: Callable[[Module, Any], None] | None = None,
-    steps: int = 6,
-    induction: int | None = 2,
-) -> Property:
-    return Property(
-        name=f"held-{module.rpartition('.')[2].replace('_', '-')}",
-        statement=f"{circuit} holds every payload that it offers until it is taken.",
-        module=module,
-        harness=_held(make, around),
-        mutant=mutant,
-        steps=steps,
-        induction=induction,
-    )
-
-
-PORTS = (
-    _property(
-        "Bursts",
-        "hdl.memory.address",
-        lambda module: module.Bursts(_CONFIG),
-        ("with m.Elif(self.o.ready):", "with m.Else():"),
-    ),
-    _property(
-        "LoadEngine",
-        "hdl.memory.load",
-        lambda module: module.LoadEngine(_CONFIG),
-        ("bursts.o.ready.eq(request.ready)", "bursts.o.ready.eq(1)"),
-    ),
-    _property(
-        "StoreEngine",
-        "hdl.memory.store",
-        lambda module: module.StoreEngine(_CONFIG),
-        ("out.valid.eq(words.r_rdy)", "out.valid.eq(words.r_rdy & asked)"),
-        around=lambda m, dut: _answered(m, dut.read, _CONFIG.sram_latency),
-        steps=12,
-        induction=None,
-    ),
-    _property(
-        "TileWalker",
-        "hdl.matrix.tiles",
-        lambda module: module.TileWalker(_CONFIG),
-        ("advance.eq(walking & out.ready)", "advance.eq(walking)"),
-    ),
-    _property(
-        "ActivationStreamer",
-        "hdl.matrix.streamer",
-        lambda module: module.ActivationStreamer(_CONFIG),
-        ("taken.eq(run & asked.ready)", "taken.eq(run)"),
-    ),
-    _property(
-        "RowReader",
-        "hdl.vector.reader",
-        lambda module: module.RowReader(_CONFIG),
-        ("walker.o.ready.eq(requests.i.ready & room)", "walker.o.ready.eq(room)"),
-        around=_walk(_CONFIG.sram_latency),
-        steps=9,
-        induction=None,
-    ),
-    _property(
-        "DrainReader",
-        "hdl.vector.drain",
-        lambda module: module.DrainReader(_CONFIG),
-        ("walker.o.ready.eq(taken)", "walker.o.ready.eq(self.port.request.valid)"),
-        around=_walk(_CONFIG.acc_latency),
-        steps=9,
-        induction=None,
-    ),
-    _property(
-        "RowDivide",
-        "hdl.functions.row_divide",
-        lambda module: module.RowDivide(1, stream.Signature(_WEIGHTED)),
-        ("en.eq(~self.o.valid | self.o.ready)", "en.eq(1)"),
-    ),
-    _property(
-        "RowQueue",
-        "hdl.functions.row_queue",
-        lambda module: module.RowQueue(_BEAT, _ROW, max_beats=2, waiting=1),
-        ("beats.r_en.eq(~beat_held | taken)", "beats.r_en.eq(1)"),
-    ),
+PORTS = properties(
+    {
+        "held-address": _held(lambda module: module.Bursts(_CONFIG)),
+        "held-load": _held(lambda module: module.LoadEngine(_CONFIG)),
+        "held-store": _held(
+            lambda module: module.StoreEngine(_CONFIG),
+            lambda m, dut: _answered(m, dut.read, _CONFIG.sram_latency),
+        ),
+        "held-tiles": _held(lambda module: module.TileWalker(_CONFIG)),
+        "held-streamer": _held(lambda module: module.ActivationStreamer(_CONFIG)),
+        "held-reader": _held(lambda module: module.RowReader(_CONFIG), _walk(_CONFIG.sram_latency)),
+        "held-drain": _held(lambda module: module.DrainReader(_CONFIG), _walk(_CONFIG.acc_latency)),
+        "held-row-divide": _held(lambda module: module.RowDivide(1, stream.Signature(_WEIGHTED))),
+        "held-row-queue": _held(
+            lambda module: module.RowQueue(_BEAT, _ROW, max_beats=2, waiting=1)
+        ),
+    }
 )

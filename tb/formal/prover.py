@@ -15,6 +15,7 @@ from amaranth.back import rtlil
 from amaranth.lib import wiring
 
 from arch.errors import InputError, RunError
+from arch.tables import read_table
 from generators.process import run_process
 
 TIMEOUT = 600.0  # seconds
@@ -58,6 +59,30 @@ class Property:
         if self.pipeline or self.induction is not None:
             return "for all"
         return f"{self.steps} cycles"
+
+
+_TABLE = read_table(Path(__file__).with_name("properties.toml"))
+
+
+def properties(
+    harnesses: Mapping[str, Callable[[ModuleType], wiring.Component]],
+    probes: Mapping[str, Mapping[str, str]] | None = None,
+    **numbers: int,
+) -> tuple[Property, ...]:
+    """Return the properties of properties.toml that have these harnesses, and perhaps probes.
+
+    ``numbers`` are those that their statements name.
+    """
+    given = {name: (probes or {}).get(name, {}) for name in harnesses}
+    found = []
+    for name, harness in harnesses.items():
+        values = dict(_TABLE[name])
+        statement = values.pop("statement").format(**numbers)
+        values["mutant"] = tuple(values["mutant"])
+        found.append(
+            Property(name=name, statement=statement, harness=harness, probes=given[name], **values)
+        )
+    return tuple(found)
 
 
 def missing_tools() -> list[str]:

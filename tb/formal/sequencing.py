@@ -29,7 +29,7 @@ from arch.presets import PRESETS
 from arch.registers import Cause
 from hdl.control import sequencer
 from tb.formal.harness import Harness, taken
-from tb.formal.prover import Property
+from tb.formal.prover import properties
 
 _CONFIG = PRESETS["tiny"].replace(registered=False, queue_depth=1, program_depth=16)
 _LOOPS = tuple(f"loop_{level}" for level in range(LOOP_LEVELS))
@@ -229,43 +229,22 @@ def _registers(module: ModuleType) -> dict[str, Any]:
     }
 
 
-SEQUENCING = (
-    Property(
-        name="sequencer-refuses",
-        statement="Every word that is no instruction or sets a reserved bit, every wrong loop or "
-        "register and every program counter behind the last word stop the run two cycles later "
-        "with their cause, and nothing else does; in every other cycle of a run a word acts, is "
-        "offered, or is a HALT.",
-        module="hdl.control.sequencer",
-        harness=_sequencer,
-        probes={
+SEQUENCING = properties(
+    {
+        "sequencer-refuses": _sequencer,
+        "sequencer-reset": _reset,
+        "dispatch-progress": _progress,
+    },
+    probes={
+        "sequencer-refuses": {
             **{name: f"dut.{name}" for name in _SEQUENCER if name not in ("full", "empty")},
             "full": "dut.loops.full",
             "empty": "dut.loops.empty",
         },
-        mutant=("Mux(outside & fresh, Action.REFUSE, now.action)", "now.action"),
-        steps=6,
-        induction=2,
-    ),
-    Property(
-        name="sequencer-reset",
-        statement="A cycle of reset in any state gives every register of the sequencer and of its "
-        "loops the value that it has after power-on (the program counter follows its port).",
-        module="hdl.control.sequencer",
-        harness=_reset,
-        probes={name: f"dut.{_PATHS.get(name, name)}" for name in _registers(sequencer)},
-        mutant=("wrong = Signal()", "wrong = Signal(reset_less=True)"),
-        steps=8,
-        induction=1,
-    ),
-    Property(
-        name="dispatch-progress",
-        statement="Commands whose tokens are given before they are taken in the order of the "
-        f"program never wait for each other for ever: something moves in each {_PATIENCE} cycles "
-        f"where an engine ends a command in {_WAIT + 1} (queues of one).",
-        module="hdl.control.dispatch",
-        harness=_progress,
-        mutant=("some[source, sink].eq(after != 0)", "some[source, sink].eq(after > 1)"),
-        steps=12,
-    ),
+        "sequencer-reset": {
+            name: f"dut.{_PATHS.get(name, name)}" for name in _registers(sequencer)
+        },
+    },
+    patience=_PATIENCE,
+    wait=_WAIT + 1,
 )

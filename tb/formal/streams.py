@@ -5,7 +5,7 @@ from types import ModuleType
 from amaranth.hdl import Assert
 
 from tb.formal.harness import Harness, ModelQueue, assert_held, assume_held, taken
-from tb.formal.prover import Property
+from tb.formal.prover import properties
 
 _WIDTH = 2  # bits; nothing depends on a payload's value
 
@@ -42,26 +42,7 @@ def _skid(module: ModuleType) -> Harness:
     return Harness(module.Skid(_WIDTH), state)
 
 
-STREAMS = (
-    Property(
-        name="slice-order",
-        statement="RegisterSlice holds what it offers until it is taken, and brings every payload "
-        "once and in order; it refuses one only while it holds two.",
-        module="hdl.stream.slice",
-        harness=_slice,
-        probes={"spare": "dut.spare"},
-        mutant=("waiting.eq(1)", "waiting.eq(self.o.valid & ~self.o.payload[0])"),
-        steps=8,
-        induction=3,
-    ),
-    Property(
-        name="skid-order",
-        statement="Skid holds what it offers until it is taken, and brings every payload once, in "
-        "order and in the cycle in which it comes; it refuses one only while it holds one.",
-        module="hdl.stream.skid",
-        harness=_skid,
-        mutant=("if self.sleep else ~full", "if self.sleep else self.o.ready"),
-        steps=8,
-        induction=3,
-    ),
+STREAMS = properties(
+    {"slice-order": _slice, "skid-order": _skid},
+    probes={"slice-order": {"spare": "dut.spare"}},
 )
