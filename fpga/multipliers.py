@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from fpga.table_product import table_product
+from fpga.templates import template
 
 _MODULE = re.compile(
     r"^module ((?:\w+_)?Multiplier(?:_\d+)?) \((.*?)^\);.*?^endmodule\n", re.MULTILINE | re.DOTALL
@@ -20,25 +21,7 @@ _ECP5_WIDTH = 18
 # multipliers have their own, so that three such are all that the places of four can hold.
 _CONTROLLED = Fraction(4, 3)
 
-_ECP5 = """\
-// The multiplier of an ECP5 with its own registers, which does what {behavioural} does.
-module {name} ({ports});
-  wire [17:0] left = a << {a_zeros};
-  wire [17:0] right = b << {b_zeros};
-  wire signed [35:0] product;
-  assign p = product >>> {zeros};
-  MULT18X18D #(
-    .REG_INPUTA_CLK("CLK0"), .REG_INPUTA_CE("CE0"), .REG_INPUTA_RST("RST1"),
-    .REG_INPUTB_CLK("CLK0"), .REG_INPUTB_CE("CE0"), .REG_INPUTB_RST("RST1"),
-    .REG_OUTPUT_CLK("CLK0"), .REG_OUTPUT_CE("CE1"), .REG_OUTPUT_RST("RST0"),
-    .RESETMODE("SYNC"), .GSR("DISABLED")
-  ) multiplier (
-    .CLK0(clk), .CE0({en}), .CE1({move}), .RST0({clear}), .RST1(1'b0),
-    .SIGNEDA(1'b1), .SIGNEDB(1'b1), .SOURCEA(1'b0), .SOURCEB(1'b0),
-{connections}
-  );
-endmodule
-"""
+_ECP5 = template("multiplier_ecp5")
 
 
 @dataclass(frozen=True)

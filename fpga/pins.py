@@ -4,6 +4,7 @@ from amaranth.hdl import Shape
 
 from fpga.boards import LEDS, LINKS, Board, Pin
 from fpga.pll import Pll
+from fpga.templates import template
 from hdl.memory.sdram.pins import SdramPins
 
 CORE = "celosia_board"
@@ -11,33 +12,12 @@ CORE = "celosia_board"
 TOP = "board"
 """Name of the uppermost module."""
 
-_TOP = """\
-// {title}: clock generator, {begins} and pins around {core}.
-module {top} ({ports});
-  wire fast, locked, loop, rst;
-{pll}\
-{start}\
-  wire {wires};
-{outputs}\
-{sdram}\
-{flash}\
-  {core} core (.clk(fast), .rst(rst){connections});
-endmodule
-"""
+_TOP = template("top")
 
-_SDRAM = """\
-  wire [{width}:0] sdram_dq_o;
-  wire sdram_dq_oe;
-  assign sdram_dq = sdram_dq_oe ? sdram_dq_o : {{{bits}{{1'bz}}}};
-  // The chip's clock rises where the machine's falls: commands and data are steady there.
-  ODDRX1F sdram_clock (.SCLK(fast), .RST(1'b0), .D0(1'b0), .D1(1'b1), .Q(sdram_clk));
-"""
+_SDRAM = template("sdram")
 """ECP5's pins of an SDRAM."""
 
-_FLASH = """\
-  wire flash_clock;
-  wire [3:0] flash_dq_o, flash_dq_oe;
-"""
+_FLASH = template("flash")
 
 _CLOCKS = {
     "ecp5": "  USRMCLK flash_sck (.USRMCLKI(flash_clock), .USRMCLKTS(1'b0));\n",
@@ -46,28 +26,9 @@ _CLOCKS = {
 }
 """The flash's clock by family: an ECP5 has a cell of its own for it (Lattice FPGA-TN-02039)."""
 
-_RESET = """\
-  reg [7:0] waited = 0;
-  reg held = 1;
-  always @(posedge fast) begin
-    waited <= locked ? waited + !(&waited) : 0;
-    held <= !(&waited);
-  end
-  assign rst = held;
-"""
+_RESET = template("reset")
 
-_GATE = """\
-  // Nothing moves before the clock is steady. Registers begin as they were configured: a reset has
-  // no wires of its own here, and would take as many as there are registers.
-  reg [7:0] waited = 0;
-  reg open = 0;
-  always @(posedge clk) begin
-    waited <= locked ? waited + !(&waited) : 0;
-    open <= &waited;
-  end
-  DCCA gate (.CLKI(steady), .CE(open), .CLKO(fast));
-  assign rst = 1'b0;
-"""
+_GATE = template("gate")
 
 _STARTS = {"ecp5": ("gate", _GATE), "ice40": ("reset", _RESET), "gowin": ("reset", _RESET)}
 

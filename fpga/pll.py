@@ -4,43 +4,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from arch.errors import InputError
+from fpga.templates import template
 
 # The loop filter, which nextpnr-ecp5 leaves at zero where no attribute says it; the values are
 # those of Project Trellis's ecppll.
-_ECP5 = """\
-  wire steady;
-  (* ICP_CURRENT="12", LPF_RESISTOR="8", MFG_ENABLE_FILTEROPAMP="1", MFG_GMCREF_SEL="2" *)
-  EHXPLLL #(
-    .CLKI_DIV({input_divider}), .CLKFB_DIV({feedback}), .FEEDBK_PATH("CLKOP"),
-    .CLKOP_ENABLE("ENABLED"), .CLKOP_DIV({primary}), .CLKOP_CPHASE({primary_phase}),
-    .CLKOS_ENABLE("ENABLED"), .CLKOS_DIV({secondary}), .CLKOS_CPHASE({secondary_phase})
-  ) pll (
-    .CLKI(clk), .CLKFB(loop), .CLKOP(loop), .CLKOS(steady), .LOCK(locked),
-    .RST(1'b0), .STDBY(1'b0), .PHASESEL0(1'b0), .PHASESEL1(1'b0), .PHASEDIR(1'b0),
-    .PHASESTEP(1'b0), .PHASELOADREG(1'b0), .PLLWAKESYNC(1'b0), .ENCLKOP(1'b0), .ENCLKOS(1'b0)
-  );
-"""
+_ECP5 = template("pll_ecp5")
 
-_ICE40 = """\
-  SB_PLL40_PAD #(
-    .FEEDBACK_PATH("SIMPLE"), .DIVR(4'd{reference}), .DIVF(7'd{feedback}), .DIVQ(3'd{output}),
-    .FILTER_RANGE(3'd{filter})
-  ) pll (
-    .PACKAGEPIN(clk), .PLLOUTGLOBAL(fast), .LOCK(locked), .RESETB(1'b1), .BYPASS(1'b0)
-  );
-  assign loop = 1'b0;
-"""
+_ICE40 = template("pll_ice40")
 
-_GOWIN = """\
-  rPLL #(
-    .FCLKIN("{input_mhz:g}"), .IDIV_SEL({input_divider}), .FBDIV_SEL({feedback}),
-    .ODIV_SEL({output}), .DEVICE("{device}")
-  ) pll (
-    .CLKIN(clk), .CLKOUT(fast), .LOCK(locked), .RESET(1'b0), .RESET_P(1'b0), .CLKFB(1'b0),
-    .FBDSEL(6'b0), .IDSEL(6'b0), .ODSEL(6'b0), .PSDA(4'b0), .DUTYDA(4'b0), .FDLY(4'b0)
-  );
-  assign loop = 1'b0;
-"""
+_GOWIN = template("pll_gowin")
 
 
 @dataclass(frozen=True)

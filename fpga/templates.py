@@ -1,0 +1,10 @@
+"""Pieces of Verilog that are filled in by Python's ``str.format``, or stand as they are."""
+
+from pathlib import Path
+
+_FOLDER = Path(__file__).parent / "templates"
+
+
+def template(name: str) -> str:
+    """Return a piece of the folder ``templates``."""
+    return (_FOLDER / f"{name}.v").read_text(encoding="utf-8")

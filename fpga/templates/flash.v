@@ -1,0 +1,2 @@
+  wire flash_clock;
+  wire [3:0] flash_dq_o, flash_dq_oe;
