@@ -1,52 +1,6 @@
 """Meaning of each operand of the instruction set."""
 
-OPERAND_MEANINGS = {
-    "count": "times that the body runs, at least 1",
-    "register": "register that is written, 1 to 15",
-    "value": "its new value",
-    "dram_addr": "external byte address of the first row, a multiple of the port's bytes",
-    "dram_stride": "external bytes from row to row, a multiple of the port's bytes",
-    "sp_addr": "scratchpad byte address of the first row",
-    "sp_stride": "scratchpad bytes from row to row",
-    "row_bytes": "bytes of a row",
-    "a_addr": "scratchpad byte address of A: [m, k]",
-    "a_stride": "bytes from row to row of A as stored",
-    "a_zero": "zero point of A",
-    "b_addr": "scratchpad byte address of B: [k, n], or [n, k] with b_transpose",
-    "b_stride": "bytes from row to row of B as stored",
-    "b_zero": "zero point of B",
-    "acc_addr": "accumulator row of tile column 0",
-    "acc_stride": "accumulator rows from one tile column (cols columns of the result) to the next",
-    "slot": "first weight slot, from 2 on; tile (nt, kt) is in slot + nt * ceil(k / rows) + kt",
-    "line": "with append, the line of the tile at slot that is written first: a row, with "
-    "b_transpose a column",
-    "beats": "entries of each lane of a sparse B",
-    "m": "rows of the result",
-    "k": "length of the sums",
-    "n": "columns of the result",
-    "i_addr": "scratchpad byte address of the input; with drain, as acc_addr",
-    "i_stride": "bytes from row to row of the input; with drain, as acc_stride",
-    "i_zero": "zero point of the input",
-    "r_addr": "scratchpad byte address of the second input",
-    "r_stride": "bytes from row to row of the second input",
-    "o_addr": "scratchpad byte address of the output",
-    "o_stride": "bytes from row to row of the output",
-    "o_zero": "zero point of the output",
-    "s_addr": "scratchpad byte address of the sum written back",
-    "s_stride": "bytes from row to row of the sum written back",
-    "params": "first parameter word; DRAIN takes word params + nt * lane_groups + g for column "
-    "nt * cols + g * lanes + lane, the others word params + j // lanes for column j",
-    "table": "activation table slot, with polynomial of coefficients; with rotate, columns of a "
-    "head, even; with times, zero point of the second input; with argmax, number of column 0, from "
-    "1 on to go on from the argmax before",
-    "pre": "first parameter word of what drain takes in: word pre + j // lanes for column j",
-    "start": "first column not masked, of row 0",
-    "start_step": "its change from row to row",
-    "limit": "columns before the mask, of row 0",
-    "limit_step": "its change from row to row",
-    "diagonal": "column of the diagonal, of row 0; it moves by one a row",
-    "diagonal_value": "added on the diagonal, in units of 2**-24",
-    "eps_low": "low 28 bits of the added variance n**2 * epsilon / scale**2",
-    "eps_high": "the bits above them",
-}
+from arch.tables import own_table
+
+OPERAND_MEANINGS: dict[str, str] = own_table("operands")["meanings"]
 """Meaning of each operand; the name is the same wherever it occurs."""

@@ -32,7 +32,7 @@ ENTRIES = 4096
 
 
 class Op(enum.IntEnum):
-    """A record of the body."""
+    """A record of the body; docs/protocol.md tells what each does."""
 
     END = 0
     REQUEST = 1
@@ -40,20 +40,6 @@ class Op(enum.IntEnum):
     LABEL = 3
     WAIT = 4
     CHOICE = 5
-
-
-OP_MEANINGS = {
-    Op.END: "the image is over, and the host's link begins",
-    Op.REQUEST: "a request of the host link without its sync byte; the answer must be OK, and the "
-    "place of the largest of its payload's signed numbers of 16 bits is the result, of equal ones "
-    "the first",
-    Op.TEXT: "bytes for the serial line",
-    Op.LABEL: "names of 16 bytes each; the result's goes to the serial line without its zeros",
-    Op.CHOICE: "whole requests, each with zeros behind it to 16 bytes; the result's is made, and "
-    "the answer must be OK",
-    Op.WAIT: "goes on when no run is under way; the last one must have ended without an error",
-}
-"""Meaning of each record."""
 
 
 class Refusal(enum.IntEnum):

@@ -32,28 +32,14 @@ class Case:
     """Published figures of others for the same shapes."""
 
 
+_TEXT = (Path(__file__).parent / "benchmarks.toml").read_text(encoding="utf-8")
+_PREFACE = tomllib.loads(_TEXT)["preface"]
+
+
 def read_cases(kind: str) -> dict[str, list[Case]]:
-    """Return the cases of benchmarks.toml by heading, all or those of ``quick``."""
-    text = (Path(__file__).parent / "benchmarks.toml").read_text(encoding="utf-8")
-    found = tomllib.loads(text)[kind]
+    """Return the cases of benchmarks.toml by heading, of the kind ``full`` or ``quick``."""
+    found = tomllib.loads(_TEXT)[kind]
     return {heading: [Case(**one) for one in cases] for heading, cases in found.items()}
-
-
-_PREFACE = """\
-# Benchmarks
-
-Made by `celosia bench all --out docs/benchmarks.md`. Every line is a command that anyone can run
-again; cycles are exact and the same on every machine. `mismatches` counts what differs from the
-golden machine. `utilization` is useful products divided by elements times cycles; of several shapes
-the smallest counts. What others publish stands beside, measured by them on their own designs, as
-far as their papers and repositories tell.
-
-Products are compiled linear layers, from external memory to external memory. Programs written by
-hand, with operands in the scratchpad, took 1,065 cycles for 64x64x64 on `medium`; streamed, the
-lowest utilization of `gpt2-medium` was 0.9901, that of `vit-base` and `vit-tiny` 0.9433. Of a layer
-of TinyLlama, whose second FFN matrix ran by hand, the compiler refuses that one: it needs 4,825
-program words.
-"""
 
 
 @click.command("all")

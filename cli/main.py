@@ -15,31 +15,12 @@ from cli.output import exit_code, progress
 from generators.fitting import FitError, remedy
 from generators.process import end_processes
 
-COMMANDS = {
-    "configs": "cli.configs",
-    "generate": "cli.generate",
-    "compile": "cli.compile",
-    "inspect": "cli.inspect",
-    "run": "cli.run",
-    "trace": "cli.trace",
-    "board": "cli.board",
-    "host": "cli.host",
-    "bench": "cli.bench",
-    "accuracy": "cli.accuracy",
-    "perplexity": "cli.perplexity",
-    "demo": "cli.demo",
-    "text": "cli.text",
-    "test": "cli.test",
-    "prove": "cli.prove",
-    "faults": "cli.faults",
-    "fuzz": "cli.fuzz",
-    "mutate": "cli.mutate",
-    "coverage": "cli.coverage",
-    "replay": "cli.replay",
-    "build": "cli.build",
-    "flash": "cli.flash",
-}
-"""Every command and its module, which is loaded only where the command is used."""
+COMMANDS = (
+    *("configs", "generate", "compile", "inspect", "run", "trace", "board", "host", "bench"),
+    *("accuracy", "perplexity", "demo", "text", "test", "prove", "faults", "fuzz", "mutate"),
+    *("coverage", "replay", "build", "flash"),
+)
+"""Every command; its module in this folder is loaded only where the command is used."""
 
 FUNCTIONS = {"compile": "compile_command"}
 """The function of a command in its module, where it is not the command's name."""
@@ -57,7 +38,7 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         try:
-            module = importlib.import_module(COMMANDS[name])
+            module = importlib.import_module(f"cli.{name}")
         except ModuleNotFoundError as error:
             raise InputError(
                 f"Command {name} needs the package {error.name}; install "

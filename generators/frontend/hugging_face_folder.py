@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.tables import read_table
 from generators.frontend.weights import read_tensors
 
 CONFIG_FILE = "config.json"
@@ -16,26 +17,10 @@ WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "model.pt")
 
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "quick_gelu": "quick_gelu",
-    "relu": "relu",
-    "relu2": "relu_squared",
-    "relu6": "relu6",
-    "leaky_relu": "leaky_relu",
-    "silu": "silu",
-    "swish": "silu",
-    "mish": "mish",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-}
-"""The name in a description of each activation of a configuration."""
-
 TABLES = Path(__file__).parent / "families"
 """Folder of the tables that tell what kinds of models are known, and how these name their parts."""
+ACTIVATIONS = read_table(TABLES / "activations.toml")["activations"]
+"""The name in a description of each activation of a configuration."""
 
 
 def is_hugging_face(folder: Path) -> bool:
@@ -154,7 +139,7 @@ class Folder:
             raise InputError(
                 f"Activation {given!r} in {self.config_path} is not one of {', '.join(ACTIVATIONS)}"
             )
-        return ACTIVATIONS[given]
+        return str(ACTIVATIONS[given])
 
     def labels(self) -> tuple[str, ...]:
         """Return the names of the classes, in their order; none where they are numbers only."""

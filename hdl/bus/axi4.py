@@ -1,11 +1,14 @@
 """The external memory port as an AXI4 manager."""
 
+from pathlib import Path
+
 from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.fifo import SyncFIFO
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from arch.tables import read_table
 from hdl.bus.bus import BusAddress
 from hdl.component import Component
 from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
@@ -20,41 +23,7 @@ INCR = 0b01
 CACHE = 0b0011
 """Memory attributes: normal, non-cacheable, bufferable."""
 
-_ADDRESS = {
-    "id": "transaction identifier, always 0: everything comes back in order",
-    "addr": "byte address of a burst's first beat, a multiple of the data's bytes",
-    "len": "beats of the burst, less one; no burst crosses a multiple of 4096 bytes",
-    "size": "bytes of a beat, as a power of two: the whole width of the data",
-    "burst": "burst type, always INCR",
-    "lock": "always 0: no exclusive access",
-    "cache": "memory attributes, always normal non-cacheable bufferable",
-    "prot": "always 0: unprivileged, secure, data",
-    "qos": "always 0: no quality of service scheme",
-}
-
-PORT_MEANINGS = {
-    **{f"m_axi_aw{name}": f"write address: {text}" for name, text in _ADDRESS.items()},
-    "m_axi_awvalid": "a write address is offered",
-    "m_axi_awready": "the write address is taken at the next clock edge",
-    "m_axi_wdata": "write data",
-    "m_axi_wstrb": "bytes of the write data that are to be written, one bit each",
-    "m_axi_wlast": "this is the last beat of its burst",
-    "m_axi_wvalid": "write data is offered",
-    "m_axi_wready": "the write data is taken at the next clock edge",
-    "m_axi_bid": "identifier of a written burst; not looked at",
-    "m_axi_bresp": "response to a burst: bit 1 says that it was not written",
-    "m_axi_bvalid": "a response is offered",
-    "m_axi_bready": "always 1: responses are taken at once",
-    **{f"m_axi_ar{name}": f"read address: {text}" for name, text in _ADDRESS.items()},
-    "m_axi_arvalid": "a read address is offered",
-    "m_axi_arready": "the read address is taken at the next clock edge",
-    "m_axi_rid": "identifier of read data; not looked at",
-    "m_axi_rdata": "read data",
-    "m_axi_rresp": "response to a beat: bit 1 says that its data is no good",
-    "m_axi_rlast": "last beat of a burst; not looked at, as bursts come in order",
-    "m_axi_rvalid": "read data is offered",
-    "m_axi_rready": "the read data is taken at the next clock edge",
-}
+PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4"]
 """The meaning of each AXI signal."""
 
 

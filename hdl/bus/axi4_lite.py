@@ -1,36 +1,19 @@
 """The host port as an AXI4-Lite subordinate."""
 
+from pathlib import Path
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib import enum
 from amaranth.lib.wiring import In, Out
 
+from arch.tables import read_table
 from hdl.component import Component
 from hdl.ports import HostPort
 
 ADDR_WIDTH = 10
 """Width of a register's byte address (bits)."""
 
-PORT_MEANINGS = {
-    "s_axil_awaddr": "write address: four times the register's, its two lowest bits do nothing",
-    "s_axil_awprot": "write protection; not looked at",
-    "s_axil_awvalid": "a write address is offered",
-    "s_axil_awready": "the write address is taken at the next clock edge, and its data with it",
-    "s_axil_wdata": "write data",
-    "s_axil_wstrb": "bytes of the write data that are to be written: all four, or it is an error",
-    "s_axil_wvalid": "write data is offered",
-    "s_axil_wready": "the write data is taken at the next clock edge",
-    "s_axil_bresp": "response to a write: 00 written, 10 not, as not all four bytes were",
-    "s_axil_bvalid": "a response is offered",
-    "s_axil_bready": "the response is taken at the next clock edge",
-    "s_axil_araddr": "read address: four times the register's, its two lowest bits do nothing",
-    "s_axil_arprot": "read protection; not looked at",
-    "s_axil_arvalid": "a read address is offered",
-    "s_axil_arready": "the read address is taken at the next clock edge",
-    "s_axil_rdata": "read data",
-    "s_axil_rresp": "response to a read, always 00",
-    "s_axil_rvalid": "read data is offered",
-    "s_axil_rready": "the read data is taken at the next clock edge",
-}
+PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["axi4-lite"]
 """The meaning of each AXI4-Lite signal."""
 
 

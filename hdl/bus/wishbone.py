@@ -1,5 +1,7 @@
 """The external memory port as a Wishbone master."""
 
+from pathlib import Path
+
 from amaranth.hdl import Module, Mux, Signal, unsigned
 from amaranth.lib import data, enum, wiring
 from amaranth.lib.fifo import SyncFIFO
@@ -7,23 +9,12 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.tables import read_table
 from hdl.bus.bus import BusAddress
 from hdl.component import Component
 from hdl.ports import MemoryReadPort, MemoryWritePort
 
-PORT_MEANINGS = {
-    "wbm_cyc_o": "a bus cycle is under way, one burst of one direction",
-    "wbm_stb_o": "a word is to be moved; the same as wbm_cyc_o, as there are no wait states",
-    "wbm_we_o": "the burst writes",
-    "wbm_adr_o": "byte address of the word, a multiple of the data's bytes",
-    "wbm_dat_o": "write data",
-    "wbm_sel_o": "bytes of the word that are to be written, one bit each; all of them in a read",
-    "wbm_cti_o": "cycle type: 010 where another word follows at the next address, 111 at the last",
-    "wbm_bte_o": "burst type, always 00: linear",
-    "wbm_dat_i": "read data",
-    "wbm_ack_i": "the word is moved at this clock edge",
-    "wbm_err_i": "the word is not moved and never will be; 0 where the bus has no errors",
-}
+PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone"]
 """The meaning of each Wishbone signal."""
 
 

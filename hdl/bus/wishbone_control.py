@@ -1,23 +1,16 @@
 """The host port as a Wishbone slave."""
 
+from pathlib import Path
+
 from amaranth.hdl import Module, Signal
 from amaranth.lib.wiring import In, Out
 
+from arch.tables import read_table
 from hdl.bus.axi4_lite import ADDR_WIDTH
 from hdl.component import Component
 from hdl.ports import HostPort
 
-PORT_MEANINGS = {
-    "wbs_cyc_i": "a bus cycle is under way",
-    "wbs_stb_i": "a word is to be moved",
-    "wbs_we_i": "the word is to be written",
-    "wbs_adr_i": "byte address: four times the register's, its two lowest bits do nothing",
-    "wbs_dat_i": "write data",
-    "wbs_sel_i": "bytes that are to be written: all four, or it is an error",
-    "wbs_dat_o": "read data",
-    "wbs_ack_o": "the word is moved at this clock edge",
-    "wbs_err_o": "the word is not written, as not all four bytes were to be",
-}
+PORT_MEANINGS = read_table(Path(__file__).with_name("signals.toml"))["wishbone-control"]
 """The meaning of each Wishbone signal."""
 
 
