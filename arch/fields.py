@@ -79,6 +79,9 @@ class Fields:
     registers."""
     activation: bool = True
     """The vector engine has activation tables."""
+    wide_operands: bool = False
+    """Rows of products may be INT16, in two passes over their bytes, and so may weights that are
+    other tensors, a byte in each product."""
     wide_functions: bool = False
     """Activation tables can hold polynomials, which take 16-bit operands."""
     softmax: bool = True
@@ -139,6 +142,11 @@ class Fields:
         return OPERAND_BITS // self.pass_width
 
     @property
+    def vector_passes(self) -> int:
+        """Cycles that a vector may take: for parts of weights, or its own bytes."""
+        return 2 if self.wide_operands else self.passes
+
+    @property
     def parted(self) -> bool:
         """Vectors may meet parts of what the array holds."""
         return self.passes > 1 or self.packed_slots
@@ -172,7 +180,8 @@ class Fields:
     @property
     def line_bytes(self) -> int:
         """Bytes that one scratchpad access can move, a power of two."""
-        return next_power_of_two(max(self.rows, self.cols, 2 * self.lanes, self.mem_bytes))
+        elements = max(self.rows, self.cols) << self.wide_operands
+        return next_power_of_two(max(elements, 2 * self.lanes, self.mem_bytes))
 
     @property
     def bank_bytes(self) -> int:

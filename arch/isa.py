@@ -100,10 +100,12 @@ class Definition:
 _OUT = ("o_addr", "o_stride", "o_zero")
 FORMAT_FLAGS = ("format_1", "format_2", "format_4", "grouped")
 """The bits of a weight format's number, and whether its groups have scales."""
+WIDE_FLAGS = ("a_wide", "b_high", "b_low")
+"""Rows of INT16, and which byte of weights of INT16."""
 _VECTOR_FLAGS = ("wide_out", "per_tensor", "table", "add")
 _SUM_FLAGS = ("per_row", "relu", "rotate", "argmax", "times")
 _FLAGS: dict[Engine | None, tuple[str, ...]] = {
-    Engine.MATRIX: ("b_transpose", "resident", "append", *FORMAT_FLAGS),
+    Engine.MATRIX: ("b_transpose", "resident", "append", *FORMAT_FLAGS, *WIDE_FLAGS),
     Engine.VECTOR: (
         *(*_VECTOR_FLAGS, "wide_in", "diagonal", "write_sum", "rms"),
         *(*_SUM_FLAGS, "drain", "followed", "polynomial"),
@@ -149,10 +151,12 @@ DEFINITIONS = {
                 "b_zero",
                 "slot",
             ),
-            ("b_transpose", "resident", *FORMAT_FLAGS),
+            ("b_transpose", "resident", *FORMAT_FLAGS, *WIDE_FLAGS),
             "acc[acc_addr + nt * acc_stride + i, c] += sum over k of (A - a_zero) * (B - b_zero); "
             "resident takes B from the weight slots; format_1, 2, 4: "
-            "bits of which weight format, from 1 on, B is stored in; grouped: groups have scales",
+            "bits of which weight format, from 1 on, B is stored in; grouped: groups have scales; "
+            "a_wide: A is INT16; b_high, b_low: B is INT16, too, of which a product takes the high "
+            "byte, rounded, or the low byte, signed, times that of A: both add A * B / 256",
         ),
         Definition(
             Opcode.PRELOAD,

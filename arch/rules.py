@@ -17,6 +17,9 @@ PASS_WIDTHS = (1, 4, OPERAND_BITS)
 PACKED_WIDTH = 5
 """Widest operands of which a multiplier of 18 bits makes two products (bits)."""
 
+WIDE_SUMS = 32
+"""Width of accumulators of products with INT16 (bits)."""
+
 RANGES = {
     "clock_mhz": (1, 5000),
     "rows": (1, 64),
@@ -91,6 +94,7 @@ def check_rules(config: Fields) -> None:
         )
     _check_passes(config)
     _check_formats(config)
+    _check_wide_operands(config)
     if config.wide_functions and not config.activation:
         raise InputError(
             "Field wide_functions needs activation, but wide_functions is true and activation false"
@@ -148,6 +152,17 @@ def _check_passes(config: Fields) -> None:
             f"Field packed needs pass_width 4, or operands of at most {PACKED_WIDTH} bits "
             f"after their zero points, but operand_width is {config.operand_width} and "
             f"zero_points {str(config.zero_points).lower()}"
+        )
+
+
+def _check_wide_operands(config: Fields) -> None:
+    """Refuse elements that have no place for an unsigned byte, and accumulators too narrow."""
+    found = config.operand_width, config.zero_points, config.acc_width
+    if config.wide_operands and found != (OPERAND_BITS, True, WIDE_SUMS):
+        raise InputError(
+            f"Field wide_operands needs operand_width {OPERAND_BITS}, zero_points true and "
+            f"acc_width {WIDE_SUMS}, but operand_width is {config.operand_width}, zero_points "
+            f"{str(config.zero_points).lower()} and acc_width {config.acc_width}"
         )
 
 

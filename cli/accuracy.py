@@ -20,7 +20,8 @@ _MOST_ROWS = 100_000_000
 @click.option(
     "--model",
     type=MODEL,
-    help="Compare this model's outputs instead, activations as tables and as --functions wide.",
+    help="Compare this model's outputs instead, activations as tables, --functions wide, "
+    "or --activations mixed.",
 )
 @click.option("--tokenizer", type=FILE, help="Its tokenizer's file; its own without it.")
 @click.option(
@@ -48,9 +49,9 @@ def accuracy(
         with progress(f"{model}, calibration") as update:
             found = closeness(model, tokenizer, PRESETS["small"], count, update)
         compared = {name: one.figures() for name, one in found.items()}
-        shown = ("inputs", "cosine", "square_error", "agreement")
+        shown = ("inputs", "cosine", "square_error", "agreement", "score_error")
         lines = [
-            {"functions": name, **{key: one[key] for key in shown}}
+            {"activations": name, **{key: one[key] for key in shown}}
             for name, one in compared.items()
         ]
         report(f"{model}, integers against floats", lines, as_json, compared)

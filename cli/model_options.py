@@ -6,6 +6,7 @@ import click
 
 from arch.config import Config
 from cli.options import (
+    ACTIVATIONS_OPTION,
     FUNCTIONS_OPTION,
     LOSS_OPTION,
     WEIGHT_OPTIONS,
@@ -38,6 +39,7 @@ _OPTIONS = (
     *WEIGHT_OPTIONS,
     LOSS_OPTION,
     FUNCTIONS_OPTION,
+    ACTIVATIONS_OPTION,
     click.option(
         "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."
     ),
@@ -52,6 +54,7 @@ def _options(
     weights: str,
     group: int,
     functions: str,
+    activations: str,
     batch: int,
     sparse: bool,
     loss: float | None,
@@ -63,6 +66,7 @@ def _options(
         weights=asked_format(weights, loss),
         group=group,
         wide_functions=functions == WIDE,
+        activations=activations,
         batch=batch,
         sparse=sparse,
     )

@@ -11,7 +11,7 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.formats import FORMATS
 from arch.presets import PRESETS, load, stated
-from generators.quantize.options import INT8, Quantization
+from generators.quantize.options import INT8, MIXED, Quantization
 from tb.memory_timing import MemoryTiming
 from tb.toolchain import MACHINES
 
@@ -161,7 +161,12 @@ def check_unit(unit: str, config: Config) -> None:
 
 
 def equipped(config: Config, options: Quantization) -> Config:
-    """Return a configuration that has the weight formats that options ask for, if it had none."""
+    """Return a configuration that has what options ask for.
+
+    That are INT16 rows of products, and, if it had no weight formats, those.
+    """
+    if options.activations == MIXED:
+        config = config.replace(wide_operands=True)
     if config.formats:
         return config
     asked = dict.fromkeys((options.weights, *options.chosen.values()))
@@ -220,6 +225,13 @@ LOSS_OPTION = click.option(
 
 WIDE = "wide"
 
+ACTIVATIONS_OPTION = click.option(
+    "--activations",
+    type=click.Choice([INT8, MIXED]),
+    default=INT8,
+    show_default=True,
+    help="Rows of products: INT8, or mixed, INT16 of attention.",
+)
 FUNCTIONS_OPTION = click.option(
     "--functions",
     type=click.Choice(["table", WIDE]),

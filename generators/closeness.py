@@ -1,4 +1,4 @@
-"""Distance of a model's integers from its floats, with activations as tables and as polynomials."""
+"""Distance of a model's integers from its floats, by what its activations are."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from arch.errors import InputError
 from generators.frontend import digits
 from generators.frontend.weights import model_names
 from generators.quantize.calibrate import Progress, calibrate
-from generators.quantize.options import Quantization
+from generators.quantize.options import MIXED, Quantization
 from generators.quantize.parting import Parting, parting
 from generators.quantize.quantize import quantize_calibrated, quantize_sampled
 from generators.quantize.texts import sample_texts
@@ -20,6 +20,8 @@ TEXTS, TOKENS = 16, 128
 """Texts that a decoder makes up to calibrate on, and the length of all texts (tokens)."""
 FUNCTIONS = {"table": Quantization(), "wide": Quantization(wide_functions=True)}
 """Options by how activations are computed."""
+ENCODERS = {**FUNCTIONS, MIXED: Quantization(activations=MIXED)}
+"""The same of encoders, whose attention may be INT16."""
 
 
 def closeness(
@@ -44,7 +46,7 @@ def closeness(
     ranges = calibrate(source.description, source.weights, samples, 100.0, progress)
     images = list(digits.patches(test.images[:count]))
     found = {}
-    for name, options in FUNCTIONS.items():
+    for name, options in ENCODERS.items():
         made = quantize_calibrated(source.description, source.weights, ranges, config, options)
         found[name] = parting(made, source.weights, images)
     return found

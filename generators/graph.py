@@ -174,7 +174,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convert:
-    """``target = rescale(source)``, from INT16 to INT8."""
+    """``target = rescale(source)``, from INT16 to INT8 or INT16."""
 
     source: Tensor
     target: Tensor

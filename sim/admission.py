@@ -5,7 +5,7 @@ import numpy as np
 from arch.config import Config
 from arch.errors import ProgramError
 from arch.formats import index_of
-from arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, Opcode
+from arch.isa import COLUMN_WIDTH, COUNT_WIDTH, RING_SLOTS, WIDE_FLAGS, Opcode
 from arch.sparse import LEAST_K
 from sim.flow import Step
 from sim.regions import Region, regions, sizes
@@ -45,6 +45,7 @@ _FLAG_UNITS = {
     "b_transpose": "b_transpose",
     "table": "activation",
     "polynomial": "wide_functions",
+    **dict.fromkeys(WIDE_FLAGS, "wide_operands"),
     "rotate": "rotary",
     "argmax": "argmax",
     "times": "rotary",
@@ -93,6 +94,7 @@ def _check_flags(step: Step, config: Config) -> None:
     if "append" in step.flags:
         _check_append(step, config)
     _check_format(step, config)
+    _check_wide(step)
     if step.operands.get("k", 0) > config.max_k:
         raise ProgramError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
     if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:
@@ -130,6 +132,24 @@ def _paired(step: Step, config: Config) -> bool:
     """Return whether slots can have the weights of a step in pairs."""
     form = config.formats[index_of(step.flags) - 1]
     return config.packed_slots and form.paired
+
+
+def _check_wide(step: Step) -> None:
+    """Refuse zero points of INT16, and bytes of weights that are not INT16 rows beside others."""
+    byte = step.flags & {"b_high", "b_low"}
+    if byte and "a_wide" not in step.flags:
+        raise ProgramError(f"{step} takes a byte of weights, which needs a_wide")
+    if len(byte) > 1:
+        raise ProgramError(f"{step} takes the high byte of weights, which excludes b_low")
+    if byte and (index_of(step.flags) or step.flags & {"grouped", "resident"}):
+        raise ProgramError(
+            f"{step} takes a byte of weights, which excludes resident and weight formats"
+        )
+    for name in ["a_zero"] * ("a_wide" in step.flags) + ["b_zero"] * len(byte):
+        if step[name]:
+            raise ProgramError(
+                f"{step} has operands of INT16, so {name} must be 0, not {step[name]}"
+            )
 
 
 def _check_append(step: Step, config: Config) -> None:

@@ -14,7 +14,7 @@ from arch.sparse import code_bytes
 from sim.admission import check_followed, check_step
 from sim.flow import Step, run
 from sim.formats import unpack
-from sim.matmul import append, held, marked, place
+from sim.matmul import append, held, marked, parts_of_wide, place
 from sim.norm import normalize
 from sim.polynomial import evaluate_table
 from sim.regions import Region, ceil_div, pair_places, regions, stored_rows
@@ -208,9 +208,21 @@ class Interpreter:
         """Return m rows of n operands, of which the array sees the low bits, less the zero."""
         return wrap(self._read(step, name, m, n), self.config.operand_width) - step[f"{name}_zero"]
 
+    def _rows(self, step: Step) -> Ints:
+        """Return A minus its zero point, [m, k], of INT16 by equation (19)."""
+        if "a_wide" not in step.flags:
+            return self._operands(step, "a", step["m"], step["k"])
+        a = self._read(step, "a", step["m"], step["k"], wide=True)
+        return parts_of_wide(a)[0] if "b_low" in step.flags else a
+
     def _weights(self, step: Step) -> Ints:
-        """Return B minus its zero point, [k, n]."""
+        """Return B minus its zero point, [k, n], or a byte of INT16 by equation (19)."""
         k, n = step["k"], step["n"]
+        if step.flags & {"b_high", "b_low"}:
+            transpose = "b_transpose" in step.flags
+            b = self._read(step, "b", *((n, k) if transpose else (k, n)), wide=True)
+            b = parts_of_wide(b)["b_low" in step.flags]
+            return b.T if transpose else b
         if "b_transpose" in step.flags:
             return self._operands(step, "b", n, k).T
         index = index_of(step.flags)
@@ -242,7 +254,7 @@ class Interpreter:
         rows, cols = self.config.rows, self.config.cols
         m, k, n = step["m"], step["k"], step["n"]
         kt, nt = ceil_div(k, rows), ceil_div(n, cols)
-        a = self._operands(step, "a", m, k)
+        a = self._rows(step)
         if "resident" in step.flags:
             tiles = held(
                 self.slots,
@@ -257,7 +269,7 @@ class Interpreter:
             tiles = self._tiled(step, self._weights(step))
         padded = np.zeros((m, kt * rows), np.int64)
         padded[:, :k] = a
-        self._macs += m * k * n
+        self._macs += m * k * n * ("b_low" not in step.flags)
         columns = tiles.reshape(nt, kt * rows, cols)
         # Exact: no sum of max_k products reaches 2**53.
         sums = (padded.astype(np.float64) @ columns.astype(np.float64)).astype(np.int64)

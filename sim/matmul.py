@@ -4,6 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+WIDE_UNIT = 256
+"""Unit of products whose operands both are INT16."""
+WIDE_LONGEST = ((1 << 31) - 1) // ((1 << 22) + (1 << 6))
+"""Most of these products whose sum fits 32 bits, whatever the operands are."""
 
 
 def multiply(a: Ints, b: Ints, a_zero: int = 0, b_zero: int = 0) -> Ints:
@@ -14,6 +18,18 @@ def multiply(a: Ints, b: Ints, a_zero: int = 0, b_zero: int = 0) -> Ints:
     left = a.astype(np.float64) - a_zero  # [m, k], exact
     right = b.astype(np.float64) - b_zero  # [k, n], exact
     return (left @ right).astype(np.int64)
+
+
+def parts_of_wide(x: Ints) -> tuple[Ints, Ints]:
+    """Return INT16 as high and low bytes, ``x = 256 * high + low``, with low from -128 to 127."""
+    high = (x + WIDE_UNIT // 2) >> 8
+    return high, x - WIDE_UNIT * high
+
+
+def multiply_wide(a: Ints, b: Ints) -> Ints:
+    """Return the product of INT16 a [m, k] and b [k, n] in units of 256: equation (19)."""
+    (high, _), (b_high, b_low) = parts_of_wide(a), parts_of_wide(b)
+    return multiply(a, b_high) + multiply(high, b_low)
 
 
 def part(b: Ints, place: int, last: bool, width: int) -> Ints:

@@ -70,14 +70,16 @@ def stored_rows(step: Step, config: Config) -> int:
 def _matrix(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     k, n = step["k"], step["n"]
     slots = Region("slots", step["slot"], 0, 1, _tiles(step, config))
-    b = _rows(step, "b", n, k)
+    size = 2 if step.flags & {"b_high", "b_low"} else 1
+    b = _rows(step, "b", n, k * size)
     if "b_transpose" not in step.flags:
-        b = _rows(step, "b", stored_rows(step, config), n)
+        b = _rows(step, "b", stored_rows(step, config), n * size)
     if step.opcode == Opcode.PRELOAD:
         return [b], [slots]
     m = step["m"]
     weights = slots if "resident" in step.flags else b
-    return [_rows(step, "a", m, k), weights], [_acc(step, config)]
+    a = _rows(step, "a", m, 2 * k if "a_wide" in step.flags else k)
+    return [a, weights], [_acc(step, config)]
 
 
 def _sparse(step: Step, config: Config) -> tuple[list[Region], list[Region]]:

@@ -31,10 +31,11 @@ from hdl.matrix.retirement import DISPATCH
 from hdl.memory.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
 from sim.formats import unpack as unpack_weights
-from sim.matmul import accumulate, append, cut, held, marked, place
+from sim.matmul import accumulate, append, cut, held, marked, parts_of_wide, place
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
 
 Ints = NDArray[np.int64]
+BYTES = {"b_high", "b_low"}
 
 
 class Jobs:
@@ -65,9 +66,13 @@ class Jobs:
         assert room >= 0
         return int(self._rng.integers(0, room + 1)), stride
 
-    def _read(self, addr: int, stride: int, lines: int, length: int, zero: int) -> Ints:
-        """Return a matrix of operands, [lines, length], less their zero point."""
-        cells = addr + stride * np.arange(lines)[:, None] + np.arange(length)
+    def _read(
+        self, addr: int, stride: int, lines: int, length: int, zero: int, wide: bool = False
+    ) -> Ints:
+        """Return a matrix of operands, [lines, length], less their zero point, or of INT16."""
+        cells = addr + stride * np.arange(lines)[:, None] + np.arange(length << wide)
+        if wide:
+            return self.sp[cells].view("<i2").astype(np.int64)
         bits = self._config.operand_width
         values = self.sp[cells].astype(np.int64) % (1 << bits)
         return values - (values >> (bits - 1) << bits) - zero
@@ -87,6 +92,8 @@ class Jobs:
         kt, nt = -(-k // config.rows), -(-n // config.cols)
         zeros = self._rng.choice([-128, 0, 3, 127], 2) if config.zero_points else (0, 0)
         zeros = [int(np.clip(zero, config.operand_min, config.operand_max)) for zero in zeros]
+        a_wide, byte = "a_wide" in flags, bool(flags & BYTES)
+        zeros = [0 if wide else zero for wide, zero in zip((a_wide, byte), zeros, strict=True)]
         operands = {"k": k, "n": n, "b_zero": zeros[1], "slot": slot, "line": line}
         b_shape = (n, k) if "b_transpose" in flags else (k, n)
         index = index_of(frozenset(flags))
@@ -97,8 +104,10 @@ class Jobs:
             b_shape = (form.stored_rows(k, group), n)
         elif opcode == Opcode.PRELOAD and "grouped" in flags:
             b_shape = (k + kt, n)
-        operands["b_addr"], operands["b_stride"] = self._place(*b_shape)
-        b = self._read(operands["b_addr"], operands["b_stride"], *b_shape, zeros[1])
+        operands["b_addr"], operands["b_stride"] = self._place(b_shape[0], b_shape[1] << byte)
+        b = self._read(operands["b_addr"], operands["b_stride"], *b_shape, zeros[1], byte)
+        if byte:
+            b = parts_of_wide(b)["b_low" in flags]
         if index and "resident" not in flags:
             self.lines.append((b_shape[0] * nt, False))
             b = unpack_weights(b.astype(np.uint8), k, form, group)
@@ -117,9 +126,12 @@ class Jobs:
                 scale = {"scaled": "grouped" in flags, "scale_bits": config.slot_scales}
                 tiles = held(self.slots, slot, nt, kt, paired=bool(index), **scale)
             operands |= {"m": m, "a_zero": zeros[0]}
-            operands["a_addr"], operands["a_stride"] = self._place(m, k)
-            a = self._read(operands["a_addr"], operands["a_stride"], m, k, zeros[0])
-            self._multiply(a, tiles, n, operands)
+            operands["a_addr"], operands["a_stride"] = self._place(m, k << a_wide)
+            a = self._read(operands["a_addr"], operands["a_stride"], m, k, zeros[0], a_wide)
+            once = "b_low" not in flags
+            self._multiply(
+                a if once else parts_of_wide(a)[0], tiles, n, operands, a_wide, once=once
+            )
         self.pushes.append(int(self._rng.integers(0, 1 << len(Engine))))
         self.after.append(self.acc)
         self.events.append(self.events[-1] if self.events else 0)
@@ -127,6 +139,7 @@ class Jobs:
             parts = config.passes
             if index and ("grouped" not in flags or "resident" in flags):
                 parts = config.formats[index - 1].passes(config.pass_width)
+            parts = 2 if a_wide and "b_low" not in flags else parts
             self.events[-1] += m * nt * kt * parts
         whole, size = (config.cols, n) if transpose else (config.rows, k)
         if "append" in flags:
@@ -141,8 +154,17 @@ class Jobs:
         header = {"opcode": opcode, "push": self.pushes[-1], "flags": bits}
         self.payloads.append(pack(command_layout(Engine.MATRIX), header | operands))
 
-    def _multiply(self, a: Ints, tiles: Ints, n: int, operands: dict[str, int]) -> None:
-        """Accumulate a product."""
+    def _multiply(
+        self,
+        a: Ints,
+        tiles: Ints,
+        n: int,
+        operands: dict[str, int],
+        wide: bool,
+        *,
+        once: bool,
+    ) -> None:
+        """Accumulate a product, which counts, of INT16 with its low bytes, ``once``."""
         m = a.shape[0]
         nt, kt, rows, cols = tiles.shape
         stride = m + int(self._rng.integers(0, 3))
@@ -156,8 +178,8 @@ class Jobs:
             acc_stride=stride,
             acc_width=self._config.acc_width,
         )
-        for column, row in np.ndindex(nt, kt):
-            part = a[:, row * rows : (row + 1) * rows]
+        for column, row in np.ndindex(nt, kt if once else 0):
+            part = (a & 255 if wide else a)[:, row * rows : (row + 1) * rows]
             width = min(cols, n - column * cols)
             self.macs += part.size * width
             self.gated += int(np.count_nonzero(part == 0))
@@ -172,6 +194,11 @@ class Jobs:
             b_flags = {*chosen(int(self._rng.integers(1, len(config.formats) + 1)))}
             b_flags |= {"grouped"} if config.weight_group and self._rng.random() < 0.5 else set()
             k *= int(self._rng.integers(1, 5))
+        a_flags: set[str] = set()
+        if config.wide_operands and self._rng.random() < 0.6:
+            a_flags = {"a_wide"}
+            if not index_of(frozenset(b_flags)) and self._rng.random() < 0.6:
+                a_flags |= {str(self._rng.choice(["b_high", "b_low"]))}
         tiles = -(-k // config.rows) * -(-n // config.cols)
         if room and self._rng.random() < 0.4:
             self.append_random("b_transpose" in b_flags)
@@ -181,7 +208,7 @@ class Jobs:
                 b_flags = {"grouped"}
             self.add(Opcode.PRELOAD, 0, k, n, b_flags, slot)
             for _ in range(int(self._rng.integers(0, 3))):
-                self.add(Opcode.MATMUL, self._rows(), k, n, {"resident"}, slot)
+                self.add(Opcode.MATMUL, self._rows(), k, n, {"resident", *a_flags} - BYTES, slot)
             if config.packed_slots:
                 most = 2 * config.rows * -(-k // config.rows)
                 k = int(self._rng.integers(most - 2 * config.rows, most)) + 1
@@ -190,7 +217,7 @@ class Jobs:
                 form |= {"grouped"} if config.slot_scales and self._rng.random() < 0.7 else set()
                 self.add(Opcode.MATMUL, self._rows(), k, n, {*form, "resident"}, slot)
         else:
-            self.add(Opcode.MATMUL, self._rows(), k, n, b_flags)
+            self.add(Opcode.MATMUL, self._rows(), k, n, b_flags | a_flags)
 
     def append_random(self, transpose: bool) -> None:
         """Append a few PRELOADs of single lines, between products that use the same slots."""

@@ -5,7 +5,7 @@ import numpy as np
 from arch.config import Config
 from arch.fields import next_power_of_two
 from arch.formats import OPERAND_BITS
-from arch.rules import ARRAYS, PACKED_WIDTH, PASS_WIDTHS
+from arch.rules import ARRAYS, PACKED_WIDTH, PASS_WIDTHS, WIDE_SUMS
 
 UNITS = (
     "b_transpose",
@@ -59,11 +59,12 @@ def random_config(rng: np.random.Generator) -> Config:
     rows, cols = between(1, 12), between(1, 12)
     lanes = int(rng.integers(1, cols + 1))
     mem_width = int(8 << rng.integers(5))
-    line_bytes = next_power_of_two(max(rows, cols, 2 * lanes, mem_width // 8))
-    banks = int(1 << rng.integers(4))
-    bank_bytes = max(8 * line_bytes, next_power_of_two(2 * PARAM_BYTES * lanes), 256)
     operand_width = int(rng.integers(2, 9))
     zero_points = bool(rng.random() < 0.7)
+    wide = bool(operand_width == OPERAND_BITS and zero_points and rng.random() < 0.5)
+    line_bytes = next_power_of_two(max(max(rows, cols) << wide, 2 * lanes, mem_width // 8))
+    banks = int(1 << rng.integers(4))
+    bank_bytes = max(8 * line_bytes, next_power_of_two(2 * PARAM_BYTES * lanes), 256)
     max_k = between(40, 3000)
     units = {unit: bool(rng.random() < 0.75) for unit in UNITS}
     units["fused"] &= (units["softmax"] or units["norm"]) and cols % lanes == 0
@@ -80,7 +81,8 @@ def random_config(rng: np.random.Generator) -> Config:
         operand_width=operand_width,
         zero_points=zero_points,
         max_k=max_k,
-        acc_width=int(rng.integers(max(4, sum_width), 33)),
+        acc_width=WIDE_SUMS if wide else int(rng.integers(max(4, sum_width), 33)),
+        wide_operands=wide,
         scratchpad_bytes=banks * (bank_bytes << int(rng.integers(4))),
         scratchpad_banks=banks,
         acc_depth=between(2, 200),

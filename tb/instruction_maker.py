@@ -7,7 +7,7 @@ import numpy as np
 from arch.config import Config
 from arch.formats import WeightFormat, chosen
 from arch.instruction import Instruction
-from arch.isa import DEFINITIONS, FORMAT_FLAGS, Opcode
+from arch.isa import DEFINITIONS, FORMAT_FLAGS, WIDE_FLAGS, Opcode
 
 IMAGE_ROWS = 96
 """Rows of external memory that LOAD reads, and that STORE writes."""
@@ -17,6 +17,7 @@ UNIT_FLAGS = {
     "b_transpose": {"b_transpose"},
     "activation": {"table"},
     "wide_functions": {"polynomial"},
+    "wide_operands": {*WIDE_FLAGS},
     "rotary": {"rotate", "times"},
     "argmax": {"argmax"},
     "fused": {"drain"},
@@ -98,9 +99,16 @@ class InstructionMaker:
     def _b(self, k: int, n: int, flags: set[str], form: WeightFormat | None) -> dict[str, int]:
         """Return where B lies."""
         if form is None:
-            return self._matrix("b", *((n, k) if "b_transpose" in flags else (k, n)))
+            m, row = (n, k) if "b_transpose" in flags else (k, n)
+            return self._matrix("b", m, 2 * row if flags & {"b_high", "b_low"} else row)
         group = self.config.weight_group if "grouped" in flags else 0
         return self._matrix("b", form.stored_rows(k, group), n)
+
+    def _bytes(self, flags: set[str], form: WeightFormat | None) -> set[str]:
+        """Return flags without what excludes each other of those of INT16."""
+        if "a_wide" not in flags or form is not None or "resident" in flags:
+            return flags - {"b_high", "b_low"}
+        return flags - {"b_low"} if "b_high" in flags else flags
 
     def _matmul(self) -> Instruction:
         config = self.config
@@ -114,16 +122,18 @@ class InstructionMaker:
         if kt * nt + 2 > config.weight_depth:
             flags -= {"resident"}
         flags, form = self._format(flags)
+        flags = self._bytes(flags, form)
+        a_wide, byte = "a_wide" in flags, bool(flags & {"b_high", "b_low"})
         operands = {
-            **self._matrix("a", m, k),
+            **self._matrix("a", m, k << a_wide),
             **self._b(k, n, flags, form),
             "acc_addr": acc_addr,
             "acc_stride": m,
             "m": m,
             "k": k,
             "n": n,
-            "a_zero": self._zero(config.zero_points),
-            "b_zero": self._zero(config.zero_points and form is None),
+            "a_zero": self._zero(config.zero_points and not a_wide),
+            "b_zero": self._zero(config.zero_points and form is None and not byte),
             "slot": 2,
         }
         self.filled[acc_addr] = (m, n)

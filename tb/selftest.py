@@ -30,6 +30,7 @@ UNITS = (
     "b_transpose",
     "activation",
     "wide_functions",
+    "wide_operands",
     "softmax",
     "norm",
     "rotary",
@@ -38,7 +39,11 @@ UNITS = (
 )
 """The units that results tell apart, by their fields; operand gating changes none."""
 
-_NEEDS = {"fused": ("softmax", "norm"), "wide_functions": ("activation",)}
+_NEEDS = {
+    "fused": ("softmax", "norm"),
+    "wide_functions": ("activation",),
+    "wide_operands": ("zero_points",),
+}
 _ATTEMPTS = 40
 _TRIES = 10
 

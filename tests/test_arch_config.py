@@ -147,6 +147,12 @@ def test_a_single_element_is_a_machine():
             "Field weight_group must be a multiple of twice rows where packed_slots is true, but "
             "weight_group is 24 and rows 8",
         ),
+        (
+            {"wide_operands": True, "zero_points": False},
+            ValueError,
+            "Field wide_operands needs operand_width 8, zero_points true and acc_width 32, but "
+            "operand_width is 8, zero_points false and acc_width 32",
+        ),
         ({"pass_width": 3}, ValueError, "Field pass_width must be 1, 4 or 8, not 3"),
         (
             {"pass_width": 4, "operand_gating": False},

@@ -24,6 +24,7 @@ ENCODERS = (
     (MODEL, {"program_depth": 1200}, {}),
     (MODEL.replace(tokens=1, dim=24), {"sparse_lanes": 10}, {"sparse": True}),
     (MODEL, {"wide_functions": True}, {"wide_functions": True}),
+    (MODEL, {"wide_operands": True}, {"activations": "mixed"}),
 )
 LLAMA = TextDescription(
     name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44

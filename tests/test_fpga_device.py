@@ -221,10 +221,11 @@ def test_each_unit_has_programs_of_its_own(unit: str) -> None:
         acc_width=32,
         zero_points=True,
         wide_functions=True,
+        wide_operands=True,
     )
     part = only(every.replace(name=""), unit)
     assert getattr(part, unit)
-    others = {"fused": 3, "wide_functions": 2}
+    others = {"fused": 3, "wide_functions": 2, "wide_operands": 2}
     assert sum(getattr(part, other) for other in UNITS) == others.get(unit, 1)
 
 

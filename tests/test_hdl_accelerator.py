@@ -17,7 +17,8 @@ from tb.configurations import SMALLEST, UNITS, random_config
 from tb.simulate import simulate
 
 FULL = PRESETS["tiny"].replace(lanes=2, rotary=True, argmax=True, wide_functions=True, sleep=True)
-BARE = dict.fromkeys((*UNITS, "wide_functions", "zero_points", "sleep"), False)
+FULL = FULL.replace(wide_operands=True)
+BARE = dict.fromkeys((*UNITS, "wide_functions", "wide_operands", "zero_points", "sleep"), False)
 PACKED = {"weight_formats": "int4,ternary", "weight_group": 8}
 
 
@@ -106,6 +107,7 @@ UNIT_NAMES = {
     "b_transpose": r"column_strobe_\w+|column_slot_\w+",
     "operand_gating": r"live_[io]|column_live|gated|zeros",
     "sleep": r"awake_[io]|SleepEdge",
+    "wide_operands": r"times_256\w*",
     "rotary": r"RotaryUnit|rotary|rest_\w+|\w+_step_room",
     "argmax": r"ArgmaxUnit|argmax|largest__\w+",
 }
@@ -119,6 +121,9 @@ def test_a_machine_without_units_has_nothing_of_them():
         assert re.search(rf"\b({own})\b", netlist(Accelerator, FULL)), unit
 
 
+NEEDED_BY = {"activation": ("wide_functions",), "zero_points": ("wide_operands",)}
+
+
 @pytest.mark.parametrize(
     ("component", "unit"),
     [
@@ -126,11 +131,11 @@ def test_a_machine_without_units_has_nothing_of_them():
         *((VectorEngine, unit) for unit in ("softmax", "rotary", "argmax")),
         *((MatrixEngine, unit) for unit in ("b_transpose", "operand_gating")),
         (MatrixEngine, "zero_points"),
-        (MatrixEngine, "sleep"),
+        *((MatrixEngine, unit) for unit in ("sleep", "wide_operands")),
     ],
 )
 def test_a_unit_left_out_leaves_no_logic(component, unit):
-    absent = {unit, "wide_functions"} if unit == "activation" else {unit}
+    absent = {unit, *NEEDED_BY.get(unit, ())}
     full, without = FULL, FULL.replace(**dict.fromkeys(absent, False))
     if unit in UNIT_NAMES:
         assert re.search(rf"\b({UNIT_NAMES[unit]})\b", netlist(component, full))

@@ -20,6 +20,7 @@ TREE = {"array": "tree"}
 REGISTERED = {"registered": True}
 PACKED = {"weight_formats": "int4,int3,ternary,nf4,int6", "weight_group": 8}
 PARTS = {"pass_width": 4, "packed": True, "zero_points": False, "operand_gating": False}
+WIDE = {"wide_operands": True}
 PAIRED = {"packed_slots": True}
 BARE = {
     "zero_points": False,
@@ -124,6 +125,10 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("icarus", {**SQUARE, **BARE, **TREE, **PACKED, "packed_slots": True}, 0.1, 30),
         ("icarus", {**ODD, **BARE, **TREE, **PARTS, "weight_formats": "int4", **PAIRED}, 0.2, 31),
         ("icarus", {"weight_formats": "ternary", **SQUARE, **TREE, **REGISTERED}, 0.2, 26),
+        ("verilator", {**SQUARE, **WIDE}, 0.2, 32),
+        ("icarus", {**ODD, **TREE, **WIDE}, 0.1, 33),
+        ("icarus", {"rows": 4, "cols": 6, **REGISTERED, **PACKED, **WIDE}, 0.2, 34),
+        ("icarus", {**ODD, **WIDE, "operand_gating": False, "sleep": True}, 0.3, 35),
         # Tiles of one vector wait in all places that there are.
         ("icarus", {"rows": 2, "cols": 2, "weight_depth": 3, **BARE, **REGISTERED}, 0.6, 21),
     ],
@@ -179,6 +184,21 @@ def test_a_large_array_streams_without_a_gap(tmp_path: Path) -> None:
     assert window(config, 64, 64, 64) == 1024 + 41
     found = measure(tmp_path, changes, [["MATMUL", 32, 32, 32, []]])
     assert found["working"] == [window(config, 32, 32, 32)]
+
+
+def test_16_bit_rows_take_two_cycles_each(tmp_path: Path) -> None:
+    config = make({**SQUARE, **WIDE})
+    shape = (64, 16, 16)
+    products = [
+        ["MATMUL", *shape, ["a_wide"]],
+        ["MATMUL", *shape, ["a_wide", "b_high", "b_transpose"]],
+        ["MATMUL", *shape, ["a_wide", "b_low", "b_transpose"]],
+        ["MATMUL", 128, *shape[1:], ["a_wide"]],
+    ]
+    found = measure(tmp_path, {**SQUARE, **WIDE}, products, alone=True)["cycles"]
+    rows = [128, 128, 64, 256]
+    assert found == [window(config, m, *shape[1:]) for m in rows]
+    assert 64 * 16 * 16 / (config.elements * found[0]) >= 0.49
 
 
 def test_weights_stream_at_a_line_a_cycle(tmp_path: Path) -> None:

@@ -285,6 +285,7 @@ def test_steps_refused(text, message):
         ("rotary", "DRAIN m=1 n=1 times"),
         ("argmax", "DRAIN m=1 n=1 argmax"),
         ("b_transpose", "MATMUL m=1 k=1 n=1 b_transpose"),
+        ("wide_operands", "MATMUL m=1 k=1 n=1 a_wide"),
     ],
 )
 def test_absent_units_are_named(unit, text):
@@ -292,6 +293,28 @@ def test_absent_units_are_named(unit, text):
     assert errors(text, CONFIG.replace(**{unit: False})) == (
         f"{opcode} at word 0 needs the unit {unit}, which the configuration leaves out"
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("b_low", "takes a byte of weights, which needs a_wide"),
+        ("a_wide b_low b_high", "takes the high byte of weights, which excludes b_low"),
+        *(
+            (
+                f"{others} a_wide b_high",
+                "takes a byte of weights, which excludes resident and weight formats",
+            )
+            for others in ("slot=2 resident", "format_1")
+        ),
+        ("a_zero=1 a_wide", "has operands of INT16, so a_zero must be 0, not 1"),
+        ("b_zero=-1 a_wide b_high", "has operands of INT16, so b_zero must be 0, not -1"),
+    ],
+)
+def test_bytes_of_operands_have_their_rules(flags, message):
+    config = CONFIG.replace(wide_operands=True, weight_formats="int4", weight_depth=4)
+    found = errors(f"MATMUL m=1 k=1 n=1 {flags}", config)
+    assert found == f"MATMUL at word 0 {message}"
 
 
 def test_zero_points_need_their_field():

@@ -34,6 +34,7 @@ EVIDENCE: dict[str, tuple[set[Opcode], set[str]]] = {
     "softmax": ({Opcode.SOFTMAX}, {""}),
     "sparse_lanes": ({Opcode.SPARSE}, {""}),
     "wide_functions": ({Opcode.DRAIN}, {"polynomial"}),
+    "wide_operands": ({Opcode.MATMUL}, {"a_wide"}),
     "weight_formats": ({Opcode.MATMUL}, {"format_1", "format_2", "format_4"}),
     "weight_group": ({Opcode.MATMUL}, {"grouped"}),
     "zero_points": ({Opcode.MATMUL}, {"a_zero", "b_zero"}),
@@ -93,5 +94,6 @@ def test_a_board_has_the_units_that_its_models_use(config: Config) -> None:
 
 
 def test_a_unit_too_many_is_found() -> None:
-    config = PRESETS["small"].replace(argmax=True, sparse_lanes=4, wide_functions=True)
-    assert present(config) - used(config) == {"argmax", "sparse_lanes", "wide_functions"}
+    wide = {"wide_functions": True, "wide_operands": True}
+    config = PRESETS["small"].replace(argmax=True, sparse_lanes=4, **wide)
+    assert present(config) - used(config) == {"argmax", "sparse_lanes", *wide}

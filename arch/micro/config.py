@@ -47,6 +47,7 @@ class MicroConfig(Config):
     sleep: bool = _constant(False)
     sparse_lanes: int = _constant(0)
     sparse_depth: int = _constant(1024)
+    wide_operands: bool = _constant(False)
     wide_functions: bool = _constant(False)
     rotary: bool = _constant(False)
     argmax: bool = _constant(False)

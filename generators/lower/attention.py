@@ -26,9 +26,11 @@ def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
     return found
 
 
-def score(op: Attention, query: View, keys: View | int, sums: View, m: Count, n: Count) -> Draft:
+def score(
+    op: Attention, query: View, keys: View | int, sums: View, m: Count, n: Count, *given: str
+) -> Draft:
     """Return the product of a head's queries and some keys: rows, or columns from a slot on."""
-    flags = () if isinstance(keys, int) else ("b_transpose",)
+    flags = given if isinstance(keys, int) else ("b_transpose", *given)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
     return product(query, keys, sums, m, op.key_dim, n, *flags, **zeros)
 

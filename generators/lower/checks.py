@@ -20,6 +20,7 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
         "activation": model.activation != "relu"
         or (model.head_hidden > 0 and model.head_activation != "relu"),
         "wide_functions": _polynomials(quantized),
+        "wide_operands": any(isinstance(op, Linear) and op.source.wide for op in quantized.ops),
     }
     _check_units(model.name, config, needs)
     context = model.heads * model.head_dim

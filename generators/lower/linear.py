@@ -51,6 +51,7 @@ class LinearLayer:
         # Every block of the source has weights, and a product, of its own.
         self.k_parts = cut(k, self.source.column_marks)
         self.flags = format_flags(op.stored, config, lowering.name)
+        self.flags |= {"a_wide"} if op.source.wide else set()
         group = op.stored.group if op.stored else 0
         if group and any(first % group for first, _ in self.k_parts):
             raise InputError(
@@ -205,7 +206,8 @@ class LinearLayer:
                 block.setup.append(table(Ref(name, params.size)))
                 pieces.append(table_bytes(op.table))
             rows = slice(k, k + size)
-            height = self.height if lowering.choices.coded else 0
+            # The zero-skip unit takes rows of INT8.
+            height = self.height if lowering.choices.coded and not op.source.wide else 0
             held = tiles_held(op, rows, columns, config, self.kept_zeros)
             for one, data in stored_parts(op, Held(rows, columns), held, config, height):
                 block.products.append(one.at(Ref(name, sum(piece.size for piece in pieces))))

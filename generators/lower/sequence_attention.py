@@ -37,6 +37,8 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
     return item
 
 
+WIDE_PRODUCTS = (("a_wide", "b_high"), ("a_wide", "b_low"))
+"""Flags of the two products of INT16 queries and keys."""
 Unit = tuple[int, int, int]
 """A head, and the first and count of some of its rows."""
 
@@ -177,7 +179,9 @@ class _Steps:
             query = self.query.view(row, own)
             keys = self.key.view(row // self.m * self.n + column, shared)
             sums, many = View(acc, acc_stride), self._keys(column, count)
-            nodes.append(score(op, query, keys, sums, self._rows(row, m), many))
+            bytes_of_keys = WIDE_PRODUCTS if op.key.wide else ((),)
+            run = self._rows(row, m)
+            nodes += [score(op, query, keys, sums, run, many, *flags) for flags in bytes_of_keys]
             acc += m
         return nodes
 

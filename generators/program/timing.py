@@ -260,6 +260,8 @@ class MatrixTiming:
     def _parts(self, step: Step) -> int:
         """Return how often each vector of a product meets its weights."""
         config, index = self._config, index_of(step.flags)
+        if "a_wide" in step.flags:
+            return 1 if "b_low" in step.flags else 2
         wide = "grouped" in step.flags and "resident" not in step.flags
         if step.opcode != Opcode.MATMUL or wide or not index:
             return config.passes if step.opcode == Opcode.MATMUL else 1

@@ -12,6 +12,8 @@ KV_BITS = (8, 4)
 """Widths that keys and values may be kept in (bits)."""
 INT8 = "int8"
 """Name of weights that are operands as they are stored."""
+MIXED = "mixed"
+"""Activations of 16 bits in attention, of 8 elsewhere."""
 ENCODER_BALANCE, DECODER_BALANCE = 0.7, 0.5
 """Default of ``balance``."""
 
@@ -63,6 +65,8 @@ class Quantization:
     have the same parameters, which take one word of the machine's."""
     wide_functions: bool = False
     """Smooth activations take INT16 and are polynomials, instead of tables of INT8."""
+    activations: str = INT8
+    """Width of activations in products: INT8, or ``mixed``, INT16 of attention; encoders."""
     alike: bool = True
     """Scores and context of all heads of a layer have the same parameters, so that one
     command takes them all."""
@@ -82,6 +86,8 @@ class Quantization:
                 raise InputError(
                     f"Weights must be in {', '.join((INT8, *FORMATS))}, not in {name!r}"
                 )
+        if self.activations not in (INT8, MIXED):
+            raise InputError(f"Activations must be int8 or mixed, not {self.activations!r}")
         if self.group < 0:
             raise InputError(f"Group of weights must not be negative, not {self.group}")
         if self.low_rank < 0:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from generators.frontend.embedding import given
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
-from generators.graph import Decoder, IntegerGraph, Ints, Tensor
+from generators.graph import Decoder, IntegerGraph, Ints, QuantizedModel, Tensor
+from generators.quantize.score_error import score_errors
 from generators.reference.cache import KvCache
 from generators.reference.floats import encode, forward
 from generators.reference.integers import evaluate
@@ -35,6 +36,10 @@ class Parting:
     """The tensor whose relative error grows most over that of what it is made of."""
     error: float
     """That tensor's error, of the size of its float values."""
+    score_error: float | None = None
+    """Mean size of the errors of an encoder's scores (2**-8 octaves), see :func:`score_errors`."""
+    largest_score_error: float | None = None
+    """The largest of them."""
 
     @property
     def warning(self) -> str:
@@ -58,6 +63,8 @@ class Parting:
             "agreement": self.agreement,
             "tensor": self.tensor,
             "error": self.error,
+            "score_error": self.score_error,
+            "largest_score_error": self.largest_score_error,
             "warning": self.warning or None,
         }
 
@@ -78,6 +85,7 @@ def parting(
     cosines, square, alike, rows = 0.0, 0.0, 0, 0
     source = model.source if isinstance(model, Decoder) else None
     ops = [*(() if source is None else source.ops), *model.ops]
+    scores: list[tuple[float, int, float]] = []
     for index, one in enumerate(inputs):
         cache, exact_cache = KvCache(), KvCache()
         found: dict[str, Ints] = {}
@@ -89,7 +97,10 @@ def parting(
         if isinstance(description, TextDescription):
             found |= evaluate(model, one, cache)
         else:
-            found |= evaluate(model, given(description, weights, one[None])[0])
+            assert isinstance(model, QuantizedModel)
+            values = given(description, weights, one[None])[0]
+            found |= evaluate(model, values)
+            scores += [(x.sum(), x.size, x.max()) for x in score_errors(model, found, values)]
         exact |= forward(description, weights, one[None], exact_cache)
         for op in ops:
             target = op.target
@@ -115,7 +126,13 @@ def parting(
     worst = max(growth, key=lambda name: growth[name])
     chooses = isinstance(description, TextDescription) or description.classes > 0
     agreement = alike / rows if chooses else None
-    return Parting(len(inputs), cosines / rows, square / rows, agreement, worst, errors[worst])
+    error = largest = None
+    if scores:
+        sums, sizes, sizes_of_errors = zip(*scores, strict=True)
+        error, largest = float(sum(sums) / sum(sizes)), float(max(sizes_of_errors))
+    return Parting(
+        len(inputs), cosines / rows, square / rows, agreement, worst, errors[worst], error, largest
+    )
 
 
 def _last(model: IntegerGraph) -> str:

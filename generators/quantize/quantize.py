@@ -43,7 +43,7 @@ from generators.quantize.attention import quantize_attention
 from generators.quantize.calibrate import Progress, Ranges, Samples, calibrate
 from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.low_rank import correct
-from generators.quantize.options import INT8, Quantization
+from generators.quantize.options import INT8, MIXED, Quantization
 from generators.quantize.range_steps import RangeSteps
 from generators.quantize.steps import NARROW_BITS
 from generators.quantize.stored import choose, trained_steps
@@ -55,6 +55,7 @@ from generators.quantize.texts import (
     sample_texts,
 )
 from generators.stored import Stored
+from sim.matmul import WIDE_LONGEST
 from sim.norm import norm_parameters, quantize_eps
 from sim.rotary import rotary_table, speeds_table
 
@@ -93,6 +94,8 @@ def quantize_calibrated(
     Raises :class:`InputError` where a number of the model cannot be represented.
     """
     options = _settled(model, weights, options or Quantization())
+    if options.activations == MIXED:
+        _check_mixed(model)
     steps = RangeSteps(model, weights, ranges, config, options)
     graph = network.network(model)
     made = _Quantizer(model, weights, steps, options, config.operand_max, graph)
@@ -146,6 +149,10 @@ def quantize_sampled(
             f"Bits of keys and values must be {NARROW_BITS} where source_layers is not 0, "
             f"not {options.kv_bits}"
         )
+    if options.activations == MIXED:
+        raise InputError(
+            f"Activations mixed are for encoders, and {model.name} is a language model"
+        )
     options = _settled(model, weights, options)
     return quantize_stepped(weights, ErrorSteps(model, weights, samples, options), options)
 
@@ -165,6 +172,20 @@ def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization)
 
     source = None if graph.source is None else made(graph.source, SourceEncoder)
     return replace(made(graph, Decoder), source=source)
+
+
+def _check_mixed(model: ModelDescription) -> None:
+    """Refuse attention whose values would be INT16, or whose sums 32 bits may not hold."""
+    if not model.values:
+        raise InputError(
+            f"Activations mixed need values of 8 bits, but model {model.name} has values false: "
+            f"its values are the input of attention, of 16 bits"
+        )
+    if model.head_dim > WIDE_LONGEST:
+        raise InputError(
+            f"Activations mixed sum head_dim products of 16 bits by 16, of which 32 bits hold "
+            f"{WIDE_LONGEST}, but model {model.name} has head_dim {model.head_dim}"
+        )
 
 
 def _settled(model: Description, weights: Weights, options: Quantization) -> Quantization:

@@ -22,12 +22,15 @@ from generators.graph import WIDE, Ints, Tensor
 from generators.network import Attention, Home, Linear, Value, network
 from generators.quantize.balance import column_gains, useful_range
 from generators.quantize.calibrate import Range, Ranges
-from generators.quantize.options import ENCODER_BALANCE, Quantization
+from generators.quantize.options import ENCODER_BALANCE, MIXED, Quantization
 from generators.reference.floats import FUNCTION_NAMES
+from sim.matmul import WIDE_UNIT
 from sim.requantize import INT16_MAX
 
 WIDE_HEADROOM = 2.0
 """Ratio by which an INT16 value may exceed calibration's largest before it saturates."""
+_ATTENTION = ("attention_input", "query", "key", "context")
+"""Tensors of attention that are INT16 where activations are mixed."""
 _LARGEST_BIAS = float(1 << 30)
 
 
@@ -75,7 +78,11 @@ class RangeSteps:
         if kind == "hidden":
             scale = self._scale(self.ranges[value.name], self.hidden_zero)
             return self._made(value, scale, self.hidden_zero)
-        found = self._made(value, self.ranges[value.name].size / self.config.operand_max)
+        size = self.ranges[value.name].size
+        if self.options.activations == MIXED and kind in _ATTENTION:
+            found = self._made(value, WIDE_HEADROOM * size / INT16_MAX, width=WIDE)
+        else:
+            found = self._made(value, size / self.config.operand_max)
         # Without a projection values are the block's input itself, whose columns are summed.
         summed = kind == "attention_input" and not model.values
         if kind in ("attention_input", "mlp_input") and not summed and self.balance:
@@ -158,7 +165,10 @@ class RangeSteps:
 
     def products(self, node: Attention) -> tuple[Floats, Floats]:
         """Return the steps of products of queries and keys, and what is added to them, [1]."""
-        return np.array([self.tensor(node.query).scale * self.tensor(node.key).scale]), np.zeros(1)
+        query, key = self.tensor(node.query), self.tensor(node.key)
+        # Products of INT16 are in units of 256, equation (19).
+        unit = WIDE_UNIT if key.wide else 1
+        return np.array([unit * query.scale * key.scale]), np.zeros(1)
 
     def probability_scale(self, node: Attention, head: int) -> float:
         """Return the step of a head's probabilities."""

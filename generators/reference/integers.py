@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from arch.errors import InputError
+from arch.formats import OPERAND_BITS
 from generators.graph import (
     WIDE,
     Attention,
@@ -44,7 +45,7 @@ from generators.graph import (
 from generators.network import Home
 from generators.reference.cache import KvCache
 from generators.reference.floats import check_tokens
-from sim.matmul import multiply
+from sim.matmul import multiply, multiply_wide
 from sim.norm import normalize
 from sim.polynomial import evaluate_table
 from sim.requantize import requantize, saturate16
@@ -197,7 +198,9 @@ class _Evaluation:
         self._keep(target, y, residual=op.residual, row=op.row)
 
     def _attention(self, op: Attention) -> None:
-        count, dim, low_high = len(self._rows(op.query)), op.head_dim, _bounds(op.query.width)
+        count, dim = len(self._rows(op.query)), op.head_dim
+        low_high = _bounds(OPERAND_BITS if op.query.wide else op.query.width)
+        product = multiply_wide if op.key.wide else multiply
         keys = self._heads(op.key, op.key_dim)  # [kv_heads, all, key_dim]
         values = self._heads(op.value, dim)  # [kv_heads, all, head_dim]
         queries = self._split(op.query, op.key_dim)  # [heads, n, key_dim]
@@ -209,7 +212,7 @@ class _Evaluation:
             seen = np.broadcast_to(np.arange(keys.shape[1]) < self.length, (count, keys.shape[1]))
         scores, matrices, contexts = [], [], []
         for index, head in enumerate(op.heads):
-            sums = multiply(queries[index], keys[index // op.group].T)
+            sums = product(queries[index], keys[index // op.group].T)
             part = op.scores if op.scores.per_tensor else op.scores.columns(index, 1)
             scores.append(_requantized(sums, part, 0, *_bounds(WIDE)))
             p = softmax(scores[-1], seen)  # Q0.24

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from hdl.matrix.element import REGISTER_DEPTH
 from hdl.matrix.parts import part_layout
+from hdl.matrix.wide import shift_members
 from hdl.ports import scale_members
 from hdl.stream.flow import Flow
 from hdl.stream.pipeline import delay
@@ -43,6 +44,7 @@ def activation_layout(config: Config) -> data.StructLayout:
             "slot": range(config.weight_depth),
             **({"n": range(config.cols + 1)} if config.sleep else {}),
             **part_member(config),
+            **shift_members(config),
         }
     )
 
@@ -88,6 +90,7 @@ def sum_width(config: Config, products: int) -> int:
 def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, zero: Any) -> None:
     """Drive operands by the elements of the cycle before, less their zero point.
 
+    Where they may be bytes of INT16, elements have a bit more (:mod:`hdl.matrix.wide`).
     Elements from ``count`` on become 0. With ``registered`` the register stands before the
     subtraction where the array has one behind it, as a systolic one does at its edge.
     """
@@ -95,7 +98,8 @@ def enter(m: Module, config: Config, operands: Any, elements: Any, count: Any, z
     before, behind = (1, m.d.comb) if early else (0, m.d.sync)
     zero = delay(m, zero, before) if config.zero_points else 0
     for index, operand in enumerate(operands):
-        element = delay(m, elements[index][: config.operand_width], before).as_signed()
+        width = config.operand_width + config.wide_operands
+        element = delay(m, elements[index][:width], before).as_signed()
         counts = delay(m, count > index, before)
         behind += operand.eq(Mux(counts, element - zero, 0))
 

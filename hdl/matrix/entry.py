@@ -16,14 +16,14 @@ class ActivationEntry(Component):
     """Subtracts the zero point, and lets elements past the sums' end count as zero.
 
     ``o`` brings the vector of the cycle before. ``macs`` counts its useful products, with all parts
-    of a weight as one, two cycles after it, and ``gated``, three cycles after it, the zeros among
-    its elements that count, from the array's ``zeros``.
+    of a weight and both bytes as one, two cycles after it, and ``gated``, three cycles after it,
+    the zeros among its elements that count, from the array's ``zeros``.
     """
 
     def __init__(self, config: Config):
         self.config = config
         members = {
-            "elements": In(data.ArrayLayout(8, config.rows)),
+            "elements": In(data.ArrayLayout(8 + config.wide_operands, config.rows)),
             "note": In(vector_layout(config)),
             "o": Out(Flow(activation_layout(config))),
             "macs": Out(range(config.elements + 1)),
@@ -46,6 +46,9 @@ class ActivationEntry(Component):
         if config.passes > 1:
             alone = note.part.alone if config.packed_slots else 0
             first = note.valid & ((note.part.place == 0) | alone)
+        if config.wide_operands:
+            first = note.valid & (~note.wide | note.low)
+            m.d.sync += self.o.payload.shifted.eq(note.shifted)
         enter(m, config, self.o.payload.a, self.elements, note.k, note.zero)
 
         # A product of two small numbers, for which no multiplier is spent.

@@ -9,6 +9,7 @@ from arch.isa import COUNT_WIDTH, Engine
 from hdl.component import Component
 from hdl.matrix.array import part_member
 from hdl.matrix.weights import job_layout
+from hdl.matrix.wide import byte_members, bytes_of, rounded, shift_members
 from hdl.ports import ReadPort
 from hdl.stream.pipeline import delay
 from hdl.stream.slice import RegisterSlice
@@ -30,6 +31,8 @@ def vector_layout(config: Config) -> data.StructLayout:
             "last": 1,
             "push": unsigned(len(Engine)),
             **part_member(config),
+            **byte_members(config),
+            **shift_members(config),
         }
     )
 
@@ -42,7 +45,8 @@ class ActivationStreamer(Component):
     weights that are asked for from the next cycle on cannot come too early, once for each job of
     a product. ``idle`` where no job is left. ``sends`` is 1 in as many cycles as there are vectors:
     as one is asked for. With ``registered`` what is asked for waits in a register first. Where
-    weights have parts, a job's vectors come once for each.
+    weights have parts, or elements two bytes, a job's vectors come once for each; elements that may
+    be bytes of INT16 have a bit more.
     """
 
     def __init__(self, config: Config):
@@ -51,7 +55,7 @@ class ActivationStreamer(Component):
             {
                 "i": In(stream.Signature(job_layout(config))),
                 "a": Out(ReadPort(config)),
-                "elements": Out(data.ArrayLayout(8, config.rows)),
+                "elements": Out(data.ArrayLayout(8 + config.wide_operands, config.rows)),
                 "note": Out(vector_layout(config)),
                 "freed": Out(1),
                 "idle": Out(1),
@@ -83,9 +87,6 @@ class ActivationStreamer(Component):
             granted.eq(line.valid & line.ready),
         ]
 
-        read = Signal.like(self.elements)
-        for row in range(config.rows):
-            m.d.comb += read[row].eq(self.a.data[row])
         note = Signal(vector_layout(config))
         late = data.View(note.shape(), delay(m, note.as_value(), config.sram_latency))
         m.d.comb += [
@@ -94,18 +95,29 @@ class ActivationStreamer(Component):
             note.last.eq(granted & line.p.note.last),
             self.sends.eq(granted),
             self.freed.eq(granted & line.p.frees),
-            self.elements.eq(read),
             self.note.eq(late),
         ]
+        read = list(self.a.data)[: config.rows]
+        if config.wide_operands:
+            read = rounded(*bytes_of(self.a.data, config.rows, late.wide, late.low))
+        m.d.comb += [element.eq(byte) for element, byte in zip(self.elements, read, strict=True)]
         run = self.i.valid & job.tile.product
         whole = Const(1, 1)
         passed = Signal()  # All vectors of a job have come with a part.
-        if config.passes > 1:
-            place = Signal(range(config.passes))
+        if config.vector_passes > 1:
+            place = Signal(range(config.vector_passes))
             whole = place == job.parts
             with m.If(passed):
                 m.d.sync += place.eq(Mux(whole, 0, place + 1))
+        if config.passes > 1:
             m.d.comb += asked.p.note.part.place.eq(place)
+        if config.wide_operands:
+            # High bytes alone stand where they are.
+            m.d.comb += [
+                asked.p.note.wide.eq(job.wide),
+                asked.p.note.low.eq(~whole),
+                asked.p.note.shifted.eq(place),
+            ]
         if config.parted:
             m.d.comb += asked.p.note.part.last.eq(whole)
         if config.slot_scales:

@@ -10,6 +10,7 @@ from hdl.matrix.array import array_latency, array_members, side, sum_width
 from hdl.matrix.column import ElementColumn
 from hdl.matrix.edges import ActivationEdge, SleepEdge, SumEdge, WeightEdge
 from hdl.matrix.parts import at_place
+from hdl.matrix.wide import in_place
 from hdl.stream.pipeline import delay
 
 
@@ -30,7 +31,8 @@ class SystolicArray(Component):
 
     With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
     columns share multipliers in pairs. With a ``pass_width`` below 8 a vector meets ``part`` of its
-    weights, and its sums are shifted to the part's place. With ``sleep``, activations do not enter
+    weights, and its sums are shifted to the part's place; with ``wide_operands`` those of bytes
+    that are ``shifted`` are taken times 256. With ``sleep``, activations do not enter
     columns from ``n`` on: their registers of activations and multipliers hold still, and their sums
     are zero.
     """
@@ -163,10 +165,12 @@ class SystolicArray(Component):
         self._leave(m, edge.o)
 
     def _leave(self, m, sums):
-        """Give the sums their part's place."""
+        """Give the sums their part's or their byte's place."""
         width = self.config.pass_width
         if self.config.passes > 1:
             part = delay(m, self.i.payload.part, self.latency)
             sums = [at_place(total, part, width) for total in sums]
+        if self.config.wide_operands:
+            sums = in_place(m, list(sums), self.i.payload.shifted, self.latency)
         for out, total in zip(self.o.payload, sums, strict=True):
             m.d.comb += out.eq(total)

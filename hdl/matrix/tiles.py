@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import COUNT_WIDTH, DEFINITIONS, Engine, Opcode
 from hdl.component import Component
+from hdl.matrix.wide import flag_of
 from hdl.ports import command_layout
 from hdl.stream.slice import RegisterSlice
 
@@ -236,8 +237,13 @@ class TileWalker(Component):
         config = self.config
         a_step, b_k_step, b_n_step = config.rows, times(cmd.b_stride, config.rows), config.cols
         column = b_transposed(config, cmd)
+        rows = config.rows
+        if config.wide_operands:
+            wide = flag_of(cmd, "b_high") | flag_of(cmd, "b_low")
+            a_step = Mux(flag_of(cmd, "a_wide"), 2 * rows, rows)
+            rows, b_n_step = Mux(wide, 2 * rows, rows), Mux(wide, 2 * config.cols, config.cols)
         if config.b_transpose:
-            b_k_step = Mux(column, config.rows, b_k_step)
+            b_k_step = Mux(column, rows, b_k_step)
             b_n_step = Mux(column, times(cmd.b_stride, config.cols), b_n_step)
         # Lines that go on from tile to tile are counted as they are read.
         on = appends(cmd)

@@ -13,6 +13,7 @@ from hdl.component import Component
 from hdl.matrix.array import array_latency, array_members, side, sum_width, weights_latency
 from hdl.matrix.element import REGISTER_DEPTH, weight_registers
 from hdl.matrix.parts import PartAdder, at_place, part_layout, part_of, part_width
+from hdl.matrix.wide import in_place
 from hdl.memory.split_ram import SplitRam
 from hdl.stream.pipeline import delay
 
@@ -177,7 +178,7 @@ class TreeArray(Component):
     earlier cycles and no later ones; none may use a slot in the cycle in which a line of it comes.
 
     With ``operand_gating``, zero operands leave the multipliers' inputs at rest. With ``packed``,
-    columns share multipliers in pairs; parts of weights as in a systolic array.
+    columns share multipliers in pairs; parts of weights and bytes as in a systolic array.
     """
 
     def __init__(self, config: Config):
@@ -223,6 +224,8 @@ class TreeArray(Component):
                 m.d.comb += column.part.eq(i.part)
             if config.passes > 1:
                 total = at_place(total, part, config.pass_width, paired=config.packed_slots)
+            if config.wide_operands:
+                (total,) = in_place(m, [total], i.shifted, self.latency)
             m.d.comb += self.o.payload[index].eq(total)
             if config.slot_scales:
                 m.d.comb += self.scales[index].eq(column.scale)

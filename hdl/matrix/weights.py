@@ -11,6 +11,7 @@ from hdl.matrix.array import enter, weight_layout
 from hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
 from hdl.matrix.slots import SlotGuard
 from hdl.matrix.tiles import TileWalker, format_of, grouped, paired, stacked, tile_layout
+from hdl.matrix.wide import byte_members, bytes_of, flag_of, rounded
 from hdl.ports import ReadPort, command_layout
 from hdl.stream.flow import Flow
 from hdl.stream.pipeline import delay
@@ -19,8 +20,8 @@ from hdl.stream.pipeline import delay
 def job_layout(config: Config) -> data.StructLayout:
     """Return one tile for the streamer, with what it needs of its command.
 
-    ``parts`` is how many parts its weights have behind the first; ``paired`` ones are in a slot
-    with another tile's.
+    ``parts`` is how many passes its vectors take behind the first, which are INT16 where ``wide``;
+    ``paired`` weights are in a slot with another tile's.
     """
     return data.StructLayout(
         {
@@ -29,7 +30,8 @@ def job_layout(config: Config) -> data.StructLayout:
             "a_zero": signed(config.operand_width),
             "m": unsigned(COUNT_WIDTH),
             "push": unsigned(len(Engine)),
-            **({"parts": range(config.passes)} if config.passes > 1 else {}),
+            **({"parts": range(config.vector_passes)} if config.vector_passes > 1 else {}),
+            **({"wide": 1} if config.wide_operands else {}),
             **({"paired": 1} if config.packed_slots else {}),
             **({"scaled": 1} if config.slot_scales else {}),
         }
@@ -102,6 +104,9 @@ class WeightFetcher(Component):
                 for index, form in enumerate(config.formats):
                     with m.Case(index + 1):
                         m.d.comb += job.parts.eq(form.passes(config.pass_width) - 1)
+        if config.wide_operands:
+            wide = flag_of(cmd, "a_wide")
+            m.d.comb += [job.wide.eq(wide), job.parts.eq(wide & ~flag_of(cmd, "b_low"))]
         self._load(m, cmd, tiles, job)
         return m
 
@@ -194,6 +199,9 @@ class WeightFetcher(Component):
             m.d.comb += writer.i.payload.zero.eq(cmd.b_zero)
         if config.b_transpose:
             m.d.comb += writer.i.payload.column.eq(column)
+        if config.wide_operands:
+            high, low = flag_of(cmd, "b_high"), flag_of(cmd, "b_low")
+            m.d.comb += [writer.i.payload.wide.eq(high | low), writer.i.payload.low.eq(low)]
 
 
 class WeightWriter(Component):
@@ -218,6 +226,7 @@ class WeightWriter(Component):
             note["column"] = 1
         if config.formats:
             note["step"] = step_layout(config)
+        note |= byte_members(config)
         super().__init__(
             {
                 "i": In(Flow(data.StructLayout(note))),
@@ -231,7 +240,9 @@ class WeightWriter(Component):
         config, weights = self.config, self.o.payload
         note = data.View(self.i.payload.shape(), delay(m, self.i.payload, config.weight_latency))
         valid = delay(m, self.i.valid, config.weight_latency, reset=True)
-        elements = self.data
+        elements, more = self.data, []
+        if config.wide_operands:
+            elements, more = bytes_of(self.data, len(weights.data), note.wide, note.low)
         if config.formats:
             m.submodules.decoder = decoder = WeightDecoder(config)
             m.d.comb += [
@@ -243,6 +254,9 @@ class WeightWriter(Component):
             written = valid & ~note.step.scale if config.weight_group else valid
             valid = delay(m, written, 1, reset=True)
             note = data.View(note.shape(), delay(m, note.as_value(), 1))
+            more = [delay(m, one, 1) for one in more]
+        if config.wide_operands:
+            elements = rounded(elements, more)
         m.d.sync += [
             self.o.valid.eq(valid),
             weights.slot.eq(note.slot),

@@ -9,6 +9,7 @@ CONFIGURATIONS = {
         "tiny",
         (
             *("lanes=2", "rotary=true", "argmax=true", "wide_functions=true", "weight_depth=7"),
+            "wide_operands=true",
             *("weight_formats=int4,ternary,int2,nf4", "weight_group=8", "sparse_lanes=2"),
         ),
     ),

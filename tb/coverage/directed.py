@@ -20,7 +20,9 @@ SIZES = ("m", "k", "n", "row_bytes")
 SOURCE_BYTES = 1 << 16
 """External memory that LOAD reads, and as much behind it that STORE writes (bytes)."""
 
+_BYTES = ("b_high", "b_low")
 _COMPANIONS = {"followed": "drain", "per_row": "per_tensor", "grouped": "format_1"}
+_COMPANIONS |= dict.fromkeys(_BYTES, "a_wide")
 _MARK = 1 << 40  # more than any memory has
 _TRIES = 12
 
@@ -129,8 +131,8 @@ def _operands(
         return int(rng.integers(config.operand_min, config.operand_max + 1)) if allowed else 0
 
     values = {
-        "a_zero": zero(config.zero_points),
-        "b_zero": zero(config.zero_points and not index_of(flags)),
+        "a_zero": zero(config.zero_points and "a_wide" not in flags),
+        "b_zero": zero(config.zero_points and not (index_of(flags) or flags & {*_BYTES})),
         "i_zero": zero(),
         "o_zero": zero(not flags & {"rotate", "times"}),
         "slot": RING_SLOTS,

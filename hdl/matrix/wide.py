@@ -1,0 +1,50 @@
+"""Bytes of INT16 operands, which the array multiplies one after the other: equation (19)."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from amaranth.hdl import Module, Mux, Value, ValueLike
+
+from arch.config import Config
+from arch.formats import OPERAND_BITS
+from arch.isa import DEFINITIONS, Opcode
+from hdl.stream.pipeline import delay
+
+
+def byte_members(config: Config) -> dict[str, Any]:
+    """Return which byte of elements is meant: that of INT8, or of ``wide`` ones high or ``low``."""
+    return {"wide": 1, "low": 1} if config.wide_operands else {}
+
+
+def shift_members(config: Config) -> dict[str, Any]:
+    """Return what goes with high bytes whose sums are ``shifted`` to their place."""
+    return {"shifted": 1} if config.wide_operands else {}
+
+
+def bytes_of(
+    line: Any, count: int, wide: ValueLike, low: ValueLike
+) -> tuple[list[Value], list[Value]]:
+    """Return a byte of each of the first elements of a line, and 1 where it is one too small.
+
+    Low bytes are signed, so high ones in front of negative ones are rounded up.
+    """
+    places = range(count)
+    found = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]
+    return found, [wide & ~low & line[2 * at][OPERAND_BITS - 1] for at in places]
+
+
+def rounded(found: Iterable[Any], more: Iterable[Value]) -> list[Value]:
+    """Return bytes and what they are too small by as signed operands of a bit more."""
+    return [byte.as_signed() + one for byte, one in zip(found, more, strict=True)]
+
+
+def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> list[Value]:
+    """Return the sums of vectors ``latency`` cycles ago, those of ``shifted`` bytes times 256."""
+    times_256 = delay(m, shifted, latency)
+    return [Mux(times_256, total << OPERAND_BITS, total) for total in totals]
+
+
+def flag_of(command: Any, name: str) -> Value:
+    """Return a flag of MATMUL, which other commands do not have."""
+    found: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
+    return found

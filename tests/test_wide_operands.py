@@ -1,0 +1,102 @@
+"""INT16 rows of products in compiled models: attention of 16 bits beside an MLP of 8."""
+
+import numpy as np
+import pytest
+
+from arch.errors import InputError
+from arch.instruction import unpack
+from arch.isa import Opcode
+from arch.presets import PRESETS
+from generators.closeness import closeness
+from generators.compiler import Options, compile_model
+from generators.fitting import FitError
+from generators.frontend.text_description import TextDescription
+from generators.quantize.options import Quantization
+from generators.text_shapes import untrained
+from sim.matmul import WIDE_LONGEST, multiply_wide, parts_of_wide
+from tb.compiled_cases import MODEL, random_case
+from tb.inference import run_inferences
+from tb.machines import PROMPT
+from tb.random_models import random_inputs, random_weights
+from tb.toolchain import missing_tools
+
+CONFIG = PRESETS["small"].replace(wide_operands=True)
+GPT = TextDescription(
+    name="gpt", vocabulary=9, positions=24, dim=8, layers=1, heads=2, ffn=12, position="learned"
+)
+MIXED = Options(activations="mixed", search=False)
+SHAPED = {"norm": "none", "final_norm": False, "skip": False, "shaped": True, "parallel": True}
+
+
+def test_bytes_make_up_every_operand():
+    x = np.arange(-(1 << 15), 1 << 15)
+    high, low = parts_of_wide(x)
+    assert np.array_equal(256 * high + low, x)
+    assert (low.min(), low.max(), high.min(), high.max()) == (-128, 127, -128, 128)
+
+
+def test_products_of_both_bytes_are_near_and_fit():
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(-(1 << 15), 1 << 15, (2, 200, 200))
+    error = multiply_wide(a, b) - a @ b / 256
+    assert np.abs(error).max() <= 64 * 200
+    low = np.full((1, WIDE_LONGEST), -(1 << 15))
+    assert 0.99 * 2**31 < multiply_wide(low, low.T) < 2**31
+
+
+@pytest.mark.parametrize(
+    ("model", "changes"),
+    [
+        ({}, {}),
+        ({"norm": "rmsnorm"}, {"rows": 5, "cols": 3, "lanes": 1, "fused": False}),
+        ({"placement": "post", "variable": True}, {}),
+        (SHAPED, {"weight_formats": "int4", "program_depth": 1300}),
+    ],
+    ids=["plain", "odd", "post", "shaped"],
+)
+def test_programs_have_the_references_integers(model, changes):
+    compiled = random_case(1, MODEL.replace(**model), CONFIG.replace(**changes), MIXED)
+    products = [one for one in unpack(compiled.words) if one.opcode == Opcode.MATMUL]
+    inner = {wide: set() for wide in (False, True)}
+    for one in products:
+        inner["a_wide" in one.flags].add(one.operand("k").immediate)
+    # Attention, and what its norm or conversion gives to others; the MLP's second matrix.
+    assert MODEL.dim in inner[True]
+    assert MODEL.ffn in inner[False] - inner[True]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+def test_the_circuit_has_the_golden_machines_tensors():
+    rng = np.random.default_rng(2)
+    inputs, weights = random_inputs(rng, MODEL), random_weights(rng, MODEL)
+    config = PRESETS["tiny"].replace(wide_operands=True, trace=True)
+    compiled = compile_model(MODEL, weights, inputs, config, MIXED)
+    found = run_inferences(compiled, "verilator", inputs[:3], PROMPT).figures()
+    assert found["mismatches"] == 0
+    assert found["tensors"] > 100
+    assert found["predicted_cycles"] == pytest.approx(found["cycles_per_inference"], rel=0.03)
+
+
+def test_scores_are_nearer_to_exact_ones():
+    found = closeness("digits", None, CONFIG, 60, lambda _done, _total: None)
+    table, mixed = found["table"], found["mixed"]
+    assert 0 < mixed.score_error <= table.score_error / 4
+    assert mixed.largest_score_error <= table.largest_score_error / 4
+    assert mixed.square_error < table.square_error
+
+
+def test_what_cannot_be_mixed_is_refused():
+    message = "Model toy needs the unit wide_operands, which configuration small leaves out"
+    with pytest.raises(FitError, match=f"^{message}$"):
+        random_case(1, MODEL, PRESETS["small"], MIXED)
+    message = "Activations mixed need values of 8 bits, but model toy has values false: .*"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        random_case(1, MODEL.replace(values=False), CONFIG, MIXED)
+    message = "Activations mixed sum head_dim .* 511, but model toy has head_dim 512"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        random_case(1, MODEL.replace(heads=1, kv_heads=1, dim=512, head_dim=512), CONFIG, MIXED)
+    with pytest.raises(InputError, match=r"^Activations must be int8 or mixed, not 'int16'$"):
+        Quantization(activations="int16")
+    with pytest.raises(InputError, match=r"^Activations mixed are for encoders, and gpt is a"):
+        untrained(GPT, Quantization(texts=2, length=24, activations="mixed"))
