@@ -14,11 +14,11 @@ from generators.frontend.text_description import TextDescription
 from generators.quantize.options import Quantization
 from generators.text_shapes import untrained
 from sim.matmul import WIDE_LONGEST, multiply_wide, parts_of_wide
-from tb.compiled_cases import MODEL, random_case
 from tb.inference import run_inferences
 from tb.machines import PROMPT
 from tb.random_models import random_inputs, random_weights
 from tb.toolchain import missing_tools
+from tests.support.compiled_cases import MODEL, random_case
 
 CONFIG = PRESETS["small"].replace(wide_operands=True)
 GPT = TextDescription(
