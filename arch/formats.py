@@ -112,6 +112,8 @@ FORMATS = {
     for one in (
         *(_integers(width) for width in range(2, 8)),
         WeightFormat("ternary", 2, (-1, 0, 1), digits=DIGITS),
+        WeightFormat("high2", 2, (32, 96, -96, -32)),
+        WeightFormat("mid2", 2, (-24, -8, 8, 24)),
         _codebook("nf4", 4, _NORMAL),
         WeightFormat(
             "pow2",
@@ -124,6 +126,11 @@ FORMATS = {
     )
 }
 """Every format by name. INT8 is no format: such weights are operands as they are stored."""
+
+NESTED = "nested"
+"""Name of INT8 weights whose planes are stored apart: equation (20)."""
+PLANES = {2: "high2", 4: "mid2", 8: "int4"}
+"""The format of each plane of nested weights, by the bits that it ends (bits)."""
 
 MOST_FORMATS = 7
 """Formats of one machine: an instruction names them by three flags."""

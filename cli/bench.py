@@ -6,10 +6,12 @@ from typing import Any
 import click
 
 from arch.config import Config
+from arch.errors import InputError
 from cli.bench_all import bench_all
 from cli.bench_boards import bench_boards
 from cli.bench_pins import bench_pins
 from cli.options import (
+    BITS_OPTION,
     RANK_OPTION,
     config_options,
     equipped,
@@ -27,6 +29,7 @@ from cli.tracing import RunTrace, trace_option
 from generators.bench.gemm_bench import bench_gemm, bench_shapes
 from generators.bench.gemm_shapes import shapes_named
 from generators.bench.sparse_bench import bench_sparse
+from generators.nested import check_bits
 from generators.quantize.options import Quantization
 from tb.attention_bench import bench_attention
 from tb.compile_bench import bench_compile
@@ -192,6 +195,7 @@ def sparse(
 @click.option("--positions", type=int, default=128, show_default=True, help="Tokens before.")
 @weight_options
 @RANK_OPTION
+@BITS_OPTION
 @click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster.")
 @click.option(
     "--sparsity", type=float, default=0.0, show_default=True, help="Share of zero weights."
@@ -209,6 +213,7 @@ def decode(
     weights: str,
     group: int,
     low_rank: int,
+    bits: tuple[int, ...],
     sparse: bool,
     sparsity: float,
     timing: MemoryTiming,
@@ -218,6 +223,9 @@ def decode(
     as_json: bool,
 ) -> None:
     """Compile a decoder of one layer, and run a token, its weights streamed from memory."""
+    check_bits(bits, weights)
+    if len(bits) > 1:
+        raise InputError(f"A layer is measured with one number of bits, not {len(bits)}")
     config = equipped(config, Quantization(weights=weights, group=group))
     with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
         result = bench_decode(
@@ -229,6 +237,7 @@ def decode(
             weights=weights,
             group=group,
             low_rank=low_rank,
+            bits=bits[0],
             sparse=sparse,
             sparsity=sparsity,
             seed=seed,

@@ -9,7 +9,7 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.formats import FORMATS
+from arch.formats import FORMATS, NESTED, PLANES
 from arch.presets import PRESETS, load, stated
 from generators.quantize.options import INT8, MIXED, Quantization
 from tb.memory_timing import MemoryTiming
@@ -171,6 +171,9 @@ def equipped(config: Config, options: Quantization) -> Config:
         return config
     asked = dict.fromkeys((options.weights, *options.chosen.values()))
     asked.pop(INT8, None)
+    if NESTED in asked:
+        asked.pop(NESTED)
+        asked |= dict.fromkeys(PLANES.values())
     if not asked:
         return config
     return config.replace(weight_formats=",".join(asked), weight_group=options.group)
@@ -195,7 +198,8 @@ WEIGHT_OPTIONS = (
         is_eager=True,
         show_default=True,
         metavar="FORMAT",
-        help=f"Format of the linear layers' weights: {', '.join((INT8, *FORMATS))}, auto.",
+        help=f"Format of the linear layers' weights: {', '.join((INT8, *FORMATS))}, {NESTED}, "
+        "auto.",
     ),
     click.option(
         "--group",
@@ -207,6 +211,24 @@ WEIGHT_OPTIONS = (
 )
 
 
+def _read_bits(_context: click.Context, _option: click.Parameter, given: str) -> tuple[int, ...]:
+    """Return the bits that tokens are computed with in turn."""
+    try:
+        return tuple(int(one) for one in given.split(","))
+    except ValueError:
+        raise InputError(
+            f"Option --bits takes numbers with commas between, not {given!r}"
+        ) from None
+
+
+BITS_OPTION = click.option(
+    "--bits",
+    default="8",
+    callback=_read_bits,
+    show_default=True,
+    metavar="BITS",
+    help=f"Bits that --weights {NESTED} are read at, 8, 4 or 2; several are taken in turn.",
+)
 RANK_OPTION = click.option(
     "--low-rank",
     default=0,

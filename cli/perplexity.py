@@ -7,6 +7,7 @@ import click
 
 from arch.errors import InputError
 from cli.options import (
+    BITS_OPTION,
     FUNCTIONS_OPTION,
     LOSS_OPTION,
     RANK_OPTION,
@@ -19,6 +20,7 @@ from cli.options import (
 from cli.output import progress, report
 from cli.paths import FILE, MODEL
 from cli.text_options import searched_text
+from generators.nested import check_bits, coarser, is_nested
 from generators.perplexity import measure, read_texts
 from generators.quantize.options import Quantization
 from generators.text_sources import load_text
@@ -42,6 +44,7 @@ from generators.text_sources import load_text
 )
 @weight_options
 @RANK_OPTION
+@BITS_OPTION
 @LOSS_OPTION
 @FUNCTIONS_OPTION
 @seed_option
@@ -60,6 +63,7 @@ def perplexity(
     weights: str,
     group: int,
     low_rank: int,
+    bits: tuple[int, ...],
     loss: float | None,
     functions: str,
     seed: int,
@@ -78,6 +82,9 @@ def perplexity(
         low_rank=low_rank,
         wide_functions=functions == WIDE,
     )
+    check_bits(bits, weights)
+    if len(bits) > 1:
+        raise InputError(f"Perplexity is measured with one number of bits, not {len(bits)}")
     texts = read_texts(path, verbatim=verbatim)
     if count is not None and not 1 <= count <= len(texts):
         raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
@@ -87,6 +94,7 @@ def perplexity(
         options = searched_text(source, options, loss)
         with progress("Calibration") as update:
             decoder = source.quantize(options, update)
+        decoder = coarser(decoder, bits[0]) if is_nested(decoder) else decoder
     name = source.description.name
     with progress(f"{name}, {'float' if in_float else 'integers'}") as update:
         found = measure(
@@ -103,6 +111,7 @@ def perplexity(
         "kv_bits": None if in_float else kv_bits,
         "weights": None if in_float else weights,
         "low_rank": None if in_float else low_rank,
+        "bits": None if in_float else bits[0],
         "functions": None if in_float else functions,
         "chosen": dict(options.chosen) or None,
         "weight_bytes": None if decoder is None else decoder.weight_bytes,

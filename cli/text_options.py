@@ -10,6 +10,7 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from cli.options import (
+    BITS_OPTION,
     FUNCTIONS_OPTION,
     LOSS_OPTION,
     RANK_OPTION,
@@ -23,6 +24,7 @@ from cli.options import (
 from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
 from generators.mixtures import mix_text
+from generators.nested import check_bits
 from generators.quantize.options import DECODER_BALANCE, Quantization
 from generators.quantize.parting import Parting
 from generators.reference.sampling import Sampling
@@ -54,6 +56,7 @@ _OPTIONS = (
     click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4."),
     *WEIGHT_OPTIONS,
     RANK_OPTION,
+    BITS_OPTION,
     LOSS_OPTION,
     FUNCTIONS_OPTION,
     click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster."),
@@ -82,6 +85,7 @@ class TextOptions:
     weights: str
     group: int
     low_rank: int
+    bits: tuple[int, ...]
     loss: float | None
     functions: str
     sparse: bool
@@ -135,6 +139,7 @@ class TextOptions:
             seed=self.seed,
             show=None if quiet else lambda piece: click.echo(piece, nl=False),
             timing=timing,
+            bits=self.bits,
         )
         if not quiet:
             click.echo()
@@ -169,6 +174,7 @@ class TextOptions:
         return {
             "weights": self.weights,
             "low_rank": self.low_rank,
+            "bits": list(self.bits),
             "weight_bytes": size,
             "calibration": apart.figures(),
         }
@@ -178,6 +184,7 @@ class TextOptions:
     ) -> tuple[TextProgram, TokenizerLike, Parting]:
         """Return a checkpoint's programs and tokenizer, and how far it is from floats."""
         options = self.quantization
+        check_bits(self.bits, self.weights)
         found = load_text(checkpoint, self.tokenizer)
         options = searched_text(found, options, self.loss)
         if simulated:

@@ -10,7 +10,9 @@ activations in INT8. What is written are the codes, which the quantizer keeps as
 
 A model learns what it said itself: digits' models of the images of the training split, a language
 model of each next token of texts that it makes up (Liu et al. 2023, "LLM-QAT"). ``--zeros`` makes
-the smallest weights of each matrix zeros, a growing share of them (Zhu and Gupta 2017).
+the smallest weights of each matrix zeros, a growing share of them (Zhu and Gupta 2017). With
+``--weights nested`` steps take 8, 4 and 2 bits of the same codes in turn (Nair et al. 2025,
+"Matryoshka Quantization").
 """
 
 import argparse
@@ -22,11 +24,11 @@ import numpy as np
 import torch
 from finetune_tasks import Images, Texts
 from safetensors.numpy import save_file
-from straight_through import Forward, codes, matrices
+from straight_through import Forward, codes, matrices, nested
 from torch import Tensor
 from train_digits import MODELS
 
-from arch.formats import FORMATS
+from arch.formats import FORMATS, NESTED, OPERAND_BITS
 from generators.frontend.weights import DESCRIPTION_FILE, WEIGHTS_FILE
 from generators.network import network
 from generators.quantize.options import INT8, Quantization
@@ -37,6 +39,8 @@ RATE, STEP_RATE = 2e-3, 4e-3
 """Learning rates of weights, and of the logarithms of their steps."""
 RANGES_EVERY = 25
 """Exact steps between calibrations."""
+TURNS = (2, 4, 2, 8)
+"""Bits of nested weights in one step after the other."""
 PRUNED = 0.6
 """Share of the steps by which all zeros are there."""
 LEAST_WEIGHTS = 1000
@@ -56,6 +60,7 @@ class Tuning:
         self.names = matrices(self.graph)
         self.steps: dict[str, Tensor] = {}
         self.masks: dict[str, Tensor] = {}
+        self.nested = task.options.weights == NESTED
         if self.form is not None:
             for name in self.names:
                 _, _, steps = choose(task.weights[name], self.form, 0, None)
@@ -72,9 +77,12 @@ class Tuning:
                 least = weight.abs().flatten().sort().values[count]
                 self.masks[name] = (weight.abs() >= least).float()
 
-    def weights(self) -> dict[str, Tensor]:
-        """Return what the model multiplies by."""
+    def weights(self, bits: int = OPERAND_BITS) -> dict[str, Tensor]:
+        """Return what the model multiplies by, at some bits of nested weights."""
         found = dict(self.free)
+        for name in self.names if self.nested else ():
+            ints, step = nested(found[name], bits)
+            found[name] = ints * step
         for name, step in self.steps.items():
             found[name] = codes(found[name], step.exp(), self.form) * step.exp()
         for name, mask in self.masks.items():
@@ -101,12 +109,13 @@ class Tuning:
             if self.zeros and step % 10 == 0 and step <= PRUNED * steps + 10:
                 self.prune(step / steps)
             inputs, wanted = self.task.batch()
+            bits = TURNS[step % len(TURNS)] if self.nested else OPERAND_BITS
             integers = None
             if step >= steps - exact:
                 if (step - steps + exact) % RANGES_EVERY == 0:
                     self.task.calibrate(self.numbers())
-                integers = self.task.integers(self.numbers())
-            output = Forward(self.graph, self.weights(), inputs, integers).output
+                integers = self.task.integers(self.numbers(), bits)
+            output = Forward(self.graph, self.weights(bits), inputs, integers).output
             loss = self.task.loss(output, wanted)
             optimizer.zero_grad()
             loss.backward()
@@ -129,6 +138,10 @@ class Tuning:
                 common = np.maximum(np.gcd.reduce(ints, axis=1, keepdims=True), 1)
                 found[name] = (ints // common).astype(np.int8)
                 found[f"{name}_scale"] = (step * common).astype(np.float32)
+            elif self.nested and name in self.names:
+                ints, scale = nested(self.free[name], OPERAND_BITS)
+                found[name] = ints.detach().numpy().astype(np.int8)
+                found[f"{name}_scale"] = scale.numpy().astype(np.float32)
             else:
                 found[name] = value.astype(np.float16 if value.ndim == 2 else np.float32)
         # The file has rows behind each other, however they lie in memory.
@@ -140,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--weights", choices=sorted(FORMATS), default=INT8)
+    parser.add_argument("--weights", choices=[*sorted(FORMATS), NESTED], default=INT8)
     parser.add_argument("--zeros", type=float, default=0.0)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--exact", type=int, default=100)
@@ -152,6 +165,8 @@ def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     options, text = Quantization(weights=given.weights), is_text(given.model)
+    if given.weights == NESTED and not text:
+        parser.error(f"weights {NESTED} are for language models, not for {given.model}")
     task = (
         Texts(given.model, given.tokenizer, options, given.texts, given.length)
         if text

@@ -10,11 +10,12 @@ from torch import Tensor
 from torch.nn import functional
 from train_digits import augment
 
-from arch.formats import FORMATS
+from arch.formats import FORMATS, NESTED
 from arch.presets import PRESETS
 from generators.frontend import digits
 from generators.frontend.weights import Weights
 from generators.graph import IntegerGraph
+from generators.nested import coarser, is_nested
 from generators.network import network
 from generators.quantize.calibrate import calibrate
 from generators.quantize.error_steps import ErrorSteps
@@ -71,7 +72,7 @@ class Images:
         inputs = digits.patches(self.images[:256].numpy())
         self.ranges = calibrate(self.model, weights, inputs)
 
-    def integers(self, weights: Weights) -> IntegerGraph:
+    def integers(self, weights: Weights, _bits: int) -> IntegerGraph:
         """Return the model in integers."""
         config = PRESETS["small"]
         return quantize_calibrated(self.model, weights, self.ranges, config, self.options)
@@ -115,10 +116,11 @@ class Texts:
         """Look at the values of all tensors."""
         texts = [list(map(int, one)) for one in self.tokens[:4]]
         samples = given_texts(self.model, weights, texts, self.tokens.shape[1])
-        balance = 0.0 if self.options.weights in FORMATS else None
+        balance = 0.0 if self.options.weights in (*FORMATS, NESTED) else None
         self.options = replace(self.options, balance=balance)
         self.steps = ErrorSteps(self.model, weights, samples, self.options)
 
-    def integers(self, weights: Weights) -> IntegerGraph:
-        """Return the model in integers."""
-        return quantize_stepped(weights, self.steps, self.options)
+    def integers(self, weights: Weights, bits: int) -> IntegerGraph:
+        """Return the model in integers, at some bits of nested weights."""
+        found = quantize_stepped(weights, self.steps, self.options)
+        return coarser(found, bits) if is_nested(found) else found

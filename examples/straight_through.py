@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from arch.formats import WeightFormat
+from arch.formats import OPERAND_BITS, WeightFormat
 from generators import network
 from generators.graph import IntegerGraph
 from generators.graph import Tensor as IntegerTensor
@@ -49,6 +49,18 @@ def codes(weight: Tensor, step: Tensor, form: WeightFormat) -> Tensor:
     """
     exact = weight / step
     return Through.apply(exact, exact.round()).clamp(min(form.values), max(form.values))
+
+
+def nested(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Return the upper bits of INT8 codes of weights [n, k], and the steps [n, 1].
+
+    The largest code of each output is 127; fewer than 8 bits stand for the middle of what they
+    leave open.
+    """
+    step = weight.detach().abs().amax(1, keepdim=True).clamp_min(1e-9) / 127
+    exact, size = weight / step, 1 << (OPERAND_BITS - bits)
+    ints = (exact.round() / size).floor() * size + size // 2
+    return Through.apply(exact, ints), step
 
 
 class Forward:

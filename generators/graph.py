@@ -129,6 +129,8 @@ class Linear:
     """The target's old value is added."""
     stored: Stored | None = None
     """The weights' codes where they are in a format of fewer bits."""
+    planes: tuple["Plane", ...] = ()
+    """Planes of nested weights, the uppermost first; none of others."""
     low_rank: "LowRank | None" = None
     """Correction that is added to the sums; None where there is none."""
 
@@ -142,12 +144,27 @@ class Linear:
     def stored_bytes(self) -> int:
         """Bytes of the weights as they are stored, those of a correction among them."""
         k, n = self.weight.shape
-        return int(stored_rows(self.stored, k) * n + self.size - k * n)
+        forms = [plane.stored for plane in self.planes] if self.planes else [self.stored]
+        return int(sum(stored_rows(one, k) for one in forms) * n + self.size - k * n)
 
     @property
     def look_up(self) -> tuple[str, ...]:
         """The flag of the instruction that applies the table, if there is one."""
         return () if self.table is None else ("polynomial" if self.polynomial else "table",)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """A plane of nested weights."""
+
+    stored: Stored
+    bias: Ints
+    """Biases of the sums of this plane and those above it, [n]."""
+
+    @property
+    def values(self) -> Ints:
+        """Operands that are added to those of the planes above, [k, n]."""
+        return np.array(self.stored.form.values, np.int64)[self.stored.codes]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ The host starts a program at its first word after it has written the registers t
 :meth:`TextProgram.registers` tells. ``step`` takes one token; ``words`` and then ``chunk`` take
 several at matrix rate; ``logits`` stores the scores behind the last token, for a host that samples.
 Of an encoder-decoder ``lookup`` takes some tokens of a source and ``encode`` all that are looked
-up, for the keys and values that each ``step`` attends to.
+up, for the keys and values that each ``step`` attends to. Of nested weights ``step.4`` and
+``step.2``, and so for chunks, read the upper bits alone: the word at which the host starts is the
+choice of the precision.
 """
 
 import contextlib
@@ -14,6 +16,7 @@ from functools import partial
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.formats import OPERAND_BITS, PLANES
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError, again, doubled
 from generators.graph import Decoder, Linear, TextGraph
@@ -25,6 +28,7 @@ from generators.lower.plan import MOST_ROWS, SOURCE_ROW, WORDS_PLACE, Plan
 from generators.lower.planner import plan
 from generators.lower.residence import Cache, Register
 from generators.lower.staging import least_size
+from generators.nested import BITS, coarser, is_nested, planes_of
 from generators.program.allocate import Use, allocate, uses
 from generators.program.draft import Draft, Given, Node, Ref, flatten
 from generators.program.executable import Executable, joined, written
@@ -60,6 +64,10 @@ class TextProgram(Executable):
     """Scratchpad bytes that are taken."""
     lookups: int
     """Tokens of a source that one run of ``lookup`` takes; 0 without a source."""
+
+    def decoder_at(self, bits: int) -> Decoder:
+        """Return the decoder that the entries for so many bits of nested weights compute."""
+        return self.decoder if bits == OPERAND_BITS else coarser(self.decoder, bits)
 
     @property
     def macs_resident(self) -> int:
@@ -128,19 +136,32 @@ class TextProgram(Executable):
         return sum(self.expect(*run, latency, interval).cycles for run in runs)
 
     def predict(
-        self, position: int, latency: int, interval: int = 1, *, rows: int = 1, source: int = 0
+        self,
+        position: int,
+        latency: int,
+        interval: int = 1,
+        *,
+        rows: int = 1,
+        source: int = 0,
+        bits: int = OPERAND_BITS,
     ) -> Prediction:
         """Return what is to be expected of the step of the token at a position.
 
         Of several ``rows`` it is the chunk whose first token is there. External memory has some
-        latency and cycles for each word.
+        latency and cycles for each word. Nested weights are read at so many ``bits``.
         """
         registers = self.registers(position, rows, source)
-        return self.expect("step" if rows == 1 else "chunk", registers, latency, interval)
+        name = entry_at("step" if rows == 1 else "chunk", bits)
+        return self.expect(name, registers, latency, interval)
 
     def word(self, token: int) -> int:
         """Return what the register of a token's number holds."""
         return token * self.strides["words"]
+
+
+def entry_at(name: str, bits: int) -> str:
+    """Return the name of an entry that reads so many bits of nested weights."""
+    return name if bits == OPERAND_BITS else f"{name}.{bits}"
 
 
 def compile_text(
@@ -278,6 +299,10 @@ def _trial(found: Plan, limit: int) -> _Trial:
     programs = {"step": _step(found), "logits": [] if passing else _logits(piece)}
     if rows > 1:
         programs |= {"words": _words(found), "chunk": _chunk(found)}
+    for bits in BITS[1:] if is_nested(decoder) else ():
+        programs[entry_at("step", bits)] = _step(found, planes_of(bits))
+        if rows > 1:
+            programs[entry_at("chunk", bits)] = _chunk(found, planes_of(bits))
     if decoder.source is not None:
         programs |= {
             "lookup": _lookup(found, decoder.source),
@@ -370,8 +395,8 @@ def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
     return max(1, (config.acc_depth - min(head, 64)) // tiles)
 
 
-def _step(found: Plan) -> list[Node]:
-    layers = Layers(found, 1, found.decoder)
+def _step(found: Plan, planes: int = len(PLANES)) -> list[Node]:
+    layers = Layers(found, 1, found.decoder, planes)
     layers.embed(0, Register.WORD, Register.PLACE)
     layers.layers()
     layers.head()
@@ -386,8 +411,8 @@ def _words(found: Plan) -> list[Node]:
     return layers.done()
 
 
-def _chunk(found: Plan) -> list[Node]:
-    layers = Layers(found, found.rows, found.decoder)
+def _chunk(found: Plan, planes: int = len(PLANES)) -> list[Node]:
+    layers = Layers(found, found.rows, found.decoder, planes)
     layers.layers()
     layers.head()
     return layers.done()

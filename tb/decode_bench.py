@@ -5,6 +5,7 @@ from typing import Any
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.formats import OPERAND_BITS
 from generators.frontend.text_description import TextDescription
 from generators.quantize.options import INT8, Quantization
 from generators.text_program import compile_text
@@ -30,6 +31,7 @@ def bench_decode(
     weights: str = INT8,
     group: int = 0,
     low_rank: int = 0,
+    bits: int = OPERAND_BITS,
     sparse: bool = False,
     sparsity: float = 0.0,
     seed: int = 1,
@@ -68,8 +70,9 @@ def bench_decode(
     program = compile_text(decoder, config, context=positions + 1, rows=1, sparse=sparse)
     session = TextSession(program, make_machine(config, program.memory_bytes))
     session.length = positions
+    session.bits = bits
     turn = session.step(1)
-    expected = program.predict(positions, session.timing.latency)
+    expected = program.predict(positions, session.timing.latency, bits=bits)
     words, cycles = expected.words_read, turn.cycles
     macs = program.macs(positions)
     return {
@@ -80,6 +83,7 @@ def bench_decode(
         "weights": weights,
         "group": group,
         "low_rank": low_rank,
+        "bits": bits,
         "sparse": sparse,
         "sparsity": sparsity,
         "seed": seed,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from arch.errors import InputError
+from arch.formats import OPERAND_BITS
 from arch.isa import Engine
 from generators.reference.sampling import Sampling, draw
 from generators.text_program import TextProgram
@@ -31,6 +32,7 @@ def run_text(
     seed: int = 1,
     show: Callable[[str], None] | None = None,
     timing: MemoryTiming = PROMPT,
+    bits: Sequence[int] = (OPERAND_BITS,),
 ) -> dict[str, Any]:
     """Go on with a prompt by at most ``steps`` tokens, and return text and figures by name.
 
@@ -44,7 +46,8 @@ def run_text(
     the prompt, ``cycles`` each; all are None on a machine that has no clock. ``external_bytes`` is
     what the last token moved over the external port. ``where`` gives the cycles of all of these
     tokens by what the array did (``sim.report.where``), ``engines`` those of each engine.
-    ``predicted_cycles`` are those that are to be expected of the last token.
+    ``predicted_cycles`` are those that are to be expected of the last token. Prompt and tokens are
+    computed with ``bits`` of nested weights in turn.
 
     Raises :class:`InputError` where there are no steps to take, the prompt is not to be encoded or
     too long, or the simulator cannot run here.
@@ -68,6 +71,7 @@ def run_text(
     rng = np.random.default_rng(seed)
     began = time.perf_counter()
     encoded = session.encode(source) if source else Turn()
+    session.bits = bits[0]
     first = session.take(tokens)
     pieces = _Pieces(tokenizer, show)
     pieces.add([] if source else tokens)
@@ -84,6 +88,7 @@ def run_text(
         pieces.add([token])
         if len(tokens) - count == steps:
             break
+        session.bits = bits[(len(turns) + 1) % len(bits)]
         turns.append(session.step(token))
     pieces.end()
     seconds = time.perf_counter() - began
@@ -133,7 +138,11 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
     last = turns[-1].counters if turns else Counter[str]()
     timing = session.timing
     expected = program.predict(
-        session.length - 1, timing.latency, timing.interval, source=session.source
+        session.length - 1,
+        timing.latency,
+        timing.interval,
+        source=session.source,
+        bits=session.bits,
     )
     all_turns = [session.setup, first, *turns]
     return {

@@ -8,12 +8,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.formats import OPERAND_BITS
 from generators.lower.plan import WORDS_PLACE
 from generators.lower.residence import Register
 from generators.program.draft import Written
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
-from generators.text_program import TextProgram
+from generators.text_program import TextProgram, entry_at
 from sim.interpreter import Interpreter
 from sim.report import Report
 from tb.inference import ModelMachine
@@ -83,6 +84,8 @@ class TextSession:
         """Tokens so far."""
         self.source = 0
         """Tokens of the source that they answer."""
+        self.bits = OPERAND_BITS
+        """Bits of nested weights that the next tokens are computed with."""
         self.turns: list[Turn] = []
         """Cycles and counters of each call of :meth:`step` and :meth:`take`."""
         self.setup = Turn()
@@ -130,7 +133,7 @@ class TextSession:
         """Take one token."""
         self._set(self.program.registers(self.length, 1, self.source))
         self._set({Register.WORD: self.program.word(token)})
-        turn = self._start("step")
+        turn = self._start(entry_at("step", self.bits))
         self._decode([token])
         self.length += 1
         self.turns.append(turn)
@@ -157,14 +160,15 @@ class TextSession:
         self._set({WORDS_PLACE: self.length * program.strides["places"]})
         turn = self._start("words")
         self._set(program.registers(self.length, len(tokens)))
-        turn.add(self._start("chunk"))
+        turn.add(self._start(entry_at("chunk", self.bits)))
         self._decode(tokens)
         self.length += len(tokens)
         return turn
 
     def _decode(self, tokens: Sequence[int]) -> None:
         if self._alone:
-            self._expected = evaluate(self.program.decoder, tokens, self._decoded)["logits"][-1]
+            decoder = self.program.decoder_at(self.bits)
+            self._expected = evaluate(decoder, tokens, self._decoded)["logits"][-1]
 
     def choose(self) -> int:
         """Return the token of the largest logit behind the last token, the first of equals."""

@@ -24,8 +24,9 @@ from tb.simulate import simulate
 from tb.text_session import TextSession
 from tests.support.text_cases import LLAMA, PAIRED, RESIDENT, TEXT
 
-ALL = ",".join(name for name in FORMATS if name not in ("int5", "int7", "pow2", "fp8_e5m2"))
-REST = "int5,int7,pow2,fp8_e5m2,ternary"
+REST = "int5,int7,pow2,fp8_e5m2,high2,mid2"
+ALL = ",".join(name for name in FORMATS if name not in REST.split(","))
+REST += ",ternary"
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from generators.graph import Linear
+import numpy as np
+
+from arch.errors import InputError
+from generators.graph import Linear, Plane
 from generators.lower.instructions import View, preload
 from generators.lower.plan import HIDDEN, Matrix, Plan, kind
 from generators.lower.residence import Words
@@ -18,12 +21,25 @@ def keep_matrix(found: Plan, one: Linear) -> None:
     """Keep a product's weights, those of its correction, and its parameter words."""
     low, bounds = one.low_rank, _bounds(found, one)
     words = found.keep(one.rescale, by_tile=True)
-    matrix = _kept(found, one, words, bounds)
+    upper = replace(one, stored=one.planes[0].stored) if one.planes else one
+    matrix = _kept(found, upper, words, bounds)
+    if one is found.head and not found.resident:
+        # Its products are those of the parts that come.
+        starts = sorted({held.tile for held, _ in matrix.cuts})
+        bounds = [*starts, -(-matrix.n // found.config.cols)]
+    if one.planes:
+        if found.resident:
+            raise InputError(
+                f"Nested weights need weights that come from external memory, but weight_depth is "
+                f"{found.config.weight_depth}"
+            )
+        places = [_plane_words(found, one, plane, words) for plane in one.planes]
+        below = tuple(
+            _kept(found, replace(one, stored=plane.stored), place, bounds)
+            for plane, place in zip(one.planes[1:], places[1:], strict=True)
+        )
+        matrix = replace(matrix, words=places[0], below=below)
     if low is not None:
-        if one is found.head and not found.resident:
-            # Its products are those of the parts that come.
-            starts = sorted({held.tile for held, _ in matrix.cuts})
-            bounds = [*starts, -(-matrix.n // found.config.cols)]
         rescale = low.first.rescale
         made = _kept(found, low.first, found.keep(rescale, by_tile=True), ())
         taken = Linear(low.first.target, one.target, low.weight, one.rescale)
@@ -31,6 +47,13 @@ def keep_matrix(found: Plan, one: Linear) -> None:
         correction = _thin(found, _kept(found, taken, words, bounds))
         matrix = replace(matrix, correction=correction)
     found.matrices[one.target.name] = matrix
+
+
+def _plane_words(found: Plan, one: Linear, plane: Plane, words: Words) -> Words:
+    """Return the parameter words of the planes down to one: those of all where they are alike."""
+    if np.array_equal(plane.bias, one.rescale.bias):
+        return words
+    return found.keep(replace(one.rescale, bias=plane.bias), by_tile=True)
 
 
 def _thin(found: Plan, matrix: Matrix) -> Matrix:

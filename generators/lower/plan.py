@@ -49,6 +49,8 @@ class Matrix:
     """Flags of the instructions that read its weights."""
     correction: "Matrix | None" = None
     """The weights that take the thin tensor of a correction, in the same parts."""
+    below: tuple["Matrix", ...] = ()
+    """The planes below it, of nested weights; each has the words of the planes down to it."""
     stage: str = WEIGHTS
     """Kind of the buffers that its parts come to."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from arch.formats import PLANES
 from arch.isa import Opcode
 from generators.graph import Gate, Linear, Norm, Rotary, Tensor, TextGraph
 from generators.lower.accumulators import BANKS, Accumulators
@@ -36,6 +37,8 @@ class Instructions:
     """Tokens that there is room for; 1 for a step."""
     graph: TextGraph
     """The operations that run: a decoder's, or those of a source's encoder."""
+    planes: int = len(PLANES)
+    """Planes of nested weights that are read."""
 
     def __post_init__(self) -> None:
         """Note what does not change."""
@@ -127,7 +130,8 @@ class Instructions:
         tiles = tiles or (0, -(-matrix.n // self.config.cols))
         sums, m = View(acc, BANKS if one else self.stride(op)), 1 if one else self.m
         if low is None or share not in (None, max(0, len(matrix.shares) - 1)):
-            self._product(matrix, place, sums, m, tiles, share)
+            for plane in (matrix, *matrix.below[: self.planes - 1]):
+                self._product(plane, place, sums, m, tiles, share)
             return
         thin = low.first
         made = Ref(thin.target.buffer)
@@ -200,14 +204,19 @@ class Instructions:
                 flags, table = (*op.look_up, *flags), self.plan.tables[name]
         first, count = tiles or (0, matrix.n)
         end = min(matrix.n, (first + count) * cols)
-        last = min(matrix.words.count, -(-end // cols) * groups)
-        (words,) = self.params((matrix.words, first * groups, last - first * groups))
+        whole = self._words(matrix)
+        last = min(whole.count, -(-end // cols) * groups)
+        (words,) = self.params((whole, first * groups, last - first * groups))
         sums, m = View(acc, BANKS if row else self.stride(op)), 1 if row else self.m
         n, written = end - first * cols, Written(name)
         one = requantize(
             Opcode.DRAIN, sums, target, m, n, words, written, *flags, beside=beside, table=table
         )
         self.stage.add(one)
+
+    def _words(self, matrix: Matrix) -> Words:
+        """Return the parameter words of a product, of the planes that are read."""
+        return (matrix, *matrix.below)[min(self.planes - 1, len(matrix.below))].words
 
     @property
     def _pairs(self) -> View:
@@ -249,7 +258,7 @@ class Instructions:
         assert isinstance(step, Norm), "no decoder has others"
         self.came(op.source, op.source.columns)
         matrix, x, acc = self.plan.matrices[op.target.name], self.stream, self.sums(op)
-        both = (matrix.words, 0, 0), (self.plan.words[step.target.name], 0, 0)
+        both = (self._words(matrix), 0, 0), (self.plan.words[step.target.name], 0, 0)
         fits = sum(one.count for one, _, _ in both) <= self.config.param_depth
         if not self.config.fused or (self.plan.passing and not fits):
             self.drain(op, acc, x, "wide_out", "add", beside=x)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from arch.errors import InputError
-from arch.formats import FORMATS
+from arch.formats import FORMATS, NESTED
 from arch.functions import SMOOTH_FUNCTIONS
 from generators.reference.floats import FUNCTION_NAMES
 
@@ -50,7 +50,8 @@ class Quantization:
     """Their length, at most the positions of the model (tokens). Keys drift as they are rotated, so
     places that the samples lack may saturate."""
     weights: str = INT8
-    """Format of the weights of linear layers (``arch.formats``), or INT8."""
+    """Format of the weights of linear layers (``arch.formats``), INT8, or nested; the last of
+    decoders."""
     group: int = 0
     """Inputs of a weight format that share a scale (weights); 0: outputs have scales alone."""
     low_rank: int = 0
@@ -82,14 +83,19 @@ class Quantization:
         if self.kv_bits not in KV_BITS:
             raise InputError(f"Bits of keys and values must be 8 or 4, not {self.kv_bits}")
         for name in (self.weights, *self.chosen.values()):
-            if name not in (INT8, *FORMATS):
+            if name not in (INT8, *FORMATS, NESTED):
                 raise InputError(
-                    f"Weights must be in {', '.join((INT8, *FORMATS))}, not in {name!r}"
+                    f"Weights must be in {', '.join((INT8, *FORMATS, NESTED))}, not in {name!r}"
                 )
         if self.activations not in (INT8, MIXED):
             raise InputError(f"Activations must be int8 or mixed, not {self.activations!r}")
         if self.group < 0:
             raise InputError(f"Group of weights must not be negative, not {self.group}")
+        if self.weights == NESTED and (self.group or self.low_rank):
+            raise InputError(
+                f"Weights {NESTED} take neither groups nor a correction, but group is {self.group} "
+                f"and the rank {self.low_rank}"
+            )
         if self.low_rank < 0:
             raise InputError(f"Rank of a correction must not be negative, not {self.low_rank}")
         if self.low_rank and self.weights == INT8:

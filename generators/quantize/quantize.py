@@ -12,7 +12,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.formats import FORMATS
+from arch.formats import FORMATS, NESTED
 from generators import network
 from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
@@ -28,6 +28,7 @@ from generators.graph import (
     LowRank,
     Norm,
     Op,
+    Plane,
     Pool,
     QuantizedModel,
     Rescale,
@@ -43,6 +44,7 @@ from generators.quantize.attention import quantize_attention
 from generators.quantize.calibrate import Progress, Ranges, Samples, calibrate
 from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.low_rank import correct
+from generators.quantize.nested import is_nested, nest, planes
 from generators.quantize.options import INT8, MIXED, Quantization
 from generators.quantize.range_steps import RangeSteps
 from generators.quantize.steps import NARROW_BITS
@@ -96,6 +98,8 @@ def quantize_calibrated(
     options = _settled(model, weights, options or Quantization())
     if options.activations == MIXED:
         _check_mixed(model)
+    if NESTED in (options.weights, *options.chosen.values()):
+        raise InputError(f"Weights {NESTED} are for language models, not for {model.name}")
     steps = RangeSteps(model, weights, ranges, config, options)
     graph = network.network(model)
     made = _Quantizer(model, weights, steps, options, config.operand_max, graph)
@@ -201,9 +205,15 @@ def _settled(model: Description, weights: Weights, options: Quantization) -> Qua
     narrow = {name: form for name, form in forms.items() if form != INT8}
     if options.balance is not None or options.group or not narrow:
         return options
-    if any(trained_steps(weights[name], FORMATS[form]) is None for name, form in narrow.items()):
-        return options
-    return replace(options, balance=0.0)
+    trained = all(_is_trained(weights[name], form) for name, form in narrow.items())
+    return replace(options, balance=0.0) if trained else options
+
+
+def _is_trained(weight: Floats, form: str) -> bool:
+    """Return whether weights [n, k] are codes of a format already."""
+    if form == NESTED:
+        return is_nested(weight)
+    return trained_steps(weight, FORMATS[form]) is not None
 
 
 class _Quantizer:
@@ -323,9 +333,15 @@ class _Quantizer:
         if target.offsets is not None and not node.activation:
             bias = bias - target.offsets
         form = self.options.chosen.get(node.weight, self.options.weights)
-        taken, stored, low_rank = matrix * source.steps, None, None
+        taken, stored, low_rank, apart = matrix * source.steps, None, None, list[Plane]()
         if form == INT8:
             weight, biases, steps = self._weights(taken, bias + offset, out)
+        elif form == NESTED:
+            inputs = self.steps.inputs(node.source)
+            assert inputs is not None, "encoders have no nested weights"
+            weight, steps = nest(taken, inputs)
+            biases = np.rint((bias + offset) / steps).astype(np.int64)
+            apart = _planes(weight, biases, source.zero)
         else:
             stored, weight, steps, low_rank = self._coded(node, source, target, taken, form)
             biases = np.rint((bias + offset) / steps).astype(np.int64)
@@ -338,7 +354,18 @@ class _Quantizer:
         residual = node.residual is not None
         wide = self.options.wide(node.activation)
         return Linear(
-            source, target, weight, rescale, node.row, relu, table, wide, residual, stored, low_rank
+            source,
+            target,
+            weight,
+            rescale,
+            node.row,
+            relu,
+            table,
+            wide,
+            residual,
+            stored,
+            tuple(apart),
+            low_rank,
         )
 
     def _coded(
@@ -425,6 +452,16 @@ class _Quantizer:
     def _narrowest(self) -> int:
         """Bits that a rotation writes at least."""
         return WIDE // 2
+
+
+def _planes(weight: Ints, biases: Ints, zero: int) -> list[Plane]:
+    """Return the planes of weights whose sums have biases but for the input's zero point."""
+    found, total = list[Plane](), np.zeros_like(weight)
+    for stored in planes(weight):
+        one = Plane(stored, biases)
+        total = total + one.values
+        found.append(replace(one, bias=biases - zero * total.sum(axis=0)))
+    return found
 
 
 def _converted(source: Tensor, target: Tensor) -> Convert:

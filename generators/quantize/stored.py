@@ -4,6 +4,8 @@ Each code is chosen in turn, and its error is made up for by the weights behind 
 inputs go together (Frantar et al. 2023, "GPTQ"). Without inputs each weight is rounded alone.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -37,7 +39,7 @@ def choose(
     n, k = weights.shape
     values = np.array(form.values, np.int64)
     trained = None if group else trained_steps(weights, form)
-    spread = _spread(inputs, k) if trained is None else None
+    spread = None if trained is not None or inputs is None else error_spread(inputs, k)
     factors = factors_of(form) if group else np.array([1])
     tables = scaled(values, factors[:, None], form) if group else values[None]  # [factors, values]
     largest = np.abs(weights).max(axis=1)
@@ -93,14 +95,25 @@ def factors_of(form: WeightFormat) -> Ints:
     return np.arange(1, min(255, int(most)) + 1)
 
 
-def _spread(inputs: Floats | None, k: int) -> Floats | None:
+def error_spread(inputs: Floats, k: int) -> Floats:
     """Return how the error of each input is made up for: an upper triangle, [k, k]."""
-    if inputs is None:
-        return None
     square = inputs.T @ inputs / len(inputs)
     mean = float(np.trace(square)) / k or 1.0
     inverse = np.linalg.inv(square + DAMPING * mean * np.eye(k))
     return np.asarray(np.linalg.cholesky((inverse + inverse.T) / 2).T)
+
+
+def made_up(exact: Floats, inner: Floats, pick: Callable[[Floats, int], Floats]) -> Floats:
+    """Return values [k, n] that ``pick`` chooses for weights [n, k], row by row.
+
+    The error of each is made up for by the weights behind it, as :func:`error_spread` tells.
+    """
+    rest, found = exact.copy(), np.zeros(exact.shape[::-1])
+    for row in range(len(found)):
+        found[row] = pick(rest[:, row], row)
+        error = rest[:, row] - found[row]
+        rest[:, row:] -= np.outer(error / inner[row, row], inner[row, row:])
+    return found
 
 
 def _nearest(exact: Floats, table: Ints) -> Ints:

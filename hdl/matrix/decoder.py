@@ -1,6 +1,8 @@
 """Turns rows of stored codes into lines of 8-bit weights, at full rate."""
 
-from amaranth.hdl import Array, Const, Module, Mux, Signal, signed, unsigned
+import math
+
+from amaranth.hdl import Array, Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -132,38 +134,37 @@ class WeightDecoder(Component):
 
     def _value(self, m, index, element):
         """Return the operand of a column's next code, before its scale."""
-        step = self.step.payload
-        rest = Signal(REST, name=f"rest_{index}")  # the next bits, uppermost first
-        digits = Signal(OPERAND_BITS, name=f"digits_{index}")
-        following = Signal.like(rest, name=f"rest_{index}_next")
-        number = Signal.like(digits, name=f"digits_{index}_next")
-        window = Signal(REST + OPERAND_BITS, name=f"window_{index}")
+        step, formats = self.step.payload, self.config.formats
+        kept = Signal(OPERAND_BITS, name=f"kept_{index}")  # the last byte, or what digits leave
         value = Signal(signed(OPERAND_BITS), name=f"value_{index}")
-        behind = Mux(step.fetch, self._behind(element << REST, step.have), 0)
-        m.d.comb += [
-            window.eq(Mux(step.have == 0, 0, rest << OPERAND_BITS) | behind),
-            number.eq(Mux(step.fetch, element, digits)),
-        ]
+        following, changes = element, step.fetch
+        # Behind the bits that wait of the last byte, of which there may be none, lies the next.
+        size = max((form.width for form in formats if not form.digits), default=0)
+        window = Signal(size, name=f"window_{index}")
+        bits = Cat(element, kept[:REST]) >> self._places(step.have)
+        m.d.comb += window.eq(bits[OPERAND_BITS - size : OPERAND_BITS])
         with m.Switch(step.format):
-            for place, form in enumerate(self.config.formats):
+            for place, form in enumerate(formats):
                 with m.Case(place + 1):
                     if form.digits:
                         tripled = Signal(OPERAND_BITS + 2, name=f"tripled_{index}")
-                        m.d.comb += [tripled.eq(times(number, 3)), value.eq(tripled[8:] - 1)]
-                        with m.If(self.step.valid):
-                            m.d.sync += digits.eq(tripled)
+                        m.d.comb += tripled.eq(times(Mux(step.fetch, element, kept), 3))
+                        m.d.comb += value.eq(tripled[8:] - 1)
+                        digits = step.format == place + 1
+                        following = Mux(digits, tripled[:OPERAND_BITS], element)
+                        changes = step.fetch | digits
                         continue
                     code = window[-form.width :]
-                    m.d.comb += following.eq((window << form.width)[OPERAND_BITS:])
                     m.d.comb += value.eq(_operand(code, form))
-                    with m.If(self.step.valid):
-                        m.d.sync += rest.eq(following)
+        with m.If(self.step.valid & changes):
+            m.d.sync += kept.eq(following)
         return value
 
-    def _behind(self, shifted, have):
-        """Return a byte behind so many bits; there are none where no width needs it."""
-        widths = {form.width for form in self.config.formats if not form.digits}
-        return shifted >> have if any(OPERAND_BITS % width for width in widths) else shifted
+    def _places(self, have):
+        """Return the bits that wait, whose lowest places are 0 where all widths divide a byte."""
+        widths = [form.width for form in self.config.formats if not form.digits]
+        zeros = math.gcd(OPERAND_BITS, *widths).bit_length() - 1
+        return Cat(Const(0, zeros), have[zeros:])
 
     def _scale(self, m, index, element, plain, late, out):
         """Keep a group's scale, and multiply by it."""

@@ -85,7 +85,7 @@ def _property(name: str, mutant: tuple[str, str]) -> Property:
 
 
 PACKED = (
-    _property("int5", ("shifted >> have if", "shifted if")),
+    _property("int5", ("Cat(Const(0, zeros), have[zeros:])", "Const(0, 3)")),
     _property("ternary", ("tripled[8:] - 1", "tripled[8:] - 2")),
-    _property("nf4", ("code = window[-form.width :]", "code = window[: form.width]")),
+    _property("nf4", ("bits[OPERAND_BITS - size : OPERAND_BITS]", "bits[:size]")),
 )

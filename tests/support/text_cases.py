@@ -13,7 +13,7 @@ TEXT = PRESETS["small"].replace(
     rotary=True,
     argmax=True,
     trace=True,
-    weight_formats="int4,int3,ternary",
+    weight_formats="int4,int3,ternary,high2,mid2",
     weight_group=16,
 )
 RESIDENT = {"weight_depth": 1024}

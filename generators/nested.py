@@ -1,0 +1,58 @@
+"""A decoder of nested weights at fewer bits: the planes that are left out count for nothing."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from arch.errors import InputError
+from arch.formats import NESTED, OPERAND_BITS, PLANES
+from generators.graph import Decoder, Linear, Op
+
+BITS = tuple(sorted(PLANES, reverse=True))
+"""Bits of nested weights that may be read, all of them first (bits)."""
+
+
+def is_nested(decoder: Decoder) -> bool:
+    """Return whether a decoder's weights are nested."""
+    return any(isinstance(op, Linear) and op.planes for op in decoder.ops)
+
+
+def planes_of(bits: int) -> int:
+    """Return the planes that so many bits are."""
+    return [*PLANES].index(bits) + 1
+
+
+def check_bits(bits: Iterable[int], weights: str) -> None:
+    """Refuse bits that weights in a format are not read at."""
+    for one in bits:
+        if one not in BITS:
+            raise InputError(f"Bits must be {', '.join(map(str, BITS[:-1]))} or 2, not {one}")
+        if one != OPERAND_BITS and weights != NESTED:
+            raise InputError(f"Bits {one} need weights {NESTED}, but they are in {weights}")
+
+
+def coarser(decoder: Decoder, bits: int) -> Decoder:
+    """Return a decoder of nested weights of which only the upper bits are read.
+
+    Steps and parameters are those of all bits, but for what inputs' zero points add. A source's
+    encoder has all bits.
+    """
+    count = planes_of(bits)
+
+    def taken(ops: Iterable[Op]) -> tuple[Op, ...]:
+        return tuple(_upper(op, count) if isinstance(op, Linear) else op for op in ops)
+
+    return replace(
+        decoder,
+        before=taken(decoder.before),
+        layers=tuple(map(taken, decoder.layers)),
+        after=taken(decoder.after),
+    )
+
+
+def _upper(op: Linear, count: int) -> Linear:
+    planes = op.planes[:count]
+    weight = np.sum([plane.values for plane in planes], axis=0)
+    rescale = replace(op.rescale, bias=planes[-1].bias)
+    return replace(op, weight=weight, rescale=rescale, planes=planes)

@@ -1,0 +1,68 @@
+"""Nested weights: INT8 whose upper bits alone are weights of fewer bits, equation (20)."""
+
+import numpy as np
+
+from arch.formats import FORMATS, OPERAND_BITS, PLANES
+from generators.frontend.weights import Floats
+from generators.quantize.stored import Ints, error_spread, made_up
+from generators.stored import Stored
+
+LOWER = 4
+"""Bits of the lowest plane."""
+MOST = 127
+"""Largest magnitude of a weight of either sign."""
+_WHOLE = 1e-4
+"""Distance from an integer at which a weight is that integer (steps)."""
+
+
+def nest(taken: Floats, inputs: Floats) -> tuple[Ints, Floats]:
+    """Return INT8 weights [k, n] and the step of each output [n] for weights [n, k].
+
+    ``inputs`` are samples [count, k] in the steps that weights are multiplied by. The upper four
+    bits are chosen for the middles of what they leave open, each error made up for by the weights
+    behind it, then the lower four in the same way. Weights that are integers already, the
+    largest of each output 127, keep these.
+    """
+    exact, steps = _in_steps(taken)
+    if is_nested(taken):
+        return np.rint(exact).astype(np.int64).T, steps
+    inner, middle = error_spread(inputs, taken.shape[1]), 1 << (LOWER - 1)
+    most = MOST >> LOWER
+
+    def upper(values: Floats, _row: int) -> Floats:
+        floor = np.clip(np.floor(values / (2 * middle)), -most - 1, most)
+        return np.asarray(2 * middle * floor + middle)
+
+    middles = made_up(exact, inner, upper)
+
+    def whole(values: Floats, row: int) -> Floats:
+        return np.clip(np.rint(values), middles[row] - middle, middles[row] + middle - 1)
+
+    return made_up(exact, inner, whole).astype(np.int64), steps
+
+
+def is_nested(weights: Floats) -> bool:
+    """Return whether weights [n, k] are integers already, the largest of each output 127."""
+    exact, _ = _in_steps(weights)
+    return bool(np.abs(exact - np.rint(exact)).max() < _WHOLE)
+
+
+def _in_steps(weights: Floats) -> tuple[Floats, Floats]:
+    """Return weights [n, k] in steps, and the step of each output, [n]."""
+    largest = np.abs(weights).max(axis=1)
+    steps = np.where(largest > 0, largest, 1.0) / MOST
+    return np.asarray(weights / steps[:, None]), steps
+
+
+def planes(weight: Ints) -> tuple[Stored, ...]:
+    """Return the codes of INT8 weights, the uppermost plane first."""
+    found, left = [], weight
+    for bits, name in PLANES.items():
+        form, size = FORMATS[name], 1 << (OPERAND_BITS - bits)
+        values = (left // size) * size + size // 2 if bits < OPERAND_BITS else left
+        codes = np.zeros_like(weight)
+        for code, value in enumerate(form.values):
+            codes[values == value] = code
+        found.append(Stored(form, codes))
+        left = left - values
+    return tuple(found)
