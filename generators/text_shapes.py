@@ -1,40 +1,23 @@
 """Language models of some shape without trained weights, for what does not depend on these."""
 
+from pathlib import Path
+
 import numpy as np
 
 from arch.errors import InputError
+from arch.tables import read_table
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.graph import Decoder
 from generators.quantize.options import Quantization
 from generators.quantize.quantize import quantize_decoder
 
-STORIES260K = TextDescription(
-    name="stories260K",
-    vocabulary=512,
-    positions=512,
-    dim=64,
-    layers=5,
-    heads=8,
-    kv_heads=4,
-    ffn=172,
-)
-"""The smallest model of Karpathy's llama2.c."""
-
-STORIES15M = TextDescription(
-    name="stories15M",
-    vocabulary=32000,
-    positions=256,
-    dim=288,
-    layers=6,
-    heads=6,
-    kv_heads=6,
-    ffn=768,
-)
-"""The next one, with the vocabulary of Llama."""
-
-SHAPES = {model.name: model for model in (STORIES260K, STORIES15M)}
-"""Shapes by name."""
+SHAPES = {
+    name: TextDescription(name=name, **values)
+    for name, values in read_table(Path(__file__).with_suffix(".toml")).items()
+}
+"""Shapes by name: Karpathy's models of llama2.c."""
+STORIES260K = SHAPES["stories260K"]
 
 
 def untrained(

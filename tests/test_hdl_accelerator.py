@@ -13,8 +13,9 @@ from generators.verilog.verilog import to_verilog
 from hdl.accelerator import Accelerator
 from hdl.matrix.matrix import MatrixEngine
 from hdl.vector.vector import VectorEngine
-from tb.configurations import SMALLEST, UNITS, random_config
+from tb.configurations import UNITS, random_config
 from tb.simulate import simulate
+from tests.support.configurations import SMALLEST
 
 FULL = PRESETS["tiny"].replace(lanes=2, rotary=True, argmax=True, wide_functions=True, sleep=True)
 FULL = FULL.replace(wide_operands=True)

@@ -15,8 +15,8 @@ from hdl.bus.wishbone import PORT_MEANINGS as WISHBONE_MEANINGS
 from hdl.bus.wishbone import WishboneBridge
 from hdl.bus_accelerator import BusAccelerator
 from hdl.stream.slice import RegisterSlice
-from tb.configurations import SMALLEST
 from tb.simulate import simulate
+from tests.support.configurations import SMALLEST
 
 TINY = PRESETS["tiny"]
 

@@ -16,9 +16,9 @@ from hdl.link.link import Link
 from hdl.link.spi import CYCLES, SpiPeripheral
 from hdl.memory.onchip import OnchipMemory
 from tb.bench import PERIOD_NS
-from tb.configurations import SMALLEST
 from tb.simulate import simulate
 from tb.toolchain import missing_tools
+from tests.support.configurations import SMALLEST
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ import pytest
 
 from arch.presets import PRESETS
 from hdl.vector.vector import VectorEngine
-from tb.configurations import SMALLEST, UNITS, random_config
+from tb.configurations import UNITS, random_config
 from tb.simulate import simulate
+from tests.support.configurations import SMALLEST
 
 
 def run_case(config, simulator, seed, *, steps=20):

@@ -3,7 +3,9 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+_HEADER = Path(__file__).parents[1] / "harness" / "sites.h.in"
 PUBLIC_PORTS = ("write_en", "write_addr", "read_en", "read_addr")
 """Ports of a memory whose values the simulation keeps, so that its accesses can be noted."""
 
@@ -119,42 +121,10 @@ def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
             f"{{{index}, {', '.join(places)}, {', '.join(sizes)}, {(1 << enables) - 1}u, "
             f"{int(site.counts)}}},"
         )
-    text = _HEADER.format(
+    text = _HEADER.read_text(encoding="utf-8").format(
         sites="\n    ".join(rows),
         ports="\n    ".join(ports),
         port_count=len(ports),
         compared=", ".join(map(str, compared)),
     )
     return text, kept
-
-
-_HEADER = """#pragma once
-
-#include <cstddef>
-#include <cstdint>
-
-#include "Vtop___024root.h"
-
-struct Site {{
-    std::size_t offset;
-    uint32_t depth;
-    std::size_t stride;
-}};
-
-struct Port {{
-    uint32_t site;
-    std::size_t write_en, write_addr, read_en, read_addr;
-    std::size_t en_size, addr_size;
-    uint64_t all;
-    bool counts;
-}};
-
-constexpr Site SITES[] = {{
-    {sites}
-}};
-constexpr Port PORTS[] = {{
-    {ports}
-}};
-constexpr std::size_t PORT_COUNT = {port_count};
-constexpr uint32_t COMPARED[] = {{{compared}}};
-"""

@@ -1,0 +1,23 @@
+"""Configurations that only tests build."""
+
+from arch.config import Config
+
+SMALLEST = Config(
+    name="smallest",
+    rows=1,
+    cols=1,
+    lanes=1,
+    mem_width=8,
+    mem_addr_width=16,
+    operand_width=2,
+    max_k=40,
+    acc_width=12,
+    scratchpad_bytes=256,
+    scratchpad_banks=1,
+    acc_depth=2,
+    param_depth=1,
+    table_slots=1,
+    max_row=1,
+    queue_depth=1,
+)
+"""One processing element, and memories as small as random programs allow."""
