@@ -13,7 +13,8 @@ from cli.options import Command, added
 from cli.output import check_folder, cycles_table, predictions_table, report, warn, write_array
 from cli.paths import FILE
 from generators.compiler import Options
-from tb.inference import ModelMachine, Progress
+from generators.runs import ModelMachine
+from tb.inference import Progress
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
 from tb.run_inputs import Files, run_files

@@ -33,6 +33,7 @@ from arch.registers import (
     CAUSE_MEANINGS,
     CONTROL_ABORT,
     COUNTERS,
+    INTERRUPT_DONE,
     REGISTER_MAP,
     STATUS_BUSY,
     STATUS_ERROR,
@@ -184,6 +185,13 @@ class Device:
     def read_register(self, name: str) -> int:
         """Return a register of the host port."""
         return self._read_registers(REGISTER_MAP[name].addr, 1)[0]
+
+    def unbroken(self) -> bool:
+        """Return whether runs have ended since the last call, all well, and no reset came since."""
+        # INTERRUPT tells of an abort only when all is recovered, STATUS at once.
+        status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
+        self.write_register("INTERRUPT", ended)
+        return not status and ended == INTERRUPT_DONE
 
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT; the report has no signatures.

@@ -27,7 +27,9 @@ from generators.quantize.parting import Parting, parting
 from generators.quantize.quantize import quantize_model
 
 ENCODE = "encode"
-"""Name of an encoder's program."""
+"""Name of an encoder's program, which loads all that it needs."""
+AGAIN = "again"
+"""Name of the program of a run that finds weights and parameters where one before left them."""
 COMPARED = 16
 """Calibration inputs on which integers are compared with floats."""
 
@@ -96,13 +98,28 @@ class CompiledModel(Executable):
     """External memory behind the image that tensors' blocks leave for."""
     batch: int = 1
     """Inputs of one run, the rows of all one below the other."""
+    kept_bytes: int = 0
+    """Weights and parameters that stay on the chip from one run to the next, in external memory."""
 
-    def predict(self, latency: int, interval: int = 1, rows: int | None = None) -> Prediction:
+    def predict(
+        self, latency: int, interval: int = 1, rows: int | None = None, *, again: bool = False
+    ) -> Prediction:
         """Return what is to be expected of a run on a memory of some latency and pace.
 
-        ``rows`` are those of the input; all of them without.
+        ``rows`` are those of the input; all of them without. With ``again`` a run has been before.
         """
-        return self.expect(ENCODE, self.registers(self.length(rows)), latency, interval)
+        return self.expect(
+            self.entry(again=again), self.registers(self.length(rows)), latency, interval
+        )
+
+    @property
+    def keeps(self) -> bool:
+        """Weights and parameters stay on the chip from run to run."""
+        return AGAIN in self.entries
+
+    def entry(self, *, again: bool) -> str:
+        """Return the name of the program of a run, with ``again`` of one behind another."""
+        return AGAIN if again and self.keeps else ENCODE
 
     @property
     def written(self) -> list[Written]:
@@ -119,12 +136,16 @@ class CompiledModel(Executable):
         given = {LENGTH_REGISTER: length} if self.quantized.description.variable else {}
         return given | row_counts(self.rows, length)
 
-    def least_bytes(self, rows: int | None = None) -> int:
-        """Return the bytes that an inference of some rows must read: weights, parameters, input."""
+    def least_bytes(self, rows: int | None = None, *, again: bool = False) -> int:
+        """Return the bytes that an inference of some rows must read: weights, parameters, input.
+
+        With ``again`` a run has been before, and what stays on the chip is there.
+        """
         source, missing = self.quantized.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:
             missing = self.batch * source.rows - rows
-        return len(self.image) - self.output_piece.size - missing * source.stride
+        kept = self.kept_bytes if again else 0
+        return len(self.image) - self.output_piece.size - missing * source.stride - kept
 
     def macs(self, rows: int | None = None) -> int:
         """Return the useful products of a run on an input of some rows, or on a batch."""
@@ -232,7 +253,10 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
     return CompiledModel(
         config,
         program.words,
-        {ENCODE: Entry(0, program.written)},
+        {
+            name: Entry(start, program.written)
+            for name, start in zip((ENCODE, AGAIN), program.starts, strict=False)
+        },
         quantized,
         lowered.image,
         lowered.input,
@@ -243,4 +267,5 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
         found.plan,
         program.spilled_bytes,
         options.batch,
+        program.kept_bytes,
     )

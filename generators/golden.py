@@ -9,6 +9,7 @@ from arch.isa import Engine
 from generators.compiler import CompiledModel
 from generators.graph import Ints
 from generators.program.draft import Written
+from generators.runs import Runs
 from sim.flow import Step
 from sim.interpreter import Interpreter
 from sim.report import Report
@@ -20,19 +21,15 @@ class GoldenModel:
     def __init__(self, compiled: CompiledModel):
         self.compiled = compiled
         self.machine = Interpreter(compiled.config)
-        self.machine.write_memory(0, compiled.image.tobytes())
-        self.machine.load_program(compiled.words)
+        self._runs = Runs(compiled, self.machine)
 
     def run(self, values: NDArray[np.floating]) -> tuple[NDArray[np.float64], Report]:
         """Return the output, [rows, columns], for one input, and the report.
 
         ``values`` are what :meth:`generators.compiler.CompiledModel.request` takes.
         """
-        compiled = self.compiled
-        compiled.request(values).give(self.machine)
-        report = self.machine.start()
-        data = self.machine.read_memory(compiled.output_addr, compiled.output_count)
-        return compiled.read_output(data), report
+        data, report, _ = self._runs.run(values)
+        return self.compiled.read_output(data), report
 
     def tensors(self, values: NDArray[np.floating]) -> dict[str, Ints]:
         """Return the integers of every tensor of one inference, by name in the float model.

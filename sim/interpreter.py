@@ -88,6 +88,13 @@ class Interpreter:
         """Return ARGMAX or ARGMAX_VALUE as the host reads it, without a sign."""
         return {"ARGMAX": self.argmax, "ARGMAX_VALUE": self.argmax_value % (1 << 32)}[name]
 
+    def unbroken(self) -> bool:
+        """Return whether runs have ended since the last call, all well, and no reset came since.
+
+        Nothing resets this machine, and a run that does not end well raises an exception.
+        """
+        return True
+
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT.
 

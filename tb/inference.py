@@ -1,19 +1,20 @@
 """Inferences of a compiled model on a machine, each tensor compared with the golden machine's."""
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arch.isa import Engine
 from arch.micro.config import MicroConfig
-from generators.bench.gemm_bench import Machine
 from generators.compiler import CompiledModel
 from generators.golden import GoldenModel
+from generators.runs import ModelMachine, Runs
 from sim.interpreter import Interpreter
 from sim.report import engine_cycles, where
 from tb.machine import SimulatedMachine
@@ -25,11 +26,17 @@ from tb.whole_model import differing
 Progress = Callable[[int, int], None]
 
 
-class ModelMachine(Machine, Protocol):
-    """A machine that a compiled model can run on."""
+@dataclass(frozen=True)
+class Run:
+    """A run, of one inference or of a batch."""
 
-    def set_register(self, number: int, value: int) -> None:
-        """Set a register."""
+    rows: int
+    """Rows of its input."""
+    again: bool
+    """It found weights and parameters on the chip."""
+    cycles: int
+    loaded: int
+    """External words that it read."""
 
 
 @dataclass
@@ -40,8 +47,7 @@ class Inferences:
     timing: MemoryTiming
     outputs: list[NDArray[np.float64]] = field(default_factory=list)
     """The machine's outputs, [rows, columns] each, in the model's own units."""
-    rows: list[int] = field(default_factory=list)
-    """Rows of each run's inputs."""
+    runs: list[Run] = field(default_factory=list)
     cycles: int = 0
     """Of all inferences; 0 on a machine that has no clock."""
     mismatches: int = 0
@@ -65,38 +71,59 @@ class Inferences:
         ``read_bytes``, read from external memory, and ``least_bytes``, which must be. ``where``
         gives the cycles by what the array did (``sim.report.where``), ``engines`` those of each
         engine. A microcoded machine has no engines, and counts cycles only.
+
+        ``kept_bytes`` are those of weights and parameters that stay on the chip from run to run;
+        ``again`` has the cycles and bytes of an inference that found them there, the mean of all
+        such. It is empty where there was none.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
-        config, rows = compiled.config, Counter(self.rows)
+        config, runs = compiled.config, self.runs
 
-        def mean(of: Callable[[int], int]) -> int:
-            """Return the mean of what depends on an input's rows."""
-            total = sum(of(n) * times for n, times in rows.items())
-            return round(total / (len(self.rows) * compiled.batch))
+        def mean(of: Callable[[Run], int], some: Sequence[Run]) -> int:
+            """Return the mean of some runs for an inference."""
+            return round(sum(of(run) for run in some) / (len(some) * compiled.batch))
 
-        ideal = mean(lambda n: -(-compiled.macs(n) // config.elements))
+        ideal = mean(lambda run: -(-compiled.macs(run.rows) // config.elements), runs)
         microcoded = isinstance(config, MicroConfig)
         counted = bool(cycles) and not microcoded
         engines = [engine.name.lower() for engine in Engine] if counted else []
         timing = self.timing.latency, self.timing.interval
-        expected = 0 if microcoded else mean(lambda n: compiled.predict(*timing, n).cycles)
-        read = self.spent["loaded"] * config.mem_bytes // (len(self.rows) * compiled.batch)
+
+        @functools.cache
+        def expected(rows: int, again: bool) -> int:
+            return compiled.predict(*timing, rows, again=again).cycles
+
+        def each(some: Sequence[Run]) -> dict[str, int | None]:
+            """Return figures of an inference."""
+            read = mean(lambda run: run.loaded * config.mem_bytes, some)
+            return {
+                "predicted_cycles": None
+                if microcoded
+                else mean(lambda run: expected(run.rows, run.again), some),
+                "read_bytes": read if counted else None,
+                "least_bytes": mean(
+                    lambda run: compiled.least_bytes(run.rows, again=run.again), some
+                ),
+            }
+
+        again = [run for run in runs if run.again]
+        behind = {"cycles_per_inference": mean(lambda run: run.cycles, again)} if again else {}
         return {
             "mismatches": self.mismatches,
             "tensors": self.tensors,
             "cycles": cycles,
             "cycles_per_inference": cycles / count,
-            "predicted_cycles": None if microcoded else expected,
             "ideal_cycles": ideal,
             "utilization": ideal * count / cycles if cycles else None,
             "cycles_per_second": cycles / self.seconds if cycles else None,
-            "read_bytes": read if counted else None,
-            "least_bytes": mean(compiled.least_bytes),
+            **each(runs),
+            "kept_bytes": compiled.kept_bytes,
+            "again": behind | (each(again) if again else {}),
             "where": where(self.spent) if counted else {},
             "engines": {name: engine_cycles(self.spent, name) for name in engines},
             "counters": dict(self.spent),
             "program_words": len(compiled.words),
-            "macs": mean(compiled.macs),
+            "macs": mean(lambda run: compiled.macs(run.rows), runs),
         }
 
 
@@ -137,8 +164,7 @@ def infer(
 
     Of a machine without a trace port, only the outputs are compared.
     """
-    machine.write_memory(0, compiled.image.tobytes())
-    machine.load_program(compiled.words)
+    model = Runs(compiled, machine)
     golden = GoldenModel(compiled)
     found = Inferences(compiled, timing)
     batch = compiled.batch
@@ -147,9 +173,7 @@ def infer(
         # A batch that is not full has its last input several times.
         values = np.concatenate([*group, *[group[-1]] * (batch - len(group))])
         begin = time.perf_counter()
-        compiled.request(values).give(machine)
-        report = machine.start()
-        data = machine.read_memory(compiled.output_addr, compiled.output_count)
+        data, report, again = model.run(values)
         found.seconds += time.perf_counter() - begin
         output = compiled.read_output(data)
         if isinstance(machine, Interpreter):
@@ -166,7 +190,8 @@ def infer(
         found.cycles += report.cycles
         found.spent.update(report.counters)
         found.outputs += np.split(output, batch)[: len(group)]
-        found.rows.append(len(values))
+        loaded = report.counters.get("loaded", 0)
+        found.runs.append(Run(len(values), again, report.cycles, loaded))
         if progress is not None:
             progress(index + len(group), len(inputs))
     return found

@@ -16,10 +16,11 @@ from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import read_sentences
 from generators.reference.floats import forward
+from generators.runs import ModelMachine
 from generators.sample_files import read_labels, read_samples
 from generators.sources import load_source
 from tb.digits_model import read_digits
-from tb.inference import ModelMachine, Progress, infer, run_inferences
+from tb.inference import Progress, infer, run_inferences
 from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import ONCHIP, MemoryTiming
 

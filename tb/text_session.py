@@ -14,10 +14,10 @@ from generators.lower.residence import Register
 from generators.program.draft import Written
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
+from generators.runs import ModelMachine
 from generators.text_program import TextProgram, entry_at
 from sim.interpreter import Interpreter
 from sim.report import Report
-from tb.inference import ModelMachine
 from tb.machines import PROMPT, make_machine
 from tb.memory_timing import MemoryTiming
 

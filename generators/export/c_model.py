@@ -104,6 +104,7 @@ def _model(compiled: CompiledModel, name: str, names: Sequence[str]) -> str:
             f"    .name = {_string(compiled.quantized.description.name)},",
             "    .program = program,",
             f"    .program_words = {len(compiled.words)},",
+            f"    .again = {compiled.entries[compiled.entry(again=True)].pc},",
             "    .image = image,",
             f"    .image_bytes = {len(image)},",
             f"    .memory_bytes = {compiled.memory_bytes},",

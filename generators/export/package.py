@@ -9,7 +9,7 @@ import numpy as np
 
 from arch.micro.config import MicroConfig
 from arch.registers import REGISTER_MAP
-from generators.compiler import CompiledModel
+from generators.compiler import AGAIN, ENCODE, CompiledModel
 from generators.frontend.source import Source
 from generators.graph import Tensor
 from generators.program.image import Piece
@@ -83,8 +83,10 @@ def manifest(
     """Return what a host must know of a compiled model.
 
     For each inference it writes the quantized input, then what ``requests`` has for the input's
-    rows, starts at word 0, and reads the output. ``cycles`` are predicted for an input of all
-    rows; a microcoded machine has no prediction. Addresses are bytes.
+    rows, starts at word 0, and reads the output. Where weights stay on the chip, an inference may
+    start at the word ``again`` if one has ended well before and nothing was reset since. ``cycles``
+    are predicted for an input of all rows; a microcoded machine has no prediction. Addresses are
+    bytes.
     """
     quantized, config = compiled.quantized, compiled.config
     model = quantized.description
@@ -93,7 +95,11 @@ def manifest(
     return {
         "model": model.name,
         "configuration": config.fields(),
-        "program": {"words": len(compiled.words), "start": 0},
+        "program": {
+            "words": len(compiled.words),
+            "start": compiled.entries[ENCODE].pc,
+            "again": compiled.entries[AGAIN].pc if compiled.keeps else None,
+        },
         "image": {"addr": 0, "bytes": len(compiled.image)},
         "memory_bytes": compiled.memory_bytes,
         "input": _tensor(quantized.input, compiled.input_piece),

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, Engine
+from arch.isa import DEFINITIONS, Engine, Opcode
 from generators.fitting import Changes, doubled
 from generators.lower.lower import Lowered
 from generators.lower.spill import Spill, Spilled
-from generators.program.allocate import Use, allocate, live_bytes, uses
+from generators.program.allocate import Use, allocate, buffers_of, live_bytes, uses
 from generators.program.draft import Draft, Node, Repeat, Written, arrange, flatten
 from generators.program.executable import written
 from generators.program.loops import least_words, lines, with_barriers, words
@@ -50,13 +50,17 @@ class Program:
 
     words: list[int]
     drafts: list[Draft]
-    """Every instruction that an engine runs, in the order in which they run."""
+    """Every instruction that an engine runs in the last program, in the order in which they run."""
     written: list[Written]
     """Tensors that vector instructions write, in the order in which they run."""
     loops: int
     """Loops that are not in another."""
     spilled_bytes: int
     """External memory behind the image that blocks leave for."""
+    starts: list[int]
+    """First word of the program of a first run, and, where weights stay, of that of later ones."""
+    kept_bytes: int
+    """Bytes that the first run reads from external memory, and later ones find."""
 
 
 def place(
@@ -74,11 +78,16 @@ def place(
     """
     sections = _sections(lowered, ahead, loop_layers)
     nodes = _nodes(sections, loop_layers)
-    least = least_words(nodes)
+    least = least_words(nodes) + least_words(again(nodes))
     if least > config.program_depth:
         return _too_long(name, least, config)
     used = uses(list(flatten(nodes)))
+    for buffer in kept_buffers(nodes):
+        used[buffer] = Use([(0, least)], used[buffer].beside)
     addresses = allocate(used, lowered.sizes, config)
+    if lowered.slots > config.weight_depth:
+        text = f"Model {name} needs {lowered.slots} weight slots"
+        return Refusal(TOO_LARGE, lowered.slots, text, ())
     if addresses is not None:
         return Placed(name, lowered, ahead, loop_layers, addresses, used)
     spilled = None
@@ -108,11 +117,17 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
         before, *inside, after = placed.spilled.sections
         sections = [before, *inside[: len(lowered.layers)], after]
     nodes = _nodes(sections, placed.loop_layers)
-    program = lines(nodes, placed.addresses, config)
-    made = None if program is None else words(program, config)
-    if made is None:
-        text = f"The loops of model {placed.name} differ in more than the registers can hold"
-        return Refusal(TOO_VARIED, 0, text, _longer(config))
+    warm = again(nodes)
+    made: list[int] = []
+    starts: list[int] = []
+    for some in (nodes, warm) if warm else (nodes,):
+        program = lines(some, placed.addresses, config)
+        found = None if program is None else words(program, config)
+        if found is None:
+            text = f"The loops of model {placed.name} differ in more than the registers can hold"
+            return Refusal(TOO_VARIED, 0, text, _longer(config))
+        starts.append(len(made))
+        made += found
     if len(made) > config.program_depth:
         return _too_long(placed.name, len(made), config)
     drafts = list(flatten(nodes))
@@ -121,7 +136,31 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
     assert len(named) == len(vector)
     loops = sum(isinstance(node, Repeat) for node in nodes)
     spilled = 0 if placed.spilled is None else placed.spilled.bytes
-    return Program(made, drafts, named, loops, spilled)
+    kept = sum(_loaded(draft) for draft in drafts if draft.once)
+    return Program(made, [*flatten(warm)] or drafts, named, loops, spilled, starts, kept)
+
+
+def again(nodes: Sequence[Node]) -> list[Node]:
+    """Return the instructions of later runs, none where they are those of the first."""
+    found = [node for node in nodes if isinstance(node, Repeat) or not node.once]
+    return found if len(found) < len(nodes) else []
+
+
+def kept_buffers(nodes: Sequence[Node]) -> set[str]:
+    """Return the buffers whose content later runs find."""
+    once, later = set[str](), set[str]()
+    for draft in flatten(nodes):
+        (once if draft.once else later).update(buffers_of(draft))
+    return once & later
+
+
+def _loaded(draft: Draft) -> int:
+    if draft.opcode != Opcode.LOAD:
+        return 0
+    m, row_bytes = (draft.operands[name] for name in ("m", "row_bytes"))
+    assert isinstance(m, int)
+    assert isinstance(row_bytes, int)
+    return m * row_bytes
 
 
 def _too_long(name: str, least: int, config: Config) -> Refusal:

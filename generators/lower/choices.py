@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from generators.lower.residence import WeightHome
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
@@ -30,6 +32,8 @@ class Choices:
     """Sums that are added to the stream may take all accumulators, and not half of them."""
     spills: bool = False
     """Blocks leave for external memory where the scratchpad has no room."""
+    home: WeightHome = WeightHome.STREAM
+    """The memory that keeps weights, and parameters in the scratchpad, from run to run."""
 
     @property
     def loops(self) -> bool:

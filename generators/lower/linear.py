@@ -1,6 +1,7 @@
 """Lowering of linear layers: parts of columns, blocks of the source, rows, one drain each."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -14,16 +15,18 @@ from generators.lower.instructions import (
     Weights,
     fused,
     linear,
+    preload,
     rescale_words,
     table,
     table_bytes,
 )
 from generators.lower.lowering import SPARE_WORDS, Lowering
+from generators.lower.residence import WeightHome
 from generators.lower.rows import Rows
-from generators.lower.weights import Held, stored_parts, tiles_held
+from generators.lower.weights import Held, slotted, stored_parts, tiles_held
 from generators.program.draft import Draft, Given, Item, Node, Ref
 from generators.program.image import Bytes
-from generators.stored import format_flags, stored_rows
+from generators.stored import format_flags, stored_data, stored_rows
 
 
 class LinearLayer:
@@ -50,8 +53,9 @@ class LinearLayer:
         k, n = op.weight.shape
         # Every block of the source has weights, and a product, of its own.
         self.k_parts = cut(k, self.source.column_marks)
-        self.flags = format_flags(op.stored, config, lowering.name)
-        self.flags |= {"a_wide"} if op.source.wide else set()
+        self.format = format_flags(op.stored, config, lowering.name)
+        self.wide = frozenset({"a_wide"} if op.source.wide else ())
+        self.flags = self.format | self.wide
         group = op.stored.group if op.stored else 0
         if group and any(first % group for first, _ in self.k_parts):
             raise InputError(
@@ -206,15 +210,34 @@ class LinearLayer:
                 block.setup.append(table(Ref(name, params.size)))
                 pieces.append(table_bytes(op.table))
             rows = slice(k, k + size)
-            # The zero-skip unit takes rows of INT8.
-            height = self.height if lowering.choices.coded and not op.source.wide else 0
             held = tiles_held(op, rows, columns, config, self.kept_zeros)
-            for one, data in stored_parts(op, Held(rows, columns), held, config, height):
-                block.products.append(one.at(Ref(name, sum(piece.size for piece in pieces))))
-                pieces.append(data)
-            lowering.load(block, name, np.concatenate(pieces))
+            if lowering.choices.home == WeightHome.SLOTS:
+                self._keep(block, f"{name}.weights", held)
+            else:
+                # The zero-skip unit takes rows of INT8.
+                height = self.height if lowering.choices.coded and not op.source.wide else 0
+                for one, data in stored_parts(op, Held(rows, columns), held, config, height):
+                    block.products.append(one.at(Ref(name, sum(piece.size for piece in pieces))))
+                    pieces.append(data)
+            if pieces:
+                lowering.load(block, name, np.concatenate(pieces))
             blocks.append(block)
         return blocks
+
+    def _keep(self, block: "_Block", blob: str, held: Sequence[Held]) -> None:
+        """Bring parts of the weights to slots, from which they are multiplied."""
+        lowering, config = self.lowering, self.lowering.config
+        pieces: list[Bytes] = []
+        for one in held:
+            taken, rows, flags, used = slotted(self.op, one.rows, config, self.format)
+            self.flags = used | self.wide
+            slots = lowering.memory.take_slots(rows.stop - rows.start, one.n)
+            source = View(Ref(blob, sum(piece.size for piece in pieces)), one.n)
+            kept = preload(source, rows.stop - rows.start, one.n, slots.first, flags=flags)
+            block.body.append(replace(kept, once=True))
+            block.products.append(one.at(slots.first))
+            pieces.append(stored_data(taken.weight, taken.stored, rows, one.columns).ravel())
+        lowering.load(block, blob, np.concatenate(pieces))
 
     def _products(self, block: "_Block", row: int, m: int, acc: int) -> list[Node]:
         """Return the products of some rows with the weights of a block."""

@@ -36,6 +36,8 @@ class Lowered:
     """The rows that the host counts in registers; none where all inferences have the same."""
     pool: Piece | None
     """Constants that the host writes for each inference, ``pool_bytes``; None for none."""
+    slots: int
+    """Weight slots that are taken, with those of weights that come."""
 
 
 def lower(model: QuantizedModel, config: Config, choices: Choices, batch: int = 1) -> Lowered:
@@ -61,7 +63,9 @@ def lower(model: QuantizedModel, config: Config, choices: Choices, batch: int = 
         piece = lowering.image.add(model.start.astype("<i2").view(np.uint8).ravel())
         lowering.load_tensor(before[0], model.before[0].target, piece)
     lowering.load_tensor(first, model.input, source)
-    layers = [_section(lowering, "layer", layer) for layer in model.layers]
+    # What stays in the scratchpad is that of one layer; what comes takes the places of the last.
+    names = [f"layer.{index}" if lowering.keeps else "layer" for index in range(len(model.layers))]
+    layers = [_section(lowering, *each) for each in zip(names, model.layers, strict=True)]
     after = _section(lowering, "after", model.after)
     last = Item()
     if not lowering.in_columns(model.output):
@@ -76,6 +80,7 @@ def lower(model: QuantizedModel, config: Config, choices: Choices, batch: int = 
         output,
         dict(lowering.row_registers),
         lowering.pool,
+        lowering.memory.slots,
     )
 
 

@@ -11,7 +11,7 @@ from generators.lower.accumulators import Accumulators
 from generators.lower.blocks import Blocks, Part, groups
 from generators.lower.choices import Choices
 from generators.lower.instructions import Count, View, parameters, requantize, rescale_words
-from generators.lower.residence import check_at_once
+from generators.lower.residence import Memory, check_at_once
 from generators.lower.traffic import Traffic
 from generators.program.draft import Draft, Node, Ref, Repeat, Written
 from generators.program.image import Bytes, Piece
@@ -37,6 +37,8 @@ class Lowering(Traffic):
         self.name = model.description.name
         self.pool: Piece | None = None
         self.accumulators = Accumulators(config, self.name)
+        self.memory = Memory(self.name, config)
+        """Weight slots that are taken."""
         self._written: set[str] = set()
 
     @property

@@ -12,9 +12,9 @@ from generators.lower.instructions import View, preload
 from generators.lower.plan import HIDDEN, Matrix, Plan, kind
 from generators.lower.residence import Words
 from generators.lower.staging import STAGES, THIN
-from generators.lower.weights import Held, cuts, stored_parts
+from generators.lower.weights import Held, cuts, slotted, stored_parts
 from generators.program.image import Piece
-from generators.stored import for_slots, format_flags, in_pairs, part_rows
+from generators.stored import format_flags, part_rows
 
 
 def keep_matrix(found: Plan, one: Linear) -> None:
@@ -84,18 +84,13 @@ def _kept(found: Plan, one: Linear, words: Words, bounds: Sequence[int]) -> Matr
         return Matrix(k, n, [], pieces(one, slice(0, k), bounds), words, flags)
     shares = []
     for row, end in pairwise([0, *_share_rows(found, one), k]):
-        taken, rows, kept = one, slice(row, end), flags
-        if one.stored is not None and in_pairs(one.stored, config):
-            both, stored = for_slots(one.stored, rows, config.rows)
-            taken, rows = replace(one, weight=both, stored=stored), slice(0, len(both))
-            kept = flags & {"grouped"}
+        taken, rows, kept, used = slotted(one, slice(row, end), config, flags)
         slots = memory.take_slots(rows.stop - rows.start, n)
         shares.append((row, slots))
         for held, piece in pieces(taken, rows):
             tile = held.tile * slots.k_tiles + (held.rows.start - rows.start) // config.rows
             source = View(stage.piece(piece), held.n)
             stage.add(preload(source, held.k, held.n, slots.first + tile, flags=kept))
-    used = flags if in_pairs(one.stored, config) else frozenset()
     return Matrix(k, n, shares, [], words, used)
 
 

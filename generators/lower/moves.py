@@ -13,12 +13,15 @@ def load(
     defines: str = "",
     step: int = 0,
     outside: int = 0,
+    *,
+    once: bool = False,
 ) -> Draft:
     """Return a load of rows, ``step`` bytes apart in the scratchpad and ``outside`` bytes outside.
 
     Without these they follow each other.
     """
-    return Draft(Opcode.LOAD, _moved(target, addr, m, row_bytes, step, outside), defines=defines)
+    operands = _moved(target, addr, m, row_bytes, step, outside)
+    return Draft(Opcode.LOAD, operands, defines=defines, once=once)
 
 
 def store(

@@ -8,10 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from arch.config import Config
-from arch.isa import REGISTERS, RING_SLOTS
+from arch.isa import REGISTERS
 from generators.graph import Attention, Decoder, Linear, Rescale, Tensor, TextGraph
 from generators.lower.instructions import rescale_words
-from generators.lower.residence import Cache, Kept, Memory, Slots, Words
+from generators.lower.residence import Cache, Kept, Memory, Slots, WeightHome, Words, weight_homes
 from generators.lower.staging import STAGES, WEIGHTS, Stage
 from generators.lower.weights import Held, split
 from generators.program.draft import Draft, Ref
@@ -106,7 +106,7 @@ class Plan:
     @property
     def resident(self) -> bool:
         """Weights, keys and values stay in weight slots."""
-        return self.config.weight_depth > RING_SLOTS
+        return weight_homes([], self.config)[0] == WeightHome.SLOTS
 
     @property
     def head(self) -> Linear:

@@ -10,9 +10,10 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError, doubled
-from generators.graph import Ints
+from generators.graph import Ints, Linear
 from generators.program.draft import Given, Ref
 from generators.program.image import Bytes
+from generators.stored import in_pairs, stored_rows
 
 
 class Register(enum.IntEnum):
@@ -40,6 +41,34 @@ class Register(enum.IntEnum):
     """Bytes from the first normalized row to the last token's."""
     SOURCE = 11
     """Tokens of the source."""
+
+
+class WeightHome(enum.Enum):
+    """The memory that has a model's weights when a run begins."""
+
+    SCRATCHPAD = "scratchpad"
+    SLOTS = "slots"
+    """The array's weight slots."""
+    STREAM = "stream"
+    """External memory, from which they come for each run."""
+
+
+def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
+    """Return the homes that the weights of products may have; the last one they surely may.
+
+    Slots are best where a product has few rows, during which the next weights could not enter the
+    array. All weights have the same home.
+    """
+    size = slots = 0
+    for op in linears:
+        k, n = op.weight.shape
+        size += stored_rows(op.stored, k) * n
+        height = config.rows * (2 if in_pairs(op.stored, config) else 1)
+        slots += -(-k // height) * -(-n // config.cols)
+    deep = config.weight_depth > RING_SLOTS
+    found = [WeightHome.SLOTS] if deep and RING_SLOTS + slots <= config.weight_depth else []
+    found += [WeightHome.SCRATCHPAD] if 0 < size < config.scratchpad_bytes else []
+    return [*found, WeightHome.STREAM]
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
     piece = lowering.image.add(pool_bytes(op, total, total, config))
     if op.variable:
         lowering.pool = piece
-    lowering.load_piece(item, label, piece)
+    lowering.load_piece(item, label, piece, once=lowering.keeps and not op.variable)
     item.body.append(lowering.params_draft(label, 1))
     groups = lowering.column_groups(
         op.target.columns, lowering.accumulators.tiles(batch), op.source.buffer, op.target.buffer

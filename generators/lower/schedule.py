@@ -5,12 +5,14 @@ choice after the other is improved (:mod:`generators.lower.search`).
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from arch.config import Config
 from generators.fitting import FitError
 from generators.graph import Linear, QuantizedModel
 from generators.lower.assemble import TOO_LARGE, TOO_LONG, Refusal
 from generators.lower.choices import Choices
+from generators.lower.residence import weight_homes
 from generators.lower.search import AHEAD, Search, Trial
 from generators.lower.weights import tiles_used
 
@@ -81,13 +83,31 @@ def schedule(
                 if isinstance(whole, Trial) and search:
                     whole = scheduler.finish(scheduler.rebank(scheduler.improve(found)))
                 if isinstance(whole, Trial):
-                    return whole
+                    return _keeping(scheduler, whole, search=search)
                 found = whole
             if found.stage == TOO_LONG and not spills:
                 # Smaller loads would make the program longer still.
                 too_long.add(plan.compact)
     refusal = refusal or _best(scheduler.refusals)
     raise FitError(refusal.text, *refusal.ways)
+
+
+def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
+    """Return the trial with weights that stay on the chip, where they can and no run takes longer.
+
+    That are runs behind the first one. Programs of loops, or whose blocks leave, keep nothing.
+    """
+    if best.plan.loops or best.plan.spills:
+        return best
+    linears = [op for op in scheduler.model.ops if isinstance(op, Linear)]
+    kept = []
+    for home in weight_homes(linears, scheduler.config)[:-1]:
+        found: Trial | Refusal = scheduler.try_out(replace(best.plan, home=home))
+        if isinstance(found, Trial):
+            found = scheduler.finish(scheduler.rebank(found) if search else found)
+        if isinstance(found, Trial) and found.cycles <= best.cycles:
+            kept.append(found)
+    return min(kept, key=lambda one: one.cycles, default=best)
 
 
 def _has_zero_tiles(model: QuantizedModel, config: Config) -> bool:

@@ -49,6 +49,8 @@ class Trial(Timed):
     placed: Placed
     program: Program
     """That of the first layers, or the whole one when the search has ended."""
+    cycles: int
+    """Cycles of a run behind others, short inputs counted."""
 
 
 class Search:
@@ -95,7 +97,7 @@ class Search:
             *sorted(placed.addresses.items()),
             *sorted(lowered.sizes.items()),
         )
-        loops = plan.loop_layers, plan.loop_heads, plan.loop_parts
+        loops = plan.loop_layers, plan.loop_heads, plan.loop_parts, plan.home
         key = *loops, plan.height, plan.together, plan.ahead, plan.whole, shape
         if key not in self._tried:
             program = assemble(placed, self.config, _TRIAL_LAYERS)
@@ -109,18 +111,27 @@ class Search:
     def _trial(self, plan: Choices, placed: Placed, program: Program) -> Trial:
         model = self.model.description
 
-        def expect(length: int) -> Prediction:
+        def expect(length: int, start: int) -> Prediction:
             registers = {LENGTH_REGISTER: length, **row_counts(placed.lowered.rows, length)}
             interval = SPILL_INTERVAL if plan.spills else 1
             return predict(
-                program.words, self.config, latency=LATENCY, interval=interval, registers=registers
+                program.words,
+                self.config,
+                latency=LATENCY,
+                interval=interval,
+                registers=registers,
+                start=start,
             )
 
-        short = expect(max(model.sequence // SHORT, 1)).cycles if model.variable else 0
-        whole = expect(model.sequence)
-        cost = whole.cycles + short // SHORT_WEIGHT, len(program.words)
+        *first, last = program.starts
+        short = expect(max(model.sequence // SHORT, 1), last).cycles if model.variable else 0
+        whole = expect(model.sequence, last)
+        cycles = whole.cycles + short // SHORT_WEIGHT
+        # A first run counts as much as one behind it.
+        loading = sum(expect(model.sequence, start).cycles for start in first)
+        cost = cycles + loading, len(program.words)
         addresses, drafts = placed.addresses, program.drafts
-        return Trial(addresses, drafts, whole.timeline, cost, plan, placed, program)
+        return Trial(addresses, drafts, whole.timeline, cost, plan, placed, program, cycles)
 
     def rebank(self, best: Trial) -> Trial:
         """Return the best trial that moving buffers to other banks leads to."""

@@ -5,6 +5,7 @@ from generators.graph import QuantizedModel, Tensor
 from generators.lower.blocks import Blocks, Part, cut
 from generators.lower.choices import Choices
 from generators.lower.moves import load, moved_rows, store
+from generators.lower.residence import WeightHome
 from generators.program.draft import LENGTH_REGISTER, LENGTH_REGISTERS, Given, Item, Node, Ref
 from generators.program.image import LONGEST_ROW, Bytes, ImageBuilder, Piece
 
@@ -49,14 +50,20 @@ class Traffic:
         self.row_registers[number] = first, count
         return Given(number, count)
 
-    def load(self, item: Item, buffer: str, data: Bytes) -> None:
-        """Add bytes to the image and load them into a buffer."""
-        self.load_piece(item, buffer, self.image.add(data))
+    @property
+    def keeps(self) -> bool:
+        """What the first run loads stays on the chip for those that follow."""
+        return self.choices.home != WeightHome.STREAM
 
-    def load_piece(self, item: Item, buffer: str, piece: Piece) -> None:
+    def load(self, item: Item, buffer: str, data: Bytes) -> None:
+        """Add bytes to the image and load them into a buffer, once where they stay."""
+        self.load_piece(item, buffer, self.image.add(data), once=self.keeps)
+
+    def load_piece(self, item: Item, buffer: str, piece: Piece, *, once: bool = False) -> None:
         """Load a piece of external memory into a buffer."""
         self.sizes[buffer] = max(self.sizes.get(buffer, 0), piece.size)
-        item.loads.append(load(Ref(buffer), piece.addr, piece.m, piece.row_bytes, buffer))
+        one = load(Ref(buffer), piece.addr, piece.m, piece.row_bytes, buffer, once=once)
+        item.loads.append(one)
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Load a tensor that lies in external memory row behind row."""

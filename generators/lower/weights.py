@@ -13,7 +13,7 @@ from generators.graph import Ints, Linear
 from generators.lower.instructions import Weights
 from generators.program.draft import Ref
 from generators.program.image import Bytes
-from generators.stored import part_rows, stored_data, stored_rows
+from generators.stored import for_slots, in_pairs, part_rows, stored_data, stored_rows
 from hdl.sparse.sparse import sparse_cycles
 from sim.sparse import encode
 
@@ -39,7 +39,7 @@ class Held:
         """Number of columns."""
         return int(self.columns.stop - self.columns.start)
 
-    def at(self, place: Ref, tile: int = 0) -> Weights:
+    def at(self, place: int | Ref, tile: int = 0) -> Weights:
         """Return them as an instruction multiplies them, tile columns counted from ``tile`` on."""
         return Weights(self.rows.start, self.tile - tile, self.k, self.n, place, self.beats)
 
@@ -122,6 +122,21 @@ def _spans(used: NDArray[np.bool_], kept_zeros: int) -> list[tuple[int, int]]:
         else:
             spans.append((int(tile), int(tile) + 1))
     return spans or [(0, 1)]
+
+
+def slotted(
+    op: Linear, rows: slice, config: Config, flags: frozenset[str]
+) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
+    """Return some rows of a product's weights as slots take them, and the flags for that.
+
+    It is the product whose weights are preloaded, the rows of it, the flags of PRELOAD, and those
+    of the product that reads the slots. ``flags`` are those of the format.
+    """
+    if op.stored is None or not in_pairs(op.stored, config):
+        return op, rows, flags, frozenset()
+    both, stored = for_slots(op.stored, rows, config.rows)
+    taken = replace(op, weight=both, stored=stored)
+    return taken, slice(0, len(both)), flags & {"grouped"}, flags
 
 
 def stored_parts(

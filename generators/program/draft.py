@@ -75,6 +75,8 @@ class Draft:
     """The buffer whose old content nothing needs any more from here on."""
     written: Written | None = None
     """Tensor that a vector instruction writes."""
+    once: bool = False
+    """Later runs find what it leaves, and leave it out."""
 
 
 @dataclass(frozen=True)

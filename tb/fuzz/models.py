@@ -59,8 +59,9 @@ def run(case: Case) -> dict[str, Any]:
 def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
     """Return what is wrong of a compiled model; an empty text where nothing is.
 
-    Its program is checked for every order in which engines can run it. Every tensor and the output
-    of an inference are compared with those of the graph's integer reference, which knows no tiles.
+    Its programs are checked for every order in which engines can run them. Every tensor and the
+    output of an inference are compared with those of the graph's integer reference, which knows no
+    tiles; where weights stay on the chip, those of a run that finds them too.
     """
     config, model = compiled.config, compiled.quantized.description
     if len(compiled.words) > config.program_depth:
@@ -69,11 +70,12 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
         given_registers = compiled.registers(min(length, model.sequence))
         registers = [given_registers.get(number, 0) for number in range(REGISTERS)]
         try:
-            check(compiled.words, config, registers=registers)
+            for entry in compiled.entries.values():
+                check(compiled.words, config, entry.pc, registers)
         except ProgramError as error:
             return f"The compiler's program is refused: {error}"
     golden = GoldenModel(compiled)
-    for sample in inputs:
+    for sample in [*inputs, *(inputs[-1:] if compiled.keeps else [])]:
         values = given(model, weights, sample[None])[0]
         length = compiled.length(len(values))
         tensors, expected = golden.tensors(values), evaluate(compiled.quantized, values)

@@ -4,7 +4,13 @@ import ctypes
 from collections.abc import Callable
 from pathlib import Path
 
-from arch.registers import CONTROL_ABORT, IDENTITY, REGISTER_MAP
+from arch.registers import (
+    CONTROL_ABORT,
+    IDENTITY,
+    INTERRUPT_DONE,
+    INTERRUPT_ERROR,
+    REGISTER_MAP,
+)
 from sim.interpreter import Interpreter
 from tb.machine import SimulatedMachine
 from tb.toolchain import run
@@ -57,6 +63,9 @@ class GoldenPort:
         self.machine = machine
         self.status = 0
         self.aborted = 0
+        self.starts: list[int] = []
+        """First words of the runs."""
+        self._interrupt = 0
         self._program: dict[int, int] = {}
         self._place = 0
         self._pc = 0
@@ -67,7 +76,8 @@ class GoldenPort:
         if name == "STATUS" and self._busy:
             self._busy -= 1
             return 1
-        return {"ID": IDENTITY, "STATUS": self.status, "PC": self._pc}.get(name, 0)
+        found = {"ID": IDENTITY, "STATUS": self.status, "INTERRUPT": self._interrupt}
+        return found.get(name, 0)
 
     def write(self, name: str, value: int) -> None:
         """Write a register; a run is done at once, and said to go on for some polls."""
@@ -80,10 +90,15 @@ class GoldenPort:
             self._pc = value
         elif name == "CONTROL" and value == CONTROL_ABORT:
             self._busy = 0
+            self._interrupt |= INTERRUPT_ERROR
             self.aborted += 1
+        elif name == "INTERRUPT":
+            self._interrupt &= ~value
         elif name == "CONTROL":
             self.machine.load_program([self._program[word] for word in sorted(self._program)])
             self.machine.start(self._pc)
+            self.starts.append(self._pc)
+            self._interrupt |= INTERRUPT_DONE
             self._busy = BUSY_POLLS
         else:
             self.machine.set_register(int(name.removeprefix("R")), value)

@@ -79,6 +79,7 @@ enum celosia_result celosia_load(const celosia_t *it, const celosia_model_t *mod
     set(it, OFFSET(PROGRAM_ADDR), 0);
     for (uint32_t word = 0; word < model->program_words; word++)
         set(it, OFFSET(PROGRAM_DATA), model->program[word]);
+    set(it, OFFSET(INTERRUPT), get(it, OFFSET(INTERRUPT)));
     return CELOSIA_OK;
 }
 
@@ -103,8 +104,10 @@ enum celosia_result celosia_begin(const celosia_t *it, const celosia_model_t *mo
     }
     for (uint32_t index = 0; index < request->setting_count; index++)
         set(it, request->settings[index].offset, request->settings[index].value);
+    const uint32_t ended = get(it, OFFSET(INTERRUPT));
+    set(it, OFFSET(INTERRUPT), ended);
     FENCE();
-    set(it, OFFSET(PC), 0);
+    set(it, OFFSET(PC), ended == CELOSIA_REGISTERS__INTERRUPT__DONE_bm ? model->again : 0);
     set(it, OFFSET(CONTROL), CELOSIA_REGISTERS__CONTROL__START_bm);
     return CELOSIA_OK;
 }

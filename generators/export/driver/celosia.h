@@ -58,6 +58,7 @@ typedef struct {
     const char *name;
     const uint32_t *program;
     uint32_t program_words;
+    uint32_t again; /* word where a run begins that finds weights on the chip; 0: none does */
     const uint32_t *image; /* external memory from its first byte on */
     uint32_t image_bytes;
     uint32_t memory_bytes; /* external memory that the model takes */
@@ -67,7 +68,9 @@ typedef struct {
     const char *const *labels; /* names of the output's columns, or NULL */
 } celosia_model_t;
 
-/* Loads a model: its program into the accelerator, its image into external memory. */
+/* Loads a model: its program into the accelerator, its image into external memory. It takes back
+ * the bits of INTERRUPT: while DONE alone is there, a run has ended well behind that and nothing was
+ * reset or aborted since, so that the next one finds the weights that stay on the chip. */
 enum celosia_result celosia_load(const celosia_t *it, const celosia_model_t *model);
 
 /* Runs one inference: begin, poll, end. `input` and `output` hold int8_t or int16_t, whatever the

@@ -1,0 +1,66 @@
+"""Runs of a compiled model on one machine: weights stay there from run to run, where they can."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from generators.compiler import CompiledModel
+from sim.report import Report
+
+
+class Machine(Protocol):
+    """Interface of a machine that runs programs: the golden one, a simulated circuit, a board."""
+
+    def write_memory(self, addr: int, data: bytes) -> None:
+        """Write bytes to external memory."""
+
+    def read_memory(self, addr: int, count: int) -> bytes:
+        """Return bytes of external memory."""
+
+    def load_program(self, words: Sequence[int]) -> None:
+        """Load a program's words."""
+
+    def start(self, pc: int = 0) -> Report:
+        """Run from a word address to HALT."""
+
+
+class ModelMachine(Machine, Protocol):
+    """A machine that a compiled model can run on."""
+
+    def set_register(self, number: int, value: int) -> None:
+        """Set a register."""
+
+    def unbroken(self) -> bool:
+        """Return whether runs have ended since the last call, all well, and no reset came since."""
+
+
+class Runs:
+    """A compiled model on a machine that nothing else runs on meanwhile.
+
+    A run loads weights and parameters if the one before has not left them on the chip: the first
+    one, those of a model whose weights do not stay, and one behind a reset, an abort or an error.
+    """
+
+    def __init__(self, compiled: CompiledModel, machine: ModelMachine):
+        self.compiled, self.machine = compiled, machine
+        self._kept = False
+        machine.write_memory(0, compiled.image.tobytes())
+        machine.load_program(compiled.words)
+
+    def run(self, values: NDArray[np.floating]) -> tuple[bytes, Report, bool]:
+        """Return the output's bytes of one input, the report, and whether weights were there.
+
+        ``values`` are what :meth:`generators.compiler.CompiledModel.request` takes.
+
+        Raises :class:`RunError` where the run stops.
+        """
+        compiled, machine = self.compiled, self.machine
+        # It is asked behind runs that were stopped as well, which it tells once.
+        again = compiled.keeps and machine.unbroken() and self._kept
+        self._kept = False
+        compiled.request(values).give(machine)
+        report = machine.start(compiled.entries[compiled.entry(again=again)].pc)
+        self._kept = compiled.keeps
+        return machine.read_memory(compiled.output_addr, compiled.output_count), report, again
