@@ -13,8 +13,8 @@ from arch.instruction import Instruction, pack
 from arch.isa import DEFINITIONS, RING_SLOTS, Opcode
 from arch.micro.config import MicroConfig
 from arch.registers import IDENTITY
-from generators.bench.gemm_bench import Machine
 from generators.program.tokens import insert_tokens
+from generators.runs import Machine
 from sim.flow import Step, run
 from sim.interpreter import Interpreter
 from tb.instruction_maker import UNIT_FLAGS

@@ -1,6 +1,5 @@
 """Toggles of a machine's registers in a product, with and without sleep."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from arch.config import Config
 from arch.errors import InputError, RunError
 from arch.micro.config import MicroConfig
-from generators.bench.gemm_bench import expected_result, product_model, random_gemm
+from generators.bench.gemm_bench import product_model, random_gemm
 from generators.compiler import Options, compile_quantized
 from tb.faults.machine import FaultMachine
 from tb.memory_timing import SDRAM
@@ -29,7 +28,7 @@ def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> d
     """
     if isinstance(config, MicroConfig):
         raise InputError(f"Sleep is for engines, which {config.name}, microcoded, lacks")
-    gemm = replace(random_gemm(config, np.random.default_rng(seed), m=m, k=k, n=n), b_zero=0)
+    gemm = random_gemm(config, np.random.default_rng(seed), m=m, k=k, n=n)
     counts, cycles, mismatches = [], [], 0
     for sleep in (False, True):
         chosen = config.replace(sleep=sleep)
@@ -43,7 +42,7 @@ def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> d
         cycles.append(machine.cycles)
         data = machine.read_memory(compiled.output_addr, compiled.output_count)
         found = compiled.output_integers(data)
-        mismatches += int(np.count_nonzero(found != expected_result(gemm, chosen)))
+        mismatches += int(np.count_nonzero(found != gemm.expected))
         machine.close()
     if set(counts[0]) != set(counts[1]):
         raise RunError("Sleep must leave the units of a machine as they are")

@@ -4,89 +4,48 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.bench.gemm import Gemm, compile_gemm, parts_of
-from generators.bench.gemm_bench import bench_gemm, bench_shapes
+from generators.bench.gemm_bench import (
+    bench_gemm,
+    bench_shapes,
+    product_model,
+    random_gemm,
+    run_product,
+)
 from generators.bench.gemm_shapes import SHAPES, shapes_named
+from generators.compiler import Options, compile_quantized
 from sim.checker import check
 from sim.interpreter import Interpreter
 from sim.requantize import requantize
 
 
-def random_gemm(rng, m, k, n, *, zero_points=True, **flags) -> Gemm:
-    a, b = rng.integers(-128, 128, (m, k)), rng.integers(-128, 128, (k, n))
-    return Gemm(
-        a=a,
-        b=b.T if flags.get("b_transpose") else b,
-        bias=rng.integers(-1000, 1000, n),
-        multiplier=rng.integers(1 << 30, 1 << 31, n),
-        shift=rng.integers(-11, -6, n),
-        a_zero=int(rng.integers(-128, 128)) * zero_points,
-        b_zero=int(rng.integers(-128, 128)) * zero_points,
-        o_zero=int(rng.integers(-128, 128)),
-        **flags,
-    )
-
-
-def run_case(gemm: Gemm, config) -> None:
-    program = compile_gemm(gemm, config)
-    machine = Interpreter(config)
-    machine.write_memory(0, program.image)
-    machine.load_program(program.words)
-    for pc in (program.load_pc, program.compute_pc, program.store_pc):
-        check(program.words, config, pc)
-        machine.start(pc)
-    found = program.result(machine.read_memory(program.result_addr, program.result_bytes))
-    a = gemm.a - gemm.a_zero
-    b = (gemm.b.T if gemm.b_transpose else gemm.b) - gemm.b_zero
-    expected = requantize(a @ b, gemm.bias, gemm.multiplier, gemm.shift, gemm.o_zero, -128, 127)
-    np.testing.assert_array_equal(found, expected)
-
-
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (17, 23, 5), (33, 40, 29)])
 def test_products_are_exact(preset, shape):
-    rng = np.random.default_rng(5)
-    for b_transpose in (False, True)[: 1 + preset.b_transpose]:
-        flags = {"zero_points": preset.zero_points, "b_transpose": b_transpose}
-        run_case(random_gemm(rng, *shape, **flags), preset)
+    """The first run, and one that finds the weights on the chip."""
+    m, k, n = shape
+    gemm = random_gemm(preset, np.random.default_rng(5), m=m, k=k, n=n)
+    compiled = compile_quantized(product_model(gemm), preset, Options())
+    sums = (gemm.a - gemm.a_zero) @ gemm.b
+    bounds = preset.operand_min, preset.operand_max
+    expected = requantize(sums, gemm.bias, gemm.multiplier, gemm.shift, gemm.o_zero, *bounds)
+    for name, entry in compiled.entries.items():
+        check(compiled.words, preset, entry.pc)
+        found, _ = run_product(gemm, compiled, Interpreter(preset), name)
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(gemm.expected, expected)
 
 
 @pytest.mark.parametrize(
-    ("changes", "shape", "message"),
+    ("sizes", "message"),
     [
-        (
-            {"max_k": 16},
-            (1, 17, 1),
-            "A sum of k = 17 products could overflow the accumulator: max_k is 16",
-        ),
-        (
-            {"b_transpose": False},
-            (1, 1, 1),
-            "The product has b_transpose, which configuration small lacks",
-        ),
-        (
-            {"param_depth": 1},
-            (1, 1, 9),
-            "The product needs 2 parameter words, but param_depth is 1",
-        ),
-        (
-            {"program_depth": 16},
-            (1, 1, 1),
-            "The product needs a program of 60 words, but program_depth is 16",
-        ),
-        (
-            {"scratchpad_bytes": 1024},
-            (20, 20, 1),
-            "Tensor A of 400 bytes does not fit a scratchpad bank of 256 bytes beside the other "
-            "operands",
-        ),
+        ((1, 1 << 20, 1), r"^A sum of k = 1048576 products could overflow the accumulator: max_k"),
+        ((1, 0, 1), r"^Size k of a product must be positive, not 0$"),
     ],
 )
-def test_refusals(changes, shape, message):
-    gemm = random_gemm(np.random.default_rng(7), *shape, b_transpose=True)
-    with pytest.raises(ValueError, match=r".") as caught:
-        compile_gemm(gemm, PRESETS["small"].replace(**changes))
-    assert str(caught.value) == message
+def test_refusals(sizes, message):
+    m, k, n = sizes
+    with pytest.raises(ValueError, match=message):
+        random_gemm(PRESETS["small"], np.random.default_rng(1), m=m, k=k, n=n)
 
 
 def test_the_table_of_shapes_fits_medium_and_fills_its_array():
@@ -112,15 +71,6 @@ def test_shapes_are_benched_by_name():
     assert found["mismatches"] == 0
     assert found["lowest_utilization"] is None  # the golden machine has no clock
     assert [result["ideal_cycles"] for result in found["shapes"]] == [2048, 41472]
-
-
-@pytest.mark.parametrize("m", [1, 7, 16, 17, 64, 197])
-@pytest.mark.parametrize("product", [1, 2, 8])
-def test_the_last_rows_are_cut_into_parts_that_hide_their_load(m, product):
-    parts = parts_of(m, 8, product, 1)
-    assert sum(parts) == m
-    assert len(parts) <= 3
-    assert len(parts) == 1 or min(parts) >= 8
 
 
 @pytest.mark.parametrize(

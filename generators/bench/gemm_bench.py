@@ -1,8 +1,8 @@
 """A random matrix product, run on a machine and measured."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.errors import InputError
 from arch.micro.config import MicroConfig
-from generators.bench.gemm import Gemm, GemmProgram
 from generators.bench.gemm_shapes import Shape
-from generators.compiler import Options, compile_quantized
+from generators.compiler import ENCODE, CompiledModel, Options, compile_quantized
 from generators.frontend.description import ModelDescription
 from generators.graph import Linear, QuantizedModel, Rescale, Tensor
+from generators.runs import Machine
 from sim.report import Report
 from sim.requantize import quantize_multiplier, requantize
 
@@ -34,20 +34,29 @@ SHAPE_FIGURES = (
 """Fields that are reported of each of many products."""
 
 
-class Machine(Protocol):
-    """Interface of a machine that runs programs: the golden one, a simulated circuit, a board."""
+@dataclass(frozen=True, kw_only=True)
+class Gemm:
+    """A product C = requantize((A - a_zero) B), INT8, equation (1).
 
-    def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory."""
+    ``a`` is [m, k], ``b`` is [k, n]; ``bias``, ``multiplier`` and ``shift`` are [n].
+    """
 
-    def read_memory(self, addr: int, count: int) -> bytes:
-        """Return bytes of external memory."""
+    a: Ints
+    b: Ints
+    bias: Ints
+    multiplier: Ints
+    shift: Ints
+    a_zero: int = 0
+    o_zero: int = 0
 
-    def load_program(self, words: Sequence[int]) -> None:
-        """Load a program's words."""
-
-    def start(self, pc: int = 0) -> Report:
-        """Run from a word address to HALT."""
+    @property
+    def expected(self) -> Ints:
+        """C [m, n], by plain NumPy."""
+        a = self.a - self.a_zero  # [m, k]
+        # Exact below 2**53.
+        sums = (a.astype(np.float64) @ self.b.astype(np.float64)).astype(np.int64)
+        found = requantize(sums, self.bias, self.multiplier, self.shift, self.o_zero, -128, 127)
+        return np.asarray(found, np.int64)
 
 
 def random_gemm(
@@ -57,12 +66,11 @@ def random_gemm(
     m: int,
     k: int,
     n: int,
-    b_transpose: bool = False,
     sparsity: float | None = None,
 ) -> Gemm:
     """Return a product of random operands over their whole range.
 
-    With ``sparsity`` B has no zero point, and that share of its elements, rounded, is 0.
+    With ``sparsity`` that share of the elements of B, rounded, is 0.
 
     Raises :class:`InputError` where a size is not positive or the share is not from 0 to 1.
     """
@@ -77,28 +85,21 @@ def random_gemm(
     if sparsity is not None and not 0 <= sparsity <= 1:
         raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")
     low, high = config.operand_min, config.operand_max + 1
-    a_zero, b_zero = (
-        (int(rng.integers(low, high)), int(rng.integers(low, high)))
-        if config.zero_points
-        else (0, 0)
-    )
+    a_zero = int(rng.integers(low, high)) if config.zero_points else 0
     a, b = rng.integers(low, high, (m, k)), rng.integers(low, high, (k, n))
     if sparsity is not None:
-        b_zero = 0
         b[b == 0] = 1
         b.ravel()[rng.permutation(k * n)[: round(sparsity * k * n)]] = 0
     spread = float(high * high) * np.sqrt(k) / 2
     scales = [quantize_multiplier(high / spread * rng.uniform(0.5, 1)) for _ in range(n)]
     return Gemm(
         a=a,
-        b=b.T if b_transpose else b,
+        b=b,
         bias=rng.integers(-int(spread), int(spread) + 1, n),
         multiplier=np.array([multiplier for multiplier, _ in scales], np.int64),
         shift=np.array([shift for _, shift in scales], np.int64),
         a_zero=a_zero,
-        b_zero=b_zero,
         o_zero=int(rng.integers(low, high)),
-        b_transpose=b_transpose,
     )
 
 
@@ -111,37 +112,28 @@ def check_operands(config: Config, count: int) -> None:
         )
 
 
-def expected_result(gemm: Gemm, config: Config) -> Ints:
-    """Return C [m, n] by plain NumPy."""
-    a = gemm.a - gemm.a_zero  # [m, k]
-    b = (gemm.b.T if gemm.b_transpose else gemm.b) - gemm.b_zero  # [k, n]
-    sums = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)  # exact below 2**53
-    bounds = (config.operand_min, config.operand_max)
-    found = requantize(sums, gemm.bias, gemm.multiplier, gemm.shift, gemm.o_zero, *bounds)
-    return np.asarray(found, np.int64)
-
-
 def product_model(gemm: Gemm) -> QuantizedModel:
-    """Return a product whose weights B have no zero point as a model of one linear layer."""
+    """Return a product as a model of one linear layer whose weights are B."""
+    (m, k), n = gemm.a.shape, gemm.b.shape[1]
     description = ModelDescription(
         name="product",
-        tokens=gemm.m,
-        features=gemm.k,
-        dim=gemm.n,
+        tokens=m,
+        features=k,
+        dim=n,
         layers=1,
         heads=1,
         ffn=1,
         norm="none",
         final_norm=False,
     )
-    source = Tensor("a", "input", gemm.m, gemm.k, 1.0, gemm.a_zero)
-    target = Tensor("c", "output", gemm.m, gemm.n, 1.0, gemm.o_zero)
+    source = Tensor("a", "input", m, k, 1.0, gemm.a_zero)
+    target = Tensor("c", "output", m, n, 1.0, gemm.o_zero)
     product = Linear(source, target, gemm.b, Rescale(gemm.bias, gemm.multiplier, gemm.shift))
     return QuantizedModel(
         description=description,
         input=source,
         output=target,
-        stream=Tensor("stream", "stream", gemm.m, gemm.n, 1.0),
+        stream=Tensor("stream", "stream", m, n, 1.0),
         start=None,
         before=(),
         layers=((product,),),
@@ -149,16 +141,21 @@ def product_model(gemm: Gemm) -> QuantizedModel:
     )
 
 
-def run_program(program: GemmProgram, machine: Machine) -> tuple[Ints, Report]:
-    """Return C [m, n] as a machine computes it, and the report of the computing alone."""
-    machine.write_memory(0, program.image)
-    machine.load_program(program.words)
-    if program.load_pc is not None:
-        machine.start(program.load_pc)
-    report = machine.start(program.compute_pc)
-    if program.store_pc is not None:
-        machine.start(program.store_pc)
-    return program.result(machine.read_memory(program.result_addr, program.result_bytes)), report
+def run_product(
+    gemm: Gemm, compiled: CompiledModel, machine: Machine, entry: str = ENCODE
+) -> tuple[Ints, Report]:
+    """Return C [m, n] as a machine computes it with a product's compiled model, and the report.
+
+    With the entry ``again`` a run before it, not reported, loads the weights.
+    """
+    machine.write_memory(0, compiled.image.tobytes())
+    machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())
+    machine.load_program(compiled.words)
+    report = machine.start()
+    if entry != ENCODE:
+        report = machine.start(compiled.entries[entry].pc)
+    data = machine.read_memory(compiled.output_addr, compiled.output_count)
+    return compiled.output_integers(data), report
 
 
 def _share(report: Report, config: Config, cycles: int) -> float | None:
@@ -197,16 +194,9 @@ def bench_gemm(
             f"Products are timed by what the matrix engine counts, which {config.name}, "
             f"microcoded, lacks"
         )
-    gemm = replace(random_gemm(config, np.random.default_rng(seed), m=m, k=k, n=n), b_zero=0)
+    gemm = random_gemm(config, np.random.default_rng(seed), m=m, k=k, n=n)
     compiled = compile_quantized(product_model(gemm), config, Options())
-    machine = make_machine(config, compiled.memory_bytes)
-    machine.write_memory(0, compiled.image.tobytes())
-    machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())
-    machine.load_program(compiled.words)
-    report = machine.start()
-    found = compiled.output_integers(
-        machine.read_memory(compiled.output_addr, compiled.output_count)
-    )
+    found, report = run_product(gemm, compiled, make_machine(config, compiled.memory_bytes))
     cycles = report.counters.get("span_matrix", 0)
     return {
         "config": config.name,
@@ -219,7 +209,7 @@ def bench_gemm(
         "ideal_cycles": -(-m * k * n // config.elements),
         "utilization": _share(report, config, cycles),
         "total_utilization": _share(report, config, report.cycles),
-        "mismatches": int(np.count_nonzero(found != expected_result(gemm, config))),
+        "mismatches": int(np.count_nonzero(found != gemm.expected)),
         "where": report.where,
         "counters": report.counters,
     }

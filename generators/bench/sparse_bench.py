@@ -1,20 +1,24 @@
 """A random sparse matrix times rows of activations, on the zero-skip unit and on the array."""
 
-import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from arch.config import Config
 from arch.errors import InputError
-from generators.bench.gemm import Gemm, GemmProgram, compile_gemm
-from generators.bench.gemm_bench import Machine, expected_result, random_gemm, run_program
-from generators.program.predict import predict
+from arch.instruction import unpack
+from arch.isa import Opcode
+from generators.bench.gemm_bench import Gemm, product_model, random_gemm, run_product
+from generators.compiler import AGAIN, CompiledModel, Options, compile_quantized
+from generators.runs import Machine
 from sim.sparse import encode
 
 MOST_ROWS = 64
 """Rows up to which unit and array are compared."""
+LATENCY = 8
+"""Latency of external memory that cycles are predicted for, which benches have."""
 
 
 def bench_sparse(
@@ -27,72 +31,74 @@ def bench_sparse(
     sparsity: float,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Run the same random product with SPARSE and with MATMUL, and return the figures of both.
+    """Compile a linear layer of sparse weights with and without coding, and return both figures.
 
-    Operands are in the scratchpad before the run. ``cycles`` and ``dense_cycles`` are those in
-    which the matrix engine is at work (counter SPAN_MATRIX), ``total_cycles`` and
-    ``dense_total_cycles`` the whole runs with their drains; ``predicted_cycles`` and
-    ``dense_predicted_cycles`` are the predictions of these, by which a compiler has ``chosen``.
-    ``bytes`` and ``dense_bytes`` are those of the weights, ``bits_per_weight`` those of the code
-    for each that is not zero. ``ideal_cycles`` is products over lanes; ``skipped`` counts the
-    zeros passed over. ``array_from_rows`` is the number of rows from which on the array is
-    predicted to be faster, None where it is not up to :data:`MOST_ROWS`.
+    Weights are in the scratchpad before the run; rows are loaded, and the result is stored.
+    ``cycles`` and ``dense_cycles`` are those in which the matrix engine is at work (counter
+    SPAN_MATRIX), ``total_cycles`` and ``dense_total_cycles`` the whole runs;
+    ``predicted_cycles`` and ``dense_predicted_cycles`` are the predictions of these.
+    ``chosen`` tells what the compiler took where it may code weights, which ``cycles`` are of:
+    "sparse" or "dense". ``bytes`` and ``dense_bytes`` are those of the weights, ``bits_per_weight``
+    those of the code for each that is not zero. ``ideal_cycles`` is products over lanes;
+    ``skipped`` counts the zeros passed over. ``array_from_rows`` is the number of rows from which
+    on the compiler takes the array, None where it does not up to :data:`MOST_ROWS`.
 
-    Raises :class:`InputError` where the product does not fit the scratchpad, or the configuration
-    has no zero-skip unit.
+    Raises :class:`InputError` where the product does not fit, the scratchpad has no room for its
+    weights, or the configuration has no zero-skip unit.
     """
     rng = np.random.default_rng(seed)
     gemm = random_gemm(config, rng, m=m, k=k, n=n, sparsity=sparsity)
-    programs = _programs(gemm, config)
-    expected = expected_result(gemm, config)
     result: dict[str, Any] = {"config": config.name, "lanes": config.sparse_lanes}
     result |= {"m": m, "k": k, "n": n, "sparsity": sparsity, "seed": seed, "mismatches": 0}
-    for name, program in zip(("", "dense_"), programs, strict=True):
-        machine = make_machine(config, program.result_addr + program.result_bytes)
-        found, report = run_program(program, machine)
+    for name, coded in (("", True), ("dense_", False)):
+        compiled = _compiled(gemm, config, coded=coded)
+        machine = make_machine(config, compiled.memory_bytes)
+        found, report = run_product(gemm, compiled, machine, AGAIN)
         result |= {
             f"{name}cycles": report.counters.get("span_matrix", 0),
             f"{name}total_cycles": report.cycles,
-            f"{name}predicted_cycles": _predicted(program, config),
+            f"{name}predicted_cycles": compiled.predict(LATENCY, again=True).cycles,
         }
-        result["mismatches"] += int(np.count_nonzero(found != expected))
-        if not name:
+        result["mismatches"] += int(np.count_nonzero(found != gemm.expected))
+        if coded:
             result["skipped"] = report.counters.get("skipped", 0)
-    products, size = int(np.count_nonzero(gemm.b)), _code_bytes(gemm, config)
-    sparse = result["predicted_cycles"] < result["dense_predicted_cycles"]
+            result["chosen"] = "sparse" if _sparse(compiled) else "dense"
+    products = int(np.count_nonzero(gemm.b))
+    size = int(encode(gemm.b, config.sparse_lanes, config.cols).size)
     return result | {
         "products": m * products,
         "ideal_cycles": -(-m * products // config.sparse_lanes),
         "bytes": size,
         "dense_bytes": k * n,
         "bits_per_weight": 8 * size / max(1, products),
-        "chosen": "sparse" if sparse else "dense",
         "array_from_rows": _line(config, gemm),
     }
 
 
-def _programs(gemm: Gemm, config: Config) -> tuple[GemmProgram, GemmProgram]:
-    """Return the program with SPARSE and the one with MATMUL."""
-    return compile_gemm(dataclasses.replace(gemm, sparse=True), config), compile_gemm(gemm, config)
+def _compiled(gemm: Gemm, config: Config, *, coded: bool) -> CompiledModel:
+    # One instruction for the whole product, as far as it fits: nothing hides behind another one.
+    options = Options(sparse=coded, search=False)
+    compiled = compile_quantized(product_model(gemm), config, options)
+    if not compiled.keeps:
+        raise InputError(
+            f"The product's weights have no room beside its rows in scratchpad_bytes = "
+            f"{config.scratchpad_bytes}, in banks of {config.bank_bytes}"
+        )
+    return compiled
 
 
-def _predicted(program: GemmProgram, config: Config) -> int:
-    return predict(program.words, config, start=program.compute_pc).cycles
-
-
-def _code_bytes(gemm: Gemm, config: Config) -> int:
-    return int(encode(gemm.b, config.sparse_lanes, config.cols).size)
+def _sparse(compiled: CompiledModel) -> bool:
+    return any(one.opcode == Opcode.SPARSE for one in unpack(compiled.words))
 
 
 def _line(config: Config, gemm: Gemm) -> int | None:
-    """Return the rows from which on the array is predicted to be faster."""
+    """Return the rows from which on the compiler takes the array."""
     for rows in range(1, MOST_ROWS + 1):
-        a = np.zeros((rows, gemm.k), np.int64)
+        one = replace(gemm, a=np.zeros((rows, gemm.a.shape[1]), np.int64))
         try:
-            found = _programs(dataclasses.replace(gemm, a=a), config)
+            compiled = _compiled(one, config, coded=True)
         except InputError:
             return None
-        sparse, dense = (_predicted(program, config) for program in found)
-        if dense <= sparse:
+        if not _sparse(compiled):
             return rows
     return None
