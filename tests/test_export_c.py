@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.compiler import CompiledModel, compile_model
+from generators.compiler import AGAIN, CompiledModel, compile_model
 from generators.export.c_model import c_files, identifier
 from generators.frontend import digits
 from generators.frontend.description import ModelDescription
@@ -175,12 +175,21 @@ def test_inputs_may_have_fewer_rows(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     inputs = [rng.normal(0, 1, (rows, 3)).astype(np.float32) for rows in (6, 1, 4)]
     expected = export(tmp_path, compiled, inputs)
-    driver = HostDriver(tmp_path, GoldenPort(Interpreter(compiled.config)))
+    port = GoldenPort(Interpreter(compiled.config))
+    driver = HostDriver(tmp_path, port)
     machine = ctypes.byref(driver.accelerator(compiled.memory_bytes))
     model = ctypes.byref(driver.symbol("of_1_to_6_rows_model"))
     assert driver.library.celosia_load(machine, model) == OK
     found = [classify(driver, compiled, "of_1_to_6_rows", rows) for rows in inputs]
     assert found == expected
+    # Weights stay on the chip, until something is aborted.
+    again = compiled.entries[AGAIN].pc
+    assert port.starts == [0, again, again]
+    driver.library.celosia_abort(machine)
+    assert [classify(driver, compiled, "of_1_to_6_rows", inputs[0]) for _ in range(2)] == [
+        expected[0]
+    ] * 2
+    assert port.starts[3:] == [0, again]
     # The samples are the inputs, filled with zeros, and the same outputs.
     samples = (ctypes.c_float * (3 * 18)).in_dll(driver.library, "of_1_to_6_rows_sample_inputs")
     np.testing.assert_array_equal(samples[18:21], inputs[1].ravel())

@@ -84,7 +84,8 @@ def test_the_machine_runs_sparse_products(simulator, sparsity) -> None:
     assert result["cycles"] < result["dense_cycles"]
     for name in ("", "dense_"):
         parted = result[f"{name}predicted_cycles"] - result[f"{name}total_cycles"]
-        assert abs(parted) <= 0.03 * result[f"{name}total_cycles"]
+        # Runs this short show each cycle of latency.
+        assert abs(parted) <= 0.06 * result[f"{name}total_cycles"]
     # Zeros behind a lane's last weight are not passed.
     assert 0.8 < result["skipped"] / (2 * sparsity * 96 * 20) <= 1
 
