@@ -52,7 +52,7 @@ class Traffic:
 
     @property
     def keeps(self) -> bool:
-        """What the first run loads stays on the chip for those that follow."""
+        """Constants that the first run loads stay on the chip for those that follow."""
         return self.choices.home != WeightHome.STREAM
 
     def load(self, item: Item, buffer: str, data: Bytes) -> None:
