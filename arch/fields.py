@@ -33,6 +33,11 @@ class Fields:
     weights take several passes."""
     packed_slots: bool = False
     """Resident weights in formats of at most 4 bits lie in pairs in a slot's bytes."""
+    packed_cache: bool = False
+    """Appended keys and values, of which four bits are kept, lie in pairs in a slot's bytes."""
+    low_rows: int = 0
+    """Last rows of such keys' slots, which hold the other four bits of as many of a key's first
+    elements (rows)."""
     weight_depth: int = 2
     """Weights held by each processing element (weights); 2 is double buffering."""
     operand_width: int = 8
@@ -149,7 +154,17 @@ class Fields:
     @property
     def parted(self) -> bool:
         """Vectors may meet parts of what the array holds."""
-        return self.passes > 1 or self.packed_slots
+        return self.passes > 1 or self.paired
+
+    @property
+    def paired(self) -> bool:
+        """Slots may hold two tiles in their bytes."""
+        return self.packed_slots or self.packed_cache
+
+    @property
+    def high_rows(self) -> int:
+        """Rows of a slot above those that may be ``low_rows``, a power of two."""
+        return next_power_of_two(self.rows) // 2
 
     @property
     def slot_scales(self) -> int:

@@ -102,10 +102,12 @@ FORMAT_FLAGS = ("format_1", "format_2", "format_4", "grouped")
 """The bits of a weight format's number, and whether its groups have scales."""
 WIDE_FLAGS = ("a_wide", "b_high", "b_low")
 """Rows of INT16, and which byte of weights of INT16."""
+PAIR_FLAGS = ("pair", "second", "lower")
+"""Marks of one of two tiles in each byte, of the second, and of lower bits in the last rows."""
 _VECTOR_FLAGS = ("wide_out", "per_tensor", "table", "add")
 _SUM_FLAGS = ("per_row", "relu", "rotate", "argmax", "times")
 _FLAGS: dict[Engine | None, tuple[str, ...]] = {
-    Engine.MATRIX: ("b_transpose", "resident", "append", *FORMAT_FLAGS, *WIDE_FLAGS),
+    Engine.MATRIX: ("b_transpose", "resident", "append", *FORMAT_FLAGS, *WIDE_FLAGS, *PAIR_FLAGS),
     Engine.VECTOR: (
         *(*_VECTOR_FLAGS, "wide_in", "diagonal", "write_sum", "rms"),
         *(*_SUM_FLAGS, "drain", "followed", "polynomial"),
@@ -151,24 +153,30 @@ DEFINITIONS = {
                 "b_zero",
                 "slot",
             ),
-            ("b_transpose", "resident", *FORMAT_FLAGS, *WIDE_FLAGS),
+            ("b_transpose", "resident", *FORMAT_FLAGS, *WIDE_FLAGS, *PAIR_FLAGS),
             "acc[acc_addr + nt * acc_stride + i, c] += sum over k of (A - a_zero) * (B - b_zero); "
             "resident takes B from the weight slots; format_1, 2, 4: "
             "bits of which weight format, from 1 on, B is stored in; grouped: groups have scales; "
             "a_wide: A is INT16; b_high, b_low: B is INT16, too, of which a product takes the high "
-            "byte, rounded, or the low byte, signed, times that of A: both add A * B / 256",
+            "byte, rounded, or the low byte, signed, times that of A: both add A * B / 256; "
+            "pair: B is the low halves of the slots' bytes, second: the high ones; lower: 16 times "
+            "as much, and the last low_rows rows times the first columns of A, that of the first "
+            "the last",
         ),
         Definition(
             Opcode.PRELOAD,
             Engine.MATRIX,
             ("b_addr", "b_stride", "k", "n", "b_zero", "slot", "line"),
-            ("b_transpose", "append", *FORMAT_FLAGS),
+            ("b_transpose", "append", *FORMAT_FLAGS, "pair", "lower"),
             "place the tiles of B - b_zero in weight slots, filled up with zeros but for rows past "
             "k without b_transpose, which stay; append: as whole lines from line on, while all "
             "other lines stay: with b_transpose column j of B goes to column "
             "(line + j) % cols of tiles slot + (line + j) // cols * ceil(k / rows) + kt, without "
             "it row j, of n up to cols, to row (line + j) % rows of tile slot + (line + j) // rows"
-            "; formats as in MATMUL",
+            "; formats as in MATMUL; pair: with append, the upper four bits of each element, and "
+            "in the high half those of the element k behind it, n without b_transpose; lower: the "
+            "last low_rows rows hold, less 8, the lower four bits of a column's first elements, "
+            "those of the first in the last row",
         ),
         Definition(
             Opcode.SPARSE,
@@ -227,7 +235,7 @@ DEFINITIONS = {
                 "params",
                 "table",
             ),
-            (*_VECTOR_FLAGS, "wide_in"),
+            ("wide_out", "per_tensor", "add", "wide_in"),
             "requantize m rows of n scratchpad elements",
         ),
         Definition(

@@ -166,6 +166,37 @@ def _check_wide_operands(config: Fields) -> None:
         )
 
 
+def _check_cache(config: Fields) -> None:
+    if config.packed_cache and (
+        config.array != "tree"
+        or config.zero_points
+        or config.operand_gating
+        or config.operand_width != OPERAND_BITS
+        or config.pass_width == 1
+        or not config.b_transpose
+    ):
+        raise InputError(
+            f"Field packed_cache needs array 'tree', operand_width {OPERAND_BITS}, pass_width 4 or "
+            f"8, b_transpose true, and zero_points and operand_gating false, but array is "
+            f"{config.array!r}, operand_width {config.operand_width}, pass_width "
+            f"{config.pass_width}, b_transpose {str(config.b_transpose).lower()}, zero_points "
+            f"{str(config.zero_points).lower()} and operand_gating "
+            f"{str(config.operand_gating).lower()}"
+        )
+    most = config.rows - config.high_rows
+    if config.low_rows and (not config.packed_cache or config.passes > 1):
+        raise InputError(
+            f"Field low_rows needs packed_cache and pass_width {OPERAND_BITS}, but low_rows is "
+            f"{config.low_rows}, packed_cache {str(config.packed_cache).lower()} and pass_width "
+            f"{config.pass_width}"
+        )
+    if not 0 <= config.low_rows <= most:
+        raise InputError(
+            f"Field low_rows must be at most {most}, the rows of {config.rows} behind the first "
+            f"{config.high_rows}, not {config.low_rows}"
+        )
+
+
 def _check_formats(config: Fields) -> None:
     names = config.weight_formats.split(",") if config.weight_formats else []
     for name in names:
@@ -183,6 +214,7 @@ def _check_formats(config: Fields) -> None:
             f"Field weight_formats needs operands of {OPERAND_BITS} bits, but weight_formats "
             f"is {config.weight_formats!r} and operand_width is {config.operand_width}"
         )
+    _check_cache(config)
     if config.packed_slots and (
         config.array != "tree"
         or config.zero_points

@@ -10,8 +10,10 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from arch.formats import FORMATS, NESTED, PLANES
+from arch.isa import RING_SLOTS
 from arch.presets import PRESETS, load, stated
-from generators.quantize.options import INT8, MIXED, Quantization
+from generators.graph import Decoder
+from generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
 from tb.memory_timing import MemoryTiming
 from tb.toolchain import MACHINES
 
@@ -179,6 +181,22 @@ def equipped(config: Config, options: Quantization) -> Config:
     return config.replace(weight_formats=",".join(asked), weight_group=options.group)
 
 
+def paired(config: Config, decoder: Decoder) -> Config:
+    """Return a configuration whose slots hold a decoder's keys and values in pairs, if it may."""
+    resident = config.weight_depth > RING_SLOTS
+    if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:
+        return config
+    return config.replace(packed_cache=True, low_rows=decoder.whole)
+
+
+KV_OPTIONS = (
+    click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4."),
+    click.option(
+        "--kv-whole",
+        type=int,
+        help="Columns of a key head that keep 8 bits of 4; half of a rotated head without it.",
+    ),
+)
 AUTO = "auto"
 
 
@@ -274,6 +292,11 @@ def asked_format(weights: str, loss: float | None) -> str:
             f"loss {loss}"
         )
     return INT8 if weights == AUTO else weights
+
+
+def kv_options(command: Command) -> Command:
+    """Add options for the bits of keys and values that are kept."""
+    return added(KV_OPTIONS, command)
 
 
 def weight_options(command: Command) -> Command:

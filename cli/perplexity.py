@@ -14,6 +14,7 @@ from cli.options import (
     WIDE,
     asked_format,
     json_option,
+    kv_options,
     seed_option,
     weight_options,
 )
@@ -30,7 +31,7 @@ from generators.text_sources import load_text
 @click.argument("checkpoint", type=MODEL)
 @click.option("--tokenizer", type=FILE, help="The tokenizer's file; a folder's own without it.")
 @click.option("--text", "path", type=FILE, required=True, help="Texts, <|endoftext|> in between.")
-@click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4.")
+@kv_options
 @click.option("--float", "in_float", is_flag=True, help="Measure the float model.")
 @click.option("--count", type=int, help="Texts to take; all without it.")
 @click.option("--verbatim", is_flag=True, help="Leave typographers' quotes and dashes.")
@@ -54,6 +55,7 @@ def perplexity(
     tokenizer: Path | None,
     path: Path,
     kv_bits: int,
+    kv_whole: int | None,
     in_float: bool,
     count: int | None,
     verbatim: bool,
@@ -75,6 +77,7 @@ def perplexity(
     """
     options = Quantization(
         kv_bits=kv_bits,
+        whole=kv_whole,
         texts=samples,
         seed=seed,
         weights=asked_format(weights, loss),

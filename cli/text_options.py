@@ -12,6 +12,7 @@ from arch.errors import InputError
 from cli.options import (
     BITS_OPTION,
     FUNCTIONS_OPTION,
+    KV_OPTIONS,
     LOSS_OPTION,
     RANK_OPTION,
     WEIGHT_OPTIONS,
@@ -20,6 +21,7 @@ from cli.options import (
     added,
     asked_format,
     equipped,
+    paired,
 )
 from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
@@ -53,7 +55,7 @@ _OPTIONS = (
     ),
     click.option("--context", default=0, help="Tokens that the cache has room for; 0 for all."),
     click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it."),
-    click.option("--kv-bits", default=8, show_default=True, help="Width of the KV cache, 8 or 4."),
+    *KV_OPTIONS,
     *WEIGHT_OPTIONS,
     RANK_OPTION,
     BITS_OPTION,
@@ -82,6 +84,7 @@ class TextOptions:
     context: int
     sinks: int
     kv_bits: int
+    kv_whole: int | None
     weights: str
     group: int
     low_rank: int
@@ -103,6 +106,7 @@ class TextOptions:
         """The choice of integers."""
         return Quantization(
             kv_bits=self.kv_bits,
+            whole=self.kv_whole,
             folded=self.folded,
             weights=asked_format(self.weights, self.loss),
             group=self.group,
@@ -193,6 +197,8 @@ class TextOptions:
         with progress("Calibration") as update:
             decoder, apart = found.calibrate(texts, options, update)
         warn(apart.warning)
+        if simulated:
+            config = paired(config, decoder)
         capacity = self.context or min(decoder.places, config.max_row)
         program = compile_text(
             decoder,

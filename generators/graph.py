@@ -253,6 +253,10 @@ class Attention:
     """The target's old value is added."""
     variable: bool = False
     """Keys behind an inference's last token are masked."""
+    kv_bits: int = 8
+    """Upper bits of keys and values that are kept, equation (21)."""
+    whole: int = 0
+    """First columns of each key head whose lower bits are kept, too."""
 
     @property
     def key_dim(self) -> int:
@@ -406,11 +410,16 @@ class Decoder(TextGraph):
     @property
     def kv_bits(self) -> int:
         """Width of the keys and values that are kept (bits)."""
-        return self.attentions[0].key.width
+        return self.attentions[0].kv_bits
+
+    @property
+    def whole(self) -> int:
+        """First columns of each key head that are kept in all their bits."""
+        return self.attentions[0].whole
 
     @property
     def key_dim(self) -> int:
-        """Columns of a head's queries and keys: ``head_dim``, and of some pairs another two."""
+        """Columns of a head's queries and keys."""
         return self.attentions[0].key_dim
 
     @property

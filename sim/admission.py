@@ -50,6 +50,8 @@ _FLAG_UNITS = {
     "argmax": "argmax",
     "times": "rotary",
     "drain": "fused",
+    "pair": "packed_cache",
+    "lower": "low_rows",
 }
 
 
@@ -95,6 +97,7 @@ def _check_flags(step: Step, config: Config) -> None:
         _check_append(step, config)
     _check_format(step, config)
     _check_wide(step)
+    _check_pair(step, config)
     if step.operands.get("k", 0) > config.max_k:
         raise ProgramError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
     if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:
@@ -125,6 +128,25 @@ def _check_format(step: Step, config: Config) -> None:
     if index and step["b_zero"]:
         raise ProgramError(
             f"{step} has weights of a format, so b_zero must be 0, not {step['b_zero']}"
+        )
+
+
+def _check_pair(step: Step, config: Config) -> None:
+    """Refuse pairs of tiles that are neither appended nor kept, and lower bits without room."""
+    if "pair" not in step.flags:
+        for flag in ("second", "lower"):
+            if flag in step.flags:
+                raise ProgramError(f"{step} has {flag}, which needs pair")
+        return
+    needed = "append" if step.opcode == Opcode.PRELOAD else "resident"
+    if needed not in step.flags:
+        raise ProgramError(f"{step} has pair, which needs {needed}")
+    if index_of(step.flags) or "grouped" in step.flags:
+        raise ProgramError(f"{step} has pair, which excludes a weight format")
+    if "lower" in step.flags and not config.low_rows <= step["k"] <= config.high_rows:
+        raise ProgramError(
+            f"{step} has lower, which needs k from low_rows = {config.low_rows} to the "
+            f"{config.high_rows} rows above them, not {step['k']}"
         )
 
 

@@ -11,6 +11,7 @@ from arch.formats import index_of
 from arch.instruction import wrap as wrap_immediate
 from arch.isa import REGISTERS, Engine, Opcode
 from arch.sparse import code_bytes
+from sim import pairs
 from sim.admission import check_followed, check_step
 from sim.flow import Step, run
 from sim.formats import unpack
@@ -251,11 +252,30 @@ class Interpreter:
         return padded.reshape(kt, rows, nt, cols).transpose(2, 0, 1, 3)
 
     def _preload(self, step: Step) -> None:
+        if "pair" in step.flags:
+            self._preload_pair(step)
+            return
         b, slot, transpose = self._weights(step), step["slot"], "b_transpose" in step.flags
         if "append" in step.flags:
             append(self.slots, b, slot=slot, line=step["line"], transpose=transpose)
         else:
             place(self.slots, b, slot=slot, transpose=transpose)
+
+    def _preload_pair(self, step: Step) -> None:
+        transpose = "b_transpose" in step.flags
+        lines, size = (step["n"], step["k"]) if transpose else (step["k"], step["n"])
+        first, second = np.split(self._read(step, "b", lines, 2 * size), 2, axis=1)
+        b, low = pairs.both(first, second), None
+        if "lower" in step.flags:
+            low = pairs.both_lower(first, second)[:, : self.config.low_rows].T
+        append(
+            self.slots,
+            b.T if transpose else b,
+            slot=step["slot"],
+            line=step["line"],
+            transpose=transpose,
+            lower=low,
+        )
 
     def _matmul(self, step: Step) -> None:
         rows, cols = self.config.rows, self.config.cols
@@ -269,6 +289,7 @@ class Interpreter:
                 nt,
                 kt,
                 paired=index_of(step.flags) > 0,
+                half=int("second" in step.flags) if "pair" in step.flags else None,
                 scaled="grouped" in step.flags,
                 scale_bits=self.config.slot_scales,
             )
@@ -276,6 +297,9 @@ class Interpreter:
             tiles = self._tiled(step, self._weights(step))
         padded = np.zeros((m, kt * rows), np.int64)
         padded[:, :k] = a
+        if "lower" in step.flags:
+            padded <<= pairs.HALF
+            padded[:, rows - self.config.low_rows :] = a[:, : self.config.low_rows][:, ::-1]
         self._macs += m * k * n * ("b_low" not in step.flags)
         columns = tiles.reshape(nt, kt * rows, cols)
         # Exact: no sum of max_k products reaches 2**53.

@@ -61,13 +61,15 @@ def held(
     kt: int,
     *,
     paired: bool = False,
+    half: int | None = None,
     scaled: bool = False,
     scale_bits: int = 0,
 ) -> Ints:
     """Return the tiles of a resident matrix, [nt, kt, rows, cols], in slots [depth, rows, cols].
 
     Those that are ``paired`` are two to a slot, the first in the low bits, ``scaled`` times their
-    slot's scale: equations (15) and (16). ``scale_bits`` of it are above each byte.
+    slot's scale: equations (15) and (16). ``scale_bits`` of it are above each byte. With ``half``
+    they are all in the low bits, 0, or all in the high ones, 1.
     """
     _, rows, cols = slots.shape
     taken = -(-kt // 2) if paired else kt
@@ -77,6 +79,8 @@ def held(
     if paired:
         # [nt, taken, 2, rows, cols]
         tiles = wrap(tiles >> np.array([0, 4])[:, None, None], 4)
+    if half is not None:
+        tiles = wrap(tiles >> 4 * half, 4)
     if scaled:
         places = scale_bits * np.arange(parts.shape[-2])[:, None]
         tiles = tiles * (np.sum(parts << places, axis=-2, keepdims=True) % 256)
@@ -118,12 +122,15 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
             slots[slot + column * kt + row, :lines] = tiles[column, row, :lines]
 
 
-def append(slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool) -> None:
+def append(
+    slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool, lower: Ints | None = None
+) -> None:
     """Write b as lines of the tiles slots [depth, rows, cols], from line ``line`` of ``slot`` on.
 
     With ``transpose`` the lines are columns, b [k, n] has n of them, and ceil(k / rows) tiles one
     behind the other take a part each; without they are rows, b [k, n] has k, and n is at most cols.
-    A line's elements past its end become zero, other lines stay.
+    A line's elements past its end become zero, other lines stay. ``lower`` [count, n] are the last
+    rows of columns, from the last one up.
     """
     _, rows, cols = slots.shape
     if transpose:
@@ -132,6 +139,8 @@ def append(slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool) -> No
             place, column = divmod(line + j, cols)
             padded = np.zeros(kt * rows, np.int64)
             padded[: b.shape[0]] = b[:, j]
+            if lower is not None:
+                padded[kt * rows - len(lower) :] = lower[::-1, j]
             first = slot + place * kt
             slots[first : first + kt, :, column] = padded.reshape(kt, rows)
         return

@@ -70,6 +70,9 @@ def stored_rows(step: Step, config: Config) -> int:
 def _matrix(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
     k, n = step["k"], step["n"]
     slots = Region("slots", step["slot"], 0, 1, _tiles(step, config))
+    if "pair" in step.flags and step.opcode == Opcode.PRELOAD:
+        lines, size = (n, k) if "b_transpose" in step.flags else (k, n)
+        return [_rows(step, "b", lines, 2 * size)], [slots]
     size = 2 if step.flags & {"b_high", "b_low"} else 1
     b = _rows(step, "b", n, k * size)
     if "b_transpose" not in step.flags:

@@ -30,6 +30,7 @@ from hdl.matrix.array import sum_layout
 from hdl.matrix.retirement import DISPATCH
 from hdl.memory.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
+from sim import pairs
 from sim.formats import unpack as unpack_weights
 from sim.matmul import accumulate, append, cut, held, marked, parts_of_wide, place
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
@@ -104,10 +105,19 @@ class Jobs:
             b_shape = (form.stored_rows(k, group), n)
         elif opcode == Opcode.PRELOAD and "grouped" in flags:
             b_shape = (k + kt, n)
-        operands["b_addr"], operands["b_stride"] = self._place(b_shape[0], b_shape[1] << byte)
-        b = self._read(operands["b_addr"], operands["b_stride"], *b_shape, zeros[1], byte)
+        twice = "pair" in flags and opcode == Opcode.PRELOAD
+        width = b_shape[1] * (1 + twice) << byte
+        operands["b_addr"], operands["b_stride"] = self._place(b_shape[0], width)
+        size = b_shape[0], width >> byte
+        b = self._read(operands["b_addr"], operands["b_stride"], *size, zeros[1], byte)
         if byte:
             b = parts_of_wide(b)["b_low" in flags]
+        lower = None
+        if twice:
+            halves = np.split(b, 2, axis=1)
+            b = pairs.both(*halves)
+            if "lower" in flags:
+                lower = pairs.both_lower(*halves)[:, : config.low_rows].T
         if index and "resident" not in flags:
             self.lines.append((b_shape[0] * nt, False))
             b = unpack_weights(b.astype(np.uint8), k, form, group)
@@ -118,25 +128,28 @@ class Jobs:
         transpose = "b_transpose" in flags
         if "append" in flags:
             straight = b.T if transpose else b
-            append(self.slots, straight, slot=slot, line=line, transpose=transpose)
+            where = {"slot": slot, "line": line, "transpose": transpose, "lower": lower}
+            append(self.slots, straight, **where)
         elif opcode == Opcode.PRELOAD:
             place(self.slots, b.T if transpose else b, slot=slot, transpose=transpose)
         else:
             if "resident" in flags:
                 scale = {"scaled": "grouped" in flags, "scale_bits": config.slot_scales}
-                tiles = held(self.slots, slot, nt, kt, paired=bool(index), **scale)
+                half = int("second" in flags) if "pair" in flags else None
+                tiles = held(self.slots, slot, nt, kt, paired=bool(index), half=half, **scale)
             operands |= {"m": m, "a_zero": zeros[0]}
             operands["a_addr"], operands["a_stride"] = self._place(m, k << a_wide)
             a = self._read(operands["a_addr"], operands["a_stride"], m, k, zeros[0], a_wide)
             once = "b_low" not in flags
-            self._multiply(
-                a if once else parts_of_wide(a)[0], tiles, n, operands, a_wide, once=once
-            )
+            a = a if once else parts_of_wide(a)[0]
+            self._multiply(a, tiles, n, operands, a_wide, once=once, lower="lower" in flags)
         self.pushes.append(int(self._rng.integers(0, 1 << len(Engine))))
         self.after.append(self.acc)
         self.events.append(self.events[-1] if self.events else 0)
         if opcode == Opcode.MATMUL:
             parts = config.passes
+            if "pair" in flags:
+                parts = 1
             if index and ("grouped" not in flags or "resident" in flags):
                 parts = config.formats[index - 1].passes(config.pass_width)
             parts = 2 if a_wide and "b_low" not in flags else parts
@@ -144,8 +157,8 @@ class Jobs:
         whole, size = (config.cols, n) if transpose else (config.rows, k)
         if "append" in flags:
             for first in range(0, line + size, whole):
-                lines = min(first + whole, line + size) - max(first, line)
-                self.lines += [(lines, True)] * (kt if transpose else 1)
+                lines = (min(first + whole, line + size) - max(first, line)) * (1 + twice)
+                self.lines += [(lines, not twice)] * (kt if transpose else 1)
         elif "resident" not in flags and not index and "grouped" not in flags:
             for indices in np.ndindex(nt, kt):
                 tile = indices[0 if transpose else 1]
@@ -163,16 +176,24 @@ class Jobs:
         wide: bool,
         *,
         once: bool,
+        lower: bool,
     ) -> None:
-        """Accumulate a product, which counts, of INT16 with its low bytes, ``once``."""
-        m = a.shape[0]
+        """Accumulate a product, which counts, of INT16 with its low bytes, ``once``.
+
+        With ``lower`` it is 16 times that, and one with the first elements.
+        """
+        m, low = a.shape[0], self._config.low_rows
+        if lower:
+            again = np.zeros((m, self._config.rows), np.int64)
+            again[:, : a.shape[1]] = 16 * a
+            again[:, self._config.rows - low :] = a[:, :low][:, ::-1]
         nt, kt, rows, cols = tiles.shape
         stride = m + int(self._rng.integers(0, 3))
         addr = int(self._rng.integers(0, self._config.acc_depth - nt * stride + 1))
         operands |= {"acc_addr": addr, "acc_stride": stride}
         self.acc = accumulate(
             self.acc,
-            a,
+            again if lower else a,
             tiles,
             acc_addr=addr,
             acc_stride=stride,
@@ -232,16 +253,24 @@ class Jobs:
                 length = int(self._rng.integers(1, 3 * across + 1))
                 stack = -(-length // across)
             tiles = -(-(line + lines) // side) * stack
+            pair, second, low = set(), set(), set()
+            if config.packed_cache and self._rng.random() < 0.7:
+                pair = {"pair"}
+                second = {"second"} if self._rng.random() < 0.5 else second
+                if transpose and config.low_rows <= length <= config.high_rows:
+                    low = {"lower"} if config.low_rows else low
             if tiles <= room:
                 slot = RING_SLOTS + int(self._rng.integers(0, min(room - tiles, 2) + 1))
                 k, n = (length, lines) if transpose else (lines, length)
-                flags = {"append"} | ({"b_transpose"} if transpose else set())
+                flags = {"append"} | pair | low | ({"b_transpose"} if transpose else set())
                 use = min(stack * config.rows, room * config.rows), config.cols
+                use = (length, config.cols) if low else use
                 if self._rng.random() < 0.7:
                     self.add(Opcode.MATMUL, self._rows(), *use, {"resident"}, slot)
                 self.add(Opcode.PRELOAD, 0, k, n, flags, slot, line)
                 if self._rng.random() < 0.7:
-                    self.add(Opcode.MATMUL, self._rows(), *use, {"resident"}, slot)
+                    flags = {"resident"} | pair | second | low
+                    self.add(Opcode.MATMUL, self._rows(), *use, flags, slot)
             transpose ^= bool(config.b_transpose and self._rng.random() < 0.6)
 
     def _rows(self) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 from arch.config import Config
 from arch.formats import WeightFormat, chosen
 from arch.instruction import Instruction
-from arch.isa import DEFINITIONS, FORMAT_FLAGS, WIDE_FLAGS, Opcode
+from arch.isa import DEFINITIONS, FORMAT_FLAGS, PAIR_FLAGS, WIDE_FLAGS, Opcode
 
 IMAGE_ROWS = 96
 """Rows of external memory that LOAD reads, and that STORE writes."""
@@ -74,7 +74,7 @@ class InstructionMaker:
         return {
             flag
             for flag in DEFINITIONS[opcode].flags
-            if flag not in (*FORMAT_FLAGS, "polynomial") and self.rng.random() < likely
+            if flag not in (*FORMAT_FLAGS, *PAIR_FLAGS, "polynomial") and self.rng.random() < likely
         } - self._absent()
 
     def _absent(self) -> set[str]:

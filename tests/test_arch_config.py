@@ -153,6 +153,31 @@ def test_a_single_element_is_a_machine():
             "Field wide_operands needs operand_width 8, zero_points true and acc_width 32, but "
             "operand_width is 8, zero_points false and acc_width 32",
         ),
+        (
+            {"packed_cache": True, "operand_gating": False, "zero_points": False},
+            ValueError,
+            "Field packed_cache needs array 'tree', operand_width 8, pass_width 4 or 8, "
+            "b_transpose true, and zero_points and operand_gating false, but array is 'systolic', "
+            "operand_width 8, pass_width 8, b_transpose true, zero_points false and operand_gating "
+            "false",
+        ),
+        (
+            {"low_rows": 1},
+            ValueError,
+            "Field low_rows needs packed_cache and pass_width 8, but low_rows is 1, packed_cache "
+            "false and pass_width 8",
+        ),
+        (
+            {
+                "packed_cache": True,
+                "low_rows": 5,
+                "array": "tree",
+                "zero_points": False,
+                "operand_gating": False,
+            },
+            ValueError,
+            "Field low_rows must be at most 4, the rows of 8 behind the first 4, not 5",
+        ),
         ({"pass_width": 3}, ValueError, "Field pass_width must be 1, 4 or 8, not 3"),
         (
             {"pass_width": 4, "operand_gating": False},

@@ -61,10 +61,13 @@ def programs():
             weights = {name: value * (np.abs(value) > 0.4) for name, value in weights.items()}
         given = Options(search=False, **options)
         yield compile_model(model, weights, inputs, SMALL.replace(**fields), given).words
-    for model, depth, bits in ((LLAMA, 1024, 8), (LLAMA, 2, 4), (GPT, 1024, 8), (GPT, 1024, 4)):
+    pairs = {"array": "tree", "rows": 6, "packed_cache": True, "low_rows": 2}
+    pairs |= {"zero_points": False, "operand_gating": False}
+    for model, depth, fields in ((LLAMA, 1024, {}), (LLAMA, 1024, pairs), (GPT, 2, {})):
         places = 80 if model.position == "rotary" else 0
-        found = untrained(model, Quantization(texts=2, length=24, places=places, kv_bits=bits))
-        program = compile_text(found, TEXT.replace(weight_depth=depth), context=40)
+        options = Quantization(texts=2, length=24, places=places, kv_bits=4 if fields else 8)
+        config = TEXT.replace(weight_depth=depth, **fields)
+        program = compile_text(untrained(model, options), config, context=40)
         yield program.words
         yield from (fill.words for fill in program.setup)
     # Norms whose gains are folded into the products behind them have one factor.

@@ -10,11 +10,12 @@ from generators.frontend.text_description import TextDescription
 from generators.graph import Attention, Decoder, Linear
 from generators.quantize.options import Quantization
 from generators.quantize.quantize import quantize_decoder
-from generators.quantize.steps import attention_range, best_range, best_step
+from generators.quantize.steps import best_range, best_step, kept_range, upper_step
 from generators.quantize.texts import sample_texts
 from generators.reference.cache import KvCache
 from generators.reference.floats import forward
 from generators.reference.integers import evaluate
+from sim.pairs import score_sums, upper
 from tb.random_models import random_text_weights
 
 FIELDS = {"name": "toy", "vocabulary": 23, "positions": 24, "dim": 16, "layers": 2, "ffn": 20}
@@ -47,12 +48,10 @@ def test_integers_follow_the_float_model(model, kv_bits) -> None:
     logits = found["logits"]
     error = logits * decoder.output.scale - exact
     assert np.sqrt(np.mean(error**2)) < (0.08 if kv_bits == 8 else 0.25) * exact.std()
-    half = 1 << (kv_bits - 1)
     for name, tensor in found.items():
-        kept = name.endswith(("key", "value"))
         wide = name.endswith(("scores", "logits", "embedding", "sum", "sums", "rotated"))
         wide |= name.endswith("up") and model.gated
-        bound = half if kept else 1 << 15 if wide else 128
+        bound = 1 << 15 if wide else 128
         assert tensor.min() >= -bound, name
         assert tensor.max() < bound, name
     weights = [decoder.embedding.words]
@@ -89,14 +88,14 @@ def test_what_is_seen_is_what_a_ring_holds() -> None:
     assert KvCache(length=4).seen(2).tolist() == [[True, True, True, False], [True] * 4]
 
 
-def test_more_places_and_doubled_pairs() -> None:
-    decoder = quantized(LLAMA, places=40, kv_bits=4)
-    assert (decoder.places, decoder.key_dim, decoder.rotary.shape) == (40, 6, (40, 6))
-    np.testing.assert_array_equal(decoder.rotary[:, 2:4], decoder.rotary[:, 4:6])
+def test_more_places_and_columns_kept_whole() -> None:
+    decoder, plain = quantized(LLAMA, places=40, kv_bits=4), quantized(LLAMA, places=40)
+    assert (decoder.places, decoder.whole, decoder.rotary.shape) == (40, 2, (40, 4))
+    # The pair that turns slowest comes first.
+    np.testing.assert_array_equal(decoder.rotary, plain.rotary[:, [2, 3, 0, 1]])
     long = np.tile(TEXT, 2)[:40]
     assert evaluate(decoder, long)["logits"].shape == (40, 23)
-    assert quantized(LLAMA).key_dim == 4
-    assert quantized(LLAMA, doubled=2).key_dim == 8
+    assert (plain.whole, quantized(LLAMA, kv_bits=4, whole=0).whole) == (0, 0)
 
 
 def test_large_scores_keep_off_the_upper_end() -> None:
@@ -157,30 +156,30 @@ def test_steps_lose_least() -> None:
     assert best_step(np.array([1.0, -2.54]), 127) == pytest.approx(0.02)
 
 
-def test_keys_lose_what_attention_does_not_see() -> None:
+def test_upper_bits_lose_least() -> None:
     rng = np.random.default_rng(0)
-    keys = rng.normal(0, 1, (2, 64, 4)) * [1, 1, 2, 2]
-    keys[:, ::16] *= 4  # rare ones that all queries look for
-    queries = 3 * np.sign(keys[:, None, :1]) * np.ones((1, 2, 64, 4))
+    values = rng.normal(0, 1, 5000)
+    step = 16 * upper_step(values, 4)
+    kept = (np.clip(np.floor(values / step), -8, 7) + 0.5) * step
+    # As Max 1960, whose 16 levels lie about 0 like these.
+    assert np.sqrt(np.mean((kept - values) ** 2)) == pytest.approx(0.1075, abs=0.01)
+    middle, fine = kept_range(values[:, None] + 5, 4)
+    code = np.clip(np.rint((values + 5 - middle) / fine), -128, 127).astype(int)
+    error = (upper(code, 4) + 0.5) * 16 * fine + middle - values - 5
+    assert np.sqrt(np.mean(error**2)) == pytest.approx(0.1075, abs=0.01)
 
-    def divergence(middle, steps) -> float:
-        kept = np.clip(np.rint((keys - middle) / steps), -8, 7) * steps + middle
-        total = 0.0
-        for text in range(2):
-            for row in queries[text].reshape(-1, 64, 4):
-                for place in range(7, 64, 8):
-                    p, q = (
-                        np.exp(one[: place + 1] @ row[place] / 2)
-                        for one in (keys[text], kept[text])
-                    )
-                    p, q = p / p.sum(), q / q.sum()
-                    total += np.sum(p * np.log(p / q))
-        return total
 
-    found = attention_range(keys, queries, 4, 2, [1, 1, 1, 1])
-    assert found[1][0] == found[1][1]
-    plain = best_range(keys.reshape(-1, 4), 4, 2)
-    assert divergence(*found) < 0.8 * divergence(*plain)
+def test_columns_kept_whole_lose_nothing() -> None:
+    rng = np.random.default_rng(0)
+    queries, keys = rng.integers(-128, 128, (3, 6)), rng.integers(-128, 128, (9, 6))
+    every = score_sums(queries, keys, 4, 6)
+    # But for a constant of each query, which softmax does not see.
+    exact = queries @ keys.T
+    assert np.array_equal(exact - every, np.repeat(8 * queries.sum(axis=1)[:, None], 9, axis=1))
+    some = score_sums(queries, keys, 4, 2)
+    wanted = queries[:, 2:] @ (16 * (keys[:, 2:] >> 4)).T + queries[:, :2] @ (keys[:, :2] - 8).T
+    assert np.array_equal(some, wanted)
+    assert np.array_equal(score_sums(queries, keys, 4, 0), queries @ (keys >> 4).T)
 
 
 def refused(message, call, *arguments, **fields) -> None:
@@ -191,9 +190,12 @@ def refused(message, call, *arguments, **fields) -> None:
 def test_what_is_refused() -> None:
     refused("Bits of keys and values must be 8 or 4, not 5", Quantization, kv_bits=5)
     refused("Balance of columns must be from 0 to 1, not 2", Quantization, balance=2)
-    refused("Doubled pairs must not be negative, not -1", Quantization, doubled=-1)
-    message = "Heads of 4 columns have no 3 pairs to double"
-    refused(message, quantized, LLAMA, doubled=3)
+    message = "Key columns that keep 8 bits must not be negative, not -1"
+    refused(message, Quantization, kv_bits=4, whole=-1)
+    message = "Key columns that keep 8 bits need kv_bits 4, but they are 2 and kv_bits is 8"
+    refused(message, Quantization, whole=2)
+    message = "Heads of 4 columns have no 5 that keep 8 bits"
+    refused(message, quantized, LLAMA, kv_bits=4, whole=5)
     message = "Sampled texts' count must be positive, not 0"
     weights = random_text_weights(GPT2)
     refused(message, quantize_decoder, GPT2, weights, 1, Quantization(texts=0))

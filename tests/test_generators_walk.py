@@ -6,7 +6,7 @@ import pytest
 
 from arch.presets import PRESETS
 from generators.frontend.text_description import TextDescription
-from generators.graph import Attention, Convert, Gate, Linear, Norm, Rotary
+from generators.graph import Attention, Gate, Linear, Norm, Rotary
 from generators.lower.accumulators import Accumulators
 from generators.lower.attention import pipeline
 from generators.lower.walk import ending_ahead, steps
@@ -19,32 +19,30 @@ MODEL = TextDescription(
 
 
 @cache
-def decoder(kv_bits=8):
-    return untrained(MODEL, Quantization(texts=1, length=8, kv_bits=kv_bits))
+def decoder():
+    return untrained(MODEL, Quantization(texts=1, length=8))
 
 
-@pytest.mark.parametrize("kv_bits", [8, 4])
-def test_every_operation_is_in_one_step_in_order(kv_bits) -> None:
-    for ops in (*decoder(kv_bits).layers, decoder(kv_bits).after):
+def test_every_operation_is_in_one_step_in_order() -> None:
+    for ops in (*decoder().layers, decoder().after):
         found = [*steps(ops)]
         assert [step.place for step in found] == [ops.index(step.op) for step in found]
         assert [id(op) for step in found for op in (step.op, *step.behind)] == [*map(id, ops)]
 
 
 def test_what_works_row_by_row_is_behind_what_it_follows() -> None:
-    for bits, behind_keys in ((8, [Rotary]), (4, [Rotary, Convert])):
-        _, layer, _, _ = ending_ahead(decoder(bits))
-        found = [(type(step.op), [type(op) for op in step.behind]) for step in steps(layer)]
-        assert found == [
-            (Linear, [Rotary]),
-            (Linear, behind_keys),
-            (Linear, []),
-            (Attention, []),
-            (Linear, [Norm]),
-            (Linear, []),
-            (Linear, [Gate]),
-            (Linear, [Norm]),
-        ]
+    _, layer, _, _ = ending_ahead(decoder())
+    found = [(type(step.op), [type(op) for op in step.behind]) for step in steps(layer)]
+    assert found == [
+        (Linear, [Rotary]),
+        (Linear, [Rotary]),
+        (Linear, []),
+        (Attention, []),
+        (Linear, [Norm]),
+        (Linear, []),
+        (Linear, [Gate]),
+        (Linear, [Norm]),
+    ]
 
 
 def test_sections_end_with_the_norm_of_the_next() -> None:

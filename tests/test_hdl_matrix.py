@@ -22,6 +22,12 @@ PACKED = {"weight_formats": "int4,int3,ternary,nf4,int6", "weight_group": 8}
 PARTS = {"pass_width": 4, "packed": True, "zero_points": False, "operand_gating": False}
 WIDE = {"wide_operands": True}
 PAIRED = {"packed_slots": True}
+CACHE = {
+    "array": "tree",
+    "packed_cache": True,
+    "zero_points": False,
+    "operand_gating": False,
+}
 BARE = {
     "zero_points": False,
     "operand_gating": False,
@@ -124,6 +130,14 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ),
         ("icarus", {**SQUARE, **BARE, **TREE, **PACKED, "packed_slots": True}, 0.1, 30),
         ("icarus", {**ODD, **BARE, **TREE, **PARTS, "weight_formats": "int4", **PAIRED}, 0.2, 31),
+        ("icarus", {**SQUARE, **CACHE, "low_rows": 2}, 0.2, 32),
+        (
+            "verilator",
+            {**ODD, **CACHE, **PACKED, **REGISTERED, **PAIRED, "weight_group": 10},
+            0.2,
+            33,
+        ),
+        ("icarus", {**ODD, **CACHE, **PARTS}, 0.1, 34),
         ("icarus", {"weight_formats": "ternary", **SQUARE, **TREE, **REGISTERED}, 0.2, 26),
         ("verilator", {**SQUARE, **WIDE}, 0.2, 32),
         ("icarus", {**ODD, **TREE, **WIDE}, 0.1, 33),

@@ -163,7 +163,7 @@ def test_the_command_prints_one_object_or_the_text(celosia):
     narrow = json.loads(output)
     assert (code, narrow["mismatches"]) == (0, 0)
     assert (found["kv_bits"], narrow["kv_bits"]) == (8, 4)
-    assert narrow["slots"] == found["slots"]
+    assert narrow["slots"] < found["slots"]
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def compiled(model, config=CONFIG):
 @pytest.mark.parametrize("weight_depth", [2, 1024])
 @pytest.mark.parametrize("model", [LLAMA, GPT], ids=["gated", "plain"])
 def test_a_decoders_program_has_the_references_integers(model, weight_depth):
-    decoder = untrained(model, Quantization(texts=2, length=24, wide_functions=True, kv_bits=4))
+    decoder = untrained(model, Quantization(texts=2, length=24, wide_functions=True))
     config = CONFIG.replace(
         weight_depth=weight_depth, program_depth=8192, param_depth=512, table_slots=4
     )

@@ -36,6 +36,8 @@ class MicroConfig(Config):
     array: str = _constant("systolic")
     packed: bool = _constant(False)
     packed_slots: bool = _constant(False)
+    packed_cache: bool = _constant(False)
+    low_rows: int = _constant(0)
     pass_width: int = _constant(8)
     weight_depth: int = _constant(2)
     lanes: int = _constant(1)

@@ -82,8 +82,15 @@ def divide(
 
 
 def mix(
-    op: Attention, shares: View, values: View | int, sums: View, m: Count, k: Count, n: int
+    op: Attention,
+    shares: View,
+    values: View | int,
+    sums: View,
+    m: Count,
+    k: Count,
+    n: int,
+    *flags: str,
 ) -> Draft:
     """Return the product of a head's probabilities and some columns of its values."""
     zeros = {"a_zero": op.probability_zero, "b_zero": op.value.zero}
-    return product(shares, values, sums, m, k, n, **zeros)
+    return product(shares, values, sums, m, k, n, *flags, **zeros)

@@ -18,6 +18,10 @@ class Cached:
         self.config, self.model, self.stage = make.config, make.model, make.stage
         self.key_dim = make.decoder.key_dim
         self.widths = {"keys": self.model.kv_heads * self.key_dim, "values": self.model.kv_width}
+        self.paired = self.plan.paired(kept)
+        """Slots hold keys, and values, of two heads, or two tile columns of a head's values."""
+        lower = self.paired and make.decoder.whole > 0
+        self.lower = frozenset({"lower"}) if lower else frozenset[str]()
 
     def recall(self) -> None:
         """Load the keys and values that the tokens attend to, and room for their own."""
@@ -65,7 +69,8 @@ class Cached:
         """Add new keys to those in weight slots, as columns."""
         if self.plan.resident:
             line, flags = self.kept.line(Register.KEY_LINE), frozenset({"append", "b_transpose"})
-            for head, slots in enumerate(self.kept.keys):
+            flags |= {"pair", *self.lower} if self.paired else set()
+            for head, slots in [*enumerate(self.kept.keys)][:: 1 + self.paired]:
                 key = View(Ref("keys", head * self.key_dim), self.widths["keys"])
                 slot = self.kept.slot(Register.KEY, slots.first)
                 self.stage.add(preload(key, self.key_dim, self.make.m, slot, line, flags))
@@ -74,12 +79,14 @@ class Cached:
         """Add new values to those in weight slots, as rows."""
         if self.plan.resident:
             line, flags = self.kept.line(Register.VALUE_LINE), frozenset({"append"})
-            for head in range(self.model.kv_heads):
-                for column, n, first in self._value_slots(head):
-                    offset = head * self.model.head_dim + column
-                    value = View(Ref("values", offset), self.widths["values"])
-                    slot = self.kept.slot(Register.VALUE, first)
-                    self.stage.add(preload(value, self.make.m, n, slot, line, flags))
+            flags |= {"pair"} if self.paired else set()
+            heads = range(self.model.kv_heads)
+            parts = [(head, *part) for head in heads for part in self._value_slots(head)]
+            for head, column, n, first in parts[:: 1 + self.paired]:
+                offset = head * self.model.head_dim + column
+                value = View(Ref("values", offset), self.widths["values"])
+                slot = self.kept.slot(Register.VALUE, first)
+                self.stage.add(preload(value, self.make.m, n, slot, line, flags))
 
     def _value_slots(self, head: int) -> Iterator[tuple[int, int, int]]:
         """Yield first column, columns and first slot of the tile columns of a head's values."""
@@ -87,15 +94,28 @@ class Cached:
         for tile, slots in enumerate(self.kept.values[head]):
             yield tile * cols, min(cols, width - tile * cols), slots.first
 
-    def keys(self, head: int) -> View | int:
-        """Return a key head's keys as an operand: rows, or the first slot of columns."""
-        if self.plan.resident:
-            return self.kept.keys[head].first
-        return self._buffer("keys", head * self.key_dim)
+    def keys(self, head: int) -> tuple[View | int, frozenset[str]]:
+        """Return a key head's keys as an operand, and flags that tell which of a slot's they are.
 
-    def values(self, head: int) -> list[tuple[int, int, View | int]]:
-        """Return first column, columns and operand of each part of a key head's values."""
+        They are rows, or the first slot of columns.
+        """
         if self.plan.resident:
-            return [*self._value_slots(head)]
+            return self.kept.keys[head].first, self._half(head) | self.lower
+        return self._buffer("keys", head * self.key_dim), frozenset()
+
+    def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:
+        """Return first column, columns, operand and flags of each part of a key head's values."""
+        if self.plan.resident:
+            tiles = len(self.kept.values[head])
+            return [
+                (*part, self._half(head * tiles + tile))
+                for tile, part in enumerate(self._value_slots(head))
+            ]
         width = self.model.head_dim
-        return [(0, width, self._buffer("values", head * width))]
+        return [(0, width, self._buffer("values", head * width), frozenset())]
+
+    def _half(self, tile: int) -> frozenset[str]:
+        """Return the flags of one of the tiles that pairs are of, in the order of their columns."""
+        if not self.paired:
+            return frozenset()
+        return frozenset({"pair", "second"} if tile % 2 else {"pair"})

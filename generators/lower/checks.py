@@ -4,10 +4,12 @@ from collections.abc import Mapping
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.isa import RING_SLOTS
 from generators.fitting import FitError
 from generators.graph import Decoder, IntegerGraph, Linear, QuantizedModel
 from generators.lower.plan import MOST_ROWS
 from generators.lower.residence import Cache
+from generators.quantize.options import NARROW_BITS
 
 
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
@@ -55,6 +57,8 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
             f"Model {model.name} has operands of 8 bits, but operand_width is "
             f"{config.operand_width}"
         )
+    if decoder.kv_bits < NARROW_BITS:
+        _check_pairs(decoder, config)
     if not 1 <= rows <= MOST_ROWS:
         raise InputError(f"Tokens of a chunk must be from 1 to {MOST_ROWS}, not {rows}")
     if cache.capacity > decoder.places:
@@ -82,6 +86,29 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
                 f"Model {model.name} sums {name} = {k} products, but max_k is {config.max_k}",
                 {"max_k": max(sums.values())},
             )
+
+
+def _check_pairs(decoder: Decoder, config: Config) -> None:
+    """Refuse keys and values in pairs that slots have no room for."""
+    model, whole = decoder.description, decoder.whole
+    if not config.packed_cache or config.weight_depth <= RING_SLOTS:
+        raise InputError(
+            f"Model {model.name} keeps keys and values of {decoder.kv_bits} bits in pairs, which "
+            f"needs packed_cache and weight_depth above {RING_SLOTS}, but packed_cache is "
+            f"{str(config.packed_cache).lower()} and weight_depth {config.weight_depth}"
+        )
+    if whole and (whole != config.low_rows or decoder.key_dim > config.high_rows):
+        raise InputError(
+            f"Model {model.name} keeps 8 bits of {whole} columns of each key head of "
+            f"{decoder.key_dim}, which needs low_rows {whole} and {decoder.key_dim} rows above "
+            f"them, but low_rows is {config.low_rows} and {config.high_rows} rows are"
+        )
+    if model.head_dim > config.cols and model.head_dim % config.cols:
+        raise InputError(
+            f"Model {model.name} keeps keys and values of {decoder.kv_bits} bits in pairs, which "
+            f"needs heads of at most cols columns or a multiple, but heads have {model.head_dim} "
+            f"and cols is {config.cols}"
+        )
 
 
 def _polynomials(model: IntegerGraph) -> bool:

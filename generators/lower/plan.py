@@ -17,6 +17,7 @@ from generators.lower.weights import Held, split
 from generators.program.draft import Draft, Ref
 from generators.program.image import ImageBuilder, Piece, piece_of
 from generators.program.layout import PARAM_BYTES
+from generators.quantize.options import NARROW_BITS
 from generators.stored import stored_rows
 
 WORDS_PLACE = REGISTERS - 1
@@ -96,8 +97,6 @@ class Plan:
     tables: dict[str, int] = field(default_factory=dict)
     passing_tables: dict[str, Piece] = field(default_factory=dict)
     """Tables of activations where parameters pass; all come to the same slot."""
-    kept_table: int | None = None
-    """Slot of the table that clamps to the bits of keys and values; None where these are INT8."""
     kept: dict[str, Kept] = field(default_factory=dict)
     """Places of keys and values, by the name of an attention's keys."""
     rows_tables: dict[str, Table] = field(default_factory=dict)
@@ -107,6 +106,10 @@ class Plan:
     def resident(self) -> bool:
         """Weights, keys and values stay in weight slots."""
         return weight_homes([], self.config)[0] == WeightHome.SLOTS
+
+    def paired(self, kept: Kept) -> bool:
+        """Return whether slots have keys and values in pairs, those of a text."""
+        return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
     @property
     def head(self) -> Linear:

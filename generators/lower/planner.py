@@ -1,5 +1,6 @@
 """Puts the parts of a decoder where they stay: into slots, words, tables and buffers."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.isa import RING_SLOTS
-from generators.graph import Attention, Convert, Decoder, Embedding, Linear, Norm, Op
+from generators.graph import Attention, Decoder, Embedding, Linear, Norm, Op
 from generators.lower.checks import check_decoder
 from generators.lower.instructions import table_bytes
 from generators.lower.matrices import keep_matrix
@@ -19,6 +20,7 @@ from generators.network import Home
 from generators.program.draft import Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder
 from generators.program.layout import element_rows, rows_image
+from generators.quantize.options import NARROW_BITS
 from sim.rotary import rotary_places
 
 
@@ -79,8 +81,10 @@ def _stream_buffers(found: Plan) -> int:
     keys = rows * model.kv_heads * decoder.key_dim
     if found.resident:
         sizes |= {"keys": keys, "values": rows * model.kv_width}
-    if any(isinstance(op, Convert) for op in decoder.ops):
-        sizes["rotated"] = 2 * keys
+        if decoder.kv_bits < NARROW_BITS:
+            # The last of an odd number of heads is read with what lies behind it.
+            sizes |= {"keys": keys + decoder.key_dim}
+            sizes |= {"values": rows * model.kv_width + model.head_dim}
     if model.gated:
         sizes["active"] = rows * model.ffn
     if not config.fused:
@@ -158,11 +162,7 @@ def _keep_layers(found: Plan) -> None:
     So programs may have the layers as iterations of a loop. The words of the last norm lie where
     those of another layer's first norm would.
     """
-    decoder, memory = found.decoder, found.memory
-    narrow = decoder.kv_bits < found.config.operand_width
-    if narrow:
-        half = 1 << (decoder.kv_bits - 1)
-        found.kept_table = memory.take_table(np.arange(-128, 128).clip(-half, half - 1))
+    decoder = found.decoder
     _keep_tables(found)
     for graph in found.graphs:
         if graph is not decoder:
@@ -186,7 +186,7 @@ def _keep_tables(found: Plan) -> None:
 def _keep(found: Plan, op: Op) -> None:
     """Keep what an operation needs."""
     match op:
-        case Embedding() | Norm() | Convert():
+        case Embedding() | Norm():
             found.words[op.target.name] = found.keep(op.rescale)
         case Linear():
             if found.passing and op.table is not None:
@@ -229,12 +229,17 @@ def _keep_cache(found: Plan, op: Attention) -> None:
         one = same
     elif found.resident:
         starts = range(0, model.head_dim, config.cols)
-        widths = [min(config.cols, model.head_dim - column) for column in starts]
-        keys = tuple(memory.take_slots(found.decoder.key_dim, one.capacity) for _ in heads)
+        each = 1 + found.paired(one)  # tiles of a slot
+        keys = [memory.take_slots(found.decoder.key_dim, one.capacity) for _ in heads[::each]]
+        tiles = [
+            memory.take_slots(one.capacity, min(config.cols, model.head_dim - column))
+            for _, column in [*itertools.product(heads, starts)][::each]
+        ]
+        count = len(starts)
         values = tuple(
-            tuple(memory.take_slots(one.capacity, width) for width in widths) for _ in heads
+            tuple(tiles[(head * count + tile) // each] for tile in range(count)) for head in heads
         )
-        one = replace(one, keys=keys, values=values)
+        one = replace(one, keys=tuple(keys[head // each] for head in heads), values=values)
     found.kept[op.key.name] = one
 
 

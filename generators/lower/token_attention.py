@@ -15,23 +15,11 @@ from generators.lower.instructions import Count, View, requantize
 from generators.lower.plan import context_of, part, runs
 from generators.lower.projections import Instructions
 from generators.lower.residence import Register
-from generators.lower.walk import Product, Rowwise
+from generators.lower.walk import Product
 from generators.network import Home
 from generators.program.draft import Given, Ref, Written
 
 Steps = list[Callable[[], None]]
-
-
-def narrowed(make: Instructions) -> tuple[tuple[str, ...], int]:
-    """Return flags and table of what makes keys or values: INT8 is clamped to fewer bits by one."""
-    slot = make.plan.kept_table
-    return ((), 0) if slot is None else (("table",), slot)
-
-
-def narrow(make: Instructions, op: Linear, target: View) -> None:
-    """Drain keys or values that are not rotated, in the bits that are kept."""
-    flags, slot = narrowed(make)
-    make.drain(op, make.sums(op), target, *flags, table=slot)
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
@@ -39,9 +27,9 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
     cached = Cached(make, make.plan.kept[key.target.name])
     for one in (key, value):
         make.linear(one, "h", make.sums(one))
-    narrow(make, key, cached.target("keys"))
+    make.drain(key, make.sums(key), cached.target("keys"))
     cached.append_keys()
-    narrow(make, value, cached.target("values"))
+    make.drain(value, make.sums(value), cached.target("values"))
     cached.append_values()
 
 
@@ -72,32 +60,18 @@ class TokenAttention:
             one, _ = made[tensor.name]
             self.make.linear(one, "h", self.make.sums(one))
         if own:
-            self._keys(*made[op.key.name])
+            one, behind = made[op.key.name]
+            self.make.drain(one, self.make.sums(one), self.cached.target("keys"), behind=behind)
             self.cached.append_keys()
         queries, (one, behind) = View(Ref("query"), op.query.columns), made[op.query.name]
         self.make.drain(one, self.make.sums(one), queries, behind=behind)
         if own:
-            narrow(self.make, made[op.value.name][0], self.cached.target("values"))
+            one, _ = made[op.value.name]
+            self.make.drain(one, self.make.sums(one), self.cached.target("values"))
             self.cached.keep()
         probabilities, contexts = self._of_one() if self.rows == 1 else self._of_chunk()
         for step in pipeline(probabilities, contexts):
             step()
-
-    def _keys(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Drain keys to where they stay, or are appended from, in the bits that are kept."""
-        target, converts = self.cached.target("keys"), behind[1:]
-        if not behind:
-            narrow(self.make, op, target)
-            return
-        rotated = View(Ref("rotated"), 2 * op.target.columns) if converts else target
-        flags = ("wide_out",) if converts else ()
-        self.make.drain(op, self.make.sums(op), rotated, *flags, behind=behind)
-        for one in converts:
-            name, width = one.target.name, one.target.columns
-            (words,) = self.make.params((self.plan.words[name], 0, 0))
-            kept, slot = narrowed(self.make)
-            made = partial(requantize, Opcode.MAP, rotated, target, self.make.m, width, words)
-            self.make.stage.add(made(Written(name), "wide_in", *kept, table=slot))
 
     def _of_one(self) -> tuple[Steps, Steps]:
         """Return the steps of one token: the heads of a key head are rows of a product.
@@ -180,16 +154,16 @@ class TokenAttention:
         return [partial(probabilities, n) for n in heads], [partial(context, n) for n in heads]
 
     def _score(self, head: int, query: View, sums: View, m: Count) -> None:
-        keys = self.cached.keys(head // self.op.group)
-        self.make.stage.add(score(self.op, query, keys, sums, m, self.kept.count))
+        keys, flags = self.cached.keys(head // self.op.group)
+        self.make.stage.add(score(self.op, query, keys, sums, m, self.kept.count, *flags))
 
     def _mix(self, key_head: int, at: int, sums: View, m: Count) -> None:
         """Add the product of the probabilities from a column on and a key head's values."""
         assert isinstance(sums.place, int)
         shares = View(Ref("shares", at), self.kept.capacity)
-        for column, n, values in self.cached.values(key_head):
+        for column, n, values, flags in self.cached.values(key_head):
             part = View(sums.place + column // self.config.cols * sums.stride, sums.stride)
-            self.make.stage.add(mix(self.op, shares, values, part, m, self.kept.count, n))
+            self.make.stage.add(mix(self.op, shares, values, part, m, self.kept.count, n, *flags))
 
     def _softmax(self, head: int, sums: View, at: int, m: Count, *flags: str) -> None:
         """Add the softmax of rows of sums, by way of the scratchpad where it must be.

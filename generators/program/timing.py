@@ -263,6 +263,8 @@ class MatrixTiming:
         if "a_wide" in step.flags:
             return 1 if "b_low" in step.flags else 2
         wide = "grouped" in step.flags and "resident" not in step.flags
+        if "pair" in step.flags:
+            return 1
         if step.opcode != Opcode.MATMUL or wide or not index:
             return config.passes if step.opcode == Opcode.MATMUL else 1
         return config.formats[index - 1].passes(config.pass_width)
@@ -278,7 +280,8 @@ class MatrixTiming:
             size, whole = (n, cols) if transposed else (k, rows)
             start = step["line"]
             ends = [*range(whole, start + size, whole), start + size]
-            lines = [end - begin for begin, end in itertools.pairwise([start, *ends])]
+            each = 1 + ("pair" in step.flags)
+            lines = [each * (end - begin) for begin, end in itertools.pairwise([start, *ends])]
             return [(count, 0) for count in lines for _ in (inner if transposed else [0])]
         if "resident" in step.flags:
             return [(0, height) for height in inner] * across

@@ -11,16 +11,17 @@ from generators import network
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
 from generators.graph import Attention, Head, Rescale, Tensor, rescale_of
-from generators.network import Description
+from generators.network import Description, Home
+from generators.quantize.options import NARROW_BITS
 from generators.quantize.tensor_steps import Steps
 
 _UNITS = 2.0**PROBABILITY_FRACTION
 
 
 def quantize_attention(
-    model: Description, weights: Weights, steps: Steps, node: network.Attention
+    model: Description, weights: Weights, steps: Steps, node: network.Attention, kv_bits: int
 ) -> Attention:
-    """Return an attention in integers.
+    """Return an attention in integers, of which so many upper bits of keys and values are kept.
 
     Raises :class:`InputError` where a scalar of shaped attention is too large for an operand.
     """
@@ -28,12 +29,15 @@ def quantize_attention(
         steps.tensor(one) for one in (node.query, node.key, node.value, node.target)
     )
     products, raised = steps.products(node)
+    upper = 1 << NARROW_BITS - kv_bits  # steps of keys and values in one that is kept
+    whole = steps.whole if node.key.home is Home.CACHE else 0
+    products = products * (1 if whole else upper)
     octaves = math.log2(math.e) * 2.0**OCTAVE_FRACTION / math.sqrt(model.head_dim)
     heads = []
     for index in range(model.heads):
         scale = steps.probability_scale(node, index)
         gain = scale * (float(weights[node.gain][0]) if node.gain else 1.0)
-        context = _context(model, index, gain, value, target)
+        context = _context(model, index, gain, value, target, upper)
         if isinstance(model, ModelDescription) and model.shaped:
             heads.append(_shaped(model, weights, node.prefix, index, scale, context))
         else:
@@ -49,15 +53,18 @@ def quantize_attention(
         heads=tuple(heads),
         residual=node.residual is not None,
         variable=isinstance(model, ModelDescription) and model.variable,
+        kv_bits=kv_bits,
+        whole=whole,
     )
 
 
 def _context(
-    model: Description, index: int, scale: float, value: Tensor, target: Tensor
+    model: Description, index: int, scale: float, value: Tensor, target: Tensor, upper: int
 ) -> Rescale:
     """Return the parameters from sums over a head's probabilities and values to the target.
 
-    ``scale`` is the step of probabilities times what the context is multiplied by.
+    ``scale`` is the step of probabilities times what the context is multiplied by, ``upper`` the
+    steps of values in one that is kept, which stands for its middle.
     """
     width, group = model.head_dim, model.heads // model.kv_heads
     shared = slice(index // group * width, (index // group + 1) * width)
@@ -68,11 +75,12 @@ def _context(
     if value.offsets is not None:
         # Probabilities sum to one, so what is taken from all values is missing in their mean.
         by_column = np.broadcast_to(value.steps, value.columns)[shared]
-        bias = np.rint(value.offsets[shared] / (scale * by_column))
+        middle = value.offsets[shared] + by_column * (upper // 2)
+        bias = np.rint(middle / (scale * by_column * upper))
     if target.gains is not None:
         factors = factors / target.gains[own]
     biases = np.broadcast_to(bias, factors.shape)
-    return rescale_of(biases, factors * (scale * value.scale / target.scale))
+    return rescale_of(biases, factors * (scale * upper * value.scale / target.scale))
 
 
 def _shaped(

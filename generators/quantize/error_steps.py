@@ -21,8 +21,8 @@ from generators.graph import ROTARY_STEPS, TIMES_STEPS, WIDE, Ints, Tensor
 from generators.network import Attention, Home, Linear, Value
 from generators.quantize.balance import column_gains
 from generators.quantize.keys import KeySteps, quantize_keys
-from generators.quantize.options import DECODER_BALANCE, Quantization
-from generators.quantize.steps import NARROW_BITS, best_range, best_step, best_steps
+from generators.quantize.options import DECODER_BALANCE, NARROW_BITS, Quantization
+from generators.quantize.steps import best_step, best_steps, kept_range
 from generators.quantize.texts import SampledTexts
 from generators.reference.floats import FUNCTION_NAMES
 from sim.requantize import INT16_MAX
@@ -38,7 +38,7 @@ HEADROOM = 2.0
 class ErrorSteps:
     """Gives a decoder's tensors steps, and its weights.
 
-    Raises :class:`InputError` where heads have fewer pairs than are to be doubled.
+    Raises :class:`InputError` where heads have fewer columns than are to keep 8 bits.
     """
 
     zeros_in_biases = True
@@ -59,13 +59,18 @@ class ErrorSteps:
         largest = max(*sums, np.abs(weights["words"]).max() + max(places, default=0.0))
         self.stream_scale = HEADROOM * float(largest) / INT16_MAX
         self.rotary = model.position == "rotary"
-        doubled = options.doubled
-        if doubled is None:
-            doubled = model.head_dim // 4 if options.kv_bits < NARROW_BITS else 0
-        first = model.head_dim - 2 * doubled if self.rotary else model.head_dim
-        if first < 0:
-            raise InputError(f"Heads of {model.head_dim} columns have no {doubled} pairs to double")
-        self.head_columns = np.append(np.arange(model.head_dim), np.arange(first, model.head_dim))
+        self.whole = options.whole or 0
+        """First columns of an integer key head that keep 8 bits."""
+        if options.whole is None and self.rotary and options.kv_bits < NARROW_BITS:
+            self.whole = model.head_dim // 4 * 2
+        if self.whole > model.head_dim:
+            raise InputError(
+                f"Heads of {model.head_dim} columns have no {self.whole} that keep 8 bits"
+            )
+        columns = np.arange(model.head_dim)
+        # The last pairs turn slowest.
+        slow = columns.reshape(-1, 2)[::-1].ravel() if self.rotary and self.whole else columns
+        self.head_columns = slow
         """Column of a float head behind each column of an integer head, [key_dim]."""
         self._made: dict[str, Tensor] = {}
         self._keys: dict[str, KeySteps] = {}
@@ -89,9 +94,8 @@ class ErrorSteps:
             case "query" | "key" | "query_sums" | "key_sums":
                 return self._projected(found, prefix, kind)
             case "value":
-                together = 1 if self.balance else value.columns
-                middle, steps = best_range(self.values[value.name], self.options.kv_bits, together)
-                return replace(found, gains=steps, offsets=middle, width=self.options.kv_bits)
+                middle, steps = self._value_steps(value)
+                return replace(found, gains=steps, offsets=middle)
             case "context":
                 return self._context(found, prefix)
             case "active":
@@ -128,14 +132,13 @@ class ErrorSteps:
         first = np.arange(len(by_head))[:, None] * self.model.head_dim
         picks = (first + self.head_columns).ravel()
         found = replace(found, columns=len(picks), picks=picks, gains=by_head.ravel())
-        bits = self.options.kv_bits if name == "key" else NARROW_BITS
         if kind == name:
-            offsets = steps.middle.ravel() if name == "key" else None
-            return replace(found, offsets=offsets, width=bits)
-        if bits < NARROW_BITS:
-            largest = float(np.abs(self.values[f"{prefix}.key"]).max())
-            return replace(found, scale=HEADROOM * largest / INT16_MAX, gains=None, width=WIDE)
+            return replace(found, offsets=steps.middle.ravel() if name == "key" else None)
         return replace(found, scale=1.0 / ROTARY_STEPS, width=WIDE)
+
+    def _value_steps(self, value: Value) -> tuple[Floats, Floats]:
+        values, bits = self.values[value.name], self.options.kv_bits
+        return kept_range(values, bits, 1 if self.balance else value.columns)
 
     def _key_steps(self, prefix: str) -> KeySteps:
         if prefix not in self._keys:
@@ -145,6 +148,7 @@ class ErrorSteps:
                 self._by_text(f"{prefix}.key", self.model.kv_heads, source=source or cross),
                 self._by_text(f"{prefix}.query", self.model.heads, source=source),
                 self.head_columns,
+                self.whole,
                 self.options,
                 causal=not (source or cross),
             )

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from arch.functions import OCTAVE_FRACTION
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats
-from generators.quantize.options import Quantization
+from generators.quantize.options import NARROW_BITS, Quantization
 from generators.quantize.steps import (
-    NARROW_BITS,
-    attention_range,
-    best_range,
+    HALF,
     best_step,
-    copied_middle,
+    kept_range,
+    upper_step,
 )
 from sim.requantize import INT16_MAX
 
@@ -46,6 +45,7 @@ def quantize_keys(
     keys: Sequence[Floats],
     queries: Sequence[Floats],
     columns: NDArray[np.int64],
+    whole: int,
     options: Quantization,
     *,
     causal: bool = True,
@@ -53,30 +53,29 @@ def quantize_keys(
     """Return the steps of a layer's keys and queries [n, heads of their kind, head_dim].
 
     They are those of each text; not ``causal`` all queries attend to all keys of a text.
-    ``columns`` [key_dim] tells which of a head's columns each integer one is.
+    ``columns`` [key_dim] tells which of a head's columns each integer one is; the first ``whole``
+    keep 8 bits.
 
     A query's step times a key's is the same for all columns of a head, so what a column of
     keys gains that of its queries loses. What is taken from all keys alike changes all scores
     of a query alike, and softmax not at all; so it may be taken behind the rotation.
     """
     rotary, narrow = model.position == "rotary", options.kv_bits < NARROW_BITS
-    flat = np.concatenate(keys)  # [m, kv_heads, head_dim]
-    asked = np.concatenate(queries)  # [m, heads, head_dim]
-    if narrow:
-        middle, steps = _narrow(model, np.stack(keys), np.stack(queries), columns, options.kv_bits)
-    elif rotary:
-        middle, steps = np.zeros(flat.shape[1:]), _balanced(model, flat, asked)
+    flat = np.concatenate(keys)[:, :, columns]  # [m, kv_heads, key_dim]
+    asked = np.concatenate(queries)[:, :, columns]  # [m, heads, key_dim]
+    if rotary:
+        middle = np.zeros(flat.shape[1:])
+        steps = _narrow(flat, options.kv_bits, whole) if narrow else _balanced(model, flat, asked)
     else:
-        found = best_range(flat.reshape(len(flat), -1), options.kv_bits)
+        found = kept_range(flat.reshape(len(flat), -1), options.kv_bits)
         middle, steps = (one.reshape(flat.shape[1:]) for one in found)
-    raised = _raised(model, queries, [one - middle for one in keys], causal=causal)
-    # A pair that is kept twice has half the weight each time.
-    copies = np.bincount(columns)[columns]  # [key_dim]
-    copy = np.arange(len(columns)) // model.head_dim
-    middle = copied_middle(middle[:, columns], steps[:, columns], copies, copy)
-    steps = steps[:, columns]  # [kv_heads, key_dim]
-    weight = np.repeat(steps, model.group, axis=0) / copies  # [heads, key_dim]
-    weighed = asked[:, :, columns] * weight
+    # Lower bits that are left out are half a step of the upper ones, all the same.
+    lost = HALF * steps if narrow else 0.0
+    order = [one[:, :, columns] for one in queries]
+    kept = [one[:, :, columns] - middle - lost for one in keys]
+    raised = _raised(model, order, kept, causal=causal, alike=options.alike)
+    weight = np.repeat(steps, model.group, axis=0)  # [heads, key_dim]
+    weighed = asked * weight
     product = np.array([best_step(weighed[:, head], INT8_MAX) for head in range(model.heads)])
     if options.alike:
         product[:] = product.max()
@@ -84,16 +83,22 @@ def quantize_keys(
 
 
 def _raised(
-    model: TextDescription, queries: Sequence[Floats], keys: Sequence[Floats], *, causal: bool
+    model: TextDescription,
+    queries: Sequence[Floats],
+    keys: Sequence[Floats],
+    *,
+    causal: bool,
+    alike: bool,
 ) -> Floats:
     """Return what is added to the scores of each head [heads], before their scale.
 
     Softmax does not notice, but INT16 has room for scores of -89 to 88 natural units only. The
     largest scores of queries come to lie as far from the upper end as from LOST above the
-    lower one: what is so much less than the largest counts for nothing.
+    lower one: what is so much less than the largest counts for nothing. All ``alike`` heads have
+    the same.
     """
     room = INT16_MAX / 2.0**OCTAVE_FRACTION * math.log(2)
-    raised = np.zeros(model.heads)
+    lows, highs = np.zeros(model.heads), np.zeros(model.heads)
     for head in range(model.heads):
         low, high = math.inf, -math.inf
         for asked, kept in zip(queries, keys, strict=True):
@@ -102,26 +107,26 @@ def _raised(
                 scores = np.where(np.tri(len(asked), dtype=bool), scores, -np.inf)
             largest = scores.max(axis=1) / math.sqrt(model.head_dim)
             low, high = min(low, largest.min()), max(high, largest.max())
-        if high > room / 2 or low < LOST - room / 2:
-            raised[head] = (LOST - low - high) / 2 * math.sqrt(model.head_dim)
-    return raised
+        lows[head], highs[head] = low, high
+    if alike:
+        lows[:], highs[:] = lows.min(), highs.max()
+    outside = (highs > room / 2) | (lows < LOST - room / 2)
+    return np.where(outside, (LOST - lows - highs) / 2 * math.sqrt(model.head_dim), 0.0)
 
 
-def _narrow(
-    model: TextDescription, keys: Floats, queries: Floats, columns: NDArray[np.int64], bits: int
-) -> tuple[Floats, Floats]:
-    """Return middles and steps of keys [kv_heads, head_dim] in few bits.
+def _narrow(keys: Floats, bits: int, whole: int) -> Floats:
+    """Return the INT8 steps of rotated keys [kv_heads, key_dim] of which upper bits are kept.
 
-    Queries are rotated in their steps, so a pair of theirs has one, as that of the keys.
+    Those of the first ``whole`` columns are kept in all bits. Queries are rotated in their steps,
+    so a pair of theirs has one, as that of the keys.
     """
-    together = 2 if model.position == "rotary" else 1
-    copies = np.bincount(columns).tolist()
-    asked = queries.reshape(*keys.shape[:3], model.group, model.head_dim)
-    found = [
-        attention_range(keys[:, :, head], asked[:, :, head].swapaxes(1, 2), bits, together, copies)
-        for head in range(model.kv_heads)
-    ]
-    return np.stack([one for one, _ in found]), np.stack([one for _, one in found])
+    pairs = keys.reshape(len(keys), keys.shape[1], -1, 2)
+    steps = np.empty(pairs.shape[1:3])
+    for head, pair in np.ndindex(steps.shape):
+        values = pairs[:, head, pair]
+        full = 2 * pair + 2 <= whole
+        steps[head, pair] = best_step(values, INT8_MAX) if full else upper_step(values, bits)
+    return np.repeat(steps, 2, axis=1)
 
 
 def _balanced(model: TextDescription, keys: Floats, queries: Floats) -> Floats:
@@ -129,7 +134,7 @@ def _balanced(model: TextDescription, keys: Floats, queries: Floats) -> Floats:
 
     Queries have as few bits as keys, so both share what columns differ in.
     """
-    pairs = (model.head_dim // 2, 2)
+    pairs = (keys.shape[2] // 2, 2)
     of_keys = np.abs(keys).reshape(-1, model.kv_heads, *pairs).max(axis=(0, 3))
     split = np.abs(queries).reshape(-1, model.kv_heads, model.group, *pairs)
     of_queries = split.max(axis=(0, 2, 4))

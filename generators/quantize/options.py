@@ -8,7 +8,9 @@ from arch.formats import FORMATS, NESTED
 from arch.functions import SMOOTH_FUNCTIONS
 from generators.reference.floats import FUNCTION_NAMES
 
-KV_BITS = (8, 4)
+NARROW_BITS = 8
+"""Width below which keys and values are kept in parts of their bytes (bits)."""
+KV_BITS = (NARROW_BITS, 4)
 """Widths that keys and values may be kept in (bits)."""
 INT8 = "int8"
 """Name of weights that are operands as they are stored."""
@@ -41,9 +43,9 @@ class Quantization:
     """Width of the keys and values that are kept, 8 or 4 (bits); decoders, as all that follows."""
     places: int = 0
     """Places in the table of rotary angles (tokens); 0 for the positions of the model."""
-    doubled: int | None = None
-    """Of the pairs of a rotated head those that turn slowest and are kept twice, half a step apart;
-    None for half of the pairs in 4 bits, and none in 8."""
+    whole: int | None = None
+    """Columns of each key head that keep 8 bits where ``kv_bits`` is 4: of a rotated head the pairs
+    that turn slowest; None for half of a rotated head, and else for none."""
     texts: int = 16
     """Texts that are sampled to calibrate on."""
     length: int = 512
@@ -103,5 +105,10 @@ class Quantization:
                 f"Rank of a correction is {self.low_rank}, which needs weights of fewer bits, "
                 f"but they are in {INT8}"
             )
-        if self.doubled is not None and self.doubled < 0:
-            raise InputError(f"Doubled pairs must not be negative, not {self.doubled}")
+        if self.whole is not None and self.whole < 0:
+            raise InputError(f"Key columns that keep 8 bits must not be negative, not {self.whole}")
+        if self.whole and self.kv_bits == NARROW_BITS:
+            raise InputError(
+                f"Key columns that keep 8 bits need kv_bits {KV_BITS[1]}, but they are "
+                f"{self.whole} and kv_bits is {self.kv_bits}"
+            )

@@ -18,7 +18,7 @@ from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.graph import (
-    WIDE,
+    Attention,
     Convert,
     Decoder,
     Embedding,
@@ -45,9 +45,8 @@ from generators.quantize.calibrate import Progress, Ranges, Samples, calibrate
 from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.low_rank import correct
 from generators.quantize.nested import is_nested, nest, planes
-from generators.quantize.options import INT8, MIXED, Quantization
+from generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
 from generators.quantize.range_steps import RangeSteps
-from generators.quantize.steps import NARROW_BITS
 from generators.quantize.stored import choose, trained_steps
 from generators.quantize.tensor_steps import Steps
 from generators.quantize.texts import (
@@ -291,10 +290,14 @@ class _Quantizer:
                 source, target = self._ends(node)
                 return [Gate(source, up, target)]
             case network.Attention():
-                return [quantize_attention(self.model, self.weights, self.steps, node)]
+                return [self._attention(node)]
             case network.Pool():
                 source, target = (self.steps.tensor(v) for v in (node.source, node.target))
                 return [Pool(source, target, source.scale / target.scale, self._variable)]
+
+    def _attention(self, node: network.Attention) -> Attention:
+        bits = self.options.kv_bits if node.key.home is Home.CACHE else NARROW_BITS
+        return quantize_attention(self.model, self.weights, self.steps, node, bits)
 
     @property
     def _variable(self) -> bool:
@@ -441,17 +444,7 @@ class _Quantizer:
             table = speeds_table(places, self.weights["rotary_speeds"])
         else:
             table = rotary_table(places, model.head_dim, model.head_dim, model.rotary_base)
-        pairs = table.astype(np.int64)[:, columns]
-        if target.width == self._narrowest:
-            return [Rotary(source, target, pairs)]
-        # What is kept in fewer bits is rotated in INT16 first.
-        between = replace(source, name=f"{target.name}_rotated", buffer="rotated")
-        return [Rotary(source, between, pairs), _converted(between, target)]
-
-    @property
-    def _narrowest(self) -> int:
-        """Bits that a rotation writes at least."""
-        return WIDE // 2
+        return [Rotary(source, target, table.astype(np.int64)[:, columns])]
 
 
 def _planes(weight: Ints, biases: Ints, zero: int) -> list[Plane]:
@@ -467,7 +460,4 @@ def _planes(weight: Ints, biases: Ints, zero: int) -> list[Plane]:
 def _converted(source: Tensor, target: Tensor) -> Convert:
     """Return a tensor's conversion to another one's steps."""
     factors = source.steps / target.steps
-    bias = np.zeros_like(factors)
-    if target.offsets is not None:
-        bias = -np.rint(target.offsets / source.steps)
-    return Convert(source, target, rescale_of(bias, factors))
+    return Convert(source, target, rescale_of(np.zeros_like(factors), factors))

@@ -38,6 +38,7 @@ class RangeSteps:
     """Gives an encoder's tensors scales and zero points, and its weights steps."""
 
     zeros_in_biases = False
+    whole = 0
 
     def __init__(
         self,

@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from generators.frontend.weights import Floats
+from generators.quantize.options import NARROW_BITS
 
 _CLIPS = np.geomspace(1.0, 0.5, 9)
 """Shares of the largest magnitude that a range may cover."""
@@ -13,10 +13,8 @@ _SHARES = np.linspace(1.0, 0.5, 11)
 """Shares of the distance from the smallest to the largest value that a narrow range may cover."""
 _PLACES = np.linspace(0.0, 1.0, 9)
 """Candidates within that distance, as fractions from one end to the other."""
-NARROW_BITS = 8
-"""Width below which ranges leave out rare values (bits)."""
-TEXTS, EVERY = 6, 8
-"""Texts on which attention is compared, and the distance between compared places."""
+HALF = 8
+"""Half of the INT8 steps in a step of the upper four bits."""
 
 
 def best_step(values: Floats, most: int) -> float:
@@ -56,71 +54,30 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
     return middle, steps
 
 
-def attention_range(
-    keys: Floats, queries: Floats, bits: int, together: int, copies: list[int]
-) -> tuple[Floats, Floats]:
-    """Return middle and step of each column of a head's keys that change attention least.
+def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
+    """Return middle and step of each column [n] of INT8 values of which upper bits are kept.
 
-    ``keys`` [texts, n, head_dim] are attended to by ``queries`` [texts, group, n, head_dim]. Each
-    ``together`` neighbours have one step; each column is kept ``copies`` times, as
-    :func:`copied_middle` tells. From the last columns to the first, and beginning with
-    :func:`best_range`, each takes the range with the least Kullback-Leibler divergence of the
-    probabilities from those of the exact keys, over some of the texts and places.
+    The upper ``bits`` of ``round((value - middle) / step)`` lose least squared error where each of
+    their steps stands for its middle; in 8 bits as :func:`best_range`.
     """
-    keys, places = keys[:TEXTS], np.arange(EVERY - 1, keys.shape[1], EVERY)
-    rows = queries[:TEXTS, :, places].reshape(len(keys), -1, keys.shape[2])  # [texts, rows, d]
-    seen = np.tile(np.arange(keys.shape[1]) <= places[:, None], (queries.shape[1], 1))
-    flat = keys.reshape(-1, keys.shape[2])
-    middle, steps = best_range(flat, bits, together)
-
-    def scores(columns: slice, kept: Floats) -> Floats:
-        part = kept.reshape(*keys.shape[:2], -1)
-        found = rows[:, :, columns] @ part.swapaxes(1, 2) / math.sqrt(keys.shape[2])
-        return np.asarray(found)
-
-    def logarithms(values: Floats) -> Floats:
-        values = np.where(seen, values, -np.inf)
-        values = values - values.max(axis=-1, keepdims=True)
-        return np.asarray(values - np.log(np.exp(values).sum(axis=-1, keepdims=True)))
-
-    def kept(columns: slice, start: Floats, step: Floats) -> Floats:
-        return _kept(flat[:, columns], start, step, bits, copies[columns.start])
-
-    groups = [slice(first, first + together) for first in range(0, keys.shape[2], together)]
-    exact = logarithms(scores(slice(None), flat))
-    probabilities = np.exp(exact)
-    parts = [scores(one, kept(one, middle[one], steps[one])) for one in groups]
-    for index, one in reversed([*enumerate(groups)]):
-        others = np.sum(parts[:index] + parts[index + 1 :], axis=0)
-        least = math.inf
-        for share in _SHARES:
-            start, step, _ = _range_of(flat[:, one], bits, together, share)
-            part = scores(one, kept(one, start, step))
-            moved = np.subtract(
-                exact, logarithms(others + part), out=np.zeros_like(exact), where=seen
-            )
-            loss = float(np.sum(probabilities * moved))
-            if loss < least:
-                least, parts[index] = loss, part
-                middle[one], steps[one] = start, step
-    return middle, steps
+    middle, steps = best_range(values, bits, together)
+    if bits == NARROW_BITS:
+        return middle, steps
+    fine = steps / (1 << NARROW_BITS - bits)
+    return middle - HALF * fine, fine
 
 
-def copied_middle(
-    middle: Floats, step: Floats, copies: NDArray[np.int64], copy: NDArray[np.int64]
-) -> Floats:
-    """Return the middle of one of several copies, which lie ``step / copies`` apart."""
-    return np.asarray(middle + step * ((copy + 0.5) / copies - 0.5))
-
-
-def _kept(values: Floats, middle: Floats, step: Floats, bits: int, copies: int) -> Floats:
-    """Return what values are once they are kept, as the mean of their copies."""
-    half = 1 << (bits - 1)
-    total = np.zeros_like(values)
-    for copy in range(copies):
-        origin = copied_middle(middle, step, np.array(copies), np.array(copy))
-        total += np.clip(np.rint((values - origin) / step), -half, half - 1) * step + origin
-    return total / copies
+def upper_step(values: Floats, bits: int) -> float:
+    """Return the INT8 step about 0 with which the upper ``bits`` of values lose least."""
+    most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
+    best, least = most / half, math.inf
+    for clip in _CLIPS:
+        step = clip * most / half
+        kept = (np.clip(np.floor(values / step), -half, half - 1) + 0.5) * step
+        loss = float(np.sum((kept - values) ** 2))
+        if loss < least:
+            best, least = step, loss
+    return best / (1 << NARROW_BITS - bits)
 
 
 def _range_of(

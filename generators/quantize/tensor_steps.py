@@ -15,6 +15,8 @@ class Steps(Protocol):
     """A linear layer's bias takes its input's zero point, and the array need not."""
     probability_zero: int
     """Zero point of probabilities."""
+    whole: int
+    """First columns of a key head that keep 8 bits where others keep fewer."""
 
     def tensor(self, value: Value) -> Tensor:
         """Return the tensor of a value."""

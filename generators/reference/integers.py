@@ -47,6 +47,7 @@ from generators.reference.cache import KvCache
 from generators.reference.floats import check_tokens
 from sim.matmul import multiply, multiply_wide
 from sim.norm import normalize
+from sim.pairs import BITS, score_sums, upper
 from sim.polynomial import evaluate_table
 from sim.requantize import requantize, saturate16
 from sim.rotary import rotate, times
@@ -212,7 +213,11 @@ class _Evaluation:
             seen = np.broadcast_to(np.arange(keys.shape[1]) < self.length, (count, keys.shape[1]))
         scores, matrices, contexts = [], [], []
         for index, head in enumerate(op.heads):
-            sums = product(queries[index], keys[index // op.group].T)
+            keyed = keys[index // op.group]
+            if op.kv_bits < BITS:
+                sums = score_sums(queries[index], keyed, op.kv_bits, op.whole)
+            else:
+                sums = product(queries[index], keyed.T)
             part = op.scores if op.scores.per_tensor else op.scores.columns(index, 1)
             scores.append(_requantized(sums, part, 0, *_bounds(WIDE)))
             p = softmax(scores[-1], seen)  # Q0.24
@@ -220,7 +225,7 @@ class _Evaluation:
                 p = p + head.diagonal * np.eye(count, dtype=np.int64)
             zero = op.probability_zero
             matrices.append(_requantized(p, head.probabilities, zero, *low_high))
-            sums = multiply(matrices[-1], values[index // op.group], zero)
+            sums = multiply(matrices[-1], upper(values[index // op.group], op.kv_bits), zero)
             contexts.append(_requantized(sums, head.context, 0, *_bounds(op.target.width)))
         self.found[f"{op.prefix}.scores"] = np.array(scores)
         self.found[f"{op.prefix}.probabilities"] = np.array(matrices)

@@ -51,9 +51,10 @@ def activation_layout(config: Config) -> data.StructLayout:
 
 def part_member(config: Config) -> dict[str, Any]:
     """Return the fields of what goes with vectors that meet parts of weights, or scales."""
-    layout = part_layout(config.pass_width, paired=config.packed_slots)
+    layout = part_layout(config.pass_width, paired=config.paired)
     scaled = {"scaled": 1} if config.slot_scales else {}
-    return ({"part": layout} if config.parted else {}) | scaled
+    lower = {"lower": 1} if config.low_rows else {}
+    return ({"part": layout} if config.parted else {}) | scaled | lower
 
 
 def weight_layout(config: Config) -> data.StructLayout:

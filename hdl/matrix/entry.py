@@ -41,15 +41,23 @@ class ActivationEntry(Component):
             m.d.sync += self.o.payload.n.eq(note.n)
         if config.slot_scales:
             m.d.sync += self.o.payload.scaled.eq(note.scaled)
+        if config.low_rows:
+            m.d.sync += self.o.payload.lower.eq(note.lower)
         if config.parted:
             m.d.sync += self.o.payload.part.eq(note.part)
         if config.passes > 1:
-            alone = note.part.alone if config.packed_slots else 0
+            alone = note.part.alone if config.paired else 0
             first = note.valid & ((note.part.place == 0) | alone)
         if config.wide_operands:
             first = note.valid & (~note.wide | note.low)
             m.d.sync += self.o.payload.shifted.eq(note.shifted)
         enter(m, config, self.o.payload.a, self.elements, note.k, note.zero)
+        if config.low_rows:
+            # The lower bits of the first elements meet these once more.
+            with m.If(note.lower):
+                for row in range(config.low_rows):
+                    again = self.elements[row].as_signed()
+                    m.d.sync += self.o.payload.a[config.rows - 1 - row].eq(again)
 
         # A product of two small numbers, for which no multiplier is spent.
         k = Signal.like(note.k)

@@ -122,7 +122,9 @@ class ActivationStreamer(Component):
             m.d.comb += asked.p.note.part.last.eq(whole)
         if config.slot_scales:
             m.d.comb += asked.p.note.scaled.eq(job.scaled & job.paired)
-        if config.packed_slots:
+        if config.low_rows:
+            m.d.comb += asked.p.note.lower.eq(job.lower)
+        if config.paired:
             m.d.comb += asked.p.note.part.alone.eq(job.paired)
             with m.If(job.paired):
                 m.d.comb += asked.p.note.part.place.eq(job.tile.half)

@@ -40,7 +40,7 @@ def tile_layout(config: Config) -> data.StructLayout:
             "b_addr": unsigned(config.sp_addr_width),
             "acc_addr": unsigned(config.acc_addr_width),
             "slot": range(config.weight_depth),
-            **({"half": 1} if config.packed_slots else {}),
+            **({"half": 1} if config.paired else {}),
             "k": range(config.rows + 1),
             "n": range(config.cols + 1),
             "line": range(lines),
@@ -171,14 +171,17 @@ class TileWalker(Component):
             place.vector.eq(vector),
         ]
         on = 1
+        half = Signal()
         if config.packed_slots:
             # A tile column begins in a slot of its own.
-            half = Signal()
             pairs = Signal()
             on = half | ~pairs
-            m.d.comb += [pairs.eq(paired(cmd)), place.half.eq(half)]
+            m.d.comb += pairs.eq(paired(cmd))
             with m.If(take | advance):
                 m.d.sync += half.eq(~take & ~k_last & ~on)
+        if config.paired:
+            second = _flags_of(cmd, "second") if config.packed_cache else 0
+            m.d.comb += place.half.eq(half | second)
         steps = self._steps(self.i.p)
         a_step = Signal(config.sp_addr_width)
         b_k_step = Signal(config.sp_addr_width)
@@ -277,6 +280,16 @@ def paired(command):
     """Return 1 for a product of resident weights in a format, of which slots hold pairs."""
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
+
+
+def one_of_pair(config: Config, command):
+    """Return 1 for a product of one of two tiles in each byte, or for a PRELOAD of both."""
+    return _flags_of(command, "pair") if config.packed_cache else Const(0, 1)
+
+
+def lower_bits(config: Config, command):
+    """Return 1 where the last rows of slots hold lower bits of the first ones."""
+    return _flags_of(command, "lower") if config.low_rows else Const(0, 1)
 
 
 def stacked(command):

@@ -7,7 +7,7 @@ from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from arch.formats import SCALE_BITS
+from arch.formats import PAIRED_BITS, SCALE_BITS
 from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from hdl.component import Component
 from hdl.matrix.array import array_latency, array_members, side, sum_width, weights_latency
@@ -32,6 +32,9 @@ class TreeColumn(Component):
     With ``gating``, ``live`` tells with its slot that an activation is not zero, and the
     uppermost bit of a weight that that is not: at a zero the multiplier's inputs stand still.
 
+    With ``low_rows``, ``lower`` tells, a cycle before the sum, that it is 16 times that over
+    the first ``high_rows`` rows, plus that over the others.
+
     A column whose ``side`` is ``left`` has no multipliers: the one at its right, whose ``side`` is
     ``right``, gets its weights by ``beside`` and makes its ``product``.
     """
@@ -54,8 +57,10 @@ class TreeColumn(Component):
             members["live"] = In(rows)
         if config.slot_scales:
             members["scale"] = Out(SCALE_BITS)
+        if config.low_rows:
+            members["lower"] = In(1)
         if config.parted:
-            members["part"] = In(part_layout(config.pass_width, paired=config.packed_slots))
+            members["part"] = In(part_layout(config.pass_width, paired=config.paired))
         if side:
             beside = data.ArrayLayout(unsigned(self.part_width + config.operand_gating), rows)
             products = data.ArrayLayout(signed(width + self.part_width), rows)
@@ -78,7 +83,7 @@ class TreeColumn(Component):
             )
             held = [one[: config.element_width] for one in held]
         if config.parted:
-            part, paired = delay(m, self.part, weights_latency(config)), config.packed_slots
+            part, paired = delay(m, self.part, weights_latency(config)), config.paired
             held = [part_of(one, part, config.pass_width, paired=paired) for one in held]
         if self.side == "left":
             m.d.comb += [out.eq(weight) for out, weight in zip(self.beside, held, strict=True)]
@@ -88,10 +93,23 @@ class TreeColumn(Component):
                 self._multiply(m, row, weight, late_live[row]) for row, weight in enumerate(held)
             ]
         terms = [(product, 1) for product in products]
+        if config.low_rows:
+            m.d.comb += self.o.eq(self._halves(m, terms))
+            return m
         while len(terms) > 1:
             terms = self._level(m, terms)
         m.d.comb += self.o.eq(terms[0][0])
         return m
+
+    def _halves(self, m, terms):
+        """Return the sum of the first rows, 16 times that with ``lower``, and of the others."""
+        high, low = terms[: self.config.high_rows], terms[self.config.high_rows :]
+        for _ in range((self.config.rows - 1).bit_length() - 1):
+            high, low = self._level(m, high), self._level(m, low)
+        total = Signal.like(self.o, reset_less=True)
+        first = high[0][0]
+        m.d.sync += total.eq(Mux(self.lower, first << PAIRED_BITS, first) + low[0][0])
+        return total
 
     def _multiply(self, m, row, weight, live):
         """Return the product of a row; at the right both."""
@@ -211,6 +229,8 @@ class TreeArray(Component):
             m.d.comb += self.scaled.eq(delay(m, i.scaled, self.latency))
         if config.parted:
             part = delay(m, i.part, self.latency)
+        if config.low_rows:
+            lower = delay(m, i.lower, self.latency - 1)
         columns = []
         for index in range(config.cols):
             m.submodules[f"column_{index}"] = column = TreeColumn(config, side(config, index))
@@ -220,10 +240,12 @@ class TreeArray(Component):
                 column.slot.eq(i.slot),
             ]
             total = column.o
+            if config.low_rows:
+                m.d.comb += column.lower.eq(lower)
             if config.parted:
                 m.d.comb += column.part.eq(i.part)
             if config.passes > 1:
-                total = at_place(total, part, config.pass_width, paired=config.packed_slots)
+                total = at_place(total, part, config.pass_width, paired=config.paired)
             if config.wide_operands:
                 (total,) = in_place(m, [total], i.shifted, self.latency)
             m.d.comb += self.o.payload[index].eq(total)

@@ -1,16 +1,26 @@
 """Brings the weights of each tile into the array, up to one tile ahead of the products."""
 
-from amaranth.hdl import Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
+from arch.formats import PAIRED_BITS
 from arch.isa import COUNT_WIDTH, Engine
 from hdl.component import Component
 from hdl.matrix.array import enter, weight_layout
 from hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
 from hdl.matrix.slots import SlotGuard
-from hdl.matrix.tiles import TileWalker, format_of, grouped, paired, stacked, tile_layout
+from hdl.matrix.tiles import (
+    TileWalker,
+    format_of,
+    grouped,
+    lower_bits,
+    one_of_pair,
+    paired,
+    stacked,
+    tile_layout,
+)
 from hdl.matrix.wide import byte_members, bytes_of, flag_of, rounded
 from hdl.ports import ReadPort, command_layout
 from hdl.stream.flow import Flow
@@ -32,7 +42,8 @@ def job_layout(config: Config) -> data.StructLayout:
             "push": unsigned(len(Engine)),
             **({"parts": range(config.vector_passes)} if config.vector_passes > 1 else {}),
             **({"wide": 1} if config.wide_operands else {}),
-            **({"paired": 1} if config.packed_slots else {}),
+            **({"paired": 1} if config.paired else {}),
+            **({"lower": 1} if config.low_rows else {}),
             **({"scaled": 1} if config.slot_scales else {}),
         }
     )
@@ -94,8 +105,11 @@ class WeightFetcher(Component):
             job.m.eq(cmd.m),
             job.push.eq(cmd.push),
         ]
-        if config.packed_slots:
-            m.d.comb += job.paired.eq(paired(cmd))
+        alone = one_of_pair(config, cmd)
+        if config.paired:
+            m.d.comb += job.paired.eq((paired(cmd) if config.packed_slots else 0) | alone)
+        if config.low_rows:
+            m.d.comb += job.lower.eq(lower_bits(config, cmd))
         if config.slot_scales:
             m.d.comb += job.scaled.eq(grouped(cmd))
         if config.passes > 1:
@@ -104,6 +118,8 @@ class WeightFetcher(Component):
                 for index, form in enumerate(config.formats):
                     with m.Case(index + 1):
                         m.d.comb += job.parts.eq(form.passes(config.pass_width) - 1)
+            with m.If(alone):
+                m.d.comb += job.parts.eq(0)
         if config.wide_operands:
             wide = flag_of(cmd, "a_wide")
             m.d.comb += [job.wide.eq(wide), job.parts.eq(wide & ~flag_of(cmd, "b_low"))]
@@ -128,6 +144,9 @@ class WeightFetcher(Component):
         taken = Signal()
         request = self.b.request
         scales, reads, packed = Const(0, 1), Const(1, 1), Const(0, 1)
+        # Of a pair the first element's line is read in a cycle of its own.
+        pair, second, beyond = one_of_pair(config, cmd), Signal(), 0
+        early = pair & ~second
         step = None
         if config.formats:
             m.submodules.steps = steps = DecodeSteps(config)
@@ -139,6 +158,10 @@ class WeightFetcher(Component):
                 steps.tile.eq(taken & packed & final & ~scales),
                 steps.restart.eq(steps.tile & ~tile.onward),
             ]
+        if config.packed_cache:
+            beyond = Mux(second, Mux(column, cmd.k, cmd.n), 0)
+            with m.If(taken & pair):
+                m.d.sync += second.eq(~second)
         m.submodules.guard = guard = SlotGuard(config)
         if config.registered:
             m.d.comb += [
@@ -151,7 +174,7 @@ class WeightFetcher(Component):
             guard.line.eq(tile.line),
             guard.hold.eq(self.o.valid & self.o.ready & tile.product),
             guard.freed.eq(self.freed),
-            guard.written.eq(taken & ~scales),
+            guard.written.eq(taken & ~scales & ~early),
             guard.index.eq(index),
             index.eq(Mux(begun, following, tile.line)),
             behind.eq(Mux(reads, offset + cmd.b_stride, offset)),
@@ -160,14 +183,16 @@ class WeightFetcher(Component):
             final.eq(Mux(begun, following_final, tile.single)),
             # The first line waits until the tile can be handed on with it, the others for nothing.
             may.eq(tiles.o.valid & loads & (begun | (guard.free & self.o.ready))),
-            request.p.eq(tile.b_addr + offset),
+            request.p.eq(tile.b_addr + offset + beyond),
             request.valid.eq(may & ~fill & reads),
             taken.eq(may & (fill | ~reads | request.ready)),
-            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & handed & ~scales, 1)),
-            tiles.o.ready.eq(Mux(loads, taken & final & ~scales, self.o.ready)),
+            self.o.valid.eq(tiles.o.valid & Mux(loads, taken & handed & ~scales & ~early, 1)),
+            tiles.o.ready.eq(Mux(loads, taken & final & ~scales & ~early, self.o.ready)),
         ]
         with m.If(taken & scales):
             m.d.sync += offset.eq(behind)
+        with m.Elif(taken & early):
+            pass
         with m.Elif(taken & final):
             m.d.sync += begun.eq(0)
             with m.If(tile.last | (packed & ~tile.onward)):
@@ -195,6 +220,10 @@ class WeightFetcher(Component):
             self.o_weights.valid.eq(writer.o.valid),
             self.o_weights.payload.eq(writer.o.payload),
         ]
+        if config.packed_cache:
+            m.d.comb += [writer.i.payload.early.eq(early), writer.i.payload.pair.eq(pair)]
+        if config.low_rows:
+            m.d.comb += writer.i.payload.lower.eq(lower_bits(config, cmd))
         if config.zero_points:
             m.d.comb += writer.i.payload.zero.eq(cmd.b_zero)
         if config.b_transpose:
@@ -209,7 +238,8 @@ class WeightWriter(Component):
 
     ``i`` tells, in the cycle in which a line is asked for, where it goes, how many elements of it
     count (the others become zero) and what to subtract; ``data`` brings the line
-    ``weight_latency`` cycles later, ``o`` the weights a cycle after that, with formats two.
+    ``weight_latency`` cycles later, ``o`` the weights a cycle after that, with formats two. An
+    ``early`` line of a ``pair`` is held for the line behind it, whose upper bits it is below.
     """
 
     def __init__(self, config: Config):
@@ -224,6 +254,10 @@ class WeightWriter(Component):
             note["zero"] = signed(config.operand_width)
         if config.b_transpose:
             note["column"] = 1
+        if config.packed_cache:
+            note |= {"early": 1, "pair": 1}
+        if config.low_rows:
+            note["lower"] = 1
         if config.formats:
             note["step"] = step_layout(config)
         note |= byte_members(config)
@@ -257,6 +291,10 @@ class WeightWriter(Component):
             more = [delay(m, one, 1) for one in more]
         if config.wide_operands:
             elements = rounded(elements, more)
+        lower = []
+        if config.packed_cache:
+            elements, lower = self._pairs(m, valid, note, elements)
+            valid = valid & ~note.early
         m.d.sync += [
             self.o.valid.eq(valid),
             weights.slot.eq(note.slot),
@@ -270,4 +308,25 @@ class WeightWriter(Component):
                 m.d.sync += to.eq(Mux(note.count > col, part, 0))
         zero = note.zero if config.zero_points else 0
         enter(m, config, weights.data, elements, note.count, zero)
+        if config.low_rows:
+            with m.If(note.lower):
+                for index, bits in enumerate(lower):
+                    m.d.sync += weights.data[config.rows - 1 - index].eq(bits)
         return m
+
+    def _pairs(self, m, valid, note, elements):
+        """Return elements, or those of pairs, and the lower bits of the first ones of pairs."""
+        config, made = self.config, []
+        held = Signal(data.ArrayLayout(8, max(config.rows, config.cols)))
+        with m.If(valid & note.early):
+            m.d.sync += [to.eq(element) for to, element in zip(held, elements, strict=False)]
+        for first, element in zip(held, elements, strict=False):
+            both = Cat(first[PAIRED_BITS:], element[PAIRED_BITS:])
+            made.append(Mux(note.pair, both, element))
+        # Less half of their range they are signed.
+        half = 1 << PAIRED_BITS - 1
+        lower = [
+            Cat(held[row][:PAIRED_BITS] ^ half, elements[row][:PAIRED_BITS] ^ half)
+            for row in range(config.low_rows)
+        ]
+        return made, lower

@@ -9,7 +9,7 @@ from arch.config import Config
 from arch.errors import ProgramError
 from arch.formats import index_of
 from arch.instruction import Instruction
-from arch.isa import COUNT_WIDTH, DEFINITIONS, RING_SLOTS, Opcode
+from arch.isa import COUNT_WIDTH, DEFINITIONS, PAIR_FLAGS, RING_SLOTS, Opcode
 from arch.sparse import LEAST_K
 from sim.admission import check_step
 from sim.flow import Step
@@ -32,6 +32,8 @@ def companions(opcode: Opcode, flag: str) -> frozenset[str]:
     flags = {flag} if flag else set()
     if flag in _COMPANIONS:
         flags.add(_COMPANIONS[flag])
+    if flag in PAIR_FLAGS:
+        flags |= {"pair", "append" if opcode == Opcode.PRELOAD else "resident"}
     if flag == "add" and opcode != Opcode.NORM:
         flags.add("wide_out")
     return frozenset(flags)
