@@ -14,6 +14,7 @@ from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend.embedding import given
 from generators.frontend.weights import Weights
 from generators.golden import GoldenModel
+from generators.quantize.options import INT8, MIXED
 from generators.reference.integers import evaluate, taken_in
 from sim.checker import check
 from tb.configurations import random_config
@@ -44,8 +45,10 @@ def run(case: Case) -> dict[str, Any]:
     for refused in range(_TRIES):
         config, model = random_machine(rng), random_model(rng)
         weights, inputs = random_weights(rng, model), random_inputs(rng, model)
+        mixed = config.wide_operands and rng.random() < 0.5
+        options = Options(search=False, activations=MIXED if mixed else INT8)
         try:
-            compiled = compile_model(model, weights, inputs, config, Options(search=False))
+            compiled = compile_model(model, weights, inputs, config, options)
         except InputError:
             continue
         return {
