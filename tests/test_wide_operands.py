@@ -7,6 +7,7 @@ from arch.errors import InputError
 from arch.instruction import unpack
 from arch.isa import Opcode
 from arch.presets import PRESETS
+from cli.options import equipped
 from generators.closeness import closeness
 from generators.compiler import Options, compile_model
 from generators.fitting import FitError
@@ -84,6 +85,12 @@ def test_scores_are_nearer_to_exact_ones():
     assert 0 < mixed.score_error <= table.score_error / 4
     assert mixed.largest_score_error <= table.largest_score_error / 4
     assert mixed.square_error < table.square_error
+
+
+def test_commands_have_the_machine_that_they_ask_for():
+    assert equipped(PRESETS["small"], Quantization(activations="mixed")) == CONFIG
+    with pytest.raises(InputError, match=r"^Field wide_operands needs operand_width 8, zero_poin"):
+        equipped(PRESETS["story"], Quantization(activations="mixed"))
 
 
 def test_what_cannot_be_mixed_is_refused():
