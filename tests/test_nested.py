@@ -1,6 +1,7 @@
 """Nested weights: their planes, and programs that read 8, 4 or 2 bits of them."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from generators.graph import Linear
 from generators.lower.banks import LATENCY
 from generators.nested import BITS, coarser
+from generators.perplexity import measure
 from generators.quantize.nested import MOST, nest, planes
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
@@ -19,6 +21,10 @@ from sim.formats import pack, unpack
 from tb.text_session import TextSession
 from tests.support.text_cases import LLAMA, RESIDENT, TEXT
 
+TALE = (
+    "one day a tall crow lost a small shell by the well. then the crow met a frog at the well. the "
+    "frog said, i like the shell. they took the shell home and were proud."
+)
 NESTED = Quantization(texts=2, length=24, weights="nested")
 
 
@@ -76,13 +82,18 @@ def test_one_program_in_memory_runs_at_three_precisions(machine) -> None:
 
 
 def test_trained_planes_stay_as_they_are() -> None:
-    source = load_text("tales-nested")
-    decoder = source.quantize(NESTED)
+    source, options = load_text("tales-nested"), replace(NESTED, texts=4, length=192)
+    decoder = source.quantize(options)
     name = "layers.0.up.weight"
     (op,) = (op for op in decoder.ops if op.target.name == "layers.0.hidden")
     assert isinstance(op, Linear)
     weights = source.weights[name]
     assert np.allclose(op.weight.T * np.abs(weights).max(axis=1)[:, None] / MOST, weights)
+    losses = [measure(source, coarser(decoder, bits), [TALE]).nll for bits in BITS]
+    assert losses[0] < 0.5
+    assert losses[2] < losses[0] + 0.3
+    rounded = load_text("tales").quantize(options)
+    assert measure(load_text("tales"), coarser(rounded, 2), [TALE]).nll > 3
 
 
 @pytest.mark.parametrize(
