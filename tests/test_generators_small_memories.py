@@ -25,6 +25,7 @@ SMALL = PRESETS["small"]
     [
         ("tiny", {"placement": "post"}),
         ("odd", {}),
+        ("odd", {"norm": "none", "final_norm": False, "shaped": True}),
         ("tiny", {"placement": "post", "variable": True, "embedding": "none"}),
     ],
 )

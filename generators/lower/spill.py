@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from arch.config import Config
 from arch.isa import Opcode
 from generators.lower.moves import load, moved_rows, store
-from generators.program.allocate import Use, buffers_of, uses
+from generators.program.allocate import Use, begins, buffers_of, uses
 from generators.program.draft import Given, Node, Ref, Repeat, flatten
 from generators.program.image import LONGEST_ROW
 from generators.program.loops import BARRIER
@@ -204,7 +204,7 @@ def _place(name: str, address: int) -> str:
 def _touch(node: Node) -> _Touch:
     found = _Touch()
     for draft in flatten([node]):
-        if draft.defines and draft.defines not in found.needs:
+        if draft.defines not in found.needs and begins(draft, draft.defines):
             found.anew.add(draft.defines)
         found.needs |= set(buffers_of(draft))
         written = ("sp_addr",) if draft.opcode == Opcode.LOAD else ("o_addr", "s_addr")

@@ -41,10 +41,11 @@ def buffers_of(draft: Draft) -> list[str]:
     return sorted({value.buffer for value in values if isinstance(value, Ref)})
 
 
-def _places(draft: Draft, buffer: str) -> int:
-    """Return how many of an instruction's operands lie in a buffer."""
+def begins(draft: Draft, buffer: str) -> bool:
+    """Return whether an instruction gives a buffer new content, and takes none of the old."""
     values = [v.base if isinstance(v, Given) else v for v in draft.operands.values()]
-    return sum(isinstance(value, Ref) and value.buffer == buffer for value in values)
+    places = sum(isinstance(value, Ref) and value.buffer == buffer for value in values)
+    return draft.defines == buffer and places == 1
 
 
 def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
@@ -55,9 +56,7 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
         names = buffers_of(draft)
         for name in names:
             intervals = found[name].intervals
-            # What is written over what it is made from holds it until then.
-            begins = draft.defines == name and _places(draft, name) == 1
-            if begins or not intervals:
+            if begins(draft, name) or not intervals:
                 intervals.append((place, place))
             else:
                 intervals[-1] = (intervals[-1][0], place)
