@@ -5,7 +5,7 @@ import json
 import pytest
 
 import cli.bench_all
-from cli.bench_all import FULL, Case, bench_all, markdown, measure
+from cli.bench_all import Case, bench_all, markdown, measure, read_cases
 
 TINY = Case(
     "bench sparse --config tiny --set sparse_lanes=2 --k 16 --n 8 --sparsity 0.5 --sim icarus",
@@ -44,9 +44,9 @@ def test_mismatches_end_with_code_1_after_the_page(celosia, monkeypatch, tmp_pat
     monkeypatch.setattr(cli.bench_all, "measure", lambda _case: row)
     code, output, _ = celosia("bench", "all", "--out", tmp_path / "page.md", "--json")
     assert code == 1
-    assert json.loads(output)["mismatches"] == sum(map(len, FULL.values()))
+    assert json.loads(output)["mismatches"] == sum(map(len, read_cases("full").values()))
     page = (tmp_path / "page.md").read_text()
-    assert all(f"## {heading}" in page for heading in FULL)
+    assert all(f"## {heading}" in page for heading in read_cases("full"))
 
 
 def test_no_work_where_the_page_cannot_be_written(monkeypatch, tmp_path) -> None:
