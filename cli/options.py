@@ -186,7 +186,8 @@ def paired(config: Config, decoder: Decoder) -> Config:
     resident = config.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:
         return config
-    return config.replace(packed_cache=True, low_rows=decoder.whole)
+    low_rows = decoder.whole if decoder.key_bits < NARROW_BITS else 0
+    return config.replace(packed_cache=True, low_rows=low_rows)
 
 
 KV_OPTIONS = (

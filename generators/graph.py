@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from arch.formats import OPERAND_BITS
 from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats
@@ -256,7 +257,7 @@ class Attention:
     kv_bits: int = 8
     """Upper bits of keys and values that are kept, equation (21)."""
     whole: int = 0
-    """First columns of each key head whose lower bits are kept, too."""
+    """First columns of each key head whose lower bits are kept, too; of all they are INT8."""
 
     @property
     def key_dim(self) -> int:
@@ -411,6 +412,11 @@ class Decoder(TextGraph):
     def kv_bits(self) -> int:
         """Width of the keys and values that are kept (bits)."""
         return self.attentions[0].kv_bits
+
+    @property
+    def key_bits(self) -> int:
+        """Width of the keys that are kept, apart from whole columns (bits)."""
+        return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 
     @property
     def whole(self) -> int:

@@ -36,8 +36,11 @@ def both_lower(first: Ints, second: Ints) -> Ints:
 def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
     """Return the sums [m, n] over queries [m, k] and keys [n, k] of which upper bits are kept.
 
-    Of the first ``whole`` columns, if any, the lower bits are kept, too.
+    Of the first ``whole`` columns, if any, the lower bits are kept, too; of all, keys are as they
+    were.
     """
+    if whole == keys.shape[1]:
+        return multiply(queries, keys.T)
     sums = multiply(queries, upper(keys, bits).T)
     if whole:
         low = multiply(queries[:, :whole], lower(keys[:, :whole], bits).T)

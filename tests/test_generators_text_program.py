@@ -179,6 +179,18 @@ def test_pairs_take_half_the_slots():
     assert costs[0] <= costs[1]
 
 
+def test_values_alone_in_pairs():
+    options = Quantization(texts=2, length=24, places=80, kv_bits=4, whole=4)
+    decoder = untrained(LLAMA, options)
+    program = compile_text(decoder, PAIRS.replace(low_rows=0), context=40)
+    plain = compile_text(DECODERS["llama"], PAIRS, context=40)
+    assert plain.slots - program.slots == 2 * (3 - 2) * 7
+    session, tokens = TextSession(program, "golden"), tokens_of(decoder, 20)
+    session.take(tokens[:-1])
+    session.step(tokens[-1])
+    assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

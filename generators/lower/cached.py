@@ -8,6 +8,7 @@ from generators.lower.moves import load, store
 from generators.lower.projections import Instructions
 from generators.lower.residence import Kept, Register
 from generators.program.draft import Given, Ref
+from generators.quantize.options import NARROW_BITS
 
 
 class Cached:
@@ -19,8 +20,10 @@ class Cached:
         self.key_dim = make.decoder.key_dim
         self.widths = {"keys": self.model.kv_heads * self.key_dim, "values": self.model.kv_width}
         self.paired = self.plan.paired(kept)
-        """Slots hold keys, and values, of two heads, or two tile columns of a head's values."""
-        lower = self.paired and make.decoder.whole > 0
+        """Slots hold values of two heads, or two tile columns of a head's values."""
+        self.paired_keys = self.paired and make.decoder.key_bits < NARROW_BITS
+        """Slots hold keys of two heads."""
+        lower = self.paired_keys and make.decoder.whole > 0
         self.lower = frozenset({"lower"}) if lower else frozenset[str]()
 
     def recall(self) -> None:
@@ -69,8 +72,8 @@ class Cached:
         """Add new keys to those in weight slots, as columns."""
         if self.plan.resident:
             line, flags = self.kept.line(Register.KEY_LINE), frozenset({"append", "b_transpose"})
-            flags |= {"pair", *self.lower} if self.paired else set()
-            for head, slots in [*enumerate(self.kept.keys)][:: 1 + self.paired]:
+            flags |= {"pair", *self.lower} if self.paired_keys else set()
+            for head, slots in [*enumerate(self.kept.keys)][:: 1 + self.paired_keys]:
                 key = View(Ref("keys", head * self.key_dim), self.widths["keys"])
                 slot = self.kept.slot(Register.KEY, slots.first)
                 self.stage.add(preload(key, self.key_dim, self.make.m, slot, line, flags))
@@ -100,7 +103,8 @@ class Cached:
         They are rows, or the first slot of columns.
         """
         if self.plan.resident:
-            return self.kept.keys[head].first, self._half(head) | self.lower
+            half = self._half(head) if self.paired_keys else frozenset[str]()
+            return self.kept.keys[head].first, half | self.lower
         return self._buffer("keys", head * self.key_dim), frozenset()
 
     def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:

@@ -97,7 +97,8 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
             f"needs packed_cache and weight_depth above {RING_SLOTS}, but packed_cache is "
             f"{str(config.packed_cache).lower()} and weight_depth {config.weight_depth}"
         )
-    if whole and (whole != config.low_rows or decoder.key_dim > config.high_rows):
+    narrow = decoder.key_bits < NARROW_BITS
+    if narrow and whole and (whole != config.low_rows or decoder.key_dim > config.high_rows):
         raise InputError(
             f"Model {model.name} keeps 8 bits of {whole} columns of each key head of "
             f"{decoder.key_dim}, which needs low_rows {whole} and {decoder.key_dim} rows above "

@@ -230,7 +230,8 @@ def _keep_cache(found: Plan, op: Attention) -> None:
     elif found.resident:
         starts = range(0, model.head_dim, config.cols)
         each = 1 + found.paired(one)  # tiles of a slot
-        keys = [memory.take_slots(found.decoder.key_dim, one.capacity) for _ in heads[::each]]
+        both = 1 + (each > 1 and found.decoder.key_bits < NARROW_BITS)
+        keys = [memory.take_slots(found.decoder.key_dim, one.capacity) for _ in heads[::both]]
         tiles = [
             memory.take_slots(one.capacity, min(config.cols, model.head_dim - column))
             for _, column in [*itertools.product(heads, starts)][::each]
@@ -239,7 +240,7 @@ def _keep_cache(found: Plan, op: Attention) -> None:
         values = tuple(
             tuple(tiles[(head * count + tile) // each] for tile in range(count)) for head in heads
         )
-        one = replace(one, keys=tuple(keys[head // each] for head in heads), values=values)
+        one = replace(one, keys=tuple(keys[head // both] for head in heads), values=values)
     found.kept[op.key.name] = one
 
 

@@ -60,14 +60,16 @@ def quantize_keys(
     keys gains that of its queries loses. What is taken from all keys alike changes all scores
     of a query alike, and softmax not at all; so it may be taken behind the rotation.
     """
-    rotary, narrow = model.position == "rotary", options.kv_bits < NARROW_BITS
+    rotary = model.position == "rotary"
+    narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
     flat = np.concatenate(keys)[:, :, columns]  # [m, kv_heads, key_dim]
     asked = np.concatenate(queries)[:, :, columns]  # [m, heads, key_dim]
     if rotary:
         middle = np.zeros(flat.shape[1:])
         steps = _narrow(flat, options.kv_bits, whole) if narrow else _balanced(model, flat, asked)
     else:
-        found = kept_range(flat.reshape(len(flat), -1), options.kv_bits)
+        bits = options.kv_bits if narrow else NARROW_BITS
+        found = kept_range(flat.reshape(len(flat), -1), bits)
         middle, steps = (one.reshape(flat.shape[1:]) for one in found)
     # Lower bits that are left out are half a step of the upper ones, all the same.
     lost = HALF * steps if narrow else 0.0
