@@ -93,7 +93,7 @@ def test_a_weaker_bench_reaches_fewer_points(monkeypatch, whole) -> None:
     assert found["line"][0] == found["line"][1] > 90
     assert found["toggle"][0] > 0.95 * found["toggle"][1]
     weak = {"lanes": 2, "operand_width": 8, "commands": 2, "beats": 3, "stall": 0.0}
-    bench = replace(BENCHES["rotary"], parameters=lambda _config, _unit: weak)
+    bench = replace(BENCHES["rotary"], given=weak, config={}, unit={})
     monkeypatch.setitem(BENCHES, "rotary", bench)
     case = Case("coverage", 1, 0, (("config", "tiny"), ("units", "rotary")))
     fewer = totals(from_json(units.run(case)["modules"]).values())
