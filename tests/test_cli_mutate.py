@@ -80,6 +80,53 @@ def test_mutants_that_differ_only_in_states_that_never_come_are_told() -> None:
     assert 2 < len(same) < len(found.mutants) / 2
 
 
+class Asleep(Component):
+    """A word that is asked for only while it is live, and a memory whose first word stays 0."""
+
+    i: In(2)
+    go: In(1)
+    stop: In(1)
+    ask: In(1)
+    scrub: In(1)
+    address: In(2)
+    o: Out(2)
+    word: Out(2)
+
+    def elaborate(self, _platform):
+        m = Module()
+        live = Signal()
+        held = Signal(2)
+        m.submodules.memory = memory = Memory(shape=2, depth=4, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        enters = Signal()
+        m.d.comb += enters.eq(self.go & self.i.any())
+        m.d.sync += live.eq(enters | (live & ~self.stop))
+        with m.If(enters | ~live):  # unneeded
+            m.d.sync += held.eq(self.i)
+        m.d.comb += self.o.eq(held & (live & self.ask).replicate(2))
+        m.d.comb += [read.en.eq(1), read.addr.eq(self.address), self.word.eq(read.data)]
+        m.d.comb += [write.addr.eq(self.address), write.data.eq(self.i), write.en.eq(self.i != 0)]
+        with m.If(self.address == 0):
+            m.d.comb += [write.data.eq(0), write.en.eq(self.scrub)]  # unneeded
+        return m
+
+
+@needs_tools
+def test_mutants_of_what_is_not_looked_at_are_told() -> None:
+    found = mutate(Asleep(), 60, 1)
+    numbers = equivalent(found, found.mutants)
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    texts = {
+        lines[int(source.rpartition(":")[2]) - 1]: one
+        for one in found.mutants
+        if one.number in numbers
+        for source in one.sources
+    }
+    assert any("live)" in text and "unneeded" in text for text in texts), texts
+    assert any(".scrub" in text or "scrub: In" in text for text in texts), texts
+    assert len(numbers) < len(found.mutants) / 2
+
+
 @needs_tools
 @pytest.mark.slow
 def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:

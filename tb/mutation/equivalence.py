@@ -15,8 +15,10 @@ from tb.mutation.netlist import NUMBER_WIDTH, Mutant, Mutants
 
 _SECONDS = 90.0  # of one run of ABC
 _TOTAL = 600.0  # after which no further run begins (s)
+_REACH_SECONDS = 20
 _WORDS, _WIDTH = 16, 32  # of the largest memories that become registers
 _SEQUENTIAL = "lcorr; scorr -C 100"  # registers first, as that leaves little for all signals
+_REACHABLE = f"pdr -T {_REACH_SECONDS}"
 
 _MEMORY = re.compile(r"^  cell \$mem_v2 .*\n(?:    .*\n)*  end\n", re.MULTILINE)
 
@@ -41,9 +43,9 @@ def equivalent(found: Mutants, suspects: Sequence[Mutant]) -> set[int]:
     The inputs are any. Small memories are registers. What others are told counts as an output, and
     what they answer as an input; both units' have the same content as long as they are told the
     same. The proof is by
-    induction: ABC's ``scorr`` looks for signals of both circuits that are always equal. A mutant
-    that it cannot prove equal, or not in time, is not found; nor is one that differs only for
-    inputs that the unit never gets.
+    induction: ABC's ``scorr`` looks for signals of both circuits that are always equal, and ``pdr``
+    for a reason why what is left of them is never reached. A mutant that neither proves equal, or
+    not in time, is not found; nor is one that differs only for inputs that the unit never gets.
     """
     if not suspects:
         return set()
@@ -65,6 +67,8 @@ def _equivalent(folder: Path, suspects: Sequence[Mutant]) -> set[int]:
         _run_abc([line for one in waiting for line in _compare(one, "all", _SEQUENTIAL)], folder)
         # The first without an answer is what took too long.
         waiting = [one for one in waiting if not _left(folder, one).exists()][1:]
+    left = [one for one in left if _left(folder, one).exists() and not _proven(folder, one)]
+    _run_abc([line for one in left for line in _reach(one)], folder, _REACH_SECONDS * len(left))
     return {one.number for one in suspects if _proven(folder, one.number)}
 
 
@@ -123,12 +127,17 @@ def _compare(number: int, kind: str, proof: str) -> list[str]:
     return lines
 
 
-def _run_abc(lines: Sequence[str], folder: Path) -> None:
+def _reach(number: int) -> list[str]:
+    """Return ABC's commands that look whether what is left of two circuits can ever be reached."""
+    return [f"read_aiger ./{number}.left.aig", _REACHABLE, f"write_status ./{number}.status"]
+
+
+def _run_abc(lines: Sequence[str], folder: Path, more: float = 0.0) -> None:
     (folder / "prove.abc").write_text("\n".join([*lines, ""]), encoding="utf-8")
     # Where time runs out, or ABC does not give back the design that Yosys gave it, what counts is
     # what was written.
     with contextlib.suppress(RunError):
-        run_yosys([_ANY, "abc -script prove.abc"], folder, "Proving by ABC", _SECONDS)
+        run_yosys([_ANY, "abc -script prove.abc"], folder, "Proving by ABC", _SECONDS + more)
 
 
 def _left(folder: Path, number: int) -> Path:
@@ -136,7 +145,10 @@ def _left(folder: Path, number: int) -> Path:
 
 
 def _proven(folder: Path, number: int) -> bool:
-    """Return whether nothing is left of two circuits but an output that is always 0."""
+    """Return whether nothing is left of two circuits but an output that is never 1."""
+    status = folder / f"{number}.status"
+    if status.exists() and status.read_text(encoding="utf-8").startswith("snl_UNSAT"):
+        return True
     left = _left(folder, number)
     if not left.exists():
         return False
