@@ -23,7 +23,7 @@ class AccumulatorBank(Component):
     ``row`` and ``filled`` are what ``read_addr`` of the last cycle with ``read_en`` held then. Both
     are undefined at first; a clear writes ``filled`` only, so that no gate stands between an adder
     and the memory. Both are undefined for a row that was written in the cycle of its read.
-    ``errors`` tells of them with a ``level`` of protection.
+    ``errors`` tells of them with a ``level`` of protection, a cycle later.
     """
 
     read_en: Signal
@@ -61,8 +61,9 @@ class AccumulatorBank(Component):
         m.submodules.marks = marks = protected_ram(1, self._depth, self._level)
         if self._level != "none":
             # Rows that hold no sum may be anything.
-            held = Mux(self.filled, rows.errors, 0)
-            m.d.comb += self.errors.eq(held | marks.errors)
+            found, filled = delay(m, rows.errors, 1), delay(m, self.filled, 1)
+            marked = delay(m, marks.errors, 1)
+            m.d.comb += self.errors.eq(Mux(filled, found, 0) | marked)
         m.d.comb += [
             rows.read_en.eq(self.read_en),
             rows.read_addr.eq(self.read_addr),
@@ -219,6 +220,7 @@ class AccumulatorMemory(Component):
                 (add_1 & (add_addr_1[0] == parity)) | (drained_1 & (clear_addr_1[0] == parity))
                 for parity in range(2)
             ]
+            used = [delay(m, uses, 1) for uses in used]
             gather(m, self, [Mux(uses, b.errors, 0) for uses, b in zip(used, banks, strict=True)])
 
         held = Signal()

@@ -5,7 +5,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.protection import check_bits, code_columns
 from hdl.component import Component
-from hdl.memory.protected import ERRORS, check, corrections
+from hdl.memory.protected import ERRORS, check, corrections, syndrome
 from hdl.memory.ram import Ram
 
 
@@ -46,7 +46,7 @@ class LateRam(Component):
         size = self.width + check_bits(self.columns)
         m.submodules.ram = ram = Ram(size, self.depth, ordered=False)
         stored = ram.read_data[self.width :]
-        syndrome = Signal(len(stored))
+        found = Signal(len(stored))
         behind = Signal(len(stored))
         flipped, errors = corrections(behind, self.columns)
         m.d.comb += [
@@ -56,12 +56,12 @@ class LateRam(Component):
             ram.read_en.eq(self.read_en),
             ram.read_addr.eq(self.read_addr),
             self.read_data.eq(ram.read_data),
-            syndrome.eq(check(self.read_data, self.columns) ^ stored),
-            self.wrong.eq(syndrome.any()),
+            found.eq(syndrome(self.read_data, stored, self.columns)),
+            self.wrong.eq(found.any()),
             self.corrected.eq(self.taken ^ flipped),
             self.errors.eq(errors & self.repair.replicate(ERRORS)),
         ]
         m.d.sync += self.repair.eq(self.take & self.wrong)
         with m.If(self.take):
-            m.d.sync += behind.eq(syndrome)
+            m.d.sync += behind.eq(found)
         return m

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from operator import xor
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -32,17 +31,28 @@ def _any(sources: Iterable[Value]) -> Value:
 
 
 def check(word: Value, columns: Sequence[int]) -> Value:
-    """Return the check bits of a word."""
-    return Cat(
-        reduce(xor, (word[place] for place, column in enumerate(columns) if column >> bit & 1))
+    """Return the check bits of a word, each a tree of gates."""
+    return Cat(bits.xor() for bits in _checked(word, columns))
+
+
+def syndrome(word: Value, stored: Value, columns: Sequence[int]) -> Value:
+    """Return in which of its check bits, ``stored``, a word is not as it was."""
+    pairs = zip(_checked(word, columns), stored, strict=True)
+    return Cat(Cat(bits, bit).xor() for bits, bit in pairs)
+
+
+def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
+    """Return for each check bit the bits of a word that are part of it."""
+    return [
+        Cat(word[place] for place, column in enumerate(columns) if column >> bit & 1)
         for bit in range(check_bits(columns))
-    )
+    ]
 
 
-def corrections(syndrome: Value, columns: Sequence[int]) -> tuple[Value, Value]:
+def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
     """Return the bits of a word that ``correct`` finds wrong by its syndrome, and its errors."""
-    odd = syndrome.xor()
-    return Cat(syndrome == column for column in columns), Cat(odd, syndrome.any() & ~odd)
+    odd = found.xor()
+    return Cat(found == column for column in columns), Cat(odd, found.any() & ~odd)
 
 
 class WordDecoder(Component):
@@ -66,12 +76,12 @@ class WordDecoder(Component):
     def elaborate(self, _platform):
         m = Module()
         word, stored = self.stored[: self.width], self.stored[self.width :]
-        syndrome = Signal(len(stored))
-        m.d.comb += syndrome.eq(check(word, self.columns) ^ stored)
+        found = Signal(len(stored))
+        m.d.comb += found.eq(syndrome(word, stored, self.columns))
         if self.level == "detect":
-            m.d.comb += [self.word.eq(word), self.errors.eq(Cat(Const(0, 1), syndrome.any()))]
+            m.d.comb += [self.word.eq(word), self.errors.eq(Cat(Const(0, 1), found.any()))]
             return m
-        flipped, errors = corrections(syndrome, self.columns)
+        flipped, errors = corrections(found, self.columns)
         m.d.comb += [self.word.eq(word ^ flipped), self.errors.eq(errors)]
         return m
 
