@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-_FOLDER = Path(__file__).parent / "templates"
+_FOLDER = Path(__file__).parent / "verilog"
 
 
 def template(name: str) -> str:
-    """Return a piece of the folder ``templates``."""
+    """Return a piece of the folder ``verilog``."""
     return (_FOLDER / f"{name}.v").read_text(encoding="utf-8")
