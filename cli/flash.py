@@ -89,6 +89,7 @@ def flash(
         options = TextOptions.of(values | {"calibration": calibration})
         if options.temperature:
             raise InputError("A board takes the likeliest token: --temperature must be 0")
+        options.refuse_bits("an image")
         program, tokenizer, _ = options.compiled(model, config, board.memory_bytes, simulated=False)
         made = text_flash_image(program, tokenizer, prompt, options.steps, **room)
     check_image(board, len(made.data))

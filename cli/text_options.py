@@ -9,6 +9,7 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.formats import OPERAND_BITS
 from cli.options import (
     BITS_OPTION,
     FUNCTIONS_OPTION,
@@ -166,12 +167,19 @@ class TextOptions:
                 f"Temperature must be 0 with --answers, which takes the likeliest token, "
                 f"not {self.temperature}"
             )
+        self.refuse_bits("--answers")
         program, tokenizer, apart = self.compiled(checkpoint, config, None, simulated=True)
         with progress("Answers") as update:
             result = run_answers(
                 program, tokenizer, answers, machine, timing=timing, progress=update
             )
         return {**result, **self._stored(program, apart)}
+
+    def refuse_bits(self, what: str) -> None:
+        """Raise :class:`InputError` where fewer bits are asked for by what computes with all."""
+        if self.bits != (OPERAND_BITS,):
+            asked = ",".join(map(str, self.bits))
+            raise InputError(f"Option --bits {asked} is not for {what}, which computes with all")
 
     def _stored(self, program: TextProgram, apart: Parting) -> dict[str, Any]:
         size = program.decoder.weight_bytes

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ TALE = (
     "one day a tall crow lost a small shell by the well. then the crow met a frog at the well. the "
     "frog said, i like the shell. they took the shell home and were proud."
 )
+ANSWERS = str(Path(__file__).parents[1] / "generators/models/numerals/answers.tsv")
 NESTED = Quantization(texts=2, length=24, weights="nested")
 
 
@@ -127,6 +129,10 @@ def test_weights_that_stay_are_refused() -> None:
         (
             ("text", "tales", "--weights", "nested", "--bits", "3"),
             "Bits must be 8, 4 or 2, not 3",
+        ),
+        (
+            ("text", "tales", "--weights", "nested", "--bits", "8,2", "--answers", ANSWERS),
+            "Option --bits 8,2 is not for --answers, which computes with all",
         ),
         (("text", "tales", "--bits", "x"), "Option --bits takes numbers with commas between"),
         (
