@@ -405,6 +405,11 @@ def test_refusals():
         memory_bytes=255,
     )
     needed = compile_text(DECODERS["llama"], CONFIGS["streamed"], context=40).memory_bytes
+    # With less than that, rows stay in the scratchpad.
+    found = compile_text(
+        DECODERS["llama"], CONFIGS["streamed"], context=40, memory_bytes=needed - 1
+    )
+    needed = found.memory_bytes
     refuses(
         f"Model llama needs {needed} bytes of external memory, but it has {needed - 1}",
         config=CONFIGS["streamed"],
