@@ -1,13 +1,13 @@
-"""The multipliers of device families in the place of ``MultiplierPair``."""
+"""The multipliers of device families in the place of ``MultiplierPair`` and ``HalfProducts``."""
 
 import re
 
 _MODULE = re.compile(
-    r"^module ((?:\w+_)?MultiplierPair(?:_\d+)?) \((.*?)^\);.*?^endmodule\n",
+    r"^module ((?:\w+_)?(MultiplierPair|HalfProducts)(?:_\d+)?) \((.*?)^\);.*?^endmodule\n",
     re.MULTILINE | re.DOTALL,
 )
 
-_ICE40 = """\
+_PAIR = """\
 // The multiplier of an iCE40 UltraPlus with its own registers: two products of 8 bits.
 module {name} ({ports});
   SB_MAC16 #(
@@ -15,25 +15,60 @@ module {name} ({ports});
     .TOPOUTPUT_SELECT(2'b10), .BOTOUTPUT_SELECT(2'b10),
     .MODE_8x8(1'b1), .A_SIGNED(1'b1), .B_SIGNED(1'b1)
   ) multiplier (
-    .CLK(clk), .CE(1'b1), .A({{a_1, a_0}}), .B({{b_1, b_0}}), .C(16'b0), .D(16'b0),
-    .AHOLD(~a_en), .BHOLD(~b_en), .CHOLD(1'b0), .DHOLD(1'b0),
-    .IRSTTOP(1'b0), .IRSTBOT(1'b0), .ORSTTOP(1'b0), .ORSTBOT(1'b0),
-    .OLOADTOP(1'b0), .OLOADBOT(1'b0), .ADDSUBTOP(1'b0), .ADDSUBBOT(1'b0),
-    .OHOLDTOP(1'b0), .OHOLDBOT(1'b0), .CI(1'b0), .ACCUMCI(1'b0), .SIGNEXTIN(1'b0),
-    .O({{p_1, p_0}}), .CO(), .ACCUMCO(), .SIGNEXTOUT()
+    .A({{a_1, a_0}}), .B({{b_1, b_0}}), .AHOLD(~a_en), .BHOLD(~b_en), .O({{p_1, p_0}}),
+{rest}
   );
 endmodule
 """
 
+_HALF = """\
+  SB_MAC16 #(
+    .A_REG(1'b1), .B_REG(1'b1), .TOPOUTPUT_SELECT(2'b11), .BOTOUTPUT_SELECT(2'b11),
+    .MODE_8x8(1'b0), .A_SIGNED(1'b{a_signed}), .B_SIGNED(1'b{b_signed})
+  ) multiplier_{product} (
+    .A(a[{a}]), .B(b[{b}]), .AHOLD(~en), .BHOLD(~en), .O({product}),
+{rest}
+  );
+"""
+
+_REST = """\
+    .CLK(clk), .CE(1'b1), .C(16'b0), .D(16'b0), .CHOLD(1'b0), .DHOLD(1'b0),
+    .IRSTTOP(1'b0), .IRSTBOT(1'b0), .ORSTTOP(1'b0), .ORSTBOT(1'b0),
+    .OLOADTOP(1'b0), .OLOADBOT(1'b0), .ADDSUBTOP(1'b0), .ADDSUBBOT(1'b0),
+    .OHOLDTOP(1'b0), .OHOLDBOT(1'b0), .CI(1'b0), .ACCUMCI(1'b0), .SIGNEXTIN(1'b0),
+    .CO(), .ACCUMCO(), .SIGNEXTOUT()"""
+
+_HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
+"""Products of halves, and whether they are of a's and b's upper ones, which are signed."""
+
 
 def place_pairs(verilog: str, family: str) -> str:
-    """Return a design's Verilog with the family's multipliers for pairs, where it has such.
+    """Return a design's Verilog with the family's multipliers for these, where it has such.
 
     For ``ice40`` a pair is one SB_MAC16 in its mode of two products, as Lattice's DSP function
-    usage guide for iCE40 devices (FPGA-TN-02007) has it, held by AHOLD and BHOLD.
+    usage guide for iCE40 devices (FPGA-TN-02007) has it, held by AHOLD and BHOLD; each product of
+    halves is one in its mode of 16 bits without a register behind the product.
     """
     return _MODULE.sub(_ice40, verilog) if family == "ice40" else verilog
 
 
 def _ice40(module: re.Match[str]) -> str:
-    return _ICE40.format(name=module[1], ports=re.sub(r"\breg\b", "wire", module[2]))
+    name, ports = module[1], re.sub(r"\breg\b", "wire", module[3])
+    if module[2] == "MultiplierPair":
+        return _PAIR.format(name=name, ports=ports, rest=_REST)
+    halves = [
+        _HALF.format(
+            product=product,
+            a=_half(upper_a),
+            b=_half(upper_b),
+            a_signed=upper_a,
+            b_signed=upper_b,
+            rest=_REST,
+        )
+        for product, upper_a, upper_b in _HALVES
+    ]
+    return f"// Multipliers of an iCE40.\nmodule {name} ({ports});\n{''.join(halves)}endmodule\n"
+
+
+def _half(upper: int) -> str:
+    return "31:16" if upper else "15:0"

@@ -12,7 +12,7 @@ from hdl.arithmetic.exponential import OctaveExponential
 from hdl.arithmetic.multiplier import Multiplier, MultiplierPair, PackedMultiplier
 from hdl.arithmetic.polynomial import PiecewisePolynomial
 from hdl.arithmetic.requantize import Requantizer
-from hdl.arithmetic.serial_multiplier import SerialMultiplier
+from hdl.arithmetic.wide_multiplier import HalfProducts, WideMultiplier
 from hdl.component import Component, Placer
 from hdl.control.loops import Loops
 from hdl.control.sequencer import Sequencer
@@ -49,6 +49,7 @@ _DATA = (
     FunctionLane,
     LookupTable,
     Multiplier,
+    HalfProducts,
     MultiplierPair,
     OctaveExponential,
     PackedMultiplier,
@@ -56,7 +57,7 @@ _DATA = (
     PiecewisePolynomial,
     Ram,
     Requantizer,
-    SerialMultiplier,
+    WideMultiplier,
     SumEdge,
     TreeColumn,
     WeightDecoder,

@@ -84,10 +84,14 @@ class MicroCore:
         self.on_signal: Callable[[Signal], None] | None = None
         self._product = 0
         self._product_at = 0
-        self._lines = config.rows + config.rows % 2
-        self._weights = [[0] * self._lines for _ in range(config.cols)]
-        self._activations = [0] * self._lines
-        self._weight_at = self._activation_at = self._column_at = 0
+        self.acc = [[0] * config.cols for _ in range(config.acc_depth)]
+        """The array's accumulators, signed."""
+        self._columns = config.cols + config.cols % 2
+        self._held = [[0] * self._columns for _ in range(config.rows)]
+        self._activations = [0] * config.rows
+        self._weight_at = self._activation_at = self._row_at = 0
+        self._times = 1
+        self._taken: list[int] = []
         self._entered_at = -SUM_CYCLES - 1
         self._asked: list[int] = []
         self._offered: list[int] = []
@@ -169,7 +173,7 @@ class MicroCore:
         self._set(micro.ra, a + micro.value)
         self._load(micro, signed(a))
 
-    _lbu = _lh = _lhu = _ld = _lb
+    _lh = _lhu = _ld = _lb
     _lbup = _lhp = _lhup = _ldp = _lbp
 
     def _store(self, micro: Micro, address: int, b: int) -> None:
@@ -182,14 +186,13 @@ class MicroCore:
             self._write(address + 1, b >> 8)
             self.cycles += address % 2
 
-    def _sb(self, micro: Micro, a: int, b: int) -> None:
+    def _st(self, micro: Micro, a: int, b: int) -> None:
         self._store(micro, signed(a + micro.value), b)
 
     def _sbp(self, micro: Micro, a: int, b: int) -> None:
         self._store(micro, signed(a), b)
         self._set(micro.ra, a + micro.value)
 
-    _sh = _st = _sb
     _shp = _stp = _sbp
 
     def _lc(self, micro: Micro, a: int, _b: int) -> None:
@@ -232,9 +235,6 @@ class MicroCore:
     def _bge(self, micro: Micro, a: int, b: int) -> None:
         self._to(micro, signed(a) >= signed(b))
 
-    def _bltu(self, micro: Micro, a: int, b: int) -> None:
-        self._to(micro, a < b)
-
     def _bgeu(self, micro: Micro, a: int, b: int) -> None:
         self._to(micro, a >= b)
 
@@ -263,10 +263,9 @@ class MicroCore:
     # The array.
 
     def _next_weight(self, value: int) -> None:
-        column, row = divmod(self._weight_at, self._lines)
-        self._weights[column][row] = value
-        self._weight_at = (self._weight_at + 1) % (self._lines * self.config.cols)
-        self._entered_at = self.cycles
+        row, column = divmod(self._weight_at, self._columns)
+        self._held[row][column] = value
+        self._weight_at = (self._weight_at + 1) % (self._columns * self.config.rows)
 
     def _operand(self, address: int) -> int:
         return signed(self._byte(signed(address)), self.config.operand_width)
@@ -275,26 +274,57 @@ class MicroCore:
         self._next_weight(self._operand(a))
         self._set(micro.ra, a + b)
 
+    def _weights(self, micro: Micro, a: int, b: int) -> None:
+        assert a % 2 == 0, "two weights from an odd address on"
+        self._next_weight(self._operand(a))
+        self._next_weight(self._operand(a + 1))
+        self._set(micro.ra, a + b)
+
     def _blank(self, _micro: Micro, _a: int, _b: int) -> None:
         self._next_weight(0)
 
     def _enter(self, micro: Micro, a: int, b: int) -> None:
-        self._activations[self._activation_at] = self._operand(a)
-        self._activation_at = (self._activation_at + 1) % self._lines
-        self._entered_at = self.cycles
+        self._next_activation(self._operand(a))
         self._set(micro.ra, a + b)
 
-    def _sum(self, micro: Micro, a: int, b: int) -> None:
-        assert self.cycles - self._entered_at > SUM_CYCLES, "a sum was taken too early"
+    def _next_activation(self, value: int) -> None:
+        self._activations[self._activation_at] = value
+        self._activation_at = (self._activation_at + 1) % self.config.rows
+        self._entered_at = self.cycles
+        if self._activation_at:
+            return
         assert not self._weight_at, "weights are not complete"
+        acc = self.acc[self._row_at % len(self.acc)]
+        self._row_at += 1
+        for column in range(self.config.cols):
+            for row, x in zip(self._held, self._activations, strict=True):
+                acc[column] += row[column] * x
+            acc[column] = signed(acc[column], self.config.acc_width)
+
+    def _repeat(self, _micro: Micro, a: int, b: int) -> None:
+        self._times, self._row_at = b, a
+
+    def _again(self) -> range:
+        """Return the times that an operation runs, which take a cycle each."""
+        self.cycles += self._times - 1
+        return range(self._times)
+
+    def _enters(self, micro: Micro, a: int, b: int) -> None:
+        assert a % 2 == b % 2 == 0, "two activations from an odd address on"
+        for _ in self._again():
+            self._next_activation(self._operand(a))
+            self._next_activation(self._operand(a + 1))
+            a += b
+        self._set(micro.ra, a)
+
+    def _sums(self, _micro: Micro, a: int, _b: int) -> None:
+        assert self.cycles - self._entered_at > SUM_CYCLES, "a sum was taken too early"
         assert not self._activation_at, "activations are not complete"
-        weights = self._weights[self._column_at]
-        total = sum(w * x for w, x in zip(weights, self._activations, strict=True))
-        address = signed(a)
-        wrapped = signed(self.data[address] + total, self.config.acc_width)
-        self.data[address] = wrapped & _WORD
-        self._column_at = (self._column_at + 1) % self.config.cols
-        self._set(micro.ra, a + b)
+        row = a % len(self.acc)
+        self._taken, self.acc[row] = self.acc[row], [0] * self.config.cols
+
+    def _sum(self, micro: Micro, _a: int, _b: int) -> None:
+        self._set(micro.rd, self._taken.pop(0))
 
     # External memory.
 
@@ -306,6 +336,15 @@ class MicroCore:
         address = self._asked.pop(0)
         data = self.dram[address : address + self.config.mem_bytes].tobytes()
         self._set(micro.rd, int.from_bytes(data, "little"))
+
+    def _takes(self, micro: Micro, a: int, b: int) -> None:
+        assert a % 2 == 0, "two bytes to an odd address"
+        for _ in self._again():
+            address = self._asked.pop(0)
+            for byte in range(2):
+                self._write(signed(a) + byte, int(self.dram[address + byte]))
+            a += b
+        self._set(micro.ra, a)
 
     def _offer(self, _micro: Micro, a: int, b: int) -> None:
         step = self.config.mem_bytes

@@ -38,14 +38,14 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         assert code == 0, errors
         found = json.loads(output)
         assert (found["mismatches"], found["config"]) == (0, "icebreaker")
-        assert found["cycles"] < 1_500_000
+        assert found["cycles"] < 900_000
         words = ("run", "tales", "--prompt", "one day", "--tokens", "2", "--context", "64")
         code, output, errors = celosia("host", "--port", port, *words, "--json")
         assert code == 0, errors
         found = json.loads(output)
         assert (found["mismatches"], found["tensors"]) == (0, 2)
         assert found["text"] == "one day a"
-        assert found["tokens_per_second"] > 50
+        assert found["tokens_per_second"] > 140
         words = ("selftest", "--programs", "1", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
         assert code == 0, output + errors

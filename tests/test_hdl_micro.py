@@ -13,17 +13,16 @@ from arch.presets import PRESETS
 from arch.registers import Cause
 from fpga.memories import place_memories
 from generators.verilog.verilog import to_verilog
-from hdl.arithmetic.serial_multiplier import SerialMultiplier
 from hdl.machine import machine_component
 from sim.interpreter import Interpreter
 from sim.micro_machine import MicroMachine
 from tb.machine import IcarusMachine, SimulatedMachine, VerilatorMachine
 from tb.programs import random_program
-from tb.simulate import simulate
 
 MICRO = PRESETS["micro"].replace(trace=True, mem_addr_width=17)
 CONFIGS = {
     "micro": MICRO,
+    "square": MICRO.replace(rows=4),
     "odd": MICRO.replace(rows=5, cols=3, mem_width=8, acc_width=27),
     "narrow": MICRO.replace(rows=1, cols=2, mem_width=32, operand_width=5, b_transpose=False),
     "bare": MICRO.replace(
@@ -75,9 +74,9 @@ def test_cycles_are_those_of_the_simulator_but_for_external_memory() -> None:
         each.load_program(program.words)
         cycles.append(each.start().cycles)
     first, before, again, expected = cycles
-    clearing = 3 * MICRO.acc_depth * MICRO.cols
+    clearing = 4 * MICRO.acc_depth
     # The second run finds what the first one left, in the model, too.
-    assert clearing < (first - again) - (before - expected) < clearing + 100
+    assert clearing <= (first - again) - (before - expected) < clearing + 100
     assert expected < again < 1.02 * expected
 
 
@@ -120,17 +119,6 @@ def test_a_program_that_runs_off_its_end_is_told() -> None:
         machine.start()
         assert machine.read_register("STATUS") == 0
         model = MicroMachine(MICRO)
-
-
-@pytest.mark.parametrize("rounds", [False, True])
-def test_serial_products(rounds: bool) -> None:
-    simulate(
-        SerialMultiplier(),
-        bench="tests.support.bench_serial_multiplier",
-        simulator="icarus",
-        seed=4,
-        parameters={"rounds": rounds},
-    )
 
 
 @pytest.mark.parametrize(("family", "large"), [("ice40", 2), ("gowin", 0)])

@@ -17,7 +17,7 @@ from arch.presets import PRESETS
 from arch.tables import read_table
 from hdl.arithmetic.reciprocal import Reciprocal
 from hdl.arithmetic.requantize import Requantizer, bounds_of
-from hdl.arithmetic.serial_multiplier import SerialMultiplier
+from hdl.arithmetic.wide_multiplier import WideMultiplier
 from hdl.control.sequencer import Sequencer
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.softmax import SoftmaxUnit
@@ -112,10 +112,10 @@ def uart() -> Scenario:
     )
 
 
-def serial_multiplier() -> Scenario:
+def wide_multiplier() -> Scenario:
     """A product of two numbers of 32 bits."""
     return Scenario(
-        unit=SerialMultiplier(),
+        unit=WideMultiplier(),
         patterns={
             "start": [0, 1, 0],
             "a": [0, 1234, 0],
@@ -123,9 +123,8 @@ def serial_multiplier() -> Scenario:
         },
         meant={"p": "not busy"},
         shown={"start": "bit", "a": "signed", "b": "signed", "busy": "bit", "p": "signed"},
-        length=21,
-        caption="SerialMultiplier of the microcoded core: two bits of b a cycle; p holds the "
-        "product once busy is 0.",
+        length=6,
+        caption="WideMultiplier of the microcoded core: p holds the product once busy is 0.",
     )
 
 
@@ -154,7 +153,7 @@ SCENARIOS |= {
     scenario.__name__: scenario
     for scenario in (
         requantizer,
-        *(reciprocal, sequencer, uart, serial_multiplier),
+        *(reciprocal, sequencer, uart, wide_multiplier),
     )
 }
 

@@ -24,7 +24,7 @@ class MicroConfig(Config):
     deep for the core.
     """
 
-    rows: int = 4
+    rows: int = 2
     cols: int = 4
     scratchpad_bytes: int = 16384
     acc_depth: int = 256

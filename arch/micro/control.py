@@ -20,10 +20,10 @@ def control(a: Assembler, config: MicroConfig, handled: list[Opcode]) -> None:
     where = memory_map(config)
     a.alu("ANDI", ZERO, ZERO, 0)
     a.store("ST", ZERO, ZERO, where.registers)
-    a.constant(_WORD, where.acc)
-    a.constant(_LEFT, where.end - where.acc)
+    a.constant(_LEFT, config.acc_depth)
     a.label("clear")
-    a.store("STP", _WORD, ZERO, 1)
+    a.alu("ADDI", _WORD, _LEFT, -1)
+    a.emit("SUMS", ra=_WORD)
     a.loop(_LEFT, "clear")
 
     a.label("idle")

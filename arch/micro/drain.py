@@ -16,9 +16,9 @@ from arch.micro.epilogue import (
     bit,
     next_row,
 )
-from arch.micro.memory import FLAGS, LINK, LINK2, OPERANDS, PARAM_WORDS, ZERO, memory_map
+from arch.micro.memory import FLAGS, LINK, LINK2, OPERANDS, PARAM_WORDS
 
-_SUM, _LEFT, _TILE, _COLS = OWN[:4]
+_TILE, _LEFT, _COLS = OWN[:3]
 _IN = OWN[0]
 _ACC_ADDR, _ACC_STRIDE, _R_ADDR, _R_STRIDE, _I_ADDR, _I_STRIDE, _I_ZERO = (
     OPERANDS[name]
@@ -32,28 +32,15 @@ def drain(a: Assembler, config: MicroConfig) -> None:
     a.alu("SLLI", ROW_STEP, FLAGS, 31 - bit(Opcode.DRAIN, "per_row"))
     a.alu("SRAI", ROW_STEP, ROW_STEP, 31)
     a.alu("ANDI", ROW_STEP, ROW_STEP, PARAM_WORDS)
-    # From accumulator rows to data addresses.
     a.constant(_COLS, config.cols)
-    a.multiply(_ACC_ADDR, _COLS)
-    a.constant(T, memory_map(config).acc)
-    a.low(_ACC_ADDR)
-    a.multiply(_ACC_STRIDE, _COLS)
-    a.alu("ADD", _ACC_ADDR, _ACC_ADDR, T)
-    a.low(_TILE)
-    a.alu("SUB", _TILE, _TILE, _COLS)
     a.label("drain row")
     a.emit("ADDI", FRONT, value="sum in")
-    a.move(_SUM, _ACC_ADDR)
-    a.move(_LEFT, _COLS)
+    a.move(_TILE, _ACC_ADDR)
+    a.constant(_LEFT, 1)
     a.move(COUNT, N)
     a.move(PARAM, PARAMS)
     a.call("epilogue", LINK2)
-    a.branch("BEQ", _LEFT, _COLS, "drained")
-    a.label("clear behind")
-    a.store("STP", _SUM, ZERO, 1)
-    a.loop(_LEFT, "clear behind")
-    a.label("drained")
-    a.alu("ADD", _ACC_ADDR, _ACC_ADDR, _COLS)
+    a.alu("ADDI", _ACC_ADDR, _ACC_ADDR, 1)
     a.alu("ADD", _R_ADDR, _R_ADDR, _R_STRIDE)
     a.alu("ADD", PARAMS, PARAMS, ROW_STEP)
     next_row(a, "drain row")
@@ -80,12 +67,12 @@ def map_rows(a: Assembler, _config: MicroConfig) -> None:
 def fronts(a: Assembler, _config: MicroConfig) -> None:
     """Append the fronts of accumulators and of elements."""
     a.label("sum in")
-    a.load("LD", X, _SUM)
-    a.store("STP", _SUM, ZERO, 1)
-    a.loop(_LEFT, "taken")
-    a.alu("ADD", _SUM, _SUM, _TILE)
+    a.loop(_LEFT, "same tile")
     a.move(_LEFT, _COLS)
-    a.label("taken")
+    a.emit("SUMS", ra=_TILE)
+    a.alu("ADD", _TILE, _TILE, _ACC_STRIDE)
+    a.label("same tile")
+    a.emit("SUM", X)
     a.back(LINK)
     a.label("byte in")
     a.load("LBP", X, _I_ADDR, 1)

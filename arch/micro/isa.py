@@ -26,10 +26,10 @@ REGISTERS = 64
 """Registers of the core."""
 IMMEDIATE_WIDTH = 14
 """Width of an immediate or a target (bits)."""
-MULTIPLY_CYCLES = 17
+MULTIPLY_CYCLES = 2
 """Cycles from a multiplication to the first in which its product can be taken."""
-SUM_CYCLES = 2
-"""Cycles that must lie between the last element that enters the array and its first sum."""
+SUM_CYCLES = 3
+"""Cycles that must lie between the last element that enters the array and a row that is taken."""
 
 
 class Form(enum.Enum):
@@ -77,6 +77,9 @@ _ALU = {
 }
 """Operations on two values; b is rb, or an immediate in the twin whose name ends with I."""
 
+_ABSENT = frozenset({"SUBI", "ORI", "MAXI", "LBU", "SB", "SH"})
+"""Operations that a group has room for, but no microcode needs."""
+
 _MOVES = {
     "LB": (Form.IMMEDIATE, "rd = scratchpad byte, signed, at ra + imm", 1),
     "LBU": (Form.IMMEDIATE, "rd = scratchpad byte at ra + imm", 1),
@@ -97,7 +100,6 @@ _OTHERS = {
     "BNE": (Form.BRANCH, "to target if ra != rb", 0),
     "BLT": (Form.BRANCH, "to target if ra < rb, signed", 0),
     "BGE": (Form.BRANCH, "to target if ra >= rb, signed", 0),
-    "BLTU": (Form.BRANCH, "to target if ra < rb, unsigned", 0),
     "BGEU": (Form.BRANCH, "to target if ra >= rb, unsigned", 0),
     "LOOP": (Form.BRANCH, "ra = ra - 1, to target if it is not 0; rb is register 0", 0),
     "JUMP": (Form.IMMEDIATE, "rd = next address, to ra + imm", 1),
@@ -111,22 +113,18 @@ _OTHERS = {
     "START": (Form.REGISTER, "not busy until the host starts a run; rd = its PC", 0),
     "WEIGHT": (
         Form.REGISTER,
-        "the array's next weight = scratchpad byte at ra; ra = ra + rb; weights come column by "
-        "column, in each row by row, with one 0 behind an odd number of rows",
+        "the array's next weight = scratchpad byte at ra; ra = ra + rb; weights come row by row, "
+        "in each column by column, with one 0 behind an odd number of columns",
         0,
     ),
     "BLANK": (Form.REGISTER, "the array's next weight = 0", 0),
     "ENTER": (
         Form.REGISTER,
-        "the array's next activation = scratchpad byte at ra; ra = ra + rb; row by row, with any "
-        "one behind an odd number of rows",
+        "the array's next activation = scratchpad byte at ra; ra = ra + rb; with its last row's, "
+        "every column's sum is added to the next row of accumulators",
         0,
     ),
-    "SUM": (
-        Form.REGISTER,
-        "data word ra = itself + the array's next column's sum; ra = ra + rb",
-        1,
-    ),
+    "SUM": (Form.REGISTER, "rd = the next column of the accumulators' row that was taken", 0),
     "AWAIT": (Form.REGISTER, "wait until the words offered last are written", 0),
     "ASK": (
         Form.REGISTER,
@@ -141,6 +139,25 @@ _OTHERS = {
         0,
     ),
     "GIVE": (Form.REGISTER, "write ra as the next of them, only the bytes of the mask rb", 0),
+    "WEIGHTS": (Form.REGISTER, "WEIGHT of two bytes, from an even ra on; ra = ra + rb", 0),
+    "REPEAT": (
+        Form.REGISTER,
+        "the next ENTERS or TAKES runs rb times; row ra of the accumulators is the next one",
+        0,
+    ),
+    "ENTERS": (
+        Form.REGISTER,
+        "ENTER of two bytes, from an even ra on, into an array of two rows; ra = ra + rb; as often "
+        "as the last REPEAT told",
+        0,
+    ),
+    "SUMS": (Form.REGISTER, "take row ra of the accumulators, which becomes 0", 0),
+    "TAKES": (
+        Form.REGISTER,
+        "two scratchpad bytes, from an even ra on, = the next word asked for, waiting for it; "
+        "ra = ra + rb; as often as the last REPEAT told",
+        0,
+    ),
 }
 
 
@@ -152,8 +169,15 @@ _PLACES = {
     "MUL": 56,
     "WEIGHT": 11,
     "ASK": 27,
+    "WEIGHTS": 31,
+    "REPEAT": 17,
+    "ENTERS": 19,
+    "SUMS": 21,
+    "TAKES": 52,
+    "BGEU": 53,
 }
-"""First numbers of the groups of opcodes; a bit or two of an opcode name its group."""
+"""First numbers of the groups of opcodes; a bit or two of an opcode name its group, but for the
+last ones, which have the places of twins that no microcode needs."""
 
 
 def _operations() -> dict[str, Operation]:
@@ -171,7 +195,8 @@ def _operations() -> dict[str, Operation]:
     operations, number = {}, 0
     for name, form, meaning, more in found:
         number = _PLACES.get(name, number)
-        operations[name] = Operation(number, form, meaning, more)
+        if name not in _ABSENT:
+            operations[name] = Operation(number, form, meaning, more)
         number += 1
     return operations
 

@@ -11,8 +11,8 @@ scratch     32 words that an instruction may use as it likes
 row         a row of a softmax or a normalization, ``max_row`` words
 tables      activation tables, 64 words each: entry e is byte e % 4, from the least
             significant one, of word e // 4
-parameters  words of requantization parameters, 3 words for each: bias, multiplier, shift
-accumulator row a and column c at ``a * cols + c``
+parameters  words of requantization parameters, 3 words for each: bias, multiplier, shift; and
+            those that are fetched behind the last ones, for nothing
 =========== ==============================================================================
 """
 
@@ -43,7 +43,6 @@ class Map:
     row: int
     tables: int
     params: int
-    acc: int
     end: int
     """Words in all."""
 
@@ -56,9 +55,8 @@ def memory_map(config: MicroConfig) -> Map:
     row = scratch + SCRATCH_WORDS
     tables = row + (config.max_row if config.softmax or config.norm else 0)
     params = tables + (TABLE_WORDS * config.table_slots if config.activation else 0)
-    acc = params + PARAM_WORDS * config.param_depth
-    end = acc + config.acc_depth * config.cols
-    return Map(0, registers, loops, scratch, row, tables, params, acc, end)
+    end = params + PARAM_WORDS * (config.param_depth + 1)
+    return Map(0, registers, loops, scratch, row, tables, params, end)
 
 
 ZERO = 0

@@ -36,6 +36,8 @@ def _rows(a: Assembler, config: MicroConfig, opcode: Opcode) -> None:
     a.emit("ASK" if opcode == Opcode.LOAD else "OFFER", ra=_EXTERNAL, rb=_HELP)
     a.alu("SLLI", _HELP, _WORDS, step)
     a.alu("ADD", _EXTERNAL, _EXTERNAL, _HELP)
+    if opcode == Opcode.LOAD and config.mem_bytes == 2:
+        _take_words(a)
     a.label(f"{name} word")
     a.alu("ADDI", _LEFT, _LEFT, -config.mem_bytes)
     if opcode == Opcode.LOAD:
@@ -45,11 +47,29 @@ def _rows(a: Assembler, config: MicroConfig, opcode: Opcode) -> None:
     a.loop(_WORDS, f"{name} word")
     if opcode == Opcode.STORE:
         a.emit("AWAIT")
+    else:
+        a.label("LOAD more")
     a.branch("BLT", ZERO, _LEFT, f"{name} burst")
     a.label(f"{name} next")
     a.alu("ADD", OPERANDS["dram_addr"], OPERANDS["dram_addr"], OPERANDS["dram_stride"])
     a.alu("ADD", OPERANDS["sp_addr"], OPERANDS["sp_addr"], OPERANDS["sp_stride"])
     a.loop(OPERANDS["m"], f"{name} row")
+
+
+def _take_words(a: Assembler) -> None:
+    """Append the way of a burst's whole words to an even place."""
+    a.alu("ANDI", _MASK, _PLACE, 1)
+    a.branch("BNE", _MASK, ZERO, "LOAD word")
+    a.alu("SRLI", _MASK, _LEFT, 1)
+    a.alu("MIN", _MASK, _MASK, _WORDS)
+    a.branch("BEQ", _MASK, ZERO, "LOAD word")
+    a.constant(_WHOLE, 2)
+    a.emit("REPEAT", rb=_MASK)
+    a.alu("ADD", _HELP, _MASK, _MASK)
+    a.alu("SUB", _LEFT, _LEFT, _HELP)
+    a.alu("SUB", _WORDS, _WORDS, _MASK)
+    a.emit("TAKES", ra=_PLACE, rb=_WHOLE)
+    a.branch("BEQ", _WORDS, ZERO, "LOAD more")
 
 
 def _take(a: Assembler, config: MicroConfig) -> None:

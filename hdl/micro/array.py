@@ -1,75 +1,142 @@
 """The array of the microcoded machine: products of held weights with held activations."""
 
-from amaranth.hdl import Array, Module, Signal, signed
+from amaranth.hdl import Array, Cat, Module, Signal, signed
 from amaranth.lib.wiring import In, Out
 
 from arch.micro.config import MicroConfig
 from hdl.arithmetic.multiplier import MultiplierPair
 from hdl.component import Component
+from hdl.memory.ram import Ram
 
 
 class MicroArray(Component):
-    """``rows`` by ``cols`` multipliers, in pairs, and one column's sum at a time.
+    """``rows`` by ``cols`` multipliers, in pairs, and the accumulators.
 
-    ``byte`` brings an operand: in cycles with ``weight`` the next weight, with ``enter`` the next
-    activation, with ``blank`` the weight 0. Weights come column by column, in each row by row;
-    behind an odd number of rows comes one more of both, the weight 0. ``sum`` is the sum of weight
-    times activation over the rows of a column, in the fourth cycle behind the last operand;
-    ``step`` moves it to the next column, two cycles later.
+    ``word`` is two scratchpad bytes, and ``byte`` one of them. In cycles with ``weight`` the byte
+    is the next weight, with ``blank`` 0 is, with ``weights`` both bytes are; with ``enter`` the
+    byte is the next activation, and with ``enters``, where there are two rows, both bytes are.
+    Weights come row by row, in each column by column; behind an odd number of columns comes a 0.
+
+    With the last row's activation all columns' sums are added to the accumulators of a row: that of
+    ``row`` in a cycle with ``begin``, then one further each time. In a cycle with ``take`` row
+    ``row`` is taken, which becomes 0; from the next cycle on ``sum`` is its first column, and
+    ``step`` moves it to the next one. A row may be taken four cycles behind an activation.
     """
 
     def __init__(self, config: MicroConfig):
         self.config = config
-        self._pairs = -(-config.rows // 2)
-        width = 16 + (2 * self._pairs - 1).bit_length()
         super().__init__(
             {
                 "byte": In(8),
+                "word": In(16),
                 "weight": In(1),
+                "weights": In(1),
                 "blank": In(1),
                 "enter": In(1),
+                "enters": In(1),
+                "row": In((config.acc_depth - 1).bit_length()),
+                "begin": In(1),
+                "take": In(1),
                 "step": In(1),
-                "sum": Out(signed(width)),
+                "sum": Out(signed(config.acc_width)),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
-        config, pairs = self.config, self._pairs
-        operand = Signal(signed(8))
-        held = Signal(signed(8))
-        weight = Signal()
+        enter_at, products = self._products(m)
+        columns = [
+            sum(row[column] for row in products[1:]) + products[0][column]
+            for column in range(self.config.cols)
+        ]
+        complete = Signal()
+        m.d.comb += complete.eq(self.enters | (self.enter & (enter_at == self.config.rows - 1)))
+        self._accumulate(m, complete, columns)
+        return m
+
+    def _products(self, m):
+        """Return the place of the next activation, and each row's products of two cycles before."""
+        config, pairs = self.config, -(-self.config.cols // 2)
+        width = config.operand_width
+        operand, held = Signal(signed(8)), Signal(signed(8))
+        low, high = (Signal(signed(8), name=name) for name in ("low", "high"))
+        single = Signal()
         m.d.comb += [
-            operand.eq(self.byte[: config.operand_width].as_signed()),
-            weight.eq(self.weight | self.blank),
+            operand.eq(self.byte[:width].as_signed()),
+            single.eq(self.weight | self.blank),
+            low.eq(held),
+            high.eq(operand),
         ]
         with m.If(self.blank):
             m.d.comb += operand.eq(0)
-        with m.If(weight | self.enter):
+        with m.If(single):
             m.d.sync += held.eq(operand)
-        weight_at = self._counter(m, weight, 2 * pairs * config.cols)
-        enter_at = self._counter(m, self.enter, 2 * pairs)
-        column = self._counter(m, self.step, config.cols)
-        chosen = [(Signal(signed(16)), Signal(signed(16))) for _ in range(pairs)]
-        for row in range(pairs):
-            products = []
-            for place in range(config.cols):
+        with m.If(self.weights):
+            m.d.comb += [
+                low.eq(self.word[:width].as_signed()),
+                high.eq(self.word[8 : 8 + width].as_signed()),
+            ]
+        # A byte of a pair is kept until the other one comes.
+        second = Signal()
+        with m.If(single):
+            m.d.sync += second.eq(~second)
+        whole = Signal()
+        m.d.comb += whole.eq(self.weights | (single & second))
+        weight_at = self._counter(m, whole, pairs * config.rows)
+        enter_at = self._counter(m, self.enter, config.rows)
+        products = []
+        for row in range(config.rows):
+            found = []
+            activation = Signal(signed(8), name=f"activation_{row}")
+            m.d.comb += activation.eq(operand)
+            with m.If(self.enters):
+                part = 8 * (row % 2)
+                m.d.comb += activation.eq(self.word[part : part + width].as_signed())
+            for place in range(pairs):
                 pair = MultiplierPair()
                 m.submodules[f"pair_{row}_{place}"] = pair
-                number = place * pairs + row
                 m.d.comb += [
-                    pair.a_0.eq(held),
-                    pair.a_1.eq(operand),
-                    pair.b_0.eq(held),
-                    pair.b_1.eq(operand),
-                    pair.a_en.eq(weight & (weight_at == 2 * number + 1)),
-                    pair.b_en.eq(self.enter & (enter_at == 2 * row + 1)),
+                    pair.a_0.eq(low),
+                    pair.a_1.eq(high),
+                    pair.b_0.eq(activation),
+                    pair.b_1.eq(activation),
+                    pair.a_en.eq(whole & (weight_at == row * pairs + place)),
+                    pair.b_en.eq(self.enters | (self.enter & (enter_at == row))),
                 ]
-                products.append((pair.p_0, pair.p_1))
-            for half, product in enumerate(chosen[row]):
-                m.d.comb += product.eq(Array(pair[half] for pair in products)[column])
-        m.d.sync += self.sum.eq(_tree([product for pair in chosen for product in pair]))
-        return m
+                found += [pair.p_0, pair.p_1]
+            products.append(found)
+        return enter_at, products
+
+    def _accumulate(self, m, complete, columns):
+        """Add sums to a row when they are there, or give a row away."""
+        config = self.config
+        width = config.acc_width
+        m.submodules.acc = acc = Ram(width * config.cols, config.acc_depth, ordered=False)
+        reads, adds, clears = Signal(), Signal(), Signal()
+        row = Signal.like(self.row)
+        m.d.sync += [reads.eq(complete), adds.eq(reads), clears.eq(self.take)]
+        with m.If(self.begin):
+            m.d.sync += row.eq(self.row)
+        with m.Elif(reads):
+            m.d.sync += row.eq(row + 1)
+        m.d.comb += [
+            acc.read_en.eq(reads | self.take),
+            acc.read_addr.eq(row),
+            acc.write_en.eq(adds | clears),
+        ]
+        with m.If(self.take):
+            m.d.comb += acc.read_addr.eq(self.row)
+        m.d.sync += acc.write_addr.eq(acc.read_addr)
+        held = [acc.read_data[width * each : width * (each + 1)] for each in range(config.cols)]
+        with m.If(adds):
+            totals = [(one + more)[:width] for one, more in zip(held, columns, strict=True)]
+            m.d.comb += acc.write_data.eq(Cat(totals))
+        column = Signal(range(max(2, config.cols)))
+        with m.If(self.take):
+            m.d.sync += column.eq(0)
+        with m.Elif(self.step):
+            m.d.sync += column.eq(column + 1)
+        m.d.comb += self.sum.eq(Array(held)[column])
 
     def _counter(self, m, moves, count):
         """Return a register that counts to ``count - 1`` and begins again."""
@@ -79,11 +146,3 @@ class MicroArray(Component):
             with m.If(value == count - 1):
                 m.d.sync += value.eq(0)
         return value
-
-
-def _tree(values):
-    """Return the sum of values, added in pairs."""
-    while len(values) > 1:
-        odd = values[len(values) // 2 * 2 :]
-        values = [a + b for a, b in zip(values[::2], values[1::2], strict=False)] + odd
-    return values[0]

@@ -6,13 +6,19 @@ from amaranth.lib.wiring import In, Out
 
 from arch.micro.config import MicroConfig
 from arch.micro.isa import IMMEDIATE_WIDTH, REGISTERS
-from hdl.arithmetic.serial_multiplier import SerialMultiplier
+from hdl.arithmetic.wide_multiplier import WideMultiplier
 from hdl.component import Component
 from hdl.memory.byte_ram import BytePort
 from hdl.memory.ram import Ram
 from hdl.micro.alu import MicroAlu
 from hdl.micro.decode import CONTROL, MicroDecode, Source
 from hdl.ports import MemoryReadPort, MemoryWritePort
+
+_REPEAT_WIDTH = 12
+"""Width of the number of times that a micro-instruction runs (bits)."""
+
+ARRAY_STROBES = ("weight", "weights", "blank", "enter", "enters", "begin", "take", "step")
+"""Ports that tell the array what to do in a cycle."""
 
 
 class MicroCore(Component):
@@ -21,9 +27,10 @@ class MicroCore(Component):
     While one runs, the next one's registers are read and the one behind it is fetched, so that a
     taken branch costs one cycle. ``sp`` and ``data`` are the ports of scratchpad (16 bits a word)
     and data memory (32 bits a word, ``data_depth`` of them). With ``hold`` the data memory is
-    another's, and the core stands still. ``weight``, ``blank`` and ``enter`` tell the array that
-    ``operand`` is for it; ``step`` takes ``sum``. ``waiting`` is 1 in START, which goes on with
-    ``go`` and takes ``pc``; ``signal`` tells ``signal_value``.
+    another's, and the core stands still. ``weight``, ``weights``, ``blank``, ``enter`` and
+    ``enters`` tell the array that ``operand``, or what the scratchpad has read, is for it;
+    ``begin`` and ``take`` that ``row`` is; ``step`` takes ``sum``. ``waiting`` is 1 in START, which
+    goes on with ``go`` and takes ``pc``; ``signal`` tells ``signal_value``.
     """
 
     def __init__(self, config: MicroConfig, microcode: list[int], data_depth: int):
@@ -36,12 +43,10 @@ class MicroCore(Component):
                 "sp": Out(BytePort(16, config.scratchpad_bytes // 2)),
                 "data": Out(BytePort(32, data_depth)),
                 "hold": In(1),
-                "weight": Out(1),
-                "blank": Out(1),
-                "enter": Out(1),
+                **dict.fromkeys(ARRAY_STROBES, Out(1)),
                 "operand": Out(8),
-                "step": Out(1),
-                "sum": In(signed(32)),
+                "row": Out((config.acc_depth - 1).bit_length()),
+                "sum": In(signed(config.acc_width)),
                 "waiting": Out(1),
                 "go": In(1),
                 "pc": In((config.program_depth - 1).bit_length()),
@@ -57,6 +62,8 @@ class MicroCore(Component):
         self._address = Signal(32)  # of a memory
         # Its first cycle, its number of cycles so far up to 2, its last cycle.
         self._first, self._phase, self._advance = Signal(), Signal(2), Signal()
+        self._moved = Signal()  # external memory lets it go on
+        self._again = Signal()  # it runs once more
         self._word = Signal(32)  # of microcode
         width = (len(microcode) - 1).bit_length()
         self._next = Signal(width, init=(1 << width) - 1)  # address of the word; 0 comes first
@@ -65,7 +72,7 @@ class MicroCore(Component):
         m = Module()
         control, a, b = self._control, self._a, self._b
         m.submodules.alu = alu = MicroAlu()
-        m.submodules.multiplier = multiplier = SerialMultiplier()
+        m.submodules.multiplier = multiplier = WideMultiplier()
         m.d.comb += [
             alu.a.eq(a),
             alu.b.eq(Mux(control.immediate, self._immediate, b)),
@@ -80,11 +87,18 @@ class MicroCore(Component):
             self.signal.eq(control.signal & self._first),
             self.signal_value.eq(self._immediate),
         ]
-        taken, moved = self._memory(m)
-        loaded = self._scratchpad(m)
+        taken = self._memory(m)
+        loaded = self._scratchpad(m, taken)
         self._data(m)
-        waits = (control.product & multiplier.busy) | (control.start & ~self.go) | ~moved
-        self._progress(m, waits)
+        self._repeat(m)
+        m.d.comb += [
+            self.row.eq(a),
+            self.begin.eq(control.repeat & self._first),
+            self.take.eq(control.sums & self._first),
+            self.step.eq(control.sum & self._first),
+        ]
+        waits = (control.product & multiplier.busy) | (control.start & ~self.go) | ~self._moved
+        self._progress(m, waits | self._again)
         self._fetch(m, alu)
         value = Signal(32)
         source = Signal(Source)
@@ -100,11 +114,21 @@ class MicroCore(Component):
                 (Source.MIDDLE, multiplier.p[31:63]),
                 (Source.MEMORY, taken),
                 (Source.ADDRESS, Mux(control.jump, self._next, self.pc)),
+                (Source.SUM, self.sum),
             ):
                 with m.Case(name):
                     m.d.comb += value.eq(found)
         self._registers(m, value)
         return m
+
+    def _repeat(self, m):
+        """Let a micro-instruction run as often as REPEAT told."""
+        control, left = self._control, Signal(_REPEAT_WIDTH)
+        m.d.comb += self._again.eq(control.repeated & left.any())
+        with m.If(control.repeat & self._first):
+            m.d.sync += left.eq(self._b - 1)
+        with m.Elif(self._again & self._first & self._moved):
+            m.d.sync += left.eq(left - 1)
 
     def _progress(self, m, waits):
         """Count the cycles of a micro-instruction, up to its last one."""
@@ -174,7 +198,9 @@ class MicroCore(Component):
             m.d.comb += number.eq(self._ra)
         with m.Elif(control.put):
             m.d.comb += number.eq(self._a)
-        writes = (self._first & control.writes_first) | (self._advance & control.writes_last)
+        writes = (self._first & self._moved & control.writes_first) | (
+            self._advance & control.writes_last
+        )
         # Register 0 is written by the first micro-instruction only, which makes it 0.
         opening = Signal(init=1)
         with m.If(self._first & control.writes_first):
@@ -189,24 +215,36 @@ class MicroCore(Component):
                 registers.read_addr.eq(self._word[low : low + 6]),
                 operand.eq(registers.read_data),
             ]
+            if name == "a":
+                # What runs again finds what it has just written.
+                with m.If(self._again):
+                    m.d.comb += [
+                        registers.read_en.eq(self._first & self._moved),
+                        registers.read_addr.eq(self._ra),
+                    ]
 
-    def _scratchpad(self, m):
-        """Access the scratchpad, and return what has been read, extended; tell the array."""
+    def _scratchpad(self, m, taken):
+        """Access the scratchpad, and return what has been read, extended; tell the array.
+
+        ``taken`` is a word of external memory.
+        """
         control, sp, value = self._control, self.sp, self._b
         odd = Signal()
         again = Signal()
         m.d.comb += [
             odd.eq(self._address[0]),
             again.eq(control.half & odd & (self._phase == 1) & ~self.hold),
-            sp.en.eq(control.scratchpad & (self._first | again)),
+            sp.en.eq(control.scratchpad & ((self._first & self._moved) | again)),
             sp.addr.eq(self._address[1:]),
-            sp.mask.eq(Mux(odd, 0b10, Mux(control.half, 0b11, 0b01))),
+            sp.mask.eq(Mux(odd, 0b10, Mux(control.half | control.takes, 0b11, 0b01))),
             sp.write_data.eq(Cat(value[:8], value[:8])),
         ]
         behind = Signal.like(sp.addr)
         m.d.sync += behind.eq(sp.addr + 1)
         with m.If(control.half):
             m.d.comb += sp.write_data.eq(Mux(odd, Cat(value[8:16], value[:8]), value[:16]))
+        with m.If(control.takes):
+            m.d.comb += sp.write_data.eq(taken)
         with m.If(again):
             m.d.comb += [sp.addr.eq(behind), sp.mask.eq(0b01)]
         with m.If(~control.scratchpad_write):
@@ -225,9 +263,10 @@ class MicroCore(Component):
         was_odd = Signal()
         m.d.sync += [
             was_odd.eq(odd),
-            self.weight.eq(control.weight & self._first),
-            self.blank.eq(control.blank & self._first),
-            self.enter.eq(control.enter & self._first),
+            *(
+                getattr(self, name).eq(getattr(control, name) & self._first)
+                for name in ("weight", "weights", "blank", "enter", "enters")
+            ),
         ]
         m.d.comb += self.operand.eq(Mux(was_odd, high, low))
         return Cat(found[:8], Mux(control.half, found[8:], top.replicate(8)), top.replicate(16))
@@ -235,20 +274,15 @@ class MicroCore(Component):
     def _data(self, m):
         """Access the data memory."""
         control, data = self._control, self.data
-        adds = Signal()
-        total = Signal(signed(32))
         m.d.comb += [
-            adds.eq(control.sum & (self._phase == 1) & ~self.hold),
-            total.eq((data.read_data + self.sum)[: self.config.acc_width].as_signed()),
-            data.en.eq((control.data & self._first) | adds),
+            data.en.eq(control.data & self._first),
             data.addr.eq(self._address),
-            data.mask.eq((control.data_write | adds).replicate(4)),
-            data.write_data.eq(Mux(control.sum, total, self._b)),
-            self.step.eq(adds),
+            data.mask.eq(control.data_write.replicate(4)),
+            data.write_data.eq(self._b),
         ]
 
     def _memory(self, m):
-        """Access external memory; return the word taken, and whether a wait is over."""
+        """Access external memory, and tell whether a wait is over; return the word taken."""
         control = self._control
         read, write = self.mem_read, self.mem_write
         writing = Signal()
@@ -275,4 +309,5 @@ class MicroCore(Component):
             | (control.give & ~write.data.ready)
             | (control.awaits & writing)
         )
-        return read.data.payload, ~waits
+        m.d.comb += self._moved.eq(~waits)
+        return read.data.payload

@@ -9,7 +9,7 @@ from hdl.component import Component
 from hdl.micro.alu import ALU_CONTROL
 
 
-class Source(enum.Enum, shape=3):
+class Source(enum.Enum, shape=4):
     """The source of a register's value."""
 
     ALU = 0
@@ -20,26 +20,29 @@ class Source(enum.Enum, shape=3):
     MIDDLE = 5
     MEMORY = 6
     ADDRESS = 7
+    SUM = 8
 
 
 def _twins(*names: str) -> tuple[str, ...]:
     """Return loads or stores with those that step."""
-    return names + tuple(f"{name}P" for name in names)
+    return tuple(one for name in names for one in (name, f"{name}P") if one in OPERATIONS)
 
 
 def _both(*names: str) -> tuple[str, ...]:
     """Return operations on two values with those of an immediate."""
-    return names + tuple(f"{name}I" for name in names)
+    return names + tuple(f"{name}I" for name in names if f"{name}I" in OPERATIONS)
 
 
 _FORMS = {
     form: tuple(name for name, one in OPERATIONS.items() if one.form == form) for form in Form
 }
-_STEPPING = tuple(name for name in OPERATIONS if name.endswith("P") and name[:-1] in OPERATIONS)
-_ALU = tuple(name for name, one in OPERATIONS.items() if one.number % 16 < 11 and one.number < 32)
+_STEPPING = tuple(name for name in OPERATIONS if name[-1] == "P" and name not in ("LOOP", "JUMP"))
+_VALUES = ("ADD", "SUB", "AND", "OR", "MIN", "MAX", "SLT", "SLTU", "SLL", "SRL", "SRA")
+_ALU = _both(*_VALUES)
 _COMPARING = _both("SUB", "SLT", "SLTU", "MIN", "MAX") + tuple(
     name for name in _FORMS[Form.BRANCH] if name != "LOOP"
 )
+_OPERANDS = ("WEIGHT", "WEIGHTS", "ENTER", "ENTERS")
 _LOADS = _twins("LB", "LBU", "LH", "LHU")
 
 _ALU_BITS = {
@@ -48,7 +51,7 @@ _ALU_BITS = {
     "logic_0": (*_both("OR", "MAX"), "PUT"),
     "logic_1": ("PUT",),
     "extreme": _both("MIN", "MAX"),
-    "unsigned": (*_both("SLTU"), "BLTU", "BGEU"),
+    "unsigned": (*_both("SLTU"), "BGEU"),
     "left": _both("SLL"),
     "arithmetic": _both("SRA"),
     "result_0": (*_both("AND", "OR", "MIN", "MAX", "SLT", "SLTU"), "PUT"),
@@ -56,32 +59,38 @@ _ALU_BITS = {
 }
 _BITS = {
     "immediate": tuple(name for name in _FORMS[Form.IMMEDIATE] + _FORMS[Form.STORE]),
-    "writes_first": (*_ALU, *_STEPPING, "LOOP", "JUMP", "PUT", "WEIGHT", "ENTER", "SUM"),
-    "writes_last": (*_LOADS, *_twins("LD"), "LC", "LOW", "MIDDLE", "TAKE", "START"),
-    "steps": (*_STEPPING, "LOOP", "WEIGHT", "ENTER", "SUM"),
+    "writes_first": (*_ALU, *_STEPPING, *_OPERANDS, "LOOP", "JUMP", "PUT", "TAKES"),
+    "writes_last": (*_LOADS, *_twins("LD"), "LC", "LOW", "MIDDLE", "TAKE", "START", "SUM"),
+    "steps": (*_STEPPING, *_OPERANDS, "LOOP", "TAKES"),
     "put": ("PUT",),
-    "at_a": (*_STEPPING, "WEIGHT", "ENTER", "SUM"),
-    "slow": (*_LOADS, *_twins("LD"), "LC", "SUM"),
-    "scratchpad": (*_LOADS, *_twins("SB", "SH"), "WEIGHT", "ENTER"),
-    "scratchpad_write": _twins("SB", "SH"),
+    "at_a": (*_STEPPING, *_OPERANDS, "TAKES"),
+    "slow": (*_LOADS, *_twins("LD"), "LC"),
+    "scratchpad": (*_LOADS, *_twins("SB", "SH"), *_OPERANDS, "TAKES"),
+    "scratchpad_write": (*_twins("SB", "SH"), "TAKES"),
     "half": _twins("LH", "LHU", "SH"),
     "signed": _twins("LB", "LH"),
-    "data": (*_twins("LD", "ST"), "SUM"),
+    "data": _twins("LD", "ST"),
     "data_write": _twins("ST"),
     "sum": ("SUM",),
     "constant": ("LC",),
+    "sums": ("SUMS",),
+    "repeat": ("REPEAT",),
+    "repeated": ("ENTERS", "TAKES"),
     "weight": ("WEIGHT",),
+    "weights": ("WEIGHTS",),
     "blank": ("BLANK",),
     "enter": ("ENTER",),
+    "enters": ("ENTERS",),
     "branch": _FORMS[Form.BRANCH],
-    "if_less": ("BLT", "BGE", "BLTU", "BGEU"),
+    "if_less": ("BLT", "BGE", "BGEU"),
     "if_not": ("BNE", "BGE", "BGEU", "LOOP"),
     "jump": ("JUMP",),
     "multiply": ("MUL", "MULR"),
     "rounds": ("MULR",),
     "product": ("LOW", "MIDDLE"),
     "ask": ("ASK",),
-    "take": ("TAKE",),
+    "take": ("TAKE", "TAKES"),
+    "takes": ("TAKES",),
     "offer": ("OFFER",),
     "give": ("GIVE",),
     "awaits": ("AWAIT",),
@@ -96,6 +105,7 @@ _SOURCES = {
     Source.MIDDLE: ("MIDDLE",),
     Source.MEMORY: ("TAKE",),
     Source.ADDRESS: ("START", "JUMP"),
+    Source.SUM: ("SUM",),
 }
 
 CONTROL = data.StructLayout({"alu": ALU_CONTROL, **dict.fromkeys(_BITS, 1), "source": Source})

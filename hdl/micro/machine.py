@@ -13,7 +13,7 @@ from hdl.control.recovery import Recovery, Watchdog
 from hdl.memory.byte_ram import ByteRam
 from hdl.memory.guard import MemoryGuard
 from hdl.micro.array import MicroArray
-from hdl.micro.core import MicroCore
+from hdl.micro.core import ARRAY_STROBES, MicroCore
 from hdl.micro.host import MicroHost
 from hdl.ports import MachinePorts
 
@@ -72,11 +72,10 @@ class MicroMachine(Component):
             core.go.eq(host.run & ~begun),
             core.pc.eq(host.pc),
             host.over.eq(begun & core.waiting),
-            array.weight.eq(core.weight),
-            array.blank.eq(core.blank),
-            array.enter.eq(core.enter),
+            *(getattr(array, name).eq(getattr(core, name)) for name in ARRAY_STROBES),
             array.byte.eq(core.operand),
-            array.step.eq(core.step),
+            array.word.eq(core.sp.read_data),
+            array.row.eq(core.row),
             core.sum.eq(array.sum),
         ]
         reads = core.data.en & ~core.data.mask.any()

@@ -1,4 +1,4 @@
-"""Bench of the multiplier that takes two bits a cycle: random operands, extremes among them.
+"""Bench of the multiplier of 32 bits: random operands, extremes among them.
 
 Parameter: ``rounds``, an input of the unit.
 """
