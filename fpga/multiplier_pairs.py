@@ -26,7 +26,7 @@ _HALF = """\
     .A_REG(1'b1), .B_REG(1'b1), .TOPOUTPUT_SELECT(2'b11), .BOTOUTPUT_SELECT(2'b11),
     .MODE_8x8(1'b0), .A_SIGNED(1'b{a_signed}), .B_SIGNED(1'b{b_signed})
   ) multiplier_{product} (
-    .A(a[{a}]), .B(b[{b}]), .AHOLD(~en), .BHOLD(~en), .O({product}),
+    .A(a[{a}]), .B(b[{b}]), .AHOLD(~a_en), .BHOLD(~b_en), .O({product}),
 {rest}
   );
 """

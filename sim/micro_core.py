@@ -13,6 +13,7 @@ from arch.micro.isa import (
     MULTIPLY_CYCLES,
     OPERATIONS,
     REGISTERS,
+    SCALE_CYCLES,
     SUM_CYCLES,
     Form,
     Signal,
@@ -84,6 +85,9 @@ class MicroCore:
         self.on_signal: Callable[[Signal], None] | None = None
         self._product = 0
         self._product_at = 0
+        self._limits = (0, 0, 0)
+        self._waiting: list[tuple[int, int]] = []
+        """Requantized values that have not been taken, and the cycles from which they can be."""
         self.acc = [[0] * config.cols for _ in range(config.acc_depth)]
         """The array's accumulators, signed."""
         self._columns = config.cols + config.cols % 2
@@ -201,12 +205,33 @@ class MicroCore:
     # Products.
 
     def _mul(self, _micro: Micro, a: int, b: int) -> None:
+        assert not self._waiting, "the multiplier is the requantizer's"
         self._product = signed(a) * signed(b)
         self._product_at = self.cycles + MULTIPLY_CYCLES
 
-    def _mulr(self, _micro: Micro, a: int, b: int) -> None:
-        self._product = signed(a) * signed(b) + (1 << 30)
-        self._product_at = self.cycles + MULTIPLY_CYCLES
+    def _bounds(self, _micro: Micro, a: int, b: int) -> None:
+        self._limits = (signed(a, 16), signed(a >> 16, 16), signed(b, 16))
+
+    def _scale(self, _micro: Micro, a: int, b: int) -> None:
+        assert len(self._waiting) < 2, "two requantized values have not been taken"
+        if self._waiting:
+            # Until it has been shifted to the left, the value before is in the way.
+            self.cycles = max(self.cycles, self._waiting[-1][1] - SCALE_CYCLES + 4)
+        bias, factor, shift = (signed(self.data[b + place]) for place in range(3))
+        low, high, zero = self._limits
+        value = (signed((a + bias) << max(shift, 0)) * factor + (1 << 30)) >> 31
+        if shift < 0:
+            value = (((value - (value < 0)) >> (-shift - 1)) + 1) >> 1
+        delay = shift + 1 if shift > 0 else 0
+        ready = self.cycles + SCALE_CYCLES + delay
+        self._waiting.append((min(max(value + zero, low), high), ready))
+
+    def _scaled(self, micro: Micro, _a: int, _b: int) -> None:
+        value, ready = self._waiting.pop(0)
+        self.cycles = max(self.cycles, ready)
+        behind = self._waiting[0][1] if self._waiting else self.cycles + 1
+        assert self.cycles < behind, "the value behind has taken the place of this one"
+        self._set(micro.rd, value)
 
     def _low(self, micro: Micro, _a: int, _b: int) -> None:
         self.cycles = max(self.cycles, self._product_at)

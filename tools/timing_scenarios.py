@@ -118,6 +118,7 @@ def wide_multiplier() -> Scenario:
         unit=WideMultiplier(),
         patterns={
             "start": [0, 1, 0],
+            "b_en": [0, 1, 0],
             "a": [0, 1234, 0],
             "b": [0, (1 << 32) - 1000, 0],
         },

@@ -92,9 +92,9 @@ class Assembler:
             name = self._constants.setdefault(value, f"constant {value}")
             self.emit("LC", rd, value=name)
 
-    def multiply(self, ra: int, rb: int, *, rounds: bool = False) -> None:
-        """Begin a product; ``rounds`` adds 2**30. :meth:`low` and :meth:`middle` take parts."""
-        self.emit("MULR" if rounds else "MUL", ra=ra, rb=rb)
+    def multiply(self, ra: int, rb: int) -> None:
+        """Begin a product. :meth:`low` and :meth:`middle` take parts."""
+        self.emit("MUL", ra=ra, rb=rb)
 
     def low(self, rd: int) -> None:
         """Take the low half of the last product."""

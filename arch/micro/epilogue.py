@@ -1,15 +1,15 @@
 """The end of every vector instruction in microcode: equations (1) and (2) over a row of values.
 
-A row's values come one by one from a *front*, a routine whose address is in ``FRONT``: it puts the
-next value into ``X`` and returns to ``LINK``. While a value's product is under way, the next value
-and its parameters are fetched. The *tail*, whose address is in ``TAIL``, writes what has become of
-the value.
+There is a loop for each *front*, which puts the next value into ``X``, and *tail*, which writes
+what has become of a value. While a value is requantized, the next one and its parameters are
+fetched.
 
 ``begin`` makes everything ready for an instruction whose flags are in ``FLAGS``: ``params`` becomes
 a data address, ``o_stride`` the way from behind a row to the next one, ``r_stride`` likewise where
-``add`` makes the tail read it. ``epilogue`` then takes ``COUNT`` values, at least one, whose first
-parameters are at ``PARAM``, and moves ``o_addr`` on. It does not leave ``FRONT`` as it was, and
-``PARAM`` one column too far. ``words`` is an epilogue of the data words from ``WORD_AT`` on.
+``add`` makes the tail read it, and ``TAIL`` the tail's number. :func:`choose_loop` puts the address
+of a front's loop into ``LOOP_AT``, and :func:`run_loop` takes ``COUNT`` values, at least one, whose
+first parameters are at ``PARAM``, and moves ``o_addr`` on. ``words in`` takes the data words from
+``WORD_AT`` on, ``sums in`` accumulators, ``map in`` what the routine in ``ELEMENT_IN`` fetches.
 """
 
 from arch.isa import DEFINITIONS, Opcode
@@ -28,21 +28,27 @@ from arch.micro.memory import (
 )
 
 X, FACTOR, SHIFT, RIGHT, VALUE, REST, T, COUNT, PARAM = FREE[:9]
-"""Registers that ``epilogue`` changes; the last two hold its first addresses."""
-PARAM_STEP, ROW_STEP, LOWEST, HIGHEST, FRONT, TAIL = FREE[9:15]
-"""Words from a column's, and a row's, parameters to the next; bounds less the zero point."""
-ONES, MOST, LEAST, _END = FREE[15:19]
-"""Constants: -1 and the bounds of INT16; and where a tail goes on behind the last value but one."""
-OWN = FREE[19:]
+"""Registers that a loop may change; the last two hold its first addresses."""
+PARAM_STEP, ROW_STEP, LOWEST, HIGHEST, LOOP_AT, TAIL = FREE[9:15]
+"""Words from a column's, and a row's, parameters to the next; bounds."""
+MOST, LEAST = FREE[15:17]
+"""Constants: the bounds of INT16."""
+OWN = FREE[17:]
 """Registers that belong to an instruction and its front."""
-WORD_AT = OWN[0]
-"""Data address of the next value that ``words`` takes."""
+WORD_AT = ELEMENT_IN = OWN[0]
+"""Data address of the next word, or address of the routine that fetches the next element."""
+TILE, LEFT, COLUMNS = OWN[:3]
+"""The accumulators' next row, columns left of the last one, and one more than it has."""
 
 INT16_MAX = (1 << 15) - 1
+TAILS = ("byte", "wide", "sum", "table")
+"""Tails by their numbers."""
 O_ADDR, O_STRIDE, O_ZERO, M, N, PARAMS = (
     OPERANDS[name] for name in ("o_addr", "o_stride", "o_zero", "m", "n", "params")
 )
-_R_ADDR, _R_STRIDE, _TABLE = (OPERANDS[name] for name in ("r_addr", "r_stride", "table"))
+_R_ADDR, _R_STRIDE, _TABLE, _ACC_STRIDE = (
+    OPERANDS[name] for name in ("r_addr", "r_stride", "table", "acc_stride")
+)
 
 
 def bit(opcode: Opcode, name: str) -> int:
@@ -56,84 +62,88 @@ def next_row(a: Assembler, label: str) -> None:
     a.loop(M, label)
 
 
-def round_product(a: Assembler, label: str) -> None:
-    """Make ``VALUE`` of the rounding product under way: equation (1) behind its second line.
-
-    ``RIGHT`` is the right shift less 1, or negative where there is none. The label is where
-    rounding ends. Where the high half would be ``2**31``, it is taken as ``2**31 - 1``, which
-    neither a right shift nor a clamp to 16 bits can tell from it.
-    """
-    a.middle(VALUE)
-    a.branch("BLT", RIGHT, ZERO, f"{label} alone")
-    a.alu("SRAI", T, VALUE, 31)
-    a.alu("ADD", VALUE, VALUE, T)
-    a.alu("SRA", VALUE, VALUE, RIGHT)
-    a.alu("SRAI", T, VALUE, 1)
-    a.alu("SUB", VALUE, VALUE, T)  # half of it, rounded up, without overflow
-    a.label(label)
+def choose_loop(a: Assembler, front: str) -> None:
+    """Put the address of a front's loop with the instruction's tail into ``LOOP_AT``."""
+    a.load("LC", LOOP_AT, TAIL, front)
 
 
-def not_shifted(a: Assembler, label: str) -> None:
-    """Append what :func:`round_product` goes to, and comes back from, without a right shift."""
-    a.label(f"{label} alone")
-    a.alu("ADDI", T, VALUE, -1)  # only from 2**31, which has wrapped, to something larger
-    a.alu("MAX", VALUE, VALUE, T)
-    a.jump(label)
+def run_loop(a: Assembler) -> None:
+    """Take a row's values."""
+    a.emit("JUMP", LINK2, LOOP_AT)
 
 
 def epilogue(a: Assembler, config: MicroConfig) -> None:
-    """Append the routines ``begin`` and ``epilogue``, called with ``LINK`` and ``LINK2``."""
+    """Append the routine ``begin``, called with ``LINK``, and the loops."""
     _begin(a, config)
+    tails = TAILS if config.activation else TAILS[:-1]
+    fronts = {"sums in": tails, "map in": tails}
     if config.softmax or config.norm:
-        a.label("words")
-        a.emit("ADDI", FRONT, value="word in")
-    a.label("epilogue")
-    _fetch(a)
-    a.emit("ADDI", _END, value="last value")
-    a.loop(COUNT, "value")
-    a.label("last value")
-    a.constant(COUNT, 1)
-    a.move(_END, LINK2)
-    a.emit("ADDI", FRONT, value="nothing in")
-    a.label("value")
-    a.branch("BGE", SHIFT, ZERO, "left")
-    a.label("multiply")
-    a.multiply(X, FACTOR, rounds=True)
-    a.alu("SUB", RIGHT, ONES, SHIFT)
-    _fetch(a)
-    round_product(a, "rounded")
-    a.alu("MAX", VALUE, VALUE, LOWEST)
-    a.alu("MIN", VALUE, VALUE, HIGHEST)
-    a.alu("ADD", VALUE, VALUE, O_ZERO)
-    a.back(TAIL)
-    a.label("left")
-    a.alu("SLL", X, X, SHIFT)
-    a.jump("multiply")
-    not_shifted(a, "rounded")
-    _tails(a, config)
-    if config.softmax or config.norm:
-        a.label("word in")
+        fronts["words in"] = TAILS[:2]
+    for front, wanted in fronts.items():
+        a.table(front, [f"{front}, {tail} out" for tail in wanted])
+        for tail in wanted:
+            _loop(a, config, front, tail)
+
+
+def _loop(a: Assembler, config: MicroConfig, front: str, tail: str) -> None:
+    name = f"{front}, {tail} out"
+    a.label(name)
+    _fetch(a, front, f"{name} first")
+    a.loop(COUNT, f"{name} next")
+    a.jump(f"{name} last")
+    a.label(f"{name} next")
+    _fetch(a, front, f"{name} value")
+    _tail(a, tail)
+    a.loop(COUNT, f"{name} next")
+    a.label(f"{name} last")
+    _tail(a, tail)
+    a.back(LINK2)
+
+
+def _fetch(a: Assembler, front: str, name: str) -> None:
+    """Get the next value into ``X``, and begin its requantization."""
+    if front == "sums in":
+        a.loop(LEFT, name)
+        a.move(LEFT, COLUMNS)
+        a.emit("SUMS", ra=TILE)
+        a.alu("ADD", TILE, TILE, _ACC_STRIDE)
+        a.label(name)
+        a.emit("SUM", X)
+    elif front == "words in":
         a.load("LDP", X, WORD_AT, 1)
-    a.label("nothing in")
-    a.back(LINK)
-
-
-def _fetch(a: Assembler) -> None:
-    """Get the next value with its bias into ``X``, and its factor."""
-    a.emit("JUMP", LINK, FRONT)
-    a.load("LD", SHIFT, PARAM, 2)
-    a.load("LD", T, PARAM, 0)
-    a.load("LD", FACTOR, PARAM, 1)
+    else:
+        a.emit("JUMP", LINK, ELEMENT_IN)
+    a.emit("SCALE", ra=X, rb=PARAM)
     a.alu("ADD", PARAM, PARAM, PARAM_STEP)
-    a.alu("ADD", X, X, T)
+
+
+def _tail(a: Assembler, tail: str) -> None:
+    """Write the oldest value that has been requantized, which is taken before the next is there."""
+    a.emit("SCALED", VALUE)
+    if tail == "byte":
+        a.store("SBP", O_ADDR, VALUE, 1)
+        return
+    if tail == "table":
+        a.alu("SRAI", T, VALUE, 2)
+        a.alu("ADD", T, T, _TABLE)
+        a.load("LD", T, T, TABLE_WORDS // 2)  # entry 0 is that of -128
+        a.alu("SLLI", VALUE, VALUE, 3)
+        a.alu("SRL", T, T, VALUE)
+        a.store("SBP", O_ADDR, T, 1)
+        return
+    if tail == "sum":
+        a.load("LHP", T, _R_ADDR, 2)
+        a.alu("ADD", VALUE, VALUE, T)
+        a.alu("MIN", VALUE, VALUE, MOST)
+        a.alu("MAX", VALUE, VALUE, LEAST)
+    a.store("SHP", O_ADDR, VALUE, 2)
 
 
 def _begin(a: Assembler, config: MicroConfig) -> None:
     where = memory_map(config)
     a.label("begin")
-    a.constant(ONES, -1)
     a.constant(MOST, INT16_MAX)
-    a.alu("SUB", LEAST, ONES, MOST)
+    a.constant(LEAST, -1 - INT16_MAX)
     a.constant(T, where.params)
     a.alu("ADD", T, T, PARAMS)
     a.alu("SLLI", PARAMS, PARAMS, 1)
@@ -147,53 +157,30 @@ def _begin(a: Assembler, config: MicroConfig) -> None:
     a.alu("SUB", O_STRIDE, O_STRIDE, N)
     a.constant(LOWEST, config.operand_min)
     a.constant(HIGHEST, config.operand_max)
-    a.emit("ADDI", TAIL, value="byte out")
+    a.constant(TAIL, TAILS.index("byte"))
     if config.activation:
         a.if_flag(FLAGS, bit(Opcode.DRAIN, "table"), "bounds", T, clear=True)
         a.alu("SLLI", _TABLE, _TABLE, TABLE_WORDS.bit_length() - 1)
         a.constant(T, where.tables)
         a.alu("ADD", _TABLE, _TABLE, T)
-        a.emit("ADDI", TAIL, value="table out")
+        a.constant(TAIL, TAILS.index("table"))
     a.jump("bounds")
     a.label("wide")
     a.alu("SLLI", T, N, 1)
     a.alu("SUB", O_STRIDE, O_STRIDE, T)
     a.move(LOWEST, LEAST)
     a.move(HIGHEST, MOST)
-    a.emit("ADDI", TAIL, value="wide out")
+    a.constant(TAIL, TAILS.index("wide"))
     a.if_flag(FLAGS, bit(Opcode.DRAIN, "add"), "bounds", REST, clear=True)
     a.alu("SUB", _R_STRIDE, _R_STRIDE, T)
-    a.emit("ADDI", TAIL, value="sum out")
+    a.constant(TAIL, TAILS.index("sum"))
     a.label("bounds")
-    a.alu("SUB", LOWEST, LOWEST, O_ZERO)
-    a.alu("SUB", HIGHEST, HIGHEST, O_ZERO)
     a.if_flag(FLAGS, bit(Opcode.DRAIN, "relu"), "begun", T, clear=True)
-    a.alu("MAX", LOWEST, LOWEST, ZERO)
+    a.alu("MAX", LOWEST, LOWEST, O_ZERO)
     a.label("begun")
+    a.alu("SLLI", HIGHEST, HIGHEST, 16)
+    a.alu("SLLI", LOWEST, LOWEST, 16)
+    a.alu("SRLI", LOWEST, LOWEST, 16)
+    a.alu("OR", LOWEST, LOWEST, HIGHEST)
+    a.emit("BOUNDS", ra=LOWEST, rb=O_ZERO)
     a.back(LINK)
-
-
-def _tails(a: Assembler, config: MicroConfig) -> None:
-    a.label("byte out")
-    a.store("SBP", O_ADDR, VALUE, 1)
-    a.loop(COUNT, "value")
-    a.back(_END)
-    a.label("sum out")
-    a.load("LHP", T, _R_ADDR, 2)
-    a.alu("ADD", VALUE, VALUE, T)
-    a.alu("MIN", VALUE, VALUE, MOST)
-    a.alu("MAX", VALUE, VALUE, LEAST)
-    a.label("wide out")
-    a.store("SHP", O_ADDR, VALUE, 2)
-    a.loop(COUNT, "value")
-    a.back(_END)
-    if config.activation:
-        a.label("table out")
-        a.alu("SRAI", T, VALUE, 2)
-        a.alu("ADD", T, T, _TABLE)
-        a.load("LD", T, T, TABLE_WORDS // 2)  # entry 0 is that of -128
-        a.alu("SLLI", VALUE, VALUE, 3)
-        a.alu("SRL", T, T, VALUE)
-        a.store("SBP", O_ADDR, T, 1)
-        a.loop(COUNT, "value")
-        a.back(_END)

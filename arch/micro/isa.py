@@ -28,6 +28,8 @@ IMMEDIATE_WIDTH = 14
 """Width of an immediate or a target (bits)."""
 MULTIPLY_CYCLES = 2
 """Cycles from a multiplication to the first in which its product can be taken."""
+SCALE_CYCLES = 7
+"""Cycles from the requantization of a value, which no left shift delays, to its result."""
 SUM_CYCLES = 3
 """Cycles that must lie between the last element that enters the array and a row that is taken."""
 
@@ -104,7 +106,6 @@ _OTHERS = {
     "LOOP": (Form.BRANCH, "ra = ra - 1, to target if it is not 0; rb is register 0", 0),
     "JUMP": (Form.IMMEDIATE, "rd = next address, to ra + imm", 1),
     "MUL": (Form.REGISTER, "begin the signed product of ra and rb, 64 bits", 0),
-    "MULR": (Form.REGISTER, "begin the signed product of ra and rb plus 2**30, 64 bits", 0),
     "LOW": (Form.REGISTER, "rd = low half of the last product, waiting for it", 0),
     "MIDDLE": (Form.REGISTER, "rd = bits 31 to 62 of the last product, waiting for it", 0),
     "LC": (Form.IMMEDIATE, "rd = microcode word ra + imm", 2),
@@ -161,12 +162,29 @@ _OTHERS = {
 }
 
 
+_OTHERS |= {
+    "SCALE": (
+        Form.REGISTER,
+        "begin the requantization of ra by the data words rb (bias), rb + 1 (multiplier) and "
+        "rb + 2 (shift); at most one other may not have been taken",
+        3,
+    ),
+    "BOUNDS": (
+        Form.REGISTER,
+        "what is requantized is between the low and the high half of ra, rb its zero point",
+        0,
+    ),
+    "SCALED": (Form.REGISTER, "rd = the oldest requantized value, waiting for it", 0),
+}
+
+
 _PLACES = {
     "ADD": 0,
     "ADDI": 16,
     "LB": 32,
     "BEQ": 48,
     "MUL": 56,
+    "LOW": 58,
     "WEIGHT": 11,
     "ASK": 27,
     "WEIGHTS": 31,
@@ -174,6 +192,9 @@ _PLACES = {
     "ENTERS": 19,
     "SUMS": 21,
     "TAKES": 52,
+    "SCALE": 34,
+    "BOUNDS": 42,
+    "SCALED": 44,
     "BGEU": 53,
 }
 """First numbers of the groups of opcodes; a bit or two of an opcode name its group, but for the

@@ -11,8 +11,7 @@ scratch     32 words that an instruction may use as it likes
 row         a row of a softmax or a normalization, ``max_row`` words
 tables      activation tables, 64 words each: entry e is byte e % 4, from the least
             significant one, of word e // 4
-parameters  words of requantization parameters, 3 words for each: bias, multiplier, shift; and
-            those that are fetched behind the last ones, for nothing
+parameters  words of requantization parameters, 3 words for each: bias, multiplier, shift
 =========== ==============================================================================
 """
 
@@ -55,7 +54,7 @@ def memory_map(config: MicroConfig) -> Map:
     row = scratch + SCRATCH_WORDS
     tables = row + (config.max_row if config.softmax or config.norm else 0)
     params = tables + (TABLE_WORDS * config.table_slots if config.activation else 0)
-    end = params + PARAM_WORDS * (config.param_depth + 1)
+    end = params + PARAM_WORDS * config.param_depth
     return Map(0, registers, loops, scratch, row, tables, params, end)
 
 

@@ -19,14 +19,16 @@ from arch.micro.epilogue import (
     T,
     X,
     bit,
+    choose_loop,
     next_row,
+    run_loop,
 )
 from arch.micro.inverse import segments
-from arch.micro.memory import FLAGS, LINK, LINK2, OPERANDS, ZERO, memory_map
+from arch.micro.memory import FLAGS, LINK, OPERANDS, ZERO, memory_map
 from arch.norm import VALUE_FRACTION
 from arch.polynomial import rsqrt_polynomial
 
-_SUM, _SQUARES, _SQUARES_HIGH, _ADDS, _WRITES = OWN[1:]
+_SUM, _SQUARES, _SQUARES_HIGH, _ADDS, _WRITES = OWN[1:6]
 _ADDRS = [OPERANDS[f"{name}_addr"] for name in "irs"]
 _STRIDES = [OPERANDS[f"{name}_stride"] for name in "irs"]
 _EPS, _EPS_HIGH = OPERANDS["eps_low"], OPERANDS["eps_high"]
@@ -42,6 +44,7 @@ def norm(a: Assembler, config: MicroConfig) -> None:
     a.move(_SUM, FLAGS)
     a.alu("ANDI", FLAGS, FLAGS, _OUTPUT_FLAGS)
     a.call("begin", LINK)
+    choose_loop(a, "words in")
     a.move(FLAGS, _SUM)
     a.alu("ADD", T, N, N)
     for stride in _STRIDES:
@@ -61,7 +64,7 @@ def norm(a: Assembler, config: MicroConfig) -> None:
     a.constant(WORD_AT, row)
     a.move(COUNT, N)
     a.move(PARAM, PARAMS)
-    a.call("words", LINK2)
+    run_loop(a)
     for addr, stride in zip(_ADDRS, _STRIDES, strict=True):
         a.alu("ADD", addr, addr, stride)
     next_row(a, "norm row")

@@ -23,10 +23,12 @@ from arch.micro.epilogue import (
     T,
     X,
     bit,
+    choose_loop,
     next_row,
+    run_loop,
 )
 from arch.micro.inverse import segments
-from arch.micro.memory import FLAGS, LINK, LINK2, OPERANDS, ZERO, memory_map
+from arch.micro.memory import FLAGS, LINK, OPERANDS, ZERO, memory_map
 from arch.polynomial import reciprocal_polynomial
 
 _FIRST, _KEPT, _WORD = OWN[1:4]
@@ -54,6 +56,7 @@ def softmax(a: Assembler, config: MicroConfig) -> None:
     a.move(_WORD, FLAGS)
     a.alu("ANDI", FLAGS, FLAGS, _OUTPUT_FLAGS)
     a.call("begin", LINK)
+    choose_loop(a, "words in")
     a.move(FLAGS, _WORD)
 
     a.label("softmax row")
@@ -79,7 +82,7 @@ def softmax(a: Assembler, config: MicroConfig) -> None:
     a.label("divided")
     a.constant(WORD_AT, row)
     a.move(COUNT, _KEPT)
-    a.call("words", LINK2)
+    run_loop(a)
     a.label("masked")
     a.alu("SUB", COUNT, N, _FIRST)
     a.alu("SUB", COUNT, COUNT, _KEPT)

@@ -9,9 +9,10 @@ from hdl.component import Component
 class HalfProducts(Component):
     """The four products of the halves of two signed words of 32 bits, which are held.
 
-    ``a`` and ``b`` are taken in cycles with ``en``. From the next one on ``high`` is the product of
-    the upper halves, which are signed, ``low`` that of the lower ones, which are not; ``left`` that
-    of a's upper and b's lower half, ``right`` of the others. No register follows the reset.
+    ``a`` is taken in cycles with ``a_en``, ``b`` with ``b_en``. From the next one on ``high`` is
+    the product of the upper halves, which are signed, ``low`` that of the lower ones, which are
+    not; ``left`` that of a's upper and b's lower half, ``right`` of the others. No register follows
+    the reset.
 
     A module of its own for the same reason as ``hdl.arithmetic.multiplier.Multiplier``.
     """
@@ -21,7 +22,8 @@ class HalfProducts(Component):
             {
                 "a": In(32),
                 "b": In(32),
-                "en": In(1),
+                "a_en": In(1),
+                "b_en": In(1),
                 "high": Out(signed(32)),
                 "left": Out(signed(32)),
                 "right": Out(signed(32)),
@@ -32,8 +34,10 @@ class HalfProducts(Component):
     def elaborate(self, _platform):
         m = Module()
         a, b = (Signal(32, name=f"{name}_held", reset_less=True) for name in "ab")
-        with m.If(self.en):
-            m.d.sync += [a.eq(self.a), b.eq(self.b)]
+        with m.If(self.a_en):
+            m.d.sync += a.eq(self.a)
+        with m.If(self.b_en):
+            m.d.sync += b.eq(self.b)
         m.d.comb += [
             self.high.eq(a[16:].as_signed() * b[16:].as_signed()),
             self.left.eq(a[16:].as_signed() * b[:16]),
@@ -46,14 +50,15 @@ class HalfProducts(Component):
 class WideMultiplier(Component):
     """The product of ``a`` and ``b``, both signed; with ``rounds``, plus ``2**30``.
 
-    ``start`` takes the operands; ``busy`` is 1 in the cycle behind it, and from the next one
-    on ``p`` is the product, all 64 bits of it, until the next ``start``.
+    ``start`` takes ``a``, and ``b_en``, then or before, ``b``; ``busy`` is 1 in the cycle behind
+    the start, and from the next one on ``p`` is the product, all 64 bits of it, until the next.
     """
 
     a: In(32)
     b: In(32)
     rounds: In(1)
     start: In(1)
+    b_en: In(1)
     busy: Out(1)
     p: Out(64)
 
@@ -61,7 +66,12 @@ class WideMultiplier(Component):
         m = Module()
         m.submodules.halves = halves = HalfProducts()
         rounds = Signal()
-        m.d.comb += [halves.a.eq(self.a), halves.b.eq(self.b), halves.en.eq(self.start)]
+        m.d.comb += [
+            halves.a.eq(self.a),
+            halves.b.eq(self.b),
+            halves.a_en.eq(self.start),
+            halves.b_en.eq(self.b_en),
+        ]
         m.d.sync += self.busy.eq(self.start)
         with m.If(self.start):
             m.d.sync += rounds.eq(self.rounds)

@@ -12,6 +12,7 @@ from hdl.memory.byte_ram import BytePort
 from hdl.memory.ram import Ram
 from hdl.micro.alu import MicroAlu
 from hdl.micro.decode import CONTROL, MicroDecode, Source
+from hdl.micro.requantizer import MicroRequantizer
 from hdl.ports import MemoryReadPort, MemoryWritePort
 
 _REPEAT_WIDTH = 12
@@ -79,14 +80,11 @@ class MicroCore(Component):
             alu.control.eq(control.alu),
             self._address.eq(Mux(control.at_a, a, alu.sum)),
             self._first.eq((self._phase == 0) & ~self.hold),
-            multiplier.a.eq(a),
-            multiplier.b.eq(b),
-            multiplier.rounds.eq(control.rounds),
-            multiplier.start.eq(control.multiply & self._first),
             self.waiting.eq(control.start),
             self.signal.eq(control.signal & self._first),
             self.signal_value.eq(self._immediate),
         ]
+        scaled, full = self._multiply(m, multiplier)
         taken = self._memory(m)
         loaded = self._scratchpad(m, taken)
         self._data(m)
@@ -97,8 +95,13 @@ class MicroCore(Component):
             self.take.eq(control.sums & self._first),
             self.step.eq(control.sum & self._first),
         ]
-        waits = (control.product & multiplier.busy) | (control.start & ~self.go) | ~self._moved
-        self._progress(m, waits | self._again)
+        waits = (
+            (control.product & multiplier.busy)
+            | (control.start & ~self.go)
+            | (control.scaled & ~scaled.ready)
+            | ~self._moved
+        )
+        self._progress(m, waits | self._again, full)
         self._fetch(m, alu)
         value = Signal(32)
         source = Signal(Source)
@@ -115,6 +118,7 @@ class MicroCore(Component):
                 (Source.MEMORY, taken),
                 (Source.ADDRESS, Mux(control.jump, self._next, self.pc)),
                 (Source.SUM, self.sum),
+                (Source.SCALED, scaled.result),
             ):
                 with m.Case(name):
                     m.d.comb += value.eq(found)
@@ -130,18 +134,46 @@ class MicroCore(Component):
         with m.Elif(self._again & self._first & self._moved):
             m.d.sync += left.eq(left - 1)
 
-    def _progress(self, m, waits):
-        """Count the cycles of a micro-instruction, up to its last one."""
+    def _multiply(self, m, multiplier):
+        """Give the multiplier and the requantizer their operands; return the latter.
+
+        Return also whether the micro-instruction waits for its room.
+        """
+        control = self._control
+        m.submodules.requantizer = scaled = MicroRequantizer()
+        mine, full = Signal(), Signal()
+        m.d.comb += [
+            mine.eq(control.multiply & self._first),
+            full.eq(control.scale & (self._phase == 0) & scaled.shifting),
+            multiplier.a.eq(Mux(control.multiply, self._a, scaled.product_a)),
+            multiplier.b.eq(Mux(control.multiply, self._b, self.data.read_data)),
+            multiplier.rounds.eq(~control.multiply),
+            multiplier.start.eq(mine | scaled.multiply),
+            multiplier.b_en.eq(mine | scaled.b_en),
+            scaled.value.eq(self._a),
+            scaled.word.eq(self.data.read_data),
+            scaled.begin.eq(control.scale & self._first & ~full),
+            scaled.bounds.eq(self._a),
+            scaled.zero.eq(self._b),
+            scaled.limit.eq(control.bounds),
+            scaled.take.eq(control.scaled & self._advance),
+            scaled.hold.eq(self.hold),
+            scaled.p.eq(multiplier.p),
+        ]
+        return scaled, full
+
+    def _progress(self, m, waits, full):
+        """Count the cycles of a micro-instruction, up to its last one; none while ``full``."""
         control = self._control
         last = Signal(2)
         # Two bytes from an odd address on take one more.
         m.d.comb += [
-            last.eq(control.slow + (control.half & self._address[0])),
+            last.eq(Mux(control.scale, 3, control.slow + (control.half & self._address[0]))),
             self._advance.eq((self._phase == last) & ~waits & ~self.hold),
         ]
         with m.If(self._advance):
             m.d.sync += self._phase.eq(0)
-        with m.Elif(~self.hold & (self._phase != last)):
+        with m.Elif(~self.hold & ~full & (self._phase != last)):
             m.d.sync += self._phase.eq(self._phase + 1)
 
     def _fetch(self, m, alu):
@@ -275,11 +307,14 @@ class MicroCore(Component):
         """Access the data memory."""
         control, data = self._control, self.data
         m.d.comb += [
-            data.en.eq(control.data & self._first),
+            data.en.eq(control.data & (self._first | (control.scale & ~self.hold))),
             data.addr.eq(self._address),
             data.mask.eq(control.data_write.replicate(4)),
             data.write_data.eq(self._b),
         ]
+        # The bias, the multiplier and the shift, one after the other.
+        with m.If(control.scale):
+            m.d.comb += data.addr.eq(self._b + self._phase)
 
     def _memory(self, m):
         """Access external memory, and tell whether a wait is over; return the word taken."""

@@ -21,6 +21,7 @@ class Source(enum.Enum, shape=4):
     MEMORY = 6
     ADDRESS = 7
     SUM = 8
+    SCALED = 9
 
 
 def _twins(*names: str) -> tuple[str, ...]:
@@ -60,7 +61,17 @@ _ALU_BITS = {
 _BITS = {
     "immediate": tuple(name for name in _FORMS[Form.IMMEDIATE] + _FORMS[Form.STORE]),
     "writes_first": (*_ALU, *_STEPPING, *_OPERANDS, "LOOP", "JUMP", "PUT", "TAKES"),
-    "writes_last": (*_LOADS, *_twins("LD"), "LC", "LOW", "MIDDLE", "TAKE", "START", "SUM"),
+    "writes_last": (
+        *_LOADS,
+        *_twins("LD"),
+        "LC",
+        "LOW",
+        "MIDDLE",
+        "TAKE",
+        "START",
+        "SUM",
+        "SCALED",
+    ),
     "steps": (*_STEPPING, *_OPERANDS, "LOOP", "TAKES"),
     "put": ("PUT",),
     "at_a": (*_STEPPING, *_OPERANDS, "TAKES"),
@@ -69,11 +80,14 @@ _BITS = {
     "scratchpad_write": (*_twins("SB", "SH"), "TAKES"),
     "half": _twins("LH", "LHU", "SH"),
     "signed": _twins("LB", "LH"),
-    "data": _twins("LD", "ST"),
+    "data": (*_twins("LD", "ST"), "SCALE"),
     "data_write": _twins("ST"),
     "sum": ("SUM",),
     "constant": ("LC",),
     "sums": ("SUMS",),
+    "scale": ("SCALE",),
+    "bounds": ("BOUNDS",),
+    "scaled": ("SCALED",),
     "repeat": ("REPEAT",),
     "repeated": ("ENTERS", "TAKES"),
     "weight": ("WEIGHT",),
@@ -85,8 +99,7 @@ _BITS = {
     "if_less": ("BLT", "BGE", "BGEU"),
     "if_not": ("BNE", "BGE", "BGEU", "LOOP"),
     "jump": ("JUMP",),
-    "multiply": ("MUL", "MULR"),
-    "rounds": ("MULR",),
+    "multiply": ("MUL",),
     "product": ("LOW", "MIDDLE"),
     "ask": ("ASK",),
     "take": ("TAKE", "TAKES"),
@@ -106,6 +119,7 @@ _SOURCES = {
     Source.MEMORY: ("TAKE",),
     Source.ADDRESS: ("START", "JUMP"),
     Source.SUM: ("SUM",),
+    Source.SCALED: ("SCALED",),
 }
 
 CONTROL = data.StructLayout({"alu": ALU_CONTROL, **dict.fromkeys(_BITS, 1), "source": Source})

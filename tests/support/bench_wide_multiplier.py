@@ -27,8 +27,14 @@ async def products_are_exact(dut: Any) -> None:
             else int(random.integers(1 << 32))
             for _ in range(2)
         )
-        dut.a.value, dut.b.value, dut.start.value = a, b, 1
+        before = bool(random.integers(2))
+        dut.b.value, dut.b_en.value, dut.start.value = b, 1, 0
+        if before:
+            await RisingEdge(dut.clk)
+            dut.b.value = 0
+        dut.a.value, dut.b_en.value, dut.start.value = a, int(not before), 1
         await RisingEdge(dut.clk)
+        dut.b_en.value = 0
         dut.start.value = 0
         for _ in range(MULTIPLY_CYCLES - 1):
             await FallingEdge(dut.clk)
