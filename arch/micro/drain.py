@@ -10,6 +10,7 @@ from arch.micro.epilogue import (
     LEFT,
     PARAM,
     PARAMS,
+    ROW_COUNT,
     ROW_STEP,
     TILE,
     N,
@@ -19,8 +20,9 @@ from arch.micro.epilogue import (
     choose_loop,
     next_row,
     run_loop,
+    whole_tiles,
 )
-from arch.micro.memory import FLAGS, LINK, OPERANDS, PARAM_WORDS
+from arch.micro.memory import FLAGS, LINK, OPERANDS, PARAM_WORDS, ZERO
 
 _ACC_ADDR, _R_ADDR, _R_STRIDE, _I_ADDR, _I_STRIDE, _I_ZERO = (
     OPERANDS[name] for name in ("acc_addr", "r_addr", "r_stride", "i_addr", "i_stride", "i_zero")
@@ -35,10 +37,16 @@ def drain(a: Assembler, config: MicroConfig) -> None:
     a.alu("SRAI", ROW_STEP, ROW_STEP, 31)
     a.alu("ANDI", ROW_STEP, ROW_STEP, PARAM_WORDS)
     a.constant(COLUMNS, config.cols)
+    a.move(ROW_COUNT, N)
+    if whole_tiles(config):
+        a.alu("ANDI", T, N, config.cols - 1)
+        a.branch("BNE", T, ZERO, "drain row")
+        choose_loop(a, "tiles in")
+        a.alu("SRLI", ROW_COUNT, N, config.cols.bit_length() - 1)
     a.label("drain row")
     a.move(TILE, _ACC_ADDR)
     a.constant(LEFT, 1)
-    a.move(COUNT, N)
+    a.move(COUNT, ROW_COUNT)
     a.move(PARAM, PARAMS)
     run_loop(a)
     a.alu("ADDI", _ACC_ADDR, _ACC_ADDR, 1)

@@ -37,8 +37,9 @@ OWN = FREE[17:]
 """Registers that belong to an instruction and its front."""
 WORD_AT = ELEMENT_IN = OWN[0]
 """Data address of the next word, or address of the routine that fetches the next element."""
-TILE, LEFT, COLUMNS = OWN[:3]
-"""The accumulators' next row, columns left of the last one, and one more than it has."""
+TILE, LEFT, COLUMNS, ROW_COUNT = OWN[:4]
+"""The accumulators' next row, columns left of the last one, columns of one, and what a loop of them
+counts."""
 
 INT16_MAX = (1 << 15) - 1
 TAILS = ("byte", "wide", "sum", "table")
@@ -77,15 +78,58 @@ def epilogue(a: Assembler, config: MicroConfig) -> None:
     _begin(a, config)
     tails = TAILS if config.activation else TAILS[:-1]
     fronts = {"sums in": tails, "map in": tails}
+    if whole_tiles(config):
+        a.table("tiles in", [f"tiles in, {tail} out" for tail in tails])
+        for tail in tails:
+            _tile_loop(a, config, tail)
     if config.softmax or config.norm:
         fronts["words in"] = TAILS[:2]
     for front, wanted in fronts.items():
         a.table(front, [f"{front}, {tail} out" for tail in wanted])
         for tail in wanted:
-            _loop(a, config, front, tail)
+            _loop(a, front, tail)
 
 
-def _loop(a: Assembler, config: MicroConfig, front: str, tail: str) -> None:
+def whole_tiles(config: MicroConfig) -> bool:
+    """Return whether rows of whole tiles have loops of their own."""
+    return config.cols > 1 and config.cols & (config.cols - 1) == 0
+
+
+def _tile_loop(a: Assembler, config: MicroConfig, tail: str) -> None:
+    """Append a loop of ``COUNT`` tiles, each of them without a jump."""
+    name = f"tiles in, {tail} out"
+    a.label(name)
+    _take_tile(a)
+    _scale(a)
+    a.jump(f"{name} rest")
+    a.label(f"{name} next")
+    _take_tile(a)
+    _scale(a)
+    _tail(a, tail)
+    a.label(f"{name} rest")
+    for _ in range(config.cols - 1):
+        a.emit("SUM", X)
+        _scale(a)
+        _tail(a, tail)
+    a.loop(COUNT, f"{name} next")
+    _tail(a, tail)
+    a.back(LINK2)
+
+
+def _take_tile(a: Assembler) -> None:
+    """Take a row of the accumulators, and its first column."""
+    a.emit("SUMS", ra=TILE)
+    a.alu("ADD", TILE, TILE, _ACC_STRIDE)
+    a.emit("SUM", X)
+
+
+def _scale(a: Assembler) -> None:
+    """Begin a value's requantization."""
+    a.emit("SCALE", ra=X, rb=PARAM)
+    a.alu("ADD", PARAM, PARAM, PARAM_STEP)
+
+
+def _loop(a: Assembler, front: str, tail: str) -> None:
     name = f"{front}, {tail} out"
     a.label(name)
     _fetch(a, front, f"{name} first")
@@ -113,8 +157,7 @@ def _fetch(a: Assembler, front: str, name: str) -> None:
         a.load("LDP", X, WORD_AT, 1)
     else:
         a.emit("JUMP", LINK, ELEMENT_IN)
-    a.emit("SCALE", ra=X, rb=PARAM)
-    a.alu("ADD", PARAM, PARAM, PARAM_STEP)
+    _scale(a)
 
 
 def _tail(a: Assembler, tail: str) -> None:

@@ -84,6 +84,13 @@ def _sums(a: Assembler, row: int) -> None:
     for sum_ in (_SUM, _SQUARES, _SQUARES_HIGH):
         a.move(sum_, ZERO)
     a.multiply(ZERO, ZERO)
+    a.alu("OR", T, _ADDS, _WRITES)
+    a.branch("BNE", T, ZERO, "norm element")
+    a.label("norm plain")
+    a.load("LHP", X, i_addr, 2)
+    _add_element(a)
+    a.loop(COUNT, "norm plain")
+    a.jump("norm summed")
     a.label("norm element")
     a.load("LHP", X, i_addr, 2)
     a.branch("BEQ", _ADDS, ZERO, "added")
@@ -95,15 +102,21 @@ def _sums(a: Assembler, row: int) -> None:
     a.branch("BEQ", _WRITES, ZERO, "sum written")
     a.store("SHP", s_addr, X, 2)
     a.label("sum written")
-    a.store("STP", WORD_AT, X, 1)
-    _add_square(a)
-    a.multiply(X, X)
-    a.alu("ADD", _SUM, _SUM, X)
+    _add_element(a)
     a.loop(COUNT, "norm element")
+    a.label("norm summed")
     _add_square(a)
     a.if_flag(FLAGS, bit(Opcode.NORM, "rms"), "with mean", T, clear=True)
     a.move(_SUM, ZERO)
     a.label("with mean")
+
+
+def _add_element(a: Assembler) -> None:
+    """Keep an element, add it, and begin its square."""
+    a.store("STP", WORD_AT, X, 1)
+    _add_square(a)
+    a.multiply(X, X)
+    a.alu("ADD", _SUM, _SUM, X)
 
 
 def _add_square(a: Assembler) -> None:
