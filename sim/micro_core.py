@@ -205,7 +205,7 @@ class MicroCore:
     # Products.
 
     def _mul(self, _micro: Micro, a: int, b: int) -> None:
-        assert not self._waiting, "the multiplier is the requantizer's"
+        self._leave_multiplier()
         self._product = signed(a) * signed(b)
         self._product_at = self.cycles + MULTIPLY_CYCLES
 
@@ -214,9 +214,7 @@ class MicroCore:
 
     def _scale(self, _micro: Micro, a: int, b: int) -> None:
         assert len(self._waiting) < 2, "two requantized values have not been taken"
-        if self._waiting:
-            # Until it has been shifted to the left, the value before is in the way.
-            self.cycles = max(self.cycles, self._waiting[-1][1] - SCALE_CYCLES + 4)
+        self._leave_multiplier()
         bias, factor, shift = (signed(self.data[b + place]) for place in range(3))
         low, high, zero = self._limits
         value = (signed((a + bias) << max(shift, 0)) * factor + (1 << 30)) >> 31
@@ -225,6 +223,11 @@ class MicroCore:
         delay = shift + 1 if shift > 0 else 0
         ready = self.cycles + SCALE_CYCLES + delay
         self._waiting.append((min(max(value + zero, low), high), ready))
+
+    def _leave_multiplier(self) -> None:
+        """Wait until the value before has been shifted to the left and is multiplied."""
+        if self._waiting:
+            self.cycles = max(self.cycles, self._waiting[-1][1] - SCALE_CYCLES + 4)
 
     def _scaled(self, micro: Micro, _a: int, _b: int) -> None:
         value, ready = self._waiting.pop(0)

@@ -100,16 +100,16 @@ def _tile_loop(a: Assembler, config: MicroConfig, tail: str) -> None:
     name = f"tiles in, {tail} out"
     a.label(name)
     _take_tile(a)
-    _scale(a)
+    scale(a)
     a.jump(f"{name} rest")
     a.label(f"{name} next")
     _take_tile(a)
-    _scale(a)
+    scale(a)
     _tail(a, tail)
     a.label(f"{name} rest")
     for _ in range(config.cols - 1):
         a.emit("SUM", X)
-        _scale(a)
+        scale(a)
         _tail(a, tail)
     a.loop(COUNT, f"{name} next")
     _tail(a, tail)
@@ -123,9 +123,9 @@ def _take_tile(a: Assembler) -> None:
     a.emit("SUM", X)
 
 
-def _scale(a: Assembler) -> None:
+def scale(a: Assembler, value: int = X) -> None:
     """Begin a value's requantization."""
-    a.emit("SCALE", ra=X, rb=PARAM)
+    a.emit("SCALE", ra=value, rb=PARAM)
     a.alu("ADD", PARAM, PARAM, PARAM_STEP)
 
 
@@ -157,7 +157,7 @@ def _fetch(a: Assembler, front: str, name: str) -> None:
         a.load("LDP", X, WORD_AT, 1)
     else:
         a.emit("JUMP", LINK, ELEMENT_IN)
-    _scale(a)
+    scale(a)
 
 
 def _tail(a: Assembler, tail: str) -> None:

@@ -8,11 +8,13 @@ from arch.micro.epilogue import (
     FACTOR,
     LEAST,
     MOST,
+    O_ADDR,
     OWN,
     PARAM,
     PARAMS,
     REST,
     RIGHT,
+    TAIL,
     VALUE,
     WORD_AT,
     N,
@@ -22,6 +24,7 @@ from arch.micro.epilogue import (
     choose_loop,
     next_row,
     run_loop,
+    scale,
 )
 from arch.micro.inverse import segments
 from arch.micro.memory import FLAGS, LINK, OPERANDS, ZERO, memory_map
@@ -65,6 +68,7 @@ def norm(a: Assembler, config: MicroConfig) -> None:
     a.move(COUNT, N)
     a.move(PARAM, PARAMS)
     run_loop(a)
+    a.label("norm written")
     for addr, stride in zip(_ADDRS, _STRIDES, strict=True):
         a.alu("ADD", addr, addr, stride)
     next_row(a, "norm row")
@@ -182,16 +186,44 @@ def _values(a: Assembler, row: int) -> None:
     a.alu("SLL", X, X, T)
     a.constant(WORD_AT, row)
     a.move(COUNT, N)
-    a.load("LD", T, WORD_AT)
+    a.load("LDP", T, WORD_AT, 1)
     a.multiply(T, scaled_n)
+    a.branch("BNE", TAIL, ZERO, "norm value")
+    # A byte is requantized at once, while the one before is written.
+    a.move(PARAM, PARAMS)
+    _value(a)
+    scale(a, VALUE)
+    a.multiply(T, scaled_n)
+    a.loop(COUNT, "norm byte")
+    a.jump("last norm byte")
+    a.label("norm byte")
+    _value(a)
+    scale(a, VALUE)
+    a.multiply(T, scaled_n)
+    _write(a)
+    a.loop(COUNT, "norm byte")
+    a.label("last norm byte")
+    _write(a)
+    a.jump("norm written")
     a.label("norm value")
+    _value(a)
+    a.multiply(T, scaled_n)
+    a.store("ST", WORD_AT, VALUE, -2)
+    a.loop(COUNT, "norm value")
+
+
+def _value(a: Assembler) -> None:
+    """Make a value of the product under way, and get the next element."""
     a.low(T)
     a.alu("SUB", T, T, _SUM)
     a.multiply(T, X)
-    a.load("LD", T, WORD_AT, 1)
+    a.load("LDP", T, WORD_AT, 1)
     a.middle(VALUE)
-    a.multiply(T, scaled_n)
     a.alu("ADDI", VALUE, VALUE, 1)
     a.alu("SRAI", VALUE, VALUE, 1)
-    a.store("STP", WORD_AT, VALUE, 1)
-    a.loop(COUNT, "norm value")
+
+
+def _write(a: Assembler) -> None:
+    """Write the oldest requantized byte."""
+    a.emit("SCALED", VALUE)
+    a.store("SBP", O_ADDR, VALUE, 1)

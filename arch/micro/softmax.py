@@ -26,6 +26,7 @@ from arch.micro.epilogue import (
     choose_loop,
     next_row,
     run_loop,
+    scale,
 )
 from arch.micro.inverse import segments
 from arch.micro.memory import FLAGS, LINK, OPERANDS, ZERO, memory_map
@@ -71,7 +72,6 @@ def softmax(a: Assembler, config: MicroConfig) -> None:
     a.branch("BEQ", _KEPT, ZERO, "masked")
     _weights(a, row)
     _divide(a, row)
-    a.if_flag(FLAGS, bit(Opcode.SOFTMAX, "diagonal"), "divided", T, clear=True)
     a.alu("SUB", T, _DIAGONAL, _FIRST)
     a.branch("BGEU", T, _KEPT, "divided")
     a.constant(WORD_AT, row)
@@ -139,21 +139,46 @@ def _divide(a: Assembler, row: int) -> None:
     a.constant(SHIFT, 30)
     a.constant(WORD_AT, row)
     a.move(COUNT, _KEPT)
-    a.load("LD", T, WORD_AT)
+    a.load("LDP", T, WORD_AT, 1)
     a.alu("ANDI", _WORD, T, -1 << _WEIGHT_SHIFT)
+    a.if_flag(FLAGS, bit(Opcode.SOFTMAX, "diagonal"), "probability", FACTOR)
+    # Without a diagonal each is requantized at once, while the one before is written.
+    _probability(a)
+    scale(a, VALUE)
+    a.loop(COUNT, "share")
+    a.jump("last share")
+    a.label("share")
+    _probability(a)
+    scale(a, VALUE)
+    _write(a)
+    a.loop(COUNT, "share")
+    a.label("last share")
+    _write(a)
+    a.jump("masked")
     a.label("probability")
+    _probability(a)
+    a.store("ST", WORD_AT, VALUE, -2)
+    a.loop(COUNT, "probability")
+
+
+def _probability(a: Assembler) -> None:
+    """Make a probability of a word, and get the next one."""
     a.multiply(_WORD, X)
     a.alu("ANDI", REST, T, (1 << _WEIGHT_SHIFT) - 1)
     a.alu("SUB", REST, REST, RIGHT)
     a.alu("MIN", REST, REST, SHIFT)
-    a.load("LD", T, WORD_AT, 1)
+    a.load("LDP", T, WORD_AT, 1)
     a.alu("ANDI", _WORD, T, -1 << _WEIGHT_SHIFT)
     a.middle(VALUE)
     a.alu("SRA", VALUE, VALUE, REST)
     a.alu("ADDI", VALUE, VALUE, 1)
     a.alu("SRAI", VALUE, VALUE, 1)
-    a.store("STP", WORD_AT, VALUE, 1)
-    a.loop(COUNT, "probability")
+
+
+def _write(a: Assembler) -> None:
+    """Write the oldest requantized probability."""
+    a.emit("SCALED", FACTOR)
+    a.store("SBP", O_ADDR, FACTOR, 1)
 
 
 def softmax_parts(a: Assembler, config: MicroConfig) -> None:

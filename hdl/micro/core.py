@@ -99,6 +99,7 @@ class MicroCore(Component):
             (control.product & multiplier.busy)
             | (control.start & ~self.go)
             | (control.scaled & ~scaled.ready)
+            | (control.multiply & scaled.shifting)
             | ~self._moved
         )
         self._progress(m, waits | self._again, full)
@@ -143,7 +144,7 @@ class MicroCore(Component):
         m.submodules.requantizer = scaled = MicroRequantizer()
         mine, full = Signal(), Signal()
         m.d.comb += [
-            mine.eq(control.multiply & self._first),
+            mine.eq(control.multiply & self._first & ~scaled.shifting),
             full.eq(control.scale & (self._phase == 0) & scaled.shifting),
             multiplier.a.eq(Mux(control.multiply, self._a, scaled.product_a)),
             multiplier.b.eq(Mux(control.multiply, self._b, self.data.read_data)),
