@@ -81,6 +81,8 @@ class _Entry:
     preset: str = "small"
     config: Mapping[str, Any] = field(default_factory=dict)
     freed: Mapping[str, Any] = field(default_factory=dict)
+    flashed: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a machine that leaves room for what reads the flash at power-on."""
     leds: Sequence[Sequence[Any]] = (("led", 0), ("led", 1), ("led", 2))
     uart: Mapping[str, str] = field(default_factory=dict)
     """Pins of a serial port that the platform lacks."""
@@ -223,7 +225,8 @@ def with_flash(board: Board, kind: str) -> Board:
         lines |= {f"dq[{place}]": pin for place, pin in enumerate(data)}
     found = {f"flash_{name}": pin for name, pin in lines.items() if pin is not None}
     boot = FlashBoot(chip=FLASH_CHIPS[entry.flash], addr=IMAGE_ADDR, lanes=lanes)
-    return replace(board, flash=boot, pins=dict(board.pins) | found)
+    config = board.config.replace(**entry.flashed)
+    return replace(board, flash=boot, config=config, pins=dict(board.pins) | found)
 
 
 def board_configs() -> Iterator[Config]:
@@ -231,6 +234,7 @@ def board_configs() -> Iterator[Config]:
     for name, entry in _ENTRIES.items():
         board = get_board(name)
         yield board.config
+        yield board.config.replace(**entry.flashed)
         if entry.sdram:
             yield with_sdram(board).config
 

@@ -22,7 +22,7 @@ from tb.programs import random_program
 MICRO = PRESETS["micro"].replace(trace=True, mem_addr_width=17)
 CONFIGS = {
     "micro": MICRO,
-    "square": MICRO.replace(rows=4),
+    "square": MICRO.replace(rows=4, requantizer=False),
     "odd": MICRO.replace(rows=5, cols=3, mem_width=8, acc_width=27),
     "narrow": MICRO.replace(rows=1, cols=2, mem_width=32, operand_width=5, b_transpose=False),
     "bare": MICRO.replace(

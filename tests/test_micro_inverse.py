@@ -12,7 +12,7 @@ from sim.micro_core import MicroCore, signed
 from sim.micro_machine import MicroMachine
 from sim.reciprocal import reciprocal, rsqrt
 
-CONFIG = PRESETS["tiny"].replace(zero_points=False, operand_gating=False)
+CONFIG = PRESETS["micro"]
 
 
 def operands(seed: int) -> list[int]:

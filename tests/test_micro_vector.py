@@ -13,7 +13,7 @@ from arch.presets import PRESETS
 from sim.interpreter import Interpreter
 from sim.micro_machine import MicroMachine
 
-CONFIG = PRESETS["tiny"].replace(zero_points=False, operand_gating=False, mem_width=16)
+CONFIG = PRESETS["micro"]
 ABSENT = {"rotate", "argmax", "times", "drain", "followed", "polynomial"}
 """Flags that only parallel machines have."""
 PLACES = {"i": 0, "r": 1, "o": 2, "s": 3}
@@ -166,14 +166,14 @@ VECTOR = (Opcode.DRAIN, Opcode.MAP, Opcode.SOFTMAX, Opcode.NORM)
 @pytest.mark.parametrize(
     ("opcode", "flags", "most"),
     [
-        (Opcode.DRAIN, "", 36),
-        (Opcode.DRAIN, "wide_out", 36),
-        (Opcode.DRAIN, "wide_out add", 41),
-        (Opcode.DRAIN, "table", 42),
-        (Opcode.MAP, "", 34),
-        (Opcode.SOFTMAX, "per_tensor", 79),
-        (Opcode.NORM, "", 91),
-        (Opcode.NORM, "add write_sum", 91),
+        (Opcode.DRAIN, "", 9),
+        (Opcode.DRAIN, "wide_out", 9),
+        (Opcode.DRAIN, "wide_out add", 14),
+        (Opcode.DRAIN, "table", 15),
+        (Opcode.MAP, "", 16),
+        (Opcode.SOFTMAX, "per_tensor", 42),
+        (Opcode.NORM, "", 30),
+        (Opcode.NORM, "add write_sum", 38),
     ],
 )
 def test_cycles_of_a_value(opcode: Opcode, flags: str, most: int) -> None:
@@ -215,6 +215,7 @@ def test_instructions(opcode: Opcode) -> None:
         {"cols": 7, "operand_width": 5},
         {"activation": False, "acc_width": 27},
         {"param_depth": 512, "max_row": 200},
+        {"requantizer": False},
     ],
     ids=str,
 )

@@ -14,7 +14,7 @@ from sim.micro_core import MicroCore, signed
 from sim.micro_machine import MicroMachine
 from tb.programs import random_program
 
-CONFIG = PRESETS["tiny"].replace(zero_points=False, operand_gating=False, mem_width=16)
+CONFIG = PRESETS["micro"]
 CORNERS = (0, 1, 2, 31, 32, (1 << 31) - 1, 1 << 31, (1 << 32) - 1)
 
 

@@ -32,6 +32,8 @@ class MicroConfig(Config):
     program_depth: int = 1024
     param_depth: int = 512
     max_row: int = 128
+    requantizer: bool = True
+    """Values are requantized by a unit of its own beside the core."""
 
     array: str = _constant("systolic")
     packed: bool = _constant(False)

@@ -76,8 +76,10 @@ def run_loop(a: Assembler) -> None:
 def epilogue(a: Assembler, config: MicroConfig) -> None:
     """Append the routine ``begin``, called with ``LINK``, and the loops."""
     _begin(a, config)
+    if not config.requantizer:
+        _requantize(a)
     tails = TAILS if config.activation else TAILS[:-1]
-    fronts = {"sums in": tails, "map in": tails}
+    fronts: dict[str, tuple[str, ...]] = {"sums in": tails, "map in": tails}
     if whole_tiles(config):
         a.table("tiles in", [f"tiles in, {tail} out" for tail in tails])
         for tail in tails:
@@ -87,12 +89,51 @@ def epilogue(a: Assembler, config: MicroConfig) -> None:
     for front, wanted in fronts.items():
         a.table(front, [f"{front}, {tail} out" for tail in wanted])
         for tail in wanted:
-            _loop(a, front, tail)
+            _loop(a, config, front, tail)
+
+
+def _requantize(a: Assembler) -> None:
+    """Append the routine ``scale``, called with ``LINK``: it makes ``VALUE`` of ``X``.
+
+    Where the product's upper part would be ``2**31``, it is taken as ``2**31 - 1``, which neither a
+    right shift nor a clamp to 16 bits can tell from it.
+    """
+    a.label("scale")
+    a.load("LD", SHIFT, PARAM, 2)
+    a.load("LD", T, PARAM, 0)
+    a.load("LD", FACTOR, PARAM, 1)
+    a.alu("ADD", X, X, T)
+    a.branch("BLT", SHIFT, ZERO, "scale product")
+    a.alu("SLL", X, X, SHIFT)
+    a.label("scale product")
+    a.multiply(X, FACTOR)
+    a.alu("SUB", RIGHT, ZERO, SHIFT)
+    a.alu("ADDI", RIGHT, RIGHT, -1)
+    a.low(T)
+    a.middle(VALUE)
+    a.alu("SLLI", T, T, 1)
+    a.alu("SRLI", T, T, 31)
+    a.alu("ADD", VALUE, VALUE, T)  # rounded
+    a.branch("BLT", RIGHT, ZERO, "scale alone")
+    a.alu("SRAI", T, VALUE, 31)
+    a.alu("ADD", VALUE, VALUE, T)
+    a.alu("SRA", VALUE, VALUE, RIGHT)
+    a.alu("SRAI", T, VALUE, 1)
+    a.alu("SUB", VALUE, VALUE, T)  # half of it, rounded up, without overflow
+    a.label("scale clamp")
+    a.alu("MAX", VALUE, VALUE, LOWEST)
+    a.alu("MIN", VALUE, VALUE, HIGHEST)
+    a.alu("ADD", VALUE, VALUE, O_ZERO)
+    a.back(LINK)
+    a.label("scale alone")
+    a.alu("ADDI", T, VALUE, -1)  # only from 2**31, which has wrapped, to something larger
+    a.alu("MAX", VALUE, VALUE, T)
+    a.jump("scale clamp")
 
 
 def whole_tiles(config: MicroConfig) -> bool:
     """Return whether rows of whole tiles have loops of their own."""
-    return config.cols > 1 and config.cols & (config.cols - 1) == 0
+    return config.requantizer and config.cols > 1 and config.cols & (config.cols - 1) == 0
 
 
 def _tile_loop(a: Assembler, config: MicroConfig, tail: str) -> None:
@@ -100,19 +141,19 @@ def _tile_loop(a: Assembler, config: MicroConfig, tail: str) -> None:
     name = f"tiles in, {tail} out"
     a.label(name)
     _take_tile(a)
-    scale(a)
+    scale(a, config)
     a.jump(f"{name} rest")
     a.label(f"{name} next")
     _take_tile(a)
-    scale(a)
-    _tail(a, tail)
+    scale(a, config)
+    _tail(a, config, tail)
     a.label(f"{name} rest")
     for _ in range(config.cols - 1):
         a.emit("SUM", X)
-        scale(a)
-        _tail(a, tail)
+        scale(a, config)
+        _tail(a, config, tail)
     a.loop(COUNT, f"{name} next")
-    _tail(a, tail)
+    _tail(a, config, tail)
     a.back(LINK2)
 
 
@@ -123,28 +164,37 @@ def _take_tile(a: Assembler) -> None:
     a.emit("SUM", X)
 
 
-def scale(a: Assembler, value: int = X) -> None:
-    """Begin a value's requantization."""
-    a.emit("SCALE", ra=value, rb=PARAM)
+def scale(a: Assembler, config: MicroConfig, value: int = X) -> None:
+    """Begin a value's requantization; without a requantizer, requantize ``X`` into ``VALUE``."""
+    if config.requantizer:
+        a.emit("SCALE", ra=value, rb=PARAM)
+    else:
+        a.call("scale", LINK)
     a.alu("ADD", PARAM, PARAM, PARAM_STEP)
 
 
-def _loop(a: Assembler, front: str, tail: str) -> None:
+def _loop(a: Assembler, config: MicroConfig, front: str, tail: str) -> None:
     name = f"{front}, {tail} out"
     a.label(name)
-    _fetch(a, front, f"{name} first")
+    if not config.requantizer:
+        _fetch(a, config, front, f"{name} value")
+        _tail(a, config, tail)
+        a.loop(COUNT, name)
+        a.back(LINK2)
+        return
+    _fetch(a, config, front, f"{name} first")
     a.loop(COUNT, f"{name} next")
     a.jump(f"{name} last")
     a.label(f"{name} next")
-    _fetch(a, front, f"{name} value")
-    _tail(a, tail)
+    _fetch(a, config, front, f"{name} value")
+    _tail(a, config, tail)
     a.loop(COUNT, f"{name} next")
     a.label(f"{name} last")
-    _tail(a, tail)
+    _tail(a, config, tail)
     a.back(LINK2)
 
 
-def _fetch(a: Assembler, front: str, name: str) -> None:
+def _fetch(a: Assembler, config: MicroConfig, front: str, name: str) -> None:
     """Get the next value into ``X``, and begin its requantization."""
     if front == "sums in":
         a.loop(LEFT, name)
@@ -157,12 +207,13 @@ def _fetch(a: Assembler, front: str, name: str) -> None:
         a.load("LDP", X, WORD_AT, 1)
     else:
         a.emit("JUMP", LINK, ELEMENT_IN)
-    scale(a)
+    scale(a, config)
 
 
-def _tail(a: Assembler, tail: str) -> None:
+def _tail(a: Assembler, config: MicroConfig, tail: str) -> None:
     """Write the oldest value that has been requantized, which is taken before the next is there."""
-    a.emit("SCALED", VALUE)
+    if config.requantizer:
+        a.emit("SCALED", VALUE)
     if tail == "byte":
         a.store("SBP", O_ADDR, VALUE, 1)
         return
@@ -221,6 +272,11 @@ def _begin(a: Assembler, config: MicroConfig) -> None:
     a.if_flag(FLAGS, bit(Opcode.DRAIN, "relu"), "begun", T, clear=True)
     a.alu("MAX", LOWEST, LOWEST, O_ZERO)
     a.label("begun")
+    if not config.requantizer:
+        a.alu("SUB", LOWEST, LOWEST, O_ZERO)
+        a.alu("SUB", HIGHEST, HIGHEST, O_ZERO)
+        a.back(LINK)
+        return
     a.alu("SLLI", HIGHEST, HIGHEST, 16)
     a.alu("SLLI", LOWEST, LOWEST, 16)
     a.alu("SRLI", LOWEST, LOWEST, 16)

@@ -63,7 +63,7 @@ def norm(a: Assembler, config: MicroConfig) -> None:
     a.label("norm row")
     _sums(a, row)
     _root(a)
-    _values(a, row)
+    _values(a, config, row)
     a.constant(WORD_AT, row)
     a.move(COUNT, N)
     a.move(PARAM, PARAMS)
@@ -169,7 +169,7 @@ def _root(a: Assembler) -> None:
     a.label("rooted")
 
 
-def _values(a: Assembler, row: int) -> None:
+def _values(a: Assembler, config: MicroConfig, row: int) -> None:
     """Make values in Q.16 of the elements.
 
     Bits 31 and up of ``((n * s - sum) << left) * (mantissa << more)`` are twice the value. ``left``
@@ -188,28 +188,33 @@ def _values(a: Assembler, row: int) -> None:
     a.move(COUNT, N)
     a.load("LDP", T, WORD_AT, 1)
     a.multiply(T, scaled_n)
+    if config.requantizer:
+        _bytes(a, config, scaled_n)
+    a.label("norm value")
+    _value(a)
+    a.multiply(T, scaled_n)
+    a.store("ST", WORD_AT, VALUE, -2)
+    a.loop(COUNT, "norm value")
+
+
+def _bytes(a: Assembler, config: MicroConfig, scaled_n: int) -> None:
+    """Requantize each at once where it becomes a byte, while the one before is written."""
     a.branch("BNE", TAIL, ZERO, "norm value")
-    # A byte is requantized at once, while the one before is written.
     a.move(PARAM, PARAMS)
     _value(a)
-    scale(a, VALUE)
+    scale(a, config, VALUE)
     a.multiply(T, scaled_n)
     a.loop(COUNT, "norm byte")
     a.jump("last norm byte")
     a.label("norm byte")
     _value(a)
-    scale(a, VALUE)
+    scale(a, config, VALUE)
     a.multiply(T, scaled_n)
     _write(a)
     a.loop(COUNT, "norm byte")
     a.label("last norm byte")
     _write(a)
     a.jump("norm written")
-    a.label("norm value")
-    _value(a)
-    a.multiply(T, scaled_n)
-    a.store("ST", WORD_AT, VALUE, -2)
-    a.loop(COUNT, "norm value")
 
 
 def _value(a: Assembler) -> None:

@@ -71,7 +71,9 @@ def softmax(a: Assembler, config: MicroConfig) -> None:
     a.call("fill", LINK)
     a.branch("BEQ", _KEPT, ZERO, "masked")
     _weights(a, row)
-    _divide(a, row)
+    _divide(a, config, row)
+    if not config.requantizer:
+        a.if_flag(FLAGS, bit(Opcode.SOFTMAX, "diagonal"), "divided", T, clear=True)
     a.alu("SUB", T, _DIAGONAL, _FIRST)
     a.branch("BGEU", T, _KEPT, "divided")
     a.constant(WORD_AT, row)
@@ -128,7 +130,7 @@ def _weights(a: Assembler, row: int) -> None:
     a.loop(COUNT, "weight")
 
 
-def _divide(a: Assembler, row: int) -> None:
+def _divide(a: Assembler, config: MicroConfig, row: int) -> None:
     """Make probabilities in Q0.24 of the words, from the sum in ``VALUE`` and ``REST``."""
     a.call("normalize", LINK)
     a.emit("ADDI", FACTOR, value="reciprocal")
@@ -141,24 +143,29 @@ def _divide(a: Assembler, row: int) -> None:
     a.move(COUNT, _KEPT)
     a.load("LDP", T, WORD_AT, 1)
     a.alu("ANDI", _WORD, T, -1 << _WEIGHT_SHIFT)
-    a.if_flag(FLAGS, bit(Opcode.SOFTMAX, "diagonal"), "probability", FACTOR)
-    # Without a diagonal each is requantized at once, while the one before is written.
+    if config.requantizer:
+        _shares(a, config)
+    a.label("probability")
     _probability(a)
-    scale(a, VALUE)
+    a.store("ST", WORD_AT, VALUE, -2)
+    a.loop(COUNT, "probability")
+
+
+def _shares(a: Assembler, config: MicroConfig) -> None:
+    """Requantize each at once where there is no diagonal, while the one before is written."""
+    a.if_flag(FLAGS, bit(Opcode.SOFTMAX, "diagonal"), "probability", FACTOR)
+    _probability(a)
+    scale(a, config, VALUE)
     a.loop(COUNT, "share")
     a.jump("last share")
     a.label("share")
     _probability(a)
-    scale(a, VALUE)
+    scale(a, config, VALUE)
     _write(a)
     a.loop(COUNT, "share")
     a.label("last share")
     _write(a)
     a.jump("masked")
-    a.label("probability")
-    _probability(a)
-    a.store("ST", WORD_AT, VALUE, -2)
-    a.loop(COUNT, "probability")
 
 
 def _probability(a: Assembler) -> None:

@@ -1,6 +1,6 @@
 """The core of the microcoded machine: it runs the micro-instructions of ``arch.micro.isa``."""
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -84,7 +84,7 @@ class MicroCore(Component):
             self.signal.eq(control.signal & self._first),
             self.signal_value.eq(self._immediate),
         ]
-        scaled, full = self._multiply(m, multiplier)
+        ready, scaled, shifting = self._multiply(m, multiplier)
         taken = self._memory(m)
         loaded = self._scratchpad(m, taken)
         self._data(m)
@@ -98,10 +98,11 @@ class MicroCore(Component):
         waits = (
             (control.product & multiplier.busy)
             | (control.start & ~self.go)
-            | (control.scaled & ~scaled.ready)
-            | (control.multiply & scaled.shifting)
+            | (control.scaled & ~ready)
+            | (control.multiply & shifting)
             | ~self._moved
         )
+        full = control.scale & (self._phase == 0) & shifting
         self._progress(m, waits | self._again, full)
         self._fetch(m, alu)
         value = Signal(32)
@@ -119,7 +120,7 @@ class MicroCore(Component):
                 (Source.MEMORY, taken),
                 (Source.ADDRESS, Mux(control.jump, self._next, self.pc)),
                 (Source.SUM, self.sum),
-                (Source.SCALED, scaled.result),
+                (Source.SCALED, scaled),
             ):
                 with m.Case(name):
                     m.d.comb += value.eq(found)
@@ -136,24 +137,32 @@ class MicroCore(Component):
             m.d.sync += left.eq(left - 1)
 
     def _multiply(self, m, multiplier):
-        """Give the multiplier and the requantizer their operands; return the latter.
+        """Give the multiplier and the requantizer, if there is one, their operands.
 
-        Return also whether the micro-instruction waits for its room.
+        Return whether a requantized value waits, the value, and whether one is being shifted.
         """
         control = self._control
+        mine = Signal()
+        m.d.comb += [
+            mine.eq(control.multiply & self._first),
+            multiplier.a.eq(self._a),
+            multiplier.b.eq(self._b),
+            multiplier.start.eq(mine),
+            multiplier.b_en.eq(mine),
+        ]
+        if not self.config.requantizer:
+            return Const(0), Const(0), Const(0)
         m.submodules.requantizer = scaled = MicroRequantizer()
-        mine, full = Signal(), Signal()
         m.d.comb += [
             mine.eq(control.multiply & self._first & ~scaled.shifting),
-            full.eq(control.scale & (self._phase == 0) & scaled.shifting),
-            multiplier.a.eq(Mux(control.multiply, self._a, scaled.product_a)),
+            multiplier.a.eq(Mux(mine, self._a, scaled.product_a)),
             multiplier.b.eq(Mux(control.multiply, self._b, self.data.read_data)),
-            multiplier.rounds.eq(~control.multiply),
+            multiplier.rounds.eq(~mine),
             multiplier.start.eq(mine | scaled.multiply),
             multiplier.b_en.eq(mine | scaled.b_en),
             scaled.value.eq(self._a),
             scaled.word.eq(self.data.read_data),
-            scaled.begin.eq(control.scale & self._first & ~full),
+            scaled.begin.eq(control.scale & self._first & ~scaled.shifting),
             scaled.bounds.eq(self._a),
             scaled.zero.eq(self._b),
             scaled.limit.eq(control.bounds),
@@ -161,7 +170,7 @@ class MicroCore(Component):
             scaled.hold.eq(self.hold),
             scaled.p.eq(multiplier.p),
         ]
-        return scaled, full
+        return scaled.ready, scaled.result, scaled.shifting
 
     def _progress(self, m, waits, full):
         """Count the cycles of a micro-instruction, up to its last one; none while ``full``."""
