@@ -12,6 +12,8 @@ first parameters are at ``PARAM``, and moves ``o_addr`` on. ``words in`` takes t
 ``WORD_AT`` on, ``sums in`` accumulators, ``map in`` what the routine in ``ELEMENT_IN`` fetches.
 """
 
+from collections.abc import Callable
+
 from arch.isa import DEFINITIONS, Opcode
 from arch.micro.assembler import Assembler
 from arch.micro.config import MicroConfig
@@ -55,6 +57,19 @@ _R_ADDR, _R_STRIDE, _TABLE, _ACC_STRIDE = (
 def bit(opcode: Opcode, name: str) -> int:
     """Return the position of an instruction's flag in ``FLAGS``."""
     return DEFINITIONS[opcode].flag_bit(name)
+
+
+def in_pairs(a: Assembler, label: str, body: Callable[[], None], spare: int) -> None:
+    """Append a loop that runs a body ``COUNT`` times, at least once, two times a jump."""
+    a.alu("ANDI", spare, COUNT, 1)
+    a.alu("ADDI", COUNT, COUNT, 1)
+    a.alu("SRLI", COUNT, COUNT, 1)
+    a.branch("BNE", spare, ZERO, f"{label} odd")
+    a.label(label)
+    body()
+    a.label(f"{label} odd")
+    body()
+    a.loop(COUNT, label)
 
 
 def next_row(a: Assembler, label: str) -> None:

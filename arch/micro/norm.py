@@ -22,6 +22,7 @@ from arch.micro.epilogue import (
     X,
     bit,
     choose_loop,
+    in_pairs,
     next_row,
     run_loop,
     scale,
@@ -90,10 +91,12 @@ def _sums(a: Assembler, row: int) -> None:
     a.multiply(ZERO, ZERO)
     a.alu("OR", T, _ADDS, _WRITES)
     a.branch("BNE", T, ZERO, "norm element")
-    a.label("norm plain")
-    a.load("LHP", X, i_addr, 2)
-    _add_element(a)
-    a.loop(COUNT, "norm plain")
+
+    def plain() -> None:
+        a.load("LHP", X, i_addr, 2)
+        _add_element(a)
+
+    in_pairs(a, "norm plain", plain, T)
     a.jump("norm summed")
     a.label("norm element")
     a.load("LHP", X, i_addr, 2)

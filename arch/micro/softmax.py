@@ -24,6 +24,7 @@ from arch.micro.epilogue import (
     X,
     bit,
     choose_loop,
+    in_pairs,
     next_row,
     run_loop,
     scale,
@@ -102,10 +103,12 @@ def _weights(a: Assembler, row: int) -> None:
     a.alu("ADD", X, X, _I_ADDR)
     a.move(FACTOR, LEAST)
     a.move(COUNT, _KEPT)
-    a.label("largest")
-    a.load("LHP", T, X, 2)
-    a.alu("MAX", FACTOR, FACTOR, T)
-    a.loop(COUNT, "largest")
+
+    def largest() -> None:
+        a.load("LHP", T, X, 2)
+        a.alu("MAX", FACTOR, FACTOR, T)
+
+    in_pairs(a, "largest", largest, T)
 
     a.alu("SUB", X, X, _KEPT)
     a.alu("SUB", X, X, _KEPT)
@@ -114,7 +117,11 @@ def _weights(a: Assembler, row: int) -> None:
     a.move(VALUE, ZERO)
     a.move(REST, ZERO)
     a.move(COUNT, _KEPT)
-    a.label("weight")
+    in_pairs(a, "weight", lambda: _weight(a), T)
+
+
+def _weight(a: Assembler) -> None:
+    """Put the next weight into a word, and add it up."""
     a.load("LHP", T, X, 2)
     a.alu("SUB", T, FACTOR, T)
     a.alu("SRLI", RIGHT, T, OCTAVE_FRACTION)
@@ -127,7 +134,6 @@ def _weights(a: Assembler, row: int) -> None:
     a.alu("ADD", REST, REST, T)
     a.alu("SLTU", T, REST, T)
     a.alu("ADD", VALUE, VALUE, T)
-    a.loop(COUNT, "weight")
 
 
 def _divide(a: Assembler, config: MicroConfig, row: int) -> None:

@@ -105,13 +105,14 @@ class MicroCore(Component):
         full = control.scale & (self._phase == 0) & shifting
         self._progress(m, waits | self._again, full)
         self._fetch(m, alu)
-        value = Signal(32)
-        source = Signal(Source)
-        with m.If(~(self._first & control.steps)):
-            m.d.comb += source.eq(control.source)
-        with m.Switch(source):
+        # The sum comes last of all, so that one table is behind it.
+        value, other, computed = Signal(32), Signal(32), Signal()
+        m.d.comb += [
+            computed.eq((control.source == Source.ALU) | (self._first & control.steps)),
+            value.eq(Mux(computed, alu.result, other)),
+        ]
+        with m.Switch(control.source):
             for name, found in (
-                (Source.ALU, alu.result),
                 (Source.DATA, self.data.read_data),
                 (Source.MICROCODE, self._word),
                 (Source.SCRATCHPAD, loaded),
@@ -123,7 +124,7 @@ class MicroCore(Component):
                 (Source.SCALED, scaled),
             ):
                 with m.Case(name):
-                    m.d.comb += value.eq(found)
+                    m.d.comb += other.eq(found)
         self._registers(m, value)
         return m
 
