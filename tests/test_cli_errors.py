@@ -116,8 +116,11 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
         ((*GEMM, "--set", "max_k=3"), "max_k is 3"),
         ((*GEMM, "--seed", "-1"), "--seed"),
         ((*SPARSE, "--k", "0", "--sparsity", "0"), "Size k of a product must be positive"),
-        ((*SPARSE, "--k", "9", "--sparsity", "0"), "Skipping zeros needs k from 16 to"),
-        ((*SPARSE, "--set", "sparse_lanes=0", "--sparsity", "0"), "Skipping zeros needs sparse"),
+        ((*SPARSE, "--k", "9", "--sparsity", "0"), "A sparse matrix must have from 16 to"),
+        (
+            (*SPARSE, "--set", "sparse_lanes=0", "--sparsity", "0"),
+            "Skipping zero weights needs sparse_lanes",
+        ),
         ((*SPARSE, "--sparsity", "nan"), "Sparsity must be"),
         ((*SPARSE, "--sparsity", "0", "--sim", "questa"), "Unknown simulator 'questa'"),
         (("accuracy", "--rows", "0"), "Rows must be positive"),

@@ -40,4 +40,4 @@ def test_tests_and_cycles_are_told_below_the_table(celosia) -> None:
     words = ("test", "--unit", "table", "--unit", "dispatch", "--sim", "icarus")
     code, output, _ = celosia(*words)
     assert code == 0
-    assert "0 of 2 benches failed; 4 tests, " in output
+    assert "0 of 2 benches failed; 5 tests, " in output

@@ -148,8 +148,8 @@ def test_tokens_without_a_partner_are_refused():
             "MATMUL at word 0 sums k = 4096 products, but max_k is 2048",
         ),
         (
-            "MAP m=1 n=1 per_tensor wide_out table",
-            "MAP at word 0 cannot look up a table with a 16-bit output",
+            "DRAIN m=1 n=1 per_tensor wide_out table",
+            "DRAIN at word 0 cannot look up a table with a 16-bit output",
         ),
         (
             "MAP m=1 n=1 per_tensor add",
@@ -279,7 +279,7 @@ def test_steps_refused(text, message):
         ("norm", "NORM m=1 n=1"),
         ("fused", "SOFTMAX m=1 n=1 drain"),
         ("fused", "NORM m=1 n=1 drain"),
-        ("activation", "MAP m=1 n=1 table"),
+        ("activation", "DRAIN m=1 n=1 table"),
         ("wide_functions", "DRAIN m=1 n=1 polynomial"),
         ("rotary", "DRAIN m=1 n=2 table=2 rotate"),
         ("rotary", "DRAIN m=1 n=1 times"),

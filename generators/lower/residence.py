@@ -43,7 +43,7 @@ class Register(enum.IntEnum):
     """Tokens of the source."""
 
 
-class WeightHome(enum.Enum):
+class WeightHome(enum.StrEnum):
     """The memory that has a model's weights when a run begins."""
 
     SCRATCHPAD = "scratchpad"

@@ -174,9 +174,11 @@ class AddNormUnit(Component):
     def _add(self, m, room):
         """Return the register behind the addition, which moves on together with ``o_sum``."""
         beat = Signal(sum_layout(self.lanes))
-        held = Signal()
+        held, offered = Signal(), Signal()
+        # Room may end while a beat is offered, which has a place and stays.
+        m.d.sync += offered.eq(self.o_sum.valid & ~self.o_sum.ready)
         m.d.comb += [
-            self.o_sum.valid.eq(held & room),
+            self.o_sum.valid.eq(held & (room | offered)),
             self.i.ready.eq(~held | (self.o_sum.valid & self.o_sum.ready)),
         ]
         with m.If(self.i.ready):
