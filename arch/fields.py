@@ -64,6 +64,14 @@ class Fields:
     """Size of the program memory (32-bit words)."""
     param_depth: int = 256
     """Words of requantization parameters held in the vector engine (words of ``lanes``)."""
+    pre_depth: int = 0
+    """Words of these, from the first on, with which SOFTMAX and NORM can requantize accumulators
+    (words of ``lanes``); 0: all."""
+    multiplier_width: int = 32
+    """Upper bits of a requantization multiplier that are held, 32 or 16 (bits); those below are
+    0."""
+    bias_width: int = 32
+    """Width of a requantization bias that is held (bits)."""
     table_slots: int = 2
     """Activation tables held in the vector engine (256-entry tables)."""
     max_row: int = 512

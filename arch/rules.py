@@ -14,6 +14,9 @@ ARRAYS = ("systolic", "tree")
 PASS_WIDTHS = (1, 4, OPERAND_BITS)
 """Values of the field ``pass_width`` (bits)."""
 
+MULTIPLIER_WIDTHS = (16, 32)
+"""Values of the field ``multiplier_width`` (bits)."""
+
 PACKED_WIDTH = 5
 """Widest operands of which a multiplier of 18 bits makes two products (bits)."""
 
@@ -37,6 +40,8 @@ RANGES = {
     "mem_addr_width": (8, 28),
     "program_depth": (16, 1 << 16),
     "param_depth": (1, 1 << 14),
+    "pre_depth": (0, 1 << 14),
+    "bias_width": (1, 32),
     "table_slots": (1, 64),
     "sparse_lanes": (0, 64),
     "sparse_depth": (16, 1 << 12),
@@ -92,6 +97,7 @@ def check_rules(config: Fields) -> None:
             f"Field lanes must be at most cols, but lanes is {config.lanes} "
             f"and cols is {config.cols}"
         )
+    _check_parameters(config)
     _check_passes(config)
     _check_formats(config)
     _check_wide_operands(config)
@@ -130,6 +136,17 @@ def check_rules(config: Fields) -> None:
             f"Field acc_width must be at least {config.sum_width} so that a sum of max_k = "
             f"{config.max_k} products of {config.element_width}-bit operands cannot overflow, "
             f"but acc_width is {config.acc_width}"
+        )
+
+
+def _check_parameters(config: Fields) -> None:
+    if config.multiplier_width not in MULTIPLIER_WIDTHS:
+        raise InputError(f"Field multiplier_width must be 16 or 32, not {config.multiplier_width}")
+    if config.pre_depth > config.param_depth or (config.pre_depth and not config.fused):
+        raise InputError(
+            f"Field pre_depth needs fused and must be at most param_depth, but pre_depth is "
+            f"{config.pre_depth}, fused {str(config.fused).lower()} and param_depth "
+            f"{config.param_depth}"
         )
 
 

@@ -89,7 +89,7 @@ UNITS = (
 )
 """Units that are built alone."""
 
-STORY = Case("ulx3s_85f", None, "story_85f", 54.0, 2048)
+STORY = Case("ulx3s_85f", None, "story_85f", 65.0, 2048)
 """A language model on a board."""
 
 BOARD_CASES = tuple(Case(name) for name in BOARDS)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from arch.config import Config
 from arch.errors import InputError
 from cli.options import (
     BITS_OPTION,
@@ -13,6 +14,7 @@ from cli.options import (
     RANK_OPTION,
     WIDE,
     asked_format,
+    config_options,
     json_option,
     kv_options,
     seed_option,
@@ -23,6 +25,7 @@ from cli.paths import FILE, MODEL
 from cli.text_options import searched_text
 from generators.nested import check_bits, coarser, is_nested
 from generators.perplexity import measure, read_texts
+from generators.quantize.multipliers import held_parameters
 from generators.quantize.options import Quantization
 from generators.text_sources import load_text
 
@@ -49,6 +52,7 @@ from generators.text_sources import load_text
 @LOSS_OPTION
 @FUNCTIONS_OPTION
 @seed_option
+@config_options("small")
 @json_option
 def perplexity(
     checkpoint: str,
@@ -69,11 +73,13 @@ def perplexity(
     loss: float | None,
     functions: str,
     seed: int,
+    config: Config,
     as_json: bool,
 ) -> None:
     """Measure how well CHECKPOINT (a llama2.c file, a folder or a name) foresees a text.
 
-    The integers are those of the golden model, which the machine's equal bit for bit.
+    The integers are those of the golden model, which the machine's equal bit for bit; its
+    configuration counts where it does not hold all bits of requantization parameters.
     """
     options = Quantization(
         kv_bits=kv_bits,
@@ -98,6 +104,7 @@ def perplexity(
         with progress("Calibration") as update:
             decoder = source.quantize(options, update)
         decoder = coarser(decoder, bits[0]) if is_nested(decoder) else decoder
+        decoder = held_parameters(decoder, config)
     name = source.description.name
     with progress(f"{name}, {'float' if in_float else 'integers'}") as update:
         found = measure(

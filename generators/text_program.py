@@ -29,12 +29,13 @@ from generators.lower.planner import plan
 from generators.lower.residence import Cache, Register
 from generators.lower.staging import least_size
 from generators.nested import BITS, coarser, is_nested, planes_of
-from generators.program.allocate import Use, allocate, uses
+from generators.program.allocate import Use, across, allocate, uses
 from generators.program.draft import Draft, Given, Node, Ref, flatten
 from generators.program.executable import Executable, joined, written
 from generators.program.image import LONGEST_ROW, Bytes, Piece
 from generators.program.loops import lines, words
 from generators.program.predict import Prediction
+from generators.quantize.multipliers import held_parameters, refuse_held
 
 PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
 """Bytes of a piece of weights at most that come from external memory for each step."""
@@ -198,9 +199,12 @@ def compile_text(
             f"is {config.weight_depth}"
         )
     cache = Cache(context, sinks)
+    if config.weight_depth <= RING_SLOTS:
+        refuse_held(decoder.description.name, config)
 
     def compiled(other: Config) -> TextProgram:
-        return _compile_fitting(decoder, other, cache, rows, memory_bytes, sparse=sparse)
+        held = held_parameters(decoder, other)
+        return _compile_fitting(held, other, cache, rows, memory_bytes, sparse=sparse)
 
     with again(config, compiled):
         return compiled(config)
@@ -321,9 +325,9 @@ def _trial(found: Plan, limit: int) -> _Trial:
         made = _placed(found, programs, image, piece, limit, addresses)
         return _Trial(addresses, *_expected(made, programs), made)
 
-    best = trial(_addresses(found, used))
+    addresses, held = _addresses(found, used)
     sizes = found.memory.buffers
-    return settle(best, used, sizes, config, lambda _, addresses: trial(addresses))
+    return settle(trial(addresses), used, sizes, config, lambda _, moved: trial(moved), held)
 
 
 def _placed(
@@ -437,9 +441,20 @@ def _logits(piece: Piece) -> list[Node]:
     return [store(Ref("logits"), piece.addr, piece.m, piece.row_bytes)]
 
 
-def _addresses(found: Plan, used: Mapping[str, Use]) -> dict[str, int]:
-    """Return a scratchpad address for every buffer; none shares its place with another."""
+def _addresses(found: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Mapping[str, int]]:
+    """Return a scratchpad address for every buffer, and those that are not to be changed.
+
+    None shares its place with another. A vocabulary that stays has half of its rows in each of two
+    banks where that leaves room for all others: in one bank it would leave all of these the other.
+    """
     sizes, config = found.memory.buffers, found.config
+    if found.rows_stay:
+        table = found.rows_tables["words"]
+        start = across(table.rows, table.stride, config)
+        held = {} if start is None else {"words": start}
+        addresses = allocate(used, sizes, config, held)
+        if addresses is not None:
+            return addresses, held
     addresses = allocate(used, sizes, config)
     if addresses is None:
         largest = max(sizes, key=lambda name: sizes[name])
@@ -452,7 +467,7 @@ def _addresses(found: Plan, used: Mapping[str, Use]) -> dict[str, int]:
                 config, "scratchpad_bytes", max(total, sizes[largest] * config.scratchpad_banks)
             ),
         )
-    return addresses
+    return addresses, {}
 
 
 def _assemble(nodes: Sequence[Node], addresses: Mapping[str, int], config: Config) -> list[int]:

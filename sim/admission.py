@@ -68,6 +68,8 @@ def _check_flags(step: Step, config: Config) -> None:
         raise ProgramError(f"{step} can add a residual only with a 16-bit output")
     if "followed" in step.flags and ("drain" not in step.flags or "diagonal" in step.flags):
         raise ProgramError(f"{step} is followed, which needs drain and excludes diagonal")
+    if "drain" in step.flags and config.pre_depth:
+        _check_pre(step, config)
     if "per_row" in step.flags:
         _check_per_row(step, config)
     if "rotate" in step.flags:
@@ -102,6 +104,17 @@ def _check_flags(step: Step, config: Config) -> None:
         raise ProgramError(f"{step} sums k = {step['k']} products, but max_k is {config.max_k}")
     if step.opcode in (Opcode.SOFTMAX, Opcode.NORM) and step["n"] > config.max_row:
         raise ProgramError(f"{step} has rows of n = {step['n']}, but max_row is {config.max_row}")
+
+
+def _check_pre(step: Step, config: Config) -> None:
+    first, words = step["params"], 1
+    if step.opcode == Opcode.NORM:
+        first, words = step["pre"], -(-step["n"] // config.lanes)
+    if first + words > config.pre_depth:
+        raise ProgramError(
+            f"{step} requantizes accumulators with words {first} to {first + words - 1}, but "
+            f"pre_depth is {config.pre_depth}"
+        )
 
 
 _STRAIGHT = ("b_transpose", "append", "resident")

@@ -381,8 +381,12 @@ class Interpreter:
             addr = step["i_addr"] + index * stride
             data = self.sp[addr : addr + PARAM_BYTES * lanes].reshape(lanes, PARAM_BYTES)
             word = step["params"] + index
-            self.bias[word] = np.ascontiguousarray(data[:, 0:4]).view("<i4")[:, 0]
-            self.multiplier[word] = np.ascontiguousarray(data[:, 4:8]).view("<i4")[:, 0]
+            # Of a bias the lower bits are held, of a multiplier the upper ones.
+            above, below = 32 - self.config.bias_width, 32 - self.config.multiplier_width
+            bias = np.ascontiguousarray(data[:, 0:4]).view("<i4")[:, 0]
+            multiplier = np.ascontiguousarray(data[:, 4:8]).view("<i4")[:, 0]
+            self.bias[word] = bias << above >> above
+            self.multiplier[word] = multiplier >> below << below
             self.shift[word] = data[:, 8].view(np.int8)
         self._retire()
 

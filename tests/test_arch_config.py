@@ -19,7 +19,7 @@ def test_presets_are_what_their_names_say():
     assert shapes["wide"] == (8, 16)
     assert shapes["odd"] == (5, 3)
     assert shapes["story"] == (13, 12)
-    assert shapes["story_85f"] == (8, 8)
+    assert shapes["story_85f"] == (16, 8)
     assert all(preset.name == name for name, preset in PRESETS.items())
 
 
@@ -160,6 +160,13 @@ def test_a_single_element_is_a_machine():
             "b_transpose true, and zero_points and operand_gating false, but array is 'systolic', "
             "operand_width 8, pass_width 8, b_transpose true, zero_points false and operand_gating "
             "false",
+        ),
+        ({"multiplier_width": 24}, ValueError, "Field multiplier_width must be 16 or 32, not 24"),
+        (
+            {"pre_depth": 300, "fused": True},
+            ValueError,
+            "Field pre_depth needs fused and must be at most param_depth, but pre_depth is 300, "
+            "fused true and param_depth 256",
         ),
         (
             {"low_rows": 1},

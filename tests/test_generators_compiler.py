@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from arch.errors import InputError
 from arch.instruction import unpack
 from arch.isa import Opcode
 from arch.presets import PRESETS
@@ -26,11 +27,24 @@ from tests.support.compiled_cases import (
     run_case,
     with_zero_tiles,
 )
+from tests.support.configurations import FOR_ENCODERS
 
 SMALL = PRESETS["small"]
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+def test_parameters_that_a_machine_does_not_hold_are_refused() -> None:
+    description, weights = load_model("digits")
+    inputs = digits.patches(digits.load()[0].images)[:8]
+    for changes, message in (
+        ({"multiplier_width": 16}, "needs multiplier_width 32, which only decoders whose weights"),
+        ({"bias_width": 31}, "needs bias_width 32, .* on the chip do not need, but it is 31$"),
+        ({"pre_depth": 9}, "^Model digits needs pre_depth 0, .* but it is 9$"),
+    ):
+        with pytest.raises(InputError, match=message):
+            compile_model(description, weights, inputs, SMALL.replace(**changes))
+
+
+@pytest.mark.parametrize("preset", FOR_ENCODERS)
 @pytest.mark.parametrize("name", ["digits", "digits-simplified"])
 def test_digits_on_every_preset(name, preset) -> None:
     description, weights = load_model(name)

@@ -6,12 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from arch.errors import InputError
 from arch.instruction import unpack
 from arch.isa import Opcode
 from arch.presets import PRESETS
 from generators.frontend.text_description import TextDescription
-from generators.graph import Norm
+from generators.graph import Linear, Norm
 from generators.lower.residence import Cache
+from generators.program.allocate import across
+from generators.quantize.multipliers import rounded
 from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
@@ -66,6 +69,7 @@ def random_decoder(model, kv_bits=8):
 
 DECODERS = {model.name: random_decoder(model) for model in (LLAMA, GPT)}
 DECODERS |= {f"{model.name}_int4": random_decoder(model, kv_bits=4) for model in (LLAMA, GPT)}
+HELD = RESIDENT.replace(name="held", rotary=True, argmax=True, fused=True)
 PAIRS = RESIDENT.replace(
     **{"name": "pairs", "array": "tree", "rows": 6, "cols": 4, "lanes": 4, "weight_depth": 2048},
     **{"packed_cache": True, "low_rows": 2, "zero_points": False, "operand_gating": False},
@@ -168,6 +172,57 @@ def test_heads_wider_than_tiles():
         for token in tokens[-2:]:
             session.step(token)
         assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
+
+
+def test_parameters_in_the_bits_that_a_machine_holds():
+    decoder = DECODERS["llama"]
+    words = sum(len(op.rescale.multiplier) for op in decoder.ops if isinstance(op, Linear))
+    held = HELD.replace(multiplier_width=16, bias_width=20, pre_depth=24)
+    program = compile_text(decoder, held, context=40)
+    found = [op.rescale for op in program.decoder.ops if isinstance(op, Linear)]
+    assert sum(len(one.multiplier) for one in found) == words
+    assert not any(np.any(one.multiplier & 0xFFFF) for one in found)
+    session, tokens = TextSession(program, "golden"), tokens_of(decoder, 12)
+    session.take(tokens)
+    assert np.array_equal(session.logits(), evaluate(program.decoder, tokens)["logits"][-1])
+    for changes, message in (
+        ({"bias_width": 2}, r"has biases of \d+ bits, but bias_width is 2"),
+        ({"pre_depth": 3}, r"accumulators with \d+ parameter words, but pre_depth is 3"),
+        ({"weight_depth": 2}, "needs multiplier_width 32, which only decoders whose weights stay"),
+    ):
+        with pytest.raises(InputError, match=message):
+            compile_text(decoder, held.replace(**changes), context=40)
+
+
+def test_multipliers_are_rounded_to_those_that_are_held():
+    multiplier = np.array([(1 << 31) - 1, (1 << 30) + 0x8000, -(1 << 30) - 0x7FFF, 0])
+    size, shift = rounded(multiplier, np.array([-3, 0, 2, 0]), 16)
+    assert size.tolist() == [1 << 30, (1 << 30) + 0x10000, -(1 << 30), 0]
+    assert shift.tolist() == [-2, 0, 2, 0]
+    same = rounded(multiplier, shift, 0)
+    assert same[0] is multiplier
+
+
+def test_half_of_a_vocabulary_lies_in_each_of_two_banks():
+    # In one bank it would leave the other one to all other buffers.
+    decoder = random_decoder(replace(LLAMA, vocabulary=200))
+    config = HELD.replace(scratchpad_bytes=1 << 14, scratchpad_banks=2)
+    start = across(200, 24, config)
+    assert start is not None
+    assert abs(config.bank_bytes - start - 24 * 100) < 48
+    assert (config.bank_bytes - start) % 24 == 0
+    larger = config.replace(scratchpad_bytes=1 << 15)
+    assert across(200, 24, larger) is None
+    assert across(200, 24, config.replace(scratchpad_banks=1)) is None
+    program = compile_text(decoder, config, context=40)
+    session = TextSession(program, "golden")
+    for tokens in ([3, 199, 99], [100, 101, 97, 98]):
+        session.begin()
+        session.take(tokens)
+        assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
+    # There is room for all others on both sides, as in twice the memory.
+    cycles = compile_text(decoder, larger, context=40).predict(39, 8).cycles
+    assert program.predict(39, 8).cycles == cycles
 
 
 def test_pairs_take_half_the_slots():

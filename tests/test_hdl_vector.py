@@ -42,7 +42,11 @@ def test_presets_with_changes(preset, changes, simulator):
 @pytest.mark.parametrize(
     ("preset", "changes"),
     [
-        ("odd", {"cols": 6, "trace": True}),
+        (
+            "odd",
+            {"cols": 6, "trace": True, "multiplier_width": 16, "bias_width": 12, "pre_depth": 29}
+            | {"param_depth": 70},
+        ),
         ("tiny", {"norm": False}),
     ],
 )

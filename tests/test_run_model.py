@@ -7,6 +7,7 @@ from arch.config import Config
 from arch.micro.config import MicroConfig
 from arch.presets import PRESETS
 from tb.run_inputs import run_files
+from tests.support.configurations import FOR_ENCODERS
 
 MODELS = ("digits", "digits-simplified")
 SEED = 2023
@@ -61,10 +62,8 @@ def test_the_quantized_model_is_as_good_as_the_float_model(model):
 @pytest.mark.parametrize(
     "preset",
     [
-        pytest.param(
-            name, marks=[pytest.mark.long] * (name in ("medium", "wide", "story", "story_85f"))
-        )
-        for name in PRESETS
+        pytest.param(name, marks=[pytest.mark.long] * (name in ("medium", "wide", "story")))
+        for name in FOR_ENCODERS
     ],
 )
 def test_presets(preset):

@@ -208,6 +208,14 @@ def test_tokens_without_a_partner_are_refused():
             "DRAIN at word 0 reads sp from 65522 to 65545, but it has 65536",
         ),
         (
+            "NORM m=1 n=17 pre=3 drain",
+            "NORM at word 0 requantizes accumulators with words 3 to 5, but pre_depth is 5",
+        ),
+        (
+            "SOFTMAX m=1 n=1 params=5 drain",
+            "SOFTMAX at word 0 requantizes accumulators with words 5 to 5, but pre_depth is 5",
+        ),
+        (
             "SOFTMAX m=1 n=1 followed",
             "SOFTMAX at word 0 is followed, which needs drain and excludes diagonal",
         ),
@@ -269,7 +277,8 @@ def test_tokens_without_a_partner_are_refused():
     ],
 )
 def test_steps_refused(text, message):
-    assert errors(text, CONFIG.replace(rotary=True, argmax=True, wide_functions=True)) == message
+    units = {"rotary": True, "argmax": True, "wide_functions": True}
+    assert errors(text, CONFIG.replace(pre_depth=5, **units)) == message
 
 
 @pytest.mark.parametrize(

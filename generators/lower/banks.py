@@ -8,11 +8,12 @@ bank as long as that makes the sum of these costs smaller and every bank still h
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeVar
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
-from generators.program.allocate import Use, fit
+from generators.program.allocate import Use, fit, inside
 from generators.program.draft import Draft, Given, Ref
 
 Pair = tuple[str, str]
@@ -119,14 +120,15 @@ def settle(
     sizes: Mapping[str, int],
     config: Config,
     moved: Callable[[T, Mapping[str, int]], T | None],
+    held: Mapping[str, int] = MappingProxyType({}),
 ) -> T:
     """Return the best program that choosing banks by the timeline of the one before leads to.
 
-    ``moved`` gives a program other addresses, if it can.
+    ``moved`` gives a program other addresses, if it can; the buffers of ``held`` keep theirs.
     """
     for _ in range(REBANKS):
         costs = conflicts(best.drafts, best.timeline, config)
-        addresses = Banks(used, sizes, best.addresses, costs, config).run()
+        addresses = Banks(used, sizes, best.addresses, costs, config, held).run()
         changed = None if addresses == best.addresses else moved(best, addresses)
         if changed is None or changed.cost >= best.cost:
             break
@@ -144,8 +146,9 @@ class Banks:
         addresses: Mapping[str, int],
         costs: Mapping[Pair, float],
         config: Config,
+        held: Mapping[str, int] = MappingProxyType({}),
     ):
-        self.used, self.sizes, self.config = used, sizes, config
+        self.used, self.sizes, self.config, self.held = used, sizes, config, held
         self.bank = {name: addr // config.bank_bytes for name, addr in addresses.items()}
         self.offsets = {name: addr % config.bank_bytes for name, addr in addresses.items()}
         self.near: dict[str, dict[str, float]] = defaultdict(dict)
@@ -174,13 +177,13 @@ class Banks:
         """Move a buffer, or exchange it with another, where that helps; return whether it did."""
         here = self.bank[name]
         now = self._cost(name, here)
-        if not now:
+        if not now or name in self.held:
             return False
         for bank in sorted(range(self.config.scratchpad_banks), key=lambda b: self._cost(name, b)):
             gain = now - self._cost(name, bank)
             if bank != here and gain > 0 and self._assign({name: bank}):
                 return True
-        for other in sorted(self.bank):
+        for other in sorted(self.bank.keys() - self.held.keys()):
             bank = self.bank[other]
             if bank == here:
                 continue
@@ -195,8 +198,10 @@ class Banks:
         banks = self.bank | dict(changes)
         found: dict[str, int] = {}
         for bank in set(changes.values()):
-            inside = {name: self.sizes[name] for name, place in banks.items() if place == bank}
-            placed = fit(self.used, inside, self.config)
+            names = (name for name, place in banks.items() if place == bank)
+            others = {name: self.sizes[name] for name in names if name not in self.held}
+            fixed = inside(self.held, self.sizes, bank, self.config)
+            placed = fit(self.used, others, self.config, fixed)
             if placed is None:
                 return False
             found |= placed

@@ -9,6 +9,7 @@ from generators.fitting import FitError
 from generators.graph import Decoder, IntegerGraph, Linear, QuantizedModel
 from generators.lower.plan import MOST_ROWS
 from generators.lower.residence import Cache
+from generators.quantize.multipliers import refuse_held
 from generators.quantize.options import NARROW_BITS
 
 
@@ -25,6 +26,7 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
         "wide_operands": any(isinstance(op, Linear) and op.source.wide for op in quantized.ops),
     }
     _check_units(model.name, config, needs)
+    refuse_held(model.name, config)
     context = model.heads * model.head_dim
     sums = (model.dim, model.ffn, model.features, model.sequence, model.head_hidden, context)
     longest = {

@@ -20,7 +20,7 @@ from generators.stored import format_flags, part_rows
 def keep_matrix(found: Plan, one: Linear) -> None:
     """Keep a product's weights, those of its correction, and its parameter words."""
     low, bounds = one.low_rank, _bounds(found, one)
-    words = found.keep(one.rescale, by_tile=True)
+    words = found.keep(one.rescale, by_tile=True, early=one.residual)
     upper = replace(one, stored=one.planes[0].stored) if one.planes else one
     matrix = _kept(found, upper, words, bounds)
     if one is found.head and not found.resident:

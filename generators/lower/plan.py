@@ -178,13 +178,16 @@ class Plan:
         starts += [whole + first for first, _ in split(units - whole, STAGES)]
         return list(pairwise([*(start * step for start in starts), total]))
 
-    def keep(self, *rescales: Rescale, by_tile: bool = False) -> Words:
-        """Keep the parameter words of some rescales, one behind the other."""
+    def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
+        """Keep the parameter words of some rescales, one behind the other.
+
+        SOFTMAX or NORM requantizes accumulators with those that are ``early``.
+        """
         words = np.concatenate(
             [rescale_words(one, self.config, by_tile=by_tile) for one in rescales]
         )
         if not self.passing:
-            return self.memory.take_words(words)
+            return self.memory.take_words(words, early=early)
         used = self.config.lanes * PARAM_BYTES
         packed = words[:, : -(-used // self.config.mem_bytes) * self.config.mem_bytes]
         return Words(self.image.add(packed.ravel()).addr, len(words), packed.shape[1])

@@ -17,6 +17,7 @@ from generators.lower.plan import Plan, Table, context_of, part, runs
 from generators.lower.residence import Cache, Kept, Memory, Register, Words
 from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
 from generators.network import Home
+from generators.program.allocate import half_bytes
 from generators.program.draft import Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder
 from generators.program.layout import element_rows, rows_image
@@ -127,8 +128,10 @@ def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) 
         place = found.memory.buffer(name, rows * stride)
         found.rows_tables[name] = Table(place, stride, rows, 0)
         step = min(rows, LONGEST_ROW // stride, most // stride) * stride
-        for first in range(0, len(data), step):
-            piece = found.stage.image.add(held[first : first + step])
+        half = half_bytes(rows, stride, found.config)
+        for first in [*range(0, half, step), *range(half, len(data), step)]:
+            end = half if first < half < first + step else first + step
+            piece = found.stage.image.add(held[first:end])
             found.setup.append(load(Ref(name, first), piece.addr, piece.m, piece.row_bytes))
 
 
@@ -206,7 +209,7 @@ def _keep_words(found: Plan, op: Attention) -> None:
         values = int(one.bias[0]), int(one.multiplier[0]), int(one.shift[0])
         if values not in shared:
             # Behind it, as a softmax that takes sums expects it.
-            shared[values] = found.keep(one, op.heads[0].probabilities)
+            shared[values] = found.keep(one, op.heads[0].probabilities, early=True)
         words[f"{op.prefix}.scores.{first}"] = shared[values]
     context = context_of(op)
     for index in range(model.heads):

@@ -170,8 +170,10 @@ class Memory:
     buffers: dict[str, int] = field(default_factory=dict)
     """Bytes of each scratchpad buffer."""
     slots: int = RING_SLOTS
+    early: list[Bytes] = field(default_factory=list)
+    """Parameter words that lie within ``pre_depth``, [words, bytes] each time."""
     words: list[Bytes] = field(default_factory=list)
-    """Parameter words, [words, bytes] each time."""
+    """All others, which lie behind these."""
     tables: list[Ints] = field(default_factory=list)
 
     def buffer(self, name: str, size: int) -> Ref:
@@ -196,15 +198,27 @@ class Memory:
                 {"weight_depth": RING_SLOTS},
             )
 
-    def take_words(self, words: Bytes) -> Words:
-        """Return the place of parameter words, [words, bytes]; :meth:`check_words` counts them."""
-        first = sum(map(len, self.words))
-        self.words.append(words)
+    def take_words(self, words: Bytes, *, early: bool = False) -> Words:
+        """Return the place of parameter words, [words, bytes]; :meth:`check_words` counts them.
+
+        Those that SOFTMAX and NORM requantize accumulators with are ``early``.
+        """
+        early &= self.config.pre_depth > 0
+        others = self.early if early else self.words
+        first = sum(map(len, others)) + (0 if early else self.config.pre_depth)
+        others.append(words)
         return Words(first, len(words))
 
     def check_words(self) -> None:
         """Refuse more parameter words than there are."""
-        if sum(map(len, self.words)) > self.config.param_depth:
+        early = sum(map(len, self.early))
+        if early > self.config.pre_depth:
+            raise FitError(
+                f"Model {self.name} requantizes accumulators with {early} parameter words, but "
+                f"pre_depth is {self.config.pre_depth}",
+                {"pre_depth": early, "param_depth": max(early, self.config.param_depth)},
+            )
+        if self.config.pre_depth + sum(map(len, self.words)) > self.config.param_depth:
             raise FitError(
                 f"Model {self.name} needs more parameter words than param_depth = "
                 f"{self.config.param_depth}",

@@ -80,12 +80,13 @@ def constants(stage: Stage) -> None:
     """Load all parameter words and tables that the memory has been asked for."""
     memory = stage.memory
     width = memory.config.param_lines * memory.config.line_bytes
-    words = np.concatenate([np.zeros((0, width), np.uint8), *memory.words])  # [words, bytes]
     most = max(1, stage.size // width)
-    for first in range(0, len(words), most):
-        part = words[first : first + most]
-        place = stage.piece(stage.image.add(part.ravel()))
-        stage.add(parameters(place, len(part), first))
+    for start, taken in ((0, memory.early), (memory.config.pre_depth, memory.words)):
+        words = np.concatenate([np.zeros((0, width), np.uint8), *taken])  # [words, bytes]
+        for first in range(0, len(words), most):
+            part = words[first : first + most]
+            place = stage.piece(stage.image.add(part.ravel()))
+            stage.add(parameters(place, len(part), start + first))
     for slot, values in enumerate(memory.tables):
         place = stage.piece(stage.image.add(table_bytes(values)))
         stage.add(table(place, slot))

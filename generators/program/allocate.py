@@ -1,9 +1,11 @@
 """Scratchpad addresses for buffers: what lives at the same time lies apart."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from types import MappingProxyType
 
 from arch.config import Config
 from arch.isa import DEFINITIONS, Engine, Opcode
@@ -78,31 +80,72 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def allocate(
-    uses: Mapping[str, Use], sizes: Mapping[str, int], config: Config
+    uses: Mapping[str, Use],
+    sizes: Mapping[str, int],
+    config: Config,
+    held: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int] | None:
     """Return an address for every buffer, or None where no way to fit them was found.
 
     Each buffer lies inside one bank at a multiple of the line, away from all buffers that it is
-    used together with as far as the banks allow. Large buffers are placed first.
+    used together with as far as the banks allow. Large buffers are placed first. Those of ``held``
+    have their addresses for good, hold something at all times, and may reach from bank to bank.
     """
     for spread in (True, False):
-        placed = _place(uses, sizes, config, spread=spread)
+        placed = _place(uses, sizes, config, held, spread=spread)
         if placed is not None:
             return placed
     return None
 
 
+def across(rows: int, stride: int, config: Config) -> int | None:
+    """Return the address of rows of which half lie in each of two banks, none in both.
+
+    It is None where they have no room so, or one bank holds them in its half.
+    """
+    size, middle = rows * stride, config.scratchpad_banks // 2 * config.bank_bytes
+    start = middle - half_bytes(rows, stride, config)
+    fits = start >= 0 and start + size <= config.scratchpad_bytes
+    return start if fits and 2 * size > config.bank_bytes and middle else None
+
+
+def half_bytes(rows: int, stride: int, config: Config) -> int:
+    """Return the bytes of those of some rows, about half, that end where a bank may begin."""
+    whole = math.lcm(stride, config.line_bytes)
+    return rows * stride // 2 // whole * whole
+
+
+def inside(
+    held: Mapping[str, int], sizes: Mapping[str, int], bank: int, config: Config
+) -> list[Interval]:
+    """Return the bytes of a bank that held buffers take, from their first to behind their last."""
+    begin, line = bank * config.bank_bytes, config.line_bytes
+    found = []
+    for name, addr in held.items():
+        low = max(addr - begin, 0)
+        high = min(-(-(addr + sizes[name] - begin) // line) * line, config.bank_bytes)
+        if low < high:
+            found.append((low, high))
+    return found
+
+
 def _place(
-    uses: Mapping[str, Use], sizes: Mapping[str, int], config: Config, *, spread: bool
+    uses: Mapping[str, Use],
+    sizes: Mapping[str, int],
+    config: Config,
+    held: Mapping[str, int],
+    *,
+    spread: bool,
 ) -> dict[str, int] | None:
     line, bank_bytes = config.line_bytes, config.bank_bytes
     rounded = {name: -(-sizes[name] // line) * line for name in uses}
     placed: dict[str, int] = {}
-    for name in sorted(uses, key=lambda name: (-rounded[name], name)):
+    fixed = [inside(held, sizes, bank, config) for bank in range(config.scratchpad_banks)]
+    for name in sorted(uses.keys() - held.keys(), key=lambda name: (-rounded[name], name)):
         size = rounded[name]
-        taken: list[list[Interval]] = [[] for _ in range(config.scratchpad_banks)]
+        taken = [[*intervals] for intervals in fixed]
         penalty = [0] * config.scratchpad_banks
-        filled = [0] * config.scratchpad_banks
+        filled = [sum(high - low for low, high in intervals) for intervals in fixed]
         for other, addr in placed.items():
             bank = addr // bank_bytes
             filled[bank] += rounded[other]
@@ -122,17 +165,25 @@ def _place(
                 break
         else:
             return None
-    return placed
+    return placed | dict(held)
 
 
-def fit(uses: Mapping[str, Use], sizes: Mapping[str, int], config: Config) -> dict[str, int] | None:
-    """Return an offset in one bank for each buffer of ``sizes``, or None where it has no room."""
+def fit(
+    uses: Mapping[str, Use],
+    sizes: Mapping[str, int],
+    config: Config,
+    fixed: Sequence[Interval] = (),
+) -> dict[str, int] | None:
+    """Return an offset in one bank for each buffer of ``sizes``, or None where it has no room.
+
+    The bytes of ``fixed`` are others'.
+    """
     line = config.line_bytes
     placed: dict[str, tuple[int, int]] = {}
     for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
         size, start = -(-sizes[name] // line) * line, 0
-        taken = (range_ for other, range_ in placed.items() if uses[name].overlaps(uses[other]))
-        for low, high in sorted(taken):
+        taken = [range_ for other, range_ in placed.items() if uses[name].overlaps(uses[other])]
+        for low, high in sorted([*taken, *fixed]):
             if start + size <= low:
                 break
             start = max(start, high)

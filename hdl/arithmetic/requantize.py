@@ -106,7 +106,8 @@ class Requantizer(Component):
     zero.
 
     Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
-    while ``en`` is 0. Four 17x17-bit multiplications.
+    while ``en`` is 0. Four 17x17-bit multiplications, or two where the lower half of every
+    multiplier is 0: ``multiplier_width`` is 16, else 32 (bits).
     """
 
     latency = 5 + RoundingShift.latency
@@ -119,6 +120,10 @@ class Requantizer(Component):
     shift: In(signed(8))
     bounds: In(bounds_layout())
     y: Out(signed(16))
+
+    def __init__(self, multiplier_width: int = 32):
+        self.multiplier_width = multiplier_width
+        super().__init__()
 
     def elaborate(self, platform: object) -> Module:
         """One stage per operation; signal names end in the stage that writes them."""
@@ -133,22 +138,23 @@ class Requantizer(Component):
         doubled_4 = Signal(signed(33), reset_less=True)
         m.d.comb += shifted_1.eq(biased_1 << delay(m, left, 1, en=self.en))
 
-        # Four products of halves, the lower half taken as unsigned.
+        # Four products of halves, the lower half taken as unsigned; two where one half is 0.
         x_low, x_high = shifted_1[:16], shifted_1[16:].as_signed()
-        multiplier_1 = delay(m, self.multiplier, 1, en=self.en)
-        m_low, m_high = multiplier_1[:16], multiplier_1[16:].as_signed()
-        low_3 = multiply(m, "low", x_low, m_low, en=self.en)
-        cross_3 = [
-            multiply(m, "cross_0", x_low, m_high, en=self.en),
-            multiply(m, "cross_1", x_high, m_low, en=self.en),
-        ]
+        multiplier_1 = delay(m, self.multiplier[32 - self.multiplier_width :], 1, en=self.en)
+        m_high = multiplier_1[-16:].as_signed()
         high_3 = multiply(m, "high", x_high, m_high, en=self.en)
-        outer_3 = Cat(low_3[16:], high_3).as_signed()
+        cross_3 = multiply(m, "cross_0", x_low, m_high, en=self.en)
+        outer_3 = (high_3 << 16) + cross_3
+        if self.multiplier_width == 32:
+            m_low = multiplier_1[:16]
+            low_3 = multiply(m, "low", x_low, m_low, en=self.en)
+            cross_1_3 = multiply(m, "cross_1", x_high, m_low, en=self.en)
+            outer_3 = Cat(low_3[16:], high_3).as_signed() + cross_3 + cross_1_3
         with m.If(self.en):
             m.d.sync += [
                 biased_1.eq(self.x + self.bias),
                 # 2**30 rounds the product, of which bits 63 to 31 are wanted.
-                doubled_4.eq((outer_3 + cross_3[0] + cross_3[1] + (1 << 14)) >> 15),
+                doubled_4.eq((outer_3 + (1 << 14)) >> 15),
             ]
         m.d.comb += [
             rounding.en.eq(self.en),

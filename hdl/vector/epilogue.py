@@ -150,7 +150,7 @@ class Epilogue(Component):
         keep = delay(m, beats.keep, 2 + Requantizer.latency, en=en)
         y = []
         for lane, word in enumerate(params):
-            m.submodules[f"requantizer_{lane}"] = unit = Requantizer()
+            m.submodules[f"requantizer_{lane}"] = unit = Requantizer(config.multiplier_width)
             m.d.comb += [
                 unit.en.eq(en),
                 unit.x.eq(found[lane]),

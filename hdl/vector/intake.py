@@ -54,7 +54,7 @@ class Intake(Component):
         wide = bounds_layout().const(bounds_of(0, -(1 << 15), (1 << 15) - 1))
         elements = []
         for lane, params in enumerate(held):
-            m.submodules[f"requantizer_{lane}"] = unit = Requantizer()
+            m.submodules[f"requantizer_{lane}"] = unit = Requantizer(self.config.multiplier_width)
             m.d.comb += [
                 unit.en.eq(en),
                 unit.x.eq(values[lane]),

@@ -1,15 +1,20 @@
 """The vector engine's requantization parameters."""
 
-from amaranth.hdl import Cat, Module, signed
+from amaranth.hdl import Cat, Const, Module, signed
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.component import Component
 from hdl.memory.protected import error_port, errors_of, gather, protected_ram
+from hdl.memory.split_ram import SplitRam
 
 PARAM_BYTES = 9
 """Bytes of one lane's parameters."""
+SHIFT_WIDTH = 6
+"""Bits of a shift that are held: it is from -31 to 30 (bits)."""
+CHECKED = 32
+"""Bits that have check bits together in a protected memory (bits)."""
 
 
 def param_layout(config: Config) -> data.StructLayout:
@@ -20,14 +25,32 @@ def param_layout(config: Config) -> data.StructLayout:
     return data.StructLayout({"lanes": data.ArrayLayout(lane, config.lanes), "spare": spare})
 
 
-class ParamMemory(Component):
-    """Holds the parameter words; a word is written line by line and read whole, a cycle later.
+def held_bits(config: Config) -> list[int | None]:
+    """Return for each bit of a parameter word the one that it is held as; None is always 0.
 
-    A word that is written is not read in that cycle: the program's tokens keep the order.
+    Bits of a bias and of a shift above those that are held are copies of the uppermost one.
+    """
+    places: list[int | None] = []
+    for lane in range(config.lanes):
+        bias, multiplier = 8 * PARAM_BYTES * lane, 8 * PARAM_BYTES * lane + 32
+        shift, low = multiplier + 32, 32 - config.multiplier_width
+        places += [bias + min(bit, config.bias_width - 1) for bit in range(32)]
+        places += [None if bit < low else multiplier + bit for bit in range(32)]
+        places += [shift + min(bit, SHIFT_WIDTH - 1) for bit in range(8)]
+    whole = 8 * config.param_lines * config.line_bytes
+    return places + [None] * (whole - len(places))
+
+
+class ParamMemory(Component):
+    """Holds ``depth`` parameter words, without it ``param_depth``, in the bits that are told apart.
+
+    A word is written line by line and read whole, a cycle later; words beyond ``depth`` are not
+    held. A word that is written is not read in that cycle: the program's tokens keep the order.
     """
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, depth: int = 0):
         self.config = config
+        self.depth = depth or config.param_depth
         addr_width = (config.param_depth - 1).bit_length()
         super().__init__(
             {
@@ -44,21 +67,30 @@ class ParamMemory(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        words, lines = [], []
-        level = self.config.protected("parameters")
+        level, width = self.config.protected("parameters"), 8 * self.config.line_bytes
+        places, lines, held = held_bits(self.config), [], {}
         for line in range(self.config.param_lines):
-            width = 8 * self.config.line_bytes
-            ram = protected_ram(width, self.config.param_depth, level, part=min(32, width))
+            kept = sorted({one for one in places if one is not None and one // width == line})
+            if not kept:
+                continue
+            if level == "none":
+                ram = SplitRam(len(kept), self.depth, part=len(kept))
+            else:
+                part = min(CHECKED, width)
+                count = -(-len(kept) // part) * part
+                ram = protected_ram(count, self.depth, level, part=part)
             m.submodules[f"line_{line}"] = ram
             lines.append(ram)
+            inside = self.write_addr < self.depth
             m.d.comb += [
-                ram.write_en.eq(self.write_en & (self.write_line == line)),
+                ram.write_en.eq(self.write_en & (self.write_line == line) & inside),
                 ram.write_addr.eq(self.write_addr),
-                ram.write_data.eq(self.write_data),
+                ram.write_data.eq(Cat(self.write_data[place % width] for place in kept)),
                 ram.read_en.eq(self.read_en),
                 ram.read_addr.eq(self.read_addr),
             ]
-            words.append(ram.read_data)
-        m.d.comb += self.read_data.as_value().eq(Cat(words))
+            held |= dict(zip(kept, ram.read_data, strict=False))
+        bits = [Const(0, 1) if place is None else held[place] for place in places]
+        m.d.comb += self.read_data.as_value().eq(Cat(bits))
         gather(m, self, errors_of(lines))
         return m

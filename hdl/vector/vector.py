@@ -214,7 +214,7 @@ class VectorEngine(Component):
     def _intake(self, m, accumulators, walks, params, fronts, flag, start):
         """Lead accumulators to the front ends where ``drain`` says so; return their parameters."""
         m.submodules.intake = intake = Intake(self.config)
-        m.submodules.pre_params = copy = ParamMemory(self.config)
+        m.submodules.pre_params = copy = ParamMemory(self.config, self.config.pre_depth)
         m.d.comb += [
             *(
                 getattr(copy, name).eq(getattr(params, name))

@@ -1,6 +1,7 @@
 """Configurations that only tests build."""
 
 from arch.config import Config
+from arch.presets import PRESETS
 
 SMALLEST = Config(
     name="smallest",
@@ -21,3 +22,6 @@ SMALLEST = Config(
     queue_depth=1,
 )
 """One processing element, and memories as small as random programs allow."""
+
+FOR_ENCODERS = [name for name, preset in PRESETS.items() if not preset.pre_depth]
+"""Presets that encoders run on; the others hold no parameters but those of decoders on the chip."""
