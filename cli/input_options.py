@@ -1,6 +1,6 @@
 """Options of the commands that run a model on inputs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -9,6 +9,7 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.formats import OPERAND_BITS
 from cli.options import Command, added
 from cli.output import check_folder, cycles_table, predictions_table, report, warn, write_array
 from cli.paths import FILE
@@ -78,6 +79,7 @@ class InputOptions:
         options: Options | None = None,
         timing: MemoryTiming = PROMPT,
         memory_bytes: int | None = None,
+        bits: Sequence[int] = (OPERAND_BITS,),
     ) -> dict[str, Any]:
         """Run a model and write its outputs; the figures are those of ``tb.run_inputs``.
 
@@ -111,6 +113,7 @@ class InputOptions:
             progress=progress,
             options=options,
             timing=timing,
+            bits=bits,
         )
         if self.output is not None:
             write_array(self.output, ran.outputs)

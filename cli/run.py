@@ -7,10 +7,11 @@ import click
 from arch.config import Config
 from cli.input_options import InputOptions, input_options, report_model
 from cli.model_options import model_options, searched
-from cli.options import config_options, json_option, memory_options, simulator_option
+from cli.options import BITS_OPTION, config_options, json_option, memory_options, simulator_option
 from cli.output import progress
 from cli.paths import MODEL
 from generators.compiler import Options
+from generators.nested import check_bits
 from tb.memory_timing import FAR, MemoryTiming
 
 
@@ -20,6 +21,7 @@ from tb.memory_timing import FAR, MemoryTiming
 @simulator_option
 @input_options("--tokens")
 @model_options
+@BITS_OPTION
 @memory_options(FAR)
 @json_option
 def run(
@@ -27,6 +29,7 @@ def run(
     config: Config,
     simulator: str,
     asked: tuple[Options, float | None],
+    bits: tuple[int, ...],
     timing: MemoryTiming,
     as_json: bool,
     **values: Any,
@@ -35,8 +38,11 @@ def run(
 
     Every intermediate tensor is compared with the golden machine's.
     """
+    check_bits(bits, asked[0].weights)
     options, config = searched(model, config, asked)
     given = InputOptions.of(values)
     with progress(f"{model} on {config.name}, {simulator}") as update:
-        result = given.run(model, config, simulator, update, options=options, timing=timing)
+        result = given.run(
+            model, config, simulator, update, options=options, timing=timing, bits=bits
+        )
     report_model(f"{model} on {config.name}", result, as_json)

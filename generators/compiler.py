@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.formats import OPERAND_BITS
 from generators.fitting import again
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
@@ -17,8 +18,9 @@ from generators.lower.choices import Choices
 from generators.lower.rows import pool_bytes
 from generators.lower.schedule import schedule
 from generators.lower.search import Trial
+from generators.nested import coarser
 from generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
-from generators.program.executable import Entry, Executable
+from generators.program.executable import AGAIN, ENCODE, Executable, entry_at
 from generators.program.image import Bytes, Piece
 from generators.program.predict import Prediction
 from generators.quantize.calibrate import Samples
@@ -26,10 +28,6 @@ from generators.quantize.options import Quantization
 from generators.quantize.parting import Parting, parting
 from generators.quantize.quantize import quantize_model
 
-ENCODE = "encode"
-"""Name of an encoder's program, which loads all that it needs."""
-AGAIN = "again"
-"""Name of the program of a run that finds weights and parameters where one before left them."""
 COMPARED = 16
 """Calibration inputs on which integers are compared with floats."""
 
@@ -102,29 +100,42 @@ class CompiledModel(Executable):
     """Weights and parameters that stay on the chip from one run to the next, in external memory."""
 
     def predict(
-        self, latency: int, interval: int = 1, rows: int | None = None, *, again: bool = False
+        self,
+        latency: int,
+        interval: int = 1,
+        rows: int | None = None,
+        *,
+        again: bool = False,
+        bits: int = OPERAND_BITS,
     ) -> Prediction:
         """Return what is to be expected of a run on a memory of some latency and pace.
 
         ``rows`` are those of the input; all of them without. With ``again`` a run has been before.
+        Nested weights are read at so many ``bits``.
         """
-        return self.expect(
-            self.entry(again=again), self.registers(self.length(rows)), latency, interval
-        )
+        name = self.entry(again=again, bits=bits)
+        return self.expect(name, self.registers(self.length(rows)), latency, interval)
 
     @property
     def keeps(self) -> bool:
         """Weights and parameters stay on the chip from run to run."""
         return AGAIN in self.entries
 
-    def entry(self, *, again: bool) -> str:
-        """Return the name of the program of a run, with ``again`` of one behind another."""
-        return AGAIN if again and self.keeps else ENCODE
+    def entry(self, *, again: bool, bits: int = OPERAND_BITS) -> str:
+        """Return the name of the program of a run, with ``again`` of one behind another.
+
+        Nested weights are read at so many ``bits``.
+        """
+        return AGAIN if again and self.keeps else entry_at(ENCODE, bits)
 
     @property
     def written(self) -> list[Written]:
         """Tensors that vector instructions write, in the order in which they run."""
         return self.entries[ENCODE].written
+
+    def model_at(self, bits: int) -> QuantizedModel:
+        """Return the model of which so many bits of nested weights are read."""
+        return coarser(self.quantized, bits)
 
     def length(self, rows: int | None) -> int:
         """Return the sequence's length of an input of some rows, or of the longest."""
@@ -136,15 +147,19 @@ class CompiledModel(Executable):
         given = {LENGTH_REGISTER: length} if self.quantized.description.variable else {}
         return given | row_counts(self.rows, length)
 
-    def least_bytes(self, rows: int | None = None, *, again: bool = False) -> int:
+    def least_bytes(
+        self, rows: int | None = None, *, again: bool = False, bits: int = OPERAND_BITS
+    ) -> int:
         """Return the bytes that an inference of some rows must read: weights, parameters, input.
 
-        With ``again`` a run has been before, and what stays on the chip is there.
+        With ``again`` a run has been before, and what stays on the chip is there. Nested weights
+        are read at so many ``bits``.
         """
         source, missing = self.quantized.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:
             missing = self.batch * source.rows - rows
         kept = self.kept_bytes if again else 0
+        kept += self.quantized.weight_bytes - self.model_at(bits).weight_bytes
         return len(self.image) - self.output_piece.size - missing * source.stride - kept
 
     def macs(self, rows: int | None = None) -> int:
@@ -253,10 +268,7 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
     return CompiledModel(
         config,
         program.words,
-        {
-            name: Entry(start, program.written)
-            for name, start in zip((ENCODE, AGAIN), program.starts, strict=False)
-        },
+        program.entries,
         quantized,
         lowered.image,
         lowered.input,

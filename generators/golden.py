@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.formats import OPERAND_BITS
 from arch.isa import Engine
 from generators.compiler import CompiledModel
 from generators.graph import Ints
@@ -23,15 +24,18 @@ class GoldenModel:
         self.machine = Interpreter(compiled.config)
         self._runs = Runs(compiled, self.machine)
 
-    def run(self, values: NDArray[np.floating]) -> tuple[NDArray[np.float64], Report]:
+    def run(
+        self, values: NDArray[np.floating], bits: int = OPERAND_BITS
+    ) -> tuple[NDArray[np.float64], Report]:
         """Return the output, [rows, columns], for one input, and the report.
 
-        ``values`` are what :meth:`generators.compiler.CompiledModel.request` takes.
+        ``values`` are what :meth:`generators.compiler.CompiledModel.request` takes. Nested weights
+        are read at so many ``bits``.
         """
-        data, report, _ = self._runs.run(values)
+        data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report
 
-    def tensors(self, values: NDArray[np.floating]) -> dict[str, Ints]:
+    def tensors(self, values: NDArray[np.floating], bits: int = OPERAND_BITS) -> dict[str, Ints]:
         """Return the integers of every tensor of one inference, by name in the float model.
 
         Scores and probabilities are [heads, sequence, sequence], others [rows, columns]. What is
@@ -58,7 +62,7 @@ class GoldenModel:
         previous: Callable[[Step, Interpreter], None] | None = self.machine.on_step
         self.machine.on_step = note
         try:
-            self.run(values)
+            self.run(values, bits)
         finally:
             self.machine.on_step = previous
         return _join([(written, found) for written, found in pieces if written.columns])

@@ -1,7 +1,7 @@
 """A quantized model: integer tensors and the operations between them, before any tiling."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -147,6 +147,17 @@ class Linear:
         k, n = self.weight.shape
         forms = [plane.stored for plane in self.planes] if self.planes else [self.stored]
         return int(sum(stored_rows(one, k) for one in forms) * n + self.size - k * n)
+
+    @property
+    def parts(self) -> list["Linear"]:
+        """The products that make it: its own, or each plane's, between a correction's two."""
+        low = self.low_rank
+        own = [replace(self, weight=one.values, stored=one.stored) for one in self.planes]
+        own = own or [self]
+        if low is None:
+            return own
+        thin = low.first.target
+        return [low.first, *own, Linear(thin, self.target, low.weight, self.rescale)]
 
     @property
     def look_up(self) -> tuple[str, ...]:
@@ -340,7 +351,7 @@ class QuantizedModel(IntegerGraph):
             if isinstance(op, Linear):
                 # A tensor of fewer rows than the input has none for each token.
                 left = padding if op.source.rows >= self.input.rows else 0
-                total += (op.source.rows - left) * op.weight.size
+                total += (op.source.rows - left) * op.size
             elif isinstance(op, Attention):
                 rows, keys = op.query.rows - padding, op.key.rows - padding
                 total += 2 * rows * keys * op.head_dim * len(op.heads)

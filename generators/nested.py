@@ -1,21 +1,24 @@
-"""A decoder of nested weights at fewer bits: the planes that are left out count for nothing."""
+"""Models of nested weights at fewer bits: the planes that are left out count for nothing."""
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from arch.errors import InputError
 from arch.formats import NESTED, OPERAND_BITS, PLANES
-from generators.graph import Decoder, Linear, Op
+from generators.graph import IntegerGraph, Linear, Op
+
+Graph = TypeVar("Graph", bound=IntegerGraph)
 
 BITS = tuple(sorted(PLANES, reverse=True))
 """Bits of nested weights that may be read, all of them first (bits)."""
 
 
-def is_nested(decoder: Decoder) -> bool:
-    """Return whether a decoder's weights are nested."""
-    return any(isinstance(op, Linear) and op.planes for op in decoder.ops)
+def is_nested(model: IntegerGraph) -> bool:
+    """Return whether a model's weights are nested."""
+    return any(isinstance(op, Linear) and op.planes for op in model.ops)
 
 
 def planes_of(bits: int) -> int:
@@ -32,22 +35,24 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
             raise InputError(f"Bits {one} need weights {NESTED}, but they are in {weights}")
 
 
-def coarser(decoder: Decoder, bits: int) -> Decoder:
-    """Return a decoder of nested weights of which only the upper bits are read.
+def coarser(model: Graph, bits: int) -> Graph:
+    """Return a model of nested weights of which only the upper bits are read.
 
     Steps and parameters are those of all bits, but for what inputs' zero points add. A source's
-    encoder has all bits.
+    encoder has all bits. At all bits it is the model itself.
     """
+    if bits == OPERAND_BITS:
+        return model
     count = planes_of(bits)
 
     def taken(ops: Iterable[Op]) -> tuple[Op, ...]:
         return tuple(_upper(op, count) if isinstance(op, Linear) else op for op in ops)
 
     return replace(
-        decoder,
-        before=taken(decoder.before),
-        layers=tuple(map(taken, decoder.layers)),
-        after=taken(decoder.after),
+        model,
+        before=taken(model.before),
+        layers=tuple(map(taken, model.layers)),
+        after=taken(model.after),
     )
 
 

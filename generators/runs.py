@@ -6,6 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.formats import OPERAND_BITS
 from generators.compiler import CompiledModel
 from sim.report import Report
 
@@ -49,10 +50,13 @@ class Runs:
         machine.write_memory(0, compiled.image.tobytes())
         machine.load_program(compiled.words)
 
-    def run(self, values: NDArray[np.floating]) -> tuple[bytes, Report, bool]:
+    def run(
+        self, values: NDArray[np.floating], bits: int = OPERAND_BITS
+    ) -> tuple[bytes, Report, bool]:
         """Return the output's bytes of one input, the report, and whether weights were there.
 
-        ``values`` are what :meth:`generators.compiler.CompiledModel.request` takes.
+        ``values`` are what :meth:`generators.compiler.CompiledModel.request` takes. Nested weights
+        are read at so many ``bits``.
 
         Raises :class:`RunError` where the run stops.
         """
@@ -61,6 +65,6 @@ class Runs:
         again = compiled.keeps and machine.unbroken() and self._kept
         self._kept = False
         compiled.request(values).give(machine)
-        report = machine.start(compiled.entries[compiled.entry(again=again)].pc)
+        report = machine.start(compiled.entries[compiled.entry(again=again, bits=bits)].pc)
         self._kept = compiled.keeps
         return machine.read_memory(compiled.output_addr, compiled.output_count), report, again

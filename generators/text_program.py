@@ -31,7 +31,7 @@ from generators.lower.staging import least_size
 from generators.nested import BITS, coarser, is_nested, planes_of
 from generators.program.allocate import Use, across, allocate, uses
 from generators.program.draft import Draft, Given, Node, Ref, flatten
-from generators.program.executable import Executable, joined, written
+from generators.program.executable import Executable, entry_at, joined, written
 from generators.program.image import LONGEST_ROW, Bytes, Piece
 from generators.program.loops import lines, words
 from generators.program.predict import Prediction
@@ -68,7 +68,7 @@ class TextProgram(Executable):
 
     def decoder_at(self, bits: int) -> Decoder:
         """Return the decoder that the entries for so many bits of nested weights compute."""
-        return self.decoder if bits == OPERAND_BITS else coarser(self.decoder, bits)
+        return coarser(self.decoder, bits)
 
     @property
     def macs_resident(self) -> int:
@@ -158,11 +158,6 @@ class TextProgram(Executable):
     def word(self, token: int) -> int:
         """Return what the register of a token's number holds."""
         return token * self.strides["words"]
-
-
-def entry_at(name: str, bits: int) -> str:
-    """Return the name of an entry that reads so many bits of nested weights."""
-    return name if bits == OPERAND_BITS else f"{name}.{bits}"
 
 
 def compile_text(

@@ -1,6 +1,7 @@
 """Inferences of a compiled model on a machine, each tensor compared with the golden machine's."""
 
 import functools
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from arch.formats import OPERAND_BITS
 from arch.isa import Engine
 from arch.micro.config import MicroConfig
 from generators.compiler import CompiledModel
@@ -37,6 +39,8 @@ class Run:
     cycles: int
     loaded: int
     """External words that it read."""
+    bits: int = OPERAND_BITS
+    """Bits of nested weights that it read."""
 
 
 @dataclass
@@ -90,8 +94,8 @@ class Inferences:
         timing = self.timing.latency, self.timing.interval
 
         @functools.cache
-        def expected(rows: int, again: bool) -> int:
-            return compiled.predict(*timing, rows, again=again).cycles
+        def expected(rows: int, again: bool, bits: int) -> int:
+            return compiled.predict(*timing, rows, again=again, bits=bits).cycles
 
         def each(some: Sequence[Run]) -> dict[str, int | None]:
             """Return figures of an inference."""
@@ -99,10 +103,11 @@ class Inferences:
             return {
                 "predicted_cycles": None
                 if microcoded
-                else mean(lambda run: expected(run.rows, run.again), some),
+                else mean(lambda run: expected(run.rows, run.again, run.bits), some),
                 "read_bytes": read if counted else None,
                 "least_bytes": mean(
-                    lambda run: compiled.least_bytes(run.rows, again=run.again), some
+                    lambda run: compiled.least_bytes(run.rows, again=run.again, bits=run.bits),
+                    some,
                 ),
             }
 
@@ -135,11 +140,12 @@ def run_inferences(
     progress: Progress | None = None,
     *,
     window: int = 0,
+    bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Inferences:
     """Run a compiled model, whose machine has a trace port, on inputs.
 
-    With ``window`` each inference is recorded, with sums over so many cycles; the golden machine
-    has none.
+    Runs read ``bits`` of nested weights in turn. With ``window`` each inference is recorded, with
+    sums over so many cycles; the golden machine has none.
 
     Raises :class:`InputError` where the simulator cannot run here.
     """
@@ -148,7 +154,7 @@ def run_inferences(
     if window and isinstance(machine, SimulatedMachine):
         machine.record(window)
         recordings = machine.recordings
-    found = infer(machine, compiled, inputs, timing, progress)
+    found = infer(machine, compiled, inputs, timing, progress, bits)
     found.recordings = recordings
     return found
 
@@ -159,29 +165,31 @@ def infer(
     inputs: Sequence[NDArray[np.floating]],
     timing: MemoryTiming,
     progress: Progress | None = None,
+    bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Inferences:
     """Run a compiled model on inputs, on a machine whose memory has some timing.
 
-    Of a machine without a trace port, only the outputs are compared.
+    Runs read ``bits`` of nested weights in turn. Of a machine without a trace port, only the
+    outputs are compared.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)
     found = Inferences(compiled, timing)
     batch = compiled.batch
-    for index in range(0, len(inputs), batch):
+    for index, width in zip(range(0, len(inputs), batch), itertools.cycle(bits), strict=False):
         group = inputs[index : index + batch]
         # A batch that is not full has its last input several times.
         values = np.concatenate([*group, *[group[-1]] * (batch - len(group))])
         begin = time.perf_counter()
-        data, report, again = model.run(values)
+        data, report, again = model.run(values, width)
         found.seconds += time.perf_counter() - begin
         output = compiled.read_output(data)
         if isinstance(machine, Interpreter):
-            wrong, compared = differing(compiled, golden.tensors(values), values)
+            wrong, compared = differing(compiled, golden.tensors(values, width), values, width)
             found.mismatches += len(wrong)
             found.tensors += compared
         else:
-            expected, reference = golden.run(values)
+            expected, reference = golden.run(values, width)
             if compiled.config.trace:
                 pairs = zip(report.signatures, reference.signatures, strict=True)
                 found.mismatches += sum(given != wanted for given, wanted in pairs)
@@ -191,7 +199,7 @@ def infer(
         found.spent.update(report.counters)
         found.outputs += np.split(output, batch)[: len(group)]
         loaded = report.counters.get("loaded", 0)
-        found.runs.append(Run(len(values), again, report.cycles, loaded))
+        found.runs.append(Run(len(values), again, report.cycles, loaded, width))
         if progress is not None:
             progress(index + len(group), len(inputs))
     return found

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import generators
 from arch.config import Config
 from arch.errors import InputError
+from arch.formats import OPERAND_BITS
 from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import read_sentences
@@ -75,13 +76,15 @@ def run_files(
     progress: Progress | None = None,
     options: Options | None = None,
     timing: MemoryTiming = PROMPT,
+    bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
     """Run a model on the first ``count`` inputs of a file, or on all.
 
     Where no file is given these are the images of the digits' test split, for a model of these.
     ``machine`` is a simulator's name, or a machine with ``memory_bytes`` of external memory on its
-    chip. The figures are those of :func:`run_source`; with labels also ``accuracy`` and
-    ``float_accuracy``, the shares of outputs whose largest column is the label's.
+    chip. Runs read ``bits`` of nested weights in turn. The figures are those of :func:`run_source`;
+    with labels also ``accuracy`` and ``float_accuracy``, the shares of outputs whose largest column
+    is the label's.
 
     Raises :class:`InputError` where the model, the simulator, a file or the count cannot be used.
     """
@@ -102,7 +105,7 @@ def run_files(
                 f"not {len(labels)}"
             )
     ran = run_source(
-        source, chosen, samples, config, machine, progress, options, timing, memory_bytes
+        source, chosen, samples, config, machine, progress, options, timing, memory_bytes, bits
     )
     told = _accuracy(ran, labels)
     return Ran({"model": model, **told, **ran.figures}, ran.outputs)
@@ -170,6 +173,7 @@ def run_source(
     options: Options | None = None,
     timing: MemoryTiming = PROMPT,
     memory_bytes: int | None = None,
+    bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Ran:
     """Compile a model, calibrated on samples, and run it on prepared inputs.
 
@@ -191,9 +195,9 @@ def run_source(
         check_room(compiled, memory_bytes)
     rows = [source.rows(each) for each in inputs]
     if isinstance(machine, str):
-        found = run_inferences(compiled, machine, rows, timing, progress)
+        found = run_inferences(compiled, machine, rows, timing, progress, bits=bits)
     else:
-        found = infer(machine, compiled, rows, ONCHIP, progress)
+        found = infer(machine, compiled, rows, ONCHIP, progress, bits)
     exact = [forward(model, weights, each[None])["output"][0] for each in inputs]
     floats = [source.finish(each) for each in exact]
     # Without pooling a row stands for a token; those behind the last token mean nothing.
@@ -209,6 +213,8 @@ def run_source(
         "simulator": machine if isinstance(machine, str) else "board",
         "memory": found.timing.fields(),
         "count": len(inputs),
+        "weights": (options or Options()).weights,
+        "bits": [*bits],
         "tokens": model.tokens,
         "lengths": [len(each) for each in inputs],
         "cosine_mean": float(np.mean(cosines)),

@@ -12,10 +12,11 @@ from arch.formats import OPERAND_BITS
 from generators.lower.plan import WORDS_PLACE
 from generators.lower.residence import Register
 from generators.program.draft import Written
+from generators.program.executable import entry_at
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
 from generators.runs import ModelMachine
-from generators.text_program import TextProgram, entry_at
+from generators.text_program import TextProgram
 from sim.interpreter import Interpreter
 from sim.report import Report
 from tb.machines import PROMPT, make_machine

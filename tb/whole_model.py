@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from arch.formats import OPERAND_BITS
 from generators.compiler import CompiledModel
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Floats
@@ -29,16 +30,20 @@ def _stacked(found: Sequence[Mapping[str, Ints]]) -> dict[str, Ints]:
 
 
 def differing(
-    compiled: CompiledModel, tensors: Mapping[str, Ints], values: Floats
+    compiled: CompiledModel,
+    tensors: Mapping[str, Ints],
+    values: Floats,
+    bits: int = OPERAND_BITS,
 ) -> tuple[list[str], int]:
     """Return the tensors of an inference that differ from the integer reference's, and the count.
 
-    ``tensors`` are those of :meth:`generators.golden.GoldenModel.tensors` for the input ``values``.
+    ``tensors`` are those of :meth:`generators.golden.GoldenModel.tensors` for the input ``values``,
+    with nested weights read at so many ``bits``.
     Transposed copies are not compared, nor what the configuration never writes to memory.
     """
     model, length = compiled.quantized.description, compiled.length(len(values))
     expected = _stacked(
-        [evaluate(compiled.quantized, each) for each in np.split(values, compiled.batch)]
+        [evaluate(compiled.model_at(bits), each) for each in np.split(values, compiled.batch)]
     )
     inside = taken_in(compiled.quantized) if compiled.config.fused else set()
     copies = {name for name in tensors if name.endswith("_transposed")}

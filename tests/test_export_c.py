@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from arch.presets import PRESETS
-from generators.compiler import AGAIN, CompiledModel, compile_model
+from generators.compiler import CompiledModel, compile_model
 from generators.export.c_model import c_files, identifier
 from generators.frontend import digits
 from generators.frontend.description import ModelDescription
+from generators.program.executable import AGAIN
 from sim.interpreter import Interpreter
 from tb.digits_model import compile_digits
 from tb.machine import VerilatorMachine

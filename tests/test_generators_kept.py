@@ -8,10 +8,11 @@ import pytest
 from arch.isa import Opcode
 from arch.presets import PRESETS
 from arch.registers import CONTROL_ABORT, CONTROL_START
-from generators.compiler import AGAIN, Options
+from generators.compiler import Options
 from generators.frontend import digits
 from generators.golden import GoldenModel
 from generators.lower.residence import WeightHome
+from generators.program.executable import AGAIN
 from generators.runs import Runs
 from sim.flow import run
 from tb.digits_model import compile_digits

@@ -10,9 +10,9 @@ from arch.config import Config
 from arch.instruction import unpack
 from arch.isa import Opcode
 from arch.presets import PRESETS
-from generators.compiler import AGAIN
 from generators.frontend.description import ModelDescription
 from generators.lower.blocks import blocks_of
+from generators.program.executable import AGAIN
 from generators.quantize.quantize import quantize_model
 from tb.random_models import random_model, random_weights
 from tests.support.compiled_cases import MODEL, random_case, refusal_or_case

@@ -139,10 +139,6 @@ def test_weights_that_stay_are_refused() -> None:
             ("bench", "decode", "--weights", "nested", "--bits", "8,4"),
             "A layer is measured with one number of bits, not 2",
         ),
-        (
-            ("run", "digits", "--count", "1", "--weights", "nested"),
-            "Weights nested are for language models, not for digits",
-        ),
     ],
 )
 def test_commands_refuse(celosia, words, message) -> None:

@@ -11,7 +11,8 @@ from arch.errors import InputError
 from arch.instruction import unpack
 from arch.isa import Opcode
 from generators.bench.gemm_bench import Gemm, product_model, random_gemm, run_product
-from generators.compiler import AGAIN, CompiledModel, Options, compile_quantized
+from generators.compiler import CompiledModel, Options, compile_quantized
+from generators.program.executable import AGAIN
 from generators.runs import Machine
 from sim.sparse import encode
 

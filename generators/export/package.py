@@ -9,9 +9,11 @@ import numpy as np
 
 from arch.micro.config import MicroConfig
 from arch.registers import REGISTER_MAP
-from generators.compiler import AGAIN, ENCODE, CompiledModel
+from generators.compiler import CompiledModel
 from generators.frontend.source import Source
 from generators.graph import Tensor
+from generators.nested import BITS, is_nested
+from generators.program.executable import AGAIN, ENCODE, entry_at
 from generators.program.image import Piece
 
 REGISTER_BYTES = 4
@@ -84,7 +86,8 @@ def manifest(
 
     For each inference it writes the quantized input, then what ``requests`` has for the input's
     rows, starts at word 0, and reads the output. Where weights stay on the chip, an inference may
-    start at the word ``again`` if one has ended well before and nothing was reset since. ``cycles``
+    start at the word ``again`` if one has ended well before and nothing was reset since; where
+    weights are nested, at those of ``bits``, which read so many of them. ``cycles``
     are predicted for an input of all rows; a microcoded machine has no prediction. Addresses are
     bytes.
     """
@@ -99,6 +102,11 @@ def manifest(
             "words": len(compiled.words),
             "start": compiled.entries[ENCODE].pc,
             "again": compiled.entries[AGAIN].pc if compiled.keeps else None,
+            "bits": {
+                str(bits): compiled.entries[entry_at(ENCODE, bits)].pc
+                for bits in BITS
+                if is_nested(quantized)
+            },
         },
         "image": {"addr": 0, "bytes": len(compiled.image)},
         "memory_bytes": compiled.memory_bytes,

@@ -8,9 +8,10 @@ from arch.isa import DEFINITIONS, Engine, Opcode
 from generators.fitting import Changes, doubled
 from generators.lower.lower import Lowered
 from generators.lower.spill import Spill, Spilled
+from generators.nested import BITS, planes_of
 from generators.program.allocate import Use, allocate, buffers_of, live_bytes, uses
-from generators.program.draft import Draft, Node, Repeat, Written, arrange, flatten
-from generators.program.executable import written
+from generators.program.draft import Draft, Node, Repeat, arrange, flatten, upper
+from generators.program.executable import AGAIN, ENCODE, Entry, entry_at, written
 from generators.program.loops import least_words, lines, with_barriers, words
 
 TOO_VARIED, TOO_LARGE, TOO_LONG = range(3)
@@ -50,15 +51,14 @@ class Program:
 
     words: list[int]
     drafts: list[Draft]
-    """Every instruction that an engine runs in the last program, in the order in which they run."""
-    written: list[Written]
-    """Tensors that vector instructions write, in the order in which they run."""
+    """Every instruction that an engine runs in the program of a run behind others, in the order in
+    which they run."""
     loops: int
     """Loops that are not in another."""
     spilled_bytes: int
     """External memory behind the image that blocks leave for."""
-    starts: list[int]
-    """First word of the program of a first run, and, where weights stay, of that of later ones."""
+    entries: dict[str, Entry]
+    """The program of a run, where weights stay that of later ones, and those of fewer bits."""
     kept_bytes: int
     """Bytes that the first run reads from external memory, and later ones find."""
 
@@ -78,7 +78,7 @@ def place(
     """
     sections = _sections(lowered, ahead, loop_layers)
     nodes = _nodes(sections, loop_layers)
-    least = least_words(nodes) + least_words(again(nodes))
+    least = sum(map(least_words, _programs(nodes).values()))
     if least > config.program_depth:
         return _too_long(name, least, config)
     used = uses(list(flatten(nodes)))
@@ -117,27 +117,38 @@ def assemble(placed: Placed, config: Config, layers: int | None = None) -> Progr
         before, *inside, after = placed.spilled.sections
         sections = [before, *inside[: len(lowered.layers)], after]
     nodes = _nodes(sections, placed.loop_layers)
-    warm = again(nodes)
+    programs = _programs(nodes, coarser=layers is None)
     made: list[int] = []
-    starts: list[int] = []
-    for some in (nodes, warm) if warm else (nodes,):
+    entries: dict[str, Entry] = {}
+    for name, some in programs.items():
         program = lines(some, placed.addresses, config)
         found = None if program is None else words(program, config)
         if found is None:
             text = f"The loops of model {placed.name} differ in more than the registers can hold"
             return Refusal(TOO_VARIED, 0, text, _longer(config))
-        starts.append(len(made))
+        entries[name] = Entry(len(made), written(some))
         made += found
     if len(made) > config.program_depth:
         return _too_long(placed.name, len(made), config)
     drafts = list(flatten(nodes))
-    named = written(drafts)
     vector = [d for d in drafts if DEFINITIONS[d.opcode].engine == Engine.VECTOR]
-    assert len(named) == len(vector)
+    assert len(entries[ENCODE].written) == len(vector)
     loops = sum(isinstance(node, Repeat) for node in nodes)
     spilled = 0 if placed.spilled is None else placed.spilled.bytes
     kept = sum(_loaded(draft) for draft in drafts if draft.once)
-    return Program(made, [*flatten(warm)] or drafts, named, loops, spilled, starts, kept)
+    later = [*flatten(programs.get(AGAIN, nodes))]
+    return Program(made, later, loops, spilled, entries, kept)
+
+
+def _programs(nodes: Sequence[Node], *, coarser: bool = True) -> dict[str, list[Node]]:
+    """Return the instructions of every program by its entry, ``coarser`` ones only if asked."""
+    found, later = {ENCODE: [*nodes]}, again(nodes)
+    if later:
+        found[AGAIN] = later
+    if coarser and any(draft.plane for draft in flatten(nodes)):
+        for bits in BITS[1:]:
+            found[entry_at(ENCODE, bits)] = upper(nodes, planes_of(bits))
+    return found
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:

@@ -39,7 +39,11 @@ def batched(model: QuantizedModel, count: int) -> QuantizedModel:
     def whole(op: Any) -> Any:
         fields = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
         tensors = {n: stacked(value) for n, value in fields.items() if isinstance(value, Tensor)}
-        return replace(op, **tensors)
+        found = replace(op, **tensors)
+        low = fields.get("low_rank")
+        return (
+            found if low is None else replace(found, low_rank=replace(low, first=whole(low.first)))
+        )
 
     return replace(
         model,

@@ -190,6 +190,10 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
                 note(tensor).head, note(tensor).others = op.head_dim, True
             continue
         assert isinstance(op, Linear | Norm | Convert | Pool), "no encoder has others"
+        if isinstance(op, Linear) and op.low_rank is not None:
+            thin = note(op.low_rank.first.target)
+            thin.products, thin.tile = 2, config.cols
+            note(op.source).others = True
         source, target = note(op.source), note(op.target)
         for buffer in (source, target):
             buffer.products += isinstance(op, Linear)

@@ -53,22 +53,26 @@ class LinearLayer:
         k, n = op.weight.shape
         # Every block of the source has weights, and a product, of its own.
         self.k_parts = cut(k, self.source.column_marks)
-        self.format = format_flags(op.stored, config, lowering.name)
-        self.wide = frozenset({"a_wide"} if op.source.wide else ())
-        self.flags = self.format | self.wide
+        parts = op.parts
+        self.correction = None if op.low_rank is None else parts[-1]
+        """The product of a correction's thin tensor, which is there."""
+        self.own = parts if op.low_rank is None else parts[1:-1]
         group = op.stored.group if op.stored else 0
         if group and any(first % group for first, _ in self.k_parts):
             raise InputError(
                 f"Model {lowering.name} has weights in groups of {group}, but the "
                 f"inputs of {label} lie in parts that begin within a group"
             )
-        longest = stored_rows(op.stored, max(count for _, count in self.k_parts))
+        deepest = max(count for _, count in self.k_parts)
+        longest = sum(stored_rows(one.stored, deepest) for one in self.own)
+        longest += 0 if op.low_rank is None else op.low_rank.first.target.columns
         nt = -(-n // config.cols)
         lowering.room_for(config.lane_groups)
         self.height = lowering.accumulators.height(op.source.rows)
         # Zero tiles stay where their products take no longer than the words of one more product.
         words = DEFINITIONS[Opcode.MATMUL].words
-        self.kept_zeros = -(-words // max(self.height, config.rows)) if choices.compact else None
+        compact = choices.compact and not op.planes
+        self.kept_zeros = -(-words // max(self.height, config.rows)) if compact else None
         tiles = min(nt, lowering.accumulators.tiles(self.height))
         # The fewer the groups, the seldomer all rows of the stream come and go.
         self.whole = choices.whole and op.residual
@@ -193,9 +197,11 @@ class LinearLayer:
         return found
 
     def _blocks(self, blob: str, part: Part, *, first: bool) -> list["_Block"]:
-        """Return what loads and prepares some columns, for each block of the source."""
+        """Return what loads and prepares some columns, for each block of the source.
+
+        A correction's product is that of the last one.
+        """
         lowering, config, op = self.lowering, self.lowering.config, self.op
-        columns = slice(part[0], part[0] + part[1])
         rescale = op.rescale.columns(*part)
         params = rescale_words(rescale, config, by_tile=True).ravel()
         blocks = []
@@ -209,41 +215,78 @@ class LinearLayer:
             if k == 0 and op.table is not None and first:
                 block.setup.append(table(Ref(name, params.size)))
                 pieces.append(table_bytes(op.table))
-            rows = slice(k, k + size)
-            held = tiles_held(op, rows, columns, config, self.kept_zeros)
+            wanted = [_Wanted(one, k, size, plane) for plane, one in enumerate(self.own)]
+            if self.correction is not None and k + size == op.weight.shape[0]:
+                marks = lowering.blocks[self.correction.source.buffer].column_marks
+                parts = cut(self.correction.source.columns, marks)
+                wanted += [_Wanted(self.correction, *rows) for rows in parts]
             if lowering.choices.home == WeightHome.SLOTS:
-                self._keep(block, f"{name}.weights", held)
-            else:
-                # The zero-skip unit takes rows of INT8.
-                height = self.height if lowering.choices.coded and not op.source.wide else 0
-                for one, data in stored_parts(op, Held(rows, columns), held, config, height):
-                    block.products.append(one.at(Ref(name, sum(piece.size for piece in pieces))))
-                    pieces.append(data)
-            if pieces:
-                lowering.load(block, name, np.concatenate(pieces))
+                self._keep(block, f"{name}.weights", wanted, part)
+                wanted = []
+            self._stream(block, name, wanted, part, pieces)
             blocks.append(block)
         return blocks
 
-    def _keep(self, block: "_Block", blob: str, held: Sequence[Held]) -> None:
+    def _held(self, one: "_Wanted", part: Part) -> tuple[Held, list[Held]]:
+        """Return some columns of rows of weights, and the parts of them that are stored."""
+        rows, columns = slice(one.row, one.row + one.k), slice(part[0], part[0] + part[1])
+        zeros = self.kept_zeros if one.op is self.op else None
+        return Held(rows, columns), tiles_held(one.op, rows, columns, self.lowering.config, zeros)
+
+    def _stream(
+        self,
+        block: "_Block",
+        blob: str,
+        wanted: Sequence["_Wanted"],
+        part: Part,
+        before: Sequence[Bytes],
+    ) -> None:
+        """Load rows of weights behind some bytes, each plane below the first by itself."""
+        lowering, config = self.lowering, self.lowering.config
+        begin, pieces = 0, [*before]
+        for plane in range(len(self.own)):
+            for one in (one for one in wanted if one.plane == plane):
+                whole, held = self._held(one, part)
+                # The zero-skip unit takes rows of INT8.
+                sparse = lowering.choices.coded and one.op is self.op and not one.op.source.wide
+                height = self.height if sparse else 0
+                flags = format_flags(one.op.stored, config, lowering.name) | one.flags
+                for each, data in stored_parts(one.op, whole, held, config, height):
+                    place = Ref(blob, begin + sum(piece.size for piece in pieces))
+                    block.products.append(_Product(one.op, each.at(place), flags, one.plane))
+                    pieces.append(data)
+            if pieces:
+                piece = lowering.image.add(np.concatenate(pieces))
+                once = lowering.keeps
+                lowering.load_piece(block, blob, piece, once=once, place=begin, plane=plane)
+                begin, pieces = begin + piece.size, []
+
+    def _keep(self, block: "_Block", blob: str, wanted: Sequence["_Wanted"], part: Part) -> None:
         """Bring parts of the weights to slots, from which they are multiplied."""
         lowering, config = self.lowering, self.lowering.config
         pieces: list[Bytes] = []
-        for one in held:
-            taken, rows, flags, used = slotted(self.op, one.rows, config, self.format)
-            self.flags = used | self.wide
-            slots = lowering.memory.take_slots(rows.stop - rows.start, one.n)
-            source = View(Ref(blob, sum(piece.size for piece in pieces)), one.n)
-            kept = preload(source, rows.stop - rows.start, one.n, slots.first, flags=flags)
-            block.body.append(replace(kept, once=True))
-            block.products.append(one.at(slots.first))
-            pieces.append(stored_data(taken.weight, taken.stored, rows, one.columns).ravel())
+        for one in wanted:
+            form = format_flags(one.op.stored, config, lowering.name)
+            for each in self._held(one, part)[1]:
+                taken, rows, flags, used = slotted(one.op, each.rows, config, form)
+                slots = lowering.memory.take_slots(rows.stop - rows.start, each.n)
+                source = View(Ref(blob, sum(piece.size for piece in pieces)), each.n)
+                kept = preload(source, rows.stop - rows.start, each.n, slots.first, flags=flags)
+                block.body.append(replace(kept, once=True))
+                block.products.append(_Product(one.op, each.at(slots.first), used | one.flags))
+                pieces.append(stored_data(taken.weight, taken.stored, rows, each.columns).ravel())
         lowering.load(block, blob, np.concatenate(pieces))
 
     def _products(self, block: "_Block", row: int, m: int, acc: int) -> list[Node]:
         """Return the products of some rows with the weights of a block."""
-        view, sums = partial(self.source.view, row), View(acc, self._acc_stride(m))
-        rows, zero = self._run_rows(row, m), self.op.source.zero
-        return [*linear(block.products, view, sums, rows, self.flags, zero)]
+        sums, rows = View(acc, self._acc_stride(m)), self._run_rows(row, m)
+        found: list[Node] = []
+        for one in block.products:
+            source = one.op.source
+            view = partial(self.lowering.blocks[source.buffer].view, row)
+            for draft in linear([one.weights], view, sums, rows, one.flags, source.zero):
+                found.append(replace(draft, plane=one.plane))
+        return found
 
     def _run_rows(self, row: int, m: int) -> int | Given:
         """Return how many rows of a part of the source an inference has."""
@@ -261,7 +304,34 @@ class _Block(Item):
 
     setup: list[Node] = field(default_factory=list)
     """Instructions that must precede the first drain."""
-    products: list[Weights] = field(default_factory=list)
+    products: list["_Product"] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Rows of an operation's weights."""
+
+    op: Linear
+    row: int
+    k: int
+    plane: int = 0
+    """Planes of nested weights above them."""
+
+    @property
+    def flags(self) -> frozenset[str]:
+        """Return the flags of their products, those of their format apart."""
+        return frozenset({"a_wide"} if self.op.source.wide else ())
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product of rows and some of an operation's weights."""
+
+    op: Linear
+    weights: Weights
+    flags: frozenset[str]
+    plane: int = 0
+    """Planes of nested weights above it."""
 
 
 def _together(blocks: list[_Block]) -> _Block:

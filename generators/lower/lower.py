@@ -111,6 +111,10 @@ def _section(lowering: Lowering, name: str, ops: Sequence[Op]) -> list[Item]:
             case Linear():
                 words = row_words(lowering, behind)
                 rows = lower_rows(lowering, label, behind, space - words)
+                if op.low_rank is not None:
+                    thin, first = f"{label}.thin", op.low_rank.first
+                    nothing = lower_rows(lowering, thin, [])
+                    items += LinearLayer(lowering, thin, first, nothing, 0, early=early).items()
                 items += LinearLayer(lowering, label, op, rows, words, early=early).items()
             case _:
                 items += lower_rows(lowering, label, [*_requantized([op]), *behind]).items()

@@ -60,7 +60,7 @@ def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
     array. All weights have the same home.
     """
     size = slots = 0
-    for op in linears:
+    for op in (part for linear in linears for part in linear.parts):
         k, n = op.weight.shape
         size += stored_rows(op.stored, k) * n
         height = config.rows * (2 if in_pairs(op.stored, config) else 1)

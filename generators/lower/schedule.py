@@ -15,6 +15,7 @@ from generators.lower.choices import Choices
 from generators.lower.residence import weight_homes
 from generators.lower.search import AHEAD, Search, Trial
 from generators.lower.weights import tiles_used
+from generators.nested import is_nested
 
 LOOPS = (
     (False, False, False),
@@ -95,11 +96,12 @@ def schedule(
 def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
     """Return the trial with weights that stay on the chip, where they can and no run takes longer.
 
-    That are runs behind the first one. Programs of loops, or whose blocks leave, keep nothing.
+    That are runs behind the first one. Programs of loops, or whose blocks leave, keep nothing, and
+    nor do those of nested weights, of which each run reads its own bits.
     """
-    if best.plan.loops or best.plan.spills:
-        return best
     linears = [op for op in scheduler.model.ops if isinstance(op, Linear)]
+    if best.plan.loops or best.plan.spills or is_nested(scheduler.model):
+        return best
     kept = []
     for home in weight_homes(linears, scheduler.config)[:-1]:
         found: Trial | Refusal = scheduler.try_out(replace(best.plan, home=home))

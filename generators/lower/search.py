@@ -16,7 +16,9 @@ from generators.lower.assemble import TOO_LONG, Placed, Program, Refusal, assemb
 from generators.lower.banks import LATENCY, Timed, settle
 from generators.lower.choices import Choices
 from generators.lower.lower import Lowered, lower
+from generators.nested import is_nested
 from generators.program.draft import LENGTH_REGISTER, row_counts
+from generators.program.executable import AGAIN, ENCODE
 from generators.program.predict import Prediction, predict
 
 SHORT = 16
@@ -123,7 +125,8 @@ class Search:
                 start=start,
             )
 
-        *first, last = program.starts
+        entries = program.entries
+        *first, last = (entries[name].pc for name in (ENCODE, AGAIN) if name in entries)
         short = expect(max(model.sequence // SHORT, 1), last).cycles if model.variable else 0
         whole = expect(model.sequence, last)
         cycles = whole.cycles + short // SHORT_WEIGHT
@@ -178,7 +181,8 @@ class Search:
     def finish(self, best: Trial) -> Trial | Refusal:
         """Return the whole program of a trial, or why there is none."""
         program: Program | Refusal = best.program
-        if len(best.placed.lowered.layers) > _TRIAL_LAYERS:
+        # Trials have no programs of fewer bits.
+        if len(best.placed.lowered.layers) > _TRIAL_LAYERS or is_nested(self.model):
             program = assemble(best.placed, self.config)
         if isinstance(program, Refusal):
             self.refusals.append(program)

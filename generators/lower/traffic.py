@@ -1,5 +1,7 @@
 """Traffic between external memory and an encoder's blocks: constants, input and output."""
 
+from dataclasses import replace
+
 from arch.config import Config
 from generators.graph import QuantizedModel, Tensor
 from generators.lower.blocks import Blocks, Part, cut
@@ -59,11 +61,21 @@ class Traffic:
         """Add bytes to the image and load them into a buffer, once where they stay."""
         self.load_piece(item, buffer, self.image.add(data), once=self.keeps)
 
-    def load_piece(self, item: Item, buffer: str, piece: Piece, *, once: bool = False) -> None:
-        """Load a piece of external memory into a buffer."""
-        self.sizes[buffer] = max(self.sizes.get(buffer, 0), piece.size)
-        one = load(Ref(buffer), piece.addr, piece.m, piece.row_bytes, buffer, once=once)
-        item.loads.append(one)
+    def load_piece(
+        self,
+        item: Item,
+        buffer: str,
+        piece: Piece,
+        *,
+        once: bool = False,
+        place: int = 0,
+        plane: int = 0,
+    ) -> None:
+        """Load a piece of external memory into a buffer, from a byte on behind what it has."""
+        self.sizes[buffer] = max(self.sizes.get(buffer, 0), place + piece.size)
+        target, defines = Ref(buffer, place), "" if place else buffer
+        one = load(target, piece.addr, piece.m, piece.row_bytes, defines, once=once)
+        item.loads.append(replace(one, plane=plane))
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Load a tensor that lies in external memory row behind row."""

@@ -77,6 +77,8 @@ class Draft:
     """Tensor that a vector instruction writes."""
     once: bool = False
     """Later runs find what it leaves, and leave it out."""
+    plane: int = 0
+    """Planes of nested weights above the one that it is for; runs of no more leave it out."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,17 @@ def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
         else:
             for iteration in node.iterations:
                 yield from flatten(iteration)
+
+
+def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
+    """Return the instructions of a run that reads so many planes of nested weights."""
+    return [
+        Repeat([upper(each, planes) for each in node.iterations])
+        if isinstance(node, Repeat)
+        else node
+        for node in nodes
+        if isinstance(node, Repeat) or node.plane < planes
+    ]
 
 
 def arrange(

@@ -1,16 +1,28 @@
 """Programs in a machine's memory, of encoders and decoders, and the words where they are started.
 
-An encoder has the entry ``encode``. A decoder has ``step`` for one token, with chunks of a prompt
-``words`` and ``chunk``, and ``logits``, which stores the scores behind the last token; with a
-source it has ``lookup`` and ``encode`` as well.
+An encoder has the entry ``encode``, ``again`` where its weights stay on the chip from run to run,
+and ``encode.4`` and ``encode.2`` where these are nested. A decoder has ``step`` for one token, with
+chunks of a prompt ``words`` and ``chunk``, and ``logits``, which stores the scores behind the last
+token; with a source it has ``lookup`` and ``encode`` as well.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from arch.config import Config
+from arch.formats import OPERAND_BITS
 from generators.program.draft import Node, Written, flatten
 from generators.program.predict import Prediction, predict
+
+ENCODE = "encode"
+"""Name of an encoder's program, which loads all that it needs."""
+AGAIN = "again"
+"""Name of the program of a run that finds weights and parameters where one before left them."""
+
+
+def entry_at(name: str, bits: int) -> str:
+    """Return the name of an entry that reads so many bits of nested weights."""
+    return name if bits == OPERAND_BITS else f"{name}.{bits}"
 
 
 @dataclass(frozen=True)

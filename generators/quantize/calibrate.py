@@ -1,8 +1,8 @@
 """Static ranges: what every tensor of a model holds over sample inputs."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ Samples = Sequence[NDArray[np.generic]] | NDArray[np.generic]
 Progress = Callable[[int, int], None]
 """Takes the samples that are done, and all of them."""
 
+SAMPLES = 2048
+"""Rows of a tensor that weights are chosen by, about."""
 BATCH_ELEMENTS = 1 << 18
 """Elements of a layer that are computed at once, in one batch of samples of one length."""
 
@@ -44,6 +46,8 @@ class Ranges:
     """Of each head of the probabilities, by name."""
     columns: dict[str, Floats]
     """The largest magnitude of each column of what linear layers of the blocks take, by name."""
+    rows: dict[str, Floats] = field(default_factory=dict, repr=False)
+    """Rows [count, columns] of tensors, spread evenly over the inputs, by name."""
 
 
 def calibrate(
@@ -52,11 +56,14 @@ def calibrate(
     inputs: Samples,
     percentile: float = 100.0,
     progress: Progress | None = None,
+    wanted: Collection[str] = (),
 ) -> Ranges:
     """Return the range of every tensor, and of every head's probabilities, over sample inputs.
 
     A percentile below 100 leaves out that share of the largest and of the smallest values of all
-    inputs together, exactly as :func:`numpy.percentile` would.
+    inputs together, exactly as :func:`numpy.percentile` would. Of the tensors ``wanted`` about
+    :data:`SAMPLES` rows are kept.
+
     Raises :class:`InputError` where there is no input, an input is not finite or of a shape that
     the model cannot take, or the percentile is not above 50 and at most 100.
     """
@@ -73,6 +80,7 @@ def calibrate(
     extremes: dict[str, _Extremes] = {}
     heads: dict[str, list[_Extremes]] = {}
     columns: dict[str, Floats] = {}
+    rows: dict[str, list[Floats]] = {name: [] for name in wanted}
 
     def note(name: str, values: Floats, total: int) -> None:
         extremes.setdefault(name, _Extremes(share, total)).add(values)
@@ -94,6 +102,10 @@ def calibrate(
                 )
                 for head, one in enumerate(of_heads):
                     one.add(values[:, head])
+        for name, several in rows.items():
+            found_rows = found[name].reshape(-1, found[name].shape[-1])
+            of_all = len(found_rows) * len(samples) // len(batch)
+            several.append(found_rows[:: max(1, of_all // SAMPLES)])
         done += len(batch)
         if progress is not None:
             progress(done, len(samples))
@@ -102,6 +114,7 @@ def calibrate(
         tensors,
         {name: [one.range() for one in several] for name, several in heads.items()},
         {name: np.minimum(values, tensors[name].size) for name, values in columns.items()},
+        {name: np.concatenate(several) for name, several in rows.items()},
     )
 
 

@@ -52,13 +52,11 @@ class Quantization:
     """Their length, at most the positions of the model (tokens). Keys drift as they are rotated, so
     places that the samples lack may saturate."""
     weights: str = INT8
-    """Format of the weights of linear layers (``arch.formats``), INT8, or nested; the last of
-    decoders."""
+    """Format of the weights of linear layers (``arch.formats``), INT8, or nested."""
     group: int = 0
     """Inputs of a weight format that share a scale (weights); 0: outputs have scales alone."""
     low_rank: int = 0
-    """Rank of what is added to weights of fewer bits, as two products of INT8; decoders. 0: none.
-    """
+    """Rank of what is added to weights of fewer bits, as two products of INT8; 0: none."""
     chosen: Mapping[str, str] = field(default_factory=dict)
     """The formats of weights that have another one, by the weights' names."""
     seed: int = 1

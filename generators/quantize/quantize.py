@@ -79,7 +79,8 @@ def quantize_model(
     model cannot be represented.
     """
     options = options or Quantization()
-    ranges = calibrate(model, weights, inputs, options.percentile, progress)
+    wanted = _multiplied(model) if options.low_rank or options.weights == NESTED else set()
+    ranges = calibrate(model, weights, inputs, options.percentile, progress, wanted)
     return quantize_calibrated(model, weights, ranges, config, options)
 
 
@@ -97,8 +98,6 @@ def quantize_calibrated(
     options = _settled(model, weights, options or Quantization())
     if options.activations == MIXED:
         _check_mixed(model)
-    if NESTED in (options.weights, *options.chosen.values()):
-        raise InputError(f"Weights {NESTED} are for language models, not for {model.name}")
     steps = RangeSteps(model, weights, ranges, config, options)
     graph = network.network(model)
     made = _Quantizer(model, weights, steps, options, config.operand_max, graph)
@@ -106,6 +105,12 @@ def quantize_calibrated(
     return QuantizedModel(
         model, made.input(), output, made.stream(), start, made.before, made.layers, made.after
     )
+
+
+def _multiplied(model: ModelDescription) -> set[str]:
+    """Return the names of the tensors that linear layers take."""
+    nodes = network.network(model).all_nodes
+    return {node.source.name for node in nodes if isinstance(node, network.Linear)}
 
 
 def quantize_decoder(
@@ -341,10 +346,10 @@ class _Quantizer:
             weight, biases, steps = self._weights(taken, bias + offset, out)
         elif form == NESTED:
             inputs = self.steps.inputs(node.source)
-            assert inputs is not None, "encoders have no nested weights"
+            assert inputs is not None, "calibration keeps rows for nested weights"
             weight, steps = nest(taken, inputs)
             biases = np.rint((bias + offset) / steps).astype(np.int64)
-            apart = _planes(weight, biases, source.zero)
+            apart = _planes(weight, biases, source.zero if self.steps.zeros_in_biases else 0)
         else:
             stored, weight, steps, low_rank = self._coded(node, source, target, taken, form)
             biases = np.rint((bias + offset) / steps).astype(np.int64)
@@ -374,17 +379,22 @@ class _Quantizer:
     def _coded(
         self, node: network.Linear, source: Tensor, target: Tensor, taken: Floats, form: str
     ) -> tuple[Stored, Ints, Floats, LowRank | None]:
-        """Return the codes of weights [n, k], operands [k, n], steps [n], and the correction."""
+        """Return the codes of weights [n, k], operands [k, n], steps [n], and the correction.
+
+        Matrices around the blocks that are no wider than the rank have none.
+        """
         inputs, options = self.steps.inputs(node.source), self.options
-        if not options.low_rank:
+        outer = "layers." not in node.weight
+        if not options.low_rank or (outer and options.low_rank >= min(taken.shape)):
             return (*choose(taken, FORMATS[form], options.group, inputs), None)
-        assert inputs is not None, "encoders have no corrections"
+        assert inputs is not None, "calibration keeps rows for corrections"
         layer = node.weight.removesuffix(".weight")
         found = correct(taken, FORMATS[form], options.group, inputs, options.low_rank, layer)
         name = f"{target.name}_thin"
-        thin = Tensor(name, name.rpartition(".")[2], target.rows, options.low_rank, 1.0)
+        thin = Tensor(name, name.rpartition(".")[2], source.rows, options.low_rank, 1.0)
         rescale = rescale_of(-source.zero * found.first.sum(axis=0), found.factors)
         first = Linear(replace(source, zero=0), thin, found.first, rescale)
+        self._check(node, first.source, found.first, rescale, found.factors, np.ones(1))
         return found.stored, found.weight, found.steps, LowRank(first, found.second)
 
     def _weights(self, taken: Floats, bias: Floats, out: Floats) -> tuple[Ints, Ints, Floats]:

@@ -51,6 +51,7 @@ class RangeSteps:
         self.model, self.weights, self.config, self.options = model, weights, config, options
         self.balance = ENCODER_BALANCE if options.balance is None else options.balance
         self.ranges, self.columns, self.heads = ranges.tensors, ranges.columns, ranges.heads
+        self.rows = ranges.rows
         self.output = network(model).output
         ends = ("_sum", "_norm") + (() if model.embedding_norm else ("embedding",))
         stream = [self.ranges[name].size for name in self.ranges if name.endswith(ends)]
@@ -129,8 +130,9 @@ class RangeSteps:
         return bound or 1.0
 
     def inputs(self, value: Value) -> Floats | None:
-        """Return None: of an encoder's tensors only the ranges are known."""
-        return None
+        """Return samples [count, columns] of a tensor in its steps, where calibration kept any."""
+        rows = self.rows.get(value.name)
+        return None if rows is None else rows / self.tensor(value).steps
 
     def weight_steps(self, taken: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the step of each output [n] of weights [n, k] times their inputs' steps.

@@ -1,5 +1,6 @@
 """Random models compiled for random machines: the golden machine against the integer reference."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend.embedding import given
 from generators.frontend.weights import Weights
 from generators.golden import GoldenModel
+from generators.nested import BITS, is_nested
 from generators.quantize.options import INT8, MIXED
 from generators.reference.integers import evaluate, taken_in
 from sim.checker import check
@@ -64,7 +66,8 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
 
     Its programs are checked for every order in which engines can run them. Every tensor and the
     output of an inference are compared with those of the graph's integer reference, which knows no
-    tiles; where weights stay on the chip, those of a run that finds them too.
+    tiles; where weights stay on the chip, those of a run that finds them too. Nested weights are
+    read at all their bits.
     """
     config, model = compiled.config, compiled.quantized.description
     if len(compiled.words) > config.program_depth:
@@ -78,10 +81,13 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
         except ProgramError as error:
             return f"The compiler's program is refused: {error}"
     golden = GoldenModel(compiled)
-    for sample in [*inputs, *(inputs[-1:] if compiled.keeps else [])]:
+    samples = [*inputs, *(inputs[-1:] if compiled.keeps else [])]
+    widths = BITS if is_nested(compiled.quantized) else BITS[:1]
+    for sample, bits in itertools.product(samples, widths):
         values = given(model, weights, sample[None])[0]
         length = compiled.length(len(values))
-        tensors, expected = golden.tensors(values), evaluate(compiled.quantized, values)
+        tensors = golden.tensors(values, bits)
+        expected = evaluate(compiled.model_at(bits), values)
         inside = taken_in(compiled.quantized) if config.fused else set()
         extra = {name for name in tensors if name.endswith("_transposed")}
         if tensors.keys() - extra - inside != expected.keys() - inside:
