@@ -59,7 +59,8 @@ class MicroAlu(Component):
             other.eq(self.b ^ control.subtract.replicate(32)),
             total.eq(a + other + control.carry),
             self.sum.eq(total),
-            self.zero.eq(self.sum == 0),
+            # A sum of 0 has a carry out of each place where one of both is 1, whatever comes in.
+            self.zero.eq((a ^ other) == Cat(control.carry, (a | other)[:-1])),
             # Unsigned, a carry means that a is not less; signed, signs that differ decide.
             self.less.eq(Mux((a[31] == other[31]) & ~control.unsigned, a[31], ~total[32])),
         ]

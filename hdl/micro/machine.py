@@ -78,8 +78,11 @@ class MicroMachine(Component):
             array.row.eq(core.row),
             core.sum.eq(array.sum),
         ]
+        # A register, as the address is the end of a long sum; in the next cycle the word that was
+        # read is no instruction yet.
+        outside = Signal()
         reads = core.data.en & ~core.data.mask.any()
-        outside = reads & (core.data.addr == config.program_depth)
+        m.d.sync += outside.eq(reads & (core.data.addr == config.program_depth))
         self._recover(m, host, guard, events[Event.FAIL], outside)
         if config.trace:
             self._trace(m, core, events, host.abort)
