@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from fpga.devices import Device
@@ -9,6 +10,7 @@ from fpga.devices import Device
 _MEMORY = re.compile(r"^  memory width (\d+) size (\d+) (?:offset \d+ )?(\S+)$", re.MULTILINE)
 _WRITTEN = re.compile(r"^  cell \$memwr\S* .*\n(?:    .*\n)*?    parameter \\MEMID \"(\S+)\"", re.M)
 
+_ENABLED_BITS = 9  # of a block RAM that are written together
 _CELL_BITS, _CELL_WORDS = 4, 16  # of a memory cell that is made of tables
 
 
@@ -21,6 +23,18 @@ class _Memory:
     """Memory cells made of tables that it needs instead."""
 
 
+def _side_by_side(width: int, parts: int, bits: int) -> int:
+    """Return how many block RAMs of some bits hold a word whose parts are written alone.
+
+    One enable writes 9 bits of a block RAM.
+    """
+    if parts < 2:
+        return math.ceil(width / bits)
+    part = math.ceil(width / parts)
+    together = bits // _ENABLED_BITS // math.ceil(part / _ENABLED_BITS)
+    return math.ceil(parts / together) if together else parts * math.ceil(part / bits)
+
+
 def share_block_rams(flat: str, device: Device) -> str:
     """Return a flat design's RTLIL in which no more memories ask for block RAM than get it.
 
@@ -29,14 +43,15 @@ def share_block_rams(flat: str, device: Device) -> str:
     """
     shapes = device.family.block_ram_shapes
     found = []
+    written = Counter(name.replace("\\\\", "\\") for name in _WRITTEN.findall(flat))
     for width, size, name in _MEMORY.findall(flat) if shapes else ():
         blocks = min(
-            math.ceil(int(width) / bits) * math.ceil(int(size) / words) for bits, words in shapes
+            _side_by_side(int(width), written[name], bits) * math.ceil(int(size) / words)
+            for bits, words in shapes
         )
         cells = math.ceil(int(width) / _CELL_BITS) * math.ceil(int(size) / _CELL_WORDS)
         if int(size) > _CELL_WORDS:
             found.append(_Memory(name, blocks, cells))
-    written = {name.replace("\\\\", "\\") for name in _WRITTEN.findall(flat)}
     missing = sum(memory.blocks for memory in found) - device.capacity["block_rams"]
     styles = {}
     for memory in sorted(found, key=lambda one: (one.cells / one.blocks, one.name)):

@@ -49,16 +49,16 @@ class Memories(wiring.Component):
         return m
 
 
-def rtlil(sizes, rom=None):
+def rtlil(sizes, rom=None, parts=1):
     """Return as much of a flat design as is read: its memories, all written but one."""
     lines = []
     for index, (width, depth) in enumerate(sizes):
         lines.append(f"  memory width {width} size {depth} \\ram_{index}\n")
         if index != rom:
-            lines.append(
+            lines += parts * [
                 f"  cell $memwr_v2 $write_{index}\n    parameter \\ABITS 12\n"
                 f'    parameter \\MEMID "\\\\ram_{index}"\n    connect \\EN 1\n  end\n'
-            )
+            ]
     return "".join(lines)
 
 
@@ -78,6 +78,16 @@ def test_the_cheapest_become_tables():
     assert set(styles(share_block_rams(rtlil(SIZES), device(3)))) == {1, 3}
     assert set(styles(share_block_rams(rtlil(SIZES), device(1)))) == {0, 1, 3}
     assert styles(share_block_rams(rtlil(SIZES, rom=3), device(5))) == {3: "logic"}
+
+
+def test_parts_that_are_written_alone_take_whole_bytes():
+    # Sixteen bytes: 16 block RAMs of 2,048 words, not 15 of 9 bits; four of 384 words.
+    for sizes, needed in ((((128, 2048),), 16), (((128, 384),), 4), (((64, 4096),), 16)):
+        flat = rtlil(sizes, parts=sizes[0][0] // 8)
+        assert share_block_rams(flat, device(needed)) == flat
+        assert styles(share_block_rams(flat, device(needed - 1))) == {0: "distributed"}
+    flat = rtlil(((128, 2048),))
+    assert share_block_rams(flat, device(15)) == flat
 
 
 def test_a_family_without_another_memory_keeps_its_block_ram():
