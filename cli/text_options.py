@@ -39,6 +39,8 @@ from tb.run_answers import run_answers
 from tb.run_text import run_text
 from tb.text_session import TextMachine
 
+KEEP, RECOMPUTE = "keep", "recompute"
+"""Choices of what is there of earlier tokens: keys and values, or what these are made of."""
 _OPTIONS = (
     click.option(
         "--tokenizer",
@@ -57,6 +59,13 @@ _OPTIONS = (
     click.option("--context", default=0, help="Tokens that the cache has room for; 0 for all."),
     click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it."),
     *KV_OPTIONS,
+    click.option(
+        "--kv",
+        type=click.Choice([KEEP, RECOMPUTE]),
+        default=KEEP,
+        show_default=True,
+        help="Keep keys and values, or the narrower inputs that each token makes them of anew.",
+    ),
     *WEIGHT_OPTIONS,
     RANK_OPTION,
     BITS_OPTION,
@@ -86,6 +95,7 @@ class TextOptions:
     sinks: int
     kv_bits: int
     kv_whole: int | None
+    kv: str
     weights: str
     group: int
     low_rank: int
@@ -215,6 +225,7 @@ class TextOptions:
             sinks=min(self.sinks, capacity - 1),
             memory_bytes=memory_bytes,
             sparse=self.sparse,
+            recompute=self.kv == RECOMPUTE,
         )
         return program, found.tokenizer, apart
 

@@ -93,12 +93,26 @@ class TextProgram(Executable):
         columns = self.decoder.key_dim + model.head_dim
         return source * (linear + model.source_layers * model.heads * source * columns)
 
+    @property
+    def places(self) -> int:
+        """Tokens that a text may have.
+
+        Keys that are made anew are rotated by their places in the cache, which is all there are.
+        """
+        turned = self.cache.recompute and self.decoder.rotary is not None
+        return self.cache.capacity if turned else self.decoder.places
+
     def registers(self, position: int, rows: int, source: int = 0) -> dict[int, int]:
         """Return the registers of ``rows`` tokens of which the first has a position.
 
         They attend to ``source`` tokens of a source, or to as many as one may have where it is 0.
+        Raises :class:`InputError` where a text has fewer places.
         """
         model, config, cache = self.decoder.description, self.config, self.cache
+        if position + rows > self.places:
+            raise InputError(
+                f"Model {model.name} takes at most {self.places} tokens, not {position + rows}"
+            )
         place = cache.place(position)
         found = {
             Register.PLACE: position * self.strides.get("places", 0),
@@ -109,7 +123,9 @@ class TextProgram(Executable):
         }
         if model.source_layers:
             found[Register.SOURCE] = source or model.source_positions
-        if self.resident:
+        if cache.recompute:
+            found[Register.KEY] = place * self.strides["inputs"]
+        elif self.resident:
             tile, found[Register.KEY_LINE] = divmod(place, config.cols)
             found[Register.KEY] = tile * -(-self.decoder.key_dim // config.rows)
             found[Register.VALUE], found[Register.VALUE_LINE] = divmod(place, config.rows)
@@ -169,6 +185,7 @@ def compile_text(
     rows: int = MOST_ROWS,
     memory_bytes: int | None = None,
     sparse: bool = False,
+    recompute: bool = False,
 ) -> TextProgram:
     """Return the programs of a decoder whose cache has room for ``context`` tokens.
 
@@ -180,7 +197,9 @@ def compile_text(
     or the parameter words have no room, they come as well, and layers are iterations of a loop.
     Where external memory has no room for all of this, the vocabulary and positions go to the
     scratchpad, and what comes once comes ahead of what stays in external memory.
-    With ``sparse`` weights that come from external memory are coded as sparse matrices where one
+    With ``recompute`` the inputs of attention are kept, and each run makes the keys and values of
+    all tokens from them: the same ones, so that all that is computed is the same. With ``sparse``
+    weights that come from external memory are coded as sparse matrices where one
     token's product is faster then.
 
     Raises :class:`FitError` where a memory or a unit does not suffice, and :class:`InputError`
@@ -193,7 +212,7 @@ def compile_text(
             f"Skipping zero weights needs weights that come from external memory, but weight_depth "
             f"is {config.weight_depth}"
         )
-    cache = Cache(context, sinks)
+    cache = Cache(context, sinks, recompute)
     if config.weight_depth <= RING_SLOTS:
         refuse_held(decoder.description.name, config)
 
@@ -419,7 +438,7 @@ def _chunk(found: Plan, planes: int = len(PLANES)) -> list[Node]:
 
 def _lookup(found: Plan, source: TextGraph) -> list[Node]:
     """Look up some tokens of a source; register i + 1 is the word of token i."""
-    layers = Layers(found, found.source_rows, source)
+    layers = Layers(found, found.source_rows, source, register=Register.SOURCE)
     most = 2 * found.decoder.description.dim * (found.source_rows - found.lookups)
     for row in range(found.lookups):
         layers.embed(row, row + 1, WORDS_PLACE, Given(SOURCE_ROW, most, Ref("x")))
@@ -427,7 +446,8 @@ def _lookup(found: Plan, source: TextGraph) -> list[Node]:
 
 
 def _encode(found: Plan, source: TextGraph) -> list[Node]:
-    layers = Layers(found, found.decoder.description.source_positions, source)
+    longest = found.decoder.description.source_positions
+    layers = Layers(found, longest, source, register=Register.SOURCE)
     layers.layers()
     return layers.done()
 

@@ -55,7 +55,7 @@ def run_text(
     sampling = sampling or Sampling()
     if steps < 1:
         raise InputError(f"Steps must be at least 1, not {steps}")
-    tokens, places = tokenizer.encode(prompt), program.decoder.places
+    tokens, places = tokenizer.encode(prompt), program.places
     source: list[int] = []
     if program.lookups:
         source = source_tokens(program, tokenizer, prompt)
@@ -149,6 +149,7 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
         "model": program.decoder.description.name,
         "config": config.name,
         "kv_bits": program.decoder.kv_bits,
+        "recompute": program.cache.recompute,
         "resident": program.resident,
         "multipliers": config.elements,
         "mismatches": sum(turn.mismatches for turn in all_turns),
@@ -168,6 +169,7 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
         "program_words": len(program.words),
         "slots": program.slots,
         "scratchpad_bytes": program.scratchpad_bytes,
+        "memory_bytes": program.memory_bytes,
         "where": where(spent) if timed else {},
         "engines": dict(_engines(spent)) if timed else {},
         "counters": dict(spent),

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from generators.lower.instructions import View, preload
+from arch.isa import Opcode
+from generators.lower.instructions import View, preload, requantize
 from generators.lower.moves import load, store
+from generators.lower.plan import INPUTS
 from generators.lower.projections import Instructions
 from generators.lower.residence import Kept, Register
-from generators.program.draft import Given, Ref
+from generators.program.draft import Given, Ref, Written
 from generators.quantize.options import NARROW_BITS
 
 
@@ -32,8 +34,17 @@ class Cached:
             stride = self.plan.cache_strides[name]
             self.stage.add(load(Ref(name), addr, self.kept.count, stride))
 
+    def remember(self) -> None:
+        """Keep the new tokens' inputs, of which keys and values are made."""
+        (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
+        dim, given = self.model.dim, View(Ref("h"), self.model.dim)
+        target, written = self.target(INPUTS), Written(INPUTS)
+        same = requantize(Opcode.MAP, given, target, self.make.m, dim, word, written, "per_tensor")
+        self.stage.add(same)
+        self.keep()
+
     def keep(self) -> None:
-        """Store the new tokens' keys and values, if these pass."""
+        """Store the new tokens' keys and values, or inputs, if these pass."""
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.make.m, stride))
 
@@ -53,10 +64,13 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return the place that ``keys`` or ``values`` are drained to, or appended from."""
-        if self.plan.resident:
+        """Return the place that ``keys`` or ``values`` are drained to, or appended from.
+
+        That of ``inputs`` is the one that they are kept at.
+        """
+        if name != INPUTS and (self.plan.resident or self.kept.made):
             return View(Ref(name), self.widths[name])
-        view, register = self._buffer(name), Register.KEY if name == "keys" else Register.VALUE
+        view, register = self._buffer(name), Register.VALUE if name == "values" else Register.KEY
         if not self.kept.grows:
             return view
         most = (self.kept.capacity - self.make.rows) * view.stride
@@ -64,9 +78,19 @@ class Cached:
         return View(Given(register, most, view.place), view.stride)
 
     def _buffer(self, name: str, offset: int = 0) -> View:
-        """Return a place in the scratchpad's keys or values, which are one layer's if they pass."""
+        """Return a place in the scratchpad's keys or values, which are one layer's if they pass.
+
+        Those that are made anew are one layer's as well.
+        """
+        if self.kept.inputs is not None:
+            kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])
+            return kept if name == INPUTS else View(Ref(name, offset), self.widths[name])
         buffer = name if self.plan.passing else f"{name}{self.kept.name}"
         return View(Ref(buffer, offset), self.plan.cache_strides[name])
+
+    def inputs(self) -> View:
+        """Return the inputs of all tokens."""
+        return self._buffer(INPUTS)
 
     def append_keys(self) -> None:
         """Add new keys to those in weight slots, as columns."""

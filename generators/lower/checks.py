@@ -9,6 +9,7 @@ from generators.fitting import FitError
 from generators.graph import Decoder, IntegerGraph, Linear, QuantizedModel
 from generators.lower.plan import MOST_ROWS
 from generators.lower.residence import Cache
+from generators.nested import is_nested
 from generators.quantize.multipliers import refuse_held
 from generators.quantize.options import NARROW_BITS
 
@@ -59,6 +60,8 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
             f"Model {model.name} has operands of 8 bits, but operand_width is "
             f"{config.operand_width}"
         )
+    if cache.recompute:
+        _check_recomputed(decoder)
     if decoder.kv_bits < NARROW_BITS:
         _check_pairs(decoder, config)
     if not 1 <= rows <= MOST_ROWS:
@@ -88,6 +91,24 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
                 f"Model {model.name} sums {name} = {k} products, but max_k is {config.max_k}",
                 {"max_k": max(sums.values())},
             )
+
+
+def _check_recomputed(decoder: Decoder) -> None:
+    """Refuse keys and values made anew that are no larger than inputs, or others than before."""
+    model, what = decoder.description, "Keys and values that are made anew"
+    model.refuse_source("Making keys and values anew")
+    kept = model.kv_heads * decoder.key_dim + model.kv_width
+    if model.dim >= kept:
+        raise InputError(
+            f"{what} must be larger than what they are made of, but model {model.name} has inputs "
+            f"of {model.dim} columns and keys and values of {kept}"
+        )
+    if decoder.kv_bits < NARROW_BITS:
+        raise InputError(f"{what} have {NARROW_BITS} bits, not {decoder.kv_bits}")
+    if is_nested(decoder):
+        raise InputError(
+            f"{what} are of one precision, but the weights of model {model.name} are nested"
+        )
 
 
 def _check_pairs(decoder: Decoder, config: Config) -> None:

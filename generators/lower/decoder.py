@@ -127,6 +127,10 @@ class Layers(Instructions):
 
     def _load_pairs(self) -> None:
         pairs = self.plan.rows_tables["places"]
+        if self.plan.turned_anew:
+            count = Given(Register.COUNT, self.plan.cache.capacity)
+            self.stage.add(load(pairs.place, pairs.addr, count, pairs.stride))
+            return
         most = (pairs.rows - self.rows) * pairs.stride
         addr = Given(Register.PLACE, most, pairs.addr)
         self.stage.add(load(pairs.place, addr, self.m, pairs.stride))

@@ -96,6 +96,8 @@ def _kept(found: Plan, one: Linear, words: Words, bounds: Sequence[int]) -> Matr
 
 def _bounds(found: Plan, op: Linear) -> Sequence[int]:
     """Return the tile columns at which a matrix that comes to the chip is cut in any case."""
+    if found.cache.recompute and kind(op.target) in ("key", "value"):
+        return [0, *(end for _, end in found.made_parts(op))]
     if not found.passing:
         return ()
     if op is found.head:

@@ -30,6 +30,8 @@ SOURCE_ROW = WORDS_PLACE - 1
 """The register of the bytes to the first row where tokens of a source are looked up."""
 MOST_ROWS = WORDS_PLACE - 1
 """Tokens of a chunk at most: each has a register when it is looked up, from 1 on."""
+INPUTS = "inputs"
+"""Name of what is kept where keys and values are made anew, and of words that leave it as it is."""
 HIDDEN = frozenset({"active", "up", "hidden"})
 """Results of the linear layers that make an MLP's hidden layer."""
 
@@ -206,10 +208,34 @@ class Plan:
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Bytes of a token's ``keys`` and ``values`` of a layer, where these are no slots."""
+        """Bytes of a token's ``keys`` and ``values`` of a layer, where these are no slots.
+
+        Where they are made anew, of its ``inputs``.
+        """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
+        if self.cache.recompute:
+            widths = {INPUTS: model.dim}
         return {name: -(-width // least) * least for name, width in widths.items()}
+
+    @property
+    def turned_anew(self) -> bool:
+        """Each run rotates the keys of all tokens, whose places are those of the cache."""
+        return self.cache.recompute and self.decoder.rotary is not None
+
+    def made_parts(self, op: Linear) -> list[tuple[int, int]]:
+        """Return tile columns (first, end) of all tokens' keys or values that are made at once."""
+        tiles, rows = -(-op.target.columns // self.config.cols), self.cache.capacity
+        low = 0 if op.low_rank is None else op.low_rank.first.target.columns
+        # Those of a correction have rows of their own, of keys and of values.
+        room = self.config.acc_depth - 2 * -(-low // self.config.cols) * rows
+        unit = 1
+        if self.turned_anew and kind(op.target) == "key_sums":
+            # A rotation begins with a head.
+            unit = math.lcm(self.config.cols, self.decoder.key_dim) // self.config.cols
+        units, most = -(-tiles // unit), max(1, room // 2 // rows // unit)
+        parts = split(units, -(-units // most))
+        return [(first * unit, min(end * unit, tiles)) for first, end in parts]
 
     @property
     def key_parts(self) -> list[tuple[int, int]]:

@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from arch.config import Config
+from arch.errors import InputError
 from arch.isa import RING_SLOTS
-from generators.graph import Attention, Decoder, Embedding, Linear, Norm, Op
+from generators.graph import Attention, Decoder, Embedding, Linear, Norm, Op, rescale_of
 from generators.lower.checks import check_decoder
 from generators.lower.instructions import table_bytes
 from generators.lower.matrices import keep_matrix
 from generators.lower.moves import load
-from generators.lower.plan import Plan, Table, context_of, part, runs
+from generators.lower.plan import INPUTS, Plan, Table, context_of, part, runs
 from generators.lower.residence import Cache, Kept, Memory, Register, Words
 from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
 from generators.network import Home
@@ -86,6 +87,9 @@ def _stream_buffers(found: Plan) -> int:
             # The last of an odd number of heads is read with what lies behind it.
             sizes |= {"keys": keys + decoder.key_dim}
             sizes |= {"values": rows * model.kv_width + model.head_dim}
+    if cache.recompute:
+        sizes |= {"keys": cache.capacity * model.kv_heads * decoder.key_dim}
+        sizes |= {"values": cache.capacity * model.kv_width}
     if model.gated:
         sizes["active"] = rows * model.ffn
     if not config.fused:
@@ -97,17 +101,56 @@ def _stream_buffers(found: Plan) -> int:
         sizes |= {f"logits{half}": 2 * found.part_tiles * config.cols for half in range(2)}
     else:
         sizes["logits"] = found.logits_bytes
-        if not found.resident:
+        if cache.recompute:
+            sizes |= _inputs(found)
+        elif not found.resident:
             for op in _attentions(found):
                 kept = _kept(found, op)
                 for name, size in found.cache_strides.items():
                     sizes[f"{name}{kept.name}"] = kept.capacity * size
     linears = [op for graph in found.graphs for op in graph.ops if isinstance(op, Linear)]
     thins = [op.low_rank.first.target for op in linears if op.low_rank is not None]
-    sizes |= {thin.buffer: max(rows, longest) * thin.columns for thin in thins}
+    most = max(rows, longest, cache.capacity * cache.recompute)
+    sizes |= {thin.buffer: most * thin.columns for thin in thins}
     for name, size in sizes.items():
         found.memory.buffer(name, size)
     return sum(sizes.values())
+
+
+def _inputs(found: Plan) -> dict[str, int]:
+    """Return the bytes of the buffers of all layers' inputs.
+
+    Raises :class:`InputError` where these and one layer's keys and values are no fewer than those
+    of all layers would be in their place.
+    """
+    model = found.decoder.description
+    kept = model.kv_heads * found.decoder.key_dim + model.kv_width
+    anew, before = model.layers * model.dim + kept, model.layers * kept
+    if not found.resident and anew >= before:
+        raise InputError(
+            f"Keys and values that are made anew save no scratchpad of model {model.name}: inputs "
+            f"of {model.layers} layers and keys and values of one are {anew} bytes a token, keys "
+            f"and values of all are {before}"
+        )
+    size = found.cache.capacity * found.cache_strides[INPUTS]
+    places = [_inputs_place(found, layer) for layer in range(found.decoder.description.layers)]
+    return {place.buffer: place.offset + size for place in places}
+
+
+def _inputs_place(found: Plan, layer: int) -> Ref:
+    """Return where a layer's inputs are kept, or come to.
+
+    Those of programs that may be loops are one behind the other if a bank has room.
+    """
+    layers, size = (
+        found.decoder.description.layers,
+        found.cache.capacity * found.cache_strides[INPUTS],
+    )
+    if found.passing:
+        return Ref(INPUTS)
+    if found.resident and layers * size <= found.config.bank_bytes:
+        return Ref(INPUTS, layer * size)
+    return Ref(f"{INPUTS}{layer}")
 
 
 def _attentions(found: Plan) -> list[Attention]:
@@ -122,7 +165,10 @@ def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) 
     for name, (data, stride) in tables.items():
         rows, held = len(data) // stride, np.frombuffer(data, np.uint8)
         if not found.rows_stay:
-            place = found.memory.buffer(name, max(found.rows, found.lookups) * stride)
+            here = max(found.rows, found.lookups)
+            if name == "places" and found.turned_anew:
+                here = found.cache.capacity
+            place = found.memory.buffer(name, here * stride)
             found.rows_tables[name] = Table(place, stride, rows, found.image.add(held).addr)
             continue
         place = found.memory.buffer(name, rows * stride)
@@ -167,9 +213,11 @@ def _keep_layers(found: Plan) -> None:
     """
     decoder = found.decoder
     _keep_tables(found)
+    if found.cache.recompute:
+        found.words[INPUTS] = found.keep(rescale_of(0, 1.0))
     for graph in found.graphs:
-        if graph is not decoder:
-            # All layers of an encoder have the same places, which no layer is to lie around.
+        if graph is not decoder or found.cache.recompute:
+            # All layers have the same places, which no layer is to lie around.
             for op in graph.ops:
                 if isinstance(op, Attention):
                     _keep_cache(found, op)
@@ -230,6 +278,9 @@ def _keep_cache(found: Plan, op: Attention) -> None:
     same = next((kept for kept in found.kept.values() if kept.name == one.name), None)
     if same is not None:
         one = same
+    elif found.resident and one.inputs is not None and found.kept:
+        other = next(iter(found.kept.values()))
+        one = replace(one, keys=other.keys, values=other.values)
     elif found.resident:
         starts = range(0, model.head_dim, config.cols)
         each = 1 + found.paired(one)  # tiles of a slot
@@ -255,7 +306,9 @@ def _kept(found: Plan, op: Attention) -> Kept:
     longest, layer = found.decoder.description.source_positions, op.prefix.split(".")[1]
     match op.key.home:
         case Home.CACHE:
-            return Kept(layer, found.cache.capacity, Register.COUNT)
+            cache = found.cache
+            inputs = _inputs_place(found, int(layer)) if cache.recompute else None
+            return Kept(layer, cache.capacity, Register.COUNT, inputs=inputs)
         case Home.SOURCE:
             return Kept(f"{layer}_source", longest, Register.SOURCE, grows=False)
     return Kept("_encoder", longest, Register.SOURCE, grows=False)

@@ -39,6 +39,8 @@ class Instructions:
     """The operations that run: a decoder's, or those of a source's encoder."""
     planes: int = len(PLANES)
     """Planes of nested weights that are read."""
+    register: Register = Register.ROWS
+    """The register that tells how many rows a run of several has."""
 
     def __post_init__(self) -> None:
         """Note what does not change."""
@@ -46,8 +48,7 @@ class Instructions:
         self.stage = self.plan.stage
         self.model = self.decoder.description
         self.memory = self.plan.memory
-        register = Register.ROWS if self.graph is self.decoder else Register.SOURCE
-        self.m: int | Given = 1 if self.rows == 1 else Given(register, self.rows)
+        self.m: int | Given = 1 if self.rows == 1 else Given(self.register, self.rows)
         linears = (op for op in self.graph.ops if isinstance(op, Linear))
         self._takers = {op.source.name: op for op in linears if op.residual}
         self._ready: dict[str, int] = {}
@@ -113,39 +114,40 @@ class Instructions:
     def linear(
         self,
         op: Linear,
-        source: str | Given | Ref,
+        source: str | Given | Ref | View,
         acc: int,
         *,
         tiles: tuple[int, int] | None = None,
         share: int | None = None,
     ) -> None:
-        """Add the product of all rows of a buffer, or of one row at a place, and a matrix.
+        """Add the product of all rows of a buffer or view, or of one row at a place, and a matrix.
 
         With ``tiles`` (first, count) only of some tile columns, with ``share`` of one share. A
         correction comes with the last share; the first tile columns have its thin tensor made.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
-        one = not isinstance(source, str)
+        one = isinstance(source, Given | Ref)
         place = Ref(source) if isinstance(source, str) else source
+        view = place if isinstance(place, View) else View(place, matrix.k)
         tiles = tiles or (0, -(-matrix.n // self.config.cols))
         sums, m = View(acc, BANKS if one else self.stride(op)), 1 if one else self.m
         if low is None or share not in (None, max(0, len(matrix.shares) - 1)):
             for plane in (matrix, *matrix.below[: self.planes - 1]):
-                self._product(plane, place, sums, m, tiles, share)
+                self._product(plane, view, sums, m, tiles, share)
             return
         thin = low.first
         made = Ref(thin.target.buffer)
         if tiles[0] == 0:
             self.linear(thin, source, self.sums(thin))
             self.drain(thin, self.sums(thin), View(made, thin.target.columns), row=one)
-        self._product(matrix, place, sums, m, tiles, share)
+        self._product(matrix, view, sums, m, tiles, share)
         assert matrix.correction is not None
-        self._product(matrix.correction, made, sums, m, tiles)
+        self._product(matrix.correction, View(made, thin.target.columns), sums, m, tiles)
 
     def _product(
         self,
         matrix: Matrix,
-        place: Ref | Given,
+        source: View,
         sums: View,
         m: int | Given,
         tiles: tuple[int, int],
@@ -167,7 +169,8 @@ class Instructions:
                     yield held.at(self.stage.piece(piece, matrix.stage), first)
 
         def taken(column: int) -> View:
-            return View(place_behind(place, column), matrix.k)
+            assert not isinstance(source.place, int)
+            return View(place_behind(source.place, column), source.stride)
 
         for draft in linear(parts(), taken, sums, m, matrix.flags):
             self.stage.add(draft)
@@ -222,9 +225,12 @@ class Instructions:
     def _pairs(self) -> View:
         """The rotations of the tokens' places."""
         table = self.plan.rows_tables["places"]
-        most = (table.rows - self.rows) * table.stride
-        place = Given(Register.PLACE, most, table.place) if self.plan.rows_stay else table.place
-        return View(place, table.stride)
+        rows, here = table.rows, self.plan.rows_stay
+        if self.plan.turned_anew:
+            # Those of all tokens are there.
+            rows, here = self.plan.cache.capacity, self.register is not Register.COUNT
+        most = (rows - self.rows) * table.stride
+        return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
     def norm(self, op: Norm) -> None:
         """Add the norm of all rows of the residual stream."""

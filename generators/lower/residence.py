@@ -82,6 +82,9 @@ class Cache:
 
     capacity: int
     sinks: int
+    recompute: bool = False
+    """Of each token the input of every attention is kept, from which each run makes the keys and
+    values of all tokens anew."""
 
     def __post_init__(self) -> None:
         """Check both numbers."""
@@ -125,6 +128,8 @@ class Kept:
     """The register that tells how many places the last token attends to."""
     grows: bool = True
     """Each run adds its tokens' places, and a token attends to none behind its own."""
+    inputs: Ref | None = None
+    """Place of the inputs from which each run makes them anew, and which it adds to."""
     keys: tuple[Slots, ...] = ()
     """Of each key head: slots of its keys [key_dim, capacity]."""
     values: tuple[tuple[Slots, ...], ...] = ()
@@ -133,17 +138,22 @@ class Kept:
     """External addresses of ``keys`` and ``values``, where they come for each run."""
 
     @property
+    def made(self) -> bool:
+        """Each run makes them anew."""
+        return self.inputs is not None
+
+    @property
     def count(self) -> Given:
         """Places that the last token attends to."""
         return Given(self.register, self.capacity)
 
     def line(self, register: Register) -> int | Given:
         """Return the line in its slot that the first token of a run takes."""
-        return Given(register, 0) if self.grows else 0
+        return Given(register, 0) if self.grows and not self.made else 0
 
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the slot that the first token of a run takes, of those from the first one on."""
-        return Given(register, 0, first) if self.grows else first
+        return Given(register, 0, first) if self.grows and not self.made else first
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from generators.lower.attention import divide, mix, pipeline, score, written_sco
 from generators.lower.cached import Cached
 from generators.lower.instructions import Count, View, requantize
 from generators.lower.plan import context_of, part, runs
-from generators.lower.projections import Instructions
+from generators.lower.projections import Instructions, place_behind
 from generators.lower.residence import Register
-from generators.lower.walk import Product
+from generators.lower.walk import Product, Rowwise
 from generators.network import Home
 from generators.program.draft import Given, Ref, Written
 
@@ -40,6 +40,12 @@ class TokenAttention:
         self.make, self.plan, self.rows, self.config = make, make.plan, make.rows, make.config
         self.op, self.model, self.kept = op, make.model, make.plan.kept[op.key.name]
         self.cached = Cached(make, self.kept)
+        self.all = make
+        """Maker of instructions for all tokens whose keys and values are made."""
+        if self.kept.made:
+            everything = self.kept.capacity, make.graph, make.planes, self.kept.register
+            self.all = Instructions(self.plan, *everything)
+            self.cached = Cached(self.all, self.kept)
         self.runs = runs(op.scores, self.model.heads)
         """Query heads (first, count) whose scores have the same parameters."""
         self.acc = "scores" if self.kept.grows else "source_scores"
@@ -50,15 +56,19 @@ class TokenAttention:
         """Add the attention, from normalized rows to what its last product takes.
 
         Waiting are the products that give its queries, keys and values, or its queries alone where
-        the keys and values of a source have been kept.
+        the keys and values of a source have been kept. Where inputs are kept, keys and values are
+        those of all tokens.
         """
         op = self.op
         made = {(one, *behind)[-1].target.name: (one, behind) for one, behind in waiting}
         own = op.key.name in made
         self.cached.recall()
+        anew, own = own and self.kept.made, own and not self.kept.made
         for tensor in (op.key, op.query, op.value) if own else (op.query,):
             one, _ = made[tensor.name]
             self.make.linear(one, "h", self.make.sums(one))
+        if anew:
+            Cached(self.make, self.kept).remember()
         if own:
             one, behind = made[op.key.name]
             self.make.drain(one, self.make.sums(one), self.cached.target("keys"), behind=behind)
@@ -69,9 +79,24 @@ class TokenAttention:
             one, _ = made[op.value.name]
             self.make.drain(one, self.make.sums(one), self.cached.target("values"))
             self.cached.keep()
+        if anew:
+            self._make("keys", *made[op.key.name])
+            self.cached.append_keys()
+            self._make("values", *made[op.value.name])
         probabilities, contexts = self._of_one() if self.rows == 1 else self._of_chunk()
         for step in pipeline(probabilities, contexts):
             step()
+
+    def _make(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
+        """Add the keys or values of all tokens, some tile columns after the other."""
+        parts, target = self.plan.made_parts(op), self.cached.target(name)
+        rows = self.kept.capacity * max(end - first for first, end in parts)
+        for place, (first, end) in enumerate(parts):
+            tiles, acc = (first, end - first), self.all.acc(f"made{place % 2}", rows)
+            assert isinstance(target.place, Ref)
+            part = View(place_behind(target.place, first * self.config.cols), target.stride)
+            self.all.linear(op, self.cached.inputs(), acc, tiles=tiles)
+            self.all.drain(op, acc, part, tiles=tiles, behind=behind)
 
     def _of_one(self) -> tuple[Steps, Steps]:
         """Return the steps of one token: the heads of a key head are rows of a product.
