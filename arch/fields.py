@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from arch.formats import FORMATS, OPERAND_BITS, SCALE_BITS, WeightFormat
+from arch.formats import EXPONENT_BITS, FORMATS, OPERAND_BITS, SCALE_BITS, WeightFormat
 from arch.protection import protection
 
 
@@ -38,6 +38,8 @@ class Fields:
     low_rows: int = 0
     """Last rows of such keys' slots, which hold the other four bits of as many of a key's first
     elements (rows)."""
+    block_exponents: bool = False
+    """Rows of such values may have an exponent, shared by both tiles in their bytes."""
     weight_depth: int = 2
     """Weights held by each processing element (weights); 2 is double buffering."""
     operand_width: int = 8
@@ -178,6 +180,11 @@ class Fields:
     def slot_scales(self) -> int:
         """Bits of a slot's scale that lie behind each of its bytes; 0 where slots have none."""
         return -(-SCALE_BITS // self.rows) if self.packed_slots and self.weight_group else 0
+
+    @property
+    def slot_exponents(self) -> int:
+        """Bits of a row's exponent above the bytes of each of its first columns; 0 without."""
+        return -(-EXPONENT_BITS // self.cols) if self.block_exponents else 0
 
     @property
     def operand_min(self) -> int:

@@ -102,8 +102,9 @@ FORMAT_FLAGS = ("format_1", "format_2", "format_4", "grouped")
 """The bits of a weight format's number, and whether its groups have scales."""
 WIDE_FLAGS = ("a_wide", "b_high", "b_low")
 """Rows of INT16, and which byte of weights of INT16."""
-PAIR_FLAGS = ("pair", "second", "lower")
-"""Marks of one of two tiles in each byte, of the second, and of lower bits in the last rows."""
+PAIR_FLAGS = ("pair", "second", "lower", "block")
+"""Marks of one of two tiles in each byte, of the second, of lower bits in the last rows, and of
+exponents of rows."""
 _VECTOR_FLAGS = ("wide_out", "per_tensor", "table", "add")
 _SUM_FLAGS = ("per_row", "relu", "rotate", "argmax", "times")
 _FLAGS: dict[Engine | None, tuple[str, ...]] = {
@@ -161,13 +162,13 @@ DEFINITIONS = {
             "byte, rounded, or the low byte, signed, times that of A: both add A * B / 256; "
             "pair: B is the low halves of the slots' bytes, second: the high ones; lower: 16 times "
             "as much, and the last low_rows rows times the first columns of A, that of the first "
-            "the last",
+            "the last; block: twice each half and one, times 2 to the power of its row's exponent",
         ),
         Definition(
             Opcode.PRELOAD,
             Engine.MATRIX,
             ("b_addr", "b_stride", "k", "n", "b_zero", "slot", "line"),
-            ("b_transpose", "append", *FORMAT_FLAGS, "pair", "lower"),
+            ("b_transpose", "append", *FORMAT_FLAGS, "pair", "lower", "block"),
             "place the tiles of B - b_zero in weight slots, filled up with zeros but for rows past "
             "k without b_transpose, which stay; append: as whole lines from line on, while all "
             "other lines stay: with b_transpose column j of B goes to column "
@@ -176,7 +177,8 @@ DEFINITIONS = {
             "; formats as in MATMUL; pair: with append, the upper four bits of each element, and "
             "in the high half those of the element k behind it, n without b_transpose; lower: the "
             "last low_rows rows hold, less 8, the lower four bits of a column's first elements, "
-            "those of the first in the last row",
+            "those of the first in the last row; block: four bits from the row's exponent and one "
+            "on, the least exponent, up to 3, with which they hold every element of the row",
         ),
         Definition(
             Opcode.SPARSE,

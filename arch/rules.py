@@ -214,6 +214,15 @@ def _check_cache(config: Fields) -> None:
         )
 
 
+def _check_blocks(config: Fields) -> None:
+    if config.block_exponents and (not config.packed_cache or config.passes > 1):
+        raise InputError(
+            f"Field block_exponents needs packed_cache and pass_width {OPERAND_BITS}, but "
+            f"block_exponents is true, packed_cache {str(config.packed_cache).lower()} and "
+            f"pass_width {config.pass_width}"
+        )
+
+
 def _check_formats(config: Fields) -> None:
     names = config.weight_formats.split(",") if config.weight_formats else []
     for name in names:
@@ -232,6 +241,7 @@ def _check_formats(config: Fields) -> None:
             f"is {config.weight_formats!r} and operand_width is {config.operand_width}"
         )
     _check_cache(config)
+    _check_blocks(config)
     if config.packed_slots and (
         config.array != "tree"
         or config.zero_points

@@ -187,7 +187,7 @@ def paired(config: Config, decoder: Decoder) -> Config:
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:
         return config
     low_rows = decoder.whole if decoder.key_bits < NARROW_BITS else 0
-    return config.replace(packed_cache=True, low_rows=low_rows)
+    return config.replace(packed_cache=True, low_rows=low_rows, block_exponents=decoder.block > 0)
 
 
 KV_OPTIONS = (
@@ -196,6 +196,12 @@ KV_OPTIONS = (
         "--kv-whole",
         type=int,
         help="Columns of a key head that keep 8 bits of 4; half of a rotated head without it.",
+    ),
+    click.option(
+        "--kv-blocks",
+        default=0,
+        show_default=True,
+        help="Columns of values of 4 bits that share an exponent; 0 for none.",
     ),
 )
 AUTO = "auto"

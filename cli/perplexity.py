@@ -60,6 +60,7 @@ def perplexity(
     path: Path,
     kv_bits: int,
     kv_whole: int | None,
+    kv_blocks: int,
     in_float: bool,
     count: int | None,
     verbatim: bool,
@@ -84,6 +85,7 @@ def perplexity(
     options = Quantization(
         kv_bits=kv_bits,
         whole=kv_whole,
+        block=kv_blocks,
         texts=samples,
         seed=seed,
         weights=asked_format(weights, loss),
@@ -119,6 +121,7 @@ def perplexity(
         **asdict(found),
         "perplexity": found.perplexity,
         "kv_bits": None if in_float else kv_bits,
+        "kv_blocks": None if in_float else kv_blocks,
         "weights": None if in_float else weights,
         "low_rank": None if in_float else low_rank,
         "bits": None if in_float else bits[0],

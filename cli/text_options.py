@@ -96,6 +96,7 @@ class TextOptions:
     kv_bits: int
     kv_whole: int | None
     kv: str
+    kv_blocks: int
     weights: str
     group: int
     low_rank: int
@@ -118,6 +119,7 @@ class TextOptions:
         return Quantization(
             kv_bits=self.kv_bits,
             whole=self.kv_whole,
+            block=self.kv_blocks,
             folded=self.folded,
             weights=asked_format(self.weights, self.loss),
             group=self.group,

@@ -269,6 +269,9 @@ class Attention:
     """Upper bits of keys and values that are kept, equation (21)."""
     whole: int = 0
     """First columns of each key head whose lower bits are kept, too; of all they are INT8."""
+    block: int = 0
+    """Columns of values that share an exponent, equation (22), in the place of upper bits; 0: none.
+    """
 
     @property
     def key_dim(self) -> int:
@@ -433,6 +436,11 @@ class Decoder(TextGraph):
     def whole(self) -> int:
         """First columns of each key head that are kept in all their bits."""
         return self.attentions[0].whole
+
+    @property
+    def block(self) -> int:
+        """Columns of values that share an exponent; 0 where none do."""
+        return self.attentions[0].block
 
     @property
     def key_dim(self) -> int:

@@ -52,6 +52,7 @@ _FLAG_UNITS = {
     "drain": "fused",
     "pair": "packed_cache",
     "lower": "low_rows",
+    "block": "block_exponents",
 }
 
 
@@ -147,7 +148,7 @@ def _check_format(step: Step, config: Config) -> None:
 def _check_pair(step: Step, config: Config) -> None:
     """Refuse pairs of tiles that are neither appended nor kept, and lower bits without room."""
     if "pair" not in step.flags:
-        for flag in ("second", "lower"):
+        for flag in ("second", "lower", "block"):
             if flag in step.flags:
                 raise ProgramError(f"{step} has {flag}, which needs pair")
         return
@@ -156,6 +157,10 @@ def _check_pair(step: Step, config: Config) -> None:
         raise ProgramError(f"{step} has pair, which needs {needed}")
     if index_of(step.flags) or "grouped" in step.flags:
         raise ProgramError(f"{step} has pair, which excludes a weight format")
+    if "block" in step.flags:
+        for flag in ("b_transpose", "lower"):
+            if flag in step.flags:
+                raise ProgramError(f"{step} has block, which excludes {flag}")
     if "lower" in step.flags and not config.low_rows <= step["k"] <= config.high_rows:
         raise ProgramError(
             f"{step} has lower, which needs k from low_rows = {config.low_rows} to the "

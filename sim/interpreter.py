@@ -11,7 +11,7 @@ from arch.formats import index_of
 from arch.instruction import wrap as wrap_immediate
 from arch.isa import REGISTERS, Engine, Opcode
 from arch.sparse import code_bytes
-from sim import pairs
+from sim import blocks, pairs
 from sim.admission import check_followed, check_step
 from sim.flow import Step, run
 from sim.formats import unpack
@@ -265,9 +265,12 @@ class Interpreter:
         transpose = "b_transpose" in step.flags
         lines, size = (step["n"], step["k"]) if transpose else (step["k"], step["n"])
         first, second = np.split(self._read(step, "b", lines, 2 * size), 2, axis=1)
-        b, low = pairs.both(first, second), None
+        config, b, low = self.config, pairs.both(first, second), None
+        if "block" in step.flags:
+            above = config.slot_exponents
+            b = blocks.both(first, second, config.cols, above, config.slot_scales)
         if "lower" in step.flags:
-            low = pairs.both_lower(first, second)[:, : self.config.low_rows].T
+            low = pairs.both_lower(first, second)[:, : config.low_rows].T
         append(
             self.slots,
             b.T if transpose else b,
@@ -292,6 +295,8 @@ class Interpreter:
                 half=int("second" in step.flags) if "pair" in step.flags else None,
                 scaled="grouped" in step.flags,
                 scale_bits=self.config.slot_scales,
+                exponent_bits=self.config.slot_exponents,
+                block="block" in step.flags,
             )
         else:
             tiles = self._tiled(step, self._weights(step))

@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from sim import blocks
+
 Ints = NDArray[np.int64]
 WIDE_UNIT = 256
 """Unit of products whose operands both are INT16."""
@@ -64,23 +66,29 @@ def held(
     half: int | None = None,
     scaled: bool = False,
     scale_bits: int = 0,
+    exponent_bits: int = 0,
+    block: bool = False,
 ) -> Ints:
     """Return the tiles of a resident matrix, [nt, kt, rows, cols], in slots [depth, rows, cols].
 
     Those that are ``paired`` are two to a slot, the first in the low bits, ``scaled`` times their
     slot's scale: equations (15) and (16). ``scale_bits`` of it are above each byte. With ``half``
-    they are all in the low bits, 0, or all in the high ones, 1.
+    they are all in the low bits, 0, or all in the high ones, 1, and with ``block`` mantissas by
+    equation (22), whose rows' exponents are above the scales, ``exponent_bits`` in a column.
     """
     _, rows, cols = slots.shape
     taken = -(-kt // 2) if paired else kt
     words = slots[slot : slot + nt * taken].reshape(nt, taken, 1, rows, cols)
-    tiles = wrap(words, 8) if scale_bits else words
-    parts = (words - tiles >> 8)[..., : -(-8 // scale_bits), :] if scale_bits else words
+    tiles = wrap(words, 8) if scale_bits or exponent_bits else words
+    above = words - tiles
+    parts = (above >> 8)[..., : -(-8 // scale_bits), :] % (1 << scale_bits) if scale_bits else words
     if paired:
         # [nt, taken, 2, rows, cols]
         tiles = wrap(tiles >> np.array([0, 4])[:, None, None], 4)
     if half is not None:
         tiles = wrap(tiles >> 4 * half, 4)
+    if block:
+        tiles = blocks.operands(tiles, blocks.kept(above, exponent_bits, scale_bits))
     if scaled:
         places = scale_bits * np.arange(parts.shape[-2])[:, None]
         tiles = tiles * (np.sum(parts << places, axis=-2, keepdims=True) % 256)

@@ -30,7 +30,7 @@ from hdl.matrix.array import sum_layout
 from hdl.matrix.retirement import DISPATCH
 from hdl.memory.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
-from sim import pairs
+from sim import blocks, pairs
 from sim.formats import unpack as unpack_weights
 from sim.matmul import accumulate, append, cut, held, marked, parts_of_wide, place
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
@@ -47,6 +47,11 @@ class Jobs:
         self._rng = generator
         self.sp = generator.integers(0, 256, config.scratchpad_bytes).astype(np.uint8)
         self.sp[generator.random(self.sp.size) < 0.2] = 3  # a zero where the zero point is 3
+        if config.block_exponents:
+            # Stretches of small values, whose blocks have the other exponents.
+            places = np.arange(self.sp.size) // 32
+            small = generator.integers(0, 5, places[-1] + 1)[places]
+            self.sp = (self.sp.view(np.int8) >> small).astype(np.uint8)
         self.slots = np.zeros((config.weight_depth, config.rows, config.cols), np.int64)
         self.acc = np.zeros((config.acc_depth, config.cols), np.int64)
         self.payloads: list[int] = []
@@ -116,6 +121,8 @@ class Jobs:
         if twice:
             halves = np.split(b, 2, axis=1)
             b = pairs.both(*halves)
+            if "block" in flags:
+                b = blocks.both(*halves, config.cols, config.slot_exponents, config.slot_scales)
             if "lower" in flags:
                 lower = pairs.both_lower(*halves)[:, : config.low_rows].T
         if index and "resident" not in flags:
@@ -135,6 +142,7 @@ class Jobs:
         else:
             if "resident" in flags:
                 scale = {"scaled": "grouped" in flags, "scale_bits": config.slot_scales}
+                scale |= {"exponent_bits": config.slot_exponents, "block": "block" in flags}
                 half = int("second" in flags) if "pair" in flags else None
                 tiles = held(self.slots, slot, nt, kt, paired=bool(index), half=half, **scale)
             operands |= {"m": m, "a_zero": zeros[0]}
@@ -259,16 +267,21 @@ class Jobs:
                 second = {"second"} if self._rng.random() < 0.5 else second
                 if transpose and config.low_rows <= length <= config.high_rows:
                     low = {"lower"} if config.low_rows else low
+                if not transpose and config.block_exponents and self._rng.random() < 0.8:
+                    low = {"block"}
             if tiles <= room:
                 slot = RING_SLOTS + int(self._rng.integers(0, min(room - tiles, 2) + 1))
                 k, n = (length, lines) if transpose else (lines, length)
                 flags = {"append"} | pair | low | ({"b_transpose"} if transpose else set())
                 use = min(stack * config.rows, room * config.rows), config.cols
-                use = (length, config.cols) if low else use
+                use = (length, config.cols) if low == {"lower"} else use
                 if self._rng.random() < 0.7:
                     self.add(Opcode.MATMUL, self._rows(), *use, {"resident"}, slot)
                 self.add(Opcode.PRELOAD, 0, k, n, flags, slot, line)
                 if self._rng.random() < 0.7:
+                    if config.block_exponents and pair and low != {"lower"}:
+                        # Rows of other bytes have exponents, too.
+                        low ^= {"block"} if self._rng.random() < 0.3 else set()
                     flags = {"resident"} | pair | second | low
                     self.add(Opcode.MATMUL, self._rows(), *use, flags, slot)
             transpose ^= bool(config.b_transpose and self._rng.random() < 0.6)

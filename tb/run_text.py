@@ -150,6 +150,7 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
         "config": config.name,
         "kv_bits": program.decoder.kv_bits,
         "recompute": program.cache.recompute,
+        "kv_blocks": program.decoder.block,
         "resident": program.resident,
         "multipliers": config.elements,
         "mismatches": sum(turn.mismatches for turn in all_turns),

@@ -185,6 +185,12 @@ def test_a_single_element_is_a_machine():
             ValueError,
             "Field low_rows must be at most 4, the rows of 8 behind the first 4, not 5",
         ),
+        (
+            {"block_exponents": True},
+            ValueError,
+            "Field block_exponents needs packed_cache and pass_width 8, but block_exponents is "
+            "true, packed_cache false and pass_width 8",
+        ),
         ({"pass_width": 3}, ValueError, "Field pass_width must be 1, 4 or 8, not 3"),
         (
             {"pass_width": 4, "operand_gating": False},

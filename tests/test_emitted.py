@@ -63,9 +63,21 @@ def programs():
         yield compile_model(model, weights, inputs, SMALL.replace(**fields), given).words
     pairs = {"array": "tree", "rows": 6, "packed_cache": True, "low_rows": 2}
     pairs |= {"zero_points": False, "operand_gating": False}
-    for model, depth, fields in ((LLAMA, 1024, {}), (LLAMA, 1024, pairs), (GPT, 2, {})):
-        places = 80 if model.position == "rotary" else 0
-        options = Quantization(texts=2, length=24, places=places, kv_bits=4 if fields else 8)
+    blocks = {**pairs, "block_exponents": True}
+    even = LLAMA.replace(kv_heads=2)
+    for model, depth, fields in (
+        (LLAMA, 1024, {}),
+        (LLAMA, 1024, pairs),
+        (even, 1024, blocks),
+        (GPT, 2, {}),
+    ):
+        options = Quantization(
+            texts=2,
+            length=24,
+            places=80 if model.position == "rotary" else 0,
+            kv_bits=4 if fields else 8,
+            block=2 * model.head_dim if fields is blocks else 0,
+        )
         config = TEXT.replace(weight_depth=depth, **fields)
         program = compile_text(untrained(model, options), config, context=40)
         yield program.words

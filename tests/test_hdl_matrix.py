@@ -28,6 +28,7 @@ CACHE = {
     "zero_points": False,
     "operand_gating": False,
 }
+BLOCKS = {"block_exponents": True}
 BARE = {
     "zero_points": False,
     "operand_gating": False,
@@ -138,6 +139,14 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
             33,
         ),
         ("icarus", {**ODD, **CACHE, **PARTS}, 0.1, 34),
+        ("icarus", {**ODD, **CACHE, **BLOCKS, "low_rows": 1}, 0.2, 41),
+        (
+            "verilator",
+            {**SQUARE, **CACHE, **BLOCKS, **PACKED, **REGISTERED, **PAIRED},
+            0.1,
+            42,
+        ),
+        ("icarus", {"rows": 1, "cols": 1, "weight_depth": 30, **CACHE, **BLOCKS}, 0.2, 43),
         ("icarus", {"weight_formats": "ternary", **SQUARE, **TREE, **REGISTERED}, 0.2, 26),
         ("verilator", {**SQUARE, **WIDE}, 0.2, 32),
         ("icarus", {**ODD, **TREE, **WIDE}, 0.1, 33),

@@ -110,9 +110,16 @@ def test_the_float_model_is_as_documented(celosia) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kv_bits", "most"), [(8, 1.29), (4, 1.34)])
-def test_a_decoder_all_in_integers_loses_little(celosia, kv_bits, most) -> None:
-    code, output, _ = celosia(*REAL, "--kv-bits", kv_bits)
+@pytest.mark.parametrize(
+    ("words", "most"),
+    [
+        (("--kv-bits", "8"), 1.29),
+        (("--kv-bits", "4"), 1.34),
+        (("--kv-bits", "4", "--kv-whole", "5", "--kv-blocks", "16"), 1.3),
+    ],
+)
+def test_a_decoder_all_in_integers_loses_little(celosia, words, most) -> None:
+    code, output, _ = celosia(*REAL, *words)
     assert code == 0
     assert json.loads(output)["nll"] <= most
 

@@ -43,6 +43,7 @@ class MicroConfig(Config):
     pre_depth: int = _constant(0)
     multiplier_width: int = _constant(32)
     bias_width: int = _constant(32)
+    block_exponents: bool = _constant(False)
     pass_width: int = _constant(8)
     weight_depth: int = _constant(2)
     lanes: int = _constant(1)

@@ -26,6 +26,7 @@ class Cached:
         self.paired_keys = self.paired and make.decoder.key_bits < NARROW_BITS
         """Slots hold keys of two heads."""
         lower = self.paired_keys and make.decoder.whole > 0
+        self.block = frozenset({"block"} if self.paired and make.decoder.block else ())
         self.lower = frozenset({"lower"}) if lower else frozenset[str]()
 
     def recall(self) -> None:
@@ -106,7 +107,7 @@ class Cached:
         """Add new values to those in weight slots, as rows."""
         if self.plan.resident:
             line, flags = self.kept.line(Register.VALUE_LINE), frozenset({"append"})
-            flags |= {"pair"} if self.paired else set()
+            flags |= ({"pair"} if self.paired else set()) | self.block
             heads = range(self.model.kv_heads)
             parts = [(head, *part) for head in heads for part in self._value_slots(head)]
             for head, column, n, first in parts[:: 1 + self.paired]:
@@ -136,7 +137,7 @@ class Cached:
         if self.plan.resident:
             tiles = len(self.kept.values[head])
             return [
-                (*part, self._half(head * tiles + tile))
+                (*part, self._half(head * tiles + tile) | self.block)
                 for tile, part in enumerate(self._value_slots(head))
             ]
         width = self.model.head_dim

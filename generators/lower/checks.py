@@ -64,6 +64,8 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
         _check_recomputed(decoder)
     if decoder.kv_bits < NARROW_BITS:
         _check_pairs(decoder, config)
+    if decoder.block:
+        _check_blocks(decoder, config)
     if not 1 <= rows <= MOST_ROWS:
         raise InputError(f"Tokens of a chunk must be from 1 to {MOST_ROWS}, not {rows}")
     if cache.capacity > decoder.places:
@@ -132,6 +134,18 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
             f"Model {model.name} keeps keys and values of {decoder.kv_bits} bits in pairs, which "
             f"needs heads of at most cols columns or a multiple, but heads have {model.head_dim} "
             f"and cols is {config.cols}"
+        )
+
+
+def _check_blocks(decoder: Decoder, config: Config) -> None:
+    """Refuse values that share exponents where slots have none, or have them of other columns."""
+    model, block = decoder.description, 2 * min(config.cols, decoder.description.head_dim)
+    if not config.block_exponents or decoder.block != block:
+        raise InputError(
+            f"Model {model.name} keeps values in blocks of {decoder.block}, which needs "
+            f"block_exponents and blocks of {block}, twice the smaller of head_dim "
+            f"{model.head_dim} and cols {config.cols}, but block_exponents is "
+            f"{str(config.block_exponents).lower()}"
         )
 
 

@@ -280,7 +280,7 @@ class MatrixTiming:
             size, whole = (n, cols) if transposed else (k, rows)
             start = step["line"]
             ends = [*range(whole, start + size, whole), start + size]
-            each = 1 + ("pair" in step.flags)
+            each = 1 + ("pair" in step.flags) + ("block" in step.flags)
             lines = [each * (end - begin) for begin, end in itertools.pairwise([start, *ends])]
             return [(count, 0) for count in lines for _ in (inner if transposed else [0])]
         if "resident" in step.flags:

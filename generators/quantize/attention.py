@@ -19,9 +19,16 @@ _UNITS = 2.0**PROBABILITY_FRACTION
 
 
 def quantize_attention(
-    model: Description, weights: Weights, steps: Steps, node: network.Attention, kv_bits: int
+    model: Description,
+    weights: Weights,
+    steps: Steps,
+    node: network.Attention,
+    kv_bits: int,
+    block: int,
 ) -> Attention:
     """Return an attention in integers, of which so many upper bits of keys and values are kept.
+
+    Of values these are mantissas, if so many columns share an exponent in a ``block``.
 
     Raises :class:`InputError` where a scalar of shaped attention is too large for an operand.
     """
@@ -37,7 +44,8 @@ def quantize_attention(
     for index in range(model.heads):
         scale = steps.probability_scale(node, index)
         gain = scale * (float(weights[node.gain][0]) if node.gain else 1.0)
-        context = _context(model, index, gain, value, target, upper)
+        kept = (1, -0.5) if block else (upper, upper // 2)
+        context = _context(model, index, gain, value, target, *kept)
         if isinstance(model, ModelDescription) and model.shaped:
             heads.append(_shaped(model, weights, node.prefix, index, scale, context))
         else:
@@ -55,16 +63,23 @@ def quantize_attention(
         variable=isinstance(model, ModelDescription) and model.variable,
         kv_bits=kv_bits,
         whole=whole,
+        block=block,
     )
 
 
 def _context(
-    model: Description, index: int, scale: float, value: Tensor, target: Tensor, upper: int
+    model: Description,
+    index: int,
+    scale: float,
+    value: Tensor,
+    target: Tensor,
+    upper: int,
+    middle: float,
 ) -> Rescale:
     """Return the parameters from sums over a head's probabilities and values to the target.
 
     ``scale`` is the step of probabilities times what the context is multiplied by, ``upper`` the
-    steps of values in one that is kept, which stands for its middle.
+    steps of values in one that is kept, which stands for what is ``middle`` steps above it.
     """
     width, group = model.head_dim, model.heads // model.kv_heads
     shared = slice(index // group * width, (index // group + 1) * width)
@@ -75,8 +90,8 @@ def _context(
     if value.offsets is not None:
         # Probabilities sum to one, so what is taken from all values is missing in their mean.
         by_column = np.broadcast_to(value.steps, value.columns)[shared]
-        middle = value.offsets[shared] + by_column * (upper // 2)
-        bias = np.rint(middle / (scale * by_column * upper))
+        missing = value.offsets[shared] + by_column * middle
+        bias = np.rint(missing / (scale * by_column * upper))
     if target.gains is not None:
         factors = factors / target.gains[own]
     biases = np.broadcast_to(bias, factors.shape)

@@ -22,7 +22,7 @@ from generators.network import Attention, Home, Linear, Value
 from generators.quantize.balance import column_gains
 from generators.quantize.keys import KeySteps, quantize_keys
 from generators.quantize.options import DECODER_BALANCE, NARROW_BITS, Quantization
-from generators.quantize.steps import best_step, best_steps, kept_range
+from generators.quantize.steps import best_step, best_steps, kept_range, spread_range
 from generators.quantize.texts import SampledTexts
 from generators.reference.floats import FUNCTION_NAMES
 from sim.requantize import INT16_MAX
@@ -38,7 +38,8 @@ HEADROOM = 2.0
 class ErrorSteps:
     """Gives a decoder's tensors steps, and its weights.
 
-    Raises :class:`InputError` where heads have fewer columns than are to keep 8 bits.
+    Raises :class:`InputError` where heads have fewer columns than are to keep 8 bits, or where
+    blocks of values do not divide them all.
     """
 
     zeros_in_biases = True
@@ -66,6 +67,11 @@ class ErrorSteps:
         if self.whole > model.head_dim:
             raise InputError(
                 f"Heads of {model.head_dim} columns have no {self.whole} that keep 8 bits"
+            )
+        if options.block and model.kv_width % options.block:
+            raise InputError(
+                f"Model {model.name} has {model.kv_width} columns of values, which no blocks of "
+                f"{options.block} share"
             )
         columns = np.arange(model.head_dim)
         # The last pairs turn slowest.
@@ -138,6 +144,8 @@ class ErrorSteps:
 
     def _value_steps(self, value: Value) -> tuple[Floats, Floats]:
         values, bits = self.values[value.name], self.options.kv_bits
+        if self.options.block:
+            return spread_range(values, 1 if self.balance else value.columns)
         return kept_range(values, bits, 1 if self.balance else value.columns)
 
     def _key_steps(self, prefix: str) -> KeySteps:

@@ -46,6 +46,9 @@ class Quantization:
     whole: int | None = None
     """Columns of each key head that keep 8 bits where ``kv_bits`` is 4: of a rotated head the pairs
     that turn slowest; None for half of a rotated head, and else for none."""
+    block: int = 0
+    """Columns of values, of whole heads or parts of one, that share an exponent where ``kv_bits``
+    is 4 (columns); 0: their upper bits are kept."""
     texts: int = 16
     """Texts that are sampled to calibrate on."""
     length: int = 512
@@ -105,6 +108,11 @@ class Quantization:
             )
         if self.whole is not None and self.whole < 0:
             raise InputError(f"Key columns that keep 8 bits must not be negative, not {self.whole}")
+        if self.block < 0 or (self.block and self.kv_bits == NARROW_BITS):
+            raise InputError(
+                f"Columns of values that share an exponent must not be negative and need kv_bits "
+                f"{KV_BITS[1]}, but they are {self.block} and kv_bits is {self.kv_bits}"
+            )
         if self.whole and self.kv_bits == NARROW_BITS:
             raise InputError(
                 f"Key columns that keep 8 bits need kv_bits {KV_BITS[1]}, but they are "

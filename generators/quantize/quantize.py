@@ -302,7 +302,8 @@ class _Quantizer:
 
     def _attention(self, node: network.Attention) -> Attention:
         bits = self.options.kv_bits if node.key.home is Home.CACHE else NARROW_BITS
-        return quantize_attention(self.model, self.weights, self.steps, node, bits)
+        block = self.options.block if bits < NARROW_BITS else 0
+        return quantize_attention(self.model, self.weights, self.steps, node, bits, block)
 
     @property
     def _variable(self) -> bool:

@@ -7,6 +7,7 @@ import numpy as np
 from generators.frontend.weights import Floats
 from generators.quantize.options import NARROW_BITS
 
+INT8_MAX = (1 << NARROW_BITS - 1) - 1
 _CLIPS = np.geomspace(1.0, 0.5, 9)
 """Shares of the largest magnitude that a range may cover."""
 _SHARES = np.linspace(1.0, 0.5, 11)
@@ -65,6 +66,20 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
         return middle, steps
     fine = steps / (1 << NARROW_BITS - bits)
     return middle - HALF * fine, fine
+
+
+def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
+    """Return mean and INT8 step of each column [n], in proportion to what its values deviate.
+
+    So columns that share an exponent are alike, and INT8 holds the values [m, n] of all of them.
+    Each ``together`` neighbours have one step. Columns of one value count as deviating by 1.
+    """
+    middle = values.mean(axis=0)
+    deviation = (values - middle).reshape(len(values), -1, together)
+    spread = np.sqrt(np.mean(deviation * deviation, axis=(0, 2)))
+    spread = np.repeat(np.where(spread > 0, spread, 1.0), together)
+    most = float(np.max(np.abs(values - middle) / spread)) or 1.0
+    return middle, spread * (most / INT8_MAX)
 
 
 def upper_step(values: Floats, bits: int) -> float:

@@ -45,6 +45,7 @@ from generators.graph import (
 from generators.network import Home
 from generators.reference.cache import KvCache
 from generators.reference.floats import check_tokens
+from sim import blocks
 from sim.matmul import multiply, multiply_wide
 from sim.norm import normalize
 from sim.pairs import BITS, score_sums, upper
@@ -204,6 +205,10 @@ class _Evaluation:
         product = multiply_wide if op.key.wide else multiply
         keys = self._heads(op.key, op.key_dim)  # [kv_heads, all, key_dim]
         values = self._heads(op.value, dim)  # [kv_heads, all, head_dim]
+        if op.block:
+            values = _in_blocks(values, op.block)
+        elif op.kv_bits < BITS:
+            values = upper(values, op.kv_bits)
         queries = self._split(op.query, op.key_dim)  # [heads, n, key_dim]
         if op.key.home is Home.CACHE:
             seen = self.cache.seen(count)
@@ -225,7 +230,7 @@ class _Evaluation:
                 p = p + head.diagonal * np.eye(count, dtype=np.int64)
             zero = op.probability_zero
             matrices.append(_requantized(p, head.probabilities, zero, *low_high))
-            sums = multiply(matrices[-1], upper(values[index // op.group], op.kv_bits), zero)
+            sums = multiply(matrices[-1], values[index // op.group], zero)
             contexts.append(_requantized(sums, head.context, 0, *_bounds(op.target.width)))
         self.found[f"{op.prefix}.scores"] = np.array(scores)
         self.found[f"{op.prefix}.probabilities"] = np.array(matrices)
@@ -241,6 +246,13 @@ class _Evaluation:
         """Return keys or values by head, with those of all tokens so far where they are kept."""
         heads = self._split(tensor, width)
         return self.cache.append(tensor.name, heads) if tensor.home is Home.CACHE else heads
+
+
+def _in_blocks(values: Ints, block: int) -> Ints:
+    """Return values [heads, n, head_dim] of which a row's neighbours share an exponent."""
+    heads, n, width = values.shape
+    rows = values.transpose(1, 0, 2).reshape(n, heads * width)
+    return blocks.rounded(rows, block).reshape(n, heads, width).transpose(1, 0, 2)
 
 
 def _rescaled(x: NDArray[Any], by: Rescale, target: Tensor, floor: int | None = None) -> Ints:

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, signed
+from amaranth.hdl import Module, Mux, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
+from arch.formats import EXPONENT_BITS
 from hdl.matrix.element import REGISTER_DEPTH
 from hdl.matrix.parts import part_layout
 from hdl.matrix.wide import shift_members
@@ -54,7 +55,8 @@ def part_member(config: Config) -> dict[str, Any]:
     layout = part_layout(config.pass_width, paired=config.paired)
     scaled = {"scaled": 1} if config.slot_scales else {}
     lower = {"lower": 1} if config.low_rows else {}
-    return ({"part": layout} if config.parted else {}) | scaled | lower
+    block = {"block": 1} if config.block_exponents else {}
+    return ({"part": layout} if config.parted else {}) | scaled | lower | block
 
 
 def weight_layout(config: Config) -> data.StructLayout:
@@ -70,6 +72,7 @@ def weight_layout(config: Config) -> data.StructLayout:
         }
         | ({"column": 1} if config.b_transpose else {})
         | ({"scale": data.ArrayLayout(config.slot_scales, cols)} if config.slot_scales else {})
+        | ({"exponent": unsigned(EXPONENT_BITS)} if config.block_exponents else {})
     )
 
 

@@ -43,6 +43,8 @@ class ActivationEntry(Component):
             m.d.sync += self.o.payload.scaled.eq(note.scaled)
         if config.low_rows:
             m.d.sync += self.o.payload.lower.eq(note.lower)
+        if config.block_exponents:
+            m.d.sync += self.o.payload.block.eq(note.block)
         if config.parted:
             m.d.sync += self.o.payload.part.eq(note.part)
         if config.passes > 1:

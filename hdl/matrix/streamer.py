@@ -124,6 +124,8 @@ class ActivationStreamer(Component):
             m.d.comb += asked.p.note.scaled.eq(job.scaled & job.paired)
         if config.low_rows:
             m.d.comb += asked.p.note.lower.eq(job.lower)
+        if config.block_exponents:
+            m.d.comb += asked.p.note.block.eq(job.block)
         if config.paired:
             m.d.comb += asked.p.note.part.alone.eq(job.paired)
             with m.If(job.paired):

@@ -292,6 +292,11 @@ def lower_bits(config: Config, command):
     return _flags_of(command, "lower") if config.low_rows else Const(0, 1)
 
 
+def in_blocks(config: Config, command):
+    """Return 1 where rows of slots have an exponent."""
+    return _flags_of(command, "block") if config.block_exponents else Const(0, 1)
+
+
 def stacked(command):
     """Return 1 where the tiles of a column of B are rows behind each other, scales among them."""
     return (format_of(command) != 0) | grouped(command)

@@ -11,6 +11,7 @@ from arch.formats import PAIRED_BITS, SCALE_BITS
 from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from hdl.component import Component
 from hdl.matrix.array import array_latency, array_members, side, sum_width, weights_latency
+from hdl.matrix.blocks import SHIFTS, exponent_widths, operand
 from hdl.matrix.element import REGISTER_DEPTH, weight_registers
 from hdl.matrix.parts import PartAdder, at_place, part_layout, part_of, part_width
 from hdl.matrix.wide import in_place
@@ -35,18 +36,23 @@ class TreeColumn(Component):
     With ``low_rows``, ``lower`` tells, a cycle before the sum, that it is 16 times that over
     the first ``high_rows`` rows, plus that over the others.
 
+    With ``block_exponents``, ``exponents`` brings ``exponent_width`` bits of those of the slot's
+    rows, and with ``block`` each half of a byte counts twice and one.
+
     A column whose ``side`` is ``left`` has no multipliers: the one at its right, whose ``side`` is
     ``right``, gets its weights by ``beside`` and makes its ``product``.
     """
 
-    def __init__(self, config: Config, side: str = ""):
+    def __init__(self, config: Config, side: str = "", exponent_width: int = 0):
         self.config = config
         self.side = side
         rows, width = config.rows, config.element_width
-        self.weight_width = width + config.operand_gating + config.slot_scales
+        self.exponent_width = exponent_width
+        self.weight_width = width + config.operand_gating + config.slot_scales + exponent_width
+        self.row_width = width + (SHIFTS if config.block_exponents else 0)
         self.part_width = part_width(config.pass_width) if config.passes > 1 else width
         members = {
-            "a": In(data.ArrayLayout(signed(width), rows)),
+            "a": In(data.ArrayLayout(signed(self.row_width), rows)),
             "slot": In(range(config.weight_depth)),
             "strobe": In(rows),
             "write_slot": In(range(config.weight_depth)),
@@ -59,6 +65,10 @@ class TreeColumn(Component):
             members["scale"] = Out(SCALE_BITS)
         if config.low_rows:
             members["lower"] = In(1)
+        if config.block_exponents:
+            members["block"] = In(1)
+        if exponent_width:
+            members["exponents"] = Out(data.ArrayLayout(exponent_width, rows))
         if config.parted:
             members["part"] = In(part_layout(config.pass_width, paired=config.paired))
         if side:
@@ -76,6 +86,12 @@ class TreeColumn(Component):
         if config.operand_gating:
             m.d.comb += late_live.eq(delay(m, self.live, weights_latency(config)))
         held = self._memory(m) if config.weight_depth > REGISTER_DEPTH else self._registers(m)
+        if self.exponent_width:
+            m.d.comb += [
+                out.eq(one[-self.exponent_width :])
+                for out, one in zip(self.exponents, held, strict=True)
+            ]
+            held = [one[: -self.exponent_width] for one in held]
         if config.slot_scales:
             scale = Cat(one[config.element_width :] for one in held)[:SCALE_BITS]
             m.d.comb += self.scale.eq(
@@ -85,6 +101,8 @@ class TreeColumn(Component):
         if config.parted:
             part, paired = delay(m, self.part, weights_latency(config)), config.paired
             held = [part_of(one, part, config.pass_width, paired=paired) for one in held]
+        if config.block_exponents:
+            held = [Mux(self.block, operand(one), one) for one in held]
         if self.side == "left":
             m.d.comb += [out.eq(weight) for out, weight in zip(self.beside, held, strict=True)]
             products = list(self.product)
@@ -119,9 +137,7 @@ class TreeColumn(Component):
             return adder.p + adder.carry
         width, right = self.part_width, self.side == "right"
         kind = PackedMultiplier if right else Multiplier
-        multiplier = kind(
-            self.config.element_width, b_width=width, gating=self.config.operand_gating
-        )
+        multiplier = kind(self.row_width, b_width=width, gating=self.config.operand_gating)
         m.submodules[f"multiplier_{row}"] = multiplier
         m.d.comb += multiplier.a.eq(self.a[row])
         if self.config.operand_gating:
@@ -131,6 +147,9 @@ class TreeColumn(Component):
             m.d.sync += blank.eq(~multiplier.en)
         if not right:
             m.d.comb += multiplier.b.eq(weight[:width])
+            if self.config.block_exponents:
+                # Those of mantissas have no more bits than those of INT8.
+                return multiplier.p[: self.config.element_width + width].as_signed()
             return multiplier.p
         m.d.comb += [
             multiplier.b[0].eq(self.beside[row][:width]),
@@ -224,6 +243,9 @@ class TreeArray(Component):
         else:
             m.d.sync += a.eq(i.a)
         late = delay(m, a, weights_latency(config) - 1)
+        widths = exponent_widths(config)
+        if config.block_exponents:
+            block = delay(m, i.block, weights_latency(config))
         m.d.comb += self.o.valid.eq(delay(m, self.i.valid, self.latency, reset=True))
         if config.slot_scales:
             m.d.comb += self.scaled.eq(delay(m, i.scaled, self.latency))
@@ -233,12 +255,13 @@ class TreeArray(Component):
             lower = delay(m, i.lower, self.latency - 1)
         columns = []
         for index in range(config.cols):
-            m.submodules[f"column_{index}"] = column = TreeColumn(config, side(config, index))
+            m.submodules[f"column_{index}"] = column = TreeColumn(
+                config, side(config, index), widths[index]
+            )
             columns.append(column)
-            m.d.comb += [
-                column.a.eq(late),
-                column.slot.eq(i.slot),
-            ]
+            m.d.comb += column.slot.eq(i.slot)
+            if config.block_exponents:
+                m.d.comb += column.block.eq(block)
             total = column.o
             if config.low_rows:
                 m.d.comb += column.lower.eq(lower)
@@ -256,8 +279,19 @@ class TreeArray(Component):
         for left, right in itertools.pairwise(columns):
             if right.side == "right":
                 m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
+        if config.block_exponents:
+            late = self._shifted(columns, data.View(a.shape(), late), block)
+        m.d.comb += [column.a.eq(late) for column in columns]
         self._write(m, columns)
         return m
+
+    def _shifted(self, columns, late, block):
+        """Return activations times two to the power of their rows' exponents in a ``block``."""
+        shifted = []
+        for row, element in enumerate(late):
+            kept = Cat(column.exponents[row] for column in columns if column.exponent_width)
+            shifted.append((element << Mux(block, kept, 0))[: columns[0].row_width])
+        return Cat(shifted)
 
     def _write(self, m, columns):
         """Give a row's elements to the columns, one each, or a column's to its rows."""
@@ -278,6 +312,9 @@ class TreeArray(Component):
             own = elements[index]
             if config.slot_scales:
                 own = Cat(own, line.scale[index])
+            if column.exponent_width:
+                above = config.slot_exponents
+                own = Cat(own, line.exponent[index * above :][: column.exponent_width])
             for row, weight in enumerate(column.weights):
                 m.d.comb += weight.eq(
                     Mux(by_column, elements[row].as_unsigned(), own) if config.b_transpose else own

@@ -9,12 +9,14 @@ from arch.formats import PAIRED_BITS
 from arch.isa import COUNT_WIDTH, Engine
 from hdl.component import Component
 from hdl.matrix.array import enter, weight_layout
+from hdl.matrix.blocks import BlockEncoder
 from hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
 from hdl.matrix.slots import SlotGuard
 from hdl.matrix.tiles import (
     TileWalker,
     format_of,
     grouped,
+    in_blocks,
     lower_bits,
     one_of_pair,
     paired,
@@ -44,6 +46,7 @@ def job_layout(config: Config) -> data.StructLayout:
             **({"wide": 1} if config.wide_operands else {}),
             **({"paired": 1} if config.paired else {}),
             **({"lower": 1} if config.low_rows else {}),
+            **({"block": 1} if config.block_exponents else {}),
             **({"scaled": 1} if config.slot_scales else {}),
         }
     )
@@ -110,6 +113,8 @@ class WeightFetcher(Component):
             m.d.comb += job.paired.eq((paired(cmd) if config.packed_slots else 0) | alone)
         if config.low_rows:
             m.d.comb += job.lower.eq(lower_bits(config, cmd))
+        if config.block_exponents:
+            m.d.comb += job.block.eq(in_blocks(config, cmd))
         if config.slot_scales:
             m.d.comb += job.scaled.eq(grouped(cmd))
         if config.passes > 1:
@@ -144,7 +149,8 @@ class WeightFetcher(Component):
         taken = Signal()
         request = self.b.request
         scales, reads, packed = Const(0, 1), Const(1, 1), Const(0, 1)
-        # Of a pair the first element's line is read in a cycle of its own.
+        # Of a pair the first element's line is read in a cycle of its own, and blocks are
+        # written in one of their own.
         pair, second, beyond = one_of_pair(config, cmd), Signal(), 0
         early = pair & ~second
         step = None
@@ -158,10 +164,17 @@ class WeightFetcher(Component):
                 steps.tile.eq(taken & packed & final & ~scales),
                 steps.restart.eq(steps.tile & ~tile.onward),
             ]
+        asks = reads
         if config.packed_cache:
             beyond = Mux(second, Mux(column, cmd.k, cmd.n), 0)
             with m.If(taken & pair):
                 m.d.sync += second.eq(~second)
+        if config.block_exponents:
+            block, third = in_blocks(config, cmd), Signal()
+            early = pair & ~Mux(block, third, second)
+            with m.If(taken & block):
+                m.d.sync += [second.eq(~second & ~third), third.eq(second)]
+            asks = asks & ~third
         m.submodules.guard = guard = SlotGuard(config)
         if config.registered:
             m.d.comb += [
@@ -184,8 +197,8 @@ class WeightFetcher(Component):
             # The first line waits until the tile can be handed on with it, the others for nothing.
             may.eq(tiles.o.valid & loads & (begun | (guard.free & self.o.ready))),
             request.p.eq(tile.b_addr + offset + beyond),
-            request.valid.eq(may & ~fill & reads),
-            taken.eq(may & (fill | ~reads | request.ready)),
+            request.valid.eq(may & ~fill & asks),
+            taken.eq(may & (fill | ~asks | request.ready)),
             self.o.valid.eq(tiles.o.valid & Mux(loads, taken & handed & ~scales & ~early, 1)),
             tiles.o.ready.eq(Mux(loads, taken & final & ~scales & ~early, self.o.ready)),
         ]
@@ -224,6 +237,8 @@ class WeightFetcher(Component):
             m.d.comb += [writer.i.payload.early.eq(early), writer.i.payload.pair.eq(pair)]
         if config.low_rows:
             m.d.comb += writer.i.payload.lower.eq(lower_bits(config, cmd))
+        if config.block_exponents:
+            m.d.comb += [writer.i.payload.block.eq(block), writer.i.payload.second.eq(second)]
         if config.zero_points:
             m.d.comb += writer.i.payload.zero.eq(cmd.b_zero)
         if config.b_transpose:
@@ -240,6 +255,7 @@ class WeightWriter(Component):
     count (the others become zero) and what to subtract; ``data`` brings the line
     ``weight_latency`` cycles later, ``o`` the weights a cycle after that, with formats two. An
     ``early`` line of a ``pair`` is held for the line behind it, whose upper bits it is below.
+    Of a ``block`` the ``second`` line is ``early``, too, and nothing is asked for with the third.
     """
 
     def __init__(self, config: Config):
@@ -258,6 +274,8 @@ class WeightWriter(Component):
             note |= {"early": 1, "pair": 1}
         if config.low_rows:
             note["lower"] = 1
+        if config.block_exponents:
+            note |= {"block": 1, "second": 1}
         if config.formats:
             note["step"] = step_layout(config)
         note |= byte_members(config)
@@ -318,11 +336,26 @@ class WeightWriter(Component):
         """Return elements, or those of pairs, and the lower bits of the first ones of pairs."""
         config, made = self.config, []
         held = Signal(data.ArrayLayout(8, max(config.rows, config.cols)))
-        with m.If(valid & note.early):
+        first = note.early & ~note.second if config.block_exponents else note.early
+        with m.If(valid & first):
             m.d.sync += [to.eq(element) for to, element in zip(held, elements, strict=False)]
-        for first, element in zip(held, elements, strict=False):
-            both = Cat(first[PAIRED_BITS:], element[PAIRED_BITS:])
+        for kept, element in zip(held, elements, strict=False):
+            both = Cat(kept[PAIRED_BITS:], element[PAIRED_BITS:])
             made.append(Mux(note.pair, both, element))
+        if config.block_exponents:
+            m.submodules.encoder = encoder = BlockEncoder(config)
+            m.d.comb += [
+                encoder.first.eq(valid & first),
+                encoder.second.eq(valid & note.second),
+                encoder.count.eq(note.count),
+            ]
+            for index, out in enumerate(encoder.o):
+                m.d.comb += [
+                    encoder.elements[index].eq(elements[index]),
+                    encoder.held[index].eq(held[index]),
+                ]
+                made[index] = Mux(note.block, out, made[index])
+            m.d.sync += self.o.payload.exponent.eq(Mux(note.block, encoder.exponent, 0))
         # Less half of their range they are signed.
         half = 1 << PAIRED_BITS - 1
         lower = [

@@ -1,0 +1,81 @@
+"""Values of which a few share an exponent: into weight slots, and to the multipliers."""
+
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from arch.config import Config
+from arch.formats import EXPONENT_BITS, OPERAND_BITS, PAIRED_BITS
+from hdl.component import Component
+
+SHIFTS = (1 << EXPONENT_BITS) - 1
+"""Largest exponent less the smallest, by which activations are shifted at most (bits)."""
+
+
+class BlockEncoder(Component):
+    """Encodes two rows of values as the bytes and the exponent of a slot's row: equation (22).
+
+    With ``first``, ``elements`` are a row of which ``count`` count; ``held`` keeps it from the next
+    cycle on. With ``second``, in a later cycle, they are the other one. From the cycle
+    after that on ``o`` has the mantissas of both, those of the first in the low halves, and
+    ``exponent`` what they share, less 1. Bytes from ``count`` on mean nothing.
+    """
+
+    def __init__(self, config: Config):
+        self.config = config
+        row = data.ArrayLayout(OPERAND_BITS, config.cols)
+        super().__init__(
+            {
+                "first": In(1),
+                "second": In(1),
+                "count": In(range(max(config.rows, config.cols) + 1)),
+                "elements": In(row),
+                "held": In(row),
+                "o": Out(row),
+                "exponent": Out(EXPONENT_BITS),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        late = Signal.like(self.elements)
+        # Bits of a value's magnitude that the smallest exponents have no room for.
+        large = slice(PAIRED_BITS, OPERAND_BITS - 1)
+        found = [
+            Mux(self.count > index, (element ^ element[-1].replicate(OPERAND_BITS))[large], 0)
+            for index, element in enumerate(self.elements)
+        ]
+        here = Signal(SHIFTS)
+        seen = Signal(SHIFTS)
+        before = Signal(SHIFTS)
+        m.d.comb += [here.eq(reduce(or_, found)), seen.eq(before | here)]
+        with m.If(self.first):
+            m.d.sync += before.eq(here)
+        with m.If(self.second):
+            m.d.sync += late.eq(self.elements)
+            m.d.sync += self.exponent.eq(0)
+            for place, bit in enumerate(seen):
+                with m.If(bit):
+                    m.d.sync += self.exponent.eq(place + 1)
+        for out, low, high in zip(self.o, self.held, late, strict=True):
+            m.d.comb += out.eq(Cat(self._mantissa(low), self._mantissa(high)))
+        return m
+
+    def _mantissa(self, value):
+        """Return the bits of a value from the exponent and one on."""
+        return value[1:].bit_select(self.exponent, PAIRED_BITS)
+
+
+def exponent_widths(config: Config) -> list[int]:
+    """Return the bits of a row's exponent in each column's memory, the lowest first [cols]."""
+    above = config.slot_exponents
+    left = EXPONENT_BITS if above else 0
+    return [max(0, min(above, left - column * above)) for column in range(config.cols)]
+
+
+def operand(half: Value) -> Value:
+    """Return the signed operand that a mantissa [4] stands for, before its exponent."""
+    return Cat(1, half[:PAIRED_BITS]).as_signed()
