@@ -18,7 +18,7 @@ from generators.lower.plan import INPUTS, Plan, Table, context_of, part, runs
 from generators.lower.residence import Cache, Kept, Memory, Register, Words
 from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
 from generators.network import Home
-from generators.program.allocate import half_bytes
+from generators.program.allocate import across, half_bytes
 from generators.program.draft import Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder
 from generators.program.layout import element_rows, rows_image
@@ -175,6 +175,8 @@ def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) 
         found.rows_tables[name] = Table(place, stride, rows, 0)
         step = min(rows, LONGEST_ROW // stride, most // stride) * stride
         half = half_bytes(rows, stride, found.config)
+        if across(rows, stride, found.config) is None:
+            half = 0
         for first in [*range(0, half, step), *range(half, len(data), step)]:
             end = half if first < half < first + step else first + step
             piece = found.stage.image.add(held[first:end])
