@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from arch.config import Config
+from arch.instruction import Instruction, pack
+from arch.isa import Opcode
 from arch.presets import PRESETS
+from generators.program.predict import predict
 from generators.verilog.verilog import to_verilog
 from hdl.matrix.array import array_latency
 from hdl.matrix.matrix import MatrixEngine
@@ -263,6 +266,24 @@ def test_a_vector_times_resident_weights_of_a_whole_model(tmp_path: Path, kind: 
     tiles = [5 * 29, 11, 10]
     expected = [m * t + latency + 5 for (m, _, _), t in zip(shapes, tiles, strict=True)]
     assert found["cycles"][1:] == expected
+
+
+def test_blocks_of_values_take_three_cycles_a_row(tmp_path: Path) -> None:
+    changes = {**SQUARE, **CACHE, **BLOCKS, "queue_depth": 4}
+    found = []
+    for flags in (["append", "pair"], ["append", "pair", "block"]):
+        rows = ["PRELOAD", 0, 16, 3, flags, 4, 0]
+        dones = count_cycles(tmp_path, changes, [rows] * 4)
+        found.append([later - sooner for sooner, later in itertools.pairwise(dones)])
+        command = Instruction(
+            Opcode.PRELOAD, {"k": 16, "n": 3, "slot": 4, "b_stride": 6}, frozenset(flags)
+        )
+        counts = [
+            predict(pack([*[command] * n, Instruction(Opcode.HALT)]), make(changes)).cycles
+            for n in (2, 3)
+        ]
+        assert counts[1] - counts[0] == found[-1][0]
+    assert found == [[16 * 2] * 3, [16 * 3] * 3]
 
 
 def test_appended_lines_take_a_cycle_each(tmp_path: Path) -> None:

@@ -59,7 +59,8 @@ class WeightFetcher(Component):
     leave on ``o_weights`` without their zero point: into the slots of the ring in turn, or for
     PRELOAD into the slot named. A tile takes as many cycles as it has rows; transposed, ``cols``
     cycles; the next one follows without a pause. Its columns past the end of B become zero. With
-    ``append`` it takes as many as there are lines to write in it. A resident MATMUL reads nothing.
+    ``append`` it takes as many as there are lines to write in it, of pairs twice, of blocks three
+    times as many. A resident MATMUL reads nothing.
     A tile's lines wait until no product needs its slot, which ``freed`` tells
     (:class:`SlotGuard`). A command is taken when its last tile is being read, so the next
     one's weights load under its products.
