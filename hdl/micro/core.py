@@ -71,12 +71,11 @@ class MicroCore(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        control, a, b = self._control, self._a, self._b
+        control, a = self._control, self._a
         m.submodules.alu = alu = MicroAlu()
         m.submodules.multiplier = multiplier = WideMultiplier()
         m.d.comb += [
             alu.a.eq(a),
-            alu.b.eq(Mux(control.immediate, self._immediate, b)),
             alu.control.eq(control.alu),
             self._address.eq(Mux(control.at_a, a, alu.sum)),
             self._first.eq((self._phase == 0) & ~self.hold),
@@ -125,7 +124,7 @@ class MicroCore(Component):
             ):
                 with m.Case(name):
                     m.d.comb += other.eq(found)
-        self._registers(m, value)
+        self._registers(m, value, alu)
         return m
 
     def _repeat(self, m):
@@ -213,10 +212,11 @@ class MicroCore(Component):
         ]
         with m.If(control.jump | reads_constant):
             m.d.comb += place.eq(alu.sum)
-        with m.Elif(branches):
-            m.d.comb += place.eq(self._immediate)
         with m.Elif(read_constant):
             m.d.comb += place.eq(self._next)  # the constant has taken its place
+        # Whether it branches is known last.
+        with m.If(branches):
+            m.d.comb += place.eq(self._immediate)
 
         m.submodules.decode = decode = MicroDecode()
         word = self._word
@@ -232,7 +232,7 @@ class MicroCore(Component):
                 self._immediate.eq(Cat(Mux(decode.store, rd, rb), high)),
             ]
 
-    def _registers(self, m, value):
+    def _registers(self, m, value, alu):
         """Write a register, and read those of the next micro-instruction."""
         control = self._control
         number = Signal(6)
@@ -249,22 +249,40 @@ class MicroCore(Component):
         with m.If(self._first & control.writes_first):
             m.d.sync += opening.eq(0)
         for name, low, operand in (("a", 6, self._a), ("b", 12, self._b)):
-            m.submodules[f"registers_{name}"] = registers = Ram(32, REGISTERS, transparent=True)
+            m.submodules[f"registers_{name}"] = registers = Ram(
+                32, REGISTERS, transparent=name == "a", ordered=name == "a"
+            )
             m.d.comb += [
                 registers.write_en.eq(writes & (number.any() | opening)),
                 registers.write_addr.eq(number),
                 registers.write_data.eq(value),
                 registers.read_en.eq(self._advance),
                 registers.read_addr.eq(self._word[low : low + 6]),
-                operand.eq(registers.read_data),
             ]
             if name == "a":
+                m.d.comb += operand.eq(registers.read_data)
                 # What runs again finds what it has just written.
                 with m.If(self._again):
                     m.d.comb += [
                         registers.read_en.eq(self._first & self._moved),
                         registers.read_addr.eq(self._ra),
                     ]
+        self._second(m, registers, alu)
+
+    def _second(self, m, registers, alu):
+        """Choose the second operand: one table stands between what is read and the sum."""
+        immediate = self._control.immediate
+        written, passed = Signal(32, reset_less=True), Signal()
+        with m.If(registers.read_en):
+            m.d.sync += [
+                written.eq(registers.write_data),
+                passed.eq(registers.write_en & (registers.write_addr == registers.read_addr)),
+            ]
+        other = Mux(immediate, self._immediate, written)
+        m.d.comb += [
+            self._b.eq(Mux(passed, written, registers.read_data)),
+            alu.b.eq(Mux(immediate | passed, other, registers.read_data)),
+        ]
 
     def _scratchpad(self, m, taken):
         """Access the scratchpad, and return what has been read, extended; tell the array.
