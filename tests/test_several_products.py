@@ -6,6 +6,7 @@ import pytest
 from arch.errors import InputError
 from arch.presets import PRESETS
 from generators.compiler import Options, compile_model
+from generators.export.package import manifest
 from generators.frontend import digits
 from generators.graph import Linear
 from generators.lower.residence import WeightHome
@@ -97,6 +98,19 @@ def test_runs_one_behind_the_other(options, machine, bits) -> None:
             )
             assert read[width] - read[width // 2] == pytest.approx(saved, rel=0.15)
             assert compiled.least_bytes(bits=width) - compiled.least_bytes(bits=width // 2) == saved
+
+
+def test_packages_tell_where_fewer_bits_begin() -> None:
+    source, (train, _) = load_source("digits"), digits.load()
+    samples = digits.patches(train.images[:20])
+    model = source.description, source.weights, samples, SMALL
+    nested, plain = (compile_model(*model, coded(one)) for one in ("nested", "int2"))
+    told = [
+        manifest(one, source, [], latency=20, interval=1)["program"]["bits"]
+        for one in (nested, plain)
+    ]
+    assert told == [{"8": 0, "4": nested.entries["encode.4"].pc, "2": told[0]["2"]}, {}]
+    assert 0 < told[0]["4"] < told[0]["2"] < len(nested.words)
 
 
 def test_a_correction_makes_up_for_what_codes_lose() -> None:
