@@ -11,6 +11,7 @@ from cli.bench_all import bench_all
 from cli.bench_boards import bench_boards
 from cli.bench_pins import bench_pins
 from cli.options import (
+    ACTIVATIONS_OPTION,
     BITS_OPTION,
     RANK_OPTION,
     config_options,
@@ -196,6 +197,7 @@ def sparse(
 @weight_options
 @RANK_OPTION
 @BITS_OPTION
+@ACTIVATIONS_OPTION
 @click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster.")
 @click.option(
     "--sparsity", type=float, default=0.0, show_default=True, help="Share of zero weights."
@@ -214,6 +216,7 @@ def decode(
     group: int,
     low_rank: int,
     bits: tuple[int, ...],
+    activations: str,
     sparse: bool,
     sparsity: float,
     timing: MemoryTiming,
@@ -226,7 +229,8 @@ def decode(
     check_bits(bits, weights)
     if len(bits) > 1:
         raise InputError(f"A layer is measured with one number of bits, not {len(bits)}")
-    config = equipped(config, Quantization(weights=weights, group=group))
+    asked = Quantization(weights=weights, group=group, activations=activations)
+    config = equipped(config, asked)
     with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
         result = bench_decode(
             config,
@@ -238,6 +242,7 @@ def decode(
             group=group,
             low_rank=low_rank,
             bits=bits[0],
+            activations=activations,
             sparse=sparse,
             sparsity=sparsity,
             seed=seed,

@@ -12,6 +12,7 @@ from arch.errors import InputError
 from arch.formats import FORMATS, NESTED, PLANES
 from arch.isa import RING_SLOTS
 from arch.presets import PRESETS, load, stated
+from arch.rules import WIDE_SUMS
 from generators.graph import Decoder
 from generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
 from tb.memory_timing import MemoryTiming
@@ -165,10 +166,11 @@ def check_unit(unit: str, config: Config) -> None:
 def equipped(config: Config, options: Quantization) -> Config:
     """Return a configuration that has what options ask for.
 
-    That are INT16 rows of products, and, if it had no weight formats, those.
+    That are INT16 rows of products, with the operands and sums that these need, and, if it had no
+    weight formats, those.
     """
     if options.activations == MIXED:
-        config = config.replace(wide_operands=True)
+        config = config.replace(wide_operands=True, zero_points=True, acc_width=WIDE_SUMS)
     if config.formats:
         return config
     asked = dict.fromkeys((options.weights, *options.chosen.values()))

@@ -8,6 +8,7 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from cli.options import (
+    ACTIVATIONS_OPTION,
     BITS_OPTION,
     FUNCTIONS_OPTION,
     LOSS_OPTION,
@@ -51,6 +52,7 @@ from generators.text_sources import load_text
 @BITS_OPTION
 @LOSS_OPTION
 @FUNCTIONS_OPTION
+@ACTIVATIONS_OPTION
 @seed_option
 @config_options("small")
 @json_option
@@ -73,6 +75,7 @@ def perplexity(
     bits: tuple[int, ...],
     loss: float | None,
     functions: str,
+    activations: str,
     seed: int,
     config: Config,
     as_json: bool,
@@ -92,6 +95,7 @@ def perplexity(
         group=group,
         low_rank=low_rank,
         wide_functions=functions == WIDE,
+        activations=activations,
     )
     check_bits(bits, weights)
     if len(bits) > 1:
@@ -126,6 +130,7 @@ def perplexity(
         "low_rank": None if in_float else low_rank,
         "bits": None if in_float else bits[0],
         "functions": None if in_float else functions,
+        "activations": None if in_float else activations,
         "chosen": dict(options.chosen) or None,
         "weight_bytes": None if decoder is None else decoder.weight_bytes,
         "texts": len(texts[:count]),

@@ -11,6 +11,7 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.formats import OPERAND_BITS
 from cli.options import (
+    ACTIVATIONS_OPTION,
     BITS_OPTION,
     FUNCTIONS_OPTION,
     KV_OPTIONS,
@@ -71,6 +72,7 @@ _OPTIONS = (
     BITS_OPTION,
     LOSS_OPTION,
     FUNCTIONS_OPTION,
+    ACTIVATIONS_OPTION,
     click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster."),
     click.option(
         "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
@@ -103,6 +105,7 @@ class TextOptions:
     bits: tuple[int, ...]
     loss: float | None
     functions: str
+    activations: str
     sparse: bool
     folded: bool
     seed: int
@@ -125,6 +128,7 @@ class TextOptions:
             group=self.group,
             low_rank=self.low_rank,
             wide_functions=self.functions == WIDE,
+            activations=self.activations,
         )
 
     def run(
@@ -197,6 +201,7 @@ class TextOptions:
         size = program.decoder.weight_bytes
         return {
             "weights": self.weights,
+            "activations": self.activations,
             "low_rank": self.low_rank,
             "bits": list(self.bits),
             "weight_bytes": size,

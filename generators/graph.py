@@ -62,9 +62,14 @@ class Tensor:
         return self.width == WIDE
 
     @property
+    def element(self) -> int:
+        """Bytes of an element."""
+        return 2 if self.wide else 1
+
+    @property
     def stride(self) -> int:
         """Bytes from row to row."""
-        return self.columns * (2 if self.wide else 1)
+        return self.columns * self.element
 
     @property
     def bytes(self) -> int:

@@ -32,6 +32,7 @@ def bench_decode(
     group: int = 0,
     low_rank: int = 0,
     bits: int = OPERAND_BITS,
+    activations: str = INT8,
     sparse: bool = False,
     sparsity: float = 0.0,
     seed: int = 1,
@@ -63,7 +64,12 @@ def bench_decode(
         ffn=ffn,
     )
     options = Quantization(
-        texts=1, length=min(32, positions), weights=weights, group=group, low_rank=low_rank
+        texts=1,
+        length=min(32, positions),
+        weights=weights,
+        group=group,
+        low_rank=low_rank,
+        activations=activations,
     )
     decoder = untrained(model, options, seed, sparsity)
     config = config.replace(rotary=True, trace=True)
@@ -84,6 +90,7 @@ def bench_decode(
         "group": group,
         "low_rank": low_rank,
         "bits": bits,
+        "activations": activations,
         "sparse": sparse,
         "sparsity": sparsity,
         "seed": seed,

@@ -11,9 +11,7 @@ from cli.options import equipped
 from generators.closeness import closeness
 from generators.compiler import Options, compile_model
 from generators.fitting import FitError
-from generators.frontend.text_description import TextDescription
 from generators.quantize.options import Quantization
-from generators.text_shapes import untrained
 from sim.matmul import WIDE_LONGEST, multiply_wide, parts_of_wide
 from tb.inference import run_inferences
 from tb.machines import PROMPT
@@ -22,9 +20,6 @@ from tb.toolchain import missing_tools
 from tests.support.compiled_cases import MODEL, random_case
 
 CONFIG = PRESETS["small"].replace(wide_operands=True)
-GPT = TextDescription(
-    name="gpt", vocabulary=9, positions=24, dim=8, layers=1, heads=2, ffn=12, position="learned"
-)
 MIXED = Options(activations="mixed", search=False)
 SHAPED = {"norm": "none", "final_norm": False, "skip": False, "shaped": True, "parallel": True}
 
@@ -89,8 +84,10 @@ def test_scores_are_nearer_to_exact_ones():
 
 def test_commands_have_the_machine_that_they_ask_for():
     assert equipped(PRESETS["small"], Quantization(activations="mixed")) == CONFIG
+    story = equipped(PRESETS["story"], Quantization(activations="mixed"))
+    assert (story.zero_points, story.acc_width) == (True, 32)
     with pytest.raises(InputError, match=r"^Field wide_operands needs operand_width 8, zero_poin"):
-        equipped(PRESETS["story"], Quantization(activations="mixed"))
+        equipped(PRESETS["small"].replace(operand_width=4), Quantization(activations="mixed"))
 
 
 def test_what_cannot_be_mixed_is_refused():
@@ -105,5 +102,3 @@ def test_what_cannot_be_mixed_is_refused():
         random_case(1, MODEL.replace(heads=1, kv_heads=1, dim=512, head_dim=512), CONFIG, MIXED)
     with pytest.raises(InputError, match=r"^Activations must be int8 or mixed, not 'int16'$"):
         Quantization(activations="int16")
-    with pytest.raises(InputError, match=r"^Activations mixed are for encoders, and gpt is a"):
-        untrained(GPT, Quantization(texts=2, length=24, activations="mixed"))

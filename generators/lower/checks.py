@@ -11,7 +11,7 @@ from generators.lower.plan import MOST_ROWS
 from generators.lower.residence import Cache
 from generators.nested import is_nested
 from generators.quantize.multipliers import refuse_held
-from generators.quantize.options import NARROW_BITS
+from generators.quantize.options import MIXED, NARROW_BITS
 
 
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
@@ -24,7 +24,7 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
         "activation": model.activation != "relu"
         or (model.head_hidden > 0 and model.head_activation != "relu"),
         "wide_functions": _polynomials(quantized),
-        "wide_operands": any(isinstance(op, Linear) and op.source.wide for op in quantized.ops),
+        "wide_operands": _wide_rows(quantized),
     }
     _check_units(model.name, config, needs)
     refuse_held(model.name, config)
@@ -53,6 +53,7 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
         "activation": True,
         "rotary": model.gated or model.position == "rotary",
         "wide_functions": _polynomials(decoder),
+        "wide_operands": _wide_rows(decoder),
     }
     _check_units(model.name, config, needs)
     if config.operand_width != 8:
@@ -107,6 +108,10 @@ def _check_recomputed(decoder: Decoder) -> None:
         )
     if decoder.kv_bits < NARROW_BITS:
         raise InputError(f"{what} have {NARROW_BITS} bits, not {decoder.kv_bits}")
+    if decoder.attentions[0].query.wide:
+        raise InputError(
+            f"{what} are made of inputs of 8 bits, but activations of model {model.name} are {MIXED}"
+        )
     if is_nested(decoder):
         raise InputError(
             f"{what} are of one precision, but the weights of model {model.name} are nested"
@@ -151,6 +156,10 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
 
 def _polynomials(model: IntegerGraph) -> bool:
     return any(isinstance(op, Linear) and op.polynomial for op in model.ops)
+
+
+def _wide_rows(model: IntegerGraph) -> bool:
+    return any(isinstance(op, Linear) and op.source.wide for op in model.ops)
 
 
 def _check_units(name: str, config: Config, needs: Mapping[str, bool]) -> None:

@@ -70,8 +70,9 @@ def _kept(found: Plan, one: Linear, words: Words, bounds: Sequence[int]) -> Matr
     memory, stage, config = found.memory, found.stage, found.config
     k, n = one.weight.shape
     flags = format_flags(one.stored, config, memory.name)
-
-    height = int(found.sparse and not found.resident)
+    wide = frozenset({"a_wide"} if one.source.wide else ())
+    # The zero-skip unit takes rows of INT8.
+    height = int(found.sparse and not found.resident and not one.source.wide)
 
     def pieces(op: Linear, rows: slice, bounds: Sequence[int] = ()) -> list[tuple[Held, Piece]]:
         return [
@@ -81,7 +82,7 @@ def _kept(found: Plan, one: Linear, words: Words, bounds: Sequence[int]) -> Matr
         ]
 
     if not found.resident:
-        return Matrix(k, n, [], pieces(one, slice(0, k), bounds), words, flags)
+        return Matrix(k, n, [], pieces(one, slice(0, k), bounds), words, flags | wide)
     shares = []
     for row, end in pairwise([0, *_share_rows(found, one), k]):
         taken, rows, kept, used = slotted(one, slice(row, end), config, flags)
@@ -91,7 +92,7 @@ def _kept(found: Plan, one: Linear, words: Words, bounds: Sequence[int]) -> Matr
             tile = held.tile * slots.k_tiles + (held.rows.start - rows.start) // config.rows
             source = View(stage.piece(piece), held.n)
             stage.add(preload(source, held.k, held.n, slots.first + tile, flags=kept))
-    return Matrix(k, n, shares, [], words, used)
+    return Matrix(k, n, shares, [], words, used | wide)
 
 
 def _bounds(found: Plan, op: Linear) -> Sequence[int]:

@@ -58,6 +58,11 @@ class Matrix:
     """Kind of the buffers that its parts come to."""
 
     @property
+    def element(self) -> int:
+        """Bytes of an element of the rows that it takes."""
+        return 2 if "a_wide" in self.flags else 1
+
+    @property
     def resident(self) -> bool:
         """The matrix's weights stay on the chip."""
         return bool(self.shares)

@@ -74,10 +74,10 @@ def _stream_buffers(found: Plan) -> int:
     rows = max(rows, found.source_rows)
     sizes = {
         "x": 2 * rows * model.dim,
-        "h": rows * model.dim,
-        "query": rows * model.heads * decoder.key_dim,
+        "h": rows * max(op.target.stride for op in decoder.ops if isinstance(op, Norm)),
+        "query": rows * decoder.attentions[0].query.stride,
         "shares": shares,
-        "context": rows * model.query_width,
+        "context": rows * decoder.attentions[0].target.stride,
         "hidden": rows * model.ffn,
     }
     keys = rows * model.kv_heads * decoder.key_dim

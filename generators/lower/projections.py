@@ -128,7 +128,7 @@ class Instructions:
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         one = isinstance(source, Given | Ref)
         place = Ref(source) if isinstance(source, str) else source
-        view = place if isinstance(place, View) else View(place, matrix.k)
+        view = place if isinstance(place, View) else View(place, matrix.element * matrix.k)
         tiles = tiles or (0, -(-matrix.n // self.config.cols))
         sums, m = View(acc, BANKS if one else self.stride(op)), 1 if one else self.m
         if low is None or share not in (None, max(0, len(matrix.shares) - 1)):
@@ -170,7 +170,7 @@ class Instructions:
 
         def taken(column: int) -> View:
             assert not isinstance(source.place, int)
-            return View(place_behind(source.place, column), source.stride)
+            return View(place_behind(source.place, matrix.element * column), source.stride)
 
         for draft in linear(parts(), taken, sums, m, matrix.flags):
             self.stage.add(draft)
@@ -205,6 +205,8 @@ class Instructions:
                 name, table = rotary.target.name, self.decoder.key_dim
             case _ if op.table is not None:
                 flags, table = (*op.look_up, *flags), self.plan.tables[name]
+        if (op, *behind)[-1].target.wide:
+            flags = ("wide_out", *flags)
         first, count = tiles or (0, matrix.n)
         end = min(matrix.n, (first + count) * cols)
         whole = self._words(matrix)
@@ -239,7 +241,8 @@ class Instructions:
 
     def _norm(self, op: Norm, words: int) -> Draft:
         dim, written = self.model.dim, Written(op.target.name)
-        return norm(op, self.stream, View(Ref("h"), dim), self.m, dim, words, written)
+        target = View(Ref("h"), op.target.stride)
+        return norm(op, self.stream, target, self.m, dim, words, written)
 
     @property
     def stream(self) -> View:

@@ -73,7 +73,7 @@ class TokenAttention:
             one, behind = made[op.key.name]
             self.make.drain(one, self.make.sums(one), self.cached.target("keys"), behind=behind)
             self.cached.append_keys()
-        queries, (one, behind) = View(Ref("query"), op.query.columns), made[op.query.name]
+        queries, (one, behind) = View(Ref("query"), op.query.stride), made[op.query.name]
         self.make.drain(one, self.make.sums(one), queries, behind=behind)
         if own:
             one, _ = made[op.value.name]
@@ -120,12 +120,12 @@ class TokenAttention:
 
     def _scores(self, begin: int, count: int, followed: bool) -> None:
         """Add scores and softmax of one token's heads, as many as are alike at once."""
-        heads, width, acc = self.model.heads, self.op.key_dim, self.make.acc(self.acc, 0)
+        heads, acc = self.model.heads, self.make.acc(self.acc, 0)
+        width = self.op.key_dim * self.op.query.element
         # Of one head at a time the sums go to one bank, and those before leave the other one.
         together = 1 if begin else self.op.group
         for head in range(begin, begin + count, together):
-            query, sums = View(Ref("query", head * width), width), View(acc + head, heads)
-            self._score(head, query, sums, together)
+            self._score(head, width, View(acc + head, heads), together)
         if begin + count == heads and self.op.key.home is not Home.SOURCE:
             self.cached.append_values()
         for first, many in self.runs:
@@ -145,11 +145,12 @@ class TokenAttention:
         """Add one token's context of the heads of some key heads, which are rows."""
         (first, end), group, width = self.plan.key_parts[place], self.op.group, self.op.head_dim
         acc, count = self._context(place)
+        stride = width * self.op.target.element
         if self.plan.by_row:
-            self._drain(first * group, View(acc, count), width, count, "per_row")
+            self._drain(first * group, View(acc, count), stride, count, "per_row")
         else:
             for row in range(count):
-                self._drain(first * group + row, View(acc + row, count), width, 1)
+                self._drain(first * group + row, View(acc + row, count), stride, 1)
         self.make.came(self.op.target, end * group * width)
 
     def _context(self, place: int) -> tuple[int, int]:
@@ -165,22 +166,24 @@ class TokenAttention:
 
         def probabilities(head: int) -> None:
             sums = View(self.make.acc(f"scores{head % 2}", tiles * rows), rows)
-            query = View(Ref("query", head * op.key_dim), op.query.columns)
-            self._score(head, query, sums, m)
+            self._score(head, op.query.stride, sums, m)
             self._softmax(head, sums, head % 2 * rows * self.kept.capacity, m)
 
         def context(head: int) -> None:
             sums = View(self.make.acc(f"context{head % 2}", width * rows), rows)
             self._mix(head // op.group, head % 2 * rows * self.kept.capacity, sums, m)
-            self._drain(head, sums, op.target.columns, m)
+            self._drain(head, sums, op.target.stride, m)
 
         self.cached.append_values()
         heads = range(self.model.heads)
         return [partial(probabilities, n) for n in heads], [partial(context, n) for n in heads]
 
-    def _score(self, head: int, query: View, sums: View, m: Count) -> None:
-        keys, flags = self.cached.keys(head // self.op.group)
-        self.make.stage.add(score(self.op, query, keys, sums, m, self.kept.count, *flags))
+    def _score(self, head: int, stride: int, sums: View, m: Count) -> None:
+        """Add the product of rows of queries, so many bytes apart, and a key head's keys."""
+        op, (keys, flags) = self.op, self.cached.keys(head // self.op.group)
+        query = View(Ref("query", head * op.key_dim * op.query.element), stride)
+        flags |= {"a_wide"} if op.query.wide else set()
+        self.make.stage.add(score(op, query, keys, sums, m, self.kept.count, *flags))
 
     def _mix(self, key_head: int, at: int, sums: View, m: Count) -> None:
         """Add the product of the probabilities from a column on and a key head's values."""
@@ -213,12 +216,14 @@ class TokenAttention:
 
     def _drain(self, head: int, sums: View, stride: int, m: Count, *flags: str) -> None:
         """Add the requantization of a head's context, or with ``per_row`` of several heads'."""
-        name, width = self.op.target.name, self.op.head_dim
+        made, width = self.op.target, self.op.head_dim
         # Those of the heads behind it follow, of which each row takes one.
         count = m if flags and isinstance(m, int) else 0
-        (words,) = self.make.params((self.plan.words[f"{name}.{head}"], 0, count))
-        target = View(Ref("context", head * width), stride)
+        (words,) = self.make.params((self.plan.words[f"{made.name}.{head}"], 0, count))
+        target = View(Ref("context", head * width * made.element), stride)
         alike = part(self.context, head * width, width).per_tensor
         flags = flags or (("per_tensor",) if alike else ())
-        drain = partial(requantize, Opcode.DRAIN, sums, target, m, width, words, Written(name))
+        flags += ("wide_out",) if made.wide else ()
+        written = Written(made.name)
+        drain = partial(requantize, Opcode.DRAIN, sums, target, m, width, words, written)
         self.make.stage.add(drain(*flags))

@@ -21,8 +21,15 @@ from generators.graph import ROTARY_STEPS, TIMES_STEPS, WIDE, Ints, Tensor
 from generators.network import Attention, Home, Linear, Value
 from generators.quantize.balance import column_gains
 from generators.quantize.keys import KeySteps, quantize_keys
-from generators.quantize.options import DECODER_BALANCE, NARROW_BITS, Quantization
-from generators.quantize.steps import best_step, best_steps, kept_range, spread_range
+from generators.quantize.options import DECODER_BALANCE, MIXED, NARROW_BITS, Quantization
+from generators.quantize.steps import (
+    HEADROOM,
+    best_step,
+    best_steps,
+    kept_range,
+    spread_range,
+    wide_step,
+)
 from generators.quantize.texts import SampledTexts
 from generators.reference.floats import FUNCTION_NAMES
 from sim.requantize import INT16_MAX
@@ -31,8 +38,8 @@ INT8_MIN, INT8_MAX = -128, 127
 SAMPLES = 4096
 """Rows of a tensor that weights are chosen by, about."""
 _POSITIONS = ("positions", "source.positions")
-HEADROOM = 2.0
-"""Ratio by which an INT16 value may exceed the samples' largest before it saturates."""
+_ATTENTION = (".attention_input", ".query", ".context")
+"""Ends of the names of tensors that are INT16 where activations are mixed."""
 
 
 class ErrorSteps:
@@ -59,6 +66,7 @@ class ErrorSteps:
         places = [np.abs(weights[name]).max() for name in _POSITIONS if name in weights]
         largest = max(*sums, np.abs(weights["words"]).max() + max(places, default=0.0))
         self.stream_scale = HEADROOM * float(largest) / INT16_MAX
+        self.mixed = options.activations == MIXED
         self.rotary = model.position == "rotary"
         self.whole = options.whole or 0
         """First columns of an integer key head that keep 8 bits."""
@@ -90,6 +98,8 @@ class ErrorSteps:
     def _make(self, value: Value) -> Tensor:
         prefix, _, kind = value.name.rpartition(".")
         found = Tensor(value.name, value.buffer, value.rows, value.columns, 1.0, home=value.home)
+        if self._wide(value.name):
+            found = replace(found, width=WIDE)
         if value.home is Home.STREAM:
             return replace(found, scale=self.stream_scale, width=WIDE)
         match kind:
@@ -123,13 +133,21 @@ class ErrorSteps:
         norm = target.name.replace("_input", "_norm").replace("final", "final_norm")
         gamma = self.weights[f"{norm}.weight"]
         gained = gamma != 0
-        step = best_step(self.values[target.name][:, gained] / gamma[gained], INT8_MAX)
+        step = self._step(target.name, self.values[target.name][:, gained] / gamma[gained])
         return replace(target, scale=step, gains=gamma)
 
     def _balanced(self, name: str) -> Floats:
         values = self.values[name]
         gains = column_gains(np.abs(values).max(axis=0), self.balance)
-        return np.asarray(best_step(values / gains, INT8_MAX) * gains)
+        return np.asarray(self._step(name, values / gains) * gains)
+
+    def _wide(self, name: str) -> bool:
+        """Return whether a tensor is INT16 because activations are mixed."""
+        return self.mixed and name.endswith(_ATTENTION)
+
+    def _step(self, name: str, values: Floats) -> float:
+        """Return the step of a tensor's values."""
+        return wide_step(values) if self._wide(name) else best_step(values, INT8_MAX)
 
     def _projected(self, found: Tensor, prefix: str, kind: str) -> Tensor:
         """Return queries or keys, in front of their rotation or behind it."""
@@ -140,7 +158,9 @@ class ErrorSteps:
         found = replace(found, columns=len(picks), picks=picks, gains=by_head.ravel())
         if kind == name:
             return replace(found, offsets=steps.middle.ravel() if name == "key" else None)
-        return replace(found, scale=1.0 / ROTARY_STEPS, width=WIDE)
+        # An INT16 behind the rotation has the steps of that in front of it.
+        wide = self._wide(f"{prefix}.{name}")
+        return replace(found, scale=1.0 if wide else 1.0 / ROTARY_STEPS, width=WIDE)
 
     def _value_steps(self, value: Value) -> tuple[Floats, Floats]:
         values, bits = self.values[value.name], self.options.kv_bits
@@ -176,7 +196,7 @@ class ErrorSteps:
         model = self.model
         by_head = self._made[f"{prefix}.value"].steps.reshape(model.kv_heads, -1)
         gains = np.repeat(by_head, model.group, axis=0).ravel()
-        step = best_step(self.values[target.name] / gains, INT8_MAX)
+        step = self._step(target.name, self.values[target.name] / gains)
         return replace(target, scale=step, gains=gains)
 
     def _active(self, target: Tensor, sums: str) -> Tensor:

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 from arch.functions import OCTAVE_FRACTION
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats
-from generators.quantize.options import NARROW_BITS, Quantization
+from generators.quantize.options import MIXED, NARROW_BITS, Quantization
 from generators.quantize.steps import (
     HALF,
     best_step,
     kept_range,
     upper_step,
+    wide_step,
 )
 from sim.requantize import INT16_MAX
 
@@ -62,11 +63,18 @@ def quantize_keys(
     """
     rotary = model.position == "rotary"
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
+    mixed = options.activations == MIXED
     flat = np.concatenate(keys)[:, :, columns]  # [m, kv_heads, key_dim]
     asked = np.concatenate(queries)[:, :, columns]  # [m, heads, key_dim]
     if rotary:
         middle = np.zeros(flat.shape[1:])
-        steps = _narrow(flat, options.kv_bits, whole) if narrow else _balanced(model, flat, asked)
+        if mixed:
+            # Queries have bits enough for what keys gain.
+            steps = _narrow(flat, NARROW_BITS, len(columns))
+        elif narrow:
+            steps = _narrow(flat, options.kv_bits, whole)
+        else:
+            steps = _balanced(model, flat, asked)
     else:
         bits = options.kv_bits if narrow else NARROW_BITS
         found = kept_range(flat.reshape(len(flat), -1), bits)
@@ -78,7 +86,8 @@ def quantize_keys(
     raised = _raised(model, order, kept, causal=causal, alike=options.alike)
     weight = np.repeat(steps, model.group, axis=0)  # [heads, key_dim]
     weighed = asked * weight
-    product = np.array([best_step(weighed[:, head], INT8_MAX) for head in range(model.heads)])
+    of_head = [weighed[:, head] for head in range(model.heads)]
+    product = np.array([wide_step(one) if mixed else best_step(one, INT8_MAX) for one in of_head])
     if options.alike:
         product[:] = product.max()
     return KeySteps(product[:, None] / weight, steps, middle, product, raised)

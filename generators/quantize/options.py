@@ -70,7 +70,7 @@ class Quantization:
     wide_functions: bool = False
     """Smooth activations take INT16 and are polynomials, instead of tables of INT8."""
     activations: str = INT8
-    """Width of activations in products: INT8, or ``mixed``, INT16 of attention; encoders."""
+    """Width of activations in products: INT8, or ``mixed``, INT16 of attention."""
     alike: bool = True
     """Scores and context of all heads of a layer have the same parameters, so that one
     command takes them all."""
@@ -92,6 +92,10 @@ class Quantization:
                 )
         if self.activations not in (INT8, MIXED):
             raise InputError(f"Activations must be int8 or mixed, not {self.activations!r}")
+        if self.activations == MIXED and self.kv_bits < NARROW_BITS:
+            raise InputError(
+                f"Activations {MIXED} need kv_bits {NARROW_BITS}, but kv_bits is {self.kv_bits}"
+            )
         if self.group < 0:
             raise InputError(f"Group of weights must not be negative, not {self.group}")
         if self.weights == NESTED and (self.group or self.low_rank):

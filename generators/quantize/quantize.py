@@ -158,9 +158,7 @@ def quantize_sampled(
             f"not {options.kv_bits}"
         )
     if options.activations == MIXED:
-        raise InputError(
-            f"Activations mixed are for encoders, and {model.name} is a language model"
-        )
+        _check_mixed_text(model)
     options = _settled(model, weights, options)
     return quantize_stepped(weights, ErrorSteps(model, weights, samples, options), options)
 
@@ -189,9 +187,24 @@ def _check_mixed(model: ModelDescription) -> None:
             f"Activations mixed need values of 8 bits, but model {model.name} has values false: "
             f"its values are the input of attention, of 16 bits"
         )
+    _check_mixed_heads(model, 16)
+
+
+def _check_mixed_text(model: TextDescription) -> None:
+    """Refuse attention to a source, and heads whose sums 32 bits may not hold."""
+    if model.source_layers:
+        raise InputError(
+            f"Activations mixed need source_layers 0, but model {model.name} has source_layers "
+            f"{model.source_layers}"
+        )
+    _check_mixed_heads(model, NARROW_BITS)
+
+
+def _check_mixed_heads(model: Description, bits: int) -> None:
+    """Refuse heads whose products of INT16 and so many bits 32 bits may not hold."""
     if model.head_dim > WIDE_LONGEST:
         raise InputError(
-            f"Activations mixed sum head_dim products of 16 bits by 16, of which 32 bits hold "
+            f"Activations mixed sum head_dim products of 16 bits by {bits}, of which 32 bits hold "
             f"{WIDE_LONGEST}, but model {model.name} has head_dim {model.head_dim}"
         )
 

@@ -1,13 +1,27 @@
 """Error of softmax's inputs: scores against exact arithmetic on the same stream and weights."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
 from arch.norm import VALUE_FRACTION
 from generators.frontend.weights import Floats
-from generators.graph import Attention, Convert, Ints, Linear, Norm, Op, QuantizedModel, Rescale
+from generators.graph import (
+    ROTARY_STEPS,
+    Attention,
+    Convert,
+    Decoder,
+    Ints,
+    Linear,
+    Norm,
+    Op,
+    QuantizedModel,
+    Rescale,
+    Rotary,
+)
 from sim.matmul import WIDE_UNIT
+from sim.requantize import INT16_MAX
+from sim.rotary import ROTARY_FRACTION
 
 
 def score_errors(
@@ -20,31 +34,55 @@ def score_errors(
     they are. The unit is that of scores, 2**-8 octaves.
     """
     count = len(inputs) + model.description.sequence - model.input.rows
-    exact = _Exact(model, found, inputs)
+    exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, found, inputs))
     for op in model.ops:
         if isinstance(op, Attention):
-            query, key = (exact.of(tensor.name)[:count] for tensor in (op.query, op.key))
-            left = query.reshape(count, -1, op.key_dim).transpose(1, 0, 2)  # [heads, n, key_dim]
-            right = key.reshape(count, -1, op.key_dim).transpose(1, 2, 0)  # [kv_heads, key_dim, n]
-            sums = left @ right.repeat(op.group, axis=0) / (WIDE_UNIT if op.key.wide else 1)
-            scores = _rescaled(sums.transpose(1, 2, 0), op.scores).transpose(2, 0, 1)
+            scores = exact.scores(op, count)
             yield np.asarray(np.abs(found[f"{op.prefix}.scores"][:, :count, :count] - scores))
 
 
-class _Exact:
-    """Tensors in their own steps without rounding, from the residual stream on."""
+def text_score_errors(decoder: Decoder, found: Mapping[str, Ints]) -> Iterator[Floats]:
+    """Yield the same of a decoder's attentions over a text that begins with its tokens.
 
-    def __init__(self, model: QuantizedModel, found: Mapping[str, Ints], inputs: Floats):
-        self.model, self.found, self.inputs = model, found, inputs
-        self.made: dict[str, Op] = {op.target.name: op for op in model.ops}
+    Of each token the scores of those up to it, [heads, n (n + 1) / 2]. Exact scores saturate as
+    INT16, which the lowest of a row are let to: they count for nothing.
+    """
+    exact = _Exact(
+        {op.target.name: op for op in decoder.ops}, lambda name: found[name].astype(np.float64)
+    )
+    for op in decoder.attentions:
+        given = found[f"{op.prefix}.scores"]
+        seen = np.tri(given.shape[1], dtype=bool)
+        wanted = np.clip(exact.scores(op, given.shape[1]), -INT16_MAX - 1, INT16_MAX)
+        yield np.abs(given - wanted)[:, seen]
+
+
+class _Exact:
+    """Tensors in their own steps without rounding, from the residual stream on.
+
+    ``rows`` gives a stream's rows as they are by their name.
+    """
+
+    def __init__(self, made: Mapping[str, Op], rows: Callable[[str], Floats]):
+        self.made, self.rows = made, rows
+
+    def scores(self, op: Attention, count: int) -> Floats:
+        """Return the scores of so many first rows, [heads, count, count]."""
+        query, key = (self.of(tensor.name)[:count] for tensor in (op.query, op.key))
+        left = query.reshape(count, -1, op.key_dim).transpose(1, 0, 2)  # [heads, n, key_dim]
+        right = key.reshape(count, -1, op.key_dim).transpose(1, 2, 0)  # [kv_heads, key_dim, n]
+        sums = left @ right.repeat(op.group, axis=0) / (WIDE_UNIT if op.key.wide else 1)
+        return _rescaled(sums.transpose(1, 2, 0), op.scores).transpose(2, 0, 1)
 
     def of(self, name: str) -> Floats:
         """Return a tensor, [rows, columns]."""
         op = self.made[name]
-        assert isinstance(op, Norm | Convert | Linear), "no encoder has others before its scores"
+        assert isinstance(op, Norm | Convert | Linear | Rotary), "others are not before scores"
         if isinstance(op, Linear):
             return _rescaled(self.of(op.source.name) @ op.weight, op.rescale)
-        x = self._stream(op.source.name)
+        if isinstance(op, Rotary):
+            return _turned(self.of(op.source.name), op)
+        x = self.rows(op.source.name)
         if isinstance(op, Norm):
             n = x.shape[1]
             total = 0.0 if op.rms else x.sum(axis=1, keepdims=True)
@@ -52,15 +90,33 @@ class _Exact:
             x = (n * x - total) / np.sqrt(np.maximum(variance, 1)) * 2.0**VALUE_FRACTION
         return _rescaled(x, op.rescale)
 
-    def _stream(self, name: str) -> Floats:
-        """Return rows of the stream as they are, those that are loaded among them."""
-        if name not in self.found:
-            return np.asarray(self.model.quantize_input(self.inputs), np.float64)
-        x, op = self.found[name].astype(np.float64), self.made[name]
+
+def _rows_of(
+    model: QuantizedModel, found: Mapping[str, Ints], inputs: Floats
+) -> Callable[[str], Floats]:
+    """Return what gives rows of the stream as they are, those that are loaded among them."""
+    made = {op.target.name: op for op in model.ops}
+
+    def rows(name: str) -> Floats:
+        if name not in found:
+            return np.asarray(model.quantize_input(inputs), np.float64)
+        x, op = found[name].astype(np.float64), made[name]
         if isinstance(op, Linear) and op.row:
-            assert self.model.start is not None, "rows before the first are loaded"
-            x[: op.row] = self.model.start[: op.row]
+            assert model.start is not None, "rows before the first are loaded"
+            x[: op.row] = model.start[: op.row]
         return x
+
+    return rows
+
+
+def _turned(x: Floats, op: Rotary) -> Floats:
+    """Return equation (9) of rows from the first place on without rounding and bounds."""
+    n, columns = x.shape
+    pairs = np.tile(op.pairs[:n], columns // op.pairs.shape[1]) * 2.0**-ROTARY_FRACTION
+    cosine, sine = pairs[:, 0::2], pairs[:, 1::2]
+    first, second = x[:, 0::2], x[:, 1::2]
+    turned = np.stack((first * cosine - second * sine, first * sine + second * cosine), axis=-1)
+    return turned.reshape(x.shape) / (1 if op.target.wide else ROTARY_STEPS)
 
 
 def _rescaled(x: Floats, by: Rescale) -> Floats:

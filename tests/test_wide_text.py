@@ -1,0 +1,142 @@
+"""INT16 rows of products in decoders: attention of 16 bits before keys and values of INT8."""
+
+import numpy as np
+import pytest
+
+from arch.errors import InputError
+from arch.instruction import unpack
+from arch.isa import Opcode
+from arch.presets import PRESETS
+from cli.options import equipped
+from generators.fitting import FitError
+from generators.frontend.text_description import TextDescription
+from generators.quantize.options import Quantization
+from generators.quantize.score_error import text_score_errors
+from generators.reference.cache import KvCache
+from generators.reference.integers import evaluate
+from generators.text_program import compile_text
+from generators.text_shapes import untrained
+from generators.text_sources import load_text
+from sim.matmul import WIDE_LONGEST
+from tb.text_session import TextSession
+from tb.toolchain import missing_tools
+
+MIXED = Quantization(texts=2, length=24, activations="mixed")
+LLAMA = TextDescription(
+    name="llama", vocabulary=37, positions=64, dim=24, layers=2, heads=6, kv_heads=3, ffn=44
+)
+GPT = LLAMA.replace(
+    **{"name": "gpt", "dim": 32, "heads": 2, "kv_heads": 2, "ffn": 40, "norm": "layernorm"},
+    **{"position": "learned", "gated": False, "activation": "gelu_tanh", "bias": True},
+)
+SOURCE = load_text("tales")
+STREAMED = PRESETS["small"].replace(
+    **{"scratchpad_bytes": 1 << 16, "program_depth": 8192, "param_depth": 512, "table_slots": 4},
+    **{"rotary": True, "argmax": True, "wide_operands": True},
+)
+RESIDENT = {"weight_depth": 1024}
+PASSING = {"param_depth": 40, "scratchpad_bytes": 1 << 14, "table_slots": 2}
+CASES = {
+    "streamed": (LLAMA, {}, {}),
+    "resident": (LLAMA, RESIDENT, {}),
+    "tree": (LLAMA, {**RESIDENT, "array": "tree", "rows": 5, "cols": 6, "lanes": 2}, {}),
+    "unfused": (LLAMA, {**RESIDENT, "fused": False}, {"alike": False}),
+    "passing": (LLAMA, PASSING, {"folded": True}),
+    "learned": (GPT, {}, {}),
+    "learned resident": (GPT, RESIDENT, {}),
+    "int4": (LLAMA, {}, {"weights": "int4", "low_rank": 4}),
+    "int4 resident": (LLAMA, RESIDENT, {"weights": "int4", "group": 8}),
+    "nested": (LLAMA, {}, {"weights": "nested"}),
+}
+
+
+def compiled(model, changes, options, **given):
+    asked = Quantization(texts=2, length=24, activations="mixed", **options)
+    decoder = untrained(model, asked, sparsity=0.9 if given else 0.0)
+    config = equipped(STREAMED.replace(**changes), asked)
+    return compile_text(decoder, config, context=20, sinks=3, **given)
+
+
+def run(program, simulator, count=24):
+    """Take a prompt and go on past the end of the cache; return the turns."""
+    session = TextSession(program, simulator)
+    tokens = np.random.default_rng(2).integers(0, 37, count).tolist()
+    turns, cache = [session.take(tokens[:9])], KvCache(20, 3)
+    evaluate(program.decoder, tokens[:9], cache)
+    for token in tokens[9:]:
+        turns.append(session.step(token))
+        wanted = evaluate(program.decoder, [token], cache)["logits"][0]
+        assert np.array_equal(session.logits(), wanted)
+    assert session.setup.mismatches == sum(turn.mismatches for turn in turns) == 0
+    return session, turns
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_and_chunks_have_the_references_integers(name):
+    program = compiled(*CASES[name])
+    assert program.rows > 1
+    run(program, "golden")
+
+
+def test_attention_alone_has_rows_of_16_bits():
+    model = LLAMA.replace(ffn=96)
+    program = compiled(model, {"sparse_lanes": 8}, {}, sparse=True)
+    run(program, "golden")
+    found = [*unpack(program.words)]
+    sizes = {wide: set() for wide in (False, True)}
+    for one in found:
+        if one.opcode == Opcode.MATMUL:
+            sizes["a_wide" in one.flags].add(one.operand("k").immediate)
+    # Projections and heads; the MLP's second matrix and values are of INT8.
+    assert {LLAMA.dim, LLAMA.head_dim} <= sizes[True]
+    assert model.ffn not in sizes[True]
+    assert model.ffn in {one.operand("k").immediate for one in found if one.opcode == Opcode.SPARSE}
+    assert not any(one.flags & {"b_high", "b_low"} for one in found)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+@pytest.mark.parametrize("name", ["streamed", "tree"])
+def test_the_circuit_has_the_golden_machines_tensors(name):
+    model, changes, options = CASES[name]
+    tiny = {"rows": 4, "cols": 4, "lanes": 2} if name == "streamed" else {}
+    program = compiled(model, {**changes, **tiny, "trace": True}, options)
+    session, turns = run(program, "verilator", 22)
+    assert all(turn.tensors > 20 for turn in turns)
+    expected = program.predict(21, session.timing.latency)
+    assert expected.cycles == pytest.approx(turns[-1].cycles, rel=0.03)
+
+
+@pytest.mark.parametrize(("name", "left"), [("tales", 0.5), ("rotated", 0.8)])
+def test_scores_are_nearer_to_exact_ones(name, left):
+    errors = []
+    for activations in ("int8", "mixed"):
+        options = Quantization(texts=4, length=96, activations=activations)
+        decoder = untrained(LLAMA, options) if name == "rotated" else SOURCE.quantize(options)
+        tokens = (
+            np.random.default_rng(5).integers(0, 37, 24)
+            if name == "rotated"
+            else SOURCE.tokenizer.encode("one day a red fox found a shell")
+        )
+        found = [*text_score_errors(decoder, evaluate(decoder, tokens))]
+        assert len(found) == decoder.description.layers
+        errors.append(float(np.mean(found)))
+    # Keys are as coarse as before.
+    assert 0.25 < errors[1] < left * errors[0], errors
+
+
+def test_what_cannot_be_mixed_is_refused():
+    config = STREAMED.replace(wide_operands=False)
+    message = "Model llama needs the unit wide_operands, which configuration small leaves out"
+    with pytest.raises(FitError, match=f"^{message}$"):
+        compile_text(untrained(LLAMA, MIXED), config, context=20)
+    message = "Activations mixed need kv_bits 8, but kv_bits is 4"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        Quantization(activations="mixed", kv_bits=4)
+    message = "Activations mixed need source_layers 0, but model gpt has source_layers 1"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        untrained(GPT.replace(source_layers=1, source_positions=7), MIXED)
+    long = LLAMA.replace(heads=1, kv_heads=1, dim=512, head_dim=512)
+    message = f"Activations mixed sum head_dim .* {WIDE_LONGEST}, but model llama has head_dim 512"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        untrained(long, MIXED)
