@@ -52,7 +52,7 @@ CASES = {
 
 def compiled(model, changes, options, **given):
     asked = Quantization(texts=2, length=24, activations="mixed", **options)
-    decoder = untrained(model, asked, sparsity=0.9 if given else 0.0)
+    decoder = untrained(model, asked, sparsity=0.9 if given.get("sparse") else 0.0)
     config = equipped(STREAMED.replace(**changes), asked)
     return compile_text(decoder, config, context=20, sinks=3, **given)
 
@@ -130,6 +130,12 @@ def test_what_cannot_be_mixed_is_refused():
     message = "Model llama needs the unit wide_operands, which configuration small leaves out"
     with pytest.raises(FitError, match=f"^{message}$"):
         compile_text(untrained(LLAMA, MIXED), config, context=20)
+    message = (
+        "Keys and values that are made anew have inputs of 8 bits, but activations of model gpt "
+        "are mixed"
+    )
+    with pytest.raises(InputError, match=f"^{message}$"):
+        compiled(GPT.replace(dim=6), {}, {}, recompute=True)
     message = "Activations mixed need kv_bits 8, but kv_bits is 4"
     with pytest.raises(InputError, match=f"^{message}$"):
         Quantization(activations="mixed", kv_bits=4)

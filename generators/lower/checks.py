@@ -110,7 +110,8 @@ def _check_recomputed(decoder: Decoder) -> None:
         raise InputError(f"{what} have {NARROW_BITS} bits, not {decoder.kv_bits}")
     if decoder.attentions[0].query.wide:
         raise InputError(
-            f"{what} are made of inputs of 8 bits, but activations of model {model.name} are {MIXED}"
+            f"{what} have inputs of {NARROW_BITS} bits, but activations of model {model.name} are "
+            f"{MIXED}"
         )
     if is_nested(decoder):
         raise InputError(
