@@ -47,10 +47,10 @@ def bench_sparse(
     Raises :class:`InputError` where the product does not fit, the scratchpad has no room for its
     weights, or the configuration has no zero-skip unit.
     """
-    if not config.sparse_lanes:
-        raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
     rng = np.random.default_rng(seed)
     gemm = random_gemm(config, rng, m=m, k=k, n=n, sparsity=sparsity)
+    if not config.sparse_lanes:
+        raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
     result: dict[str, Any] = {"config": config.name, "lanes": config.sparse_lanes}
     result |= {"m": m, "k": k, "n": n, "sparsity": sparsity, "seed": seed, "mismatches": 0}
     for name, coded in (("", True), ("dense_", False)):
