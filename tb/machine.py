@@ -261,7 +261,8 @@ class VerilatorMachine(SimulatedMachine):
 
     ``verilog`` is what stands in the place of the accelerator's own, with the same ports; without
     ``quick`` it is compiled for long runs. With ``contents`` registers and memories are random at
-    first, by this seed. ``coverage`` names the file of :meth:`write_coverage`.
+    first, by this seed, or zeros where it is 0. ``coverage`` names the file of
+    :meth:`write_coverage`.
 
     Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
     :class:`RunError` where the build fails.
@@ -318,7 +319,9 @@ class VerilatorMachine(SimulatedMachine):
             quick=self._quick,
         )
         file = [f"+verilator+coverage+file+{self._coverage}"] * covered
-        random = ["+verilator+rand+reset+2", f"+verilator+seed+{self._contents}"] * random_start
+        mode = 2 if self._contents else 0
+        random = [f"+verilator+rand+reset+{mode}", f"+verilator+seed+{self._contents or 1}"]
+        random *= random_start
         return [
             *(folder / "harness", *random, *file),
             *(str(memory_bytes), *map(str, timing.fields().values())),

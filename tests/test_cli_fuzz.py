@@ -85,9 +85,9 @@ def test_programs_are_broken_in_many_ways() -> None:
     config = programs.PRESETS["tiny"]
     rng = np.random.default_rng(0)
     program = programs.random_program(config, rng, 4, alone=True)
-    assert programs._refusal(program.words, config) == ""
+    assert programs._refusal(program, program.words, config) == ""
     broken = [programs._broken(program.words, rng) for _ in range(30)]
-    reasons = {programs._refusal(words, config).partition(" ")[0] for words in broken}
+    reasons = {programs._refusal(program, words, config).partition(" ")[0] for words in broken}
     assert len(reasons - {""}) > 4
 
 

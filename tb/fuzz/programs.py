@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from arch.config import Config
-from arch.errors import ProgramError
+from arch.errors import InputError, ProgramError
 from arch.instruction import Instruction, unpack
 from arch.isa import Opcode
 from arch.presets import PRESETS
@@ -29,20 +29,23 @@ _LOOP_COUNT = 4  # at most, of a program that is broken: the golden machine runs
 def run(case: Case) -> dict[str, Any]:
     """Run a random program of the configuration ``config`` on the circuit and the golden machine.
 
-    Half of them have some random words. What the checker takes must give what the golden machine
-    gives. All others must end, by themselves or by ABORT, and the program without those words must
-    then be exact. Registers and memories of the circuit begin with random contents.
+    Half of them have some random words. What the checker and the golden machine take must give
+    what the golden machine gives. All others must end, by themselves or by ABORT, and the program
+    without those words must then be exact. Registers and memories of the circuit begin with random
+    contents; with zeros, as the golden machine's do, where words are random and yet taken, for such
+    a program may read what nothing has written.
     """
     rng = case.rng()
     config = disturbed(PRESETS[case["config"]])
     whole = _fitting(config, rng)
-    words = _broken(whole.words, rng) if case.index % 2 else whole.words
-    refusal = _refusal(words, config)
+    broken = case.index % 2 == 1
+    words = _broken(whole.words, rng) if broken else whole.words
+    refusal = _refusal(whole, words, config)
     machine = VerilatorMachine(
         config,
         memory_bytes=MEMORY_BYTES,
         latency=int(rng.integers(_LATENCIES)),
-        contents=int(rng.integers(1, 1 << 30)),
+        contents=0 if broken and not refusal else int(rng.integers(1, 1 << 30)),
     )
     try:
         mismatch = (_stop if refusal else _differs)(machine, whole, words)
@@ -93,11 +96,17 @@ def _is_short(instruction: Instruction) -> bool:
     return count.immediate <= _LOOP_COUNT and not count.register
 
 
-def _refusal(words: list[int], config: Config) -> str:
-    """Return the sentence by which the checker refuses a program; empty where it does not."""
+def _refusal(program: RandomProgram, words: list[int], config: Config) -> str:
+    """Return the sentence by which a program is refused; empty where it is not.
+
+    The checker sees the words, the golden machine the parameters that they load, too.
+    """
     try:
         check(words, config)
-    except ProgramError as error:
+        golden = Interpreter(config)
+        _load(golden, program, words)
+        golden.start()
+    except (ProgramError, InputError) as error:
         return str(error)
     return ""
 
