@@ -25,7 +25,7 @@ def test_a_line_has_its_commands_figures() -> None:
 
 def test_a_command_that_fails_is_named() -> None:
     with pytest.raises(RuntimeError, match="--sparsity 2 failed: celosia: Sparsity must be"):
-        measure(Case("bench sparse --config tiny --set sparse_lanes=2 --k 16 --n 8 --sparsity 2"))
+        measure(Case("bench sparse --config tiny --k 16 --n 8 --sparsity 2"))
 
 
 def test_of_several_shapes_the_smallest_figure_counts(monkeypatch) -> None:

@@ -67,7 +67,7 @@ def huge() -> bytes:
         ),
         (("bench", "decode", "--sim", "golden", "--dim", "10000000"), "must be from 1 to 4096"),
         (
-            ("bench", "sparse", "--k=64", "--n=1000000000", "--sparsity=0", "--set=sparse_lanes=8"),
+            ("bench", "sparse", "--k", "64", "--n", "1000000000", "--sparsity", "0"),
             "The operands are",
         ),
         (("build", "--board", "icebreaker", "--clock", "1e9", "--out", "b"), "at most 1000 MHz"),
