@@ -1,12 +1,12 @@
 """Configurations by name or from a file."""
 
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from arch.config import Config
 from arch.errors import InputError
+from arch.files import read_toml
 from arch.micro.config import MicroConfig
 from arch.tables import own_table
 
@@ -40,21 +40,12 @@ def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
     """Return the names of the fields to which a TOML file or overrides give a value themselves."""
     names = {assignment.partition("=")[0] for assignment in overrides}
     if source is not None and Path(source).suffix == ".toml":
-        names |= _read_toml(Path(source)).keys()
+        names |= read_toml(Path(source), "configuration").keys()
     return names
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read configuration {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"Configuration {path} is not TOML: {error}") from error
-
-
 def _load_toml(path: Path) -> Config:
-    values = _read_toml(path)
+    values = read_toml(path, "configuration")
     preset = values.pop("preset", "small")
     if preset not in PRESETS:
         raise InputError(f"Unknown preset {preset!r} in {path}; known are {', '.join(PRESETS)}")

@@ -78,6 +78,8 @@ class _Entry:
     flash: str
     spi: Sequence[Any]
     sdram: str = ""
+    sdram_mhz: float = 0.0
+    """First clock of a machine with SDRAM (MHz); 0: ``target_mhz``."""
     preset: str = "small"
     config: Mapping[str, Any] = field(default_factory=dict)
     freed: Mapping[str, Any] = field(default_factory=dict)
@@ -190,7 +192,14 @@ def with_sdram(board: Board) -> Board:
             pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(found)}
     width = min(board.config.mem_addr_width, exact_log2(chip.size))
     config = board.config.replace(mem_addr_width=width, **entry.freed)
-    return replace(board, sdram=chip, pins=pins, config=config, memory_bytes=1 << width)
+    return replace(
+        board,
+        sdram=chip,
+        pins=pins,
+        config=config,
+        memory_bytes=1 << width,
+        target_mhz=entry.sdram_mhz or board.target_mhz,
+    )
 
 
 # Of these two the resources have the data lines the other way round. An ECP5's are fixed: in the

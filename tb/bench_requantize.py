@@ -92,6 +92,7 @@ async def results_are_exact(dut: Any) -> None:
     operands = random_operands(generator, count)
     expected = requantize(**operands).tolist()
     await start_clock(dut)
+    unit = Requantizer()
     done = enabled = 0
     while done < count:
         en = generator.random() >= stall
@@ -101,7 +102,7 @@ async def results_are_exact(dut: Any) -> None:
             value = int(operands[name][enabled]) if en and enabled < count else 0
             port = getattr(dut, name)
             port.value = value & ((1 << len(port)) - 1)
-        behind = enabled - Requantizer.bounds_delay
+        behind = enabled - unit.bounds_delay
         if en and 0 <= behind < count:
             bounds = bounds_of(*(int(operands[name][behind]) for name in BOUNDS))
             dut.bounds.value = bounds_layout().const(bounds).as_bits()
@@ -109,7 +110,7 @@ async def results_are_exact(dut: Any) -> None:
             dut.bounds.value = 0
         await FallingEdge(dut.clk)
         if en:
-            if enabled >= Requantizer.latency:
+            if enabled >= unit.latency:
                 assert dut.y.value.to_signed() == expected[done], {
                     name: int(values[done]) for name, values in operands.items()
                 }

@@ -96,6 +96,12 @@ def test_an_sdram_has_all_of_its_pins(name: str) -> None:
     assert "output [12:0] sdram_a" in verilog
 
 
+def test_a_machine_with_sdram_has_a_clock_of_its_own() -> None:
+    board, smaller = get_board("ulx3s_85f"), get_board("ulx3s_25f")
+    assert (board.target_mhz, with_sdram(board).target_mhz) == (75.0, 80.0)
+    assert with_sdram(smaller).target_mhz == smaller.target_mhz
+
+
 def test_a_board_without_sdram_is_refused() -> None:
     message = (
         "^Board icebreaker has no SDRAM that is supported; ulx3s_85f, ulx3s_45f, ulx3s_25f, "

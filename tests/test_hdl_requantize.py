@@ -68,13 +68,14 @@ def test_equals_tflite(name):
     np.testing.assert_array_equal(y, v["y"].ravel())
 
 
+@pytest.mark.parametrize("registered", [False, True])
 @pytest.mark.parametrize("width", [32, 16])
-def test_equals_golden_model(width):
+def test_equals_golden_model(width, registered):
     operands = random_operands(np.random.default_rng(5), 4000)
     operands["multiplier"] = operands["multiplier"] >> (32 - width) << (32 - width)
     expected = requantize(**operands)
     assert np.unique(expected).size > 700
-    np.testing.assert_array_equal(run_case(Requantizer(width), operands), expected)
+    np.testing.assert_array_equal(run_case(Requantizer(width, registered), operands), expected)
 
 
 @pytest.mark.parametrize("width", [1, 2, 9, 33])

@@ -107,11 +107,9 @@ class Requantizer(Component):
 
     Latency is ``latency`` cycles with ``en`` at 1, one result per cycle; everything holds still
     while ``en`` is 0. Four 17x17-bit multiplications, or two where the lower half of every
-    multiplier is 0: ``multiplier_width`` is 16, else 32 (bits).
+    multiplier is 0: ``multiplier_width`` is 16, else 32 (bits). With ``registered`` a register
+    stands between the left shift and the multipliers, which are far from it on large devices.
     """
-
-    latency = 5 + RoundingShift.latency
-    bounds_delay = latency - 1
 
     en: In(1)
     x: In(signed(32))
@@ -121,12 +119,26 @@ class Requantizer(Component):
     bounds: In(bounds_layout())
     y: Out(signed(16))
 
-    def __init__(self, multiplier_width: int = 32):
+    def __init__(self, multiplier_width: int = 32, registered: bool = False):
         self.multiplier_width = multiplier_width
+        self.registered = registered
         super().__init__()
 
+    @property
+    def latency(self) -> int:
+        """Cycles with ``en`` at 1 from a sum to its result."""
+        return 5 + RoundingShift.latency + self.registered
+
+    @property
+    def bounds_delay(self) -> int:
+        """Cycles with ``en`` at 1 from a sum to its bounds."""
+        return self.latency - 1
+
     def elaborate(self, platform: object) -> Module:
-        """One stage per operation; signal names end in the stage that writes them."""
+        """One stage per operation; signal names end in the stage that writes them.
+
+        With ``registered`` stages behind the shift are one later than their names say.
+        """
         m = Module()
         m.submodules.rounding = rounding = RoundingShift(33)
 
@@ -139,8 +151,11 @@ class Requantizer(Component):
         m.d.comb += shifted_1.eq(biased_1 << delay(m, left, 1, en=self.en))
 
         # Four products of halves, the lower half taken as unsigned; two where one half is 0.
-        x_low, x_high = shifted_1[:16], shifted_1[16:].as_signed()
-        multiplier_1 = delay(m, self.multiplier[32 - self.multiplier_width :], 1, en=self.en)
+        late = int(self.registered)
+        shifted = delay(m, shifted_1, late, en=self.en)
+        x_low, x_high = shifted[:16], shifted[16:].as_signed()
+        held = self.multiplier[32 - self.multiplier_width :]
+        multiplier_1 = delay(m, held, 1 + late, en=self.en)
         m_high = multiplier_1[-16:].as_signed()
         high_3 = multiply(m, "high", x_high, m_high, en=self.en)
         cross_3 = multiply(m, "cross_0", x_low, m_high, en=self.en)
@@ -159,7 +174,7 @@ class Requantizer(Component):
         m.d.comb += [
             rounding.en.eq(self.en),
             rounding.x.eq(doubled_4),
-            rounding.amount.eq(delay(m, right, 4, en=self.en)),
+            rounding.amount.eq(delay(m, right, 4 + late, en=self.en)),
         ]
 
         # The offset, and by how much it is beyond the bounds, so that no comparison follows a sum.

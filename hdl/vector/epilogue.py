@@ -95,7 +95,15 @@ class Epilogue(Component):
     @property
     def _depth(self) -> int:
         """Cycles from a beat behind the door to its elements."""
-        return 2 + Requantizer.latency + TABLE_LATENCY * self.config.activation
+        return self._requantized + TABLE_LATENCY * self.config.activation
+
+    @property
+    def _requantized(self) -> int:
+        """Cycles from a beat behind the door to its sums requantized."""
+        return 2 + self._requantizer().latency
+
+    def _requantizer(self) -> Requantizer:
+        return Requantizer(self.config.multiplier_width, self.config.registered)
 
     def elaborate(self, _platform):
         m = Module()
@@ -132,7 +140,7 @@ class Epilogue(Component):
         return m
 
     def _requantize(self, m, en, values):
-        """Return the output elements of the beat taken ``2 + Requantizer.latency`` cycles ago."""
+        """Return the output elements of the beat taken ``_requantized`` cycles ago."""
         config = self.config
         beats, words = values.p, self.params.lanes
         taken = values.valid & values.ready
@@ -147,10 +155,10 @@ class Epilogue(Component):
             bounds.wide.eq(wide),
             bounds.relu.eq(self.relu),
         ]
-        keep = delay(m, beats.keep, 2 + Requantizer.latency, en=en)
+        keep = delay(m, beats.keep, self._requantized, en=en)
         y = []
         for lane, word in enumerate(params):
-            m.submodules[f"requantizer_{lane}"] = unit = Requantizer(config.multiplier_width)
+            m.submodules[f"requantizer_{lane}"] = unit = self._requantizer()
             m.d.comb += [
                 unit.en.eq(en),
                 unit.x.eq(found[lane]),

@@ -24,8 +24,6 @@ class Intake(Component):
     beat a cycle; a result comes ``latency`` cycles after its beat was taken at the earliest.
     """
 
-    latency = 2 + Requantizer.latency
-
     def __init__(self, config: Config):
         self.config = config
         self._param_addr_width = max(1, (config.param_depth - 1).bit_length())
@@ -41,6 +39,14 @@ class Intake(Component):
             }
         )
 
+    @property
+    def latency(self) -> int:
+        """Cycles from a beat to its result."""
+        return 2 + self._requantizer().latency
+
+    def _requantizer(self) -> Requantizer:
+        return Requantizer(self.config.multiplier_width, self.config.registered)
+
     def elaborate(self, _platform):
         """The whole pipeline moves, or none of it; a word comes two cycles after its beat."""
         m = Module()
@@ -54,7 +60,7 @@ class Intake(Component):
         wide = bounds_layout().const(bounds_of(0, -(1 << 15), (1 << 15) - 1))
         elements = []
         for lane, params in enumerate(held):
-            m.submodules[f"requantizer_{lane}"] = unit = Requantizer(self.config.multiplier_width)
+            m.submodules[f"requantizer_{lane}"] = unit = self._requantizer()
             m.d.comb += [
                 unit.en.eq(en),
                 unit.x.eq(values[lane]),
