@@ -4,15 +4,21 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib.wiring import connect, flipped
 from amaranth.sim import Simulator
 
 from arch.config import Config
 from arch.errors import InputError
 from arch.presets import PRESETS
 from arch.protection import check_bits, code_columns, protection
+from hdl.memory import protected
 from hdl.memory.protected import ProtectedRam, WordDecoder, protected_ram
 from hdl.memory.ram import Ram
 from sim.protection import Found, decode, encode
+
+FOUND_BITS = {False: 1, True: 2}
+"""``errors`` of a word with a corrected part, and of one that is not right."""
 
 FOUND = {0: Found.RIGHT, 1: Found.CORRECTED, 2: Found.WRONG}
 
@@ -92,6 +98,50 @@ def test_a_protected_memory_is_a_memory(level: str, parts: bool) -> None:
             if wanted is not None:
                 assert ctx.get(ram.read_data) == wanted
             assert ctx.get(ram.errors) == 0
+
+    simulate(ram, testbench)
+
+
+class FlippedRam(Ram):
+    """A memory whose words come with the bits of ``flip`` inverted."""
+
+    flip = Signal(64)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ram = ram = Ram(self.width, self.depth, ordered=self.ordered)
+        connect(m, flipped(self), ram)
+        m.d.comb += self.read_data.eq(ram.read_data ^ self.flip)
+        return m
+
+
+@pytest.mark.parametrize("level", ["detect", "correct"])
+@pytest.mark.parametrize("late", [False, True])
+def test_wrong_bits_are_told_at_once_or_a_cycle_later(
+    monkeypatch: pytest.MonkeyPatch, level: str, late: bool
+) -> None:
+    """Any one or two bits of a part, in the first cycle in which a word is there."""
+    monkeypatch.setattr(FlippedRam, "flip", Signal(64))
+    monkeypatch.setattr(protected, "Ram", FlippedRam)
+    ram = ProtectedRam(16, 4, level=level, part=8, late=late)
+    size = 8 + check_bits(ram.columns)
+    single = [1 << bit for bit in range(2 * size)]
+    pairs = [1 << a | 1 << b for a, b in combinations(range(size, 2 * size), 2)]
+    rng = np.random.default_rng(5)
+
+    async def testbench(ctx) -> None:
+        before = 0
+        for bad in [0, *single, 0, *pairs, 0]:
+            reads = bool(rng.integers(4))
+            ctx.set(ram.read_en, reads)
+            await ctx.tick()
+            ctx.set(FlippedRam.flip, bad)
+            wrong = level == "detect" or bad.bit_count() == 2
+            told = FOUND_BITS[wrong] if reads and bad else 0
+            if level == "detect" and bad.bit_count() == 2:
+                told = 0
+            assert ctx.get(ram.errors) == (before if late else told), hex(bad)
+            before = told
 
     simulate(ram, testbench)
 

@@ -57,13 +57,14 @@ class AccumulatorBank(Component):
     def elaborate(self, platform):
         m = Module()
         size, part = self._layout.size, self._layout.size // self._layout.length
-        m.submodules.rows = rows = protected_ram(size, self._depth, self._level, part=part)
+        m.submodules.rows = rows = protected_ram(
+            size, self._depth, self._level, part=part, late=True
+        )
         m.submodules.marks = marks = protected_ram(1, self._depth, self._level)
         if self._level != "none":
             # Rows that hold no sum may be anything.
-            found, filled = delay(m, rows.errors, 1), delay(m, self.filled, 1)
-            marked = delay(m, marks.errors, 1)
-            m.d.comb += self.errors.eq(Mux(filled, found, 0) | marked)
+            filled, marked = delay(m, self.filled, 1), delay(m, marks.errors, 1)
+            m.d.comb += self.errors.eq(Mux(filled, rows.errors, 0) | marked)
         m.d.comb += [
             rows.read_en.eq(self.read_en),
             rows.read_addr.eq(self.read_addr),

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import In, Out
 from arch.protection import check_bits, code_columns
 from hdl.component import Component
 from hdl.memory.ram import Ram
+from hdl.stream.pipeline import delay
 
 ERRORS = 2
 """Bits of what a memory tells of its words: one was corrected; one was wrong and is not right."""
@@ -94,7 +95,7 @@ class ProtectedRam(Component):
     is. ``errors`` tells of the word that ``read_data`` brings, in the first cycle in which it
     does; not where the word was written in the cycle of its read, as it may then be anything.
     With ``held``, a word that becomes wrong in a later cycle before the next read is told of, too,
-    and each word once.
+    and each word once. With ``late`` all is told a cycle later, from a register for each part.
     ``write_en`` has a bit for each part with ``parts``, else one. Words are right at first, all 0.
     """
 
@@ -107,13 +108,16 @@ class ProtectedRam(Component):
         part: int | None = None,
         parts: bool = False,
         held: bool = False,
+        late: bool = False,
     ):
+        assert not (held and late)
         self.level = level
         self.width = width
         self.depth = depth
         self.part = part or width
         self.parts = parts
         self.held = held
+        self.late = int(late)
         self.columns = tuple(code_columns(self.part, level))
         addr_width = (depth - 1).bit_length()
         super().__init__(
@@ -145,7 +149,7 @@ class ProtectedRam(Component):
             m.submodules[f"decoder_{number}"] = decoder = WordDecoder(self.part, self.level)
             m.d.comb += decoder.stored.eq(ram.read_data[low : low + size])
             data.append(decoder.word)
-            found.append(decoder.errors)
+            found.append(delay(m, decoder.errors, self.late))
         collides = ram.write_en.any() & (ram.write_addr == ram.read_addr)
         fresh = Signal()
         with m.If(self.read_en):
@@ -159,7 +163,7 @@ class ProtectedRam(Component):
             ram.read_en.eq(self.read_en),
             ram.read_addr.eq(self.read_addr),
             self.read_data.eq(Cat(data)),
-            self.errors.eq(_any(found) & fresh.replicate(ERRORS)),
+            self.errors.eq(_any(found) & delay(m, fresh, self.late).replicate(ERRORS)),
         ]
         return m
 
@@ -213,11 +217,12 @@ def protected_ram(
     part: int | None = None,
     parts: bool = False,
     held: bool = False,
+    late: bool = False,
 ):
     """Return a memory of some level of protection, without order; of ``none``, a :class:`Ram`."""
     if level == "none":
         return Ram(width, depth, part=part if parts else None, ordered=False)
-    return ProtectedRam(width, depth, level=level, part=part, parts=parts, held=held)
+    return ProtectedRam(width, depth, level=level, part=part, parts=parts, held=held, late=late)
 
 
 def errors_of(memories: Iterable) -> list[Value]:
