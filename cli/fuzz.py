@@ -5,12 +5,15 @@ from typing import Any
 import click
 
 from arch.errors import InputError
+from arch.micro.config import MicroConfig
+from arch.presets import PRESETS
 from cli.campaign_options import Runner, campaign_options
 from cli.options import json_option, seed_option
 from cli.output import report
+from generators.campaign.case import Job
 from tb.fuzz import graphs, lines, models, programs, traces
 
-CASES = {
+CASES: dict[str, tuple[Job, dict[str, tuple[str, ...]], int]] = {
     "model": (models.run, {}, 4),
     "onnx": (graphs.run, {}, 4),
     "program": (programs.run, {"config": ("tiny", "odd")}, 4),
@@ -34,10 +37,24 @@ _MOST = 100_000_000
 @click.option(
     "--count", default=20, show_default=True, help="Cases of each kind, and of each part of it."
 )
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    metavar="NAME",
+    help="Preset of the machines of programs and traces, instead of tiny and odd; repeatable.",
+)
 @seed_option
 @campaign_options
 @json_option
-def fuzz(kinds: tuple[str, ...], count: int, seed: int, runner: Runner, as_json: bool) -> None:
+def fuzz(
+    kinds: tuple[str, ...],
+    count: int,
+    configs: tuple[str, ...],
+    seed: int,
+    runner: Runner,
+    as_json: bool,
+) -> None:
     r"""Try random cases: all must be exact, or be refused in a sentence.
 
     A case that fails is told by a name that `celosia replay` runs again.
@@ -52,12 +69,19 @@ def fuzz(kinds: tuple[str, ...], count: int, seed: int, runner: Runner, as_json:
     for kind in kinds:
         if kind not in CASES:
             raise InputError(f"Unknown kind of case {kind!r}; known are {', '.join(CASES)}")
+    known = [name for name, config in PRESETS.items() if not isinstance(config, MicroConfig)]
+    for name in configs:
+        if name not in known:
+            raise InputError(
+                f"--config must be a preset with engines, of {', '.join(known)}, not {name!r}"
+            )
     if not 1 <= count <= _MOST:
         raise InputError(f"--count must be from 1 to {_MOST:,}, not {count}")
     rows, failures = [], []
     for kind in kinds or CASES:
         job, fields, chunk = CASES[kind]
-        for name, value in _turns(fields):
+        given = {name: configs or values for name, values in fields.items() if name == "config"}
+        for name, value in _turns(fields | given):
             outcomes = runner.run(
                 kind, job, count, seed=seed, fields={name: value} if name else {}, chunk=chunk
             )

@@ -15,8 +15,8 @@ def check_step(step: Step, config: Config) -> None:
     """Refuse a step that no engine could run as it stands.
 
     Raises :class:`ProgramError` where a unit is absent, a size is not positive, an address leaves
-    its memory, a scratchpad row crosses a bank, external rows are not aligned, or flags exclude
-    each other.
+    its memory, a scratchpad row crosses a bank, external rows are not aligned, accumulator rows
+    are taken twice, or flags exclude each other.
     """
     unit = step.definition_unit
     if unit is not None and not getattr(config, unit):
@@ -36,9 +36,11 @@ def check_step(step: Step, config: Config) -> None:
         )
     if step.opcode == Opcode.SOFTMAX:
         _check_window(step)
-    for kind, found in zip(("reads", "writes"), regions(step, config), strict=True):
+    reads, writes = regions(step, config)
+    for kind, found in (("reads", reads), ("writes", writes)):
         for region in found:
             _check_region(step, kind, region, config)
+    _check_taken(step, reads)
 
 
 _FLAG_UNITS = {
@@ -293,6 +295,16 @@ def _check_window(step: Step) -> None:
                 raise ProgramError(f"{step} moves {name} to {column}, outside +-{bound}")
     if not -bound <= step["diagonal"] < bound:
         raise ProgramError(f"{step} has its diagonal at {step['diagonal']}, outside +-{bound}")
+
+
+def _check_taken(step: Step, reads: list[Region]) -> None:
+    """Refuse tile columns of sums that share rows, which the first that takes one clears."""
+    for region in reads:
+        if region.memory == "acc" and region.m > 1 and abs(region.stride) < region.count:
+            raise ProgramError(
+                f"{step} takes accumulator rows twice: its tile columns are {region.stride} rows "
+                f"apart and have m = {region.count}"
+            )
 
 
 def _check_region(step: Step, kind: str, region: Region, config: Config) -> None:

@@ -19,6 +19,7 @@ from arch.isa import Engine
 from sim.admission import check_followed, check_step
 from sim.flow import Step, run
 from sim.regions import Memory, Region, regions, sizes
+from sim.sums import Sums
 
 Clock = NDArray[np.int64]
 _ENGINES = len(Engine)
@@ -98,9 +99,10 @@ def check(
     """Check a program and return its number of steps.
 
     Raises :class:`ProgramError` where a step could not run on the configuration, waits for a token
-    that no earlier step pushes, leaves a token behind, or races with a step of another engine.
+    that no earlier step pushes, leaves a token behind, races with a step of another engine, or
+    takes accumulators that a product left out (:class:`sim.sums.Sums`).
     """
-    memories = Memories(config)
+    memories, sums = Memories(config), Sums(config)
     tokens: dict[tuple[Engine, Engine], deque[Clock]] = {
         (source, sink): deque() for source in Engine for sink in Engine
     }
@@ -123,6 +125,7 @@ def check(
         count = clocks[step.engine][step.engine] + 1
         seen[step.engine, int(count)] = step
         _check_hazards(step, clock, int(count), memories, config, seen)
+        sums.follow(step)
         clock[step.engine] = count
         clocks[step.engine] = clock
         for sink in step.push:

@@ -15,7 +15,7 @@ from sim import blocks, pairs
 from sim.admission import check_followed, check_step
 from sim.flow import Step, run
 from sim.formats import unpack
-from sim.matmul import append, held, marked, parts_of_wide, place
+from sim.matmul import append, held, marked, parts_of_wide, place, wrap
 from sim.norm import normalize
 from sim.polynomial import evaluate_table
 from sim.regions import Region, ceil_div, pair_places, regions, stored_rows
@@ -24,15 +24,10 @@ from sim.requantize import requantize, saturate16
 from sim.rotary import rotate, times
 from sim.softmax import softmax
 from sim.sparse import decode, multiply
+from sim.sums import Sums
 
 Ints = NDArray[np.int64]
 PARAM_BYTES = 9
-
-
-def wrap(values: Ints, width: int) -> Ints:
-    """Return values modulo 2**width, taken as signed."""
-    half = 1 << (width - 1)
-    return (values + half) % (1 << width) - half
 
 
 class Interpreter:
@@ -61,6 +56,7 @@ class Interpreter:
         self._signatures: list[int] = []
         self._written: list[int] = []
         self._macs = 0
+        self._sums = Sums(config)
 
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory."""
@@ -99,13 +95,15 @@ class Interpreter:
     def start(self, pc: int = 0) -> Report:
         """Run from a word address to HALT.
 
-        Raises :class:`ProgramError` where a step could not run on the configuration.
+        Raises :class:`ProgramError` where a step could not run on the configuration, or takes
+        accumulators that a product left out.
         """
         self._signatures = []
         self._macs = 0
         before: Step | None = None
         for step in run(self.words, pc, self.registers):
             check_step(step, self.config)
+            self._sums.follow(step)
             if step.engine == Engine.VECTOR:
                 check_followed(before, step)
                 before = step

@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from generators.campaign.case import Case
+from cli.campaign_options import Runner
+from generators.campaign.case import Case, Outcome
 from tb.fuzz import graphs, lines, models, programs, traces
 
 
@@ -27,6 +28,24 @@ def test_models_and_graphs(celosia, tmp_path) -> None:
         ]
     # Some graphs are understood and run, and some are not.
     assert [bool(graphs.run(Case("onnx", 1, n))["refusal"]) for n in (3, 4)] == [False, True]
+
+
+def test_machines_of_programs_and_traces_can_be_chosen(celosia, monkeypatch) -> None:
+    found = []
+
+    def run(_runner, kind, _job, _count, *, fields, **_given) -> list[Outcome]:
+        found.append((kind, fields))
+        return []
+
+    monkeypatch.setattr(Runner, "run", run)
+    words = ("--config", "small", "--config", "tiny", "--count", "1", "--jobs", "1")
+    assert celosia("fuzz", *words, "--kind", "trace", "--kind", "line")[0] == 0
+    assert celosia("fuzz", "--count", "1", "--jobs", "1", "--kind", "program")[0] == 0
+    assert found == [
+        *(("trace", {"config": name}) for name in ("small", "tiny")),
+        *(("line", {"line": name}) for name in ("link", "axi4", "wishbone")),
+        *(("program", {"config": name}) for name in ("tiny", "odd")),
+    ]
 
 
 @pytest.mark.slow
@@ -85,9 +104,9 @@ def test_programs_are_broken_in_many_ways() -> None:
     config = programs.PRESETS["tiny"]
     rng = np.random.default_rng(0)
     program = programs.random_program(config, rng, 4, alone=True)
-    assert programs._refusal(program, program.words, config) == ""
+    assert programs._golden(program, program.words, config)[0] == ""
     broken = [programs._broken(program.words, rng) for _ in range(30)]
-    reasons = {programs._refusal(program, words, config).partition(" ")[0] for words in broken}
+    reasons = {programs._golden(program, words, config)[0].partition(" ")[0] for words in broken}
     assert len(reasons - {""}) > 4
 
 
@@ -95,6 +114,11 @@ def test_programs_are_broken_in_many_ways() -> None:
     ("words", "message"),
     [
         (("--kind", "x"), "Unknown kind of case 'x'; known are model, onnx, program, trace, line"),
+        (
+            ("--config", "micro"),
+            "--config must be a preset with engines, of tiny, small, medium, wide, odd, story, "
+            "story_85f, not 'micro'",
+        ),
         (("--count", "0"), "--count must be from 1 to 100,000,000, not 0"),
         (("--jobs", "0"), "--jobs must be from 1 to 256, not 0"),
         (("--cluster", "here"), "--cluster must be tcp://HOST:PORT, not 'here'"),

@@ -3,9 +3,11 @@
 import pytest
 
 from arch.assembler import assemble
+from arch.errors import ProgramError
 from arch.instruction import pack
 from arch.presets import PRESETS
 from sim.checker import check
+from sim.interpreter import Interpreter
 
 CONFIG = PRESETS["small"]
 
@@ -350,3 +352,54 @@ def test_what_follows_a_softmax_is_like_it(behind, what):
     assert errors(f"{first}{behind}HALT", config) == wanted
     alike = "SOFTMAX m=3 n=3 i_addr=1 i_stride=4 o_addr=9 limit=2 start=1 per_tensor drain\n"
     assert check(pack(assemble(f"{first}{alike}HALT")), config) == 2
+
+
+PRODUCT = "MATMUL a_addr=64 b_addr=128 acc_addr={0} acc_stride=2 m={1} k=3 n={2} push=VECTOR"
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        "DRAIN acc_addr=4 acc_stride=2 m=2 n={} o_addr=64 o_stride=32 per_tensor pop=MATRIX",
+        "SOFTMAX i_addr=4 i_stride=2 m=2 n={} o_addr=64 o_stride=32 drain pop=MATRIX",
+        "NORM i_addr=4 i_stride=2 m=2 n={} o_addr=64 o_stride=32 drain pop=MATRIX",
+    ],
+)
+def test_sums_that_a_product_left_out_cannot_be_taken(take):
+    """Of 13 columns on 8 the second tile's last three; a second product may be narrower."""
+    config = CONFIG.replace(fused=True)
+    name = take.split()[0]
+    product = PRODUCT.format(4, 2, 13)
+    for n in (1, 8, 13):
+        text = f"{product}\n{take.format(n)}\nHALT"
+        assert check(pack(assemble(text)), config) == 2
+    for n in (14, 16):
+        text = f"{product}\n{take.format(n)}\nHALT"
+        assert errors(text, config) == (
+            f"{name} at word 13 takes {n - 8} columns of accumulator row 6, of which MATMUL at "
+            f"word 0 has summed 5"
+        )
+        machine = Interpreter(config)
+        machine.load_program(pack(assemble(text)))
+        with pytest.raises(ProgramError, match=rf"^{name} at word 13 takes {n - 8} columns of "):
+            machine.start()
+    # One row of the first tile is narrower, and is so again only after it was taken.
+    narrow = PRODUCT.format(5, 1, 6)
+    twice = take.format(13).replace("pop=MATRIX", "")
+    assert errors(f"{product.replace(' push=VECTOR', '')}\n{narrow}\n{take.format(13)}\nHALT") == (
+        f"{name} at word 26 takes 8 columns of accumulator row 5, of which MATMUL at word 13 has "
+        f"summed 6"
+    )
+    assert check(pack(assemble(f"{product}\n{take.format(13)}\n{twice}\nHALT")), config) == 3
+
+
+def test_accumulator_rows_cannot_be_taken_twice():
+    """The first of two tile columns that share rows clears them for the second."""
+    take = "DRAIN acc_addr=8 acc_stride={} m=4 n={} o_addr=64 o_stride=32 per_tensor\nHALT"
+    for stride, n in ((4, 16), (-4, 16), (2, 8)):
+        assert check(pack(assemble(take.format(stride, n))), CONFIG) == 1
+    for stride in (3, 0, -3):
+        assert errors(take.format(stride, 9)) == (
+            f"DRAIN at word 0 takes accumulator rows twice: its tile columns are {stride} rows "
+            f"apart and have m = 4"
+        )

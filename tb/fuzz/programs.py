@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,14 @@ _LATENCIES = 60  # cycles
 _LOOP_COUNT = 4  # at most, of a program that is broken: the golden machine runs every iteration
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """Signatures of a run of the golden machine, and the bytes that it stored."""
+
+    signatures: list[int]
+    stored: bytes
+
+
 def run(case: Case) -> dict[str, Any]:
     """Run a random program of the configuration ``config`` on the circuit and the golden machine.
 
@@ -40,7 +49,7 @@ def run(case: Case) -> dict[str, Any]:
     whole = _fitting(config, rng)
     broken = case.index % 2 == 1
     words = _broken(whole.words, rng) if broken else whole.words
-    refusal = _refusal(whole, words, config)
+    refusal, wanted = _golden(whole, words, config)
     machine = VerilatorMachine(
         config,
         memory_bytes=MEMORY_BYTES,
@@ -48,11 +57,13 @@ def run(case: Case) -> dict[str, Any]:
         contents=0 if broken and not refusal else int(rng.integers(1, 1 << 30)),
     )
     try:
-        mismatch = (_stop if refusal else _differs)(machine, whole, words)
+        if wanted is not None:
+            mismatch = _differs(machine, whole, words, wanted)
+        else:
+            mismatch = _stop(machine, whole, words)
         cause = cause_of(machine.read_register("STATUS")).name
         if refusal and not mismatch:
-            mismatch = _differs(machine, whole, whole.words)
-            mismatch = mismatch and f"After a program with random words: {mismatch}"
+            mismatch = _next(machine, whole)
     finally:
         machine.close()
     return {"mismatch": mismatch, "refusal": refusal.partition(" at word")[0], "cause": cause}
@@ -96,8 +107,8 @@ def _is_short(instruction: Instruction) -> bool:
     return count.immediate <= _LOOP_COUNT and not count.register
 
 
-def _refusal(program: RandomProgram, words: list[int], config: Config) -> str:
-    """Return the sentence by which a program is refused; empty where it is not.
+def _golden(program: RandomProgram, words: list[int], config: Config) -> tuple[str, _Wanted | None]:
+    """Return the sentence by which a program is refused, or what the golden machine makes of it.
 
     The checker sees the words, the golden machine the parameters that they load, too.
     """
@@ -105,10 +116,11 @@ def _refusal(program: RandomProgram, words: list[int], config: Config) -> str:
         check(words, config)
         golden = Interpreter(config)
         _load(golden, program, words)
-        golden.start()
+        signatures = golden.start().signatures
     except (ProgramError, InputError) as error:
-        return str(error)
-    return ""
+        return str(error), None
+    stored = golden.read_memory(program.result_addr, program.result_bytes)
+    return "", _Wanted(signatures, stored)
 
 
 def _load(
@@ -145,12 +157,11 @@ def _stop(machine: VerilatorMachine, program: RandomProgram, words: list[int]) -
     return "The machine does not recover from a program with random words"
 
 
-def _differs(machine: VerilatorMachine, program: RandomProgram, words: list[int]) -> str:
-    """Run a program on both machines, and return how the circuit's results differ."""
-    golden = Interpreter(machine.config)
-    for one in (golden, machine):
-        _load(one, program, words)
-    wanted = golden.start()
+def _differs(
+    machine: VerilatorMachine, program: RandomProgram, words: list[int], wanted: _Wanted
+) -> str:
+    """Run a program, and return how its results differ from those of the golden machine."""
+    _load(machine, program, words)
     _start(machine)
     if machine.wait(_LIMIT) >= _LIMIT:
         return "The program does not end"
@@ -159,7 +170,13 @@ def _differs(machine: VerilatorMachine, program: RandomProgram, words: list[int]
         return f"The program ends with STATUS {status:#x}"
     if machine.report().signatures != wanted.signatures:
         return "Signatures differ"
-    where = program.result_addr, program.result_bytes
-    if machine.read_memory(*where) != golden.read_memory(*where):
+    if machine.read_memory(program.result_addr, program.result_bytes) != wanted.stored:
         return "External memory differs"
     return ""
+
+
+def _next(machine: VerilatorMachine, program: RandomProgram) -> str:
+    """Run the program without random words, and return how its results differ."""
+    refusal, wanted = _golden(program, program.words, machine.config)
+    mismatch = refusal if wanted is None else _differs(machine, program, program.words, wanted)
+    return mismatch and f"After a program with random words: {mismatch}"
