@@ -2,9 +2,12 @@
 
 import enum
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from arch.isa import REGISTERS, Engine
+from arch.tables import own_table
+from arch.templates import rendered
 
 IDENTITY = 0xCE105A01
 """Value of ID; its low byte is the version of this register map."""
@@ -50,19 +53,8 @@ class Cause(enum.IntEnum):
     CORRUPTED = 10
 
 
-CAUSE_MEANINGS = {
-    Cause.NONE: "nothing stopped it",
-    Cause.INSTRUCTION: "the program has an instruction that this machine does not have",
-    Cause.LOOP: "the program has loops too deep, of no valid count, or ended without a beginning",
-    Cause.REGISTER: "the program sets a register that there is not",
-    Cause.PROGRAM: "the program counter left the program memory",
-    Cause.TOKENS: "a token count overflowed",
-    Cause.DEADLOCK: "every engine waits for tokens that none gives",
-    Cause.MEMORY: "external memory failed to read or write",
-    Cause.SILENCE: "external memory did not answer in time",
-    Cause.ABORTED: "the host aborted it",
-    Cause.CORRUPTED: "a memory of the machine held a wrong word, or a register was not as its copy",
-}
+_TABLES = own_table("registers")
+CAUSE_MEANINGS: dict[Cause, str] = {Cause[name]: one for name, one in _TABLES["causes"].items()}
 """Each cause in a sentence about the run or its program."""
 
 CONTROL_START, CONTROL_ABORT, CONTROL_FORGET = 1, 2, 4
@@ -81,76 +73,30 @@ def cause_of(status: int) -> Cause:
     return Cause(status >> CAUSE_SHIFT & ((1 << CAUSE_WIDTH) - 1))
 
 
-_INTERRUPTS = (
-    Field("DONE", 0, 1, "a run has ended by HALT"),
-    Field("ERROR", 1, 1, "a run was stopped"),
-)
-
 FIELDS = {
-    "CONTROL": (
-        Field("START", 0, 1, "starts a run at PC"),
-        Field("ABORT", 1, 1, "stops what runs and resets the core, external memory's answers kept"),
-        Field("FORGET", 2, 1, "aborts, and forgets what external memory has yet to answer"),
-    ),
-    "STATUS": (
-        Field("BUSY", 0, 1, "busy"),
-        Field("ERROR", 1, 1, "the latest run was stopped"),
-        Field("RECOVERING", 2, 1, "after reset or abort, not all is cleared and answered yet"),
-        Field("CAUSE", CAUSE_SHIFT, CAUSE_WIDTH, "why it was stopped"),
-    ),
-    "INTERRUPT": _INTERRUPTS,
-    "INTERRUPT_ENABLE": _INTERRUPTS,
+    register: tuple(Field(name, *values) for name, values in fields.items())
+    for register, fields in _TABLES["fields"].items()
 }
 """The fields of the registers that have any."""
 
-
-COUNTERS = {
-    "CYCLES": "cycles from start until halt",
-    "MACS": "useful products",
-    "GATED": "zero activations that entered the array",
-    "SKIPPED": "zero weights that SPARSE passed over",
-    "LOADED": "words read from external memory",
-    "STORED": "words written to external memory",
-} | {
-    f"{kind}_{engine.name}": f"cycles in which the {engine.name} engine {meaning}"
-    for kind, meaning in (
-        ("BUSY", "had a command"),
-        ("STALL", "had a command and waited for a memory"),
-        ("WAIT", "had only a command that waited for tokens"),
-        ("IDLE", "had no command"),
-    )
-    for engine in Engine
-}
-ARRAY_CAUSES = {
-    "PRODUCT": "in which a vector of activations set out for the array",
-    "MEMORY": "in which a scratchpad port kept the array's next vector waiting",
-    "WAIT_LOAD": "in which the array only waited for tokens of the LOAD engine",
-    "WAIT_VECTOR": "in which the array only waited for tokens of the VECTOR engine",
-    "WAIT_STORE": "in which the array only waited for tokens of the STORE engine",
-    "FILL": "in which weights or sums of the array's commands were still on their way",
-    "QUEUE": "in which the array had no command, and the next instruction found its queue full",
-    "FETCH": "in which the array had no command, and instructions were fetched",
-    "OVER": "in which the array had no command, and the program had no more",
-}
+ARRAY_CAUSES: dict[str, str] = _TABLES["array"]
 """Use of a cycle by the array, or the cause of an idle one."""
 
-COUNTERS |= {f"ARRAY_{name}": f"cycles {meaning}" for name, meaning in ARRAY_CAUSES.items()}
-COUNTERS["SPAN_MATRIX"] = (
-    "cycles from the MATRIX engine's first tile until its last sum was written, pauses included"
+COUNTERS: dict[str, str] = (
+    _TABLES["counters"]
+    | {
+        f"{kind}_{engine.name}": f"cycles in which the {engine.name} engine {meaning}"
+        for kind, meaning in _TABLES["engine"].items()
+        for engine in Engine
+    }
+    | {f"ARRAY_{name}": f"cycles {meaning}" for name, meaning in ARRAY_CAUSES.items()}
+    | _TABLES["last"]
 )
-COUNTERS["VECTOR_READ"] = "lines that the VECTOR engine read from the scratchpad"
-COUNTERS["VECTOR_WRITTEN"] = "lines that the VECTOR engine wrote to the scratchpad"
-COUNTERS["CORRECTED"] = "cycles in which a memory of the machine corrected words"
 """The counters, all cleared at start; each is read as NAME_LOW and NAME_HIGH.
 
 Every cycle of a run is one of each engine's BUSY, WAIT and IDLE, and one of the array's; the last
 three of these are IDLE_MATRIX.
 """
-
-
-def _bits(name: str) -> str:
-    """Return the meaning of a register as that of its fields."""
-    return "; ".join(f"{_place(field)} {field.meaning}" for field in FIELDS[name])
 
 
 def _place(field: Field) -> str:
@@ -160,22 +106,12 @@ def _place(field: Field) -> str:
 
 
 def _registers() -> list[Register]:
-    entries: list[tuple[str, Access, str]] = [
-        ("ID", "read", f"0x{IDENTITY:08X}"),
-        ("CONTROL", "write", _bits("CONTROL")),
-        ("STATUS", "read", _bits("STATUS")),
-        ("PC", "read/write", "word address at which a run starts"),
-        ("PROGRAM_ADDR", "write", "word address of the next PROGRAM_DATA"),
-        ("PROGRAM_DATA", "write", "writes a program word and moves PROGRAM_ADDR on"),
-        ("ARGMAX", "read", "column of the largest element that argmax found last"),
-        ("ARGMAX_VALUE", "read", "that element, 16 bits with their sign"),
-        ("INTERRUPT", "read/write", f"{_bits('INTERRUPT')}; writing 1 takes a bit back"),
-        ("INTERRUPT_ENABLE", "read/write", "the bits of INTERRUPT that raise the line `irq`"),
-    ]
-    registers = [
-        Register(name, addr, access, meaning, FIELDS.get(name, ()))
-        for addr, (name, access, meaning) in enumerate(entries)
-    ]
+    registers = []
+    for addr, (name, (access, meaning)) in enumerate(_TABLES["registers"].items()):
+        fields = FIELDS.get(name, ())
+        bits = "; ".join(f"{_place(field)} {field.meaning}" for field in fields)
+        text = meaning.format(fields=bits, identity=IDENTITY)
+        registers.append(Register(name, addr, access, text, fields))
     registers += [
         Register(f"R{number}", 16 + number, "write", f"register {number} of the sequencer")
         for number in range(1, REGISTERS)
@@ -196,44 +132,17 @@ COUNTER_WIDTH = 48
 NAME = "celosia_registers"
 """Name of the address map."""
 
-_SOFTWARE = {"read": "r", "write": "w", "read/write": "rw"}
-_WORD_BYTES = 4
-
 
 def systemrdl() -> str:
     """Return the SystemRDL text of every register, at byte addresses.
 
     A register without fields of its own has one, ``VALUE``, of all 32 bits.
     """
-    lines = [
-        f"addrmap {NAME} {{",
-        '    name = "Registers of a Celosia accelerator";',
-        "    default regwidth = 32;",
-        "    default hw = na;",
-        *(line for register in REGISTER_MAP.values() for line in _register(register)),
-        "};",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _register(register: Register) -> list[str]:
-    """Return the lines of a register."""
-    access = _SOFTWARE[register.access]
-    fields = register.fields or (Field("VALUE", 0, 32, register.meaning),)
-    reset = f" reset = 32'h{IDENTITY:08x};" if register.name == "ID" else ""
-    return [
-        "    reg {",
-        f'        name = "{register.name}";',
-        f'        desc = "{_text(register.meaning)}";',
-        *(
-            f'        field {{ sw = {access}; desc = "{_text(field.meaning)}";{reset} }} '
-            f"{field.name}[{field.low + field.width - 1}:{field.low}];"
-            for field in fields
-        ),
-        f"    }} {register.name} @ 0x{_WORD_BYTES * register.addr:X};",
-    ]
-
-
-def _text(meaning: str) -> str:
-    """Return a meaning as the inside of a string of SystemRDL."""
-    return meaning.replace("\\", "\\\\").replace('"', '\\"')
+    return rendered(
+        Path(__file__).with_suffix(".rdl"),
+        NAME=NAME,
+        IDENTITY=IDENTITY,
+        registers=REGISTER_MAP.values(),
+        whole=lambda register: Field("VALUE", 0, 32, register.meaning),
+        text=lambda meaning: meaning.replace("\\", "\\\\").replace('"', '\\"'),
+    )

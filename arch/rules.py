@@ -7,6 +7,7 @@ from arch.fields import Fields
 from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS
 from arch.protection import protection
 from arch.sparse import ENTRY_WIDTH, beat_bytes
+from arch.tables import own_table
 
 ARRAYS = ("systolic", "tree")
 """Values of the field ``array``."""
@@ -23,33 +24,8 @@ PACKED_WIDTH = 5
 WIDE_SUMS = 32
 """Width of accumulators of products with INT16 (bits)."""
 
-RANGES = {
-    "clock_mhz": (1, 5000),
-    "rows": (1, 64),
-    "cols": (1, 64),
-    "pass_width": (1, OPERAND_BITS),
-    "weight_depth": (2, 16384),
-    "operand_width": (2, 8),
-    "acc_width": (4, 32),
-    "max_k": (1, 1 << 24),
-    "lanes": (1, 64),
-    "scratchpad_bytes": (16, 1 << 24),
-    "scratchpad_banks": (1, 16),
-    "acc_depth": (2, 1 << 16),
-    "mem_width": (8, 512),
-    "mem_addr_width": (8, 28),
-    "program_depth": (16, 1 << 16),
-    "param_depth": (1, 1 << 14),
-    "pre_depth": (0, 1 << 14),
-    "bias_width": (1, 32),
-    "table_slots": (1, 64),
-    "sparse_lanes": (0, 64),
-    "sparse_depth": (16, 1 << 12),
-    "max_row": (1, 1 << 12),
-    "queue_depth": (1, 16),
-    "watchdog": (0, 1 << 28),
-    "throttle": (0, 256),
-    "weight_group": (0, 1 << 10),
+RANGES: dict[str, tuple[int, int]] = {
+    name: (low, high) for name, (low, high) in own_table("ranges")["ranges"].items()
 }
 """Smallest and largest value of each integer field."""
 

@@ -100,7 +100,9 @@ class MicroCore:
         self._asked: list[int] = []
         self._offered: list[int] = []
         self._run: dict[str, Callable[[Micro, int, int], None]] = {
-            name: getattr(self, f"_{name.lower()}") for name in OPERATIONS if name not in _ALU
+            name: getattr(self, f"_{name.lower()}")
+            for name in OPERATIONS
+            if name not in _ALU and name not in _BRANCHES
         }
 
     def step(self) -> None:
@@ -111,13 +113,14 @@ class MicroCore:
         a, b = self.registers[micro.ra], self.registers[micro.rb]
         self.address += 1
         name = micro.name
-        function = _ALU.get(name)
-        if function is None:
-            self._run[name](micro, a, b)
-        else:
+        if name in _ALU:
             if OPERATIONS[name].form == Form.IMMEDIATE:
                 b = micro.value & _WORD
-            self._set(micro.rd, function(a, b))
+            self._set(micro.rd, _ALU[name](a, b))
+        elif name in _BRANCHES:
+            self._to(micro, _BRANCHES[name](a, b))
+        else:
+            self._run[name](micro, a, b)
         self.cycles += 1 + OPERATIONS[name].more
 
     def run(self, until: int, limit: int = 10_000_000) -> None:
@@ -250,21 +253,6 @@ class MicroCore:
         if taken:
             self.address = micro.value
             self.cycles += 1
-
-    def _beq(self, micro: Micro, a: int, b: int) -> None:
-        self._to(micro, a == b)
-
-    def _bne(self, micro: Micro, a: int, b: int) -> None:
-        self._to(micro, a != b)
-
-    def _blt(self, micro: Micro, a: int, b: int) -> None:
-        self._to(micro, signed(a) < signed(b))
-
-    def _bge(self, micro: Micro, a: int, b: int) -> None:
-        self._to(micro, signed(a) >= signed(b))
-
-    def _bgeu(self, micro: Micro, a: int, b: int) -> None:
-        self._to(micro, a >= b)
 
     def _loop(self, micro: Micro, a: int, _b: int) -> None:
         self._set(micro.ra, a - 1)
@@ -402,3 +390,10 @@ _ALU: dict[str, Callable[[int, int], int]] = {
     "SRA": lambda a, b: signed(a) >> b % 32,
 }
 _ALU |= {f"{name}I": function for name, function in _ALU.items()}
+_BRANCHES: dict[str, Callable[[int, int], bool]] = {
+    "BEQ": lambda a, b: a == b,
+    "BNE": lambda a, b: a != b,
+    "BLT": lambda a, b: signed(a) < signed(b),
+    "BGE": lambda a, b: signed(a) >= signed(b),
+    "BGEU": lambda a, b: a >= b,
+}

@@ -23,7 +23,7 @@ class MicroMachine:
     def __init__(self, config: MicroConfig):
         self.config = config
         microcode = assemble(config)
-        self.labels = microcode.labels()
+        self.labels = microcode.labels
         self.core = MicroCore(config, microcode.words())
         self.core.on_write = self._write
         self.core.on_signal = self._signal

@@ -5,8 +5,7 @@ import pytest
 
 from arch.assembler import assemble, disassemble
 from arch.instruction import Instruction, Operand, pack, unpack
-from arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
-from arch.operands import OPERAND_MEANINGS
+from arch.isa import DEFINITIONS, OPERAND_MEANINGS, REGISTERS, Engine, Opcode
 from tools.manual import manual
 
 

@@ -68,7 +68,7 @@ def test_the_pages_have_every_register() -> None:
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     message = (
-        r"^The registers' header needs peakrdl-cheader; install it with: "
+        r"^The registers' header needs the package peakrdl-cheader; install it with: "
         r"pip install peakrdl-cheader$"
     )
     with pytest.raises(ValueError, match=message):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from arch.isa import DEFINITIONS, Engine, Opcode
-from arch.micro.assembler import Assembler
+from arch.micro.assembler import Microcode
 from arch.micro.isa import IMMEDIATE_WIDTH, OPERATIONS, Form, encode
 from arch.micro.memory import OPERANDS, memory_map
 from arch.presets import PRESETS
@@ -42,15 +42,37 @@ def test_refusals() -> None:
         encode("BEQ", value=-1)
     with pytest.raises(ValueError, match=r"^There is no micro-instruction 57$"):
         decode(57)
-    a = Assembler()
-    a.label("here")
-    with pytest.raises(ValueError, match=r"^Label here stands twice$"):
-        a.label("here")
-    with pytest.raises(ValueError, match=r"^Label here stands twice$"):
-        a.table("here", [1])
-    a.jump("nowhere")
+    for text, message in (
+        ("here:\nhere:", "Label here stands twice"),
+        ("here:\n.words here 1", "Label here stands twice"),
+        ("ADD r1, r2", "There is no micro-instruction ADD r1, r2"),
+        ("JUMB here", "There is no micro-instruction JUMB here"),
+        ("MOVE r1, r64", "There is no register r64"),
+    ):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            Microcode(text)
     with pytest.raises(ValueError, match=r"^There is no label nowhere$"):
-        a.words()
+        Microcode("GOTO nowhere").words()
+
+
+def test_lines_of_text() -> None:
+    text = """
+    .registers 8 A B
+    start: ; a comment
+        SET A, 70000
+        IF A, 3, start, B
+        .words table 1 start -1
+        LC B, ZERO, table
+    """
+    found = Microcode("\n".join(line.strip() for line in text.splitlines()), {"ZERO": 0})
+    assert found.labels == {"start": 0, "table": 4, "=70000": 7}
+    assert found.words() == [
+        encode("LC", rd=8, value=7),
+        encode("ANDI", rd=9, ra=8, value=8),
+        encode("BNE", ra=9, value=0),
+        encode("LC", rd=9, value=4),
+        *(1, 0, (1 << 32) - 1, 70000),
+    ]
 
 
 def test_operands_of_an_instruction_have_registers_of_their_own() -> None:

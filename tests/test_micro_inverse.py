@@ -5,14 +5,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from arch.micro.epilogue import FACTOR, REST, RIGHT, VALUE, X
 from arch.micro.memory import LINK
+from arch.micro.microcode import assemble
 from arch.presets import PRESETS
 from sim.micro_core import MicroCore, signed
 from sim.micro_machine import MicroMachine
 from sim.reciprocal import reciprocal, rsqrt
 
 CONFIG = PRESETS["micro"]
+FACTOR, REST, RIGHT, VALUE, X = (
+    assemble(CONFIG).registers[name] for name in ("FACTOR", "REST", "RIGHT", "VALUE", "X")
+)
 
 
 def operands(seed: int) -> list[int]:

@@ -6,7 +6,7 @@ import pytest
 from arch.assembler import assemble
 from arch.instruction import pack, unpack
 from arch.isa import Opcode
-from arch.micro.assembler import Assembler
+from arch.micro.assembler import Microcode
 from arch.micro.isa import MULTIPLY_CYCLES
 from arch.presets import PRESETS
 from sim.interpreter import Interpreter
@@ -41,8 +41,7 @@ def pairs() -> list[tuple[int, int]]:
     ],
 )
 def test_operations_on_two_values(name, expected) -> None:
-    a = Assembler()
-    a.alu(name, 10, 8, 9)
+    a = Microcode(f"{name} r10, r8, r9")
     core = MicroCore(CONFIG, a.words())
     for left, right in pairs():
         core.registers[8], core.registers[9], core.address = left, right, 0
@@ -51,10 +50,7 @@ def test_operations_on_two_values(name, expected) -> None:
 
 
 def test_products() -> None:
-    a = Assembler()
-    a.multiply(8, 9)
-    a.low(10)
-    a.middle(11)
+    a = Microcode("MUL r8, r9\nLOW r10\nMIDDLE r11")
     core = MicroCore(CONFIG, a.words())
     for left, right in pairs():
         core.registers[8], core.registers[9], core.address = left, right, 0

@@ -1,8 +1,7 @@
 """The instruction set's manual page, made from its definition."""
 
-from arch.isa import DEFINITIONS, Definition
+from arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
 from arch.isa import __doc__ as _isa_summary
-from arch.operands import OPERAND_MEANINGS
 
 _HEAD = """# Instruction set
 

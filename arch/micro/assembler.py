@@ -1,150 +1,124 @@
-"""An assembler of micro-instructions: each method appends one."""
+"""An assembler of micro-instructions.
+
+A line is a micro-instruction, ``NAME operand, operand, ...``, a label with a colon, or a directive;
+behind a semicolon is a comment. Operands are written as ``operands`` of an operation says: a
+register's name, and a number or a label.
+
+- ``.registers FIRST NAME ...`` gives neighbouring registers names from here on;
+- ``.words LABEL WORD ...`` places words, numbers or labels, behind the code;
+- ``MOVE rd, ra`` copies a register; ``SET rd, value`` sets one to any 32-bit value, signed or not,
+  in one cycle or three;
+- ``GOTO target``, ``CALL link, target`` and ``BACK link`` jump;
+- ``IF flags, bit, target, spare`` and ``UNLESS`` go on at a target if a bit (0 to 12) of a register
+  is 1, or 0.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from arch.errors import ProgramError
-from arch.micro.isa import IMMEDIATE_WIDTH, OPERATIONS, Form, Signal, encode
+from arch.micro.isa import IMMEDIATE_WIDTH, OPERATIONS, REGISTERS, encode
 
-Target = int | str
+_HALF = 1 << (IMMEDIATE_WIDTH - 1)
 
 
-class Assembler:
-    """Collects micro-instructions, labels and constants, and makes the microcode's words of them.
+class Microcode:
+    """Micro-instructions, labels and constants of a text.
 
-    A target or an immediate may be a label, whose address it becomes. Registers are numbers.
-    Methods are named as the operations of ``arch.micro.isa``, in the order of their written form.
+    ``registers`` has the numbers of registers by name, those of the text as it ends.
+
+    Raises :class:`ProgramError` where a line is none, a label stands twice or is missing, or an
+    immediate has no room.
     """
 
-    def __init__(self) -> None:
-        self._code: list[tuple[str, int, int, int, Target]] = []
-        self._labels: dict[str, int] = {}
-        self._tables: dict[str, list[int | str]] = {}
+    def __init__(self, text: str, registers: Mapping[str, int] = MappingProxyType({})):
+        self.registers = {f"r{number}": number for number in range(REGISTERS)} | dict(registers)
+        self.labels: dict[str, int] = {}
+        """The address of every label, table and constant."""
+        self._code: list[tuple[str, dict[str, int | str]]] = []
+        self._tables: dict[str, list[str]] = {}
         self._constants: dict[int, str] = {}
-
-    @property
-    def length(self) -> int:
-        """Micro-instructions so far."""
-        return len(self._code)
-
-    def label(self, name: str) -> None:
-        """Name the next micro-instruction.
-
-        Raises :class:`ProgramError` where the name is taken.
-        """
-        if name in self._labels or name in self._tables:
-            raise ProgramError(f"Label {name} stands twice")
-        self._labels[name] = len(self._code)
-
-    def table(self, name: str, words: "list[int | str]") -> None:
-        """Name words that are placed behind the code: 32-bit values, or addresses of labels."""
-        if name in self._labels or name in self._tables:
-            raise ProgramError(f"Label {name} stands twice")
-        self._tables[name] = words
-
-    def emit(self, name: str, rd: int = 0, ra: int = 0, rb: int = 0, value: Target = 0) -> None:
-        """Append a micro-instruction."""
-        self._code.append((name, rd, ra, rb, value))
-
-    def alu(self, name: str, rd: int, ra: int, b: int) -> None:
-        """Append an operation on two registers, such as ``SUB``; with ``I``, b is an immediate."""
-        if OPERATIONS[name].form == Form.IMMEDIATE:
-            self.emit(name, rd, ra, value=b)
-        else:
-            self.emit(name, rd, ra, b)
-
-    def load(self, name: str, rd: int, ra: int, value: Target = 0) -> None:
-        """Append LB, LBU, LH, LHU, LD, one of their twins with P, or LC."""
-        self.emit(name, rd, ra, value=value)
-
-    def store(self, name: str, ra: int, rb: int, value: Target = 0) -> None:
-        """Append SB, SH, ST or one of their twins with P: rb goes to where ra points."""
-        self.emit(name, ra=ra, rb=rb, value=value)
-
-    def branch(self, name: str, ra: int, rb: int, target: Target) -> None:
-        """Append BEQ, BNE, BLT, BGE, BLTU or BGEU."""
-        self.emit(name, ra=ra, rb=rb, value=target)
-
-    def loop(self, ra: int, target: Target) -> None:
-        """Count a register down, and go on at a target until it is 0."""
-        self.emit("LOOP", ra=ra, value=target)
-
-    def jump(self, target: Target) -> None:
-        """Go on at a target."""
-        self.emit("JUMP", value=target)
-
-    def call(self, target: Target, link: int) -> None:
-        """Go on at a target and keep the next address in a register."""
-        self.emit("JUMP", rd=link, value=target)
-
-    def back(self, link: int) -> None:
-        """Return to the address in a register."""
-        self.emit("JUMP", ra=link)
-
-    def move(self, rd: int, ra: int) -> None:
-        """Copy a register."""
-        self.emit("ADDI", rd, ra)
-
-    def constant(self, rd: int, value: int) -> None:
-        """Set a register to any 32-bit value, signed or not, in one cycle or three."""
-        value = (value + (1 << 31)) % (1 << 32) - (1 << 31)
-        half = 1 << (IMMEDIATE_WIDTH - 1)
-        if -half <= value < half:
-            self.emit("ADDI", rd, value=value)
-        else:
-            name = self._constants.setdefault(value, f"constant {value}")
-            self.emit("LC", rd, value=name)
-
-    def multiply(self, ra: int, rb: int) -> None:
-        """Begin a product. :meth:`low` and :meth:`middle` take parts."""
-        self.emit("MUL", ra=ra, rb=rb)
-
-    def low(self, rd: int) -> None:
-        """Take the low half of the last product."""
-        self.emit("LOW", rd)
-
-    def middle(self, rd: int) -> None:
-        """Take bits 31 to 62 of the last product: a Q0.31 product."""
-        self.emit("MIDDLE", rd)
-
-    def signal(self, which: Signal) -> None:
-        """Tell the outside something."""
-        self.emit("SIGNAL", value=which)
-
-    def if_flag(
-        self, flags: int, bit: int, target: Target, spare: int, *, clear: bool = False
-    ) -> None:
-        """Go on at a target if a bit (0 to 12) of a register is 1, or with ``clear`` if it is 0."""
-        self.emit("ANDI", spare, flags, value=1 << bit)
-        self.branch("BEQ" if clear else "BNE", spare, 0, target)
-
-    def words(self) -> list[int]:
-        """Return the microcode: code, then tables, then constants.
-
-        Raises :class:`ProgramError` where a label is missing or an immediate has no room.
-        """
-        addresses = self.labels()
-        tables: list[int | str] = [word for words in self._tables.values() for word in words]
-        tables += self._constants
-        placed = [
-            encode(name, rd=rd, ra=ra, rb=rb, value=_resolve(value, addresses))
-            for name, rd, ra, rb, value in self._code
-        ]
-        return placed + [_resolve(word, addresses) % (1 << 32) for word in tables]
-
-    def labels(self) -> dict[str, int]:
-        """Return the address of every label, table and constant."""
-        addresses = dict(self._labels)
-        place = len(self._code)
+        for line in text.splitlines():
+            self._line(line.partition(";")[0].strip())
+        self.length = len(self._code)
+        """Micro-instructions."""
+        place = self.length
         for name, words in self._tables.items():
-            addresses[name] = place
+            self.labels[name] = place
             place += len(words)
         for name in self._constants.values():
-            addresses[name] = place
+            self.labels[name] = place
             place += 1
-        return addresses
 
+    def words(self) -> list[int]:
+        """Return the microcode: code, then tables, then constants."""
+        tables = [self._value(word) for words in self._tables.values() for word in words]
+        placed = [
+            encode(name, **{field: self._value(value) for field, value in fields.items()})
+            for name, fields in self._code
+        ]
+        return placed + [word % (1 << 32) for word in (*tables, *self._constants)]
 
-def _resolve(value: Target, addresses: dict[str, int]) -> int:
-    if isinstance(value, int):
-        return value
-    if value not in addresses:
-        raise ProgramError(f"There is no label {value}")
-    return addresses[value]
+    def _line(self, line: str) -> None:
+        name, _, rest = line.partition(" ")
+        if name == ".registers":
+            first, *names = rest.split()
+            self.registers |= {one: int(first) + place for place, one in enumerate(names)}
+        elif name == ".words":
+            name, *words = rest.split()
+            self._label(name)
+            self._tables[name] = words
+        elif line.endswith(":"):
+            self._label(line[:-1])
+        elif line:
+            self._add(name, [one.strip() for one in rest.split(",")] if rest else [])
+
+    def _label(self, name: str) -> None:
+        if name in self.labels:
+            raise ProgramError(f"Label {name} stands twice")
+        self.labels[name] = len(self._code)
+
+    def _add(self, name: str, operands: list[str]) -> None:
+        """Append a micro-instruction, or those that another name stands for."""
+        match name, operands:
+            case "MOVE", [rd, ra]:
+                self._add("ADDI", [rd, ra, "0"])
+            case "SET", [rd, text]:
+                value = (int(text) + (1 << 31)) % (1 << 32) - (1 << 31)
+                short = -_HALF <= value < _HALF
+                place = str(value) if short else self._constants.setdefault(value, f"={value}")
+                self._add("ADDI" if short else "LC", [rd, "r0", place])
+            case "GOTO", [target]:
+                self._add("JUMP", ["r0", "r0", target])
+            case "CALL", [link, target]:
+                self._add("JUMP", [link, "r0", target])
+            case "BACK", [link]:
+                self._add("JUMP", ["r0", link, "0"])
+            case (("IF" | "UNLESS"), [flags, bit, target, spare]):
+                self._add("ANDI", [spare, flags, str(1 << int(bit))])
+                self._add("BNE" if name == "IF" else "BEQ", [spare, "r0", target])
+            case _:
+                fields = OPERATIONS[name].operands if name in OPERATIONS else ()
+                if name not in OPERATIONS or len(fields) != len(operands):
+                    raise ProgramError(
+                        f"There is no micro-instruction {name} {', '.join(operands)}"
+                    )
+                pairs = zip(fields, operands, strict=True)
+                found = {field: self._operand(field, one) for field, one in pairs}
+                self._code.append((name, found))
+
+    def _operand(self, field: str, text: str) -> int | str:
+        if field == "value":
+            return text
+        if text not in self.registers:
+            raise ProgramError(f"There is no register {text}")
+        return self.registers[text]
+
+    def _value(self, value: int | str) -> int:
+        if isinstance(value, int):
+            return value
+        if value.lstrip("-").isdecimal():
+            return int(value)
+        if value not in self.labels:
+            raise ProgramError(f"There is no label {value}")
+        return self.labels[value]

@@ -58,22 +58,12 @@ def memory_map(config: MicroConfig) -> Map:
     return Map(0, registers, loops, scratch, row, tables, params, end)
 
 
-ZERO = 0
-"""The register that is 0."""
 LINK = 1
 """Register of the return address of a routine that an instruction's handler calls."""
-LINK2 = 2
-"""The same for a routine that such a routine calls."""
-LINK3 = 3
-"""The same one level deeper."""
-FLAGS = 4
-"""The current instruction's flags, from bit 0 on."""
-PC = 5
-"""Word address of the instruction behind the current one; control's own."""
-DEPTH = 6
-"""Words of the open loops; control's own."""
-FREE = tuple(range(7, 32))
-"""Registers that an instruction may use as it likes; their values mean nothing to the next."""
+REGISTERS = {"ZERO": 0, "LINK": LINK, "LINK2": 2, "FLAGS": 4, "PC": 5, "DEPTH": 6}
+"""Registers by name: the one that is 0, return addresses of routines and of those that they call,
+the current instruction's flags, from bit 0 on, and control's own: the word address of the
+instruction behind the current one, and the words of the open loops."""
 
 
 def _operands() -> dict[str, int]:

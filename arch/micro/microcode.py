@@ -1,57 +1,77 @@
-"""The whole microcode of a configuration."""
+"""The whole microcode of a configuration: the files ``code/*.s``, which are templates of Jinja."""
 
-from collections.abc import Callable
+from pathlib import Path
 
-from arch.isa import DEFINITIONS, Engine, Opcode
-from arch.micro.assembler import Assembler
+from arch import functions, isa, norm, polynomial
+from arch.isa import DEFINITIONS, WORD_WIDTH, Opcode
+from arch.micro import memory
+from arch.micro.assembler import Microcode
 from arch.micro.config import MicroConfig
-from arch.micro.control import control
-from arch.micro.drain import drain, fronts, map_rows
-from arch.micro.epilogue import epilogue
-from arch.micro.fill import params, table
-from arch.micro.inverse import inverse
 from arch.micro.isa import Signal
-from arch.micro.matmul import matmul
-from arch.micro.move import load, store
-from arch.micro.norm import norm, norm_parts
-from arch.micro.softmax import softmax, softmax_parts
+from arch.micro.memory import OPERANDS, REGISTERS, memory_map
+from arch.templates import rendered
 
-Handler = Callable[[Assembler, MicroConfig], None]
-
-HANDLERS: dict[Opcode, Handler] = {
-    Opcode.LOAD: load,
-    Opcode.STORE: store,
-    Opcode.MATMUL: matmul,
-    Opcode.PARAMS: params,
-    Opcode.TABLE: table,
-    Opcode.DRAIN: drain,
-    Opcode.MAP: map_rows,
-    Opcode.SOFTMAX: softmax,
-    Opcode.NORM: norm,
-}
-"""Function that appends an instruction's microcode: it begins with the operands in the registers of
-``arch.micro.memory.OPERANDS`` and the flags in ``FLAGS``, and ends where it falls through."""
-
-ROUTINES: tuple[Handler, ...] = (epilogue, fronts, inverse, softmax_parts, norm_parts)
-"""Function that appends routines that several instructions call."""
+_FILES = ("common", "control", "move", "matmul", "fill", "drain", "softmax", "norm")
+_ENDS = ("epilogue", "inverse")
+COUNT_BITS = 8
+"""Bits of an operand count in a word of ``shapes``."""
+SLOPE_SHIFT = 16
+"""Place of c1 in a word of a segment."""
+WEIGHT_SHIFT = functions.WEIGHT_FRACTION - functions.OCTAVE_MANTISSA
+_NUMBERS_A_WORD = 4
 
 
-def assemble(config: MicroConfig) -> Assembler:
+def assemble(config: MicroConfig) -> Microcode:
     """Return the microcode of a configuration, with its labels."""
-    a = Assembler()
-    handlers = {
-        opcode: handler
-        for opcode, handler in HANDLERS.items()
-        if (unit := DEFINITIONS[opcode].unit) is None or getattr(config, unit)
-    }
-    control(a, config, list(handlers))
-    for opcode, handler in handlers.items():
-        vector = DEFINITIONS[opcode].engine == Engine.VECTOR
-        a.label(f"op {opcode.name}")
-        if vector:
-            a.signal(Signal.VECTOR)
-        handler(a, config)
-        a.jump("retire" if vector else "next")
-    for routine in ROUTINES:
-        routine(a, config)
-    return a
+    names = [name for name in _FILES if getattr(config, name, True)]
+    files = [Path(__file__).parent / "code" / f"{name}.s" for name in (*names, *_ENDS)]
+    modules = (vars(one) for one in (functions, isa, norm, polynomial, memory))
+    shapes, lists = _shapes(config)
+    made = rendered(
+        *files,
+        **{name: value for one in modules for name, value in one.items() if name.isupper()},
+        COUNT_BITS=COUNT_BITS,
+        SLOPE_SHIFT=SLOPE_SHIFT,
+        WEIGHT_SHIFT=WEIGHT_SHIFT,
+        config=config,
+        where=memory_map(config),
+        signal={one.name: int(one) for one in Signal},
+        bit=lambda opcode, flag: DEFINITIONS[Opcode[opcode]].flag_bit(flag),
+        log2=lambda value: (value - 1).bit_length(),
+        is_power=lambda value: not value & (value - 1),
+        handlers=[f"op_{op.name}" if _handled(op, config) else "fail" for op in Opcode],
+        shapes=shapes,
+        reserved=[DEFINITIONS[opcode].reserved for opcode in Opcode],
+        operands=lists,
+        octave=[int(mantissa) << WEIGHT_SHIFT for mantissa in functions.octave_table()],
+        reciprocal=_segments(polynomial.reciprocal_polynomial()),
+        rsqrt=_segments(polynomial.rsqrt_polynomial()),
+    )
+    return Microcode(made, REGISTERS | OPERANDS)
+
+
+def _handled(opcode: Opcode, config: MicroConfig) -> bool:
+    """Return whether the machine has an instruction; it has no weight slots."""
+    unit = DEFINITIONS[opcode].unit
+    return opcode != Opcode.PRELOAD and (unit is None or bool(getattr(config, unit)))
+
+
+def _shapes(config: MicroConfig) -> tuple[list[int], list[int]]:
+    """Return every opcode's operand count above its first list, and the lists, four a word."""
+    shapes, lists = list[int](), list[int]()
+    for opcode in Opcode:
+        names = DEFINITIONS[opcode].operands if _handled(opcode, config) else ()
+        shapes.append(len(names) | len(lists) << COUNT_BITS)
+        for first in range(0, len(names), _NUMBERS_A_WORD):
+            part = names[first : first + _NUMBERS_A_WORD]
+            lists.append(sum(OPERANDS[name] << 8 * place for place, name in enumerate(part)))
+    return shapes, lists
+
+
+def _segments(found: polynomial.Polynomial) -> list[int]:
+    """Return two words for each segment: c1 above c2, and c0."""
+    return [
+        word % (1 << WORD_WIDTH)
+        for c0, c1, c2 in found.coefficients
+        for word in (c1 << SLOPE_SHIFT | c2, c0)
+    ]

@@ -1,0 +1,17 @@
+"""Packages that only some commands need."""
+
+import importlib
+import importlib.util
+from typing import Any
+
+from arch.errors import InputError
+
+
+def library(module: str, who: str, package: str) -> Any:
+    """Return a module of a package that may be missing.
+
+    Raises :class:`InputError`, which begins with ``who`` needs it, where it is missing.
+    """
+    if importlib.util.find_spec(module.partition(".")[0]) is None:
+        raise InputError(f"{who} the package {package}; install it with: pip install {package}")
+    return importlib.import_module(module)

@@ -1,0 +1,21 @@
+"""Texts with places for values, loops and conditions: templates of Jinja in files."""
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+
+def rendered(*files: Path, **values: Any) -> str:
+    """Return the text of files, one behind the other, with values in their places.
+
+    A line that begins with ``%`` is a statement.
+    """
+    environment = Environment(
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        line_statement_prefix="%",
+    )
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    return environment.from_string(text).render(values)
