@@ -50,8 +50,7 @@ async def start_clock(
         for _ in range(_DISTURBED):
             for name in names:
                 port = getattr(dut, name)
-                bits = int.from_bytes(disturbed.bytes(len(port) // 8 + 1), "little")
-                port.value = 0 if name in still else bits & ((1 << len(port)) - 1)
+                port.value = 0 if name in still else noise(disturbed, port)
             await RisingEdge(dut.clk)
     for name in names:
         getattr(dut, name).value = 0
@@ -62,6 +61,12 @@ async def start_clock(
     if has_reset:
         dut.rst.value = 0
     await RisingEdge(dut.clk)
+
+
+def noise(rng: np.random.Generator, port: Any) -> int:
+    """Return random bits for a port."""
+    bits = int.from_bytes(rng.bytes(len(port) // 8 + 1), "little")
+    return bits & ((1 << len(port)) - 1)
 
 
 def pack(shape: ShapeLike, value: Any) -> int:
@@ -93,7 +98,8 @@ class StreamDriver:
     """The producer of a stream port ``name`` of the component.
 
     Each payload waits, with probability ``stall`` in each cycle, before it is offered; once
-    offered it stays until taken. A payload wider than the port loses its upper bits, so that
+    offered it stays until taken. While none is offered the port's payload is random, but for where
+    coverage is measured. A payload wider than the port loses its upper bits, so that
     negative numbers may be given.
     """
 
@@ -105,6 +111,7 @@ class StreamDriver:
         self._ready = getattr(dut, f"{name}__ready", None)
         self._payload = getattr(dut, f"{name}__payload", None)
         self._valid.value = 0
+        self._noise = self._payload is not None and "CELOSIA_COVERAGE" not in os.environ
 
     async def send(self, payloads: Iterable[int]) -> None:
         """Send payloads in order; return just after the rising edge that took the last."""
@@ -120,6 +127,8 @@ class StreamDriver:
                 taken = self._ready is None or int(self._ready.value) == 1
                 await RisingEdge(self._dut.clk)
             self._valid.value = 0
+            if self._noise:
+                self._payload.value = noise(self._rng, self._payload)
 
 
 class StreamMonitor:

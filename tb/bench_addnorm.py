@@ -23,7 +23,7 @@ def random_rows(generator: np.random.Generator, m: int, n: int) -> Rows:
     """Return INT16 rows, [m, n], each of a random kind."""
     rows = generator.integers(-(1 << 15), 1 << 15, (m, n))
     for row in rows:
-        kind = generator.integers(5)
+        kind = generator.integers(6)
         if kind == 0:
             row >>= generator.integers(1, 16)
         elif kind == 1:
@@ -32,6 +32,8 @@ def random_rows(generator: np.random.Generator, m: int, n: int) -> Rows:
             row[:] = np.clip(row[0] + (row >> 14), -(1 << 15), (1 << 15) - 1)
         elif kind == 3:
             row[:] = np.where(row < 0, -(1 << 15), (1 << 15) - 1)
+        elif kind == 4:
+            row[:] = -(1 << 15)
     return rows
 
 

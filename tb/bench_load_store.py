@@ -23,6 +23,8 @@ from tb.bench import pack, parameters, rng, start_clock, unpack
 from tb.memory_timing import MemoryTiming
 
 DRAM_BYTES = 1 << 16
+EMPTY = 0.1
+"""Share of commands without a row, or without a byte in each."""
 
 
 def random_command(config: Config, random: np.random.Generator, opcode: Opcode) -> dict[str, int]:
@@ -194,6 +196,11 @@ def load_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
             assert 0 < count <= machine.config.mem_bytes
             machine.sp[addr : addr + count] = line.to_bytes(64, "little")[:count]
             written += 1
+        waits = machine.get("write__request__valid") and not machine.get("write__request__ready")
+        if waits:
+            assert machine.get("status__stall"), "a write waits, which is not told"
+        elif machine.get("memory__data__valid"):
+            assert not machine.get("status__stall"), "a stall is told, but nothing waits"
         if machine.get("status__done"):
             assert written >= sum(expected_writes[: len(machine.done) + 1])
         due = machine.cycle + machine.timing.latency
@@ -256,6 +263,9 @@ async def rows_arrive(dut: Any) -> None:
     machine = Machine(dut, config, given, random)
     dut._log.info(f"{machine.timing}")
     commands = [random_command(config, random, opcode) for _ in range(given["commands"])]
+    for command in commands:
+        if random.random() < EMPTY:
+            command[str(random.choice(["m", "row_bytes"]))] = 0
     if "shape" in given:
         for number, command in enumerate(commands):
             m, row_bytes = given["shape"]

@@ -1,6 +1,7 @@
 """Bench of the softmax unit: random rows, masks and stalls against the golden model.
 
-Parameters: ``lanes`` and ``max_row`` of the unit, ``rows`` to run (default 90).
+Parameters: ``lanes`` and ``max_row`` of the unit, ``rows`` to run (default 90), and ``short``
+ones behind them (default 400), which fill the queues of rows and have a reciprocal each.
 """
 
 from itertools import pairwise
@@ -49,6 +50,12 @@ def random_row(random, index, lanes, max_row):
     return q, random.random(length) < random.choice([0.0, 0.5, 1.0, 1.0])
 
 
+def short_row(random, longest):
+    """Return a row of few scores near each other, most of a single one or two, and its mask."""
+    length = min(longest, int(random.choice([1, 2, int(random.integers(1, longest + 1))])))
+    return random.integers(-6000, 1, length), np.ones(length, bool)
+
+
 @cocotb.test()
 async def test_rows(dut):
     """Rows of every length, some without any column, some with one dominant score.
@@ -58,11 +65,17 @@ async def test_rows(dut):
     """
     given, random = parameters(), rng()
     lanes, max_row = given["lanes"], given["max_row"]
+    rows, short = given.get("rows", 90), given.get("short", 400)
     payloads, expected, pauses = [], [], []
-    for index in range(given.get("rows", 90)):
-        if index % BLOCK == 0:
+    for index in range(rows + short):
+        if (index <= rows and index % BLOCK == 0) or index == rows:
             pauses.append(len(payloads))
-        row = row_beats(*random_row(random, index, lanes, max_row), lanes)
+        found = (
+            random_row(random, index, lanes, max_row)
+            if index < rows
+            else short_row(random, min(3 * lanes, max_row))
+        )
+        row = row_beats(*found, lanes)
         payloads += row[0]
         expected += row[1]
     await start_clock(dut, rng())

@@ -26,7 +26,7 @@ from hdl.matrix.array import sum_layout
 from hdl.matrix.retirement import DISPATCH
 from hdl.memory.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
-from sim.interpreter import wrap
+from sim.matmul import wrap
 from sim.sparse import decode, encode, multiply
 from tb.bench import StreamDriver, pack, parameters, rng, start_clock, unpack
 

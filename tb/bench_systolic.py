@@ -17,7 +17,7 @@ from arch.config import Config
 from arch.presets import PRESETS
 from hdl.matrix.array import activation_layout, side, sum_layout, weight_layout
 from sim.matmul import multiply, part
-from tb.bench import pack, parameters, rng, start_clock, unpack
+from tb.bench import noise, pack, parameters, rng, start_clock, unpack
 
 Ints = NDArray[np.int64]
 
@@ -151,15 +151,15 @@ async def sums_are_exact(dut: Any) -> None:
     latency = given["latency"]
     layouts = {"i": activation_layout(config), "i_weights": weight_layout(config)}
     queues = {"i": schedule.vectors, "i_weights": schedule.lines}
-    sums = sum_layout(config)
+    sums, random = sum_layout(config), rng()
 
     await start_clock(dut, rng(), still=["i_weights__valid"])
     for cycle in range(given["cycles"] + latency):
         for name, layout in layouts.items():
             what = queues[name][cycle] if cycle < given["cycles"] else None
             getattr(dut, f"{name}__valid").value = int(what is not None)
-            if what is not None:
-                getattr(dut, f"{name}__payload").value = pack(layout, what)
+            payload = getattr(dut, f"{name}__payload")
+            payload.value = noise(random, payload) if what is None else pack(layout, what)
         await FallingEdge(dut.clk)
         expected = schedule.sums[cycle - latency] if cycle >= latency else None
         assert int(dut.o__valid.value) == int(expected is not None), cycle

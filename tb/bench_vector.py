@@ -314,7 +314,7 @@ def _stated(config: Config, step: Step) -> int:
     if opcode == Opcode.NORM:
         overhead += AddNormUnit(lanes=lanes, max_row=config.max_row).latency + beats - 1
     if "drain" in step.flags:
-        overhead += drain_latency(config) + config.registered + Intake.latency - begins
+        overhead += drain_latency(config) + config.registered + Intake(config).latency - begins
     fills = {
         Opcode.PARAMS: n * config.param_lines,
         Opcode.TABLE: TABLE_ENTRIES,

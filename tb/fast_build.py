@@ -70,7 +70,7 @@ def accelerator_verilog(config: Config) -> str:
 def _sources() -> str:
     """Return a digest of everything that the accelerator's Verilog is made from."""
     folders = (ROOT / "arch", ROOT / "hdl", ROOT / "generators" / "verilog")
-    kinds = (".py", ".toml")
+    kinds = (".py", ".s", ".toml")
     files = [
         path for folder in folders for path in sorted(folder.rglob("*")) if path.suffix in kinds
     ]
@@ -125,7 +125,7 @@ def build_verilator(
     flags += ["-Wno-lint", "-Wno-style", "--output-split", "20000"]
     flags += [*COVERAGE_OPTIONS] * coverage
     options = _QUICK_OPTIONS if replacement is not None and quick else COMPILER_OPTIONS
-    runtime = Runtime("harness", *options, *["coverage"] * coverage)
+    runtime = Runtime("harness", *["coverage"] * coverage, make=options)
     own = accelerator_verilog(config)
     verilog = replacement or own
     sites = find_sites(verilog) if faults else []
@@ -158,10 +158,7 @@ def build_verilator(
             (folder / "sites.h").write_text(text, encoding="utf-8")
             listed = json.dumps([asdict(site) for site in kept])
             (folder / "sites.json").write_text(listed, encoding="utf-8")
-        runtime.lend(folder)
-        make = ["make", "-j2", "-f", "Vtop.mk", *options]
-        run(make, what=what, cwd=folder, log=folder / "make.log", timeout=_TIMEOUT)
-        runtime.keep(folder)
+        runtime.compile(folder, verilog, what=what, timeout=_TIMEOUT)
 
     tools = json.dumps([metadata.version("verilator"), flags, options])
     return cached("harness", digest(verilog, *texts.values(), tools), build)

@@ -1,6 +1,7 @@
 """One cocotb build or run, as a process of its own: ``python -m tb.runner JOB.json``.
 
-The job's ``action`` is ``build`` or ``test``; ``arguments`` go to the cocotb runner.
+The job's ``action`` is ``build`` or ``test``; ``arguments`` go to the cocotb runner, ``make`` are
+options of make for Verilator's C++.
 """
 
 import json
@@ -10,27 +11,29 @@ from pathlib import Path
 from cocotb_tools.check_results import get_results
 from cocotb_tools.runner import Verilator, get_runner
 
-from tb.toolchain import COMPILER_OPTIONS
-
 
 class PortsOnly(Verilator):
     """cocotb's runner for Verilator, but what a control file does not name is not kept public.
 
     All else Verilator may optimize away, and writes no description of: a build takes half the
-    time.
+    time. ``options`` are those of make.
     """
+
+    def __init__(self, options: list[str]):
+        super().__init__()
+        self._options = options
 
     def _build_command(self):
         verilator, make = super()._build_command()
         verilator.remove("--public-flat-rw")
-        return [verilator, [*make, *COMPILER_OPTIONS]]
+        return [verilator, [*make, *self._options]]
 
 
 def main(path: Path) -> int:
     """Do a job and return the process's exit code: 0 where it went well."""
     job = json.loads(path.read_text(encoding="utf-8"))
     simulator = job["simulator"]
-    runner = PortsOnly() if simulator == "verilator" else get_runner(simulator)
+    runner = PortsOnly(job["make"]) if simulator == "verilator" else get_runner(simulator)
     if job["action"] == "build":
         runner.build(**job["arguments"])
         return 0

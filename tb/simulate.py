@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,13 +151,13 @@ def _build(verilog: str, simulator: str, waves: bool, coverage: bool, timeout: f
             (folder / name).write_text(text, encoding="utf-8")
         places = {"sources": [str(folder / name) for name in sources], "build_dir": str(folder)}
         what = f"Build for {simulator}"
-        runtime.lend(folder)
-        _run_job(folder, simulator, "build", arguments | places, what, timeout, {})
+        make = runtime.lend(folder, verilog)
+        _run_job(folder, simulator, "build", arguments | places, what, timeout, {}, make)
         runtime.keep(folder)
 
     flags = environment().get("MAKEFLAGS", "")
     options = (simulator, json.dumps(arguments), flags, *COMPILER_OPTIONS)
-    runtime = Runtime("cocotb", *options)
+    runtime = Runtime("cocotb", simulator, json.dumps(arguments), flags)
     return cached("cocotb", digest(*sources.values(), *options), build)
 
 
@@ -177,9 +177,11 @@ def _run_job(
     what: str,
     timeout: float,
     extra: Mapping[str, str],
+    make: Sequence[str] = (),
 ) -> None:
     job = folder / "job.json"
     content = {"simulator": simulator, "action": action, "arguments": dict(arguments)}
+    content["make"] = list(make)
     job.write_text(json.dumps(content), encoding="utf-8")
     command = [sys.executable, "-m", "tb.runner", job]
     log = folder / f"{action}.log"

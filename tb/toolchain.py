@@ -97,29 +97,64 @@ def run(
 
 
 class Runtime:
-    """The object files of Verilator's own sources, compiled once for all circuits.
+    """The parts of a simulation that all circuits have, compiled once for all of them.
 
-    ``options`` is everything that they depend on.
+    These are the object files of Verilator's own sources, and its header, precompiled. ``options``
+    is everything that they depend on, ``make`` those of them that make gets.
     """
 
     _LEAD = 600.0  # seconds; make compiles again what is older than the circuit's makefile
+    _HEADER = "runtime.h"
+    _INCLUDES = '#include "verilated.h"\n'
+    _LARGEST = 1_000_000  # characters of Verilog whose C++ is compiled in one piece
 
-    def __init__(self, *options: str):
-        self._key = digest(str(verilator_folder()), *options)
+    def __init__(self, *options: str, make: Sequence[str] = COMPILER_OPTIONS):
+        self._make = make
+        self._key = digest(str(verilator_folder()), self._INCLUDES, *options, *make)
 
-    def lend(self, folder: Path) -> None:
-        """Place the object files, where there are any yet, in a build's folder."""
+    @property
+    def _place(self) -> Path:
+        return BUILD / "runtime" / self._key
+
+    def lend(self, folder: Path, verilog: str) -> list[str]:
+        """Place what is compiled already in a build's folder, and return the options of make.
+
+        One piece of C++ takes half the processor time of many; those of a large circuit are
+        compiled side by side.
+        """
         later = time.time() + self._LEAD
-        for path in sorted((BUILD / "runtime" / self._key).glob("*.o")):
+        for path in sorted(self._place.glob("*.o")):
             os.utime(shutil.copyfile(path, folder / path.name), (later, later))
+        if len(verilog) > self._LARGEST:
+            return [*self._make]
+        compiled = self._place / f"{self._HEADER}.gch"
+        if not compiled.is_file():
+            return [*self._make, "VM_PARALLEL_BUILDS=0"]
+        (folder / self._HEADER).write_text(self._INCLUDES, encoding="utf-8")
+        (folder / compiled.name).symlink_to(compiled)
+        included = f" -include {self._HEADER}"  # compiled for these options and no others
+        make = [each + included * each.startswith("OPT_FAST=") for each in self._make]
+        return [*make, "VM_PARALLEL_BUILDS=0"]
+
+    def compile(self, folder: Path, verilog: str, *, what: str, timeout: float) -> None:
+        """Compile the C++ that Verilator wrote into a folder for a circuit."""
+        make = ["make", "-j2", "-f", "Vtop.mk", *self.lend(folder, verilog)]
+        run(make, what=what, cwd=folder, log=folder / "make.log", timeout=timeout)
+        self.keep(folder)
 
     def keep(self, folder: Path) -> None:
-        """Take the object files of a build that is done, and delete its intermediate files."""
+        """Take what is the same for all circuits, and delete a build's intermediate files."""
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 
         def copy(place: Path) -> None:
             for path in paths:
                 shutil.copyfile(path, place / path.name)
+            (folder / self._HEADER).write_text(self._INCLUDES, encoding="utf-8")
+            target = f"{self._HEADER}.fast.gch"
+            command = ["make", "-f", "Vtop.mk", target, *self._make]
+            log = folder / "header.log"
+            run(command, what="Verilator's header", cwd=folder, log=log, timeout=self._LEAD)
+            shutil.copyfile(folder / target, place / f"{self._HEADER}.gch")
 
         if paths:
             cached("runtime", self._key, copy)

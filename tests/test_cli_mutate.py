@@ -10,6 +10,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
 from generators.campaign.case import Case
+from hdl.stream.flow import Flow
 from tb.formal.prover import missing_tools
 from tb.mutation import campaign
 from tb.mutation.equivalence import equivalent
@@ -125,6 +126,29 @@ def test_mutants_of_what_is_not_looked_at_are_told() -> None:
     assert any("live)" in text and "unneeded" in text for text in texts), texts
     assert any(".scrub" in text or "scrub: In" in text for text in texts), texts
     assert len(numbers) < len(found.mutants) / 2
+
+
+class Offering(Component):
+    """A word that is offered at times."""
+
+    i: In(2)
+    go: In(1)
+    o: Out(Flow(2))
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.d.sync += self.o.valid.eq(self.go)
+        m.d.sync += self.o.payload.eq(Mux(self.go, self.i, ~self.i))  # not offered
+        return m
+
+
+@needs_tools
+def test_a_payload_counts_while_it_is_offered() -> None:
+    found = mutate(Offering(), 30, 1)
+    numbers = equivalent(found, found.mutants)
+    same = {one.mode for one in found.mutants if one.number in numbers}
+    assert "inv" in same
+    assert 2 < len(numbers) < len(found.mutants) / 2
 
 
 @needs_tools

@@ -13,14 +13,18 @@ from arch.errors import RunError
 from tb.formal.prover import run_yosys
 from tb.mutation.netlist import NUMBER_WIDTH, Mutant, Mutants
 
-_SECONDS = 90.0  # of one run of ABC
-_TOTAL = 600.0  # after which no further run begins (s)
-_REACH_SECONDS = 20
+_SECONDS = 240.0  # of one run of ABC
+_TOTAL = 1200.0  # after which no further run begins (s)
+_REACH_SECONDS = 60
 _WORDS, _WIDTH = 16, 32  # of the largest memories that become registers
 _SEQUENTIAL = "lcorr; scorr -C 100"  # registers first, as that leaves little for all signals
 _REACHABLE = f"pdr -T {_REACH_SECONDS}"
 
 _MEMORY = re.compile(r"^  cell \$mem_v2 .*\n(?:    .*\n)*  end\n", re.MULTILINE)
+
+_PAYLOAD = re.compile(
+    r"^  wire (?:width (\d+) )?output (\d+) (?:signed )?\\(\S+)__payload$", re.MULTILINE
+)
 
 _ANY = """read_rtlil <<END
 module \\any
@@ -40,9 +44,9 @@ END"""
 def equivalent(found: Mutants, suspects: Sequence[Mutant]) -> set[int]:
     """Return the numbers of mutants whose outputs equal the unit's in every cycle from power-on.
 
-    The inputs are any. Small memories are registers. What others are told counts as an output, and
-    what they answer as an input; both units' have the same content as long as they are told the
-    same. The proof is by
+    The inputs are any. A port's payload is looked at while its ``valid`` is 1. Small memories are
+    registers. What others are told counts as an output, and what they answer as an input; both
+    units' have the same content as long as they are told the same. The proof is by
     induction: ABC's ``scorr`` looks for signals of both circuits that are always equal, and ``pdr``
     for a reason why what is left of them is never reached. A mutant that neither proves equal, or
     not in time, is not found; nor is one that differs only for inputs that the unit never gets.
@@ -78,7 +82,7 @@ def _write_circuits(folder: Path, numbers: Iterable[int]) -> None:
     script += [f"memory_map t:$mem_v2 r:SIZE<={_WORDS} %i r:WIDTH<={_WIDTH} %i"]
     run_yosys([*script, "opt_clean", "write_rtlil roms.il"], folder, "Making memories logic")
     text = (folder / "roms.il").read_text(encoding="utf-8")
-    (folder / "cut.il").write_text(_without_memories(text), encoding="utf-8")
+    (folder / "cut.il").write_text(_while_valid(_without_memories(text)), encoding="utf-8")
     script = ["read_rtlil cut.il", "simplemap", "techmap", "dffunmap", "simplemap"]
     script += ["setundef -zero", "aigmap"]
     for number in numbers:
@@ -112,6 +116,29 @@ def _without_memories(rtlil: str) -> str:
         return "".join(lines)
 
     return _MEMORY.sub(ports, rtlil)
+
+
+def _while_valid(rtlil: str) -> str:
+    """Return a netlist whose payloads that go out are 0 where nobody looks at them."""
+    gates: list[str] = []
+
+    def hidden(wire: re.Match[str]) -> str:
+        width, number, name = int(wire[1] or 1), wire[2], wire[3]
+        if not re.search(rf"^  wire output \d+ \\{re.escape(name)}__valid$", rtlil, re.MULTILINE):
+            return wire[0]
+        gates.append(
+            f"  cell $mux $celosia_looks_{number}\n    parameter \\WIDTH {width}\n"
+            f"    connect \\A {width}'{'0' * width}\n    connect \\B \\{name}__payload\n"
+            f"    connect \\S \\{name}__valid\n    connect \\Y \\{name}__looked_at\n  end\n"
+        )
+        return (
+            f"  wire width {width} \\{name}__payload\n"
+            f"  wire width {width} output {number} \\{name}__looked_at"
+        )
+
+    rtlil = _PAYLOAD.sub(hidden, rtlil)
+    body, end = rtlil.rstrip().removesuffix("end"), "end\n"
+    return f"{body}{''.join(gates)}{end}"
 
 
 def _parted(number: int) -> list[str]:
