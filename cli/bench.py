@@ -6,14 +6,12 @@ from typing import Any
 import click
 
 from arch.config import Config
-from arch.errors import InputError
 from cli.bench_all import bench_all
 from cli.bench_boards import bench_boards
+from cli.bench_formats import bench_formats
 from cli.bench_pins import bench_pins
+from cli.format_options import Formats, format_options
 from cli.options import (
-    ACTIVATIONS_OPTION,
-    BITS_OPTION,
-    RANK_OPTION,
     config_options,
     equipped,
     json_option,
@@ -22,7 +20,6 @@ from cli.options import (
     simulator_option,
     size_options,
     times,
-    weight_options,
 )
 from cli.output import cycles_table, progress, report
 from cli.paths import MODEL
@@ -30,7 +27,6 @@ from cli.tracing import RunTrace, trace_option
 from generators.bench.gemm_bench import bench_gemm, bench_shapes
 from generators.bench.gemm_shapes import shapes_named
 from generators.bench.sparse_bench import bench_sparse
-from generators.nested import check_bits
 from generators.quantize.options import Quantization
 from tb.attention_bench import bench_attention
 from tb.compile_bench import bench_compile
@@ -49,6 +45,7 @@ def bench() -> None:
 
 bench.add_command(bench_all)
 bench.add_command(bench_boards)
+bench.add_command(bench_formats)
 bench.add_command(bench_pins)
 
 
@@ -194,11 +191,7 @@ def sparse(
 @click.option("--dim", type=int, default=288, show_default=True, help="Width of the residual.")
 @click.option("--ffn", type=int, default=768, show_default=True, help="Width of the MLP.")
 @click.option("--positions", type=int, default=128, show_default=True, help="Tokens before.")
-@weight_options
-@RANK_OPTION
-@BITS_OPTION
-@ACTIVATIONS_OPTION
-@click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster.")
+@format_options
 @click.option(
     "--sparsity", type=float, default=0.0, show_default=True, help="Share of zero weights."
 )
@@ -212,12 +205,7 @@ def decode(
     dim: int,
     ffn: int,
     positions: int,
-    weights: str,
-    group: int,
-    low_rank: int,
-    bits: tuple[int, ...],
-    activations: str,
-    sparse: bool,
+    formats: Formats,
     sparsity: float,
     timing: MemoryTiming,
     run: RunTrace,
@@ -226,11 +214,10 @@ def decode(
     as_json: bool,
 ) -> None:
     """Compile a decoder of one layer, and run a token, its weights streamed from memory."""
-    check_bits(bits, weights)
-    if len(bits) > 1:
-        raise InputError(f"A layer is measured with one number of bits, not {len(bits)}")
-    asked = Quantization(weights=weights, group=group, activations=activations)
-    config = equipped(config, asked)
+    formats.refuse_search("a layer of random weights")
+    bits = formats.one_bits("A layer is measured")
+    options = Quantization(**formats.quantization)
+    config = equipped(config, options)
     with progress(f"Decoder layer {dim}, {ffn} on {config.name}, {simulator}"):
         result = bench_decode(
             config,
@@ -238,17 +225,14 @@ def decode(
             dim=dim,
             ffn=ffn,
             positions=positions,
-            weights=weights,
-            group=group,
-            low_rank=low_rank,
-            bits=bits[0],
-            activations=activations,
-            sparse=sparse,
+            options=options,
+            bits=bits,
+            sparse=formats.sparse,
             sparsity=sparsity,
             seed=seed,
         )
         run.write(f"Decoder layer {dim}, {ffn} on {config.name}")
-    result["memory"] = timing.fields()
+    result |= {**formats.figures, "memory": timing.fields()}
     report(f"Decoder layer {dim}, {ffn}", [result], as_json, result)
     cycles_table(result, as_json)
 

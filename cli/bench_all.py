@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from arch.errors import RunError
+from arch.errors import InputError, RunError
 from cli.options import json_option
 from cli.output import check_folder, progress, report, text, write_files
 from cli.paths import FILE
@@ -30,6 +30,8 @@ class Case:
     """The key of the figure; of a list of results under ``shapes``, the smallest counts."""
     published: str = ""
     """Published figures of others for the same shapes."""
+    whole: bool = False
+    """The result's ``rows`` are a table of their own."""
 
 
 _TEXT = (Path(__file__).parent / "benchmarks.toml").read_text(encoding="utf-8")
@@ -44,17 +46,22 @@ def read_cases(kind: str) -> dict[str, list[Case]]:
 
 @click.command("all")
 @click.option("--quick", is_flag=True, help="Small cases on the smallest machine.")
+@click.option("--only", metavar="TEXT", default="", help="Only headings with this in them.")
 @click.option(
     "--out",
     type=FILE,
-    help="File for the tables, in Markdown.",
+    help="File for the tables, in Markdown; with --only it keeps its other tables.",
 )
 @json_option
-def bench_all(quick: bool, out: Path | None, as_json: bool) -> None:
+def bench_all(quick: bool, only: str, out: Path | None, as_json: bool) -> None:
     """Run every benchmark and show its figure beside what others published."""
     if out is not None:
         check_folder(out.parent, [out.name])
-    groups = read_cases("quick" if quick else "full")
+    every = read_cases("quick" if quick else "full")
+    groups = {name: cases for name, cases in every.items() if only.lower() in name.lower()}
+    if not groups:
+        raise InputError(f"No heading has {only!r}; known headings are {', '.join(every)}")
+    kept = sections(out.read_text(encoding="utf-8")) if only and out and out.is_file() else {}
     total = sum(len(cases) for cases in groups.values())
     found: dict[str, list[dict[str, Any]]] = {}
     with progress("Benchmarks") as update:
@@ -67,7 +74,8 @@ def bench_all(quick: bool, out: Path | None, as_json: bool) -> None:
                 update(done, total)
     rows = [row for measured in found.values() for row in measured]
     if out is not None:
-        write_files(out.parent, {out.name: "\n".join(markdown(found))})
+        tables = {name: table(found[name]) if name in found else kept.get(name) for name in every}
+        write_files(out.parent, {out.name: "\n".join(markdown(tables))})
     names = ("command", "figure", "value", "mismatches")
     shown = [{name: row[name] for name in names} for row in rows]
     mismatches = sum(row["mismatches"] for row in rows)
@@ -91,9 +99,14 @@ def measure(case: Case) -> dict[str, Any]:
     if done.returncode and not done.stdout:
         raise RunError(f"celosia {case.words} failed: {done.stderr.strip()[-400:]}")
     result = json.loads(done.stdout)
+    command = f"celosia {case.words}"
+    if case.whole:
+        rows, wrong = result["rows"], result["mismatches"]
+        shown = {"command": command, "figure": "rows", "value": len(rows)}
+        return shown | {"mismatches": wrong, "rows": rows}
     parts: Sequence[Mapping[str, Any]] = result.get("shapes", [result])
     return {
-        "command": f"celosia {case.words}",
+        "command": command,
         "figure": case.figure,
         "value": min(part[case.figure] for part in parts),
         "cycles": sum(part["cycles"] for part in parts),
@@ -104,15 +117,30 @@ def measure(case: Case) -> dict[str, Any]:
     }
 
 
-def markdown(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
-    """Yield the lines of a page with a table under each heading."""
+def sections(page: str) -> dict[str, str]:
+    """Return the tables of a page by their headings."""
+    parts = (part.partition("\n") for part in page.split("\n## ")[1:])
+    return {heading: rest.strip() for heading, _, rest in parts}
+
+
+def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
+    """Yield the lines of a page with tables under their headings, of those that there are."""
     yield _PREFACE
-    for heading, rows in found.items():
-        names = list(rows[0])
-        yield f"## {heading}\n"
-        yield f"| {' | '.join(name.replace('_', ' ') for name in names)} |"
-        yield f"|{'---|' * len(names)}"
-        for row in rows:
-            cells = [f"`{row['command']}`", *(text(row[name]) for name in names[1:])]
-            yield f"| {' | '.join(cells)} |"
-        yield ""
+    for heading, lines in tables.items():
+        if lines is not None:
+            yield f"## {heading}\n\n{lines}\n"
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return commands and their figures as a table, or, of a whole one, its rows."""
+    lines = []
+    if "rows" in rows[0]:
+        lines = [f"`{rows[0]['command']}`", ""]
+        rows = rows[0]["rows"]
+    names = list(rows[0])
+    lines.append(f"| {' | '.join(name.replace('_', ' ') for name in names)} |")
+    lines.append(f"|{'---|' * len(names)}")
+    for row in rows:
+        first = f"`{row['command']}`" if "command" in row else text(row[names[0]])
+        lines.append(f"| {' | '.join([first, *(text(row[name]) for name in names[1:])])} |")
+    return "\n".join(lines)

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from arch.errors import InputError, RunError
+from arch.tables import read_table
 from cli.board_options import resolve_board
 from cli.options import json_option
 from cli.output import check_folder, progress, report, text, write_files
@@ -65,32 +66,11 @@ class Case:
         return unit_design(make_unit(self.unit, config), board, [SEED], mhz=self.mhz)
 
 
-SYMMETRIC = ("zero_points=false", "operand_gating=false")
-
-UNITS = (
-    Case("ulx3s_85f", "systolic_array", "small", 150.0),
-    Case(
-        "ulx3s_85f",
-        "systolic_array",
-        "small",
-        150.0,
-        changes=(*SYMMETRIC, "pass_width=4", "packed=true"),
-        variant="w4",
-    ),
-    Case(
-        "ulx3s_85f",
-        "systolic_array",
-        "small",
-        150.0,
-        changes=(*SYMMETRIC, "pass_width=1"),
-        variant="ternary",
-    ),
-    Case("ulx3s_85f", "requantizer", None, 150.0),
+STORY, *UNITS = (
+    Case(**values | {"changes": tuple(values.get("changes", ()))})
+    for values in read_table(Path(__file__).with_name("board_cases.toml")).values()
 )
-"""Units that are built alone."""
-
-STORY = Case("ulx3s_85f", None, "story_85f", 65.0, 2048)
-"""A language model on a board."""
+"""A language model on a board, and units that are built alone."""
 
 BOARD_CASES = tuple(Case(name) for name in BOARDS)
 """Every board with its own machine."""

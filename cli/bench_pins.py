@@ -10,7 +10,8 @@ from arch.config import Config
 from arch.errors import InputError
 from cli.board import DIVISOR, TIMEOUT, board_top
 from cli.board_options import board_options
-from cli.options import equipped, json_option, seed_option, weight_options
+from cli.format_options import Formats, format_options
+from cli.options import equipped, json_option, seed_option
 from cli.output import progress, report
 from fpga.boards import Board
 from fpga.device import Device
@@ -34,7 +35,7 @@ TOKEN = 1
 @click.option("--layers", type=int, default=0, help="So many of its layers; 0 for all.")
 @click.option("--context", default=256, show_default=True, help="Tokens that have room.")
 @click.option("--position", default=128, show_default=True, help="Tokens before.")
-@weight_options
+@format_options
 @seed_option
 @json_option
 def bench_pins(
@@ -43,8 +44,7 @@ def bench_pins(
     layers: int,
     context: int,
     position: int,
-    weights: str,
-    group: int,
+    formats: Formats,
     seed: int,
     as_json: bool,
 ) -> None:
@@ -62,19 +62,20 @@ def bench_pins(
     if not 0 <= layers <= model.layers:
         raise InputError(f"Layers of {shape} must be from 0 to {model.layers}, not {layers}")
     model = model.replace(layers=layers or model.layers)
-    options = Quantization(
-        texts=1, length=min(SAMPLE, model.positions), weights=weights, group=group
-    )
+    options = Quantization(texts=1, length=min(SAMPLE, model.positions), **formats.quantization)
+    formats.refuse_search("one of random weights")
+    formats.refuse_bits("the pins")
     with progress(f"{shape} on {board.name}"):
         decoder = untrained(model, options, seed)
         config = equipped(config, options)
-        found = decode_at_pins(decoder, board, config, context=context, position=position)
+        found = decode_at_pins(
+            decoder, board, config, context=context, position=position, sparse=formats.sparse
+        )
     result = {
         "board": board.name,
         "shape": shape,
         "layers": model.layers,
-        "weights": weights,
-        "group": group,
+        **formats.figures,
         "seed": seed,
         **found,
     }
@@ -84,7 +85,13 @@ def bench_pins(
 
 
 def decode_at_pins(
-    decoder: Decoder, board: Board, config: Config, *, context: int, position: int
+    decoder: Decoder,
+    board: Board,
+    config: Config,
+    *,
+    context: int,
+    position: int,
+    sparse: bool = False,
 ) -> dict[str, Any]:
     """Return the figures of a token on a simulated board, behind ``position`` others.
 
@@ -95,7 +102,9 @@ def decode_at_pins(
     Raises :class:`InputError` where the model does not fit the board, which has SDRAM.
     """
     assert board.sdram is not None
-    program = compile_text(decoder, config, context=context, memory_bytes=board.memory_bytes)
+    program = compile_text(
+        decoder, config, context=context, memory_bytes=board.memory_bytes, sparse=sparse
+    )
     image = program.setup[0].image
     clock = board.target_mhz * 1e6
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,10 @@
 """celosia compile: a model as files that run it elsewhere."""
 
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -8,26 +12,41 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.micro.config import MicroConfig
 from cli.bus_options import attached, attachment_options, check_module, top_option
-from cli.model_options import model_options, searched
-from cli.options import config_options, json_option, memory_options
+from cli.format_options import Formats, format_options
+from cli.model_options import ModelOptions, model_options, searched
+from cli.options import config_choice, equipped, given_options, json_option, memory_options
 from cli.output import check_folder, progress, report, warn, write_files
 from cli.paths import FILE, MODEL
-from generators.compiler import Options, compile_model
+from cli.text_options import DecoderOptions, decoder_options
+from generators.compiler import compile_model
 from generators.export.c_model import c_files
-from generators.export.package import package
+from generators.export.c_text import text_c_files
+from generators.export.package import MANIFEST, package
+from generators.export.text_package import text_package
 from generators.sources import load_source
+from generators.text_sources import is_text
 from generators.verilog.manifest import manifest
 from generators.verilog.verilog import to_verilog
 from tb.export_inputs import COUNT, export_inputs, read_names
 from tb.memory_timing import FAR, MemoryTiming
 from tb.model_testbench import golden_outputs, model_testbench
 from tb.plain_testbench import TOP, Attachment
-from tb.run_inputs import Files
+from tb.run_inputs import Files, check_room
+from tb.run_text import run_text
+from tb.text_testbench import text_testbench
+
+Written = dict[str, str | bytes]
+ENCODER_ONLY = (
+    *("inputs", "sentences", "random", "count", "names", "tokens"),
+    *ModelOptions.__dataclass_fields__,
+)
+DECODER_ONLY = (*(set(DecoderOptions.__dataclass_fields__) - {"formats", "calibration"}),)
+"""Parameters of the command that one kind of model does not take."""
 
 
 @click.command("compile")
 @click.argument("model", type=MODEL)
-@config_options("small")
+@config_choice("small; story for a language model")
 @click.option(
     "--inputs", type=FILE, help="A .npy file [count, ...], or a folder of images or .wav."
 )
@@ -40,6 +59,18 @@ from tb.run_inputs import Files
 @click.option("--count", type=int, help=f"Inputs for --testbench and --c; {COUNT} without it.")
 @click.option("--names", type=FILE, help="Names of the output's columns, a line each.")
 @model_options
+@format_options
+@decoder_options
+@click.option(
+    "--memory",
+    "memory_bytes",
+    type=click.IntRange(1),
+    help="External memory that the host has (bytes); all that is addressed without it.",
+)
+@click.option("--prompt", default="", help="What a language model takes in --testbench and --c.")
+@click.option(
+    "--steps", type=click.IntRange(1), default=4, show_default=True, help="Tokens behind it."
+)
 @click.option("--verilog", "with_verilog", is_flag=True, help="Add the accelerator's Verilog.")
 @click.option(
     "--testbench",
@@ -55,71 +86,44 @@ from tb.run_inputs import Files
 @json_option
 def compile_command(
     model: str,
-    config: Config,
-    inputs: Path | None,
-    sentences: Path | None,
-    random: int,
-    calibration: Path | None,
-    tokens: int,
-    count: int | None,
-    names: Path | None,
-    asked: tuple[Options, float | None],
+    configured: Callable[[str], Config],
     with_verilog: bool,
     with_testbench: bool,
     top: str | None,
-    with_c: bool,
     attachment: Attachment,
-    timing: MemoryTiming,
     folder: Path,
     as_json: bool,
+    **values: Any,
 ) -> None:
     """Write MODEL (a name, a folder or an ONNX file) as files that run it elsewhere.
 
     The program, the memory image, and model.json with addresses, shapes, scales and cycles. What
-    is expected of the inputs are the golden machine's integers. Where no inputs are given the model
-    must be one of the digits, and gets those.
+    is expected of the inputs are the golden machine's integers. Where no inputs are given an
+    encoder must be one of the digits, and gets those. A language model is as celosia text takes it,
+    which runs the folder, as celosia host run does.
     """
     check_module("--top", top)
-    options, config = searched(model, config, asked)
     check_folder(folder)
-    files = Files(inputs=inputs, sentences=sentences, random=random, calibration=calibration)
-    with_verilog = with_verilog or with_testbench
+    with_verilog |= with_testbench
     if attachment != Attachment() and not with_verilog:
         raise InputError("Options --bus and --control need --verilog or --testbench")
     if top and not with_verilog:
         raise InputError("Option --top needs --verilog or --testbench")
-    name = top or TOP
-    with progress(f"{model} on {config.name}"):
-        found = load_source(model, tokens)
-        given = export_inputs(model, found, files, count)
-        columns = given.names if names is None else read_names(names, found)
-        compiled = compile_model(found.description, found.weights, given.samples, config, options)
-        written = package(
-            compiled, found, columns, latency=timing.latency, interval=timing.interval
-        )
-        outputs = golden_outputs(compiled, given.rows) if with_testbench or with_c else []
-        if with_verilog:
-            component = attached(config, attachment)
-            written[f"{name}.v"] = to_verilog(component, name)
-            written[f"{name}.json"] = manifest(component, name, config)
-        if with_testbench:
-            written |= model_testbench(compiled, given.rows, outputs, attachment, name)
-        if with_c:
-            written |= c_files(compiled, given.rows, outputs, columns)
-        write_files(folder, written)
-        apart = compiled.parting(found.weights, given.samples)
-    warn(apart.warning)
-    result = {
-        "model": found.description.name,
-        "config": config.name,
-        "program_words": len(compiled.words),
-        "image_bytes": len(compiled.image),
-        "memory_bytes": compiled.memory_bytes,
-        "predicted_cycles": None
-        if isinstance(config, MicroConfig)
-        else compiled.predict(timing.latency, timing.interval).cycles,
-        "inputs": len(outputs),
-        "calibration": apart.figures(),
+    text, name = is_text(model), top or TOP
+    refused = given_options(ENCODER_ONLY if text else DECODER_ONLY)
+    if refused:
+        kind = "a language model" if text else "an encoder"
+        raise InputError(f"Option {refused[0]} is not for {model}, which is {kind}")
+    compiled = _decoder if text else _encoder
+    config = configured("story" if text else "small")
+    bench = (attachment, name) if with_testbench else None
+    config, written, result = compiled(model, config, bench, values)
+    if with_verilog:
+        component = attached(config, attachment)
+        written[f"{name}.v"] = to_verilog(component, name)
+        written[f"{name}.json"] = manifest(component, name, config)
+    write_files(folder, written)
+    result |= {
         "folder": str(folder),
         "files": {name: len(content) for name, content in written.items()},
     }
@@ -128,3 +132,100 @@ def compile_command(
     if not as_json:
         for name in written:
             click.echo(folder / name)
+
+
+Bench = tuple[Attachment, str]
+"""The ports of a testbench's accelerator, and its module."""
+
+
+def _encoder(
+    model: str, config: Config, bench: Bench | None, values: Mapping[str, Any]
+) -> tuple[Config, Written, dict[str, Any]]:
+    """Return the configuration, the files and the figures of an encoder."""
+    formats: Formats = values["formats"]
+    timing: MemoryTiming = values["timing"]
+    options = searched(model, config, formats, values["ranges"])
+    config = equipped(config, options)
+    bits = formats.one_bits("A model is compiled to begin")
+    files = Files(**{each: values[each] for each in ("inputs", "sentences", "random")})
+    files = replace(files, calibration=values["calibration"])
+    with progress(f"{model} on {config.name}"):
+        found = load_source(model, values["tokens"])
+        given = export_inputs(model, found, files, values["count"])
+        columns = given.names if values["names"] is None else read_names(values["names"], found)
+        compiled = compile_model(found.description, found.weights, given.samples, config, options)
+        if values["memory_bytes"] is not None:
+            check_room(compiled, values["memory_bytes"])
+        written = package(
+            compiled,
+            found,
+            columns,
+            latency=timing.latency,
+            interval=timing.interval,
+            bits=bits,
+        )
+        outputs: list[bytes] = []
+        if bench is not None or values["with_c"]:
+            outputs = golden_outputs(compiled, given.rows, bits)
+        if bench is not None:
+            written |= model_testbench(compiled, given.rows, outputs, *bench, bits=bits)
+        if values["with_c"]:
+            written |= c_files(compiled, given.rows, outputs, columns, bits=bits)
+        apart = compiled.parting(found.weights, given.samples)
+    warn(apart.warning)
+    cycles = None
+    if not isinstance(config, MicroConfig):
+        cycles = compiled.predict(timing.latency, timing.interval, bits=bits).cycles
+    result = {
+        "model": found.description.name,
+        "config": config.name,
+        **formats.figures,
+        "program_words": len(compiled.words),
+        "image_bytes": len(compiled.image),
+        "memory_bytes": compiled.memory_bytes,
+        "weight_bytes": compiled.quantized.weight_bytes,
+        "predicted_cycles": cycles,
+        "inputs": len(outputs),
+        "calibration": apart.figures(),
+    }
+    return config, written, result
+
+
+def _decoder(
+    model: str, config: Config, bench: Bench | None, values: Mapping[str, Any]
+) -> tuple[Config, Written, dict[str, Any]]:
+    """Return the configuration, the files and the figures of a decoder."""
+    timing: MemoryTiming = values["timing"]
+    options = DecoderOptions.of(values)
+    bits = options.formats.one_bits("A model is compiled for figures")
+    found = options.compiled(model, config, values["memory_bytes"], fixed=False)
+    assert found.source is not None
+    program, config = found.program, found.program.config
+    written = text_package(
+        program,
+        found.source,
+        found.figures,
+        latency=timing.latency,
+        interval=timing.interval,
+        bits=bits,
+    )
+    asked = (program, found.tokenizer, values["prompt"])
+    if bench is not None:
+        written |= text_testbench(*asked, values["steps"], *bench, bits=bits)
+    if values["with_c"]:
+        given = found.tokenizer.encode(values["prompt"])
+        ran = run_text(*asked, values["steps"], "golden", bits=(bits,))
+        added = ran["tokens"][1 if program.lookups else len(given) :]
+        written |= text_c_files(program, found.tokenizer, [*given, *added], len(given), bits)
+    result = {
+        "model": program.name,
+        "config": config.name,
+        "program_words": len(program.words),
+        "setup_programs": len(program.setup),
+        "image_bytes": sum(len(fill.image) for fill in program.setup),
+        "memory_bytes": program.memory_bytes,
+        "resident": program.resident,
+        "predicted_cycles": json.loads(written[MANIFEST])["cycles"],
+        **found.figures,
+    }
+    return config, written, result

@@ -9,6 +9,7 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from cli.board_options import board_options
+from cli.model_options import searched
 from cli.options import json_option, seed_option
 from cli.output import report, write_files
 from cli.paths import FILE, MODEL
@@ -84,14 +85,16 @@ def flash(
     room = {"memory_bytes": board.memory_bytes, "payload": PAYLOAD_BYTES}
     if prompt is None:
         files = Files(inputs=inputs, sentences=sentences, calibration=calibration)
-        made = flash_image(model, config, files, **room, count=count, tokens=tokens)
+        values["formats"].refuse_bits("an image")
+        asked = searched(model, config, values["formats"])
+        made = flash_image(model, config, files, **room, count=count, tokens=tokens, options=asked)
     else:
         options = TextOptions.of(values | {"calibration": calibration})
         if options.temperature:
             raise InputError("A board takes the likeliest token: --temperature must be 0")
-        options.refuse_bits("an image")
-        program, tokenizer, _ = options.compiled(model, config, board.memory_bytes, simulated=False)
-        made = text_flash_image(program, tokenizer, prompt, options.steps, **room)
+        options.formats.refuse_bits("an image")
+        compiled = options.compiled(model, config, board.memory_bytes, fixed=True)
+        made = text_flash_image(compiled.program, compiled.tokenizer, prompt, options.steps, **room)
     check_image(board, len(made.data))
     if file is not None:
         write_files(file.parent, {file.name: made.data})

@@ -10,7 +10,9 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.presets import load
 from cli.board_options import link_option
+from cli.format_options import Formats
 from cli.input_options import InputOptions, input_options, report_model
+from cli.model_options import searched
 from cli.options import json_option, override_option, seed_option
 from cli.output import progress, report
 from cli.paths import FILE, MODEL, read_bytes
@@ -100,8 +102,18 @@ def run(
     device.contents = held
     clock, memory = device.identity.clock, device.identity.memory
     if prompt is None:
+        formats: Formats = values["formats"]
+        options = searched(model, device.config, formats)
         with progress(f"{model} on {device.name}") as update:
-            found = given.run(model, device.config, device, update, memory_bytes=memory)
+            found = given.run(
+                model,
+                device.config,
+                device,
+                update,
+                options=options,
+                memory_bytes=memory,
+                bits=formats.bits,
+            )
         rate = {"inferences_per_second": clock / found["cycles_per_inference"]}
     else:
         found = TextOptions.of(values).run(

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.formats import FORMATS, NESTED, PLANES
+from arch.formats import NESTED, PLANES
 from arch.isa import RING_SLOTS
 from arch.presets import PRESETS, load, stated
 from arch.rules import WIDE_SUMS
@@ -82,6 +83,24 @@ def source_option(default: str) -> Adder:
         metavar="NAME_OR_TOML",
         help=f"A TOML file or one of {', '.join(PRESETS)}.",
     )
+
+
+def config_choice(defaults: str) -> Adder:
+    """Add ``--config`` and ``--set``; the command gets a function of the default as ``configured``.
+
+    ``defaults`` is what the help says of the default, which depends on the model.
+    """
+
+    def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
+        return lambda default: resolve(source or default, overrides)
+
+    option = click.option(
+        "--config",
+        "source",
+        metavar="NAME_OR_TOML",
+        help=f"A TOML file or one of {', '.join(PRESETS)}.  [default: {defaults}]",
+    )
+    return grouped("configured", make, option, override_option)
 
 
 def config_options(default: str) -> Adder:
@@ -166,9 +185,11 @@ def check_unit(unit: str, config: Config) -> None:
 def equipped(config: Config, options: Quantization) -> Config:
     """Return a configuration that has what options ask for.
 
-    That are INT16 rows of products, with the operands and sums that these need, and, if it had no
-    weight formats, those.
+    That are INT16 rows of products, with the operands and sums that these need, polynomials of
+    functions, and, if it had no weight formats, those.
     """
+    if options.wide_functions:
+        config = config.replace(wide_functions=True)
     if options.activations == MIXED:
         config = config.replace(wide_operands=True, zero_points=True, acc_width=WIDE_SUMS)
     if config.formats:
@@ -206,101 +227,6 @@ KV_OPTIONS = (
         help="Columns of values of 4 bits that share an exponent; 0 for none.",
     ),
 )
-AUTO = "auto"
-
-
-def _check_group(context: click.Context, _option: click.Parameter, group: int) -> int:
-    """Return the inputs of a group of weights; refuse them for INT8, which has no such scales."""
-    if group > 0 and context.params["weights"] == INT8:
-        raise InputError(
-            f"Option --group {group} needs a format of fewer bits in --weights, which is {INT8}"
-        )
-    return group
-
-
-WEIGHT_OPTIONS = (
-    click.option(
-        "--weights",
-        default=INT8,
-        is_eager=True,
-        show_default=True,
-        metavar="FORMAT",
-        help=f"Format of the linear layers' weights: {', '.join((INT8, *FORMATS))}, {NESTED}, "
-        "auto.",
-    ),
-    click.option(
-        "--group",
-        default=0,
-        callback=_check_group,
-        show_default=True,
-        help="Inputs that share a scale of such weights; 0: outputs have scales alone.",
-    ),
-)
-
-
-def _read_bits(_context: click.Context, _option: click.Parameter, given: str) -> tuple[int, ...]:
-    """Return the bits that tokens are computed with in turn."""
-    try:
-        return tuple(int(one) for one in given.split(","))
-    except ValueError:
-        raise InputError(
-            f"Option --bits takes numbers with commas between, not {given!r}"
-        ) from None
-
-
-BITS_OPTION = click.option(
-    "--bits",
-    default="8",
-    callback=_read_bits,
-    show_default=True,
-    metavar="BITS",
-    help=f"Bits that --weights {NESTED} are read at, 8, 4 or 2; several are taken in turn.",
-)
-RANK_OPTION = click.option(
-    "--low-rank",
-    default=0,
-    show_default=True,
-    metavar="RANK",
-    help="Rank of what is added to weights of fewer bits as two thin INT8 products; 0 for none.",
-)
-
-
-LOSS_OPTION = click.option(
-    "--loss",
-    type=float,
-    help="What --weights auto may lose: points of accuracy, or log-likelihood of a token.",
-)
-
-
-WIDE = "wide"
-
-ACTIVATIONS_OPTION = click.option(
-    "--activations",
-    type=click.Choice([INT8, MIXED]),
-    default=INT8,
-    show_default=True,
-    help="Rows of products: INT8, or mixed, INT16 of attention.",
-)
-FUNCTIONS_OPTION = click.option(
-    "--functions",
-    type=click.Choice(["table", WIDE]),
-    default="table",
-    show_default=True,
-    help="What GELU, SiLU and their like take: INT8 from a table, or INT16, as polynomials.",
-)
-
-
-def asked_format(weights: str, loss: float | None) -> str:
-    """Return the format of weights to begin with.
-
-    Raises :class:`InputError` where a search is asked for without a bound, or a bound without it.
-    """
-    if (weights == AUTO) != (loss is not None):
-        raise InputError(
-            f"Options --weights {AUTO} and --loss need each other, but weights is {weights} and "
-            f"loss {loss}"
-        )
-    return INT8 if weights == AUTO else weights
 
 
 def kv_options(command: Command) -> Command:
@@ -308,6 +234,12 @@ def kv_options(command: Command) -> Command:
     return added(KV_OPTIONS, command)
 
 
-def weight_options(command: Command) -> Command:
-    """Add options for the format of weights."""
-    return added(WEIGHT_OPTIONS, command)
+def given_options(names: Sequence[str]) -> list[str]:
+    """Return those of the command's parameters that the command line gives, as options."""
+    context = click.get_current_context()
+    return [
+        parameter.opts[0]
+        for parameter in context.command.params
+        if parameter.name in names
+        and context.get_parameter_source(parameter.name) == ParameterSource.COMMANDLINE
+    ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError
+from arch.files import reading
 
 _LONGEST_PART = 255  # bytes; of a name within a folder, on any usual file system
 _LONGEST = 4095  # bytes; of a whole path
@@ -64,7 +64,5 @@ def read_bytes(path: Path) -> bytes:
 
     Raises :class:`InputError` where it cannot be read.
     """
-    try:
+    with reading(path):
         return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}") from error

@@ -7,27 +7,17 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.options import (
-    ACTIVATIONS_OPTION,
-    BITS_OPTION,
-    FUNCTIONS_OPTION,
-    LOSS_OPTION,
-    RANK_OPTION,
-    WIDE,
-    asked_format,
-    config_options,
-    json_option,
-    kv_options,
-    seed_option,
-    weight_options,
-)
+from cli.format_options import Formats, format_options
+from cli.options import config_options, json_option, kv_options, seed_option
 from cli.output import progress, report
 from cli.paths import FILE, MODEL
 from cli.text_options import searched_text
-from generators.nested import check_bits, coarser, is_nested
+from generators.lower.weights import coded_bytes
+from generators.nested import coarser, is_nested
 from generators.perplexity import measure, read_texts
 from generators.quantize.multipliers import held_parameters
 from generators.quantize.options import Quantization
+from generators.text_program import check_sparse
 from generators.text_sources import load_text
 
 
@@ -47,12 +37,7 @@ from generators.text_sources import load_text
     show_default=True,
     help="Texts to make up and calibrate on.",
 )
-@weight_options
-@RANK_OPTION
-@BITS_OPTION
-@LOSS_OPTION
-@FUNCTIONS_OPTION
-@ACTIVATIONS_OPTION
+@format_options
 @seed_option
 @config_options("small")
 @json_option
@@ -69,13 +54,7 @@ def perplexity(
     slots: int,
     sinks: int,
     samples: int,
-    weights: str,
-    group: int,
-    low_rank: int,
-    bits: tuple[int, ...],
-    loss: float | None,
-    functions: str,
-    activations: str,
+    formats: Formats,
     seed: int,
     config: Config,
     as_json: bool,
@@ -91,25 +70,21 @@ def perplexity(
         block=kv_blocks,
         texts=samples,
         seed=seed,
-        weights=asked_format(weights, loss),
-        group=group,
-        low_rank=low_rank,
-        wide_functions=functions == WIDE,
-        activations=activations,
+        **formats.quantization,
     )
-    check_bits(bits, weights)
-    if len(bits) > 1:
-        raise InputError(f"Perplexity is measured with one number of bits, not {len(bits)}")
+    bits = formats.one_bits("Perplexity is measured")
+    if formats.sparse:
+        check_sparse(config)
     texts = read_texts(path, verbatim=verbatim)
     if count is not None and not 1 <= count <= len(texts):
         raise InputError(f"Count of texts must be from 1 to {len(texts)}, not {count}")
     source = load_text(checkpoint, tokenizer)
     decoder = None
     if not in_float:
-        options = searched_text(source, options, loss)
+        options = searched_text(source, options, formats.loss)
         with progress("Calibration") as update:
             decoder = source.quantize(options, update)
-        decoder = coarser(decoder, bits[0]) if is_nested(decoder) else decoder
+        decoder = coarser(decoder, bits) if is_nested(decoder) else decoder
         decoder = held_parameters(decoder, config)
     name = source.description.name
     with progress(f"{name}, {'float' if in_float else 'integers'}") as update:
@@ -121,18 +96,18 @@ def perplexity(
             sinks=sinks if slots else 0,
             progress=update,
         )
+    size = None
+    if decoder is not None:
+        size = coded_bytes(decoder, config) if formats.sparse else decoder.weight_bytes
     result = {
         **asdict(found),
         "perplexity": found.perplexity,
         "kv_bits": None if in_float else kv_bits,
         "kv_blocks": None if in_float else kv_blocks,
-        "weights": None if in_float else weights,
-        "low_rank": None if in_float else low_rank,
-        "bits": None if in_float else bits[0],
-        "functions": None if in_float else functions,
-        "activations": None if in_float else activations,
+        **{key: None if in_float else value for key, value in formats.figures.items()},
+        "bits": None if in_float else bits,
         "chosen": dict(options.chosen) or None,
-        "weight_bytes": None if decoder is None else decoder.weight_bytes,
+        "weight_bytes": size,
         "texts": len(texts[:count]),
     }
     report(f"{name} on {path.name}", [result], as_json, result)

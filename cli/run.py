@@ -5,13 +5,12 @@ from typing import Any
 import click
 
 from arch.config import Config
+from cli.format_options import Formats, format_options
 from cli.input_options import InputOptions, input_options, report_model
-from cli.model_options import model_options, searched
-from cli.options import BITS_OPTION, config_options, json_option, memory_options, simulator_option
+from cli.model_options import ModelOptions, model_options, searched
+from cli.options import config_options, equipped, json_option, memory_options, simulator_option
 from cli.output import progress
 from cli.paths import MODEL
-from generators.compiler import Options
-from generators.nested import check_bits
 from tb.memory_timing import FAR, MemoryTiming
 
 
@@ -21,15 +20,15 @@ from tb.memory_timing import FAR, MemoryTiming
 @simulator_option
 @input_options("--tokens")
 @model_options
-@BITS_OPTION
+@format_options
 @memory_options(FAR)
 @json_option
 def run(
     model: str,
     config: Config,
     simulator: str,
-    asked: tuple[Options, float | None],
-    bits: tuple[int, ...],
+    ranges: ModelOptions,
+    formats: Formats,
     timing: MemoryTiming,
     as_json: bool,
     **values: Any,
@@ -38,11 +37,17 @@ def run(
 
     Every intermediate tensor is compared with the golden machine's.
     """
-    check_bits(bits, asked[0].weights)
-    options, config = searched(model, config, asked)
+    options = searched(model, config, formats, ranges)
+    config = equipped(config, options)
     given = InputOptions.of(values)
     with progress(f"{model} on {config.name}, {simulator}") as update:
         result = given.run(
-            model, config, simulator, update, options=options, timing=timing, bits=bits
+            model,
+            config,
+            simulator,
+            update,
+            options=options,
+            timing=timing,
+            bits=formats.bits,
         )
     report_model(f"{model} on {config.name}", result, as_json)

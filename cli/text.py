@@ -55,8 +55,9 @@ def text(
 ) -> None:
     """Go on with a prompt: CHECKPOINT is a llama2.c file, a Hugging Face folder, or a name.
 
-    An encoder-decoder answers the prompt, or each source of --answers. Every tensor that the
-    machine writes is compared with the golden machine's.
+    A folder that celosia compile wrote runs as it is, on its own configuration. An encoder-decoder
+    answers the prompt, or each source of --answers. Every tensor that the machine writes is
+    compared with the golden machine's.
     """
     check_simulator(simulator)
     config = config.replace(trace=True)
@@ -64,10 +65,10 @@ def text(
     if answers is not None:
         given = read_answers(answers)[:count]
         result = options.answer(checkpoint, given, config, simulator, timing)
-        report(f"{result['model']} on {config.name}", [_shown(result)], as_json, result)
+        report(f"{result['model']} on {result['config']}", [_shown(result)], as_json, result)
         return
     result = options.run(checkpoint, prompt, config, simulator, quiet=as_json, timing=timing)
-    report_text(f"{result['model']} on {config.name}", result, as_json)
+    report_text(f"{result['model']} on {result['config']}", result, as_json)
 
 
 def _shown(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,29 +9,18 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.formats import OPERAND_BITS
-from cli.options import (
-    ACTIVATIONS_OPTION,
-    BITS_OPTION,
-    FUNCTIONS_OPTION,
-    KV_OPTIONS,
-    LOSS_OPTION,
-    RANK_OPTION,
-    WEIGHT_OPTIONS,
-    WIDE,
-    Command,
-    added,
-    asked_format,
-    equipped,
-    paired,
-)
+from arch.link import fingerprint
+from cli.format_options import Formats, format_options
+from cli.options import KV_OPTIONS, Command, added, equipped, given_options, paired
 from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
+from generators.export.text_folder import is_compiled_text, load_compiled_text
 from generators.mixtures import mix_text
 from generators.nested import check_bits
 from generators.quantize.options import DECODER_BALANCE, Quantization
 from generators.quantize.parting import Parting
 from generators.reference.sampling import Sampling
+from generators.text_host import TextHost
 from generators.text_program import TextProgram, compile_text
 from generators.text_sources import TextSource, TokenizerLike, load_text
 from tb.machines import PROMPT
@@ -42,20 +31,11 @@ from tb.text_session import TextMachine
 
 KEEP, RECOMPUTE = "keep", "recompute"
 """Choices of what is there of earlier tokens: keys and values, or what these are made of."""
-_OPTIONS = (
+_DECODER_OPTIONS = (
     click.option(
         "--tokenizer",
         type=FILE,
         help="The tokenizer's file; the checkpoint's own if there is one.",
-    ),
-    click.option(
-        "--steps", "--tokens", default=64, show_default=True, help="Tokens to add, at most."
-    ),
-    click.option(
-        "--temperature", default=0.0, show_default=True, help="0 takes the likeliest token."
-    ),
-    click.option(
-        "--top-p", default=1.0, show_default=True, help="Share of probability drawn from."
     ),
     click.option("--context", default=0, help="Tokens that the cache has room for; 0 for all."),
     click.option("--sinks", default=4, show_default=True, help="First tokens that never leave it."),
@@ -67,49 +47,59 @@ _OPTIONS = (
         show_default=True,
         help="Keep keys and values, or the narrower inputs that each token makes them of anew.",
     ),
-    *WEIGHT_OPTIONS,
-    RANK_OPTION,
-    BITS_OPTION,
-    LOSS_OPTION,
-    FUNCTIONS_OPTION,
-    ACTIVATIONS_OPTION,
-    click.option("--sparse", is_flag=True, help="Skip zero weights where that is faster."),
     click.option(
         "--folded", is_flag=True, help="RMS norms' gains in the weights: fewer parameter words."
     ),
 )
+_OPTIONS = (
+    click.option(
+        "--steps", "--tokens", default=64, show_default=True, help="Tokens to add, at most."
+    ),
+    click.option(
+        "--temperature", default=0.0, show_default=True, help="0 takes the likeliest token."
+    ),
+    click.option(
+        "--top-p", default=1.0, show_default=True, help="Share of probability drawn from."
+    ),
+)
+
+
+def decoder_options(command: Command) -> Command:
+    """Add what says how a decoder is compiled; :class:`DecoderOptions` takes the values."""
+    return added(_DECODER_OPTIONS, command)
 
 
 def text_options(command: Command) -> Command:
     """Add what says how a text goes on; :class:`TextOptions` takes the values."""
-    return added(_OPTIONS, command)
+    return format_options(decoder_options(added(_OPTIONS, command)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextOptions:
-    """Options of continuing a text."""
+class Compiled:
+    """A decoder that a host can run."""
+
+    program: TextHost
+    tokenizer: TokenizerLike
+    figures: Mapping[str, Any]
+    """Figures of how it was made integers."""
+    source: TextSource | None = None
+    """The float model; none where the programs come from a folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderOptions:
+    """Options of compiling a decoder."""
 
     tokenizer: Path | None
-    steps: int
-    temperature: float
-    top_p: float
     context: int
     sinks: int
     kv_bits: int
     kv_whole: int | None
     kv: str
     kv_blocks: int
-    weights: str
-    group: int
-    low_rank: int
-    bits: tuple[int, ...]
-    loss: float | None
-    functions: str
-    activations: str
-    sparse: bool
     folded: bool
-    seed: int
     calibration: Path | None
+    formats: Formats
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
@@ -124,12 +114,89 @@ class TextOptions:
             whole=self.kv_whole,
             block=self.kv_blocks,
             folded=self.folded,
-            weights=asked_format(self.weights, self.loss),
-            group=self.group,
-            low_rank=self.low_rank,
-            wide_functions=self.functions == WIDE,
-            activations=self.activations,
+            **self.formats.quantization,
         )
+
+    def compiled(
+        self, checkpoint: str, config: Config, memory_bytes: int | None, *, fixed: bool
+    ) -> Compiled:
+        """Return a checkpoint's programs, or those of a folder that ``celosia compile`` wrote.
+
+        A configuration that is not ``fixed`` gets what the options need. Of a folder it is the
+        folder's own; a fixed one must be as that.
+
+        Raises :class:`InputError` where options are given that a compiled folder has answered.
+        """
+        if is_compiled_text(checkpoint):
+            return self._loaded(Path(checkpoint), config, memory_bytes, fixed=fixed)
+        options = self.quantization
+        found = load_text(checkpoint, self.tokenizer)
+        options = searched_text(found, options, self.formats.loss)
+        if not fixed:
+            config = equipped(config, options)
+        texts = None if self.calibration is None else found.read_calibration(self.calibration)
+        with progress("Calibration") as update:
+            decoder, apart = found.calibrate(texts, options, update)
+        warn(apart.warning)
+        if not fixed:
+            config = paired(config, decoder)
+        capacity = self.context or min(decoder.places, config.max_row)
+        program = compile_text(
+            decoder,
+            config,
+            context=capacity,
+            sinks=min(self.sinks, capacity - 1),
+            memory_bytes=memory_bytes,
+            sparse=self.formats.sparse,
+            recompute=self.kv == RECOMPUTE,
+        )
+        return Compiled(
+            program=program,
+            tokenizer=found.tokenizer,
+            figures=self._figures(program, apart),
+            source=found,
+        )
+
+    def _figures(self, program: TextProgram, apart: Parting) -> dict[str, Any]:
+        size = program.decoder.weight_bytes
+        return {**self.formats.figures, "weight_bytes": size, "calibration": apart.figures()}
+
+    def _loaded(
+        self, folder: Path, config: Config, memory_bytes: int | None, *, fixed: bool
+    ) -> Compiled:
+        own = {name for name in DecoderOptions.__dataclass_fields__ if name != "formats"}
+        formats = set(Formats.__dataclass_fields__) - {"bits"}
+        given = given_options([*own, *formats, *(() if fixed else ("source", "overrides"))])
+        if given:
+            raise InputError(
+                f"Option {given[0]} is not for {folder}, which is compiled; give it to "
+                "celosia compile"
+            )
+        program, tokenizer, figures = load_compiled_text(folder)
+        if fixed and fingerprint(config) != fingerprint(program.config):
+            raise InputError(
+                f"Folder {folder} is compiled for another configuration, {program.config.name}, "
+                f"than {config.name}"
+            )
+        check_bits(self.formats.bits, figures["weights"])
+        if memory_bytes is not None and program.memory_bytes > memory_bytes:
+            raise InputError(
+                f"Model {program.name} needs {program.memory_bytes} bytes of external memory, but "
+                f"it has {memory_bytes}"
+            )
+        if not fixed:
+            program = replace(program, config=program.config.replace(trace=True))
+        return Compiled(program=program, tokenizer=tokenizer, figures=figures)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(DecoderOptions):
+    """Options of continuing a text."""
+
+    steps: int
+    temperature: float
+    top_p: float
+    seed: int
 
     def run(
         self,
@@ -147,12 +214,11 @@ class TextOptions:
         Arguments are those of :func:`tb.run_text.run_text` and ``compile_text``.
         """
         sampling = Sampling(self.temperature, self.top_p)
-        program, tokenizer, apart = self.compiled(
-            checkpoint, config, memory_bytes, simulated=isinstance(machine, str)
-        )
+        fixed = not isinstance(machine, str)
+        found = self.compiled(checkpoint, config, memory_bytes, fixed=fixed)
         result = run_text(
-            program,
-            tokenizer,
+            found.program,
+            found.tokenizer,
             prompt,
             self.steps,
             machine,
@@ -160,11 +226,11 @@ class TextOptions:
             seed=self.seed,
             show=None if quiet else lambda piece: click.echo(piece, nl=False),
             timing=timing,
-            bits=self.bits,
+            bits=self.formats.bits,
         )
         if not quiet:
             click.echo()
-        return {**result, **self._stored(program, apart)}
+        return {**result, **found.figures, "bits": list(self.formats.bits)}
 
     def answer(
         self,
@@ -183,58 +249,13 @@ class TextOptions:
                 f"Temperature must be 0 with --answers, which takes the likeliest token, "
                 f"not {self.temperature}"
             )
-        self.refuse_bits("--answers")
-        program, tokenizer, apart = self.compiled(checkpoint, config, None, simulated=True)
+        self.formats.refuse_bits("--answers")
+        found = self.compiled(checkpoint, config, None, fixed=False)
         with progress("Answers") as update:
             result = run_answers(
-                program, tokenizer, answers, machine, timing=timing, progress=update
+                found.program, found.tokenizer, answers, machine, timing=timing, progress=update
             )
-        return {**result, **self._stored(program, apart)}
-
-    def refuse_bits(self, what: str) -> None:
-        """Raise :class:`InputError` where fewer bits are asked for by what computes with all."""
-        if self.bits != (OPERAND_BITS,):
-            asked = ",".join(map(str, self.bits))
-            raise InputError(f"Option --bits {asked} is not for {what}, which computes with all")
-
-    def _stored(self, program: TextProgram, apart: Parting) -> dict[str, Any]:
-        size = program.decoder.weight_bytes
-        return {
-            "weights": self.weights,
-            "activations": self.activations,
-            "low_rank": self.low_rank,
-            "bits": list(self.bits),
-            "weight_bytes": size,
-            "calibration": apart.figures(),
-        }
-
-    def compiled(
-        self, checkpoint: str, config: Config, memory_bytes: int | None, *, simulated: bool
-    ) -> tuple[TextProgram, TokenizerLike, Parting]:
-        """Return a checkpoint's programs and tokenizer, and how far it is from floats."""
-        options = self.quantization
-        check_bits(self.bits, self.weights)
-        found = load_text(checkpoint, self.tokenizer)
-        options = searched_text(found, options, self.loss)
-        if simulated:
-            config = equipped(config, options)
-        texts = None if self.calibration is None else found.read_calibration(self.calibration)
-        with progress("Calibration") as update:
-            decoder, apart = found.calibrate(texts, options, update)
-        warn(apart.warning)
-        if simulated:
-            config = paired(config, decoder)
-        capacity = self.context or min(decoder.places, config.max_row)
-        program = compile_text(
-            decoder,
-            config,
-            context=capacity,
-            sinks=min(self.sinks, capacity - 1),
-            memory_bytes=memory_bytes,
-            sparse=self.sparse,
-            recompute=self.kv == RECOMPUTE,
-        )
-        return program, found.tokenizer, apart
+        return {**result, **found.figures, "bits": list(self.formats.bits)}
 
 
 def searched_text(source: TextSource, options: Quantization, loss: float | None) -> Quantization:

@@ -26,7 +26,7 @@ from finetune_tasks import Images, Texts
 from safetensors.numpy import save_file
 from straight_through import Forward, codes, matrices, nested
 from torch import Tensor
-from train_digits import MODELS
+from training import MODELS
 
 from arch.formats import FORMATS, NESTED, OPERAND_BITS
 from generators.frontend.weights import DESCRIPTION_FILE, WEIGHTS_FILE

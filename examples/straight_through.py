@@ -72,9 +72,16 @@ class Forward:
         weights: Mapping[str, Tensor],
         inputs: np.ndarray,
         integers: IntegerGraph | None = None,
+        *,
+        source: "Forward | None" = None,
+        seen: Tensor | None = None,
     ):
-        """Take inputs [batch, ...]; without ``integers`` values stay as they are computed."""
+        """Take inputs [batch, ...]; without ``integers`` values stay as they are computed.
+
+        A decoder may answer a ``source``, whose rows are ``seen``, [batch, rows].
+        """
         self.graph, self.model, self.weights = graph, graph.description, weights
+        self.source, self.seen = source, seen if source is None else source.seen
         self.inputs = inputs
         self.exact: dict[str, Tensor] = {}
         self.tensors: dict[str, IntegerTensor] = {}
@@ -84,7 +91,7 @@ class Forward:
             for name, tensor in self.tensors.items():
                 ints = np.stack([run[name] for run in runs])
                 self.exact[name] = _real(ints, tensor)
-        self.found: dict[str, Tensor] = {}
+        self.found: dict[str, Tensor] = {} if source is None else dict(source.found)
         if not self._text:
             self.found[graph.input.name] = torch.tensor(inputs, dtype=torch.float32)
         for node in graph.nodes:
@@ -169,6 +176,8 @@ class Forward:
         if node.key.home is Home.CACHE:
             later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
             scores = scores.masked_fill(later, float("-inf"))
+        elif self.seen is not None:
+            scores = scores.masked_fill(~self.seen[:, None, None], float("-inf"))
         matrix = scores.softmax(-1)
         if self.model.shaped:
             alpha, beta, gamma = (

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from arch.errors import InputError
 from arch.formats import FORMATS, WeightFormat
 from arch.functions import FUNCTIONS, PROBABILITY_FRACTION, int8_table
 from arch.polynomial import function_table
+from arch.tables import read_table
 from sim.formats import pack, unpack
 from sim.norm import norm_parameters, normalize, quantize_eps
 from sim.polynomial import evaluate_table
@@ -39,26 +41,10 @@ _EXACT: dict[str, Callable[[float], float]] = {
     "exp": math.exp,
 }
 
-_TABLE_SCALES = {
-    "gelu_erf": ((1 / 16, 0, 1 / 16, 0), (0.047, -11, 0.0241, -121), (0.2, 17, 0.11, 100)),
-    "gelu_tanh": ((1 / 16, 0, 1 / 16, 0), (0.047, -11, 0.0241, -121), (0.2, 17, 0.11, 100)),
-    "silu": ((1 / 16, 0, 1 / 16, 0), (0.047, -11, 0.0241, -118), (0.2, 17, 0.11, 100)),
-    "relu": ((1 / 16, 0, 1 / 16, 0), (0.047, -11, 0.0241, -128), (0.2, 17, 0.11, 100)),
-    "sigmoid": ((1 / 16, 0, 1 / 256, -128), (0.047, -11, 0.0041, -128), (0.2, 17, 0.005, -100)),
-    "tanh": ((1 / 16, 0, 1 / 128, 0), (0.013, -11, 0.0061, 3), (0.2, 17, 0.009, -10)),
-    "exp": ((1 / 16, 127, 1 / 256, -128), (0.047, 127, 0.0041, -128), (0.01, 0, 0.02, -100)),
-}
-"""Scales and zero points (x_scale, x_zero, y_scale, y_zero) that the tables are measured with."""
-
-_WIDE_SCALES = {
-    "gelu_erf": ((2.0**-12, 1 / 16, 0), (1.8e-4, 0.0241, -121), (7.8e-4, 0.11, 100)),
-    "gelu_tanh": ((2.0**-12, 1 / 16, 0), (1.8e-4, 0.0241, -121), (7.8e-4, 0.11, 100)),
-    "silu": ((2.0**-12, 1 / 16, 0), (1.8e-4, 0.0241, -118), (7.8e-4, 0.11, 100)),
-    "sigmoid": ((2.0**-12, 1 / 256, -128), (1.8e-4, 0.0041, -128)),
-    "tanh": ((2.0**-12, 1 / 128, 0), (5e-5, 0.0061, 3)),
-    "exp": ((2.0**-15, 3 / 255, -128), (3.9e-5, 0.02, -100)),
-}
-"""The same (x_scale, y_scale, y_zero) of functions of 16-bit operands."""
+_SCALES = read_table(Path(__file__).with_suffix(".toml"))
+_TABLE_SCALES, _WIDE_SCALES = _SCALES["tables"], _SCALES["wide"]
+"""Scales and zero points (x_scale, x_zero, y_scale, y_zero) that the INT8 tables are measured with,
+and those (x_scale, y_scale, y_zero) of functions of 16-bit operands."""
 
 
 def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | None = None) -> Report:

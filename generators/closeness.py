@@ -10,7 +10,7 @@ from generators.quantize.calibrate import Progress, calibrate
 from generators.quantize.options import MIXED, Quantization
 from generators.quantize.parting import Parting, parting
 from generators.quantize.quantize import quantize_calibrated, quantize_sampled
-from generators.quantize.texts import sample_texts
+from generators.quantize.texts import calibration_texts
 from generators.sources import load_source
 from generators.text_sources import TextSource, is_text, load_text
 
@@ -56,18 +56,12 @@ def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Part
     model, weights = source.description, source.weights
     if model.source_layers:
         raise InputError(f"Model {model.name} answers sources, and is not compared with its floats")
-    length = min(TOKENS, model.positions)
     samples, others = (
-        sample_texts(
-            model,
-            weights,
-            source.tokenizer.begin,
-            count=texts,
-            length=length,
-            seed=seed,
-            progress=progress,
+        calibration_texts(model, weights, source.tokenizer.begin, options, progress)
+        for options in (
+            Quantization(texts=TEXTS, length=TOKENS, seed=1),
+            Quantization(texts=count, length=TOKENS, seed=2),
         )
-        for seed, texts in ((1, TEXTS), (2, count))
     )
     found = {}
     for name, options in FUNCTIONS.items():

@@ -1,5 +1,7 @@
 """Parts of a model, their sizes, and whether machine or host runs them."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +13,7 @@ from generators import network
 from generators.compiler import Options, compile_model
 from generators.fitting import FitError, remedy
 from generators.frontend.description import ModelDescription
+from generators.frontend.host import HostStep
 from generators.frontend.source import Source
 from generators.frontend.text_description import TextDescription
 from generators.network import Description, Home, Network, Node
@@ -111,74 +114,58 @@ def _sizes(model: Description, prefix: str) -> int:
     total = 0
     for name, shape in model.shapes().items():
         if name == prefix or name.startswith(f"{prefix}."):
-            size = 1
-            for each in shape:
-                size *= each
-            total += size
+            total += math.prod(shape)
     return total
 
 
 def _parts(source: Source) -> list[Part]:
     model = source.description
     rows = model.sequence
-    found = [
-        Part(step.name, step.what, "", step.parameters, step.products, HOST)
-        for step in source.before
-    ]
     tables = sum(_sizes(model, name) for name in ("words", "types", "positions", "class_token"))
+    shape, found = f"[{rows}, {model.dim}]", _steps(source.before)
     if model.embedding == "tokens":
-        found.append(Part("embedding", "lookup", f"[{rows}, {model.dim}]", tables, 0, HOST))
+        found.append(Part("embedding", "lookup", shape, tables, 0, HOST))
     elif model.embedding == "none" and tables:
-        found.append(Part("positions", "added", f"[{rows}, {model.dim}]", tables, 0, HOST))
+        found.append(Part("positions", "added", shape, tables, 0, HOST))
     elif tables:
-        shape = f"[{rows}, {model.dim}]"
         found.append(Part("positions", "the sums' start", shape, tables, 0, MACHINE))
-    graph = network.network(model)
-    found += [_node(model, node, rows) for node in graph.before if _shown(node)]
-    for node in graph.layers[0]:
-        if _shown(node):
-            found.append(_node(model, node, rows, model.layers))
-    found += [_node(model, node, rows) for node in graph.after if _shown(node)]
+    found += _nodes(model, network.network(model), rows)
     if model.unit:
         found.append(Part("unit", "rows of length 1", "", 0, 0, HOST))
-    found += [
-        Part(step.name, step.what, "", step.parameters, step.products, HOST)
-        for step in source.after
-    ]
-    return found
+    return found + _steps(source.after)
+
+
+def _steps(steps: Sequence[HostStep]) -> list[Part]:
+    return [Part(one.name, one.what, "", one.parameters, one.products, HOST) for one in steps]
 
 
 def _text_parts(source: TextSource) -> list[Part]:
     model = source.description
     graph = network.network(model)
-    words = _sizes(model, "words") + _sizes(model, "positions") + _sizes(model, "rotary_speeds")
-    shape = f"[1, {model.dim}]"
-    found = _source_parts(model, graph.source) if graph.source is not None else []
-    found.append(Part("embedding", "lookup of a token", shape, words, 0, MACHINE))
-    found += [_node(model, node, 1) for node in graph.before if _shown(node)]
-    for node in graph.layers[0]:
-        if _shown(node):
-            found.append(_node(model, node, 1, model.layers))
-    found += [_node(model, node, 1) for node in graph.after if _shown(node)]
-    found.append(Part("sampling", "choice of the next token", "[1]", 0, 0, HOST))
-    return found
+    found: list[Part] = []
+    if graph.source is not None:
+        rows = model.source_positions
+        size, shape = _sizes(model, "source.positions"), f"[{rows}, {model.dim}]"
+        found.append(Part("source embedding", "lookup of tokens", shape, size, 0, MACHINE))
+        found += _nodes(model, graph.source, rows)
+    words = sum(_sizes(model, name) for name in ("words", "positions", "rotary_speeds"))
+    found.append(Part("embedding", "lookup of a token", f"[1, {model.dim}]", words, 0, MACHINE))
+    found += _nodes(model, graph, 1)
+    return [*found, Part("sampling", "choice of the next token", "[1]", 0, 0, HOST)]
 
 
-def _source_parts(model: TextDescription, graph: Network) -> list[Part]:
-    """Return the rows of an encoder-decoder's encoder, on its longest source."""
-    rows = model.source_positions
-    size, shape = _sizes(model, "source.positions"), f"[{rows}, {model.dim}]"
-    found = [Part("source embedding", "lookup of tokens", shape, size, 0, MACHINE)]
-    for node in graph.layers[0]:
-        if _shown(node):
-            found.append(_node(model, node, rows, model.source_layers))
+def _nodes(model: Description, graph: Network, rows: int) -> list[Part]:
+    """Return the rows of a graph's nodes, those of the first layer for all layers.
+
+    The keys and values of the first layer's cross-attention stand for those of all layers, too.
+    """
+    found = [(node, 1) for node in graph.before]
+    found += [(node, len(graph.layers)) for node in graph.layers[0]]
     for node in graph.after:
-        # The keys and values of the first layer's cross-attention stand for those of all layers.
-        if not node.target.name.startswith("layers."):
-            found.append(_node(model, node, rows))
-        elif node.target.name.startswith("layers.0."):
-            found.append(_node(model, node, rows, model.layers))
-    return found
+        kept = node.target.name.startswith("layers.")
+        if not kept or node.target.name.startswith("layers.0."):
+            found.append((node, model.layers if kept else 1))
+    return [_node(model, node, rows, times) for node, times in found if _shown(node)]
 
 
 def _shown(node: Node) -> bool:
@@ -195,7 +182,7 @@ def _seen(model: Description, node: network.Attention, rows: int) -> tuple[int, 
     return rows, ", padding masked" if masked else ""
 
 
-def _node(model: Description, node: Node, rows: int, times: int = 1) -> Part:
+def _node(model: Description, node: Node, rows: int, times: int) -> Part:
     """Return the row of a node, or of the same node of so many layers."""
     target = node.target
     name, out = target.name, target.rows or rows

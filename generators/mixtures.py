@@ -14,7 +14,7 @@ from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.mixed import Mixture, mix
 from generators.quantize.options import Quantization
 from generators.quantize.quantize import quantize_calibrated, quantize_stepped
-from generators.quantize.texts import sample_texts
+from generators.quantize.texts import calibration_texts
 from generators.reference.integers import evaluate
 from generators.sources import load_source
 from generators.text_sources import TextSource
@@ -89,19 +89,9 @@ def mix_text(
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
     model.refuse_source("Weights auto")
-    length = min(options.length, model.positions)
-    samples = sample_texts(
-        model, weights, begin, count=options.texts, length=length, seed=options.seed
-    )
-    tried = sample_texts(
-        model,
-        weights,
-        begin,
-        count=TEXTS,
-        length=min(TOKENS, model.positions),
-        seed=options.seed + 1,
-    )
-
+    samples = calibration_texts(model, weights, begin, options)
+    others = replace(options, texts=TEXTS, length=TOKENS, seed=options.seed + 1)
+    tried = calibration_texts(model, weights, begin, others)
     steps = ErrorSteps(model, weights, samples, options)
 
     def make(form: str) -> IntegerGraph:

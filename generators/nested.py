@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from arch.errors import InputError
 from arch.formats import NESTED, OPERAND_BITS, PLANES
-from generators.graph import IntegerGraph, Linear, Op
+from generators.graph import IntegerGraph, Linear, SourceEncoder
+from generators.rebuilt import rebuilt
 
 Graph = TypeVar("Graph", bound=IntegerGraph)
 
@@ -45,19 +46,14 @@ def coarser(model: Graph, bits: int) -> Graph:
         return model
     count = planes_of(bits)
 
-    def taken(ops: Iterable[Op]) -> tuple[Op, ...]:
-        return tuple(_upper(op, count) if isinstance(op, Linear) else op for op in ops)
+    def upper(part: Any) -> Any:
+        if isinstance(part, SourceEncoder):
+            return part
+        if not isinstance(part, Linear) or not part.planes:
+            return None
+        planes = part.planes[:count]
+        weight = np.sum([plane.values for plane in planes], axis=0)
+        rescale = replace(part.rescale, bias=planes[-1].bias)
+        return replace(part, weight=weight, rescale=rescale, planes=planes)
 
-    return replace(
-        model,
-        before=taken(model.before),
-        layers=tuple(map(taken, model.layers)),
-        after=taken(model.after),
-    )
-
-
-def _upper(op: Linear, count: int) -> Linear:
-    planes = op.planes[:count]
-    weight = np.sum([plane.values for plane in planes], axis=0)
-    rescale = replace(op.rescale, bias=planes[-1].bias)
-    return replace(op, weight=weight, rescale=rescale, planes=planes)
+    return rebuilt(model, upper)

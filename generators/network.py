@@ -325,7 +325,7 @@ class _Builder:
         if text and not self.start and home is not Home.SOURCE:
             home = Home.CACHE
         gain = f"{prefix}.attention_gain" if model.parallel else ""
-        width, kv_width = model.heads * model.head_dim, model.kv_heads * model.head_dim
+        width, kv_width = model.query_width, model.kv_width
 
         def projected(name: str, columns: int, home: Home) -> Value:
             target = Value(f"{prefix}.{name}", columns, home=home)
@@ -365,8 +365,8 @@ class _Builder:
         """Add the keys and values of every layer's cross-attention."""
         for layer in range(self.model.layers):
             for name in ("key", "value"):
-                full, columns = f"layers.{layer}.cross.{name}", self.model.kv_heads
-                target = Value(full, columns * self.model.head_dim, home=Home.SOURCE)
+                full = f"layers.{layer}.cross.{name}"
+                target = Value(full, self.model.kv_width, home=Home.SOURCE)
                 self._linear(full, x, target)
 
     def _after(self, stream: Value) -> Value:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from arch.errors import InputError
+from arch.files import read_text
 from generators.frontend.weights import Floats
 from generators.graph import Decoder
 from generators.reference.cache import KvCache
@@ -59,12 +60,7 @@ def read_texts(path: Path, *, verbatim: bool = False) -> list[str]:
     Unless ``verbatim``, typographers' quotes and dashes become ASCII's. Raises
     :class:`InputError` where the file cannot be read or has no text.
     """
-    try:
-        content = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"Cannot read text {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"Text {path} is not UTF-8") from error
+    content = read_text(path, "text")
     if not verbatim:
         content = content.translate(ASCII)
     texts = [text.strip() for text in content.split(SEPARATOR)]

@@ -12,7 +12,7 @@ from arch.power_on import ENTRIES, ENTRY_BYTES, Op, record, seal
 from arch.registers import REGISTER_MAP
 from generators.compiler import CompiledModel
 from generators.lower.residence import Register
-from generators.text_program import TextProgram
+from generators.text_host import TextHost
 from generators.text_sources import TokenizerLike
 
 _LONGEST_NAME = 40
@@ -118,7 +118,7 @@ def power_on_image(
 
 
 def text_image(
-    program: TextProgram, tokenizer: TokenizerLike, prompt: str, steps: int, payload: int
+    program: TextHost, tokenizer: TokenizerLike, prompt: str, steps: int, payload: int
 ) -> bytes:
     """Return the image that goes on with a prompt by so many tokens, the likeliest each time.
 
@@ -128,20 +128,19 @@ def text_image(
     Raises :class:`InputError` where the vocabulary has more tokens than an image's tables, or one
     of them more bytes or a zero.
     """
-    model, script = program.decoder.description, Script(payload)
-    words = range(model.vocabulary)
+    script, words = Script(payload), range(program.vocabulary)
     names = [b"" if each in tokenizer.ends else tokenizer.piece(each, -1) for each in words]
     if len(names) > ENTRIES or any(len(name) > ENTRY_BYTES or 0 in name for name in names):
         raise InputError(
-            f"The tokens of model {model.name} must be at most {ENTRIES} of at most {ENTRY_BYTES} "
-            "bytes, none of them zero, for a board to tell them by itself"
+            f"The tokens of model {program.name} must be at most {ENTRIES} of at most "
+            f"{ENTRY_BYTES} bytes, none of them zero, for a board to tell them by itself"
         )
     for fill in program.setup:
         script.write_memory(0, fill.image)
         script.load_program(fill.words)
         script.start()
     script.load_program(program.words)
-    script.say(f"celosia: {model.name[:_LONGEST_NAME]}, image ok: {prompt}")
+    script.say(f"celosia: {program.name[:_LONGEST_NAME]}, image ok: {prompt}")
     tokens = tokenizer.encode(prompt)
 
     def step(position: int) -> None:
@@ -154,7 +153,7 @@ def text_image(
         step(position)
     for place in range(steps):
         script.start(program.entries["logits"].pc)
-        script.compare(program.logits.addr, 2 * model.vocabulary)
+        script.compare(program.logits.addr, 2 * program.vocabulary)
         script.name(names)
         if place < steps - 1:
             script.choose_register(Register.WORD, [program.word(each) for each in words])

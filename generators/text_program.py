@@ -1,12 +1,7 @@
 """A decoder of texts as programs: one that fills the chip once, and those that a text needs.
 
 The host starts a program at its first word after it has written the registers that
-:meth:`TextProgram.registers` tells. ``step`` takes one token; ``words`` and then ``chunk`` take
-several at matrix rate; ``logits`` stores the scores behind the last token, for a host that samples.
-Of an encoder-decoder ``lookup`` takes some tokens of a source and ``encode`` all that are looked
-up, for the keys and values that each ``step`` attends to. Of nested weights ``step.4`` and
-``step.2``, and so for chunks, read the upper bits alone: the word at which the host starts is the
-choice of the precision.
+:class:`generators.text_host.TextHost` tells.
 """
 
 import contextlib
@@ -16,7 +11,7 @@ from functools import partial
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.formats import OPERAND_BITS, PLANES
+from arch.formats import PLANES
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError, again, doubled
 from generators.graph import Decoder, Linear, TextGraph
@@ -24,47 +19,28 @@ from generators.lower.banks import LATENCY, Span, Timed, settle
 from generators.lower.decoder import Layers
 from generators.lower.fill import Fill, fills
 from generators.lower.moves import store
-from generators.lower.plan import MOST_ROWS, SOURCE_ROW, WORDS_PLACE, Plan
+from generators.lower.plan import INPUTS, MOST_ROWS, SOURCE_ROW, WORDS_PLACE, Plan
 from generators.lower.planner import plan
 from generators.lower.residence import Cache, Register
 from generators.lower.staging import least_size
 from generators.nested import BITS, coarser, is_nested, planes_of
 from generators.program.allocate import Use, across, allocate, uses
 from generators.program.draft import Draft, Given, Node, Ref, flatten
-from generators.program.executable import Executable, entry_at, joined, written
+from generators.program.executable import entry_at, joined, written
 from generators.program.image import LONGEST_ROW, Bytes, Piece
 from generators.program.loops import lines, words
-from generators.program.predict import Prediction
 from generators.quantize.multipliers import held_parameters, refuse_held
+from generators.text_host import Call, Index, TextHost, Value
 
 PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
 """Bytes of a piece of weights at most that come from external memory for each step."""
 
 
-@dataclass(frozen=True)
-class TextProgram(Executable):
-    """A decoder's programs for a configuration, and what they need."""
+@dataclass(frozen=True, kw_only=True)
+class TextProgram(TextHost):
+    """A decoder's programs for a configuration, with the decoder."""
 
     decoder: Decoder
-    cache: Cache
-    rows: int
-    """Tokens that a chunk may have."""
-    setup: list[Fill]
-    """Programs that run once, one after the other, before everything else."""
-    memory_bytes: int
-    """External memory that programs touch, from address 0."""
-    logits: Piece
-    """External address of the INT16 [vocabulary] of ``logits``."""
-    strides: dict[str, int]
-    """Bytes of a row of the vocabulary (``words``) and of positions (``places``)."""
-    resident: bool
-    """Weights, keys and values stay on the chip."""
-    slots: int
-    """Weight slots that are taken."""
-    scratchpad_bytes: int
-    """Scratchpad bytes that are taken."""
-    lookups: int
-    """Tokens of a source that one run of ``lookup`` takes; 0 without a source."""
 
     def decoder_at(self, bits: int) -> Decoder:
         """Return the decoder that the entries for so many bits of nested weights compute."""
@@ -93,87 +69,16 @@ class TextProgram(Executable):
         columns = self.decoder.key_dim + model.head_dim
         return source * (linear + model.source_layers * model.heads * source * columns)
 
-    @property
-    def places(self) -> int:
-        """Tokens that a text may have.
 
-        Keys that are made anew are rotated by their places in the cache, which is all there are.
-        """
-        turned = self.cache.recompute and self.decoder.rotary is not None
-        return self.cache.capacity if turned else self.decoder.places
-
-    def registers(self, position: int, rows: int, source: int = 0) -> dict[int, int]:
-        """Return the registers of ``rows`` tokens of which the first has a position.
-
-        They attend to ``source`` tokens of a source, or to as many as one may have where it is 0.
-        Raises :class:`InputError` where a text has fewer places.
-        """
-        model, config, cache = self.decoder.description, self.config, self.cache
-        if position + rows > self.places:
-            raise InputError(
-                f"Model {model.name} takes at most {self.places} tokens, not {position + rows}"
-            )
-        place = cache.place(position)
-        found = {
-            Register.PLACE: position * self.strides.get("places", 0),
-            Register.COUNT: cache.count(position + rows - 1),
-            Register.LIMIT: cache.count(position),
-            Register.ROWS: rows,
-            Register.LAST: model.dim * (rows - 1),
-        }
-        if model.source_layers:
-            found[Register.SOURCE] = source or model.source_positions
-        if cache.recompute:
-            found[Register.KEY] = place * self.strides["inputs"]
-        elif self.resident:
-            tile, found[Register.KEY_LINE] = divmod(place, config.cols)
-            found[Register.KEY] = tile * -(-self.decoder.key_dim // config.rows)
-            found[Register.VALUE], found[Register.VALUE_LINE] = divmod(place, config.rows)
-        else:
-            found[Register.KEY] = place * self.strides["keys"]
-            found[Register.VALUE] = place * self.strides["values"]
-        return {int(register): value for register, value in found.items()}
-
-    def lookup_registers(self, tokens: Sequence[int], first: int) -> dict[int, int]:
-        """Return the registers of the lookup of a source's tokens, of which one is the first."""
-        some = [*tokens[first : first + self.lookups]]
-        some += [0] * (self.lookups - len(some))
-        found = {row + 1: self.word(token) for row, token in enumerate(some)}
-        found[SOURCE_ROW] = 2 * self.decoder.description.dim * first
-        found[WORDS_PLACE] = first * self.strides["source.places"]
-        return found
-
-    def predict_source(self, source: int, latency: int, interval: int = 1) -> int:
-        """Return the cycles that are expected of all programs for so many tokens of a source."""
-        runs = [
-            ("lookup", self.lookup_registers([0] * source, first))
-            for first in range(0, source, self.lookups)
-        ]
-        runs.append(("encode", {int(Register.SOURCE): source}))
-        return sum(self.expect(*run, latency, interval).cycles for run in runs)
-
-    def predict(
-        self,
-        position: int,
-        latency: int,
-        interval: int = 1,
-        *,
-        rows: int = 1,
-        source: int = 0,
-        bits: int = OPERAND_BITS,
-    ) -> Prediction:
-        """Return what is to be expected of the step of the token at a position.
-
-        Of several ``rows`` it is the chunk whose first token is there. External memory has some
-        latency and cycles for each word. Nested weights are read at so many ``bits``.
-        """
-        registers = self.registers(position, rows, source)
-        name = entry_at("step" if rows == 1 else "chunk", bits)
-        return self.expect(name, registers, latency, interval)
-
-    def word(self, token: int) -> int:
-        """Return what the register of a token's number holds."""
-        return token * self.strides["words"]
+def check_sparse(config: Config) -> None:
+    """Raise :class:`InputError` where a machine does not skip zeros of a decoder's weights."""
+    if not config.sparse_lanes:
+        raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
+    if config.weight_depth > RING_SLOTS:
+        raise InputError(
+            f"Skipping zero weights needs weights that come from external memory, but weight_depth "
+            f"is {config.weight_depth}"
+        )
 
 
 def compile_text(
@@ -205,13 +110,8 @@ def compile_text(
     Raises :class:`FitError` where a memory or a unit does not suffice, and :class:`InputError`
     where the context or external memory cannot be, in one sentence.
     """
-    if sparse and not config.sparse_lanes:
-        raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
-    if sparse and config.weight_depth > RING_SLOTS:
-        raise InputError(
-            f"Skipping zero weights needs weights that come from external memory, but weight_depth "
-            f"is {config.weight_depth}"
-        )
+    if sparse:
+        check_sparse(config)
     cache = Cache(context, sinks, recompute)
     if config.weight_depth <= RING_SLOTS:
         refuse_held(decoder.description.name, config)
@@ -366,22 +266,83 @@ def _placed(
             setup.append(Fill(image.tobytes(), assemble([]), []))
     else:
         setup = [Fill(image.tobytes(), assemble(found.setup), written(found.setup))]
+    model, cache = found.decoder.description, found.cache
     return TextProgram(
-        config,
-        made,
-        entries,
-        found.decoder,
-        found.cache,
-        found.rows,
-        setup,
-        max(logits.addr + logits.size, *(len(fill.image) for fill in setup)),
-        logits,
-        {name: table.stride for name, table in found.rows_tables.items()} | found.cache_strides,
-        found.resident,
-        found.memory.slots,
-        sum(found.memory.buffers.values()),
-        found.lookups,
+        config=config,
+        words=made,
+        entries=entries,
+        name=model.name,
+        vocabulary=model.vocabulary,
+        cache=cache,
+        kv_bits=found.decoder.kv_bits,
+        kv_block=found.decoder.block,
+        # Keys that are made anew are rotated by their places in the cache, which is all there are.
+        places=cache.capacity if found.turned_anew else found.decoder.places,
+        rows=found.rows,
+        setup=setup,
+        memory_bytes=max(logits.addr + logits.size, *(len(fill.image) for fill in setup)),
+        logits=logits,
+        logits_step=found.decoder.output.scale,
+        calls=_calls(found),
+        resident=found.resident,
+        slots=found.memory.slots,
+        scratchpad_bytes=sum(found.memory.buffers.values()),
+        start=model.start,
+        lookups=found.lookups,
+        source_positions=model.source_positions,
+        decoder=found.decoder,
     )
+
+
+def _calls(found: Plan) -> dict[str, Call]:
+    """Return what the host writes before each program starts."""
+    config, strides = found.config, found.cache_strides
+    model, key_dim = found.decoder.description, found.decoder.key_dim
+    tables = {name: table.stride for name, table in found.rows_tables.items()}
+    place = tables.get("places", 0)
+    common: dict[int, Value] = {
+        Register.PLACE: Value(Index.POSITION, place),
+        Register.COUNT: Value(Index.COUNT),
+        Register.LIMIT: Value(Index.LIMIT),
+        Register.ROWS: Value(Index.ROWS),
+        Register.LAST: Value(Index.LAST, model.dim),
+    }
+    if model.source_layers:
+        common[Register.SOURCE] = Value(Index.SOURCE)
+    if found.cache.recompute:
+        common[Register.KEY] = Value(Index.PLACE, strides[INPUTS])
+    elif found.resident:
+        common |= {
+            Register.KEY: Value(Index.PLACE, -(-key_dim // config.rows), config.cols),
+            Register.KEY_LINE: Value(Index.PLACE, modulo=config.cols),
+            Register.VALUE: Value(Index.PLACE, divide=config.rows),
+            Register.VALUE_LINE: Value(Index.PLACE, modulo=config.rows),
+        }
+    else:
+        common |= {
+            Register.KEY: Value(Index.PLACE, strides["keys"]),
+            Register.VALUE: Value(Index.PLACE, strides["values"]),
+        }
+
+    def words(rows: int) -> dict[int, Value]:
+        stride = tables["words"]
+        return {row + 1: Value(Index.TOKEN, stride, row=row) for row in range(rows)}
+
+    calls: dict[str, Call] = {
+        "step": {**common, Register.WORD: words(1)[1]},
+        "logits": {},
+    }
+    if found.rows > 1:
+        calls["words"] = {**words(found.rows), WORDS_PLACE: Value(Index.POSITION, place)}
+        calls["chunk"] = {**common}
+    if found.lookups:
+        calls["lookup"] = {
+            **words(found.lookups),
+            SOURCE_ROW: Value(Index.FIRST, 2 * model.dim),
+            WORDS_PLACE: Value(Index.FIRST, tables["source.places"]),
+        }
+        calls["encode"] = {Register.SOURCE: Value(Index.SOURCE)}
+    return calls
 
 
 def _expected(

@@ -30,12 +30,7 @@ from generators.quantize.calibrate import Progress
 from generators.quantize.options import Quantization
 from generators.quantize.parting import Parting, parting
 from generators.quantize.quantize import quantize_sampled
-from generators.quantize.texts import (
-    given_texts,
-    random_sources,
-    sample_answers,
-    sample_texts,
-)
+from generators.quantize.texts import calibration_texts, random_sources
 from generators.sample_files import read_array
 
 LLAMA2C_SUFFIX = ".bin"
@@ -77,6 +72,8 @@ class TextSource:
     description: TextDescription
     weights: Weights
     tokenizer: TokenizerLike
+    tokenizer_file: Path | None = None
+    """The file that it was read from; none where tokens are numbers."""
     sources: tuple[str, ...] = ()
     """Sources to calibrate an encoder-decoder on, where the model has some of its own."""
 
@@ -99,36 +96,18 @@ class TextSource:
 
         It is calibrated on ``texts``, token numbers each, or on texts that it makes up itself. Of
         an encoder-decoder they are sources, without which it takes its own or random ones.
-        Raises :class:`InputError` as :func:`generators.quantize.texts.given_texts` and
-        :func:`generators.quantize.texts.sample_texts`.
+        Raises :class:`InputError` as :func:`generators.quantize.texts.calibration_texts`.
         """
         options = options or Quantization()
         model, weights = self.description, self.weights
-        length = min(options.length, model.positions)
         if model.source_layers:
             own = [self.tokenizer.encode(one) for one in self.sources]
-            sources = texts or own or random_sources(model, options.texts, options.seed)
-            samples = sample_answers(
-                model, weights, sources, length=length, seed=options.seed, progress=progress
-            )
-            decoder = quantize_sampled(model, weights, samples, options)
-            some = samples.tokens[:_COMPARED]
-            return decoder, parting(decoder, weights, list(some), sources)
-        if texts is None:
-            samples = sample_texts(
-                model,
-                weights,
-                self.tokenizer.begin,
-                count=options.texts,
-                length=length,
-                seed=options.seed,
-                progress=progress,
-            )
-        else:
-            samples = given_texts(model, weights, texts, length, progress)
+            texts = texts or own or random_sources(model, options.texts, options.seed)
+        begin = None if model.source_layers else self.tokenizer.begin
+        samples = calibration_texts(model, weights, begin, options, progress, texts)
         decoder = quantize_sampled(model, weights, samples, options)
-        some = samples.tokens[:_COMPARED, : decoder.places]
-        return decoder, parting(decoder, weights, list(some))
+        some = [*samples.tokens[:_COMPARED, : decoder.places]]
+        return decoder, parting(decoder, weights, some, texts or () if model.source_layers else ())
 
     def read_calibration(self, path: Path) -> list[list[int]]:
         """Return the texts to calibrate on in a file: token numbers each.
@@ -188,15 +167,15 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
         weights = read_weights(path / WEIGHTS_FILE, model)
         own = path / SOURCES_FILE
         sources = tuple(read_sentences(own)) if model.source_layers and own.is_file() else ()
-        return TextSource(model, weights, _tokenizer(path, tokenizer, model), sources)
+        return _source(path, tokenizer, model, weights, sources)
     if is_hugging_face(path):
         pair = read_json(path / CONFIG_FILE).get("model_type") in PAIR_FAMILIES
         load = load_hugging_face_pair if pair else load_hugging_face_text
         model, weights = load(path, path.name)
-        return TextSource(model, weights, _tokenizer(path, tokenizer, model))
+        return _source(path, tokenizer, model, weights)
     if path.suffix == ONNX_SUFFIX:
         model, weights = load_onnx_text(path)
-        return TextSource(model, weights, _tokenizer(path.parent, tokenizer, model))
+        return _source(path.parent, tokenizer, model, weights)
     if path.is_dir():
         raise InputError(f"Folder {path} has no {CONFIG_FILE}")
     if path.suffix != LLAMA2C_SUFFIX:
@@ -204,29 +183,55 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     model, weights = load_llama2c(path)
     if tokenizer is None:
         raise InputError(f"Checkpoint {path} needs a tokenizer")
-    return TextSource(model, weights, Llama2cTokenizer(tokenizer, model.vocabulary))
+    known = Llama2cTokenizer(tokenizer, model.vocabulary)
+    return TextSource(model, weights, known, tokenizer)
 
 
 def _is_folder(path: Path) -> bool:
     return is_hugging_face(path) or (path / DECODER_FILE).is_file()
 
 
-def _tokenizer(folder: Path, given: Path | None, model: TextDescription) -> TokenizerLike:
-    """Return the tokenizer of a folder's model, from another file if one is given."""
-    beside = [folder / name for name in (TOKENIZER_FILE, CHARACTERS_FILE)]
-    there = [one for one in beside if one.is_file()]
-    if given is None and not there:
-        return NumberTokenizer(model.vocabulary)
-    path = there[0] if given is None else given
+def open_tokenizer(
+    path: Path | None,
+    vocabulary: int,
+    begin: int | None = None,
+    ends: frozenset[int] = frozenset(),
+    *,
+    marked: bool = False,
+) -> TokenizerLike:
+    """Return the tokenizer of a file, whose kind its name tells; without one, that of numbers.
+
+    ``begin``, ``ends`` and ``marked`` are those of
+    :class:`generators.frontend.tokenizer.TextTokenizer`.
+
+    Raises :class:`InputError` where the file cannot be read, or holds other tokens.
+    """
+    if path is None:
+        return NumberTokenizer(vocabulary)
     if path.name == CHARACTERS_FILE:
-        return CharacterTokenizer(path, model.vocabulary)
+        return CharacterTokenizer(path, vocabulary)
     if path.suffix == LLAMA2C_SUFFIX:
-        return Llama2cTokenizer(path, model.vocabulary)
+        return Llama2cTokenizer(path, vocabulary)
+    return TextTokenizer(path, begin, ends, marked=marked)
+
+
+def _source(
+    folder: Path,
+    given: Path | None,
+    model: TextDescription,
+    weights: Weights,
+    sources: tuple[str, ...] = (),
+) -> TextSource:
+    """Return a folder's model with its tokenizer, from another file if one is given."""
+    beside = [folder / name for name in (TOKENIZER_FILE, CHARACTERS_FILE)]
+    path = given or next((one for one in beside if one.is_file()), None)
     config = read_json(folder / CONFIG_FILE) if is_hugging_face(folder) else {}
-    begin, ends = config.get("bos_token_id"), config.get("eos_token_id")
-    if not isinstance(begin, int) or not 0 <= begin < model.vocabulary:
-        begin = None
-    listed = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    begin, listed = config.get("bos_token_id"), config.get("eos_token_id")
     marked = model.source_layers > 0
-    ends = frozenset(one for one in listed if isinstance(one, int))
-    return TextTokenizer(path, None if marked else begin, ends, marked=marked)
+    if marked or not isinstance(begin, int) or not 0 <= begin < model.vocabulary:
+        begin = None
+    ends = frozenset(
+        one for one in (listed if isinstance(listed, list) else [listed]) if isinstance(one, int)
+    )
+    tokenizer = open_tokenizer(path, model.vocabulary, begin, ends, marked=marked)
+    return TextSource(model, weights, tokenizer, path, sources)

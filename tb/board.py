@@ -53,7 +53,7 @@ def build_board(
         chip = {name: value for name, value in asdict(flash.chip).items() if name != "name"}
         chip |= {"lanes": flash.lanes, "addr": flash.addr, "clock": clock, "board_ns": BOARD_NS}
         flags += ["-CFLAGS", " ".join(f"-DFLASH_{name.upper()}={v}" for name, v in chip.items())]
-    runtime = Runtime("harness", *COMPILER_OPTIONS)
+    runtime = Runtime("harness")
 
     def build(folder: Path) -> None:
         (folder / "top.v").write_text(verilog, encoding="utf-8")
@@ -65,10 +65,7 @@ def build_board(
         what = "Build of the board's simulation"
         log = folder / "verilator.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
-        runtime.lend(folder)
-        make = ["make", "-j2", "-f", "Vtop.mk", *COMPILER_OPTIONS]
-        run(make, what=what, cwd=folder, log=folder / "make.log", timeout=_TIMEOUT)
-        runtime.keep(folder)
+        runtime.compile(folder, verilog, what=what, timeout=_TIMEOUT)
 
     tools = json.dumps([metadata.version("verilator"), _FLAGS, _QUIET, COMPILER_OPTIONS])
     return (

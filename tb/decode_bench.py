@@ -1,13 +1,14 @@
 """A decoder layer's step behind many positions, its weights streamed, run and measured."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from arch.config import Config
 from arch.errors import InputError
 from arch.formats import OPERAND_BITS
 from generators.frontend.text_description import TextDescription
-from generators.quantize.options import INT8, Quantization
+from generators.quantize.options import Quantization
 from generators.text_program import compile_text
 from generators.text_shapes import untrained
 from sim.report import where
@@ -28,20 +29,20 @@ def bench_decode(
     dim: int,
     ffn: int,
     positions: int = 128,
-    weights: str = INT8,
-    group: int = 0,
-    low_rank: int = 0,
+    options: Quantization | None = None,
     bits: int = OPERAND_BITS,
-    activations: str = INT8,
     sparse: bool = False,
     sparsity: float = 0.0,
+    recompute: bool = False,
+    layers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Compile a model of one layer of random weights, run one token, and return its figures.
+    """Compile a model of random weights, run one token, and return its figures.
 
-    The layer is Llama's. The token attends to itself and to ``positions`` others, whose keys and
-    values are zeros: cycles do not depend on them. ``sparsity`` is the share of the layer's weights
-    that are 0; with ``sparse`` they are skipped where that is faster. ``make_machine`` takes the
+    Its ``layers`` are Llama's. The token attends to itself and to ``positions`` others, whose keys
+    and values are zeros: cycles do not depend on them. ``sparsity`` is the share of the layers'
+    weights that are 0; with ``sparse`` they are skipped where that is faster. With ``recompute``
+    keys and values are made anew from what attention takes. ``make_machine`` takes the
     configuration, which has rotary embeddings, and the bytes of external memory that are needed.
     ``ideal_cycles`` is the words that come over the port, ``bandwidth_utilization`` these over
     ``cycles``: the port's peak is a word in every cycle, refresh included. ``mismatches`` counts
@@ -58,22 +59,17 @@ def bench_decode(
         vocabulary=VOCABULARY,
         positions=positions + 1,
         dim=dim,
-        layers=1,
+        layers=layers,
         heads=dim // head_dim,
         kv_heads=dim // head_dim,
         ffn=ffn,
     )
-    options = Quantization(
-        texts=1,
-        length=min(32, positions),
-        weights=weights,
-        group=group,
-        low_rank=low_rank,
-        activations=activations,
-    )
-    decoder = untrained(model, options, seed, sparsity)
+    asked = replace(options or Quantization(), texts=1, length=min(32, positions))
+    decoder = untrained(model, asked, seed, sparsity)
     config = config.replace(rotary=True, trace=True)
-    program = compile_text(decoder, config, context=positions + 1, rows=1, sparse=sparse)
+    program = compile_text(
+        decoder, config, context=positions + 1, rows=1, sparse=sparse, recompute=recompute
+    )
     session = TextSession(program, make_machine(config, program.memory_bytes))
     session.length = positions
     session.bits = bits
@@ -86,12 +82,7 @@ def bench_decode(
         "dim": dim,
         "ffn": ffn,
         "positions": positions,
-        "weights": weights,
-        "group": group,
-        "low_rank": low_rank,
         "bits": bits,
-        "activations": activations,
-        "sparse": sparse,
         "sparsity": sparsity,
         "seed": seed,
         "cycles": cycles,
@@ -100,6 +91,7 @@ def bench_decode(
         "bandwidth_utilization": words / cycles if cycles else None,
         "utilization": macs / (config.elements * cycles) if cycles else None,
         "loaded_bytes": words * config.mem_bytes,
+        "slots": program.slots,
         "mismatches": turn.mismatches,
         "tensors": turn.tensors,
         "program_words": len(program.words),

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.files import read_text
 from generators.frontend.source import Source
 from generators.frontend.weights import model_names
 from generators.sample_files import read_samples
@@ -64,12 +65,7 @@ def read_names(path: Path, source: Source) -> tuple[str, ...]:
 
     Raises :class:`InputError` where it cannot be read, or has another number of lines.
     """
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InputError(f"Cannot read names {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"Names {path} are not text in UTF-8") from error
+    lines = read_text(path, "names").splitlines()
     columns = source.description.outputs[1]
     if len(lines) != columns:
         raise InputError(f"Names {path} must have {columns} lines, not {len(lines)}")

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from arch.config import Config
 from arch.errors import InputError
 from arch.link import VERSION, Identity, fingerprint
-from generators.compiler import CompiledModel, compile_model
+from generators.compiler import CompiledModel, Options, compile_model
 from generators.power_on import power_on_image, text_image
 from generators.sources import load_source
-from generators.text_program import TextProgram
+from generators.text_host import TextHost
 from generators.text_sources import TokenizerLike
 from sim.linked_machine import LinkedMachine
 from sim.power_on import power_on
@@ -35,6 +35,7 @@ def flash_image(
     payload: int,
     count: int = 1,
     tokens: int = 0,
+    options: Options | None = None,
 ) -> FlashImage:
     """Return the image of a model that runs on the first ``count`` inputs at power-on.
 
@@ -47,7 +48,7 @@ def flash_image(
     config = config.replace(trace=False)
     source = load_source(model, tokens)
     inputs, samples = read_inputs(model, source, files, count or None)
-    compiled = compile_model(source.description, source.weights, samples, config)
+    compiled = compile_model(source.description, source.weights, samples, config, options)
     check_room(compiled, memory_bytes)
     chosen = [source.rows(each) for each in inputs[:count]]
     data = power_on_image(compiled, config, chosen, source.labels, payload)
@@ -55,7 +56,7 @@ def flash_image(
 
 
 def text_flash_image(
-    program: TextProgram,
+    program: TextHost,
     tokenizer: TokenizerLike,
     prompt: str,
     steps: int,
@@ -72,7 +73,7 @@ def text_flash_image(
     """
     if program.lookups:
         raise InputError(
-            f"Model {program.decoder.description.name} answers sources, which an image in the "
+            f"Model {program.name} answers sources, which an image in the "
             "flash cannot hold; take one that goes on with a text"
         )
     found = run_text(program, tokenizer, prompt, steps, "golden")

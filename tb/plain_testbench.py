@@ -11,6 +11,7 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.micro.config import MicroConfig
 from arch.registers import REGISTER_MAP
+from generators.export.package import PROGRAM_HEX
 from hdl.bus.bus import MAX_WIDTH
 from sim.interpreter import Interpreter
 from tb.fast_build import interface
@@ -118,7 +119,9 @@ def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> di
     # A microcoded machine counts cycles only; what else is read is 0.
     products = 0 if isinstance(config, MicroConfig) else report.counters["macs"]
     steps.add(Action.REGISTER_IS, REGISTER_MAP["MACS_LOW"].addr, products)
-    return testbench_files(config, attachment, program.words, before, steps, LIMIT, top)
+    return testbench_files(
+        config, attachment, program.words, before, steps, LIMIT, top, PROGRAM_HEX
+    )
 
 
 def testbench_files(
@@ -129,8 +132,11 @@ def testbench_files(
     steps: Steps,
     limit: int,
     top: str,
+    program: str,
 ) -> dict[str, str]:
     """Return the files of a testbench of a module that loads a program and memory, and takes steps.
+
+    ``program`` is the name of the program's file.
 
     A run of more than ``limit`` cycles is given up, and so is the program's loading.
     """
@@ -150,12 +156,13 @@ def testbench_files(
         "BUS_BASE": f"{MAX_WIDTH}'h{attachment.base:x}",
         "BUS_ADDR_WIDTH": attachment.addr_width,
     }
+    source = _SOURCE.read_text(encoding="utf-8").replace(TOP, top).replace(PROGRAM_HEX, program)
     header = "".join(f"`define {name} {value}\n" for name, value in defines.items())
     for name, choice in (("CONTROL", attachment.control), ("BUS", attachment.bus)):
         header += f"`define {name}_{choice.upper().replace('-', '_')}\n"
     return {
-        f"{top}_tb.v": header + "\n" + _SOURCE.read_text(encoding="utf-8").replace(TOP, top),
-        "program.hex": program_text(words),
+        f"{top}_tb.v": header + "\n" + source,
+        program: program_text(words),
         "memory.hex": _words(memory, config),
         "steps.hex": "".join(f"{line}\n" for line in steps.lines),
     }

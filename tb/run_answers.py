@@ -7,7 +7,7 @@ from typing import Any
 
 from arch.errors import InputError
 from generators.quantize.calibrate import Progress
-from generators.text_program import TextProgram
+from generators.text_host import TextHost
 from generators.text_sources import TokenizerLike
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
@@ -15,7 +15,7 @@ from tb.text_session import TextMachine, TextSession, Turn
 
 
 def run_answers(
-    program: TextProgram,
+    program: TextHost,
     tokenizer: TokenizerLike,
     answers: Sequence[tuple[str, str]],
     machine: str | TextMachine,
@@ -34,9 +34,8 @@ def run_answers(
 
     Raises :class:`InputError` where the model takes no source, or one cannot be.
     """
-    model = program.decoder.description
-    if not model.source_layers:
-        raise InputError(f"Answers need a model that takes a source, which {model.name} does not")
+    if not program.lookups:
+        raise InputError(f"Answers need a model that takes a source, which {program.name} does not")
     sources = [source_tokens(program, tokenizer, source) for source, _ in answers]
     session = TextSession(program, machine, timing)
     encoded, stepped = Turn(), Turn()
@@ -56,8 +55,8 @@ def run_answers(
         encoded.add(session.encode(tokens))
         expected["source"] += to_encode(len(tokens))
         found: list[int] = []
-        while session.length < model.positions and not (found and found[-1] in tokenizer.ends):
-            session.step(found[-1] if found else model.start)
+        while session.length < program.places and not (found and found[-1] in tokenizer.ends):
+            session.step(found[-1] if found else program.start)
             expected["answer"] += to_step(session.length - 1, len(tokens))
             found.append(session.choose())
         text = tokenizer.decode(found)
@@ -71,7 +70,7 @@ def run_answers(
     timed = encoded.cycles > 0
     whole = [session.setup, encoded, stepped]
     return {
-        "model": model.name,
+        "model": program.name,
         "config": program.config.name,
         "answers": len(answers),
         "right": len(answers) - len(wrong),
@@ -88,12 +87,11 @@ def run_answers(
     }
 
 
-def source_tokens(program: TextProgram, tokenizer: TokenizerLike, source: str) -> list[int]:
+def source_tokens(program: TextHost, tokenizer: TokenizerLike, source: str) -> list[int]:
     """Return the tokens of a source; raise :class:`InputError` where there are too many."""
-    model, tokens = program.decoder.description, tokenizer.encode(source)
-    if not 1 <= len(tokens) <= model.source_positions:
+    tokens, most = tokenizer.encode(source), program.source_positions
+    if not 1 <= len(tokens) <= most:
         raise InputError(
-            f"Model {model.name} takes sources of 1 to {model.source_positions} tokens, "
-            f"not {len(tokens)}"
+            f"Model {program.name} takes sources of 1 to {most} tokens, not {len(tokens)}"
         )
     return tokens

@@ -12,7 +12,7 @@ from arch.errors import InputError
 from arch.formats import OPERAND_BITS
 from arch.isa import Engine
 from generators.reference.sampling import Sampling, draw
-from generators.text_program import TextProgram
+from generators.text_host import TextHost
 from generators.text_sources import TokenizerLike
 from sim.report import engine_cycles, where
 from tb.machines import PROMPT
@@ -22,7 +22,7 @@ from tb.text_session import TextMachine, TextSession, Turn
 
 
 def run_text(
-    program: TextProgram,
+    program: TextHost,
     tokenizer: TokenizerLike,
     prompt: str,
     steps: int,
@@ -59,13 +59,13 @@ def run_text(
     source: list[int] = []
     if program.lookups:
         source = source_tokens(program, tokenizer, prompt)
-        tokens = [program.decoder.description.start]
+        tokens = [program.start]
         steps = min(steps, places)
     count = len(tokens)
     if count + steps - 1 > places:
         raise InputError(
             f"A prompt of {count} tokens and {steps} steps need more than the {places} "
-            f"places of model {program.decoder.description.name}"
+            f"places of model {program.name}"
         )
     session = TextSession(program, machine, timing)
     rng = np.random.default_rng(seed)
@@ -80,8 +80,7 @@ def run_text(
         if sampling.greedy:
             token = session.choose()
         else:
-            scale = program.decoder.output.scale
-            token = draw(session.logits() * scale, sampling, rng)
+            token = draw(session.logits() * program.logits_step, sampling, rng)
         if token in tokenizer.ends:
             break
         tokens.append(token)
@@ -146,11 +145,11 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
     )
     all_turns = [session.setup, first, *turns]
     return {
-        "model": program.decoder.description.name,
+        "model": program.name,
         "config": config.name,
-        "kv_bits": program.decoder.kv_bits,
+        "kv_bits": program.kv_bits,
         "recompute": program.cache.recompute,
-        "kv_blocks": program.decoder.block,
+        "kv_blocks": program.kv_block,
         "resident": program.resident,
         "multipliers": config.elements,
         "mismatches": sum(turn.mismatches for turn in all_turns),

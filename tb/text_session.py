@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.formats import OPERAND_BITS
-from generators.lower.plan import WORDS_PLACE
-from generators.lower.residence import Register
 from generators.program.draft import Written
 from generators.program.executable import entry_at
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
 from generators.runs import ModelMachine
+from generators.text_host import TextHost
 from generators.text_program import TextProgram
 from sim.interpreter import Interpreter
 from sim.report import Report
@@ -62,13 +61,14 @@ class TextSession:
     ``machine`` is a name of ``tb.toolchain.MACHINES``, or a machine with external memory of its
     own. Each program also runs on the golden machine; what they choose is compared, and, where the
     machine can be traced, each tensor that either writes by its signature. What the golden machine
-    itself chooses is compared with :func:`generators.reference.integers.evaluate`.
+    itself chooses is compared with :func:`generators.reference.integers.evaluate`, where the
+    program comes with its decoder.
 
     Raises :class:`InputError` where the simulator is unknown or cannot run here.
     """
 
     def __init__(
-        self, program: TextProgram, machine: str | TextMachine, timing: MemoryTiming = PROMPT
+        self, program: TextHost, machine: str | TextMachine, timing: MemoryTiming = PROMPT
     ):
         self.program, self.timing = program, timing
         self.machine: TextMachine = (
@@ -108,6 +108,15 @@ class TextSession:
         """The machine is the golden one."""
         return self.machine is self.golden
 
+    @property
+    def _reference(self) -> TextProgram | None:
+        """The programs with their decoder, which tells what the golden machine is to choose.
+
+        There is none where another machine runs beside the golden one, or the decoder is not there.
+        """
+        program = self.program
+        return program if self._alone and isinstance(program, TextProgram) else None
+
     def _empty(self) -> KvCache:
         return KvCache(slots=self.program.cache.capacity, sinks=self.program.cache.sinks)
 
@@ -123,17 +132,16 @@ class TextSession:
         for first in range(0, len(tokens), program.lookups):
             self._set(program.lookup_registers(tokens, first))
             turn.add(self._start("lookup"))
-        self._set({Register.SOURCE: self.source})
+        self._set(program.encode_registers(self.source))
         turn.add(self._start("encode"))
-        encoder = program.decoder.source
-        if self._alone and encoder is not None:
-            evaluate(encoder, tokens, self._decoded)
+        reference = self._reference
+        if reference is not None and reference.decoder.source is not None:
+            evaluate(reference.decoder.source, tokens, self._decoded)
         return turn
 
     def step(self, token: int) -> Turn:
         """Take one token."""
-        self._set(self.program.registers(self.length, 1, self.source))
-        self._set({Register.WORD: self.program.word(token)})
+        self._set(self.program.registers(self.length, 1, self.source, [token]))
         turn = self._start(entry_at("step", self.bits))
         self._decode([token])
         self.length += 1
@@ -156,9 +164,7 @@ class TextSession:
 
     def _chunk(self, tokens: Sequence[int]) -> Turn:
         program = self.program
-        numbers = [*tokens, *[0] * (program.rows - len(tokens))]
-        self._set({row + 1: program.word(token) for row, token in enumerate(numbers)})
-        self._set({WORDS_PLACE: self.length * program.strides["places"]})
+        self._set(program.words_registers(tokens, self.length))
         turn = self._start("words")
         self._set(program.registers(self.length, len(tokens)))
         turn.add(self._start(entry_at("chunk", self.bits)))
@@ -167,8 +173,8 @@ class TextSession:
         return turn
 
     def _decode(self, tokens: Sequence[int]) -> None:
-        if self._alone:
-            decoder = self.program.decoder_at(self.bits)
+        if self._reference is not None:
+            decoder = self._reference.decoder_at(self.bits)
             self._expected = evaluate(decoder, tokens, self._decoded)["logits"][-1]
 
     def choose(self) -> int:
@@ -179,24 +185,26 @@ class TextSession:
             tuple(machine.read_register(name) for name in ("ARGMAX", "ARGMAX_VALUE"))
             for machine in self._machines
         ]
-        if self._alone:
+        if self._reference is not None:
             chosen.append((int(np.argmax(self._expected)), int(self._expected.max())))
-        self._compare("argmax", len(set(chosen)) == 1)
+        if len(chosen) > 1:
+            self._compare("argmax", len(set(chosen)) == 1)
         return chosen[0][0]
 
     def logits(self) -> Ints:
         """Return the logits behind the last token, [vocabulary], stored and read."""
-        vocabulary = self.program.decoder.description.vocabulary
+        vocabulary = self.program.vocabulary
         turn = self._start("logits")
         found = []
         for machine in self._machines:
             data = machine.read_memory(self.program.logits.addr, 2 * vocabulary)
             found.append(np.frombuffer(data, "<i2").astype(np.int64))
-        if self._alone:
+        if self._reference is not None:
             found.append(self._expected)
         if self.turns:
             self.turns[-1].counters["stored"] += turn.counters["stored"]
-        self._compare("logits", np.array_equal(*found))
+        if len(found) > 1:
+            self._compare("logits", np.array_equal(*found))
         return found[0]
 
     def _compare(self, name: str, same: bool) -> None:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import cli.bench_all
-from cli.bench_all import Case, bench_all, markdown, measure, read_cases
+from cli.bench_all import Case, bench_all, markdown, measure, read_cases, sections, table
 
 TINY = Case(
     "bench sparse --config tiny --set sparse_lanes=2 --k 16 --n 8 --sparsity 0.5 --sim icarus",
@@ -19,7 +19,7 @@ def test_a_line_has_its_commands_figures() -> None:
     assert row["command"] == f"celosia {TINY.words}"
     assert row["value"] == row["cycles"] >= row["ideal_cycles"] > 0
     assert row["mismatches"] == 0
-    page = "\n".join(markdown({"Zeros": [row]}))
+    page = "\n".join(markdown({"Zeros": table([row])}))
     assert f"| `{row['command']}` | cycles | {row['cycles']} |" in page
 
 
@@ -37,6 +37,35 @@ def test_of_several_shapes_the_smallest_figure_counts(monkeypatch) -> None:
     monkeypatch.setattr(cli.bench_all.subprocess, "run", lambda *_given, **_named: done)
     row = measure(Case("bench shapes"))
     assert (row["value"], row["cycles"], row["mismatches"]) == (0.8, 20, 2)
+
+
+def test_formats_are_a_table_beside_those_that_a_page_has(celosia, monkeypatch, tmp_path) -> None:
+    """Two formats on the golden machine; INT8's row is what shares are of."""
+    words = "bench formats --only INT2 --sim golden --no-area --dim 16 --ffn 16 --positions 3"
+    case = Case(words, whole=True)
+    row = measure(case)
+    assert [one["format"] for one in row["rows"]] == ["INT2", "INT2, rank 8"]
+    assert row["mismatches"] == 0
+    assert row["rows"][0]["bytes"] < row["rows"][1]["bytes"]
+    page = tmp_path / "page.md"
+    page.write_text("\n".join(markdown({"Zeros": "| old |", "Formats": "| older |"})))
+    monkeypatch.setattr(cli.bench_all, "measure", lambda _case: row)
+    code, _, _ = celosia("bench", "all", "--only", "formats", "--out", page, "--json")
+    found = sections(page.read_text())
+    assert code == 0
+    assert found["Zeros"] == "| old |"
+    assert found["Formats"].startswith(f"`celosia {words}`\n\n| format | weights | cycles |")
+    assert "| INT2, rank 8 | streamed |" in found["Formats"]
+
+
+def test_headings_and_formats_that_are_not_there_are_refused(celosia) -> None:
+    for words, message in (
+        (("all", "--only", "x9"), "No heading has 'x9'; known headings are Matrix products, "),
+        (("formats", "--only", "int9"), "No format is named 'int9'; known formats are INT8, INT7"),
+    ):
+        code, output, errors = celosia("bench", *words)
+        assert (code, output, errors.count("\n")) == (2, "", 1)
+        assert message in errors
 
 
 def test_mismatches_end_with_code_1_after_the_page(celosia, monkeypatch, tmp_path) -> None:

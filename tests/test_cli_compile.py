@@ -144,7 +144,7 @@ def test_the_testbench_sets_what_shorter_inputs_need(plain_simulation, tmp_path:
         ),
         (
             ("--inputs", "{mine}/inputs.npy", "--names", "{mine}/inputs.npy"),
-            "Names {mine}/inputs.npy are not text in UTF-8",
+            "File {mine}/inputs.npy is not UTF-8 text",
         ),
         (
             ("--inputs", "{mine}/inputs.npy", "--bus", "axi4"),
@@ -183,11 +183,16 @@ def test_a_folder_in_the_place_of_a_file_loses_nothing(celosia, tmp_path: Path) 
     assert [path.name for path in out.iterdir()] == ["image.bin"]
 
 
-def test_a_language_model_is_for_another_command(celosia, tmp_path: Path) -> None:
+def test_a_language_model_is_for_another_command(celosia) -> None:
     file = Path(__file__).parents[1] / "examples" / "stories260k" / "stories260K.bin"
-    code, _, errors = celosia("compile", file, "--out", tmp_path / "out")
+    code, _, errors = celosia("run", file)
     assert (code, errors) == (
         2,
         f"celosia: File {file} is a llama2.c checkpoint, of a language model; run it with: "
         f"celosia text {file} --tokenizer FILE\n",
+    )
+    code, _, errors = celosia("run", "tales")
+    assert (code, errors) == (
+        2,
+        "celosia: Model tales is a language model; run it with: celosia text tales\n",
     )

@@ -58,19 +58,29 @@ def shell(folder: Path, commands: str) -> str:
     importlib.util.find_spec("peakrdl_cheader") is None, reason="PeakRDL is not installed"
 )
 def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
-    files, testbench, driver, system = blocks("sh")
+    files, text, testbench, driver, system = blocks("sh")
     shell(tmp_path, files)
     listed = set(re.findall(r"`([\w.]+)`", PAGE.split("| file |")[1]))
     assert {path.name for path in (tmp_path / "build" / "digits").iterdir()} <= listed
     assert shell(tmp_path, testbench).splitlines()[-1].startswith("PASS: 1 runs, ")
     shell(tmp_path, driver)
     folder = tmp_path / "build" / "digits_c"
-    listed = set(re.findall(r"`([\w.]+)`", PAGE.split("| file |")[2]))
+    listed = set(re.findall(r"`([\w.]+)`", PAGE.split("| file |")[3]))
     added = {path.name for path in folder.iterdir() if path.suffix in (".c", ".h", ".rdl")}
     assert added <= listed
-    (code,) = blocks("c")
-    (folder / "page.c").write_text(code)
+    classify, go_on = blocks("c")
+    (folder / "page.c").write_text(classify)
     shell(folder, f"gcc {' '.join(FLAGS)} -c page.c")
+    compiling, running = text.splitlines()
+    shell(tmp_path, f"{compiling} --c")
+    folder = tmp_path / "build" / "tales"
+    listed |= set(re.findall(r"`([\w.]+)`", PAGE.split("| file |")[2]))
+    added = {path.name.replace("tales_model", "digits_model") for path in folder.iterdir()}
+    assert added <= listed
+    (folder / "page.c").write_text(go_on)
+    shell(folder, f"gcc {' '.join(FLAGS)} -c page.c")
+    # Tests of compiled language models run their folders.
+    assert running.startswith("celosia text build/tales ")
     # The last block's commands are run by the test of the firmware.
     assert system.split()[1:] == ["examples/litex_firmware.py", "build/soc", "small"]
 

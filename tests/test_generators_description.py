@@ -128,9 +128,7 @@ def test_bad_description_files(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"^Unknown model field 'colour' in .*; known are act"):
         read_description(path)
     path.write_text('name = "toy"\n')
-    refused(
-        ValueError, f"Model description {path} lacks the field 'tokens'", read_description, path
-    )
+    refused(ValueError, f"Model description {path} lacks the field 'dim'", read_description, path)
     path.write_text(MODEL.to_toml().replace("dim = 12", 'dim = "12"'))
     message = f"Model field dim must be an integer, not '12' in {path}"
     refused(ValueError, message, read_description, path)

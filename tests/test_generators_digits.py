@@ -32,6 +32,8 @@ def test_patches_go_row_by_row() -> None:
 
 def test_without_scikit_learn(monkeypatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    message = "^The digits need scikit-learn; install it with: pip install scikit-learn$"
+    message = (
+        "^The digits need the package scikit-learn; install it with: pip install scikit-learn$"
+    )
     with pytest.raises(ValueError, match=message):
         digits.load()

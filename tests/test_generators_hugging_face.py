@@ -401,7 +401,7 @@ def test_samples_from_files(tmp_path) -> None:
     text.write_text(" \n")
     refused(f"File {text} has no sentences", read_sentences, text)
     text.write_bytes(b"\xff")
-    refused(f"Sentences {text} are not UTF-8 text", read_sentences, text)
+    refused(f"File {text} is not UTF-8 text", read_sentences, text)
 
 
 @needs_minilm

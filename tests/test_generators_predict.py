@@ -2,6 +2,7 @@
 
 import pytest
 
+from arch.formats import chosen
 from arch.instruction import Instruction, pack
 from arch.isa import Engine, Opcode
 from arch.presets import PRESETS
@@ -11,6 +12,9 @@ from hdl.functions.function_table import FunctionTable
 from hdl.functions.rotary import RotaryUnit
 from hdl.functions.table import TABLE_LATENCY
 from sim.flow import run
+from tb.machines import PROMPT, make_machine
+from tb.toolchain import missing_tools
+from tests.support.text_cases import TEXT
 
 SMALL = PRESETS["small"]
 HALT = Instruction(Opcode.HALT)
@@ -34,6 +38,29 @@ def test_operands_in_one_bank_wait_for_each_other() -> None:
     apart, together = cycles([matmul()]), cycles([matmul(b_addr=4096)])
     # Every tile waits for its eight lines of weights; otherwise only the first, and for one.
     assert together - apart == 8 * (4 * 3) - 1
+
+
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+def test_codes_are_read_in_fewer_cycles_than_their_weights() -> None:
+    """Of INT8, INT4 and two bits: operands in one bank, and a MAP that reads the weights' bank."""
+    machine = make_machine(TEXT, "verilator", 1 << 12, PROMPT)
+    sizes = {"m": 8, "n": 256, "i_stride": 256, "o_stride": 256}
+    move = Instruction(Opcode.MAP, sizes | {"i_addr": SMALL.bank_bytes + 4096})
+    spent = []
+    for index in (0, 1, 4):
+        flags = chosen(index)
+        codes, together = (
+            Instruction(Opcode.MATMUL, matmul(m=8, **addr).operands, flags)
+            for addr in ({}, {"b_addr": 4096})
+        )
+        for program in ([together] * 3, [*[codes] * 3, move]):
+            words = pack([*program, HALT])
+            machine.load_program(words)
+            counted = machine.start().cycles
+            expected = predict(words, TEXT, latency=PROMPT.latency, interval=PROMPT.interval)
+            assert expected.cycles == pytest.approx(counted, rel=0.03)
+            spent.append(counted)
+    assert spent == sorted(spent, reverse=True)
 
 
 def test_resident_products_take_a_cycle_for_each_row_and_tile() -> None:
@@ -69,7 +96,7 @@ def test_a_registered_machine_answers_later() -> None:
     registered = SMALL.replace(registered=True)
     assert cycles([matmul()], registered) == cycles([matmul()]) + 3
     move = Instruction(Opcode.MAP, {"m": 4, "n": 16, "i_stride": 16, "o_stride": 16})
-    assert cycles([move], registered) == cycles([move]) + 5
+    assert cycles([move], registered) == cycles([move]) + 6
 
 
 def test_a_drain_behind_a_product_takes_what_both_take() -> None:

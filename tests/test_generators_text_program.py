@@ -410,11 +410,11 @@ def test_refusals():
         "Context must be at most the 80 tokens that model llama was made for, not 81", context=81
     )
     refuses(
-        "Context of 40 tokens makes rows of scores that long, but max_row is 39",
+        "Model llama needs max_row of at least 40, but configuration resident has 39",
         config=small.replace(max_row=39),
     )
     refuses(
-        "Model llama sums ffn = 44 products, but max_k is 43",
+        "Model llama needs max_k of at least 44, but configuration resident has 43",
         config=small.replace(max_k=43),
     )
     refuses(

@@ -87,7 +87,7 @@ def test_texts_of_a_file(tmp_path) -> None:
     path.write_text("\n<|endoftext|> ")
     refused(f"File {path} has no text", read_texts, path)
     path.write_bytes(b"\xff")
-    refused(f"Text {path} is not UTF-8", read_texts, path)
+    refused(f"File {path} is not UTF-8 text", read_texts, path)
     refused("Texts have no token to foresee", measure, source(), None, [""])
 
 

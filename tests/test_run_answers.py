@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,6 +51,8 @@ CONFIGS = {
     "resident": RESIDENT,
     "odd": RESIDENT.replace(rows=5, cols=6, lanes=2, fused=True, rotary=True, weight_depth=4096),
 }
+MIXED = {"wide_operands": True, "zero_points": True, "acc_width": 32}
+CONFIGS |= {f"{name} mixed": CONFIGS[name].replace(**MIXED) for name in ("streamed", "odd")}
 MODELS = {
     "layernorm": PAIR,
     "gated": PAIR.replace(norm="rmsnorm", gated=True, kv_heads=6, head_dim=4, tied=False),
@@ -60,13 +63,14 @@ ANSWERS = "generators/models/numerals/answers.tsv"
 
 @pytest.fixture(scope="module")
 def decoders():
-    return {name: untrained(model, OPTIONS) for name, model in MODELS.items()}
+    found = {name: untrained(model, OPTIONS) for name, model in MODELS.items()}
+    return found | {"mixed": untrained(PAIR, replace(OPTIONS, activations="mixed"))}
 
 
 @pytest.mark.parametrize(
     ("name", "config"),
     [("layernorm", "streamed"), ("layernorm", "resident"), ("layernorm", "odd"), ("gated", "odd"),
-     ("gated", "streamed")],
+     ("gated", "streamed"), ("mixed", "streamed mixed"), ("mixed", "odd mixed")],
 )  # fmt: skip
 def test_sources_and_steps_are_the_references(decoders, name, config):
     decoder, rng = decoders[name], np.random.default_rng(3)
@@ -112,7 +116,7 @@ def test_longer_programs_have_no_more_words(decoders):
     [
         (
             {"max_row": 16},
-            "Sources of 17 tokens make rows of scores that long, but max_row is 16",
+            "Model pair needs max_row of at least 24, but configuration resident has 16",
         ),
         ({"acc_depth": 64}, "Model pair needs 68 accumulator rows or more, but acc_depth is 64"),
     ],

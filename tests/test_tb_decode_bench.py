@@ -5,6 +5,7 @@ import re
 import pytest
 
 from arch.presets import PRESETS
+from generators.quantize.options import Quantization
 from tb.decode_bench import bench_decode
 from tb.machines import make_machine
 from tb.memory_timing import SDRAM
@@ -43,7 +44,9 @@ def test_fewer_bits_take_fewer_cycles():
     """Of a layer and attention over 128 positions, predicted behind a port of four bytes."""
     config = PRESETS["medium"].replace(mem_width=32, weight_formats="int2,ternary")
     whole, *shares = (
-        run_case(config, "golden", dim=288, ffn=768, weights=form)["predicted_cycles"]
+        run_case(config, "golden", dim=288, ffn=768, options=Quantization(weights=form))[
+            "predicted_cycles"
+        ]
         for form in ("int8", "int2", "ternary")
     )
     assert shares[0] <= 0.32 * whole

@@ -165,7 +165,7 @@ def test_a_folder_with_a_described_decoder(tmp_path) -> None:
     assert source.description == model
     assert np.array_equal(source.weights["words"], weights["words"])
     (tmp_path / "decoder.toml").write_text('name = "toy"\n', encoding="utf-8")
-    with pytest.raises(InputError, match=r"lacks the field 'vocabulary'$"):
+    with pytest.raises(InputError, match=r"lacks the field 'dim'$"):
         load_text(str(tmp_path))
 
 

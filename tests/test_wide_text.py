@@ -139,9 +139,6 @@ def test_what_cannot_be_mixed_is_refused():
     message = "Activations mixed need kv_bits 8, but kv_bits is 4"
     with pytest.raises(InputError, match=f"^{message}$"):
         Quantization(activations="mixed", kv_bits=4)
-    message = "Activations mixed need source_layers 0, but model gpt has source_layers 1"
-    with pytest.raises(InputError, match=f"^{message}$"):
-        untrained(GPT.replace(source_layers=1, source_positions=7), MIXED)
     long = LLAMA.replace(heads=1, kv_heads=1, dim=512, head_dim=512)
     message = f"Activations mixed sum head_dim .* {WIDE_LONGEST}, but model llama has head_dim 512"
     with pytest.raises(InputError, match=f"^{message}$"):

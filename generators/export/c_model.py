@@ -1,21 +1,15 @@
 """A compiled model in C99: its program, its image and its tensors as constant arrays."""
 
-import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.registers import systemrdl
+from arch.formats import OPERAND_BITS
 from generators.compiler import CompiledModel
+from generators.export.c_source import WIDTH, array, driver, identifier, string
 from generators.export.package import RowsRequest, register_offset, requests
-from generators.export.registers import HEADER, SOURCE, header
 from generators.graph import Tensor
-
-_DRIVER = Path(__file__).parent / "driver"
-_WIDTH = 8
-_KEYWORD = re.compile(r"^(?=\d)|\W")
 
 
 def c_files(
@@ -23,30 +17,24 @@ def c_files(
     inputs: Sequence[NDArray[np.float32]],
     outputs: Sequence[bytes],
     names: Sequence[str] = (),
+    bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
     """Return the driver, the registers' header, the model and samples by the names of their files.
 
     The model is ``NAME_model`` in ``NAME_model.c``, NAME the model's; the samples are inputs, rows
     of real numbers as :meth:`CompiledModel.request` takes them, and outputs, which begin with the
     bytes that the golden machine gives. ``names`` are those of the output's columns.
+    Nested weights are read at so many ``bits``.
 
     Raises :class:`InputError` where a package that makes the header is missing.
     """
     name = identifier(compiled.quantized.description.name)
-    driver = {path.name: path.read_text(encoding="utf-8") for path in sorted(_DRIVER.glob("*.?"))}
     return {
-        HEADER: header(),
-        SOURCE: systemrdl(),
-        **driver,
+        **driver("celosia"),
         f"{name}_model.h": _header(compiled, name, len(inputs)),
-        f"{name}_model.c": _model(compiled, name, names),
+        f"{name}_model.c": _model(compiled, name, names, bits),
         f"{name}_samples.c": _samples(compiled, name, inputs, outputs),
     }
-
-
-def identifier(name: str) -> str:
-    """Return a name as C allows it."""
-    return _KEYWORD.sub("_", name) or "_"
 
 
 def _header(compiled: CompiledModel, name: str, samples: int) -> str:
@@ -79,7 +67,7 @@ extern const {name}_output_t {name}_sample_outputs[{name.upper()}_SAMPLES][{name
 """
 
 
-def _model(compiled: CompiledModel, name: str, names: Sequence[str]) -> str:
+def _model(compiled: CompiledModel, name: str, names: Sequence[str], bits: int) -> str:
     """Return the source of a model."""
     image = compiled.image.tobytes()
     words = np.frombuffer(image + bytes(-len(image) % 4), "<u4")
@@ -93,18 +81,19 @@ def _model(compiled: CompiledModel, name: str, names: Sequence[str]) -> str:
     return "\n".join(
         [
             f'#include "{name}_model.h"\n',
-            *_array("static const uint32_t program", (f"0x{word:08x}" for word in compiled.words)),
-            *_array("static const uint32_t image", (f"0x{word:08x}" for word in words)),
+            *array("static const uint32_t program", (f"0x{word:08x}" for word in compiled.words)),
+            *array("static const uint32_t image", (f"0x{word:08x}" for word in words)),
             *(line for one in found for line in _request(one)),
-            *_array("static const char *const labels", map(_string, names), 4),
+            *array("static const char *const labels", map(string, names), 4),
             "static const celosia_request_t requests[] = {",
             *rows,
             "};\n",
             f"const celosia_model_t {name}_model = {{",
-            f"    .name = {_string(compiled.quantized.description.name)},",
+            f"    .name = {string(compiled.quantized.description.name)},",
             "    .program = program,",
             f"    .program_words = {len(compiled.words)},",
-            f"    .again = {compiled.entries[compiled.entry(again=True)].pc},",
+            f"    .start = {compiled.entries[compiled.entry(again=False, bits=bits)].pc},",
+            f"    .again = {compiled.entries[compiled.entry(again=True, bits=bits)].pc},",
             "    .image = image,",
             f"    .image_bytes = {len(image)},",
             f"    .memory_bytes = {compiled.memory_bytes},",
@@ -123,14 +112,14 @@ def _request(one: RowsRequest) -> list[str]:
     lines = []
     for index, (_, data) in enumerate(one.writes):
         values = (str(byte) for byte in data)
-        lines += _array(f"static const uint8_t bytes_{one.rows}_{index}", values, 16)
+        lines += array(f"static const uint8_t bytes_{one.rows}_{index}", values, 16)
     settings = (f"{{{register_offset(key)}, {value}u}}" for key, value in one.registers.items())
-    lines += _array(f"static const celosia_setting_t settings_{one.rows}", settings)
+    lines += array(f"static const celosia_setting_t settings_{one.rows}", settings)
     pieces = (
         f"{{{addr}, {len(data)}, bytes_{one.rows}_{index}}}"
         for index, (addr, data) in enumerate(one.writes)
     )
-    return lines + _array(f"static const celosia_piece_t pieces_{one.rows}", pieces, 4)
+    return lines + array(f"static const celosia_piece_t pieces_{one.rows}", pieces, 4)
 
 
 def _reference(kind: str, one: RowsRequest, exists: bool) -> str:
@@ -167,23 +156,12 @@ def _samples(
 def _row(values: Iterable[str]) -> list[str]:
     """Return the lines of a row of a table."""
     items = list(values)
-    places = range(0, len(items), _WIDTH)
+    places = range(0, len(items), WIDTH)
     return [
         "    {",
-        *(f"        {', '.join(items[place : place + _WIDTH])}," for place in places),
+        *(f"        {', '.join(items[place : place + WIDTH])}," for place in places),
         "    },",
     ]
-
-
-def _array(declaration: str, values: Iterable[str], width: int = _WIDTH) -> list[str]:
-    """Return the lines of an array, none where it is empty."""
-    items = list(values)
-    if not items:
-        return []
-    lines = [
-        f"    {', '.join(items[place : place + width])}," for place in range(0, len(items), width)
-    ]
-    return [f"{declaration}[] = {{", *lines, "};\n"]
 
 
 def _tensor(tensor: Tensor, addr: int) -> str:
@@ -195,12 +173,3 @@ def _tensor(tensor: Tensor, addr: int) -> str:
 def _type(tensor: Tensor) -> str:
     """Return the type of a tensor's elements."""
     return "int16_t" if tensor.wide else "int8_t"
-
-
-def _string(text: str) -> str:
-    """Return a text as a string of C."""
-    escaped = "".join(
-        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
-        for byte in text.encode()
-    )
-    return f'"{escaped}"'

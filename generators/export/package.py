@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from arch.formats import OPERAND_BITS
 from arch.micro.config import MicroConfig
 from arch.registers import REGISTER_MAP
 from generators.compiler import CompiledModel
@@ -51,6 +52,9 @@ def register_offset(name: str) -> int:
 
 PROGRAM_HEX = "program.hex"
 """The program as text, a word of 32 bits a line."""
+CONFIG = "config.toml"
+IMAGE = "image.bin"
+MANIFEST = "model.json"
 
 
 def package(
@@ -60,6 +64,7 @@ def package(
     *,
     latency: int,
     interval: int,
+    bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
     """Return the files of a compiled model by name.
 
@@ -69,23 +74,30 @@ def package(
     output's columns; the memory's ``latency`` and ``interval`` (cycles) are what cycles are
     predicted for.
     """
-    described = manifest(compiled, source, names, latency=latency, interval=interval)
+    described = manifest(compiled, source, names, latency=latency, interval=interval, bits=bits)
     return {
         PROGRAM_HEX: "".join(f"{word:08x}\n" for word in compiled.words),
         "program.bin": np.array(compiled.words, "<u4").tobytes(),
-        "image.bin": compiled.image.tobytes(),
-        "config.toml": compiled.config.to_toml(),
-        "model.json": json.dumps(described, indent=2) + "\n",
+        IMAGE: compiled.image.tobytes(),
+        CONFIG: compiled.config.to_toml(),
+        MANIFEST: json.dumps(described, indent=2) + "\n",
     }
 
 
 def manifest(
-    compiled: CompiledModel, source: Source, names: Sequence[str], *, latency: int, interval: int
+    compiled: CompiledModel,
+    source: Source,
+    names: Sequence[str],
+    *,
+    latency: int,
+    interval: int,
+    bits: int = OPERAND_BITS,
 ) -> dict[str, Any]:
     """Return what a host must know of a compiled model.
 
     For each inference it writes the quantized input, then what ``requests`` has for the input's
-    rows, starts at word 0, and reads the output. Where weights stay on the chip, an inference may
+    rows, starts at the word ``start``, which reads so many ``bits`` of nested weights, and reads
+    the output. Where weights stay on the chip, an inference may
     start at the word ``again`` if one has ended well before and nothing was reset since; where
     weights are nested, at those of ``bits``, which read so many of them. ``cycles``
     are predicted for an input of all rows; a microcoded machine has no prediction. Addresses are
@@ -94,17 +106,18 @@ def manifest(
     quantized, config = compiled.quantized, compiled.config
     model = quantized.description
     microcoded = isinstance(config, MicroConfig)
-    predicted = None if microcoded else compiled.predict(latency, interval).cycles
+    predicted = None if microcoded else compiled.predict(latency, interval, bits=bits).cycles
     return {
+        "kind": "encoder",
         "model": model.name,
         "configuration": config.fields(),
         "program": {
             "words": len(compiled.words),
-            "start": compiled.entries[ENCODE].pc,
+            "start": compiled.entries[compiled.entry(again=False, bits=bits)].pc,
             "again": compiled.entries[AGAIN].pc if compiled.keeps else None,
             "bits": {
-                str(bits): compiled.entries[entry_at(ENCODE, bits)].pc
-                for bits in BITS
+                str(each): compiled.entries[entry_at(ENCODE, each)].pc
+                for each in BITS
                 if is_nested(quantized)
             },
         },

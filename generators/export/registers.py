@@ -1,12 +1,10 @@
 """Outputs of PeakRDL for the registers: a header for C, and pages in HTML."""
 
-import importlib
-import importlib.util
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from arch.errors import InputError
+from arch.packages import library
 from arch.registers import NAME, systemrdl
 
 HEADER = f"{NAME}.h"
@@ -63,10 +61,4 @@ def _compiled(folder: Path) -> Any:
 
 
 def _module(name: str) -> Any:
-    top = name.partition(".")[0]
-    if importlib.util.find_spec(top) is None:
-        raise InputError(
-            f"The registers' header needs {PACKAGES[top]}; install it with: "
-            f"pip install {PACKAGES[top]}"
-        )
-    return importlib.import_module(name)
+    return library(name, "The registers' header needs", PACKAGES[name.partition(".")[0]])

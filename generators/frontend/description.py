@@ -1,13 +1,13 @@
 """Description of a Transformer encoder: everything the compiler knows about a model."""
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 from arch.errors import InputError, InputTypeError
+from arch.files import read_toml
 
 ACTIVATIONS = (
     "gelu",
@@ -26,7 +26,6 @@ ACTIVATIONS = (
     "tanh",
 )
 """The activation functions of an MLP: tables of the machine's, but for ``relu``."""
-Described = TypeVar("Described")
 
 
 MOST = {"layers": 1000, "epsilon": 1.0, "rotary_base": 1e12}
@@ -34,8 +33,26 @@ MOST_OF_ANY = 1 << 24
 """Admissible range of each field of a description; a value outside is refused first."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Description:
-    """Checks that descriptions of encoders and of decoders share."""
+    """Fields and checks that descriptions of encoders and of decoders share."""
+
+    name: str
+    """Name of the model."""
+    dim: int
+    """Width of the residual stream."""
+    layers: int
+    """Blocks."""
+    heads: int
+    """Query heads."""
+    ffn: int
+    """Width of the hidden layer of the MLP."""
+    kv_heads: int = 0
+    """Key and value heads, a divisor of ``heads``; 0 for as many as ``heads``."""
+    head_dim: int = 0
+    """Width of a head; 0 for ``dim / heads``."""
+    epsilon: float = 1e-5
+    """Epsilon that norms add to the variance."""
 
     POSITIVE: ClassVar[tuple[str, ...]]
     """Numbers that must be positive."""
@@ -44,7 +61,7 @@ class Description:
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]]
     """Values that texts may have."""
 
-    def check_fields(self: Any) -> None:
+    def check_fields(self) -> None:
         """Check every field by itself, and fill in the heads of keys and the width of a head.
 
         Raises :class:`InputTypeError` where a field is not of its type, and :class:`InputError`
@@ -80,6 +97,21 @@ class Description:
                 f"and kv_heads is {self.kv_heads}"
             )
 
+    @property
+    def query_width(self) -> int:
+        """Columns of the queries of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Columns of the keys of all heads, and of the values."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key head."""
+        return self.heads // self.kv_heads
+
     def _check_type(self, name: str, kind: Any) -> None:
         value = getattr(self, name)
         if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
@@ -93,11 +125,11 @@ class Description:
             text = "true or false" if kind is bool else "a string"
             raise InputTypeError(f"Model field {name} must be {text}, not {value!r}")
 
-    def replace(self: Described, **changes: Any) -> Described:
+    def replace(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+        return dataclasses.replace(self, **changes)
 
-    def to_toml(self: Any) -> str:
+    def to_toml(self) -> str:
         """Return the description as TOML text that :func:`read_fields` accepts."""
         lines = []
         for field in fields(self):
@@ -131,30 +163,16 @@ class ModelDescription(Description):
     Raises :class:`InputTypeError` and :class:`InputError` where fields cannot work.
     """
 
-    name: str
-    """Name of the model."""
     tokens: int
     """Feature vectors of one inference."""
     features: int = 0
     """Length of a feature vector; ``dim`` without a linear embedding."""
-    dim: int
-    """Width of the residual stream."""
-    layers: int
-    """Blocks."""
-    heads: int
-    """Query heads."""
-    ffn: int
-    """Width of the hidden layer of the MLP."""
     classes: int = 0
     """Outputs of the classifier; 0 for none."""
     head_hidden: int = 0
     """Width of a hidden layer in front of the classifier, as BERT's pooler; 0 for none."""
     head_activation: str = "tanh"
     """The activation function of that layer."""
-    kv_heads: int = 0
-    """Key and value heads, a divisor of ``heads``; 0 for as many as ``heads``."""
-    head_dim: int = 0
-    """Width of a head; 0 for ``dim / heads``."""
     embedding: str = "linear"
     """Kind of the embedding, which makes vectors of ``dim``: a linear layer, the rows of a
     vocabulary, or none where the inputs are such vectors."""
@@ -174,8 +192,6 @@ class ModelDescription(Description):
     """A trained vector is added at each place of the sequence."""
     norm: str = "layernorm"
     """The normalization of the blocks."""
-    epsilon: float = 1e-5
-    """Epsilon that norms add to the variance."""
     placement: str = "pre"
     """Position of the norms: a block's input or its sum."""
     final_norm: bool = True
@@ -234,12 +250,12 @@ class ModelDescription(Description):
                 raise InputError(f"Model field {name} cannot be true where norm is none")
         if self.parallel and self.placement == "post" and self.norm != "none":
             raise InputError("Model field placement cannot be post where parallel is true")
-        if not self.output and self.heads * self.head_dim != self.dim:
+        if not self.output and self.query_width != self.dim:
             raise InputError(
                 f"Model field output cannot be false where heads * head_dim is not dim, but "
                 f"heads is {self.heads}, head_dim is {self.head_dim} and dim is {self.dim}"
             )
-        if not self.values and self.kv_heads * self.head_dim != self.dim:
+        if not self.values and self.kv_width != self.dim:
             raise InputError(
                 f"Model field values cannot be false where kv_heads * head_dim is not dim, but "
                 f"kv_heads is {self.kv_heads}, head_dim is {self.head_dim} and dim is {self.dim}"
@@ -305,14 +321,14 @@ class ModelDescription(Description):
         for layer in range(self.layers):
             prefix = f"layers.{layer}"
             norm(f"{prefix}.norm" if self.parallel else f"{prefix}.attention_norm")
-            linear(f"{prefix}.query", self.heads * self.head_dim, self.dim)
-            linear(f"{prefix}.key", self.kv_heads * self.head_dim, self.dim)
+            linear(f"{prefix}.query", self.query_width, self.dim)
+            linear(f"{prefix}.key", self.kv_width, self.dim)
             if self.values:
-                linear(f"{prefix}.value", self.kv_heads * self.head_dim, self.dim)
+                linear(f"{prefix}.value", self.kv_width, self.dim)
             if self.shaped:
                 found |= {f"{prefix}.{name}": (self.heads,) for name in ("alpha", "beta", "gamma")}
             if self.output:
-                linear(f"{prefix}.output", self.dim, self.heads * self.head_dim)
+                linear(f"{prefix}.output", self.dim, self.query_width)
             if self.parallel:
                 found |= {f"{prefix}.{name}_gain": (1,) for name in ("attention", "mlp")}
             else:
@@ -333,19 +349,17 @@ def read_description(path: Path) -> ModelDescription:
     return read_fields(path, ModelDescription)
 
 
+Described = TypeVar("Described", bound=Description)
+
+
 def read_fields(path: Path, kind: type[Described]) -> Described:
     """Return the description of a kind of models in a TOML file.
 
     Raises :class:`InputError` where the file cannot be read, is not TOML, or does not describe a
     model that can work.
     """
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read model description {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"Model description {path} is not TOML: {error}") from error
-    declared = fields(kind)  # type: ignore[arg-type]
+    values = read_toml(path, "model description")
+    declared = fields(kind)
     known = {field.name for field in declared}
     for name in values:
         if name not in known:

@@ -1,13 +1,11 @@
 """The real input: scikit-learn's handwritten digits, with one fixed split."""
 
-import importlib
-import importlib.util
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arch.errors import InputError
+from arch.packages import library
 
 TEST_IMAGES = 500
 
@@ -27,9 +25,7 @@ def load() -> tuple[Split, Split]:
     random numbers, never changes, and keeps the share of each digit.
     Raises :class:`InputError` where scikit-learn, which carries the images, is not installed.
     """
-    if importlib.util.find_spec("sklearn") is None:
-        raise InputError("The digits need scikit-learn; install it with: pip install scikit-learn")
-    digits = importlib.import_module("sklearn.datasets").load_digits()
+    digits = library("sklearn.datasets", "The digits need", "scikit-learn").load_digits()
     images = np.asarray(digits.images, np.float32)
     labels = np.asarray(digits.target, np.int64)
     order = np.argsort(labels, kind="stable")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.files import within
 from arch.tables import read_table
 from generators.frontend.description import ModelDescription
 from generators.frontend.host import Array, HostStep, layer_norm
@@ -98,11 +99,9 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
         fields |= {"embedding": "none", "vocabulary": 0, "types": 0, "embedding_norm": False}
         fields["positions"] = "none"
     given.nothing_left()
-    try:
+    with within(given.weights_path):
         description = ModelDescription(**fields | head.fields)
         weights = check_weights(found | head.weights, description)
-    except InputError as error:
-        raise InputError(f"{error} in {given.weights_path}") from error
     path = folder / TOKENIZER_FILE
     return Source(
         description,

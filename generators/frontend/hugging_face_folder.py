@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.files import read_text
 from arch.tables import read_table
 from generators.frontend.weights import read_tensors
 
@@ -30,10 +31,9 @@ def is_hugging_face(folder: Path) -> bool:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file; raise :class:`InputError` where there is none."""
+    content = read_text(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}") from error
+        found = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"File {path} is not JSON: {error}") from error
     if not isinstance(found, dict):

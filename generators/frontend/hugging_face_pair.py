@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.files import within
 from arch.tables import read_table
 from generators.frontend.hugging_face_folder import TABLES, Folder
 from generators.frontend.text_description import TextDescription
@@ -53,10 +54,8 @@ def load_hugging_face_pair(folder: Path, name: str = "") -> tuple[TextDescriptio
     if scaled != 1.0 or not np.array_equal(head, words):
         model = model.replace(tied=False)
         found["head.weight"] = head
-    try:
+    with within(given.weights_path):
         return model, check_weights(found, model)
-    except InputError as error:
-        raise InputError(f"{error} in {given.weights_path}") from error
 
 
 def _description(given: Folder, name: str) -> TextDescription:
@@ -67,7 +66,7 @@ def _description(given: Folder, name: str) -> TextDescription:
         ours: given.integer(theirs) for theirs, ours in _NAMES["fields"].items()
     }
     values["start"] = config.get("decoder_start_token_id")
-    try:
+    with within(given.config_path):
         return TextDescription(
             name=name,
             norm="layernorm",
@@ -79,8 +78,6 @@ def _description(given: Folder, name: str) -> TextDescription:
             source_positions=values["positions"],
             **values,
         )
-    except InputError as error:
-        raise InputError(f"{error} in {given.config_path}") from error
 
 
 def _words(given: Folder) -> Floats:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.files import within
 from generators.frontend.hugging_face_folder import Folder
 from generators.frontend.rotary_speeds import rotary_speeds
 from generators.frontend.text_description import TextDescription
@@ -56,19 +57,11 @@ def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescriptio
     fields["bias"] = any(
         one.endswith(".bias") and "norm" not in one and one.startswith("layers.") for one in found
     ) or any(setting and given.config.get(setting) for setting in family.biased.values())
-    model = _model(given, fields)
-    try:
+    with within(given.config_path):
+        model = TextDescription(**fields)
+    with within(given.weights_path):
         arranged = _arranged(found, model, family, given)
         return _in_one_form(arranged, model, given)
-    except InputError as error:
-        raise InputError(f"{error} in {given.weights_path}") from error
-
-
-def _model(given: Folder, fields: Mapping[str, Any]) -> TextDescription:
-    try:
-        return TextDescription(**fields)
-    except InputError as error:
-        raise InputError(f"{error} in {given.config_path}") from error
 
 
 def _own_name(name: str, family: TextFamily) -> str:

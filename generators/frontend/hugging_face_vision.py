@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from arch.errors import InputError
+from arch.files import within
 from arch.tables import read_table
 from generators.frontend.description import ModelDescription
 from generators.frontend.host import Array, HostStep, cut, layer_norm, linear, windows
@@ -119,11 +120,9 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
     for one in [*unused, *(one for one in given.tensors if _IDS.search(one))]:
         del given.tensors[one]
     given.nothing_left()
-    try:
+    with within(given.weights_path):
         description = ModelDescription(**fields | head.fields)
         weights = check_weights(found, description)
-    except InputError as error:
-        raise InputError(f"{error} in {given.weights_path}") from error
     return Source(
         description,
         weights,

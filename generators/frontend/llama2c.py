@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from arch.errors import InputError
+from arch.files import reading, within
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights, check_weights
 
@@ -32,10 +33,8 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
     Raises :class:`InputError` where the file cannot be read, or is of another size than its header
     tells.
     """
-    try:
+    with reading(path, "checkpoint"):
         content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"Cannot read checkpoint {path}: {error.strerror}") from error
     if len(content) < HEADER.size:
         raise InputError(f"Checkpoint {path} is too short for a header of {HEADER.size} bytes")
     header = HEADER.unpack_from(content)
@@ -45,7 +44,7 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
             f"File {path} is not a llama2.c checkpoint, as its header tells no sizes of a model; "
             "use such a file, an ONNX file, or a folder with config.json and model.safetensors"
         )
-    try:
+    with within(f"checkpoint {path}"):
         model = TextDescription(
             name=path.stem,
             vocabulary=abs(vocabulary),
@@ -57,8 +56,6 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
             ffn=ffn,
             tied=vocabulary > 0,
         )
-    except InputError as error:
-        raise InputError(f"{error} in checkpoint {path}") from error
     shapes: list[tuple[str, tuple[int, ...]]] = [
         ("words", (model.vocabulary, dim)),
         ("attention_norm", (layers, dim)),
@@ -84,10 +81,8 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
             weights |= {f"layers.{i}.{name}.weight": tensor[i] for i in range(layers)}
         elif name != "rotary":
             weights[name] = tensor
-    try:
+    with within(f"checkpoint {path}"):
         return model, check_weights(weights, model)
-    except InputError as error:
-        raise InputError(f"{error} in checkpoint {path}") from error
 
 
 _ATTENTION = ("query", "key", "value", "output")
@@ -113,10 +108,8 @@ class Llama2cTokenizer:
         ``vocabulary`` is the number of tokens, which the file does not tell. Raises
         :class:`InputError` where it cannot be read or has another number of tokens.
         """
-        try:
+        with reading(path, "tokenizer"):
             content = path.read_bytes()
-        except OSError as error:
-            raise InputError(f"Cannot read tokenizer {path}: {error.strerror}") from error
         self.pieces: list[bytes] = []
         self.scores: list[float] = []
         place = 4

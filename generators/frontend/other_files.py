@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from arch.errors import InputError
+from arch.files import reading
 from arch.tables import read_table
 from generators.frontend.hugging_face_folder import TABLES
 
@@ -24,11 +25,8 @@ def refuse_other(path: Path) -> None:
     if path.is_dir():
         return
     if path.is_file():
-        try:
-            with path.open("rb") as file:
-                first = file.read(8)
-        except OSError as error:
-            raise InputError(f"Cannot read {path}: {error.strerror}") from error
+        with reading(path), path.open("rb") as file:
+            first = file.read(8)
         found = [suffix for magic, suffix in _MAGIC.items() if first.startswith(magic)]
         kind = ".tflite" if first[4:] == b"TFL3" else found[0] if found else kind
     elif kind not in _OTHERS:

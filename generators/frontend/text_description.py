@@ -36,28 +36,12 @@ class TextDescription(Description):
     Raises :class:`TypeError` and :class:`InputError` where fields cannot work, in one sentence.
     """
 
-    name: str
-    """Name of the model."""
     vocabulary: int
     """Tokens that there are."""
     positions: int
     """Places of the longest text that the model was made for (tokens)."""
-    dim: int
-    """Width of the residual stream."""
-    layers: int
-    """Blocks."""
-    heads: int
-    """Query heads."""
-    ffn: int
-    """Width of the hidden layer of the MLP."""
-    kv_heads: int = 0
-    """Key and value heads, a divisor of ``heads``; 0 for as many as ``heads``."""
-    head_dim: int = 0
-    """Width of a head; 0 for ``dim / heads``."""
     norm: str = "rmsnorm"
     """The normalization in front of attention, MLP and head."""
-    epsilon: float = 1e-5
-    """Epsilon that norms add to the variance."""
     position: str = "rotary"
     """Kind of positions: rotated queries and keys, or trained vectors that are added."""
     rotary_base: float = 10000.0
@@ -133,21 +117,6 @@ class TextDescription(Description):
         """Raise :class:`InputError` where the model takes a source, which something cannot do."""
         if self.source_layers:
             raise InputError(f"{what} is for decoders alone, and model {self.name} takes a source")
-
-    @property
-    def query_width(self) -> int:
-        """Columns of the queries of all heads."""
-        return self.heads * self.head_dim
-
-    @property
-    def kv_width(self) -> int:
-        """Columns of the keys of all heads, and of the values."""
-        return self.kv_heads * self.head_dim
-
-    @property
-    def group(self) -> int:
-        """Query heads that share a key head."""
-        return self.heads // self.kv_heads
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:

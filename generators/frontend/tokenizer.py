@@ -1,8 +1,5 @@
 """Texts as token numbers, by a tokenizer.json file."""
 
-import importlib
-import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.files import read_text
+from arch.packages import library
+from generators.frontend.hugging_face_folder import read_json
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -119,17 +119,12 @@ def some(tokens: list[int]) -> list[int]:
 
 def _read_tokenizer(path: Path) -> Any:
     """Return a tokenizer of the package ``tokenizers``, without padding."""
-    if importlib.util.find_spec("tokenizers") is None:
-        raise InputError(
-            "Texts need the package tokenizers; install it with: pip install tokenizers"
-        )
-    library = importlib.import_module("tokenizers")
+    tokenizers, content = (
+        library("tokenizers", "Texts need", "tokenizers"),
+        read_text(path, "tokenizer"),
+    )
     try:
-        content = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"Cannot read tokenizer {path}: {error}") from error
-    try:
-        found = library.Tokenizer.from_str(content)
+        found = tokenizers.Tokenizer.from_str(content)
     except Exception as error:
         raise InputError(f"Tokenizer {path} is not one: {error}") from error
     found.no_padding()
@@ -141,13 +136,8 @@ def read_sentences(path: Path) -> list[str]:
 
     Raises :class:`InputError` where it cannot be read or has no such line.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"Cannot read sentences {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"Sentences {path} are not UTF-8 text") from error
-    sentences = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = read_text(path, "sentences").splitlines()
+    sentences = [line.strip() for line in lines if line.strip()]
     if not sentences:
         raise InputError(f"File {path} has no sentences")
     return sentences
@@ -167,11 +157,8 @@ class CharacterTokenizer:
 
         Raises :class:`InputError` where the file cannot be read or is something else.
         """
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise InputError(f"Cannot read characters {path}: {error}") from error
-        numbers = list(found.values()) if isinstance(found, dict) else []
+        found = read_json(path)
+        numbers = list(found.values())
         if sorted(map(str, numbers)) != sorted(map(str, range(vocabulary))):
             raise InputError(f"Characters {path} are not numbered from 0 to {vocabulary - 1}")
         if not all(len(character) == 1 for character in found) or "\n" not in found:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 
 from arch.errors import InputError
+from arch.files import reading, within
 from generators.frontend.description import ModelDescription, read_description
 
 Floats = NDArray[np.float64]
@@ -59,10 +60,8 @@ def read_weights(path: Path, description: Shaped) -> Weights:
     Raises :class:`InputError` as :func:`read_tensors` and :func:`check_weights`.
     """
     tensors = read_tensors(path)
-    try:
+    with within(path):
         return check_weights(tensors, description)
-    except InputError as error:
-        raise InputError(f"{error} in {path}") from error
 
 
 def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
@@ -71,10 +70,8 @@ def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
     The scales of integers ``name`` are ``name_scale``, [n, 1], as compressed-tensors has them.
     Raises :class:`InputError` where the file cannot be read or is corrupt.
     """
-    try:
+    with reading(path, "weights"):
         content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"Cannot read weights {path}: {error.strerror}") from error
     try:
         found = {name: _array(part) for name, part in _deserialize(content)}
         scaled = [name for name in found if f"{name}{_SCALE}" in found]

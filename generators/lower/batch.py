@@ -1,6 +1,5 @@
 """A quantized model for several inputs at once: their rows lie one below the other."""
 
-import dataclasses
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from arch.errors import InputError
 from generators.graph import QuantizedModel, Tensor
+from generators.rebuilt import rebuilt
 
 
 def batched(model: QuantizedModel, count: int) -> QuantizedModel:
@@ -33,25 +33,8 @@ def batched(model: QuantizedModel, count: int) -> QuantizedModel:
                 f"Model {description.name} has {field} {value}, which excludes a batch of {count}"
             )
 
-    def stacked(tensor: Tensor) -> Tensor:
-        return replace(tensor, rows=count * tensor.rows)
+    def stacked(part: Any) -> Tensor | None:
+        return replace(part, rows=count * part.rows) if isinstance(part, Tensor) else None
 
-    def whole(op: Any) -> Any:
-        fields = {field.name: getattr(op, field.name) for field in dataclasses.fields(op)}
-        tensors = {n: stacked(value) for n, value in fields.items() if isinstance(value, Tensor)}
-        found = replace(op, **tensors)
-        low = fields.get("low_rank")
-        return (
-            found if low is None else replace(found, low_rank=replace(low, first=whole(low.first)))
-        )
-
-    return replace(
-        model,
-        input=stacked(model.input),
-        output=stacked(model.output),
-        stream=stacked(model.stream),
-        start=None if model.start is None else np.tile(model.start, (count, 1)),
-        before=tuple(map(whole, model.before)),
-        layers=tuple(tuple(map(whole, layer)) for layer in model.layers),
-        after=tuple(map(whole, model.after)),
-    )
+    found = rebuilt(model, stacked)
+    return found if model.start is None else replace(found, start=np.tile(model.start, (count, 1)))

@@ -1,12 +1,21 @@
 """Demands of a model on a configuration, apart from the room that memories have."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from arch.config import Config
 from arch.errors import InputError
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError
-from generators.graph import Decoder, IntegerGraph, Linear, QuantizedModel
+from generators.graph import (
+    Attention,
+    Decoder,
+    Gate,
+    IntegerGraph,
+    Linear,
+    Norm,
+    QuantizedModel,
+    Rotary,
+)
 from generators.lower.plan import MOST_ROWS
 from generators.lower.residence import Cache
 from generators.nested import is_nested
@@ -16,46 +25,16 @@ from generators.quantize.options import MIXED, NARROW_BITS
 
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
     """Refuse an encoder that no tiling can make fit."""
-    model = quantized.description
-    needs = {
-        "softmax": True,
-        "b_transpose": True,
-        "norm": model.norm != "none",
-        "activation": model.activation != "relu"
-        or (model.head_hidden > 0 and model.head_activation != "relu"),
-        "wide_functions": _polynomials(quantized),
-        "wide_operands": _wide_rows(quantized),
-    }
-    _check_units(model.name, config, needs)
-    refuse_held(model.name, config)
-    context = model.heads * model.head_dim
-    sums = (model.dim, model.ffn, model.features, model.sequence, model.head_hidden, context)
-    longest = {
-        "max_k": max(sums),
-        "max_row": max(model.sequence, model.dim if model.norm != "none" else 0),
-    }
-    for field, least in longest.items():
-        if least > getattr(config, field):
-            raise FitError(
-                f"Model {model.name} needs {field} of at least {least}, but configuration "
-                f"{config.name} has {getattr(config, field)}",
-                {field: least},
-            )
+    _check_units([quantized], config)
+    refuse_held(quantized.description.name, config)
+    _check_lengths([quantized], config, quantized.description.sequence)
 
 
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
     """Refuse a decoder that lacks a unit, or whose sums or context are too long."""
     model = decoder.description
-    needs = {
-        "softmax": True,
-        "norm": True,
-        "b_transpose": True,
-        "activation": True,
-        "rotary": model.gated or model.position == "rotary",
-        "wide_functions": _polynomials(decoder),
-        "wide_operands": _wide_rows(decoder),
-    }
-    _check_units(model.name, config, needs)
+    graphs = [decoder] if decoder.source is None else [decoder, decoder.source]
+    _check_units(graphs, config)
     if config.operand_width != 8:
         raise InputError(
             f"Model {model.name} has operands of 8 bits, but operand_width is "
@@ -74,26 +53,7 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
             f"Context must be at most the {decoder.places} tokens that model {model.name} was "
             f"made for, not {cache.capacity}"
         )
-    if cache.capacity > config.max_row:
-        raise FitError(
-            f"Context of {cache.capacity} tokens makes rows of scores that long, but max_row is "
-            f"{config.max_row}",
-            {"max_row": cache.capacity},
-        )
-    if model.source_positions > config.max_row:
-        raise FitError(
-            f"Sources of {model.source_positions} tokens make rows of scores that long, but "
-            f"max_row is {config.max_row}",
-            {"max_row": model.source_positions},
-        )
-    sums = {"ffn": model.ffn, "dim": model.dim, "context": cache.capacity}
-    sums |= {"source_positions": model.source_positions}
-    for name, k in sums.items():
-        if k > config.max_k:
-            raise FitError(
-                f"Model {model.name} sums {name} = {k} products, but max_k is {config.max_k}",
-                {"max_k": max(sums.values())},
-            )
+    _check_lengths(graphs, config, max(cache.capacity, model.source_positions))
 
 
 def _check_recomputed(decoder: Decoder) -> None:
@@ -155,18 +115,38 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
         )
 
 
-def _polynomials(model: IntegerGraph) -> bool:
-    return any(isinstance(op, Linear) and op.polynomial for op in model.ops)
-
-
-def _wide_rows(model: IntegerGraph) -> bool:
-    return any(isinstance(op, Linear) and op.source.wide for op in model.ops)
-
-
-def _check_units(name: str, config: Config, needs: Mapping[str, bool]) -> None:
+def _check_units(graphs: Sequence[IntegerGraph], config: Config) -> None:
+    """Refuse graphs that use a unit which the configuration leaves out."""
+    ops = [op for graph in graphs for op in graph.ops]
+    linears = [op for op in ops if isinstance(op, Linear)]
+    attends = any(isinstance(op, Attention) for op in ops)
+    needs = {
+        "softmax": attends,
+        "b_transpose": attends,
+        "norm": any(isinstance(op, Norm) for op in ops),
+        "activation": any(op.table is not None for op in linears),
+        "rotary": any(isinstance(op, Rotary | Gate) for op in ops),
+        "wide_functions": any(op.polynomial for op in linears),
+        "wide_operands": any(op.source.wide for op in linears),
+    }
     for unit, needed in needs.items():
         if needed and not getattr(config, unit):
             raise FitError(
-                f"Model {name} needs the unit {unit}, which configuration {config.name} leaves out",
+                f"Model {graphs[0].description.name} needs the unit {unit}, which configuration "
+                f"{config.name} leaves out",
                 {unit: True},
+            )
+
+
+def _check_lengths(graphs: Sequence[IntegerGraph], config: Config, places: int) -> None:
+    """Refuse longer sums or rows than the configuration's, of attention to so many places."""
+    ops = [op for graph in graphs for op in graph.ops]
+    sums = [op.weight.shape[0] for op in ops if isinstance(op, Linear)]
+    rows = [op.source.columns for op in ops if isinstance(op, Norm)]
+    for field, least in (("max_k", max(places, *sums)), ("max_row", max(places, *rows, 0))):
+        if least > getattr(config, field):
+            raise FitError(
+                f"Model {graphs[0].description.name} needs {field} of at least {least}, but "
+                f"configuration {config.name} has {getattr(config, field)}",
+                {field: least},
             )

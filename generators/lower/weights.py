@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
-from generators.graph import Ints, Linear
+from generators.graph import IntegerGraph, Ints, Linear
 from generators.lower.instructions import Weights
 from generators.program.draft import Ref
 from generators.program.image import Bytes
@@ -174,3 +174,17 @@ def _coded(
     sparse = sparse_cycles(config, config.sparse_lanes, height, whole.k, whole.n, beats)
     faster = max(sparse, code.size // config.mem_bytes) < max(dense, stored // config.mem_bytes)
     return (replace(whole, beats=beats), code) if faster and code.size <= stored else None
+
+
+def coded_bytes(model: IntegerGraph, config: Config) -> int:
+    """Return the bytes of all linear layers' weights for one row, as sparse matrices where faster.
+
+    Matrices that are cut for a machine's memories may be chosen for part by part.
+    """
+    total = 0
+    for op in (part for one in model.ops if isinstance(one, Linear) for part in one.parts):
+        k, n = op.weight.shape
+        whole = Held(slice(0, k), slice(0, n))
+        found = stored_parts(op, whole, [whole], config, int(not op.source.wide))
+        total += sum(data.size for _, data in found)
+    return total

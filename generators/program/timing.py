@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from arch.config import Config
-from arch.formats import index_of
+from arch.formats import OPERAND_BITS, index_of
 from arch.isa import Opcode
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.rotary import RotaryUnit
@@ -31,7 +31,7 @@ class Reads:
     banks: tuple[int | None, int | None]
     """Of the activations, which take every cycle, and of the weights, where any are read."""
     lines: int
-    """Lines of weights in every ``cycles``."""
+    """Stored lines of weights in every ``cycles``."""
     cycles: int
 
 
@@ -168,7 +168,7 @@ class VectorTiming:
             Opcode.NORM: self._norm + row - 1,
         }[opcode]
         if "drain" in step.flags:
-            latency += int(Intake.latency) - self._sooner
+            latency += int(Intake(self._config).latency) - self._sooner
         return m * row + self._overhead + latency
 
 
@@ -177,8 +177,9 @@ class MatrixTiming:
 
     The lines of a tile's weights come a cycle after each other while the tile before computes, into
     the slot of the one before that; activations follow the first line, with a tree the last. In one
-    bank, lines take the activations' cycles. Resident weights have no lines, and a PRELOAD's tile
-    takes one of the cycles in which vectors set out.
+    bank, lines take the activations' cycles; of weights in a format only those that are stored are
+    read. Resident weights have no lines, and a PRELOAD's tile takes one of the cycles in which
+    vectors set out.
     """
 
     def __init__(self, config: Config):
@@ -214,16 +215,17 @@ class MatrixTiming:
         parts = self._parts(step)
         loaded = max(loaded, taken + 1 + config.registered)
         decoded, grouped = bool(config.formats), "grouped" in step.flags
+        late = (shared and not index_of(step.flags)) or config.array == "tree"
+        stored = self._stored(step, tiles)
         for tile, (lines, inner) in enumerate(tiles):
             line = max(loaded, before)
             loaded = line + max(lines, 1)
-            late = shared or config.array == "tree"
             begin = loaded if late and lines else line + (lines > 0)
             # A group's scales come in front of the first line.
             begin = max(end, begin + decoded + (grouped and lines > inner and not late))
             before, end = end, begin + m * parts
             if shared and tile < len(tiles) - 1:
-                end += lines
+                end += stored[tile]
             if first < 0:
                 first = begin
             if m == 1 and product and b_bank is None:
@@ -234,8 +236,8 @@ class MatrixTiming:
         # A command's last tile leaves the walker as its lines are asked for.
         self._accept = max(self._accept_next, taken + len(tiles), loaded - 1)
         self._accept_next = loaded
-        lines = max(lines for lines, _ in tiles)
-        self.reads.append(Reads(first, end, (a_bank, b_bank), lines, max(m * parts, lines)))
+        cycles = max(m * parts, *(lines for lines, _ in tiles))
+        self.reads.append(Reads(first, end, (a_bank, b_bank), max(stored), cycles))
         return first, taken, end + self._settle
 
     def _add(self, now: int, parity: int) -> None:
@@ -268,6 +270,15 @@ class MatrixTiming:
         if step.opcode != Opcode.MATMUL or wide or not index:
             return config.passes if step.opcode == Opcode.MATMUL else 1
         return config.formats[index - 1].passes(config.pass_width)
+
+    def _stored(self, step: Step, tiles: Iterable[tuple[int, int]]) -> list[int]:
+        """Return how many lines each tile reads from the scratchpad; codes share them."""
+        index = index_of(step.flags)
+        if not index:
+            return [lines for lines, _ in tiles]
+        share = self._config.formats[index - 1].bits / OPERAND_BITS
+        # What is more than the rows of B are a group's scales.
+        return [lines and lines - rows + round(rows * share) for lines, rows in tiles]
 
     def _tiles(self, step: Step) -> list[tuple[int, int]]:
         """Return how many lines of weights each tile reads, and how many rows of B it has."""

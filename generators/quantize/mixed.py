@@ -15,9 +15,10 @@ import numpy as np
 from arch.errors import InputError
 from generators import network
 from generators.frontend.weights import Floats
-from generators.graph import IntegerGraph, Ints, Linear, Op
+from generators.graph import IntegerGraph, Ints, Linear
 from generators.quantize.calibrate import Progress
 from generators.quantize.options import INT8
+from generators.rebuilt import rebuilt
 from generators.stored import stored_rows
 
 COARSE = "int3"
@@ -118,27 +119,17 @@ def mix(
     return best
 
 
+def _by_form(models: Mapping[str, IntegerGraph]) -> dict[str, dict[str, Linear]]:
+    return {form: _linears(one) for form, one in models.items()}
+
+
 def mixture(models: Mapping[str, IntegerGraph], chosen: Mapping[str, str]) -> IntegerGraph:
     """Return a model of operations of uniform ones, by the weights' names; others are INT8's."""
-    linears = {form: _linears(one) for form, one in models.items()}
-    base = models[INT8]
+    linears = _by_form(models)
     moved = {
         id(op): linears[chosen[name]][name] for name, op in linears[INT8].items() if name in chosen
     }
-
-    def taken(ops: Sequence[Op]) -> tuple[Op, ...]:
-        return tuple(moved.get(id(op), op) for op in ops)
-
-    return replace(
-        base,
-        before=taken(base.before),
-        layers=tuple(map(taken, base.layers)),
-        after=taken(base.after),
-    )
-
-
-def _by_form(models: Mapping[str, IntegerGraph]) -> dict[str, dict[str, Linear]]:
-    return {form: _linears(one) for form, one in models.items()}
+    return rebuilt(models[INT8], lambda part: moved.get(id(part)))
 
 
 def _names(model: IntegerGraph) -> list[str]:

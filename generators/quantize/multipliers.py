@@ -1,17 +1,16 @@
 """A decoder's requantization parameters in the bits that a machine holds."""
 
-from dataclasses import fields, replace
-from typing import Any, cast, get_args
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from arch.config import Config
 from arch.errors import InputError
 from generators.fitting import FitError
-from generators.graph import Decoder, IntegerGraph, LowRank, Op, Plane, Rescale
-from generators.graph import Head as AttentionHead
+from generators.graph import Decoder, Plane, Rescale
+from generators.rebuilt import rebuilt
 
-_PARTS = (*get_args(Op), IntegerGraph, LowRank, Plane, AttentionHead)
 _WHOLE = 32
 """Width of a multiplier and of a bias (bits)."""
 
@@ -24,7 +23,16 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
     """
     width = config.multiplier_width
     biases = [0]
-    found = cast(Decoder, _changed(decoder, _WHOLE - width, biases))
+
+    def held(part: Any) -> Any:
+        if isinstance(part, (Rescale, Plane)):
+            biases.extend((int(part.bias.min()), int(part.bias.max())))
+        if isinstance(part, Rescale):
+            multiplier, shift = rounded(part.multiplier, part.shift, _WHOLE - width)
+            return replace(part, multiplier=multiplier, shift=shift)
+        return None
+
+    found = rebuilt(decoder, held)
     low, high = min(biases), max(biases)
     needed = 1 + max(high.bit_length(), (-1 - low).bit_length() if low < 0 else 0)
     if needed > config.bias_width:
@@ -47,22 +55,6 @@ def refuse_held(name: str, config: Config) -> None:
                 f"Model {name} needs {field} {whole}, which only decoders whose weights stay on "
                 f"the chip do not need, but it is {getattr(config, field)}"
             )
-
-
-def _changed(value: Any, below: int, biases: list[int]) -> Any:
-    """Return a part of a graph with other multipliers, and note the ends of its biases."""
-    if isinstance(value, tuple):
-        return tuple(_changed(one, below, biases) for one in value)
-    if not isinstance(value, (*_PARTS, Rescale)):
-        return value
-    if isinstance(value, (Rescale, Plane)):
-        biases += [int(value.bias.min()), int(value.bias.max())]
-    if isinstance(value, Rescale):
-        multiplier, shift = rounded(value.multiplier, value.shift, below)
-        return replace(value, multiplier=multiplier, shift=shift)
-    whole: Any = value
-    parts = {one.name: getattr(whole, one.name) for one in fields(whole)}
-    return replace(whole, **{name: _changed(one, below, biases) for name, one in parts.items()})
 
 
 def rounded(multiplier: Any, shift: Any, below: int) -> tuple[Any, Any]:

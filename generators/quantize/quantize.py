@@ -49,12 +49,7 @@ from generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
 from generators.quantize.range_steps import RangeSteps
 from generators.quantize.stored import choose, trained_steps
 from generators.quantize.tensor_steps import Steps
-from generators.quantize.texts import (
-    SampledTexts,
-    random_sources,
-    sample_answers,
-    sample_texts,
-)
+from generators.quantize.texts import SampledTexts, calibration_texts
 from generators.stored import Stored
 from sim.matmul import WIDE_LONGEST
 from sim.norm import norm_parameters, quantize_eps
@@ -126,22 +121,7 @@ def quantize_decoder(
     model cannot be represented.
     """
     options = options or Quantization()
-    if model.source_layers:
-        sources = random_sources(model, options.texts, options.seed)
-        length = min(options.length, model.positions)
-        answers = sample_answers(
-            model, weights, sources, length=length, seed=options.seed, progress=progress
-        )
-        return quantize_sampled(model, weights, answers, options)
-    samples = sample_texts(
-        model,
-        weights,
-        begin,
-        count=options.texts,
-        length=min(options.length, model.positions),
-        seed=options.seed,
-        progress=progress,
-    )
+    samples = calibration_texts(model, weights, begin, options, progress)
     return quantize_sampled(model, weights, samples, options)
 
 
@@ -158,7 +138,7 @@ def quantize_sampled(
             f"not {options.kv_bits}"
         )
     if options.activations == MIXED:
-        _check_mixed_text(model)
+        _check_mixed(model)
     options = _settled(model, weights, options)
     return quantize_stepped(weights, ErrorSteps(model, weights, samples, options), options)
 
@@ -180,32 +160,19 @@ def quantize_stepped(weights: Weights, steps: ErrorSteps, options: Quantization)
     return replace(made(graph, Decoder), source=source)
 
 
-def _check_mixed(model: ModelDescription) -> None:
-    """Refuse attention whose values would be INT16, or whose sums 32 bits may not hold."""
+def _check_mixed(model: Description) -> None:
+    """Refuse values of INT16, and sums that 32 bits may not hold."""
+    bits = NARROW_BITS if isinstance(model, TextDescription) else 16
     if not model.values:
         raise InputError(
             f"Activations mixed need values of 8 bits, but model {model.name} has values false: "
             f"its values are the input of attention, of 16 bits"
         )
-    _check_mixed_heads(model, 16)
-
-
-def _check_mixed_text(model: TextDescription) -> None:
-    """Refuse attention to a source, and heads whose sums 32 bits may not hold."""
-    if model.source_layers:
-        raise InputError(
-            f"Activations mixed need source_layers 0, but model {model.name} has source_layers "
-            f"{model.source_layers}"
-        )
-    _check_mixed_heads(model, NARROW_BITS)
-
-
-def _check_mixed_heads(model: Description, bits: int) -> None:
-    """Refuse heads whose products of INT16 and so many bits 32 bits may not hold."""
     if model.head_dim > WIDE_LONGEST:
         raise InputError(
-            f"Activations mixed sum head_dim products of 16 bits by {bits}, of which 32 bits hold "
-            f"{WIDE_LONGEST}, but model {model.name} has head_dim {model.head_dim}"
+            f"Activations mixed sum head_dim products of 16 bits by {bits}, "
+            f"of which 32 bits hold {WIDE_LONGEST}, but model {model.name} has head_dim "
+            f"{model.head_dim}"
         )
 
 

@@ -10,6 +10,7 @@ from arch.errors import InputError
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.quantize.calibrate import Progress
+from generators.quantize.options import Quantization
 from generators.reference.cache import KvCache
 from generators.reference.floats import encode, forward
 
@@ -27,6 +28,31 @@ class SampledTexts:
     :func:`generators.reference.floats.forward`; scores and probabilities are left out."""
     sources: tuple[int, ...] = ()
     """Tokens of the source of each text, whose tensors are [all of them, columns]."""
+
+
+def calibration_texts(
+    model: TextDescription,
+    weights: Weights,
+    begin: int | None,
+    options: Quantization,
+    progress: Progress | None = None,
+    texts: Sequence[Sequence[int]] | None = None,
+) -> SampledTexts:
+    """Return ``texts`` that are given, or those that the model makes up as options ask for.
+
+    Of an encoder-decoder they are answers to sources, ``texts`` or random ones. Raises
+    :class:`InputError` as :func:`sample_answers`, :func:`given_texts` and :func:`sample_texts`.
+    """
+    length, seed = min(options.length, model.positions), options.seed
+    if model.source_layers:
+        sources = texts or random_sources(model, options.texts, seed)
+        return sample_answers(model, weights, sources, length=length, seed=seed, progress=progress)
+    if texts is not None:
+        return given_texts(model, weights, texts, length, progress)
+    count = options.texts
+    return sample_texts(
+        model, weights, begin, count=count, length=length, seed=seed, progress=progress
+    )
 
 
 def sample_texts(

@@ -7,8 +7,7 @@ from typing import Any
 from amaranth.lib.wiring import Component
 
 from arch.config import Config
-from arch.isa import DEFINITIONS, Definition
-from arch.operands import OPERAND_MEANINGS
+from arch.isa import DEFINITIONS, OPERAND_MEANINGS, Definition
 from arch.registers import REGISTER_MAP
 from generators.verilog.describe import ports, summary
 from hdl.accelerator import Accelerator

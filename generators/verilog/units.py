@@ -61,7 +61,7 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "vector_engine": VectorEngine,
     "softmax": lambda config: SoftmaxUnit(config.lanes, config.max_row),
     "addnorm": lambda config: AddNormUnit(lanes=config.lanes, max_row=config.max_row),
-    "requantizer": lambda config: Requantizer(config.multiplier_width),
+    "requantizer": lambda config: Requantizer(config.multiplier_width, config.registered),
     "rotary": lambda config: RotaryUnit(2 * -(-config.lanes // 2), config.operand_width),
     "argmax": lambda config: ArgmaxUnit(config.lanes),
     "table": lambda config: LookupTable(config.lanes, config.table_slots),

@@ -239,7 +239,7 @@ module celosia_accelerator_tb;
     .rst(rst)
   );
 
-  // A step is what to do, a word of memory or a register, and a value.
+  // A step is what to do, a word of memory or a register, and a value: of a run its first word.
   localparam SET_WORD = 0, SET_REGISTER = 1, RUN = 2, WORD_IS = 3, REGISTER_IS = 4;
   reg [`STEP_WIDTH-1:0] steps [0:`STEPS-1];
   reg [7:0] action;
@@ -248,9 +248,9 @@ module celosia_accelerator_tb;
   integer step, runs, wrong, busy;
   reg [63:0] cycles;
 
-  task run;
+  task run(input [31:0] first);
     begin
-      write_register(`PC, 0);
+      write_register(`PC, first);
       busy = 0;
       write_register(`CONTROL, 1);
       read_register(`STATUS);
@@ -294,7 +294,7 @@ module celosia_accelerator_tb;
       case (action)
         SET_WORD: memory[place] = data[`MEM_WIDTH-1:0];
         SET_REGISTER: write_register(place[7:0], data[31:0]);
-        RUN: run;
+        RUN: run(data[31:0]);
         WORD_IS: expect_value(memory[place]);
         default: begin
           read_register(place[7:0]);

@@ -76,6 +76,8 @@ class GoldenPort:
         if name == "STATUS" and self._busy:
             self._busy -= 1
             return 1
+        if name.startswith("ARGMAX"):
+            return self.machine.read_register(name)
         found = {"ID": IDENTITY, "STATUS": self.status, "INTERRUPT": self._interrupt}
         return found.get(name, 0)
 

@@ -27,16 +27,16 @@ static void celosia_write8(uintptr_t addr, uint8_t value) { *(volatile uint8_t *
 
 static uint32_t size_of(const celosia_tensor_t *tensor) { return tensor->bits == 16 ? 2 : 1; }
 
-static uint32_t get(const celosia_t *it, uint32_t offset) {
+uint32_t celosia_get(const celosia_t *it, uint32_t offset) {
     return celosia_read32(it->registers + offset);
 }
 
-static void set(const celosia_t *it, uint32_t offset, uint32_t value) {
+void celosia_set(const celosia_t *it, uint32_t offset, uint32_t value) {
     celosia_write32(it->registers + offset, value);
 }
 
 /* Writes bytes to external memory, whole words where there are any. */
-static void give(const celosia_t *it, uint32_t addr, const uint8_t *data, uint32_t bytes) {
+void celosia_give(const celosia_t *it, uint32_t addr, const uint8_t *data, uint32_t bytes) {
     uint32_t done = 0;
     for (; addr % 4 == 0 && bytes - done >= 4; addr += 4, done += 4) {
         const uint8_t *from = data + done;
@@ -46,14 +46,14 @@ static void give(const celosia_t *it, uint32_t addr, const uint8_t *data, uint32
     for (; done < bytes; addr++, done++) celosia_write8(it->memory + addr, data[done]);
 }
 
-uint32_t celosia_status(const celosia_t *it) { return get(it, OFFSET(STATUS)); }
+uint32_t celosia_status(const celosia_t *it) { return celosia_get(it, OFFSET(STATUS)); }
 
 int celosia_busy(const celosia_t *it) {
     return (celosia_status(it) & CELOSIA_REGISTERS__STATUS__BUSY_bm) != 0;
 }
 
 void celosia_abort(const celosia_t *it) {
-    set(it, OFFSET(CONTROL), CELOSIA_REGISTERS__CONTROL__ABORT_bm);
+    celosia_set(it, OFFSET(CONTROL), CELOSIA_REGISTERS__CONTROL__ABORT_bm);
 }
 
 /* Waits until it is not busy; 0 where that takes more polls than it may. */
@@ -64,22 +64,52 @@ static int idle(const celosia_t *it) {
 }
 
 uint64_t celosia_cycles(const celosia_t *it) {
-    return get(it, OFFSET(CYCLES_LOW)) | (uint64_t)get(it, OFFSET(CYCLES_HIGH)) << 32;
+    return celosia_get(it, OFFSET(CYCLES_LOW)) | (uint64_t)celosia_get(it, OFFSET(CYCLES_HIGH)) << 32;
+}
+
+void celosia_take(const celosia_t *it, uint32_t addr, uint8_t *data, uint32_t bytes) {
+    FENCE();
+    for (uint32_t place = 0; place < bytes; place++)
+        data[place] = celosia_read8(it->memory + addr + place);
+}
+
+void celosia_image(const celosia_t *it, const uint32_t *image, uint32_t bytes) {
+    const uint32_t whole = bytes & ~(uint32_t)3;
+    for (uint32_t word = 0; word < bytes / 4; word++)
+        celosia_write32(it->memory + 4 * (uintptr_t)word, image[word]);
+    celosia_give(it, whole, (const uint8_t *)image + whole, bytes % 4);
+}
+
+void celosia_program(const celosia_t *it, const uint32_t *words, uint32_t count) {
+    celosia_set(it, OFFSET(PROGRAM_ADDR), 0);
+    for (uint32_t word = 0; word < count; word++) celosia_set(it, OFFSET(PROGRAM_DATA), words[word]);
+}
+
+enum celosia_result celosia_present(const celosia_t *it, uint32_t memory_bytes) {
+    if (celosia_get(it, OFFSET(ID)) != CELOSIA_REGISTERS__ID__VALUE_reset) return CELOSIA_ABSENT;
+    if (memory_bytes > it->memory_bytes) return CELOSIA_MEMORY;
+    return idle(it) ? CELOSIA_OK : CELOSIA_TIMEOUT;
+}
+
+enum celosia_result celosia_start(const celosia_t *it, uint32_t word) {
+    if (!idle(it)) return CELOSIA_TIMEOUT; /* after an abort it is busy for a while */
+    FENCE();
+    celosia_set(it, OFFSET(PC), word);
+    celosia_set(it, OFFSET(CONTROL), CELOSIA_REGISTERS__CONTROL__START_bm);
+    if (!idle(it)) {
+        celosia_abort(it);
+        return CELOSIA_TIMEOUT;
+    }
+    if (celosia_status(it) & CELOSIA_REGISTERS__STATUS__ERROR_bm) return CELOSIA_FAILED;
+    return CELOSIA_OK;
 }
 
 enum celosia_result celosia_load(const celosia_t *it, const celosia_model_t *model) {
-    if (get(it, OFFSET(ID)) != CELOSIA_REGISTERS__ID__VALUE_reset) return CELOSIA_ABSENT;
-    if (model->memory_bytes > it->memory_bytes) return CELOSIA_MEMORY;
-    if (!idle(it)) return CELOSIA_TIMEOUT;
-    for (uint32_t word = 0; word < model->image_bytes / 4; word++)
-        celosia_write32(it->memory + 4 * (uintptr_t)word, model->image[word]);
-    give(it, model->image_bytes & ~(uint32_t)3,
-         (const uint8_t *)model->image + (model->image_bytes & ~(uint32_t)3),
-         model->image_bytes % 4);
-    set(it, OFFSET(PROGRAM_ADDR), 0);
-    for (uint32_t word = 0; word < model->program_words; word++)
-        set(it, OFFSET(PROGRAM_DATA), model->program[word]);
-    set(it, OFFSET(INTERRUPT), get(it, OFFSET(INTERRUPT)));
+    const enum celosia_result found = celosia_present(it, model->memory_bytes);
+    if (found != CELOSIA_OK) return found;
+    celosia_image(it, model->image, model->image_bytes);
+    celosia_program(it, model->program, model->program_words);
+    celosia_set(it, OFFSET(INTERRUPT), celosia_get(it, OFFSET(INTERRUPT)));
     return CELOSIA_OK;
 }
 
@@ -92,7 +122,7 @@ enum celosia_result celosia_begin(const celosia_t *it, const celosia_model_t *mo
     while (request != end && request->rows != rows) request++;
     if (request == end) return CELOSIA_ROWS;
     if (celosia_busy(it)) return CELOSIA_BUSY;
-    give(it, tensor->addr, input, rows * row_bytes);
+    celosia_give(it, tensor->addr, input, rows * row_bytes);
     /* Rows that are missing are 0. */
     for (uint32_t place = rows * row_bytes; place < tensor->rows * row_bytes; place++) {
         const uint32_t byte = place % size_of(tensor);
@@ -100,15 +130,16 @@ enum celosia_result celosia_begin(const celosia_t *it, const celosia_model_t *mo
     }
     for (uint32_t index = 0; index < request->piece_count; index++) {
         const celosia_piece_t *piece = &request->pieces[index];
-        give(it, piece->addr, piece->data, piece->bytes);
+        celosia_give(it, piece->addr, piece->data, piece->bytes);
     }
     for (uint32_t index = 0; index < request->setting_count; index++)
-        set(it, request->settings[index].offset, request->settings[index].value);
-    const uint32_t ended = get(it, OFFSET(INTERRUPT));
-    set(it, OFFSET(INTERRUPT), ended);
+        celosia_set(it, request->settings[index].offset, request->settings[index].value);
+    const uint32_t ended = celosia_get(it, OFFSET(INTERRUPT));
+    celosia_set(it, OFFSET(INTERRUPT), ended);
     FENCE();
-    set(it, OFFSET(PC), ended == CELOSIA_REGISTERS__INTERRUPT__DONE_bm ? model->again : 0);
-    set(it, OFFSET(CONTROL), CELOSIA_REGISTERS__CONTROL__START_bm);
+    const int done = ended == CELOSIA_REGISTERS__INTERRUPT__DONE_bm;
+    celosia_set(it, OFFSET(PC), done ? model->again : model->start);
+    celosia_set(it, OFFSET(CONTROL), CELOSIA_REGISTERS__CONTROL__START_bm);
     return CELOSIA_OK;
 }
 
@@ -118,9 +149,7 @@ enum celosia_result celosia_end(const celosia_t *it, const celosia_model_t *mode
     const uint32_t status = celosia_status(it);
     if (status & CELOSIA_REGISTERS__STATUS__BUSY_bm) return CELOSIA_BUSY;
     if (status & CELOSIA_REGISTERS__STATUS__ERROR_bm) return CELOSIA_FAILED;
-    FENCE();
-    for (uint32_t place = 0; place < bytes; place++)
-        ((uint8_t *)output)[place] = celosia_read8(it->memory + tensor->addr + place);
+    celosia_take(it, tensor->addr, output, bytes);
     return CELOSIA_OK;
 }
 

@@ -58,7 +58,8 @@ typedef struct {
     const char *name;
     const uint32_t *program;
     uint32_t program_words;
-    uint32_t again; /* word where a run begins that finds weights on the chip; 0: none does */
+    uint32_t start; /* word where a run begins */
+    uint32_t again; /* word of one that finds weights on the chip; the same where none stay */
     const uint32_t *image; /* external memory from its first byte on */
     uint32_t image_bytes;
     uint32_t memory_bytes; /* external memory that the model takes */
@@ -84,6 +85,18 @@ enum celosia_result celosia_begin(const celosia_t *it, const celosia_model_t *mo
 int celosia_busy(const celosia_t *it);
 enum celosia_result celosia_end(const celosia_t *it, const celosia_model_t *model, void *output);
 void celosia_abort(const celosia_t *it); /* stops a run; the model stays loaded */
+
+/* What inferences are made of. Registers by their byte offsets; bytes of external memory from an
+ * address on, and words of the program memory from its first one on; a run from a word on to its
+ * end. */
+uint32_t celosia_get(const celosia_t *it, uint32_t offset);
+void celosia_set(const celosia_t *it, uint32_t offset, uint32_t value);
+void celosia_give(const celosia_t *it, uint32_t addr, const uint8_t *data, uint32_t bytes);
+void celosia_take(const celosia_t *it, uint32_t addr, uint8_t *data, uint32_t bytes);
+void celosia_image(const celosia_t *it, const uint32_t *image, uint32_t bytes);
+void celosia_program(const celosia_t *it, const uint32_t *words, uint32_t count);
+enum celosia_result celosia_present(const celosia_t *it, uint32_t memory_bytes);
+enum celosia_result celosia_start(const celosia_t *it, uint32_t word);
 
 /* The register STATUS, and the cycles of the last run. */
 uint32_t celosia_status(const celosia_t *it);

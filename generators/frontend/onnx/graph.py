@@ -1,8 +1,6 @@
 """An ONNX file: its inputs, its nodes, and what ONNX's own implementation makes of parts of it."""
 
 import contextlib
-import importlib
-import importlib.util
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
+from arch.files import reading
+from arch.packages import library
 from generators.frontend.onnx.batch import single
 from generators.frontend.onnx.node import Array, Node
 from generators.frontend.onnx.nodes import evaluate
@@ -30,11 +30,9 @@ _FEW = 100
 """Token numbers that are surely there, as far as a table can be seen."""
 
 
-def library(name: str) -> Any:
+def onnx_library(name: str) -> Any:
     """Return a module of the package ``onnx``; raise :class:`InputError` where it is missing."""
-    if importlib.util.find_spec("onnx") is None:
-        raise InputError("ONNX files need the package onnx; install it with: pip install onnx")
-    return importlib.import_module(name)
+    return library(name, "ONNX files need", "onnx")
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def _training(node: Any, model: Any) -> bool:
         return False
     named = {tensor.name: tensor for tensor in model.graph.initializer}
     mode = named.get(node.input[2])
-    return mode is not None and bool(library("onnx.numpy_helper").to_array(mode))
+    return mode is not None and bool(onnx_library("onnx.numpy_helper").to_array(mode))
 
 
 class Graph:
@@ -79,12 +77,13 @@ class Graph:
     def __init__(self, path: Path, tokens: int):
         """Read a file; raise :class:`InputError` where it is none, or its inputs do not fit."""
         self.path = path
-        onnx = library("onnx")
+        onnx = onnx_library("onnx")
         try:
-            self.model = onnx.load(str(path))
+            with reading(path, "ONNX file"):
+                self.model = onnx.load(str(path))
             onnx.checker.check_model(self.model)
-        except OSError as error:
-            raise InputError(f"Cannot read ONNX file {path}: {error.strerror}") from error
+        except InputError:
+            raise
         except Exception as error:
             line = str(error).strip().partition("\n")[0]
             raise InputError(f"File {path} is not an ONNX model: {line}") from error
@@ -94,9 +93,9 @@ class Graph:
                 "after model.eval()"
             )
         if self.model.functions:
-            self.model = library("onnx.inliner").inline_local_functions(self.model)
-        self._numpy, self._helper = library("onnx.numpy_helper"), library("onnx.helper")
-        self._reference = library("onnx.reference")
+            self.model = onnx_library("onnx.inliner").inline_local_functions(self.model)
+        self._numpy, self._helper = onnx_library("onnx.numpy_helper"), onnx_library("onnx.helper")
+        self._reference = onnx_library("onnx.reference")
         self.places = self._places(tokens)
         graph = self.model.graph
         self.known: dict[str, Any] = {
@@ -156,7 +155,7 @@ class Graph:
         return Place(name, tuple(shape), self._kind(name, integer, first), dtype)
 
     def _helper_dtype(self, kind: int) -> Any:
-        return library("onnx.helper").tensor_dtype_to_np_dtype(kind)
+        return onnx_library("onnx.helper").tensor_dtype_to_np_dtype(kind)
 
     def _kind(self, name: str, integer: bool, first: bool) -> str:
         """Return what an input is, by its place and its name."""

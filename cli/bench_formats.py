@@ -1,0 +1,148 @@
+"""celosia bench formats: every format's cycles, bytes and area beside INT8's."""
+
+import functools
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from arch.config import Config
+from arch.errors import InputError
+from arch.formats import OPERAND_BITS
+from arch.presets import PRESETS
+from cli.options import json_option, memory_options, seed_option, simulator_option
+from cli.output import progress, report
+from fpga.boards import get_board
+from fpga.synthesis import count, synthesize
+from generators.quantize.options import Quantization
+from generators.verilog.units import make_unit
+from generators.verilog.verilog import to_verilog
+from hdl.sparse.engine import SparseMatrixEngine
+from tb.decode_bench import bench_decode
+from tb.machines import make_machine
+from tb.memory_timing import SDRAM, MemoryTiming
+
+BOARD = "ulx3s_85f"
+"""Board whose device areas are of."""
+_UNIT = "matrix_engine"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A layer whose numbers have a format, and its machine."""
+
+    name: str
+    place: str
+    """Place of weights: ``streamed`` from external memory, or ``resident`` in slots."""
+    config: Config
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of quantization."""
+    bits: int = OPERAND_BITS
+    sparse: bool = False
+    sparsity: float = 0.0
+    recompute: bool = False
+    layers: int = 1
+
+
+def read_formats() -> Iterator[Format]:
+    """Yield the rows of formats.toml, each on a machine of ``small``."""
+    text = (Path(__file__).parent / "formats.toml").read_text(encoding="utf-8")
+    for place, group in tomllib.loads(text).items():
+        for case in group["cases"]:
+            changes = group["machine"] | case.pop("machine", {})
+            config = PRESETS["small"].replace(**changes)
+            yield Format(place=place, config=config, layers=group["layers"], **case)
+
+
+@click.command("formats")
+@click.option("--dim", type=int, default=96, show_default=True, help="Width of the residual.")
+@click.option("--ffn", type=int, default=256, show_default=True, help="Width of the MLP.")
+@click.option("--positions", type=int, default=64, show_default=True, help="Tokens before.")
+@click.option("--only", metavar="TEXT", default="", help="Only formats with this in their names.")
+@click.option("--area/--no-area", default=True, help="Synthesize the matrix engines, with Yosys.")
+@memory_options(SDRAM)
+@simulator_option
+@seed_option
+@json_option
+def bench_formats(
+    dim: int,
+    ffn: int,
+    positions: int,
+    only: str,
+    area: bool,
+    timing: MemoryTiming,
+    simulator: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run decoder layers in every format of their numbers, and measure machines for it.
+
+    A token of bench decode on the configuration small: of one layer with its weights from memory,
+    of two with all in slots. A row's share is of the cycles of the first one with its weights in
+    the same place; slots are those that weights, keys and values take. Area is that of the matrix
+    engine, slots and zero-skip unit included, on a device of ECP5.
+    """
+    every = list(read_formats())
+    chosen = [one for one in every if only.lower() in one.name.lower()]
+    if not chosen:
+        names = ", ".join(one.name for one in every)
+        raise InputError(f"No format is named {only!r}; known formats are {names}")
+    rows: list[dict[str, Any]] = []
+    with progress(f"Formats, {simulator}") as update:
+        for done, case in enumerate(chosen):
+            rows.append(
+                _measure(case, simulator, timing, dim=dim, ffn=ffn, positions=positions, seed=seed)
+            )
+            if area:
+                rows[-1] |= measured_area(case.config)
+            update(done + 1, len(chosen))
+    for row in rows:
+        first = next(one for one in rows if one["weights"] == row["weights"])
+        row["share"] = row["cycles"] / first["cycles"] if first["cycles"] else None
+    mismatches = sum(row["mismatches"] for row in rows)
+    result = {"dim": dim, "ffn": ffn, "positions": positions, "simulator": simulator}
+    result |= {"memory": timing.fields(), "mismatches": mismatches, "rows": rows}
+    report(f"Layer {dim}, {ffn} in every format", rows, as_json, result)
+
+
+def _measure(case: Format, simulator: str, timing: MemoryTiming, **sizes: int) -> dict[str, Any]:
+    """Return the row of a format, area apart."""
+    found = bench_decode(
+        case.config,
+        lambda config, size: make_machine(config, simulator, size, timing),
+        options=Quantization(**case.options),
+        bits=case.bits,
+        sparse=case.sparse,
+        sparsity=case.sparsity,
+        recompute=case.recompute,
+        layers=case.layers,
+        **sizes,
+    )
+    return {
+        "format": case.name,
+        "weights": case.place,
+        "cycles": found["cycles"],
+        "share": None,
+        "predicted": found["predicted_cycles"],
+        "bytes": found["loaded_bytes"],
+        "slots": found["slots"],
+        "mismatches": found["mismatches"],
+    }
+
+
+@functools.cache
+def measured_area(config: Config) -> dict[str, int]:
+    """Return what the matrix engine of a configuration needs of a device.
+
+    Raises :class:`InputError` where Yosys is not installed.
+    """
+    unit = SparseMatrixEngine(config) if config.sparse_lanes else make_unit(_UNIT, config)
+    device = get_board(BOARD).device
+    with tempfile.TemporaryDirectory() as folder:
+        cells = synthesize(to_verilog(unit, _UNIT), _UNIT, device, Path(folder))
+    needed = count(device.family, cells)
+    return {name: needed[name] for name in ("luts", "multipliers", "block_rams")}

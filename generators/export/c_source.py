@@ -1,0 +1,48 @@
+"""Pieces of C sources: arrays, strings and names, and the files of the driver."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from arch.registers import systemrdl
+from generators.export.registers import HEADER, SOURCE, header
+
+_DRIVER = Path(__file__).parent / "driver"
+WIDTH = 8
+"""Elements of a line."""
+_KEYWORD = re.compile(r"^(?=\d)|\W")
+
+
+def driver(*names: str) -> dict[str, str | bytes]:
+    """Return the parts of the driver of some names, and the registers that they need, as files.
+
+    Raises :class:`InputError` where a package that makes the registers' header is missing.
+    """
+    files = [_DRIVER / f"{name}{ending}" for name in names for ending in (".c", ".h")]
+    sources = {path.name: path.read_text(encoding="utf-8") for path in files}
+    return {HEADER: header(), SOURCE: systemrdl(), **sources}
+
+
+def identifier(name: str) -> str:
+    """Return a name as C allows it."""
+    return _KEYWORD.sub("_", name) or "_"
+
+
+def array(declaration: str, values: Iterable[str], width: int = WIDTH) -> list[str]:
+    """Return the lines of an array, none where it is empty."""
+    items = list(values)
+    if not items:
+        return []
+    lines = [
+        f"    {', '.join(items[place : place + width])}," for place in range(0, len(items), width)
+    ]
+    return [f"{declaration}[] = {{", *lines, "};\n"]
+
+
+def string(text: str | bytes) -> str:
+    """Return a text as a string of C."""
+    escaped = "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
+        for byte in (text.encode() if isinstance(text, str) else text)
+    )
+    return f'"{escaped}"'

@@ -1,0 +1,121 @@
+"""A compiled decoder read back from its files, as a host of its own would."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arch.errors import InputError
+from arch.presets import load
+from generators.export.package import CONFIG, MANIFEST
+from generators.export.text_package import KIND, PROGRAM
+from generators.frontend.hugging_face_folder import read_json
+from generators.lower.fill import Fill
+from generators.lower.residence import Cache
+from generators.program.draft import Written
+from generators.program.executable import Entry
+from generators.program.image import Piece
+from generators.text_host import Index, TextHost, Value
+from generators.text_sources import TokenizerLike, open_tokenizer
+
+
+def is_compiled_text(model: str) -> bool:
+    """Return whether a name is that of a folder with a compiled decoder."""
+    path = Path(model) / MANIFEST
+    try:
+        return bool(json.loads(path.read_text(encoding="utf-8"))["kind"] == KIND)
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return False
+
+
+def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str, Any]]:
+    """Return a compiled decoder, its tokenizer, and the figures of how it was made integers.
+
+    Raises :class:`InputError` where a file is missing or is not as ``celosia compile`` writes it.
+    """
+    described = read_json(folder / MANIFEST)
+    try:
+        return (
+            _program(folder, described),
+            _tokenizer(folder, described),
+            dict(described["made"]),
+        )
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise InputError(
+            f"Folder {folder} is not as celosia compile writes it ({what}); compile it again"
+        ) from error
+
+
+def _program(folder: Path, described: dict[str, Any]) -> TextHost:
+    cache, source, logits = (described[name] for name in ("cache", "source", "logits"))
+    entries = described["program"]["entries"]
+    config = load(str(folder / CONFIG))
+    return TextHost(
+        config=config.replace(name=described["configuration"]["name"]),
+        words=_words(folder / PROGRAM, described["program"]["words"]),
+        entries={
+            name: Entry(int(pc), _written(described["tensors"][name]))
+            for name, pc in entries.items()
+        },
+        name=str(described["model"]),
+        vocabulary=int(described["vocabulary"]),
+        cache=Cache(cache["capacity"], cache["sinks"], cache["recompute"]),
+        kv_bits=int(cache["bits"]),
+        kv_block=int(cache["block"]),
+        places=int(described["places"]),
+        rows=int(described["rows"]),
+        setup=[_fill(folder, one) for one in described["setup"]],
+        memory_bytes=int(described["memory_bytes"]),
+        logits=Piece(logits["addr"], logits["rows"], logits["row_bytes"]),
+        logits_step=float(logits["scale"]),
+        calls={
+            name: {int(key.removeprefix("R")): _value(value) for key, value in call.items()}
+            for name, call in described["calls"].items()
+        },
+        resident=bool(described["resident"]),
+        slots=int(described["slots"]),
+        scratchpad_bytes=int(described["scratchpad_bytes"]),
+        start=int(source["start"]),
+        lookups=int(source["lookups"]),
+        source_positions=int(source["positions"]),
+    )
+
+
+def _value(found: dict[str, Any]) -> Value:
+    return Value(**{**found, "index": Index(found["index"])})
+
+
+def _written(names: list[str]) -> list[Written]:
+    return [Written(name) for name in names]
+
+
+def _fill(folder: Path, found: dict[str, Any]) -> Fill:
+    image = _read(folder / found["image"], found["image_bytes"])
+    words = _words(folder / found["program"], found["words"])
+    return Fill(image, words, _written(found["tensors"]))
+
+
+def _words(path: Path, count: int) -> list[int]:
+    return [int(word) for word in np.frombuffer(_read(path, 4 * count), "<u4")]
+
+
+def _read(path: Path, size: int) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}") from error
+    if len(data) != size:
+        raise InputError(f"File {path} must have {size} bytes, not {len(data)}")
+    return data
+
+
+def _tokenizer(folder: Path, described: dict[str, Any]) -> TokenizerLike:
+    known = described["tokenizer"]
+    path = None if known["file"] is None else folder / known["file"]
+    ends = frozenset(known["ends"])
+    begin, marked = known["begin"], known["marked"]
+    return open_tokenizer(path, described["vocabulary"], begin, ends, marked=marked)

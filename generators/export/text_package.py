@@ -1,0 +1,162 @@
+"""A compiled decoder as files: programs, memory images, and what a host must know of both."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from arch.errors import InputError
+from arch.formats import OPERAND_BITS
+from arch.micro.config import MicroConfig
+from arch.registers import REGISTER_MAP
+from generators.export.package import CONFIG, IMAGE, MANIFEST, PROGRAM_HEX, register_offset
+from generators.text_host import TextHost
+from generators.text_sources import CHARACTERS_FILE, LLAMA2C_SUFFIX, TextSource
+
+KIND = "decoder"
+"""Value of ``kind`` in the manifest."""
+PROGRAM = "program.bin"
+
+
+def text_package(
+    program: TextHost,
+    source: TextSource,
+    made: Mapping[str, Any],
+    *,
+    latency: int,
+    interval: int,
+    bits: int = OPERAND_BITS,
+) -> dict[str, str | bytes]:
+    """Return the files of a compiled decoder by name.
+
+    ``program.hex`` and ``program.bin`` are its programs, one behind the other; ``image.bin`` is
+    external memory when they run, or, where all weights stay on the chip, what the last program of
+    its filling takes. Those that fill the chip are ``setup_0.bin`` and so on, the images of all but
+    the last one ``setup_0_image.bin`` and so on. ``config.toml`` is the configuration,
+    ``model.json`` the :func:`text_manifest`; the tokenizer's file goes with them. Words in ``.bin``
+    files begin with their least significant byte. ``made`` has the figures of how the model was
+    made integers.
+
+    Raises :class:`InputError` where the tokenizer's file cannot be read.
+    """
+    tokenizer = _tokenizer_file(source)
+    described = text_manifest(program, made, latency=latency, interval=interval, bits=bits) | {
+        "tokenizer": {
+            "file": next(iter(tokenizer), None),
+            "begin": source.tokenizer.begin,
+            "ends": sorted(source.tokenizer.ends),
+            "marked": program.lookups > 0,
+        }
+    }
+    found: dict[str, str | bytes] = {
+        PROGRAM_HEX: "".join(f"{word:08x}\n" for word in program.words),
+        PROGRAM: _bytes(program.words),
+        CONFIG: program.config.replace(trace=False).to_toml(),
+        MANIFEST: json.dumps(described, indent=2) + "\n",
+    }
+    for names, fill in zip(described["setup"], program.setup, strict=True):
+        found[names["image"]] = fill.image
+        found[names["program"]] = _bytes(fill.words)
+    return {**found, **tokenizer}
+
+
+def _bytes(words: list[int]) -> bytes:
+    return np.array(words, "<u4").tobytes()
+
+
+def _tokenizer_file(source: TextSource) -> dict[str, bytes]:
+    """Return the tokenizer's file, under the name by which it is read as what it is."""
+    path = source.tokenizer_file
+    if path is None:
+        return {}
+    suffix = path.suffix if path.suffix == LLAMA2C_SUFFIX else ".json"
+    name = path.name if path.name == CHARACTERS_FILE else f"tokenizer{suffix}"
+    try:
+        return {name: path.read_bytes()}
+    except OSError as error:
+        raise InputError(f"Cannot read tokenizer {path}: {error.strerror}") from error
+
+
+def text_manifest(
+    program: TextHost,
+    made: Mapping[str, Any],
+    *,
+    latency: int,
+    interval: int,
+    bits: int = OPERAND_BITS,
+) -> dict[str, Any]:
+    """Return what a host must know of a compiled decoder.
+
+    It writes each image of ``setup`` to external memory from address 0 on, loads its program,
+    starts it at word 0 and waits, one after the other; then it loads the program of ``program``.
+    Before an entry starts it writes the registers of ``calls``: of each the ``index``
+    (:class:`generators.text_host.Index`), first modulo ``modulo`` where that is not 0, then divided
+    by ``divide`` without its rest, times ``times``. ``tensors`` names what each entry's vector
+    instructions write, in the order in which they run. ``cycles`` are predicted for ``position``,
+    for weights that are read at so many ``bits``. Addresses are bytes.
+    """
+    position = min(program.cache.capacity, program.places) - 1
+    last = len(program.setup) - 1
+    config = program.config.replace(trace=False)
+    cycles = None
+    if not isinstance(config, MicroConfig):
+        cycles = program.predict(position, latency, interval, bits=bits).cycles
+    return {
+        "kind": KIND,
+        "model": program.name,
+        "configuration": config.fields(),
+        "program": {
+            "words": len(program.words),
+            "entries": {name: entry.pc for name, entry in program.entries.items()},
+        },
+        "setup": [
+            {
+                "image": IMAGE if number == last else f"setup_{number}_image.bin",
+                "image_bytes": len(fill.image),
+                "program": f"setup_{number}.bin",
+                "words": len(fill.words),
+                "tensors": [one.name for one in fill.written],
+            }
+            for number, fill in enumerate(program.setup)
+        ],
+        "memory_bytes": program.memory_bytes,
+        "calls": {
+            name: {f"R{register}": asdict(value) for register, value in call.items()}
+            for name, call in program.calls.items()
+        },
+        "rows": program.rows,
+        "vocabulary": program.vocabulary,
+        "places": program.places,
+        "cache": asdict(program.cache) | {"bits": program.kv_bits, "block": program.kv_block},
+        "source": {
+            "positions": program.source_positions,
+            "lookups": program.lookups,
+            "start": program.start,
+        },
+        "logits": {
+            "addr": program.logits.addr,
+            "rows": program.logits.m,
+            "row_bytes": program.logits.row_bytes,
+            "columns": program.vocabulary,
+            "type": "int16",
+            "scale": program.logits_step,
+            "zero_point": 0,
+        },
+        "resident": program.resident,
+        "slots": program.slots,
+        "scratchpad_bytes": program.scratchpad_bytes,
+        "tensors": {
+            name: [one.name for one in entry.written] for name, entry in program.entries.items()
+        },
+        "made": dict(made),
+        "host": [
+            "before: text to tokens",
+            "after: the next token chosen, by ARGMAX or from the logits, and told as text",
+        ],
+        "cycles": cycles,
+        "position": position,
+        "memory": {"latency": latency, "interval": interval},
+        "registers": {name: register_offset(name) for name in REGISTER_MAP},
+    }

@@ -1,0 +1,208 @@
+"""celosia compile of language models: the folder runs as the model does, and is all it takes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from arch.presets import load
+from generators.quantize.options import Quantization
+from generators.reference.cache import KvCache
+from generators.reference.integers import evaluate
+from generators.text_sources import load_text
+from sim.interpreter import Interpreter
+from tb.toolchain import missing_tools
+
+SMALL = ("--config", "small", "--context", "24")
+PROMPT = ("--prompt", "one day", "--steps", "4", "--json")
+
+
+def compiled(celosia, folder: Path, model: str, *options: str) -> dict:
+    """Compile a language model to a folder, and return the figures."""
+    code, output, errors = celosia("compile", model, *options, "--out", folder, "--json")
+    assert code == 0, errors
+    return json.loads(output)
+
+
+def said(celosia, *words: str | Path) -> dict:
+    """Return what ``celosia text`` reports."""
+    code, output, errors = celosia("text", *words, "--sim", "golden")
+    assert code == 0, errors
+    found = json.loads(output)
+    assert found["mismatches"] == 0
+    return found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the place of a compiled folder that several tests read."""
+    return tmp_path_factory.mktemp("compiled") / "tales"
+
+
+class Host:
+    """A host that knows a compiled folder's files and nothing else, on the golden machine."""
+
+    def __init__(self, folder: Path):
+        self.known = json.loads((folder / "model.json").read_text())
+        self.machine = Interpreter(load(str(folder / "config.toml")))
+        for fill in self.known["setup"]:
+            self.machine.write_memory(0, (folder / fill["image"]).read_bytes())
+            self.machine.load_program(np.fromfile(folder / fill["program"], "<u4").tolist())
+            self.machine.start()
+        words = np.fromfile(folder / "program.bin", "<u4").tolist()
+        assert [int(line, 16) for line in (folder / "program.hex").read_text().split()] == words
+        self.machine.load_program(words)
+
+    def start(self, entry: str, tokens: list[int], **numbers: int) -> None:
+        """Write the registers of an entry and run it."""
+        for register, value in self.known["calls"][entry.partition(".")[0]].items():
+            number = numbers.get(value["index"], 0)
+            if value["index"] == "token":
+                number = tokens[value["row"]] if value["row"] < len(tokens) else 0
+            if value["modulo"]:
+                number %= value["modulo"]
+            number = number // value["divide"] * value["times"]
+            self.machine.set_register(int(register.removeprefix("R")), number)
+        self.machine.start(self.known["program"]["entries"][entry])
+
+    def take(self, tokens: list[int], position: int) -> None:
+        """Take tokens of which the first has a position."""
+        cache = self.known["cache"]
+        most, sinks = cache["capacity"], cache["sinks"]
+        rows = len(tokens)
+        place = position
+        if position >= most:
+            place = sinks + (position - sinks) % (most - sinks)
+        numbers = {
+            "position": position,
+            "place": place,
+            "count": min(position + rows, most),
+            "limit": min(position + 1, most),
+            "rows": rows,
+            "last": rows - 1,
+        }
+        if rows > 1:
+            self.start("words", tokens, **numbers)
+        self.start("step" if rows == 1 else "chunk", tokens, **numbers)
+
+    def logits(self) -> np.ndarray:
+        """Return the scores behind the last token."""
+        self.start("logits", [])
+        found = self.known["logits"]
+        return np.frombuffer(self.machine.read_memory(found["addr"], 2 * found["columns"]), "<i2")
+
+
+@pytest.mark.parametrize(("config", "context"), [("small", 10), ("story", 15)])
+def test_the_files_are_all_that_a_host_needs(
+    celosia, tmp_path: Path, config: str, context: int
+) -> None:
+    words = ("--config", config, "--context", str(context), "--sinks", "2")
+    result = compiled(celosia, tmp_path / "out", "tales", *words)
+    assert set(result["files"]) == {path.name for path in (tmp_path / "out").iterdir()}
+    host, source = Host(tmp_path / "out"), load_text("tales")
+    assert result["predicted_cycles"] == host.known["cycles"] > 0
+    decoder, cache = source.quantize(Quantization()), KvCache(slots=context, sinks=2)
+    tokens = source.tokenizer.encode("one day a quiet")
+    host.take(tokens[:3], 0)
+    evaluate(decoder, tokens[:3], cache)
+    for position in range(3, len(tokens)):
+        host.take([tokens[position]], position)
+        wanted = evaluate(decoder, [tokens[position]], cache)["logits"][-1]
+        assert np.array_equal(host.logits(), wanted)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (*SMALL, "--weights", "int4", "--group", "8", "--activations", "mixed", "--low-rank", "2"),
+        ("--config", "story", "--context", "24", "--kv-bits", "4"),
+        ("--config", "story", "--context", "24", "--kv", "recompute", "--functions", "wide"),
+        (*SMALL, "--sparse", "--set", "sparse_lanes=8", "--set", "sparse_depth=64"),
+    ],
+    ids=["mixed", "resident", "recompute", "sparse"],
+)
+def test_a_folder_says_what_its_model_says(celosia, tmp_path: Path, options) -> None:
+    compiled(celosia, tmp_path / "out", "tales", *options)
+    found, wanted = (
+        said(celosia, *words, *PROMPT) for words in ((tmp_path / "out",), ("tales", *options))
+    )
+    own = {"seconds", "tensors"}
+    assert {name: one for name, one in found.items() if name not in own} == {
+        name: one for name, one in wanted.items() if name not in own
+    }
+
+
+def test_an_encoder_decoder_answers_from_a_folder(celosia, tmp_path: Path) -> None:
+    compiled(celosia, tmp_path / "out", "numerals")
+    assert said(celosia, tmp_path / "out", "--prompt", "XIV", "--json")["text"] == "14"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+def test_nested_weights_run_from_a_folder_on_the_circuit(celosia, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    compiled(celosia, out, "tales-nested", *SMALL, "--weights", "nested")
+    code, output, errors = celosia("text", out, "--bits", "8,4", *PROMPT)
+    assert code == 0, errors
+    found = json.loads(output)
+    assert (found["mismatches"], found["bits"]) == (0, [8, 4])
+    assert found["tensors"] > 100
+    assert abs(found["predicted_cycles"] / found["cycles_per_token"] - 1) < 0.05
+
+
+def test_a_folder_that_is_not_whole_is_refused(celosia, folder: Path, tmp_path: Path) -> None:
+    compiled(celosia, folder, "tales", *SMALL)
+    for name, content, message in (
+        ("program.bin", b"", f"File {tmp_path / '0'}/program.bin must have "),
+        ("model.json", b'{"kind": "decoder"}', f"Folder {tmp_path / '1'} is not as celosia comp"),
+        ("setup_0.bin", None, f"Cannot read {tmp_path / '2'}/setup_0.bin: No such file"),
+        ("vocab.json", b"{}", f"Characters {tmp_path / '3'}/vocab.json are not numbered"),
+        ("config.toml", b"rows = 0", "Field rows"),
+    ):
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        shutil.copytree(folder, place)
+        (place / name).unlink()
+        if content is not None:
+            (place / name).write_bytes(content)
+        code, output, errors = celosia("text", place, "--sim", "golden", *PROMPT)
+        assert (code, output) == (2, "")
+        assert errors.startswith(f"celosia: {message}")
+        assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--weights", "int4"), "Option --weights is not for {folder}, which is compiled; give it"),
+        (("--config", "tiny"), "Option --config is not for {folder}, which is compiled"),
+        (("--bits", "4"), "Bits 4 need weights nested, but they are in int8"),
+    ],
+)
+def test_what_a_folder_has_answered_is_refused(celosia, folder: Path, words, message) -> None:
+    if not folder.exists():
+        compiled(celosia, folder, "tales", *SMALL)
+    code, _, errors = celosia("text", folder, *words)
+    assert code == 2
+    assert message.format(folder=folder) in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("tales", "--inputs", "x"), "Option --inputs is not for tales, which is a language model"),
+        (("tales", "--batch", "2"), "Option --batch is not for tales, which is a language model"),
+        (("digits", "--kv-bits", "4"), "Option --kv-bits is not for digits, which is an encoder"),
+        (("tales", "--sparse"), "Skipping zero weights needs sparse_lanes, which story lacks"),
+        (("tales", "--bits", "8,4", "--weights", "nested"), "with one number of bits, not 2"),
+        (("digits", "--memory", "9"), "bytes of external memory, but the board has 9"),
+        (("tales", "--memory", "9"), "pieces of 256 bytes, but external memory has 9"),
+        (("digits", "--bits", "4"), "Bits 4 need weights nested, but they are in int8"),
+    ],
+)
+def test_options_of_the_other_kind_are_refused(celosia, tmp_path: Path, words, message) -> None:
+    code, _, errors = celosia("compile", *words, "--out", tmp_path / "out")
+    assert code == 2
+    assert message in errors
+    assert not (tmp_path / "out").exists()
