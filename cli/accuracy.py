@@ -1,4 +1,4 @@
-"""celosia accuracy: nonlinear units and formats of weights against float64."""
+"""celosia accuracy: nonlinear units and formats against float64."""
 
 from pathlib import Path
 
@@ -41,8 +41,9 @@ def accuracy(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Measure the largest error of nonlinear units and formats of weights in output steps.
+    """Measure the largest error of nonlinear units and formats in output steps.
 
+    Formats are those of weights, keys and values, low-rank corrections, and activations of INT16.
     With --model the distance of a model's integers from its floats.
     """
     if model is not None:

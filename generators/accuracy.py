@@ -1,4 +1,4 @@
-"""Error of every nonlinear unit and format of weights against float64, in steps of its output."""
+"""Error of every nonlinear unit and format against float64, in steps of its output."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arch.errors import InputError
-from arch.formats import FORMATS, WeightFormat
 from arch.functions import FUNCTIONS, PROBABILITY_FRACTION, int8_table
 from arch.polynomial import function_table
 from arch.tables import read_table
-from sim.formats import pack, unpack
+from generators.format_accuracy import batches, format_measures
 from sim.norm import norm_parameters, normalize, quantize_eps
 from sim.polynomial import evaluate_table
 from sim.requantize import quantize_multiplier, requantize
@@ -22,10 +21,6 @@ MAX_SOFTMAX_ROW = 512
 """Longest row that the softmax is measured with (elements)."""
 MAX_NORM_ROW = 1024
 """Longest row that the normalizations are measured with (elements)."""
-WEIGHTS = 60
-"""Weights of a column that formats are measured with."""
-ROWS_PER_BATCH = 500
-"""Rows that are measured at once, all of one length (rows)."""
 
 Report = dict[str, dict[str, float]]
 Progress = Callable[[str, int, int], None]
@@ -56,8 +51,7 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
     ``relu``, ``sigmoid``, ``tanh``, ``exp``) take all 256 inputs at several scales, those of 16-bit
     operands (``gelu_erf_16`` and so on) all 65,536; ``softmax``, ``layernorm`` and ``rmsnorm``
     take ``rows`` rows to INT8 through equation (1), random and adversarial, from ``seed``. Formats
-    of weights take ``rows`` columns, packed and unpacked by equation (11), to operands: the bound
-    is half the widest gap between two of them.
+    take ``rows`` columns or rows, in units of :func:`generators.format_accuracy.format_measures`.
     ``progress`` is called with the unit's name, the cases done and the cases to do.
     Raises :class:`InputError` where ``rows`` is not positive.
     """
@@ -82,10 +76,8 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
     for index, rms in enumerate((False, True)):
         random = np.random.default_rng([seed, 1 + index])
         measure("rmsnorm" if rms else "layernorm", 1.0, rows, _norm_errors(rows, rms, random))
-    for index, (name, form) in enumerate(FORMATS.items()):
-        gap = float(np.diff(np.sort(form.values)).max())
-        random = np.random.default_rng([seed, 3 + index])
-        measure(f"weights_{name}", gap / 2, rows, _format_errors(form, rows, random))
+    for index, (name, bound, errors) in enumerate(format_measures()):
+        measure(name, bound, rows, errors(rows, np.random.default_rng([seed, 3 + index])))
     return report
 
 
@@ -115,9 +107,8 @@ def _wide_errors(name: str) -> Iterator[tuple[int, float]]:
 
 def _lengths(rows: int, longest: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
     """Yield batches as (rows, length): the longest first, then as many short ones as long ones."""
-    for start in range(0, rows, ROWS_PER_BATCH):
-        length = round(2 ** random.uniform(0, math.log2(longest))) if start else longest
-        yield min(ROWS_PER_BATCH, rows - start), length
+    for index, count in enumerate(batches(rows)):
+        yield count, round(2 ** random.uniform(0, math.log2(longest))) if index else longest
 
 
 def softmax_rows(
@@ -169,19 +160,6 @@ def _norm_errors(rows: int, rms: bool, random: np.random.Generator) -> Iterator[
         y = requantize(value, bias, multiplier, shift, y_zero, -128, 127)
         exact = _norm(s, rms, eps) * gamma + beta
         yield count, _distance(y.astype(np.int64), exact / y_scale + y_zero, 8)
-
-
-def _format_errors(
-    form: WeightFormat, rows: int, random: np.random.Generator
-) -> Iterator[tuple[int, float]]:
-    order = np.argsort(form.values)
-    values = np.array(form.values)[order]
-    for start in range(0, rows, ROWS_PER_BATCH):
-        count = min(ROWS_PER_BATCH, rows - start)
-        exact = random.uniform(values[0], values[-1], (WEIGHTS, count))
-        codes = order[np.searchsorted((values[1:] + values[:-1]) / 2, exact)]
-        operands = unpack(pack(codes, form), WEIGHTS, form)
-        yield count, float(np.abs(operands - exact).max())
 
 
 def _norm(s: NDArray[np.float64], rms: bool, eps: int) -> NDArray[np.float64]:

@@ -14,6 +14,9 @@ def test_every_unit_is_within_its_bound():
         *("gelu_erf_16", "gelu_tanh_16", "silu_16", "sigmoid_16", "tanh_16", "exp_16"),
         *("softmax", "layernorm", "rmsnorm"),
         *(f"weights_{name}" for name in FORMATS),
+        *(f"weights_nested_{bits}" for bits in (8, 4, 2)),
+        *("kv4_pairs", "kv4_whole", "values_block"),
+        *("low_rank", "activations_int16", "products_int16"),
     ]
     for name, measured in report.items():
         assert measured["max_lsb"] <= measured["bound_lsb"], name
