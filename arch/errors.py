@@ -1,4 +1,4 @@
-"""Errors that are told in one sentence; any other exception is a defect of this project."""
+"""Errors that are reported in one sentence; any other exception is a defect of this project."""
 
 
 class InputError(ValueError):

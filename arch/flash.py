@@ -7,7 +7,7 @@ from arch.errors import InputError
 from arch.tables import own_table
 
 WAKE = 0xAB
-"""Command that ends the power-down in which some FPGAs leave the flash they came out of."""
+"""Command that ends the power-down in which some FPGAs leave the flash that they have read."""
 
 READS = {1: 0x0B, 4: 0x6B}
 """Commands that read, by the lanes that data come on: 8 bits of command, 24 of address, 8 clocks of
@@ -20,7 +20,7 @@ ADDR_WIDTH = 24
 """Width of an address (bits): 16 MB of larger chips."""
 
 BOARD_NS = 20.0
-"""Most time that a clock's way to the chip and a bit's way back take, pads included (ns)."""
+"""Longest delay of a clock to the chip and of a bit back from it, pads included (ns)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class FlashChip:
         return min(self.size, 1 << ADDR_WIDTH)
 
     def at(self, clock: float) -> FlashTiming:
-        """Return the times in cycles of a clock (Hz); data have a period for their whole way.
+        """Return the times in cycles of a clock (Hz); data have a period for the whole round trip.
 
         Raises :class:`InputError` where the clock is not above 0.
         """

@@ -15,7 +15,7 @@ OPERAND_BITS = 8
 PAIRED_BITS = 4
 """Width of an operand of which a byte of a weight slot holds two (bits)."""
 EXPONENT_BITS = 2
-"""Width of the exponent that a block of such operands shares, which counts from 1 (bits)."""
+"""Width of the common exponent of a block of such operands, which counts from 1 (bits)."""
 SCALE_BITS = 8
 """Width of the scale of a group (bits)."""
 DIGITS = 5

@@ -65,7 +65,7 @@ STATUS_MEANINGS = {
     Status.UNKNOWN: "there is no such command",
     Status.ADDRESS: "address and length reach past the end",
     Status.LENGTH: "the length is not one of whole words, or not that of the command",
-    Status.BUSY: "a run is under way, so that no other one starts",
+    Status.BUSY: "a run is in progress, so that no other one starts",
 }
 """Meaning of each status for the request that it answers."""
 

@@ -57,7 +57,7 @@ REFUSALS = {
     Refusal.CORRUPT: b"celosia: image is corrupt\r\n",
     Refusal.STOPPED: b"\r\ncelosia: image stopped\r\n",
 }
-"""The line that each is told by on the serial line, at most 32 bytes."""
+"""The line that reports each on the serial line, at most 32 bytes."""
 
 
 def record(op: Op, data: bytes = b"") -> bytes:

@@ -49,7 +49,7 @@ def board(
     """Simulate a board, to its pins, until it is interrupted.
 
     The first line of output is the path of its port, for celosia host --port. With --link spi the
-    port is one of celosia host --link spi: for each byte that is written, the one that came back
+    port is one of celosia host --link spi: for each byte that is written, the one received
     can be read. With --flash the board does at first what the image says.
     """
     # Shells let what they run in the background ignore interrupts.

@@ -1,4 +1,4 @@
-"""Options of commands that run campaigns, and how such a campaign is run and told."""
+"""Options of commands that run campaigns, and how such a campaign is run and reported."""
 
 import os
 from collections.abc import Mapping

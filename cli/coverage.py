@@ -52,10 +52,10 @@ def coverage(
 ) -> None:
     """Run the units' benches and programs, and tell what of the circuits they do not reach.
 
-    Points of `line` are blocks, both ways of each condition and of each choice; those of `toggle`
-    are both changes of each bit. A module that stands in several units or configurations with the
-    same circuit counts once. Points of `functional` are each instruction with each flag, at the
-    bounds of each size, under each timing of memory; with --unit there are none.
+    Points of `line` are blocks, both outcomes of each condition and of each choice; those of
+    `toggle` are both changes of each bit. A module that stands in several units or configurations
+    with the same circuit counts once. Points of `functional` are each instruction with each flag,
+    at the bounds of each size, under each timing of memory; with --unit there are none.
     """
     if alone and units:
         raise InputError("Options --unit and --functional exclude each other")
@@ -123,8 +123,8 @@ def _row(unit: str, own: Coverage, whole: Coverage) -> dict[str, Any]:
     return {
         "unit": unit,
         "line_points": totals(own.values())["line"][1],
-        **{f"own_{kind}": share for kind, share in _shares(own.values()).items()},
-        **_shares(whole[key] for key in own),
+        **{f"own_{kind}": share for kind, share in _percentages(own.values()).items()},
+        **_percentages(whole[key] for key in own),
     }
 
 
@@ -143,7 +143,7 @@ def _functional(configs: Sequence[str], seed: int, runner: Runner, into: Found) 
     into.holes += sorted(wanted - reached)
 
 
-def _shares(modules: Iterable[ModuleCoverage]) -> dict[str, float]:
+def _percentages(modules: Iterable[ModuleCoverage]) -> dict[str, float]:
     return {kind: _share(*pair) for kind, pair in totals(modules).items()}
 
 

@@ -53,7 +53,7 @@ def faults(
     fields = {"model": model, "config": source, "set": ";".join(changes)}
     fields |= {UNITS: ";".join(units)} if units else {}
     config = fault_config(source, fields["set"])
-    problem = open_problem(model, config)  # what cannot be is told here, and the machine built
+    problem = open_problem(model, config)  # what cannot be is refused here, and the machine built
     problem.infer(0)
     problem.machine.limit_to(units)
     problem.machine.close()

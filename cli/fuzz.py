@@ -57,7 +57,7 @@ def fuzz(
 ) -> None:
     r"""Try random cases: all must be exact, or be refused in a sentence.
 
-    A case that fails is told by a name that `celosia replay` runs again.
+    A case that fails is reported by a name that `celosia replay` runs again.
 
     \b
     model    a random model on a random machine: golden machine and integer reference

@@ -58,7 +58,7 @@ def main() -> None:
     """Run the command and exit with its code.
 
     0: done. 1: results that differ from their reference, or a simulation, tool or board that
-    failed, whose log's end is told. 2: wrong input, told in one sentence. 70: a defect of this
+    failed, whose log's end is shown. 2: wrong input, named in one sentence. 70: a defect of this
     project, with its traceback. 130: interrupted, 143: terminated; no program it started is left.
     """
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -54,16 +54,16 @@ def progress(title: str) -> Iterator[Update]:
     console = Console(stderr=True)
     # Without a terminal nothing could move, and an empty line would be left.
     hidden = not console.is_terminal
-    began = told = time.monotonic()
+    began = shown = time.monotonic()
     first: int | None = None
 
     def update(done: int, total: int) -> None:
-        nonlocal first, told
+        nonlocal first, shown
         first = done if first is None else first
         bar.update(task, completed=done, total=total)
         now = time.monotonic()
-        if hidden and now - told >= LINE_SECONDS:
-            told = now
+        if hidden and now - shown >= LINE_SECONDS:
+            shown = now
             spent = now - began
             left = ""
             if done > first:
@@ -115,11 +115,11 @@ def report(
         width = console.measure(table, options=unbounded).maximum
         if width > console.width:
             names, *lines = zip(*(row.items() for row in rows), strict=True)
-            turned = Table(names[0][0], *(text(value) for _, value in names), title=title)
+            transposed = Table(names[0][0], *(text(value) for _, value in names), title=title)
             for line in lines:
-                turned.add_row(line[0][0], *(text(value) for _, value in line))
-            if console.measure(turned, options=unbounded).maximum < width:
-                table = turned
+                transposed.add_row(line[0][0], *(text(value) for _, value in line))
+            if console.measure(transposed, options=unbounded).maximum < width:
+                table = transposed
     console.print(table)
 
 

@@ -27,7 +27,7 @@ KINDS = {
 @click.argument("text", metavar="CASE")
 @json_option
 def replay(text: str, as_json: bool) -> None:
-    """Run one case of a campaign again, by the name that its failure was told with."""
+    """Run one case of a campaign again, by the name that its failure was reported with."""
     case = Case.parse(text)
     if case.kind not in KINDS:
         raise InputError(f"Unknown kind of case {case.kind!r}; known are {', '.join(KINDS)}")

@@ -2,7 +2,7 @@
 
 Each value of a model's graph is computed in floats from the values before it, and then becomes
 what the golden model's integers stand for; gradients pass straight through that step, but for
-values that saturate (Bengio et al. 2013). Weights become codes of a format in the same way.
+values that saturate (Bengio et al. 2013). Weights become codes of a format likewise.
 """
 
 from collections.abc import Mapping
@@ -165,8 +165,8 @@ class Forward:
         angle = places * self.model.rotary_base ** (-torch.arange(0, dim, 2) / dim)
         even, odd = x[..., 0::2], x[..., 1::2]
         cosine, sine = angle.cos(), angle.sin()
-        turned = torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1)
-        return turned.flatten(-2).transpose(1, 2).flatten(2)
+        rotated = torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1)
+        return rotated.flatten(-2).transpose(1, 2).flatten(2)
 
     def _attention(self, node: network.Attention) -> Tensor:
         query, key, value = map(self._heads, (node.query, node.key, node.value))

@@ -42,7 +42,7 @@ SIMPLIFIED = STANDARD.replace(
 
 
 def augment(images: Tensor) -> Tensor:
-    """Return images [count, 8, 8] each shifted by -1, 0 or 1 pixels both ways, zeros shifted in."""
+    """Return images [count, 8, 8] shifted by -1, 0 or 1 pixels along both axes, with zeros."""
     padded = functional.pad(images, (1, 1, 1, 1))
     place = torch.randint(0, 3, (2, len(images), 1))
     keep = torch.rand(len(images)) < 0.5

@@ -51,11 +51,11 @@ class Block(nn.Module):
             scores = torch.einsum("bihd,bjhd->bhij", q, k) * q.shape[-1] ** -0.5
         else:
             scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / math.sqrt(q.shape[-1])
-        shares = (scores if added is None else scores + added).softmax(-1)
+        probabilities = (scores if added is None else scores + added).softmax(-1)
         if self.einsum:
-            context = torch.einsum("bhij,bjhd->bihd", shares, v)
+            context = torch.einsum("bhij,bjhd->bihd", probabilities, v)
         else:
-            context = (shares @ v.transpose(1, 2)).transpose(1, 2)
+            context = (probabilities @ v.transpose(1, 2)).transpose(1, 2)
         x = x + self.output(context.flatten(2))
         return x + self.down(self.activation(self.up(self.second_norm(x))))
 

@@ -95,8 +95,8 @@ class _Entry:
         platform = getattr(importlib.import_module(f"amaranth_boards.{module}"), name)()
         if self.uart and not _has(platform, "uart"):
             parts = [
-                Subsignal(part, Pins(self.uart[part], dir=way))
-                for part, way in (("rx", "i"), ("tx", "o"))
+                Subsignal(part, Pins(self.uart[part], dir=direction))
+                for part, direction in (("rx", "i"), ("tx", "o"))
             ]
             platform.add_resources([Resource("uart", 0, *parts, Attrs(IO_TYPE="LVCMOS33"))])
         return platform
@@ -106,7 +106,7 @@ IMAGE_ADDR = 2 << 20
 """First byte of the image in every board's flash: behind the largest device's bitstream."""
 
 FLASHES = {"spi": 1, "qspi": 4}
-"""Names of the ways to read a flash, and their data lanes."""
+"""Names of the modes that read a flash, and their data lanes."""
 
 _ENTRIES = {
     name: _Entry(**values)
@@ -202,7 +202,7 @@ def with_sdram(board: Board) -> Board:
     )
 
 
-# Of these two the resources have the data lines the other way round. An ECP5's are fixed: in the
+# Of these two the resources have the data lines reversed. An ECP5's are fixed: in the
 # package CABGA256 its data go out at T8.
 _SWAPPED = ("colorlight_5a75b", "ecpix5_85f")
 
@@ -210,7 +210,7 @@ _SWAPPED = ("colorlight_5a75b", "ecpix5_85f")
 def with_flash(board: Board, kind: str) -> Board:
     """Return a board that begins with the image in its flash, read as one of ``FLASHES`` says.
 
-    Raises :class:`InputError` where there is no such way, or the board has no wires for it.
+    Raises :class:`InputError` where there is no such mode, or the board has no wires for it.
     """
     if kind not in FLASHES:
         raise InputError(f"Unknown flash {kind!r}; known are {', '.join(FLASHES)}")

@@ -187,7 +187,7 @@ class Device:
         return self._read_registers(REGISTER_MAP[name].addr, 1)[0]
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, and no reset came since."""
+        """Return whether runs have ended since the last call, all well, without a reset."""
         # INTERRUPT tells of an abort only when all is recovered, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)
@@ -300,8 +300,8 @@ class Device:
     def _receive(self) -> tuple[int, bytes, bool] | None:
         """Return the answer to the latest request, None where nothing comes.
 
-        It is the status, the payload, and whether all of it came. An answer that arrived damaged
-        is CORRUPT as well.
+        It is the status, the payload, and whether all of it was received. A damaged answer is
+        CORRUPT as well.
         """
         end = time.monotonic() + (self._port.timeout or 0)
         while True:

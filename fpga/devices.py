@@ -1,4 +1,4 @@
-"""Device families and devices: what they hold, and how the tools are told."""
+"""Device families and devices: what they hold, and the tools' options for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

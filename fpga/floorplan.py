@@ -1,4 +1,4 @@
-"""A picture of where the units of a design came to lie on the device."""
+"""A picture of the places of a design's units on the device."""
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence

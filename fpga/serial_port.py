@@ -1,4 +1,4 @@
-"""Serial ports, and what a user is told where one cannot be used."""
+"""Serial ports, and the error for one that cannot be used."""
 
 from typing import Any, Protocol
 
@@ -19,7 +19,7 @@ class Port(Protocol):
         """Send bytes."""
 
     def reset_input_buffer(self) -> None:
-        """Forget what came in."""
+        """Drop received bytes."""
 
     def close(self) -> None:
         """Give the port back."""
@@ -38,7 +38,7 @@ def open_serial(name: str, baud: int) -> Port:
 
 
 def port_error(name: str, reason: str) -> InputError:
-    """Return what a user is told of a port that cannot be opened, for a reason, and what to do."""
+    """Return the error for a port that cannot be opened, with its reason and a remedy."""
     if "exclusively lock" in reason or "busy" in reason:
         return InputError(f"Serial port {name} is used by another program; end that one first")
     if "No such file" in reason or "could not find port" in reason:

@@ -17,7 +17,7 @@ _ENABLES = ("CE0", "CE1", "RST0", "RST1")
 _MULTIPLIERS = {0: "MULT18_0", 1: "MULT18_1", 4: "MULT18_4", 5: "MULT18_5"}
 """Multipliers of a block, by their column from the block's first one on."""
 _RAMS = {0: "EBR0", 2: "EBR1", 4: "EBR2", 6: "EBR3"}
-"""Block RAMs of a block, in the same way."""
+"""Block RAMs of a block, likewise."""
 
 Cells = dict[tuple[Any, ...], dict[str, Any]]
 """Cells of an array by their column and their place in it."""

@@ -25,7 +25,7 @@ LAST_PAUSE = 0.4
 """Longest wait of a host: longer than any board's until it gives a request up (seconds)."""
 
 CHUNK = 1024
-"""Bytes that are on their way at once to a simulated board."""
+"""Bytes in flight at once to a simulated board."""
 
 BACK_SECONDS = 5.0
 """Longest time of a byte to and from a simulated board (seconds)."""
@@ -38,7 +38,7 @@ class Wires(Protocol):
     """Exchange of bytes, one for each that is sent, while the board is selected."""
 
     def exchange(self, data: bytes) -> bytes:
-        """Return the bytes that came while others were sent."""
+        """Return the bytes received while others were sent."""
 
     def close(self) -> None:
         """Give the adapter back."""
@@ -73,7 +73,7 @@ class SpiPort:
         self._wires.exchange(data)
 
     def reset_input_buffer(self) -> None:
-        """Nothing came in that was not asked for."""
+        """Nothing is received without a request."""
 
     def close(self) -> None:
         """Give the adapter back."""
@@ -98,7 +98,7 @@ class FtdiWires:
             ) from error
 
     def exchange(self, data: bytes) -> bytes:
-        """Return the bytes that came while others were sent."""
+        """Return the bytes received while others were sent."""
         return bytes(self._port.exchange(data, duplex=True))
 
     def close(self) -> None:
@@ -133,7 +133,7 @@ class TerminalWires:
         return bool(select.select([self._file], [], [], seconds)[0])
 
     def exchange(self, data: bytes) -> bytes:
-        """Return the bytes that came while others were sent; raise :class:`OSError` without."""
+        """Return the bytes received while others were sent; raise :class:`OSError` without."""
         found = b""
         for place in range(0, len(data), CHUNK):
             part = data[place : place + CHUNK]

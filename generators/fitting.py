@@ -20,19 +20,19 @@ MOST_TRIES = 24
 class FitError(InputError):
     """A memory or a unit of a configuration does not suffice for a model.
 
-    ``ways`` are changes of which any may help, each the least that may.
+    ``remedies`` are changes of which any may help, each the least that may.
     """
 
-    def __init__(self, text: str, *ways: Changes):
-        """Keep the ways beside the sentence."""
+    def __init__(self, text: str, *remedies: Changes):
+        """Keep the remedies beside the sentence."""
         super().__init__(text)
-        self.ways = ways
+        self.remedies = remedies
         self.attempt: Attempt | None = None
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """A way to compile again what did not fit."""
+    """Compiles again what did not fit."""
 
     config: Config
     compile: Callable[[Config], object]
@@ -58,14 +58,14 @@ def remedy(error: FitError, progress: Progress = lambda done, total: None) -> st
     """Return a clause on the changes of the configuration with which the model compiles.
 
     They are found by compiling for ever larger configurations, those with the fewest changes
-    first; all that are found after equally many are told. ``progress`` is called with the tries
+    first; all that are found after equally many are given. ``progress`` is called with the tries
     that have begun, and how many there may be.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"
     tried = 0
-    waiting: list[Changes] = list(error.ways)
-    seen = [dict(way) for way in waiting]
+    waiting: list[Changes] = list(error.remedies)
+    seen = [dict(one) for one in waiting]
     while waiting:
         found: list[Changes] = []
         following: list[Changes] = []
@@ -78,11 +78,11 @@ def remedy(error: FitError, progress: Progress = lambda done, total: None) -> st
             try:
                 attempt.compile(config)
             except FitError as further:
-                following += [_told(attempt.config, config, way) for way in further.ways]
+                following += [_difference(attempt.config, config, one) for one in further.remedies]
             except InputError:
                 continue
             else:
-                found.append(_told(attempt.config, config, {}))
+                found.append(_difference(attempt.config, config, {}))
         if found:
             needed = [one for one in found if not any(_within(other, one) for other in found)]
             return f"it fits with {', or with '.join(map(_text, needed))}"
@@ -103,9 +103,9 @@ def _changed(config: Config, changes: Changes) -> Config | None:
         return None
 
 
-def _told(first: Config, config: Config, way: Changes) -> Changes:
+def _difference(first: Config, config: Config, further: Changes) -> Changes:
     """Return in what a configuration with further changes is not the first one."""
-    before, fields = first.fields(), config.fields() | dict(way)
+    before, fields = first.fields(), config.fields() | dict(further)
     return {name: value for name, value in fields.items() if value != before[name]}
 
 

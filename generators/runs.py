@@ -34,7 +34,7 @@ class ModelMachine(Machine, Protocol):
         """Set a register."""
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, and no reset came since."""
+        """Return whether runs have ended since the last call, all well, without a reset."""
 
 
 class Runs:

@@ -277,7 +277,7 @@ def _placed(
         kv_bits=found.decoder.kv_bits,
         kv_block=found.decoder.block,
         # Keys that are made anew are rotated by their places in the cache, which is all there are.
-        places=cache.capacity if found.turned_anew else found.decoder.places,
+        places=cache.capacity if found.rotates_keys else found.decoder.places,
         rows=found.rows,
         setup=setup,
         memory_bytes=max(logits.addr + logits.size, *(len(fill.image) for fill in setup)),
@@ -364,8 +364,8 @@ def _expected(
 def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
     """Return how many tokens of a chunk the accumulators have room for, at least 1."""
     model = decoder.description
-    turned = (model.heads + model.kv_heads) * decoder.key_dim
-    widths = [turned, model.kv_width, 2 * model.ffn, model.dim, 2 * cache.capacity]
+    rotated = (model.heads + model.kv_heads) * decoder.key_dim
+    widths = [rotated, model.kv_width, 2 * model.ffn, model.dim, 2 * cache.capacity]
     widths += [model.kv_heads * decoder.key_dim, 2 * model.head_dim]
     linears = [op for op in (*decoder.layers[0], *decoder.after) if isinstance(op, Linear)]
     widths += [op.low_rank.first.target.columns for op in linears if op.low_rank is not None]
@@ -420,7 +420,7 @@ def _logits(piece: Piece) -> list[Node]:
 def _addresses(found: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Mapping[str, int]]:
     """Return a scratchpad address for every buffer, and those that are not to be changed.
 
-    None shares its place with another. A vocabulary that stays has half of its rows in each of two
+    No two have the same place. A vocabulary that stays has half of its rows in each of two
     banks where that leaves room for all others: in one bank it would leave all of these the other.
     """
     sizes, config = found.memory.buffers, found.config

@@ -134,7 +134,7 @@ class TextSource:
 
 
 def is_text(model: str) -> bool:
-    """Return whether a name or a path is that of a language model, as far as can be told."""
+    """Return whether a name or a path is that of a language model, as far as is known."""
     path = Path(model)
     own = path.name == model and _is_folder(_MODELS / model)
     if own or path.suffix == LLAMA2C_SUFFIX or (path / DECODER_FILE).is_file():

@@ -134,7 +134,7 @@ class Accelerator(Component):
         return component
 
     def _errors(self, m, units):
-        """Return what the units' memories told of their words, a cycle later."""
+        """Return what the units' memories reported of their words, a cycle later."""
         memory_errors = Signal(ERRORS)
         if self.config.protects:
             wrong = Cat(Const(0, 1), Cat(differences_of(units)).any())

@@ -25,7 +25,7 @@ class BusAccelerator(Component):
     started. The signals of the bus (``axi4`` or ``wishbone``) are those of
     :class:`Axi4Bridge` or :class:`WishboneBridge`, where their timing is.
     ``mem_error`` is 1 from the first error response of the memory on, until reset, also where the
-    run in which it came is over; STATUS tells it of the latest run. The bus is to be reset with
+    run that had it is over; STATUS reports that of the latest run. The bus is to be reset with
     ``rst``, and when the host writes FORGET, which resets the bridge. With the field ``trace``,
     ``trace`` reports what the vector engine writes, and ``events`` what every engine does when.
 

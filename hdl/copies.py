@@ -1,4 +1,4 @@
-"""Registers that exist more than once, so that a flipped bit of one is outvoted or told."""
+"""Registers that exist more than once, so that a flipped bit of one is outvoted or reported."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -111,12 +111,12 @@ class Guarded(Component):
         # Not its own module: its registers are to be seen.
         whole = Fragment.get(self.component, _Within(platform))
         parts = enumerate(_parts(whole))
-        found = [told for number, part in parts for told in _copy(part, self.level, number)]
+        found = [report for number, part in parts for report in _copy(part, self.level, number)]
         if self.level == "detect":
             m = Module()
             m.d.sync += self.differs.eq(Cat(found).any())
-            told = Fragment.get(m, platform)
-            whole.add_statements("sync", told.statements["sync"])
+            report = Fragment.get(m, platform)
+            whole.add_statements("sync", report.statements["sync"])
         return whole
 
 
@@ -193,12 +193,12 @@ def _copy(fragment: Fragment, level: str, number: int) -> list[Signal]:
         fragment.add_statements("sync", _Renamed(names).on_statements(plain))
     if level == "detect":
         # Told once: what is not written again may differ for long.
-        differ, differed, told = Signal(), Signal(), Signal(name=f"told_{number}")
+        differ, differed, report = Signal(), Signal(), Signal(name=f"report_{number}")
         m.d.sync += [differ.eq(Cat(differences).any()), differed.eq(differ)]
-        m.d.comb += told.eq(differ & ~differed)
+        m.d.comb += report.eq(differ & ~differed)
     for domain, statements in Fragment.get(m, None).statements.items():
         fragment.add_statements(domain, statements)
-    return [told] if level == "detect" else []
+    return [report] if level == "detect" else []
 
 
 class _Renamed(ValueTransformer, StatementTransformer):

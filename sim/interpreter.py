@@ -86,7 +86,7 @@ class Interpreter:
         return {"ARGMAX": self.argmax, "ARGMAX_VALUE": self.argmax_value % (1 << 32)}[name]
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, and no reset came since.
+        """Return whether runs have ended since the last call, all well, without a reset.
 
         Nothing resets this machine, and a run that does not end well raises an exception.
         """

@@ -17,7 +17,7 @@ MAX_BIAS = (1 << 31) - (1 << 23)
 def normalize(
     x: ArrayLike, r: ArrayLike | None = None, *, rms: bool, eps: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    """Return equation (4): rows of mean 0 and variance 1 in Q.16, and the sums they came from.
+    """Return equation (4): rows of mean 0 and variance 1 in Q.16, and their sums.
 
     ``x`` and ``r``, both [m, n], hold INT16; ``s = sat16(x + r)``, or ``x`` without ``r``. Exact
     integers up to ``V = n * sum(s**2) - sum(s)**2 + eps``; then ``(n * s - sum(s)) / sqrt(V)`` is

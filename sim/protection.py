@@ -22,7 +22,7 @@ def encode(word: int, width: int, level: str) -> int:
 
 
 def decode(word: int, check: int, width: int, level: str) -> tuple[int, Found]:
-    """Return the word that was stored, as far as can be told, and what was found of it."""
+    """Return the word that was stored, as far as it can be restored, and what was found of it."""
     syndrome = encode(word, width, level) ^ check
     if not syndrome:
         return word, Found.RIGHT

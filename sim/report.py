@@ -26,7 +26,7 @@ class Report:
 
         ``compute``: a vector set out for the array; ``memory``: a scratchpad port kept it waiting;
         ``dependency``: the next command waited for another engine, whose name follows; ``fill``:
-        weights or sums were on their way; ``idle``: there was no command, as the queue of another
+        weights or sums were in flight; ``idle``: there was no command, as the queue of another
         engine was full, instructions were fetched, or the program had no more. Empty where the
         machine has no clock.
         """

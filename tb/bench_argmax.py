@@ -19,7 +19,7 @@ from tb.bench import pack, parameters, rng, start_clock, unpack
 
 @cocotb.test()
 async def the_first_largest_is_found(dut: Any) -> None:
-    """After every row the largest element and the first column that has it are told."""
+    """After every row the largest element and the first column that has it are given."""
     given, random = parameters(), rng()
     lanes = given["lanes"]
     layout = data.ArrayLayout(signed(16), lanes)

@@ -105,7 +105,7 @@ def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int
 def check_errors(
     around: Surroundings, reads: list[Burst], writes: list[Burst], found: list[int]
 ) -> None:
-    """Check that every error was told, and that what could be read is right."""
+    """Check that every error was reported, and that what could be read is right."""
     config = around.config
     places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]
     wanted = content(around.memory.bytes, config, reads)
@@ -139,8 +139,8 @@ if "broken" not in parameters():
 if "errors" in parameters():
 
     @cocotb.test()
-    async def errors_are_told(dut: Any) -> None:
-        """Errors of the memory are told, and all else is right."""
+    async def errors_are_reported(dut: Any) -> None:
+        """Errors of the memory are reported, and all else is right."""
         await _run(dut, parameters() | {"broken": parameters()["errors"]})
 
 

@@ -120,7 +120,7 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
         command = queues[kind][granted_count[kind]]
         granted_count[kind] += 1
         for source in command["pop"]:
-            assert held[source, kind] > 0, f"{kind.name}'s command came too early"
+            assert held[source, kind] > 0, f"{kind.name}'s command started too early"
             tokens[source, kind] -= 1
 
     # Tokens that commands see: those of the cycle before, with registers of the one before that.
@@ -159,9 +159,9 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
                 for sink in Engine:
                     if push >> sink & 1:
                         tokens[kind, sink] += 1
-        under_way = started_count != before_count
+        in_flight = started_count != before_count
         offered = bool(int(dut.i__valid.value))
-        assert not (int(dut.idle.value) and (under_way or offered)), f"cycle {cycle}: not idle"
+        assert not (int(dut.idle.value) and (in_flight or offered)), f"cycle {cycle}: not idle"
         if offered and int(dut.i__ready.value):
             started_count += unpack(WORD, int(dut.i__payload.value))["first"]
         await RisingEdge(dut.clk)
@@ -182,7 +182,7 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 
 @cocotb.test()
 async def every_token_and_every_command_counts(dut: Any) -> None:
-    """As many commands as there can be are under way, and give as many tokens as can be held.
+    """As many commands as there can be are in flight, and give as many tokens as can be held.
 
     As many others take one of each kind, without waiting. The unit is idle behind the last.
     """

@@ -183,7 +183,7 @@ async def requests_are_answered(dut: Any) -> None:
         assert int(dut.status.value) == status
         assert memory.bytes[: identity.memory].tobytes() == bytes(golden.memory)
     assert not memory.bytes[identity.memory :].any()
-    assert statuses == set(Status), f"of all statuses only {statuses} came"
+    assert statuses == set(Status), f"of all statuses only {statuses} were seen"
 
 
 @cocotb.test()

@@ -198,9 +198,9 @@ def load_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
             written += 1
         waits = machine.get("write__request__valid") and not machine.get("write__request__ready")
         if waits:
-            assert machine.get("status__stall"), "a write waits, which is not told"
+            assert machine.get("status__stall"), "a write waits, which is not reported"
         elif machine.get("memory__data__valid"):
-            assert not machine.get("status__stall"), "a stall is told, but nothing waits"
+            assert not machine.get("status__stall"), "a stall is reported, but nothing waits"
         if machine.get("status__done"):
             assert written >= sum(expected_writes[: len(machine.done) + 1])
         due = machine.cycle + machine.timing.latency

@@ -26,22 +26,22 @@ async def test_results(dut):
     mantissa, exponent = model(np.array(x, dtype=np.uint64))
     wanted = list(zip(mantissa.tolist(), exponent.tolist(), strict=True))
     await start_clock(dut)
-    flags, position, came = [], 0, 0
-    while came < len(x):
+    flags, position, received = [], 0, 0
+    while received < len(x):
         en = int(random.random() < 0.8)
         valid = int(position < len(x) and random.random() < 0.8)
         dut.en.value = en
         dut.valid_i.value = valid
         dut.x.value = x[position] if valid else 0
         await FallingEdge(dut.clk)
-        # What came stays until the next enabled edge, however many others there are.
+        # A result stays until the next enabled edge, however many others there are.
         expected = flags[-given["latency"]] if len(flags) >= given["latency"] else 0
         assert int(dut.valid_o.value) == expected
         if expected:
             power = unpack(signed(EXPONENT_WIDTH), int(dut.exponent.value))
-            assert (int(dut.mantissa.value), power) == wanted[came]
+            assert (int(dut.mantissa.value), power) == wanted[received]
         await RisingEdge(dut.clk)
         if en:
-            came += expected
+            received += expected
             position += valid
             flags.append(valid)

@@ -64,8 +64,8 @@ def deepest_loops() -> list[Instruction]:
     end = Instruction(Opcode.ENDLOOP)
     count = Instruction(Opcode.SET, {"register": 1, "value": Operand(3, 1)})
     long = [Instruction(Opcode.LOOP, {"count": 260}), count, end]
-    told = Instruction(Opcode.PARAMS, {"n": Operand(5, 1)})
-    return [*loops, told, *[end] * LOOP_LEVELS, *long, told]
+    counted = Instruction(Opcode.PARAMS, {"n": Operand(5, 1)})
+    return [*loops, counted, *[end] * LOOP_LEVELS, *long, counted]
 
 
 def random_instruction(config: Config, random: np.random.Generator) -> Instruction:

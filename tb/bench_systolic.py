@@ -95,7 +95,7 @@ class Schedule:
     def _asleep(self, weights: Ints) -> Ints:
         """Let the last vector have some columns only; return weights that are 0 in the others.
 
-        A column that shares multipliers with one that it has is awake, and so has a sum.
+        A column with multipliers in common with one that it has is awake, and so has a sum.
         """
         cols = self._config.cols
         n = int(self._rng.integers(1, cols + 1))

@@ -44,7 +44,7 @@ async def test_tables(dut):
         if wanted is not None:
             await FallingEdge(dut.clk)
             assert unpack(layout, int(dut.value.value)) == wanted
-            # What came stays through an odd number of cycles as well as through an even one.
+            # A result stays through an odd number of cycles as well as through an even one.
             dut.en.value = 0
             for _ in range(int(random.integers(1, 3))):
                 await RisingEdge(dut.clk)

@@ -117,7 +117,7 @@ class SimulatedBoard:
             raise RunError(f"The board's simulation ended with exit code {code}\n{text}")
 
     def log(self) -> str:
-        """Return what the simulation told so far."""
+        """Return what the simulation printed so far."""
         return self._log.read_text(encoding="utf-8")
 
     def wait(self) -> None:

@@ -68,7 +68,7 @@ def text_flash_image(
 
     It goes on by so many ``steps``, fewer where the golden machine's text ends.
 
-    Raises :class:`InputError` where the prompt is too long, the tokens cannot be told, or the model
+    Raises :class:`InputError` where the prompt is too long, the tokens are not known, or the model
     answers sources.
     """
     if program.lookups:

@@ -142,7 +142,7 @@ class SimulatedMachine(ABC):
         return self._read_registers([name])[0]
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, and no reset came since."""
+        """Return whether runs have ended since the last call, all well, without a reset."""
         # INTERRUPT tells of an abort only when all is recovered, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
         self.write_register("INTERRUPT", ended)
@@ -298,7 +298,7 @@ class VerilatorMachine(SimulatedMachine):
         self._recovered &= not cycles
 
     def behave(self, behaviour: MemoryBehaviour) -> None:
-        """Let external memory behave in some way from now on."""
+        """Set the behaviour of external memory from now on."""
         self._send(f"k {behaviour.value}\n")
 
     def interrupted(self) -> bool:

@@ -57,7 +57,7 @@ def operations(recording: Recording, found: Sequence[Place], config: Config) -> 
     the vector engine's; where neither has, on the one that comes next.
     """
     spans: dict[str, list[Span]] = {}
-    for begin, end, name in _shares(recording, found):
+    for begin, end, name in _intervals(recording, found):
         spans.setdefault(name, []).append((begin, end))
     sums: dict[str, list[int]] = {name: [0] * 4 for name in spans}
     for command, place in zip(recording.commands, found, strict=True):
@@ -78,7 +78,7 @@ def operations(recording: Recording, found: Sequence[Place], config: Config) -> 
     ]
 
 
-def _shares(recording: Recording, found: Sequence[Place]) -> list[tuple[int, int, str]]:
+def _intervals(recording: Recording, found: Sequence[Place]) -> list[tuple[int, int, str]]:
     """Return begin, end and operation of pieces of the run without gaps."""
     pairs = [
         (command, place.operation)

@@ -91,11 +91,11 @@ def _cycles(axes: Axes, results: Sequence[Mapping[str, Any]]) -> None:
         cycles = np.array([result["where"][cause] / result["count"] for result in results])
         bars = axes.barh(names, cycles, 0.6, left, color=CAUSE_COLOURS[cause], label=cause)
         total = [result["cycles_per_inference"] for result in results]
-        shares = [
+        percentages = [
             f"{share:.0%}" if share >= 0.03 else ""
             for share in (part / whole for part, whole in zip(cycles, total, strict=True))
         ]
-        axes.bar_label(bars, shares, label_type="center", fontsize=9)
+        axes.bar_label(bars, percentages, label_type="center", fontsize=9)
         left += cycles
     axes.invert_yaxis()
     axes.set_xlim(0, left.max() * 1.02)

@@ -78,7 +78,7 @@ class RandomProgram:
 
 
 def _in_place(written: Region, read: Region) -> bool:
-    """Tell whether elements go where they came from, or before, where they become narrower."""
+    """Return whether elements go to where they were read, or before, where they become narrower."""
     return (
         (written.addr, written.stride, written.m) == (read.addr, read.stride, read.m)
         and written.count <= read.count

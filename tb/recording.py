@@ -26,7 +26,7 @@ class Command:
     flags: frozenset[str]
     operands: Mapping[str, int]
     sent: int
-    """Cycle in which its last word came to the engine's queue."""
+    """Cycle in which its last word entered the engine's queue."""
     offered: int
     """Cycle from which on the engine could take it: it was next, and no token was lacking."""
     begin: int

@@ -56,7 +56,7 @@ KINDS = (
 class Trial:
     """Disturbance of a run, its cycle, and its outcome.
 
-    ``cause`` is what STATUS told of the run, NONE where it ended by itself before. ``mismatch``
+    ``cause`` is what STATUS reported of the run, NONE where it ended by itself before. ``mismatch``
     says in words what was wrong of it or of the run that followed, and is empty where nothing was.
     """
 

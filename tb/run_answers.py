@@ -30,7 +30,7 @@ def run_answers(
     right to the last character, ``wrong`` are the others: source, answer, and what was right.
     ``source_cycles`` and ``answer_cycles`` are those of all sources and of all steps,
     ``predicted_source_cycles`` and ``predicted_answer_cycles`` what was expected of these; all are
-    None on a machine that has no clock. ``progress`` is told the answers done.
+    None on a machine that has no clock. ``progress`` receives the answers done.
 
     Raises :class:`InputError` where the model takes no source, or one cannot be.
     """

@@ -83,8 +83,8 @@ def run_files(
     Where no file is given these are the images of the digits' test split, for a model of these.
     ``machine`` is a simulator's name, or a machine with ``memory_bytes`` of external memory on its
     chip. Runs read ``bits`` of nested weights in turn. The figures are those of :func:`run_source`;
-    with labels also ``accuracy`` and ``float_accuracy``, the shares of outputs whose largest column
-    is the label's.
+    with labels also ``accuracy`` and ``float_accuracy``, the fractions of outputs whose largest
+    column is the label's.
 
     Raises :class:`InputError` where the model, the simulator, a file or the count cannot be used.
     """
@@ -107,8 +107,8 @@ def run_files(
     ran = run_source(
         source, chosen, samples, config, machine, progress, options, timing, memory_bytes, bits
     )
-    told = _accuracy(ran, labels)
-    return Ran({"model": model, **told, **ran.figures}, ran.outputs)
+    accuracy = _accuracy(ran, labels)
+    return Ran({"model": model, **accuracy, **ran.figures}, ran.outputs)
 
 
 def read_inputs(
@@ -137,7 +137,7 @@ def read_inputs(
 
 
 def _accuracy(ran: Ran, labels: NDArray[np.int64] | None) -> dict[str, Any]:
-    """Return the shares of right predictions, and take the floats' own out of the figures."""
+    """Return the fractions of right predictions, and take the floats' own out of the figures."""
     floats = ran.figures.pop("float_predictions")
     found = ran.figures.get("predictions")
     if labels is None:

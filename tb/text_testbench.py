@@ -70,7 +70,7 @@ class StepWriter:
         return self._machine.read_register(name)
 
     def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, and no reset came since."""
+        """Return whether runs have ended since the last call, all well, without a reset."""
         return self._machine.unbroken()
 
 

@@ -38,7 +38,7 @@ def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
     """Return a picture of products per cycle over products per external byte, a dot an operation.
 
     The limits are the array's elements and, left of them, the memory port's bytes per cycle. An
-    operation that loads less than it needs in its own time (its weights came before) may lie
+    operation that loads less than it needs in its own time (its weights were loaded before) may lie
     above the port's line; one that needs no external byte is at the right edge.
     """
     figure = Figure(figsize=(9, 5.2), layout="constrained")

@@ -40,8 +40,8 @@ def test_the_changes_that_help_are_told() -> None:
 def test_either_of_two_changes_may_help() -> None:
     def compile(config: Config) -> None:
         if config.program_depth < 1024 and config.scratchpad_bytes < 32768:
-            ways = doubled(config, "program_depth"), doubled(config, "scratchpad_bytes", 32768)
-            raise FitError("too small", *ways)
+            remedies = doubled(config, "program_depth"), doubled(config, "scratchpad_bytes", 32768)
+            raise FitError("too small", *remedies)
 
     assert told(compile) == "it fits with program_depth=1024, or with scratchpad_bytes=32768"
 

@@ -142,12 +142,12 @@ _UNITS: dict[str, Callable[[], Component]] = {
 """The units of the stimuli in timing.toml."""
 
 
-def _told(name: str, values: dict[str, Any]) -> Callable[[], Scenario]:
+def _scenario(name: str, values: dict[str, Any]) -> Callable[[], Scenario]:
     return lambda: Scenario(unit=_UNITS[name](), **values)
 
 
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
-    name: _told(name, values)
+    name: _scenario(name, values)
     for name, values in read_table(Path(__file__).with_name("timing.toml")).items()
 }
 SCENARIOS |= {

@@ -153,7 +153,7 @@ def text_manifest(
         "made": dict(made),
         "host": [
             "before: text to tokens",
-            "after: the next token chosen, by ARGMAX or from the logits, and told as text",
+            "after: the next token chosen, by ARGMAX or from the logits, and decoded to text",
         ],
         "cycles": cycles,
         "position": position,

@@ -176,7 +176,7 @@ def _filled(
     had = {re.sub(r"\d+", "N", name) for name in found}
     for parts, setting in family.biased.items():
         if not setting or given.config.get(setting):
-            # These must be there; where one is not, that is told.
+            # These must be there; a missing one is named.
             had |= {f"layers.N.{part}.bias" for part in parts.split()}
     for name, shape in model.shapes().items():
         part = re.sub(r"\d+", "N", name)
@@ -210,8 +210,8 @@ def _in_one_form(
         queries *= times**2
         model = model.replace(rotary_base=base)
         plain = base ** (-np.arange(0, model.head_dim, 2) / model.head_dim)
-        turned = 2 * int(np.count_nonzero(speeds))
-        found = _side_by_side(found, model, turned)
+        rotated = 2 * int(np.count_nonzero(speeds))
+        found = _side_by_side(found, model, rotated)
         if not np.allclose(speeds, plain, rtol=1e-9, atol=0):
             model = model.replace(rotary_speeds=True)
             found["rotary_speeds"] = speeds
@@ -225,14 +225,14 @@ def _in_one_form(
 
 
 def _side_by_side(
-    tensors: Mapping[str, Floats], model: TextDescription, turned: int
+    tensors: Mapping[str, Floats], model: TextDescription, rotated: int
 ) -> dict[str, Floats]:
     """Return tensors in which the rows of queries and keys have a pair's columns together.
 
-    Of each head the first ``turned`` columns are rotated, those of a pair half of these apart.
+    Of each head the first ``rotated`` columns are rotated, those of a pair half of these apart.
     """
-    order = np.arange(turned).reshape(2, turned // 2).T.ravel()
-    order = np.concatenate([order, np.arange(turned, model.head_dim)])
+    order = np.arange(rotated).reshape(2, rotated // 2).T.ravel()
+    order = np.concatenate([order, np.arange(rotated, model.head_dim)])
     found = dict(tensors)
     for name, tensor in tensors.items():
         if re.search(r"\.(query|key)\.", name) and len(tensor) % model.head_dim == 0:

@@ -142,9 +142,9 @@ def _patches(given: Folder) -> tuple[tuple[int, ...], Array]:
         size = given.integer("patch_size")
         strides = (given.integer("frequency_stride"), given.integer("time_stride"))
         # The convolution sees bands first.
-        turned = np.arange(shape[0] * shape[1]).reshape(shape).T
-        seen = windows((1, *turned.shape), (size, size), strides)
-        places = turned.ravel()[seen]
+        transposed = np.arange(shape[0] * shape[1]).reshape(shape).T
+        seen = windows((1, *transposed.shape), (size, size), strides)
+        places = transposed.ravel()[seen]
     else:
         size, image = given.integer("patch_size"), given.config.get("image_size")
         sides = image if isinstance(image, list) else [given.integer("image_size")] * 2

@@ -31,8 +31,8 @@ def rotary_speeds(folder: Folder, head_dim: int, positions: int) -> tuple[float,
     kind = rope.get("rope_type", rope.get("type"))
     if kind is None:
         kind = None if "factor" in rope else "default"
-    turned = int(head_dim * share) // 2 * 2
-    speeds = base ** (-np.arange(0, turned, 2) / max(turned, 1))
+    rotated = int(head_dim * share) // 2 * 2
+    speeds = base ** (-np.arange(0, rotated, 2) / max(rotated, 1))
     made_for = rope.get("original_max_position_embeddings") or config.get(
         "original_max_position_embeddings"
     )
@@ -43,7 +43,7 @@ def rotary_speeds(folder: Folder, head_dim: int, positions: int) -> tuple[float,
     elif kind == "llama3":
         speeds = _llama3(folder, rope, speeds, made_for)
     elif kind == "yarn":
-        speeds, factor = _yarn(folder, rope, speeds, turned, base, made_for)
+        speeds, factor = _yarn(folder, rope, speeds, rotated, base, made_for)
     elif kind == "longrope":
         short = np.asarray(rope.get("short_factor", ()), np.float64)
         if short.shape != speeds.shape:
@@ -61,7 +61,7 @@ def rotary_speeds(folder: Folder, head_dim: int, positions: int) -> tuple[float,
             f"llama3, yarn, longrope, not {kind!r}"
         )
     # The rotated columns are the first of a head, so the pairs behind stand still.
-    still = np.zeros((head_dim - turned) // 2)
+    still = np.zeros((head_dim - rotated) // 2)
     return base, np.concatenate([speeds, still]), factor
 
 
@@ -88,7 +88,7 @@ def _yarn(
     folder: Folder,
     rope: Mapping[str, Any],
     speeds: Floats,
-    turned: int,
+    rotated: int,
     base: float,
     made_for: int,
 ) -> tuple[Floats, float]:
@@ -105,13 +105,13 @@ def _yarn(
         given = scale(float(one)) / scale(float(every)) if one and every else scale(1.0)
 
     def place(turns: float) -> float:
-        return turned * math.log(made_for / (turns * 2 * math.pi)) / (2 * math.log(base))
+        return rotated * math.log(made_for / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     low = place(float(rope.get("beta_fast") or 32.0))
     high = place(float(rope.get("beta_slow") or 1.0))
     if rope.get("truncate", True):
         low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, turned - 1)
+    low, high = max(low, 0), min(high, rotated - 1)
     high = high + 0.001 if high == low else high
     share = 1 - np.clip((np.arange(len(speeds)) - low) / (high - low), 0.0, 1.0)
     return np.asarray(speeds / factor * (1 - share) + speeds * share), float(given)

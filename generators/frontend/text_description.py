@@ -18,7 +18,7 @@ class TextDescription(Description):
 
     ``x = words[token]``, plus ``positions[place]`` where positions are learned; then in each layer
     ``x + attention(norm(x))`` and ``x + mlp(norm(x))``; then ``head(norm(x))``. Attention is
-    causal; each group of ``heads / kv_heads`` query heads shares a key head. With rotary positions
+    causal; each group of ``heads / kv_heads`` query heads has one key head. With rotary positions
     each pair of neighbouring columns (2j, 2j + 1) of a query's or key's head is rotated by the
     angle ``place * rotary_base ** (-2j / head_dim)`` (Su et al. 2021). The MLP is
     ``down(activation(up(x)))``, or, ``gated``, ``down(activation(gate(x)) * up(x))``

@@ -25,7 +25,7 @@ class Refusal:
     stage: int
     excess: int
     text: str
-    ways: tuple[Changes, ...]
+    remedies: tuple[Changes, ...]
     """Changes of the configuration of which any may help."""
 
 

@@ -83,7 +83,7 @@ def divide(
 
 def mix(
     op: Attention,
-    shares: View,
+    probabilities: View,
     values: View | int,
     sums: View,
     m: Count,
@@ -93,4 +93,4 @@ def mix(
 ) -> Draft:
     """Return the product of a head's probabilities and some columns of its values."""
     zeros = {"a_zero": op.probability_zero, "b_zero": op.value.zero}
-    return product(shares, values, sums, m, k, n, *flags, **zeros)
+    return product(probabilities, values, sums, m, k, n, *flags, **zeros)

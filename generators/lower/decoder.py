@@ -127,7 +127,7 @@ class Layers(Instructions):
 
     def _load_pairs(self) -> None:
         pairs = self.plan.rows_tables["places"]
-        if self.plan.turned_anew:
+        if self.plan.rotates_keys:
             count = Given(Register.COUNT, self.plan.cache.capacity)
             self.stage.add(load(pairs.place, pairs.addr, count, pairs.stride))
             return
@@ -153,7 +153,7 @@ class Layers(Instructions):
                 self.drain(op, self.sums(op, first), part, tiles=tiles, behind=behind)
             # The part before is there by now, and so is a share of the product behind it.
             if place:
-                self.came(target, parts[place - 1][1] * cols)
+                self.multiply_ready(target, parts[place - 1][1] * cols)
 
     def head(self) -> None:
         """Add the scores of all tokens, behind the last row alone."""

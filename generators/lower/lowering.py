@@ -21,7 +21,7 @@ SPARE_WORDS = 1
 
 
 class Lowering(Traffic):
-    """An encoder on its way to instructions."""
+    """An encoder that is lowered to instructions."""
 
     def __init__(
         self,

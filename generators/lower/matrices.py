@@ -83,16 +83,16 @@ def _kept(found: Plan, one: Linear, words: Words, bounds: Sequence[int]) -> Matr
 
     if not found.resident:
         return Matrix(k, n, [], pieces(one, slice(0, k), bounds), words, flags | wide)
-    shares = []
-    for row, end in pairwise([0, *_share_rows(found, one), k]):
+    splits = []
+    for row, end in pairwise([0, *_split_rows(found, one), k]):
         taken, rows, kept, used = slotted(one, slice(row, end), config, flags)
         slots = memory.take_slots(rows.stop - rows.start, n)
-        shares.append((row, slots))
+        splits.append((row, slots))
         for held, piece in pieces(taken, rows):
             tile = held.tile * slots.k_tiles + (held.rows.start - rows.start) // config.rows
             source = View(stage.piece(piece), held.n)
             stage.add(preload(source, held.k, held.n, slots.first + tile, flags=kept))
-    return Matrix(k, n, shares, [], words, used | wide)
+    return Matrix(k, n, splits, [], words, used | wide)
 
 
 def _bounds(found: Plan, op: Linear) -> Sequence[int]:
@@ -106,14 +106,14 @@ def _bounds(found: Plan, op: Linear) -> Sequence[int]:
     return [0, *(end for _, end in found.ffn_parts)] if kind(op.target) in HIDDEN else ()
 
 
-def _share_rows(found: Plan, op: Linear) -> list[int]:
+def _split_rows(found: Plan, op: Linear) -> list[int]:
     """Return the rows at which a matrix is cut whose operand comes part by part.
 
-    A share has whole tiles, and groups, as many as have come when the operand's part has.
+    A part has whole tiles, and groups, as many as are there when the operand's part is.
     """
-    rows, model, came = part_rows(op.stored, found.config), found.decoder.description, list[int]()
+    rows, model, ready = part_rows(op.stored, found.config), found.decoder.description, list[int]()
     if op.residual and op.source.name in found.contexts:
-        came = [end * model.group * model.head_dim for _, end in found.key_parts[:-1]]
+        ready = [end * model.group * model.head_dim for _, end in found.key_parts[:-1]]
     elif op.residual:
-        came = [end * found.config.cols for _, end in found.ffn_parts[:-1]]
-    return sorted({column // rows * rows for column in came} - {0})
+        ready = [end * found.config.cols for _, end in found.ffn_parts[:-1]]
+    return sorted({column // rows * rows for column in ready} - {0})

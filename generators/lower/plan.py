@@ -38,11 +38,11 @@ HIDDEN = frozenset({"active", "up", "hidden"})
 
 @dataclass(frozen=True)
 class Matrix:
-    """A projection on the chip, or on its way there."""
+    """A projection on the chip, or one whose weights are loaded for each product."""
 
     k: int
     n: int
-    shares: list[tuple[int, Slots]]
+    splits: list[tuple[int, Slots]]
     """First row, and slots, of rows that stay on the chip and are multiplied by one instruction."""
     cuts: list[tuple[Held, Piece]]
     """Its parts in external memory, where its weights are loaded for each product."""
@@ -65,7 +65,7 @@ class Matrix:
     @property
     def resident(self) -> bool:
         """The matrix's weights stay on the chip."""
-        return bool(self.shares)
+        return bool(self.splits)
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class Plan:
         return {name: -(-width // least) * least for name, width in widths.items()}
 
     @property
-    def turned_anew(self) -> bool:
+    def rotates_keys(self) -> bool:
         """Each run rotates the keys of all tokens, whose places are those of the cache."""
         return self.cache.recompute and self.decoder.rotary is not None
 
@@ -235,7 +235,7 @@ class Plan:
         # Those of a correction have rows of their own, of keys and of values.
         room = self.config.acc_depth - 2 * -(-low // self.config.cols) * rows
         unit = 1
-        if self.turned_anew and kind(op.target) == "key_sums":
+        if self.rotates_keys and kind(op.target) == "key_sums":
             # A rotation begins with a head.
             unit = math.lcm(self.config.cols, self.decoder.key_dim) // self.config.cols
         units, most = -(-tiles // unit), max(1, room // 2 // rows // unit)

@@ -69,14 +69,14 @@ def _stream_buffers(found: Plan) -> int:
     """Take the buffers of what is computed, and return their bytes."""
     decoder, config, cache, rows = found.decoder, found.config, found.cache, found.rows
     model, longest = decoder.description, decoder.description.source_positions
-    shares = max(model.heads, 2 * rows) * cache.capacity
-    shares = max(shares, max(model.heads, 2 * longest) * longest)
+    probabilities = max(model.heads, 2 * rows) * cache.capacity
+    probabilities = max(probabilities, max(model.heads, 2 * longest) * longest)
     rows = max(rows, found.source_rows)
     sizes = {
         "x": 2 * rows * model.dim,
         "h": rows * max(op.target.stride for op in decoder.ops if isinstance(op, Norm)),
         "query": rows * decoder.attentions[0].query.stride,
-        "shares": shares,
+        "probabilities": probabilities,
         "context": rows * decoder.attentions[0].target.stride,
         "hidden": rows * model.ffn,
     }
@@ -93,7 +93,7 @@ def _stream_buffers(found: Plan) -> int:
     if model.gated:
         sizes["active"] = rows * model.ffn
     if not config.fused:
-        sizes["scores"] = 2 * shares
+        sizes["scores"] = 2 * probabilities
     if found.passing:
         sizes |= {name: cache.capacity * size for name, size in found.cache_strides.items()}
         most = max(256, found.most_words * config.param_lines * config.line_bytes)
@@ -166,7 +166,7 @@ def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) 
         rows, held = len(data) // stride, np.frombuffer(data, np.uint8)
         if not found.rows_stay:
             here = max(found.rows, found.lookups)
-            if name == "places" and found.turned_anew:
+            if name == "places" and found.rotates_keys:
                 here = found.cache.capacity
             place = found.memory.buffer(name, here * stride)
             found.rows_tables[name] = Table(place, stride, rows, found.image.add(held).addr)

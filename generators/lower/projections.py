@@ -118,12 +118,12 @@ class Instructions:
         acc: int,
         *,
         tiles: tuple[int, int] | None = None,
-        share: int | None = None,
+        split: int | None = None,
     ) -> None:
         """Add the product of all rows of a buffer or view, or of one row at a place, and a matrix.
 
-        With ``tiles`` (first, count) only of some tile columns, with ``share`` of one share. A
-        correction comes with the last share; the first tile columns have its thin tensor made.
+        With ``tiles`` (first, count) only of some tile columns, with ``split`` of one part. A
+        correction comes with the last part; the first tile columns have its thin tensor made.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         one = isinstance(source, Given | Ref)
@@ -131,16 +131,16 @@ class Instructions:
         view = place if isinstance(place, View) else View(place, matrix.element * matrix.k)
         tiles = tiles or (0, -(-matrix.n // self.config.cols))
         sums, m = View(acc, BANKS if one else self.stride(op)), 1 if one else self.m
-        if low is None or share not in (None, max(0, len(matrix.shares) - 1)):
+        if low is None or split not in (None, max(0, len(matrix.splits) - 1)):
             for plane in (matrix, *matrix.below[: self.planes - 1]):
-                self._product(plane, view, sums, m, tiles, share)
+                self._product(plane, view, sums, m, tiles, split)
             return
         thin = low.first
         made = Ref(thin.target.buffer)
         if tiles[0] == 0:
             self.linear(thin, source, self.sums(thin))
             self.drain(thin, self.sums(thin), View(made, thin.target.columns), row=one)
-        self._product(matrix, view, sums, m, tiles, share)
+        self._product(matrix, view, sums, m, tiles, split)
         assert matrix.correction is not None
         self._product(matrix.correction, View(made, thin.target.columns), sums, m, tiles)
 
@@ -151,17 +151,17 @@ class Instructions:
         sums: View,
         m: int | Given,
         tiles: tuple[int, int],
-        share: int | None = None,
+        split: int | None = None,
     ) -> None:
-        """Add the product of rows and some tile columns of a matrix, or of a share of it."""
+        """Add the product of rows and some tile columns of a matrix, or of a part of it."""
         first, count = tiles
         end = min(matrix.n, (first + count) * self.config.cols)
 
         def parts() -> Iterator[Weights]:
-            rows = [*(row for row, _ in matrix.shares), matrix.k]
-            for index, (row, slots) in enumerate(matrix.shares):
+            rows = [*(row for row, _ in matrix.splits), matrix.k]
+            for index, (row, slots) in enumerate(matrix.splits):
                 slot = slots.first + first * slots.k_tiles
-                if share in (None, index):
+                if split in (None, index):
                     n = end - first * self.config.cols
                     yield Weights(row, 0, rows[index + 1] - row, n, slot)
             for held, piece in matrix.cuts:
@@ -228,7 +228,7 @@ class Instructions:
         """The rotations of the tokens' places."""
         table = self.plan.rows_tables["places"]
         rows, here = table.rows, self.plan.rows_stay
-        if self.plan.turned_anew:
+        if self.plan.rotates_keys:
             # Those of all tokens are there.
             rows, here = self.plan.cache.capacity, self.register is not Register.COUNT
         most = (rows - self.rows) * table.stride
@@ -249,23 +249,23 @@ class Instructions:
         """The residual stream."""
         return View(Ref("x"), 2 * self.model.dim)
 
-    def came(self, tensor: Tensor, columns: int) -> None:
-        """Add the shares of the product that takes a tensor, of which so many columns are there.
+    def multiply_ready(self, tensor: Tensor, columns: int) -> None:
+        """Add the partial products of a tensor's reader whose operands are there: so many columns.
 
-        Those that have been added are not again. Without weights on the chip all is one share.
+        Those that have been added are not again. Without weights on the chip the product is whole.
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
-        ends = [*(row for row, _ in matrix.shares[1:]), matrix.k]
-        for share in range(self._ready.get(name, 0), sum(end <= columns for end in ends)):
-            self.linear(op, kind(tensor), self.sums(op), share=share)
-            self._ready[name] = share + 1
+        ends = [*(row for row, _ in matrix.splits[1:]), matrix.k]
+        for split in range(self._ready.get(name, 0), sum(end <= columns for end in ends)):
+            self.linear(op, kind(tensor), self.sums(op), split=split)
+            self._ready[name] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Add what is left of a product, its sum to the residual stream, and the norm behind it."""
         (step,) = behind
         assert isinstance(step, Norm), "no decoder has others"
-        self.came(op.source, op.source.columns)
+        self.multiply_ready(op.source, op.source.columns)
         matrix, x, acc = self.plan.matrices[op.target.name], self.stream, self.sums(op)
         both = (self._words(matrix), 0, 0), (self.plan.words[step.target.name], 0, 0)
         fits = sum(one.count for one, _, _ in both) <= self.config.param_depth

@@ -52,7 +52,7 @@ def schedule(
     ``model`` is for ``batch`` inputs at once (:func:`generators.lower.batch.batched`).
 
     Raises :class:`FitError` where an operation cannot be done on the configuration, or where no
-    program fits; the message is that of the attempt that came furthest.
+    program fits; the message is that of the attempt that got furthest.
     """
     scheduler = Search(model, config, batch)
     zeros = sparse or _has_zero_tiles(model, config)
@@ -90,7 +90,7 @@ def schedule(
                 # Smaller loads would make the program longer still.
                 too_long.add(plan.compact)
     refusal = refusal or _best(scheduler.refusals)
-    raise FitError(refusal.text, *refusal.ways)
+    raise FitError(refusal.text, *refusal.remedies)
 
 
 def _keeping(scheduler: Search, best: Trial, *, search: bool) -> Trial:
@@ -147,5 +147,5 @@ def _fallbacks(
 
 
 def _best(refusals: Sequence[Refusal]) -> Refusal:
-    """Return the refusal that came furthest."""
+    """Return the refusal of the attempt that got furthest."""
     return min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))

@@ -31,10 +31,10 @@ AHEAD = (8, 4, 2, 1, 0)
 
 TOGETHER = (1, 2, 4, 8, 16)
 """Heads that one softmax may take at once."""
-_SHARES = (8, 7, 6, 5, 4, 3, 2)
+_EIGHTHS = (8, 7, 6, 5, 4, 3, 2)
 """Eighths of a bank that loads and blocks are cut to."""
 
-WHOLE_SHARES = (5, 6, 8)
+WHOLE_EIGHTHS = (5, 6, 8)
 """Parts of 32 of a bank that loads are cut to where sums take all accumulators."""
 SPILL_INTERVAL = 2
 """Cycles of an external word that such programs are made for, as boards' SDRAM has them."""
@@ -93,7 +93,7 @@ class Search:
         if isinstance(placed, Refusal):
             self.refusals.append(placed)
             return placed
-        # Choicess that cut nothing in another way give the same buffers.
+        # Choices with the same cuts give the same buffers.
         shape = (
             len(lowered.image),
             *sorted(placed.addresses.items()),
@@ -154,20 +154,20 @@ class Search:
     def improve(self, best: Trial) -> Trial:
         """Return the best trial that changing one choice after the other leads to."""
         bank = self.config.bank_bytes
-        shares = [bank * share // 8 for share in _SHARES]
+        sizes = [bank * share // 8 for share in _EIGHTHS]
         rows = self.model.stream.rows
         heights = [-(-rows // count) for count in (2, 4) if rows // count >= self.config.rows]
         axes: tuple[list[dict[str, Any]], ...] = (
             [{"compact": False}],
-            [{"blob_bytes": share, "ahead": AHEAD[0]} for share in shares],
+            [{"blob_bytes": size, "ahead": AHEAD[0]} for size in sizes],
             [{"together": count, "ahead": AHEAD[0]} for count in TOGETHER],
             [{"height": height, "ahead": AHEAD[0]} for height in heights],
-            [{"block_bytes": share, "ahead": AHEAD[0]} for share in shares[1:5]],
+            [{"block_bytes": size, "ahead": AHEAD[0]} for size in sizes[1:5]],
             [{"ahead": ahead} for ahead in AHEAD],
         )
         if best.plan.spills:
             blocks = [{"block_bytes": bank * share // 16} for share in (2, 3, 6)]
-            parts = [bank * share // 32 for share in WHOLE_SHARES]
+            parts = [bank * share // 32 for share in WHOLE_EIGHTHS]
             wholes = [{"blob_bytes": size, "whole": True} for size in parts]
             axes = (blocks, wholes, axes[1], [{"ahead": ahead} for ahead in (0, 2, 4)])
         for changes in axes:

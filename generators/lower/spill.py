@@ -1,7 +1,7 @@
 """Blocks that leave the scratchpad for external memory, and come back before their next use.
 
 Where all buffers together have no room, each instruction's own are brought in, and of those that
-stand in the way the ones whose next use is furthest leave (Belady 1966). A buffer that has not
+compete for room the ones whose next use is furthest leave (Belady 1966). A buffer that has not
 changed since it left is only forgotten. What stands in a :class:`Repeat` is one instruction here.
 Nothing stays from section to section, so that sections which are alike stay alike.
 """

@@ -1,4 +1,4 @@
-"""Pieces of external memory on their way through the scratchpad."""
+"""Pieces of external memory that pass through the scratchpad."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field

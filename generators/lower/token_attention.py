@@ -151,7 +151,7 @@ class TokenAttention:
         else:
             for row in range(count):
                 self._drain(first * group + row, View(acc + row, count), stride, 1)
-        self.make.came(self.op.target, end * group * width)
+        self.make.multiply_ready(self.op.target, end * group * width)
 
     def _context(self, place: int) -> tuple[int, int]:
         """Return accumulator row and row count of the context of some key heads."""
@@ -188,20 +188,23 @@ class TokenAttention:
     def _mix(self, key_head: int, at: int, sums: View, m: Count) -> None:
         """Add the product of the probabilities from a column on and a key head's values."""
         assert isinstance(sums.place, int)
-        shares = View(Ref("shares", at), self.kept.capacity)
+        weights = View(Ref("probabilities", at), self.kept.capacity)
         for column, n, values, flags in self.cached.values(key_head):
             part = View(sums.place + column // self.config.cols * sums.stride, sums.stride)
-            self.make.stage.add(mix(self.op, shares, values, part, m, self.kept.count, n, *flags))
+            self.make.stage.add(mix(self.op, weights, values, part, m, self.kept.count, n, *flags))
 
     def _softmax(self, head: int, sums: View, at: int, m: Count, *flags: str) -> None:
-        """Add the softmax of rows of sums, by way of the scratchpad where it must be.
+        """Add the softmax of rows of sums, through the scratchpad where it must be.
 
         It is written ``at`` so many columns behind the first probabilities.
         """
         capacity, n = self.kept.capacity, self.kept.count
         (first,) = (first for first, count in self.runs if first <= head < first + count)
         (word,) = self.make.params((self.plan.words[f"{self.op.prefix}.scores.{first}"], 0, 0))
-        target, written = View(Ref("shares", at), capacity), Written(f"{self.op.prefix}.shares")
+        target, written = (
+            View(Ref("probabilities", at), capacity),
+            Written(f"{self.op.prefix}.probabilities"),
+        )
         # The tokens of a chunk attend to one place more each.
         step = int(self.rows > 1 and self.kept.grows)
         limit = Given(Register.LIMIT, capacity) if step else n

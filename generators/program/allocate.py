@@ -85,7 +85,7 @@ def allocate(
     config: Config,
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int] | None:
-    """Return an address for every buffer, or None where no way to fit them was found.
+    """Return an address for every buffer, or None where none was found.
 
     Each buffer lies inside one bank at a multiple of the line, away from all buffers that it is
     used together with as far as the banks allow. Large buffers are placed first. Those of ``held``

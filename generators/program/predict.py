@@ -17,7 +17,7 @@ from generators.program.timing import MatrixTiming, VectorTiming
 from sim.flow import Step, run
 
 _START = 4
-"""Cycles from the start of a run to the first word's way to a queue."""
+"""Cycles from the start of a run until the first word enters a queue."""
 _STOP = 3
 """Cycles from the last command's end to the halt."""
 _ASK = 5

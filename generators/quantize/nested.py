@@ -20,7 +20,7 @@ def nest(taken: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 
     ``inputs`` are samples [count, k] in the steps that weights are multiplied by. The upper four
     bits are chosen for the middles of what they leave open, each error made up for by the weights
-    behind it, then the lower four in the same way. Weights that are integers already, the
+    behind it, then the lower four likewise. Weights that are integers already, the
     largest of each output 127, keep these.
     """
     exact, steps = _in_steps(taken)

@@ -394,7 +394,7 @@ class _Quantizer:
         steps: Floats,
         out: Floats,
     ) -> None:
-        """Refuse sums that 32 bits cannot hold on their way to the output."""
+        """Refuse sums whose intermediate values exceed 32 bits."""
         half = 1 << (source.width - 1)
         reach = max(source.zero + half, half - 1 - source.zero)
         bound = np.abs(weight).sum(axis=0) * reach + np.abs(rescale.bias)

@@ -81,7 +81,7 @@ class _Exact:
         if isinstance(op, Linear):
             return _rescaled(self.of(op.source.name) @ op.weight, op.rescale)
         if isinstance(op, Rotary):
-            return _turned(self.of(op.source.name), op)
+            return _rotated(self.of(op.source.name), op)
         x = self.rows(op.source.name)
         if isinstance(op, Norm):
             n = x.shape[1]
@@ -109,14 +109,14 @@ def _rows_of(
     return rows
 
 
-def _turned(x: Floats, op: Rotary) -> Floats:
+def _rotated(x: Floats, op: Rotary) -> Floats:
     """Return equation (9) of rows from the first place on without rounding and bounds."""
     n, columns = x.shape
     pairs = np.tile(op.pairs[:n], columns // op.pairs.shape[1]) * 2.0**-ROTARY_FRACTION
     cosine, sine = pairs[:, 0::2], pairs[:, 1::2]
     first, second = x[:, 0::2], x[:, 1::2]
-    turned = np.stack((first * cosine - second * sine, first * sine + second * cosine), axis=-1)
-    return turned.reshape(x.shape) / (1 if op.target.wide else ROTARY_STEPS)
+    rotated = np.stack((first * cosine - second * sine, first * sine + second * cosine), axis=-1)
+    return rotated.reshape(x.shape) / (1 if op.target.wide else ROTARY_STEPS)
 
 
 def _rescaled(x: Floats, by: Rescale) -> Floats:

@@ -68,7 +68,7 @@ def sample_texts(
     """Return texts that the model makes up, each from the token ``begin``.
 
     Without one, None, each begins with another random token. Each next token is drawn from the
-    model's distribution, at temperature 1. ``progress`` is told the places done. Raises
+    model's distribution, at temperature 1. ``progress`` receives the places done. Raises
     :class:`InputError` where count or length is not positive.
     """
     for name, value in (("count", count), ("length", length)):
@@ -126,7 +126,7 @@ def sample_answers(
 ) -> SampledTexts:
     """Return texts of some length that the model makes up behind each of some sources.
 
-    ``progress`` is told the sources done. Raises :class:`InputError` where there is no source, or
+    ``progress`` receives the sources done. Raises :class:`InputError` where there is no source, or
     one cannot be.
     """
     if not sources:
@@ -159,7 +159,7 @@ def given_texts(
     """Return texts that are given, each some token numbers.
 
     All become as long as the longest, or ``length`` where that is less: what is longer is cut, and
-    behind what is shorter come the texts behind it. ``progress`` is told the texts done.
+    behind what is shorter come the texts behind it. ``progress`` receives the texts done.
 
     Raises :class:`InputError` where there is no text, one is empty, or a token is none of the
     model's.

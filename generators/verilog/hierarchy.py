@@ -117,7 +117,7 @@ class _Hierarchy:
 
 
 def _key(component: Component) -> Any:
-    """Return what a component's module depends on, or nothing where that cannot be told.
+    """Return what a component's module depends on, or nothing where that is not known.
 
     It is the class, the attributes and the ports; attributes of base classes alone are left out.
     """

@@ -247,7 +247,7 @@ def _rename(items: list[_Item]) -> str:
 def _unnamed_registers(items: list[_Item], unnamed: set[str]) -> Iterator[tuple[str, str]]:
     """Give each register without a name, with the nearest wire with one that it is made of.
 
-    Registers that come later may be made of those that came before. One that is made of nothing but
+    Later registers may be made of earlier ones. One that is made of nothing but
     itself and constants has no such wire: "".
     """
     drivers: dict[str, _Item] = {}

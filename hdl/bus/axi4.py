@@ -15,7 +15,7 @@ from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
 from hdl.stream.slice import RegisterSlice
 
 BURSTS_AHEAD = 16
-"""Written bursts whose data may be under way."""
+"""Written bursts whose data may be in flight."""
 
 INCR = 0b01
 """Burst type: the address rises by a word from beat to beat."""
@@ -59,7 +59,7 @@ class Axi4Bridge(Component):
 
     ``read`` and ``write`` are the port's halves, seen from the memory; their bursts, of at most 256
     words and within 4096 bytes, become INCR bursts of the data's whole width, one each. Every
-    channel passes a register slice: one beat a cycle, one cycle more each way. Reads and writes are
+    channel passes a register slice: one beat a cycle, one cycle later. Reads and writes are
     independent, and any number of reads may wait for their data; of writes, 16 bursts may wait for
     theirs. ``failed`` is 1 for one cycle for each beat or burst with an error response, or for two
     at once, which count as answered otherwise; ``error`` is 1 from the first one on, until reset.

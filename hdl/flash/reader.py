@@ -46,7 +46,7 @@ class FlashReader(Component):
 
     Commands are those of the data sheets of W25Q128JV and IS25LP128F: Fast Read with one lane, Fast
     Read Quad Output with four, for which the chip's bit QE must be set. A data line is looked at
-    as the clock falls, so that a bit has a whole period for its way.
+    as the clock falls, so that a bit has a whole period to travel.
 
     Raises :class:`InputError` where ``lanes`` is not 1 or 4.
     """

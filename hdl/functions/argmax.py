@@ -23,8 +23,8 @@ class ArgmaxUnit(Component):
     """Keeps the largest element of those that come, and the column of the first of several.
 
     In a cycle in which ``valid`` is 1, the first ``count`` lanes of ``i`` bring elements, those of
-    columns ``column`` and on. ``fresh`` forgets what came before. ``o`` tells of all
-    that came ``latency`` cycles ago or earlier. Columns come in ascending order; a beat a cycle.
+    columns ``column`` and on. ``fresh`` discards earlier beats. ``o`` covers all
+    that entered ``latency`` cycles ago or earlier. Columns come in ascending order; a beat a cycle.
 
     Raises :class:`InputError` where ``lanes`` is not positive.
     """

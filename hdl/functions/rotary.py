@@ -23,7 +23,7 @@ class RotaryUnit(Component):
     Q1.15, that turn lanes 2j and 2j + 1 of ``y``; with ``times``, each lane is multiplied by ``r``
     less ``r_zero`` instead. ``o`` is rounded to nearest, ties up, and clamped: with ``wide`` to 16
     bits, else to ``operand_width``. ``times``, ``wide`` and ``r_zero`` hold still while elements
-    are on their way.
+    are in flight.
 
     Latency is ``latency`` cycles with ``en`` at 1, one beat a cycle; everything holds still while
     ``en`` is 0. Three multiplications of at most 17x17 bits a pair:

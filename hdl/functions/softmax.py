@@ -196,7 +196,7 @@ class SoftmaxUnit(Component):
     ``i`` brings rows of 1 to ``max_row`` elements as beats of ``lanes`` columns: ``q`` the scores,
     ``mask`` one bit per column that takes part (the caller clears those past the row's end),
     ``last`` at the row's last beat. ``o`` brings as many beats: ``p`` in unsigned Q0.24 from 0 to
-    ``2**24``, ``mask`` and ``last`` as they came in. A column that does not take part gives 0, a
+    ``2**24``, ``mask`` and ``last`` as they entered. A column that does not take part gives 0, a
     row without any gives all 0. Integers are :func:`sim.softmax.softmax`'s, bit for bit; against
     float64 they are within ``2**-15`` of 1 for rows up to 512.
 

@@ -16,7 +16,7 @@ REGISTER_SPACE = 1 << 8
 """Registers that the host port can address."""
 
 BUSY = 1
-"""Bit of STATUS: a run is under way."""
+"""Bit of STATUS: a run is in progress."""
 
 STATUS_WIDTH = 4
 """Width of STATUS (bits)."""
@@ -30,7 +30,7 @@ class LinkExecutor(Component):
     ``i`` brings a request, whose payload is read byte by byte, ``payload_data`` being the byte at
     ``payload_addr`` of the cycle before; ``o`` takes the answer's header and ``o_bytes`` its
     payload. Bytes of external memory are moved by accesses of one word each, and ``owns`` says
-    that one is to be made; that is never so while a run is under way. Between requests STATUS is
+    that one is to be made; that is never so while a run is in progress. Between requests STATUS is
     read again and again, and ``status`` shows it.
 
     ``identity`` is what HELLO answers. A START with the tag of the request before, where that was

@@ -11,10 +11,10 @@ from hdl.stream.pipeline import delay, history, ring, stairs
 
 
 class ActivationEdge(Component):
-    """The array's left edge: row r gets its activation and slot r + 1 cycles after they came.
+    """The array's left edge: row r gets its activation and slot r + 1 cycles after they entered.
 
     Without ``valid`` no row is live. ``zeros``, with ``gating``, is how many of the activations of
-    two cycles before were zero, 0 where none came.
+    two cycles before were zero, 0 where there was none.
     """
 
     def __init__(
@@ -42,9 +42,10 @@ class ActivationEdge(Component):
         slot = self.slot
         if self.sleep:
             # A row's words move while one of them is of a vector.
-            came = history(m, self.valid, self.rows - 1)
+            entered = history(m, self.valid, self.rows - 1)
             waiting = [
-                ring(m, a, row + 1, en=Cat(came[: row + 1]).any()) for row, a in enumerate(self.a)
+                ring(m, a, row + 1, en=Cat(entered[: row + 1]).any())
+                for row, a in enumerate(self.a)
             ]
         else:
             waiting = stairs(m, list(self.a))
@@ -62,7 +63,7 @@ class ActivationEdge(Component):
 
 
 class SleepEdge(Component):
-    """The array's upper edge: column c learns whether it is awake c + 1 cycles after a vector came.
+    """The array's upper edge: column c learns whether it is awake c + 1 cycles behind a vector.
 
     The first ``n`` columns are, where there is a vector; a column at the right of two that share
     multipliers, which ``together`` has 1 for, is with the one at its left.
@@ -83,7 +84,7 @@ class SleepEdge(Component):
 class WeightEdge(Component):
     """The array's left and upper edge for weights: lines turn into strobes and delayed data.
 
-    Row ``index`` gets its strobe at the left a cycle after the line came, column c the data for it
+    Row ``index`` gets its strobe at the left a cycle behind the line, column c the data for it
     c cycles later, since the strobe moves on by a column a cycle; with ``column`` the same with
     rows and columns exchanged.
     """
@@ -156,8 +157,8 @@ class SumEdge(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        came = history(m, self.valid, self.latency)
-        m.d.comb += self.o_valid.eq(came[-1])
+        entered = history(m, self.valid, self.latency)
+        m.d.comb += self.o_valid.eq(entered[-1])
         waits = [self.cols - 1 - col - late for col, late in enumerate(self.late)]
         together = [
             [col for col, wait in enumerate(waits) if wait == cycles] for cycles in range(self.cols)
@@ -166,7 +167,7 @@ class SumEdge(Component):
         if self.sleep:
             # A column's words move while one of them is of a vector.
             found = [
-                ring(m, value, wait, en=Cat(came[-1 - wait : -1]).any())
+                ring(m, value, wait, en=Cat(entered[-1 - wait : -1]).any())
                 for wait, value in enumerate(sums, 1)
             ]
         else:

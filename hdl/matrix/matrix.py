@@ -124,7 +124,7 @@ class MatrixEngine(Component):
                 self.accumulate.scales.eq(array.scales),
             ]
         if config.weight_depth > RING_SLOTS:
-            # Where no tile waits and no lines are on their way, one is taken past the queue.
+            # Where no tile waits and no lines are in flight, one is taken past the queue.
             m.d.comb += direct.eq(handed.valid & placed & ~jobs.o.valid)
         self._account(m, handed, jobs, streamer)
         if config.operand_gating:

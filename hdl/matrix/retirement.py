@@ -15,14 +15,14 @@ DISPATCH = 2
 """Cycles from a completion to the first request of a command that waited for it: one until the
 token is there, one until the other engine has taken the command."""
 
-UNDER_WAY_WIDTH = 9
+IN_FLIGHT_WIDTH = 9
 """Width of the number of commands taken and not yet done, above any array's latency (bits)."""
 
 
 class Retirement(Component):
     """Keeps what belongs to each vector while the array works on it.
 
-    ``acc_addr`` leaves ``latency`` cycles after it came. ``status.done`` comes with ``push`` so
+    ``acc_addr`` leaves ``latency`` cycles after it entered. ``status.done`` comes with ``push`` so
     long after ``last`` that a drain which is asked for ``DISPATCH`` cycles later sees the sums of
     ``latency`` cycles after it. ``offered`` and ``taken`` are 1 as a command is, ``named`` while
     there is a tile to fetch, ``waiting`` while one waits for a memory. ``working`` is 1 from the
@@ -67,17 +67,17 @@ class Retirement(Component):
             ring.read_addr.eq(following),
             Cat(self.acc_addr, push).eq(delay(m, ring.read_data, 1)),
         ]
-        under_way = Signal(UNDER_WAY_WIDTH)
+        in_flight = Signal(IN_FLIGHT_WIDTH)
         settle = ACC_SETTLE - DISPATCH
         done = delay(m, self.last, self.latency + settle, reset=True)
         # What was taken counts a cycle later, as much stands before it.
         taken = delay(m, self.taken, 1, reset=True)
         busy = Signal()
-        m.d.sync += under_way.eq(under_way + taken - done)
+        m.d.sync += in_flight.eq(in_flight + taken - done)
         m.d.comb += [
             self.status.done.eq(done),
             self.status.push.eq(delay(m, push, settle)),
-            busy.eq(taken | (under_way != 0)),
+            busy.eq(taken | (in_flight != 0)),
             self.status.busy.eq(self.offered | busy),
             self.status.stall.eq(self.waiting),
         ]

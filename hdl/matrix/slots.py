@@ -1,4 +1,4 @@
-"""The weight slots that products under way still need."""
+"""The weight slots that products in flight still need."""
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -7,7 +7,7 @@ from arch.config import Config
 from hdl.component import Component
 
 JOBS_AHEAD = 2
-"""Tiles that compute or whose weights are in place or on their way."""
+"""Tiles that compute or whose weights are in place or in flight."""
 
 REGISTERED_AHEAD = 2
 """Tiles beyond these, of one vector each, that can wait in the register of what is asked for."""
@@ -24,7 +24,7 @@ class SlotGuard(Component):
     As row r of the array sees vectors r cycles later than row 0, line r must come r cycles later.
 
     ``written`` says that line ``index`` of any slot is asked for. Rows of weights enter at the left
-    and columns at the top: a row would meet an earlier column at an element if it came as many
+    and columns at the top: a row would meet an earlier column at an element if it entered as many
     cycles later as its index is higher. Hence the time of each line, less its index, must be
     later than that of the line before. Lines in ascending order from 0 always keep that.
 

@@ -72,7 +72,7 @@ class Rows(Component):
 
     ``i`` takes commands, ``o`` names the rows to move; a command of no rows or of no bytes
     gives one that is ``empty``. ``busy`` is 1 while a command is not finished. One idle cycle
-    between commands. With ``registered`` what makes a row wait is told from a register.
+    between commands. With ``registered`` what makes a row wait comes from a register.
     """
 
     def __init__(self, config: Config):

@@ -14,7 +14,7 @@ from hdl.ports import EngineStatus, MemoryReadPort, WritePort, command_layout
 from hdl.stream.slice import RegisterSlice
 
 ROWS_AHEAD = 32
-"""Rows whose data may be under way."""
+"""Rows whose data may be in flight."""
 
 
 class LoadEngine(Component):
@@ -22,7 +22,7 @@ class LoadEngine(Component):
 
     ``dram_addr`` and ``dram_stride`` are multiples of the memory word's bytes, ``sp_addr`` and
     ``sp_stride`` anything; a row's last word is written in part. ``i`` takes commands and
-    ``memory`` is asked for their rows while the data of those before is still under way, over up
+    ``memory`` is asked for their rows while the data of those before is still in flight, over up
     to 32 rows of any number of commands; bursts are those of ``Bursts``. One memory
     word a cycle goes through: a row costs its words, if ``memory`` takes a request for each
     within that time. ``status.done`` is 1 in the cycle in which the last write of a command was

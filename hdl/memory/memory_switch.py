@@ -13,7 +13,7 @@ _HALVES = ("read", "write")
 class MemorySwitch(Component):
     """Connects ``a_read`` and ``a_write`` to ``read`` and ``write``, or ``b`` with ``to_b``.
 
-    Combinational. ``to_b`` may change only while nothing is under way; the other user's requests
+    Combinational. ``to_b`` may change only while nothing is in flight; the other user's requests
     wait.
     """
 

@@ -94,8 +94,8 @@ class ProtectedRam(Component):
     ``correct`` one wrong bit of each part is right in ``read_data``; the stored word stays as it
     is. ``errors`` tells of the word that ``read_data`` brings, in the first cycle in which it
     does; not where the word was written in the cycle of its read, as it may then be anything.
-    With ``held``, a word that becomes wrong in a later cycle before the next read is told of, too,
-    and each word once. With ``late`` all is told a cycle later, from a register for each part.
+    With ``held``, a word that becomes wrong in a later cycle before the next read is reported, too,
+    and each word once. With ``late`` all is reported a cycle later, from a register for each part.
     ``write_en`` has a bit for each part with ``parts``, else one. Words are right at first, all 0.
     """
 

@@ -105,7 +105,7 @@ class StoreEngine(Component):
         row = Signal(span_layout(config))
         active, row_end = Signal(), Signal()
         final = Signal()
-        # Words on their way: enough for one a cycle.
+        # Words in flight: enough for one a cycle.
         most = requests_latency(config) + 3
         pending = Signal(range(most + 1))
         # The place of the word's last byte waits for the word.

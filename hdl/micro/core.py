@@ -128,7 +128,7 @@ class MicroCore(Component):
         return m
 
     def _repeat(self, m):
-        """Let a micro-instruction run as often as REPEAT told."""
+        """Let a micro-instruction run as often as REPEAT said."""
         control, left = self._control, Signal(_REPEAT_WIDTH)
         m.d.comb += self._again.eq(control.repeated & left.any())
         with m.If(control.repeat & self._first):

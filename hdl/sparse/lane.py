@@ -39,7 +39,7 @@ class SparseLane(Component):
     this entry leaves would be complete before the one before it has been given on ``o``.
     ``product`` and ``zeros`` say in that cycle what the entry stands for: a product, and so many
     zeros before it. ``finish`` gives the last column's sum as well; at least ``LATENCY`` cycles lie
-    between the last entry and it. ``idle`` where no sum is on its way.
+    between the last entry and it. ``idle`` where no sum is in flight.
 
     ``x_en`` writes ``load_bytes`` activations to word ``x_addr`` of bank ``x_bank``; those of
     ``bank`` are multiplied, less ``zero``. ``k`` is the number of rows and stays.

@@ -122,7 +122,10 @@ class SparseUnit(Component):
         config = self.config
         load = load_bytes(config)
         addr, row = Signal(config.sp_addr_width), Signal(config.sp_addr_width)
-        asked, came = Signal(range(config.sparse_depth)), Signal(range(config.sparse_depth // load))
+        asked, received = (
+            Signal(range(config.sparse_depth)),
+            Signal(range(config.sparse_depth // load)),
+        )
         rows = Signal(COUNT_WIDTH)
         spare = Signal(range(BANKS + 1))
         loaded = Signal(range(BANKS + 1))
@@ -134,7 +137,7 @@ class SparseUnit(Component):
             request.valid.eq((rows != 0) & (spare != 0)),
             request.p.eq(addr),
             ends.eq(asked + load >= cmd.k),
-            full.eq(self.a.valid & (((came + 1) << (load - 1).bit_length()) >= cmd.k)),
+            full.eq(self.a.valid & (((received + 1) << (load - 1).bit_length()) >= cmd.k)),
         ]
         with m.If(begin):
             m.d.sync += [
@@ -142,7 +145,7 @@ class SparseUnit(Component):
                 row.eq(cmd.a_addr),
                 rows.eq(cmd.m),
                 asked.eq(0),
-                came.eq(0),
+                received.eq(0),
                 spare.eq(BANKS),
                 loaded.eq(0),
                 bank.eq(0),
@@ -158,7 +161,7 @@ class SparseUnit(Component):
             with m.Elif(taken):
                 m.d.sync += [addr.eq(addr + load), asked.eq(asked + load)]
             with m.If(self.a.valid):
-                m.d.sync += [came.eq(Mux(full, 0, came + 1)), bank.eq(bank ^ full)]
+                m.d.sync += [received.eq(Mux(full, 0, received + 1)), bank.eq(bank ^ full)]
             m.d.sync += [
                 spare.eq(spare + freed - (taken & ends)),
                 loaded.eq(loaded + full - freed),
@@ -167,7 +170,7 @@ class SparseUnit(Component):
             m.d.comb += [
                 lane.x_en.eq(self.a.valid),
                 lane.x_bank.eq(bank),
-                lane.x_addr.eq(came),
+                lane.x_addr.eq(received),
                 Cat(lane.x_data).eq(Cat(self.a.data)),
             ]
         return loaded
@@ -276,7 +279,7 @@ class SparseUnit(Component):
         m.d.comb += [
             self.accumulate.valid.eq(valid_2),
             self.accumulate.addr.eq(addr_2),
-            # The lane's last sum is on its way as nobody waits any more.
+            # The lane's last sum is in flight as nobody waits any more.
             ends.eq(finished & ~waiting.any() & ~valid_1 & valid_2),
         ]
         with m.If(begin):

@@ -62,7 +62,7 @@ def ring(m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1) -> Valu
 def stairs(m: Module, values: Sequence[ValueLike], *, reset: bool = False) -> list[Value]:
     """Return value i of a sequence as it was i + 1 cycles ago.
 
-    One register a step holds all values that are still on their way. ``reset`` as in
+    One register a step holds all values that are still in flight. ``reset`` as in
     :func:`delay`.
     """
     rest = [Value.cast(value) for value in values]

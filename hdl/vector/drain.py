@@ -20,7 +20,7 @@ class DrainReader(Component):
     Tile column nt is in accumulator rows ``acc_addr + nt * acc_stride`` and on. A row of a tile
     column becomes ``ceil(columns / lanes)`` beats, one a cycle, lowest column first; columns past
     the row's end are undefined. The first comes ``drain_latency`` cycles after ``start`` if no row
-    that accumulates is in the way. With ``by_row``, which a configuration has with ``fused``, all
+    that accumulates conflicts. With ``by_row``, which a configuration has with ``fused``, all
     tile columns of a row come before the next row.
     """
 

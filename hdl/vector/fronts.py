@@ -158,7 +158,7 @@ class SoftmaxFront(Component):
 class NormFront(Component):
     """Normalization of 16-bit elements of ``i``, with those of ``r`` added where ``add`` is 1.
 
-    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs and unit are told from
+    ``o_sum`` brings the sums, for writing back. With ``registered`` inputs and unit come from
     registers to wait.
     """
 

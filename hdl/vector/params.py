@@ -42,7 +42,7 @@ def held_bits(config: Config) -> list[int | None]:
 
 
 class ParamMemory(Component):
-    """Holds ``depth`` parameter words, without it ``param_depth``, in the bits that are told apart.
+    """Holds ``depth`` parameter words, without it ``param_depth``, in the bits that differ.
 
     A word is written line by line and read whole, a cycle later; words beyond ``depth`` are not
     held. A word that is written is not read in that cycle: the program's tokens keep the order.

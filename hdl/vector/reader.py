@@ -44,7 +44,7 @@ class RowReader(Component):
         m = Module()
         m.submodules.walker = walker = Walker(self.config.sp_addr_width, wraps=self.wraps)
         m.d.comb += [walker.start.eq(self.start), walker.walk.eq(self.walk)]
-        # Answers that may be under way or waiting: enough for one a cycle.
+        # Answers that may be in flight or waiting: enough for one a cycle.
         width, depth = self.o.p.shape().size, reader_latency(self.config)
         m.submodules.fifo = fifo = SyncFIFOBuffered(width=width, depth=depth)
 

@@ -16,7 +16,7 @@ class SumWriter(Component):
     """Writes the k-th beat of ``i``, 16-bit elements, to the k-th place of ``walk``.
 
     A walk starts with ``start``; ``busy`` is 1 from then until its last write was taken. While no
-    walk is under way beats are taken and dropped.
+    walk is active beats are taken and dropped.
     """
 
     def __init__(self, config: Config):

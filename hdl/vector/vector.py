@@ -42,7 +42,7 @@ class VectorEngine(Component):
     input of SOFTMAX and NORM, too. The command is taken when its last write was, together with
     ``status.done``. An output may lie where an input lies,
     row on row, if its elements are no wider. A SOFTMAX that is ``followed`` by another is taken as
-    soon as its input was, and the other one begins while its output is still on its way.
+    soon as its input was, and the other one begins while its output is still in flight.
 
     Throughput is ``lanes`` elements a cycle. If no memory makes it wait, a command of m rows of n
     columns takes, from the cycle that offers it to ``done``, with ``beats = m * ceil(n / lanes)``
@@ -123,14 +123,14 @@ class VectorEngine(Component):
             walks.command.eq(command),
             walks.opcode.eq(decoder.opcode),
             walks.flag.eq(decoder.flag),
-            reader.walk.eq(self._told(m, walks.i)),
+            reader.walk.eq(self._registered(m, walks.i)),
             reader.start.eq(start & ~drains),
-            second.walk.eq(self._told(m, walks.r)),
+            second.walk.eq(self._registered(m, walks.r)),
             second.start.eq(start & adds),
-            accumulators.acc_addr.eq(self._told(m, command.acc_addr)),
-            accumulators.acc_stride.eq(self._told(m, command.acc_stride)),
-            accumulators.m.eq(self._told(m, command.m)),
-            accumulators.n.eq(self._told(m, command.n)),
+            accumulators.acc_addr.eq(self._registered(m, command.acc_addr)),
+            accumulators.acc_stride.eq(self._registered(m, command.acc_stride)),
+            accumulators.m.eq(self._registered(m, command.m)),
+            accumulators.n.eq(self._registered(m, command.n)),
             accumulators.start.eq(start & drains),
             fronts.command.eq(command),
             fronts.opcode.eq(opcode_r),
@@ -160,13 +160,13 @@ class VectorEngine(Component):
             memories.append(copy)
         self._fill(m, fill, params, reader, opcode, start)
         m.d.comb += [
-            epilogue.param_walk.eq(self._told(m, walks.params)),
-            epilogue.o_walk.eq(self._told(m, walks.o)),
+            epilogue.param_walk.eq(self._registered(m, walks.params)),
+            epilogue.o_walk.eq(self._registered(m, walks.o)),
         ]
         self._epilogue(m, epilogue, flag_r, overlap)
         if config.norm:
             begin = start & flag.write_sum
-            self._sums(m, fronts, self._told(m, walks.s), begin, epilogue.done, written)
+            self._sums(m, fronts, self._registered(m, walks.s), begin, epilogue.done, written)
         else:
             m.d.comb += written.eq(epilogue.done)
 
@@ -187,8 +187,8 @@ class VectorEngine(Component):
         gather(m, self, errors_of([*memories, epilogue]))
         return m
 
-    def _told(self, m, operand):
-        """Return what a command says, with ``registered`` as it was a cycle before it starts."""
+    def _registered(self, m, operand):
+        """Return an operand of a command, with ``registered`` behind a register."""
         if not self.config.registered:
             return operand
         late = Signal(operand.shape(), reset_less=True)
@@ -223,13 +223,13 @@ class VectorEngine(Component):
             copy.read_addr.eq(intake.param_addr),
             copy.read_en.eq(intake.param_en),
             intake.params.eq(copy.read_data),
-            intake.walk.eq(self._told(m, walks.pre)),
+            intake.walk.eq(self._registered(m, walks.pre)),
             intake.start.eq(start),
             accumulators.by_row.eq(start),
             intake.i.p.eq(accumulators.o.p),
         ]
         connect(m, intake.o, fronts.drained)
-        addr, stride = self._told(m, self.i.p.i_addr), self._told(m, self.i.p.i_stride)
+        addr, stride = self._registered(m, self.i.p.i_addr), self._registered(m, self.i.p.i_stride)
         with m.If(start):
             m.d.comb += [accumulators.acc_addr.eq(addr), accumulators.acc_stride.eq(stride)]
         with m.If(flag.drain):

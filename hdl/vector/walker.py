@@ -78,7 +78,7 @@ class Walker(Component):
         width = Signal(COUNT_WIDTH)  # of the tile
         after = Signal(COUNT_WIDTH)  # columns behind this tile
         rows = Signal(COUNT_WIDTH)  # left in the tile
-        # Where the beat is, told with the numbers above: of the row, the tile, and all.
+        # Place of the beat, registered with the numbers above: of the row, the tile, and all.
         row_last, bottom, right = Signal(), Signal(), Signal()
         narrow = Signal()  # a beat holds a row of the tile
 
@@ -159,7 +159,7 @@ class Walker(Component):
                 m.d.sync += room.eq(self.walk.period - self.walk[name])
             back = (walk.period != 0) & (origin >= room)
             leads.append((back, room))
-            # Both ways at once, as the comparison is late.
+            # Both outcomes at once, as the comparison is late.
             following.append(Mux(back, origin - room, origin + walk[name])[: self.addr_width])
         with m.If(self.start):
             m.d.sync += [begin.eq(0), here.eq(0)]

@@ -13,7 +13,7 @@ KINDS = ("line", "toggle")
 
 _POINT = re.compile(r"^C '(.*)' (\d+)$")
 # What a declaration begins with is done before the first cycle, _start is for simulators, and a
-# condition that the parameters decide has one way.
+# condition that the parameters decide has one outcome.
 _NO_CODE = re.compile(
     r"^  (?:reg|initial|integer)\b|\b_start\b|_entry\b|^    \w+\[\d+\] = |if \(1'h[01]\)"
 )
@@ -70,7 +70,7 @@ Coverage = dict[str, ModuleCoverage]
 def read_points(data: Path, verilog: CoveredVerilog) -> Coverage:
     """Read the file that a simulation left.
 
-    The points are those of blocks, of both ways of each condition and of each choice between
+    The points are those of blocks, of both outcomes of each condition and of each choice between
     values, and of both changes of each bit; instances of a module count together.
     """
     found: dict[str, dict[tuple[int, int, str], int]] = {kind: {} for kind in KINDS}

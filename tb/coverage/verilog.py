@@ -64,7 +64,7 @@ class CoveredVerilog:
         return ""
 
     def is_decided(self, line: int, comment: str) -> bool:
-        """Tell whether a line's condition is always the other way than a point of it says.
+        """Tell whether a line's condition is always the opposite of what a point of it says.
 
         It is where the design ties it to a constant, or where it stands within itself.
         """

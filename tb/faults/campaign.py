@@ -56,7 +56,7 @@ def _problem(model: str, config: str, overrides: str) -> Problem:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Flip a bit of the case in an inference of the case, and tell what came of it."""
+    """Flip a bit of the case in an inference of the case, and return its class."""
     problem = _problem(case["model"], case["config"], case["set"])
     problem.infer(case.index // CASES)
     problem.machine.limit_to(units_of(dict(case.fields).get(UNITS, "")))
@@ -97,7 +97,7 @@ def interval(count: int, total: int) -> tuple[float, float]:
 
 
 def table(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a row for each unit, and one for all: how many faults came to what.
+    """Return a row for each unit, and one for all: how many faults each class has.
 
     ``silent_low`` and ``silent_high`` are the interval of the share of silent ones.
     """

@@ -15,7 +15,7 @@ _CONFIG = PRESETS["tiny"].replace(mem_addr_width=14, mem_width=32)
 
 _ADDRESSES = BusAddress(_CONFIG.mem_addr_width, 32, 1 << 20)
 _LONGEST = 2  # words of a Wishbone burst
-_BURSTS = 4  # written bursts under way
+_BURSTS = 4  # written bursts in flight
 _WAIT = 6  # cycles
 
 

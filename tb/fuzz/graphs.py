@@ -20,7 +20,7 @@ _STRANGE = 0.2  # part of the graphs that have a node at a place where no encode
 
 
 class RandomGraph:
-    """An encoder of random sizes, its parts written in one of the ways that exporters have."""
+    """An encoder of random sizes, its parts written in one of the forms that exporters have."""
 
     def __init__(self, rng: np.random.Generator):
         self._rng = rng

@@ -45,8 +45,8 @@ def equivalent(found: Mutants, suspects: Sequence[Mutant]) -> set[int]:
     """Return the numbers of mutants whose outputs equal the unit's in every cycle from power-on.
 
     The inputs are any. A port's payload is looked at while its ``valid`` is 1. Small memories are
-    registers. What others are told counts as an output, and what they answer as an input; both
-    units' have the same content as long as they are told the same. The proof is by
+    registers. What others receive counts as an output, and what they answer as an input; both
+    units' have the same content as long as they receive the same. The proof is by
     induction: ABC's ``scorr`` looks for signals of both circuits that are always equal, and ``pdr``
     for a reason why what is left of them is never reached. A mutant that neither proves equal, or
     not in time, is not found; nor is one that differs only for inputs that the unit never gets.

@@ -130,11 +130,11 @@ class Graph:
         integer = kind in (6, 7, 9)
         dtype = self._helper_dtype(kind)
         rank, what = len(shape), f"Input {name} in {self.path}"
-        turned = rank in (2, 3) and shape[0] > 1 and shape[1] == 1
+        transposed = rank in (2, 3) and shape[0] > 1 and shape[1] == 1
         shape = list(shape)
-        if not turned and rank:
+        if not transposed and rank:
             shape[0] = 1
-        axis = 0 if turned else 1
+        axis = 0 if transposed else 1
         if rank not in ((2,) if integer else (2, 3, 4)) or (rank == 3 and not shape[2]):
             raise InputError(
                 f"{what} must be [batch, tokens, features], [batch, channels, height, width] or "

@@ -51,7 +51,7 @@ def load_onnx(path: Path, tokens: int = 0) -> Source:
     is what counts.
 
     Raises :class:`InputError` where the package ``onnx`` is not installed, the file cannot be read
-    or holds what a description cannot say: then it is told what that is, and what to do.
+    or holds what a description cannot say: then the error names that, and a remedy.
     """
     graph = Graph(path, tokens)
     encoder, values = read_encoder(graph)
@@ -138,8 +138,8 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
     shape: tuple[int, ...] | None = None
     tensor = encoder.start
     vocabulary = place.kind == "tokens"
-    turned = len(place.shape) in (2, 3) and place.shape[0] > 1
-    own = (place.shape[0], *place.shape[2:]) if turned else place.shape[1:]
+    transposed = len(place.shape) in (2, 3) and place.shape[0] > 1
+    own = (place.shape[0], *place.shape[2:]) if transposed else place.shape[1:]
     if isinstance(tensor, Patches):
         what = f"{tensor.rows} patches of {tensor.columns} numbers"
         before, shape = [cut("patches", what, tensor.places)], own

@@ -289,7 +289,7 @@ def _binary(node: Node) -> View:
         return _scaled(node.made.settled(view), number)
     if node.kind == "Add" or (node.kind == "Sub" and view is left):
         return _shifted(node, node.made.settled(view), number if node.kind == "Add" else -number)
-    raise UnsupportedError("it combines data with constants in a way that is not known")
+    raise UnsupportedError("it combines data with constants in an unknown form")
 
 
 def _by_means(node: Node, view: View, by: View) -> View:

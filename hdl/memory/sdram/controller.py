@@ -17,7 +17,7 @@ from hdl.ports import MemoryReadPort, MemoryWritePort
 from hdl.stream.pipeline import delay
 
 READ_AHEAD = 32
-"""Words that are asked of the chip, on their way, or wait to be taken."""
+"""Words that are requested from the chip, in flight, or wait to be taken."""
 
 
 class SdramController(Component):
@@ -71,7 +71,7 @@ class SdramController(Component):
         connect(m, flipped(self.write.request), pieces.write)
         coming = pieces.o
 
-        # The piece under way: its row is open.
+        # The current piece: its row is open.
         now = Signal(coming.p.shape())
         active, moves, ends, begins = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [

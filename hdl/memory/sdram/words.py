@@ -56,7 +56,7 @@ class WordCollector(Component):
     """Joins columns that come from the chip to words, the lowest first.
 
     A word's first column is asked for in a cycle with ``take``, which needs ``room``, a register:
-    at most ``depth`` words are asked for, on their way or waiting on ``o``. ``i`` is a column
+    at most ``depth`` words are asked for, in flight or waiting on ``o``. ``i`` is a column
     where ``i_valid`` is 1.
     """
 
