@@ -108,7 +108,7 @@ class Fields:
     argmax: bool = False
     """The vector engine finds the largest element of a row that it writes."""
     fused: bool = True
-    """Softmax and normalization can read accumulators, requantized on the way."""
+    """Softmax and normalization can read accumulators, requantized as they are read."""
 
     weight_formats: str = ""
     """Formats of fewer bits that weights may be stored in, names with commas between

@@ -315,7 +315,7 @@ def test_runs_that_go_wrong_are_told() -> None:
         check_refusal(RuntimeError, message, device.start)
     check_refusal(
         RuntimeError,
-        "The board on PORT refused START at 0x0: a run is under way, so that no other one starts",
+        "The board on PORT refused START at 0x0: a run is in progress, so that no other one starts",
         device.start,
     )
     board.values["STATUS"] = 0
