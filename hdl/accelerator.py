@@ -249,10 +249,11 @@ class Accelerator(Component):
         }
         for cause in (Cause.INSTRUCTION, Cause.LOOP, Cause.REGISTER, Cause.PROGRAM):
             faults[cause] = sequencer.error & (sequencer.cause == cause)
+        # Of the cycle before, as what moves is everywhere.
+        m.d.sync += watchdog.watched.eq(Cat(guard.waits, sequencer.busy & ~moves))
         m.d.comb += [
             core.clk.eq(ClockSignal()),
             core.rst.eq(ResetSignal() | recovery.clear),
-            watchdog.watched.eq(Cat(guard.waits, sequencer.busy & ~moves)),
             *(registers.faults[cause].eq(found) for cause, found in faults.items()),
             registers.recovered.eq(recovery.idle),
             recovery.abort.eq(registers.abort),

@@ -9,10 +9,10 @@ from amaranth.lib.wiring import connect, flipped
 from amaranth.sim import Simulator
 
 from arch.instruction import Instruction, pack
-from arch.isa import IMMEDIATE_WIDTH, REGISTERS, Opcode
+from arch.isa import IMMEDIATE_WIDTH, REGISTERS, WORD_WIDTH, Opcode
 from arch.presets import PRESETS
 from arch.protection import check_bits, code_columns
-from hdl.control.sequencer import Sequencer
+from hdl.control.sequencer import EARLY_WIDTH, Sequencer
 from hdl.memory import late_ram
 from hdl.memory.late_ram import LateRam
 from hdl.memory.ram import Ram
@@ -82,9 +82,13 @@ def test_one_wrong_bit_is_corrected_and_two_are_told_a_cycle_later(flip: Signal)
     simulate(ram, testbench)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_programs_mean_the_same_with_a_wrong_bit_in_many_words(flip: Signal, seed: int) -> None:
-    config = PRESETS["tiny"].replace(protect="program=correct")
+@pytest.mark.parametrize(("seed", "registered"), [(1, False), (2, True)])
+def test_programs_mean_the_same_with_a_wrong_bit_in_many_words(
+    flip: Signal, seed: int, registered: bool
+) -> None:
+    config = PRESETS["tiny"].replace(protect="program=correct", registered=registered)
+    width = WORD_WIDTH + registered * EARLY_WIDTH
+    bits = width + check_bits(code_columns(width, "correct"))
     random = np.random.default_rng(seed)
     program, expected = [], [[]]
     while not 100 < len(expected[0]) < 250 or len(program) > config.program_depth:
@@ -111,7 +115,7 @@ def test_programs_mean_the_same_with_a_wrong_bit_in_many_words(flip: Signal, see
             sent.append([])
             while ctx.get(sequencer.busy):
                 wrong = run == 0 and random.random() < 0.5
-                ctx.set(flip, 1 << int(random.integers(39)) if wrong else 0)
+                ctx.set(flip, 1 << int(random.integers(bits)) if wrong else 0)
                 ctx.set(sequencer.o.ready, int(random.random() < 0.7))
                 if ctx.get(sequencer.o.valid) and ctx.get(sequencer.o.ready):
                     p = sequencer.o.p

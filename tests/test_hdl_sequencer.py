@@ -19,6 +19,7 @@ FEW = {
         ("icarus", 1, 0.0, {}),
         ("icarus", 2, 0.4, FEW | {"activation": False, "program_depth": 333}),
         ("verilator", 3, 0.2, {"program_depth": 1024}),
+        ("verilator", 4, 0.2, FEW | {"registered": True}),
     ],
 )
 def test_programs_mean_what_they_say(simulator, seed, stall, config):

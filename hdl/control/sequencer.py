@@ -1,6 +1,6 @@
 """Fetches a program's words, runs its loops, resolves its operands."""
 
-from amaranth.hdl import Module, Mux, Signal, Value, unsigned
+from amaranth.hdl import Cat, Module, Mux, Shape, Signal, Value, unsigned
 from amaranth.lib import data, enum, stream
 from amaranth.lib.wiring import In, Out
 
@@ -12,6 +12,7 @@ from arch.isa import (
     MAX_WORDS,
     REGISTERS,
     WORD_WIDTH,
+    Definition,
     Engine,
     Opcode,
 )
@@ -27,13 +28,13 @@ from hdl.ports import WORD
 class Action(enum.Enum, shape=unsigned(3)):
     """The effects of a word on the sequencer."""
 
-    NOTHING = 0
+    HALT = 0  # as a memory that nothing has been written to holds it
     SEND = 1
     SELECT = 2
     SET = 3
     LOOP = 4
     ENDLOOP = 5
-    HALT = 6
+    NOTHING = 6
     REFUSE = 7
 
 
@@ -49,10 +50,14 @@ _OPERAND_ACTIONS = {Opcode.LOOP: Action.LOOP, Opcode.SET: Action.SELECT}
 
 
 class _Early(data.Struct):
-    """The effect of a header word, and a bit for one without operands."""
+    """The effect of a header word, and a bit for one that operands follow."""
 
     action: Action
-    alone: 1
+    follows: 1
+
+
+EARLY_WIDTH = Shape.cast(_Early).width
+"""Bits of it, which ``registered`` stores beside each word."""
 
 
 class _Header(data.Struct):
@@ -79,8 +84,10 @@ class Sequencer(Component):
     ``halted`` at 1. Headers go
     out as they are; operands as immediate plus register, in the low 28 bits. There are two stages,
     so that no memory shares a cycle with a decision: while a word is brought from the memory the
-    register of an operand is read, and what the word means as a header; then it acts. A control
-    instruction takes one cycle a word, and one more where a loop goes back to its start.
+    register of an operand is read, and what the word means as a header; then it acts. With
+    ``registered`` that meaning is stored beside the word when the host writes it, so that it comes
+    from the memory into a register. A control instruction takes one cycle a word, and one more
+    where a loop goes back to its start.
 
     A header that is no instruction of this configuration or sets a reserved bit, a loop nested
     deeper than LOOP_LEVELS or of a count that is not 1 to 65,535, an ENDLOOP without LOOP, a SET of
@@ -125,10 +132,9 @@ class Sequencer(Component):
         # longest way behind a memory: words are corrected only once they are known to be wrong.
         late = level == "correct"
         depth = self.config.program_depth
-        if late:
-            program = LateRam(WORD_WIDTH, depth)
-        else:
-            program = protected_ram(WORD_WIDTH, depth, level, held=True)
+        ahead = self.config.registered
+        width = WORD_WIDTH + ahead * EARLY_WIDTH
+        program = LateRam(width, depth) if late else protected_ram(width, depth, level, held=True)
         registers = protected_ram(IMMEDIATE_WIDTH, REGISTERS, level, held=True)
         m.submodules.program, m.submodules.registers = program, registers
         m.submodules.loops = loops = Loops(len(self.pc))
@@ -138,10 +144,13 @@ class Sequencer(Component):
         # Fetch: pc is the address of the word that the memory shows.
         pc = Signal.like(self.pc)
         again = Signal()
+        written = self.program_data
+        if ahead:
+            written = Cat(written, self._early(m, written))
         m.d.comb += [
             program.write_en.eq(self.program_en),
             program.write_addr.eq(self.program_addr),
-            program.write_data.eq(self.program_data),
+            program.write_data.eq(written),
             program.read_en.eq(advance | ~self.busy),
             program.read_addr.eq(Mux(self.busy, Mux(again, loops.start, pc + 1), self.pc)),
         ]
@@ -152,11 +161,15 @@ class Sequencer(Component):
 
         # First stage: there is no word after a start, nor behind a loop that goes back.
         word = Signal(WORD_WIDTH)
-        coming = Signal(WORD_WIDTH)
+        here = Signal(_Early)
+        coming = Signal(width)
         fresh = Signal()
         decides = Signal()
         outside = Signal()
+        early = coming[WORD_WIDTH:] if ahead else self._early(m, coming)
         m.d.comb += [coming.eq(program.read_data), decides.eq(advance)]
+        with m.If(decides):
+            m.d.sync += here.eq(early)
         with m.If(advance):
             m.d.sync += [
                 word.eq(program.read_data),
@@ -164,7 +177,7 @@ class Sequencer(Component):
                 outside.eq(after_last),
             ]
         if late:
-            m.d.comb += [program.take.eq(advance & ~again), program.taken.eq(word)]
+            m.d.comb += [program.take.eq(advance & ~again), program.taken.eq(Cat(word, here))]
             with m.If(program.take & program.wrong):
                 m.d.sync += fresh.eq(0)
             with m.If(program.repair):
@@ -174,14 +187,14 @@ class Sequencer(Component):
             m.d.sync += fresh.eq(0)
 
         # Second stage.
-        now = self._decode(m, coming, decides, word, fresh, starting)
+        now = self._decode(m, here, word, fresh, starting)
         action = Signal(Action)
         m.d.comb += action.eq(Mux(outside & fresh, Action.REFUSE, now.action))
         wrong = Signal()
         value = Signal(IMMEDIATE_WIDTH)
         m.d.comb += [
             registers.read_en.eq(decides),
-            registers.read_addr.eq(coming[IMMEDIATE_WIDTH:]),
+            registers.read_addr.eq(coming[IMMEDIATE_WIDTH:WORD_WIDTH]),
             value.eq(word[:IMMEDIATE_WIDTH] + registers.read_data),
             self.o.p.engine.eq(now.engine),
             self.o.p.first.eq(now.first),
@@ -210,27 +223,35 @@ class Sequencer(Component):
         gather(m, self, [Mux(self.busy, found, 0) for found in errors_of([program, registers])])
         return m
 
-    def _header(self, m: Module, coming, word) -> tuple[Signal, Signal]:
-        """Return what a word that comes does as a header, and what else the one before it means."""
-        early, header = Signal(_Early), Signal(_Header)
-        m.d.comb += early.eq(_Early.const({"action": Action.REFUSE, "alone": 1}))
-        known = [
+    def _known(self) -> list[Definition]:
+        """Return the instructions of this configuration."""
+        return [
             definition
             for definition in DEFINITIONS.values()
             if definition.unit is None or getattr(self.config, definition.unit)
         ]
-        with m.Switch(coming[:5]):
-            for definition in known:
+
+    def _early(self, m: Module, word: Value) -> Signal:
+        """Return what a word does as a header."""
+        early = Signal(_Early)
+        m.d.comb += early.eq(_Early.const({"action": Action.REFUSE, "follows": 0}))
+        with m.Switch(word[:5]):
+            for definition in self._known():
                 action = _HEADER_ACTIONS.get(definition.opcode, Action.SEND)
                 with m.Case(definition.opcode):
                     m.d.comb += [
                         early.action.eq(action),
-                        early.alone.eq(not definition.operands),
+                        early.follows.eq(bool(definition.operands)),
                     ]
-                    with m.If((coming & definition.reserved).any()):
-                        m.d.comb += [early.action.eq(Action.REFUSE), early.alone.eq(1)]
+                    with m.If((word & definition.reserved).any()):
+                        m.d.comb += [early.action.eq(Action.REFUSE), early.follows.eq(0)]
+        return early
+
+    def _header(self, m: Module, word: Signal) -> Signal:
+        """Return what else a header means."""
+        header = Signal(_Header)
         with m.Switch(word[:5]):
-            for definition in known:
+            for definition in self._known():
                 then = _OPERAND_ACTIONS.get(definition.opcode, Action.SEND)
                 with m.Case(definition.opcode):
                     m.d.comb += [
@@ -239,25 +260,21 @@ class Sequencer(Component):
                     ]
                     if definition.engine is not None:
                         m.d.comb += header.engine.eq(definition.engine)
-        return early, header
+        return header
 
-    def _decode(self, m: Module, coming, decides, word, fresh, starting: Signal) -> Signal:
+    def _decode(self, m: Module, here, word, fresh, starting: Signal) -> Signal:
         """Return what a word is: a header, or the next operand of the header before it.
 
-        Without ``fresh`` there is no word, and nothing to do. With ``decides`` what comes is the
-        next word.
+        Without ``fresh`` there is no word, and nothing to do. ``here``: what it does as a header.
         """
         decoded, current = Signal(_Decoded), Signal(_Decoded)
         left = Signal(range(MAX_WORDS))
-        early, header = self._header(m, coming, word)
-        here = Signal(_Early)
-        with m.If(decides):
-            m.d.sync += here.eq(early)
+        header = self._header(m, word)
         m.d.comb += decoded.eq(current)
         with m.If(current.first):
             m.d.comb += [
                 decoded.engine.eq(header.engine),
-                decoded.last.eq(here.alone),
+                decoded.last.eq(~here.follows),
                 decoded.action.eq(here.action),
             ]
         with m.If(~fresh):
@@ -268,7 +285,7 @@ class Sequencer(Component):
                 m.d.sync += [
                     left.eq(header.operands),
                     current.engine.eq(header.engine),
-                    current.first.eq(here.alone),
+                    current.first.eq(~here.follows),
                     current.last.eq(header.operands == 1),
                     current.action.eq(header.then),
                 ]

@@ -9,6 +9,7 @@ from amaranth.hdl import (
     Assert,
     Assume,
     Cat,
+    Const,
     Mux,
     ResetSignal,
     Signal,
@@ -56,6 +57,37 @@ def _known(config: Config) -> list:
     return [
         known for known in DEFINITIONS.values() if known.unit is None or getattr(config, known.unit)
     ]
+
+
+def _means(module: ModuleType, word: Value) -> Value:
+    """Return what a word means as a header, by the instruction set alone."""
+    means = Const(module.Action.REFUSE.value, module.EARLY_WIDTH)
+    for known in _known(_CONFIG):
+        early = {
+            "action": module._HEADER_ACTIONS.get(known.opcode, module.Action.SEND),
+            "follows": bool(known.operands),
+        }
+        is_it = (word[:5] == known.opcode) & ~(word & known.reserved).any()
+        means = Mux(is_it, module._Early.const(early).as_value(), means)
+    return means
+
+
+def _stored(module: ModuleType) -> Harness:
+    """Follow a word and its meaning, which come from the memory as they were written."""
+
+    def state(m, dut, probes):
+        shown, kept = probes.shown, probes.kept
+        m.d.comb += [
+            Assume(shown[WORD_WIDTH:] == _means(module, shown[:WORD_WIDTH])),
+            Assert(kept[WORD_WIDTH:] == _means(module, kept[:WORD_WIDTH])),
+            Assert(~probes.fresh | (probes.here == _means(module, probes.word))),
+            Assert(kept[:WORD_WIDTH] == dut.program_data),
+        ]
+
+    width = WORD_WIDTH + module.EARLY_WIDTH
+    shapes = {"shown": width, "kept": width, "word": WORD_WIDTH, "fresh": 1}
+    shapes["here"] = module.EARLY_WIDTH
+    return Harness(module.Sequencer(_CONFIG.replace(registered=True)), state, shapes)
 
 
 def _sequencer(module: ModuleType) -> Harness:
@@ -137,13 +169,7 @@ def _sequencer(module: ModuleType) -> Harness:
             m.d.comb += Assert(~(loop | first | second) | (more == Mux(first, 2, 1)))
             m.d.comb += [Assert((found.action == each) == is_) for each, is_ in actions.items()]
             m.d.comb += Assert(Cat(*actions.values()).any() | (found.action == module.Action.SEND))
-        early = module._Early(probes.here)
-        for known in _known(_CONFIG):
-            action = module._HEADER_ACTIONS.get(known.opcode, module.Action.SEND)
-            with m.If(fresh & opcodes[known.opcode]):
-                m.d.comb += Assert((early.action == action) & (early.alone == (not known.operands)))
-        with m.If(fresh & unknown):
-            m.d.comb += Assert(early.alone & (early.action == module.Action.REFUSE))
+        m.d.comb += Assert(~fresh | (probes.here == _means(module, word)))
 
     shapes = _SEQUENCER | {"current": current, "left": left}
     return Harness(module.Sequencer(_CONFIG), state, shapes)
@@ -232,6 +258,7 @@ def _registers(module: ModuleType) -> dict[str, Any]:
 SEQUENCING = properties(
     {
         "sequencer-refuses": _sequencer,
+        "sequencer-meaning": _stored,
         "sequencer-reset": _reset,
         "dispatch-progress": _progress,
     },
@@ -240,6 +267,11 @@ SEQUENCING = properties(
             **{name: f"dut.{name}" for name in _SEQUENCER if name not in ("full", "empty")},
             "full": "dut.loops.full",
             "empty": "dut.loops.empty",
+        },
+        "sequencer-meaning": {
+            "shown": "dut.program.read_data",
+            "kept": "dut.program.write_data",
+            **{name: f"dut.{name}" for name in ("word", "fresh", "here")},
         },
         "sequencer-reset": {
             name: f"dut.{_PATHS.get(name, name)}" for name in _registers(sequencer)
