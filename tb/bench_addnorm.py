@@ -2,7 +2,8 @@
 
 Parameters: ``lanes`` and ``max_row``, the unit's; ``commands``, how many; ``beats``, of each
 command at most, about; ``stall``, the probability of a stall on each stream in each cycle; ``n``,
-the rows' length where it is not to be random.
+the rows' length where it is not to be random; ``latency``, the unit's, without which no time is
+looked at.
 """
 
 from typing import Any
@@ -10,11 +11,21 @@ from typing import Any
 import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
+from cocotb.utils import get_sim_time
 from numpy.typing import NDArray
 
 from hdl.functions.addnorm import input_layout, output_layout, sum_layout
 from sim.norm import normalize
-from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock, unpack
+from tb.bench import (
+    PERIOD_NS,
+    StreamDriver,
+    StreamMonitor,
+    pack,
+    parameters,
+    rng,
+    start_clock,
+    unpack,
+)
 
 Rows = NDArray[np.int64]
 
@@ -51,6 +62,15 @@ def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
     return masks * m, ([0] * (beats - 1) + [1]) * m
 
 
+def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
+    """Return the input's payloads of rows and what is added to them."""
+    beats = zip(beats_of(x, lanes), beats_of(r, lanes), *masks_of(*x.shape, lanes), strict=True)
+    return [
+        pack(input_layout(lanes), {"x": a.tolist(), "r": b.tolist(), "mask": c, "last": d})
+        for a, b, c, d in beats
+    ]
+
+
 def _hide(beat: dict[str, Any], name: str) -> dict[str, Any]:
     """Return a beat with 0 in the lanes that the mask leaves out."""
     kept = [value if beat["mask"] >> lane & 1 else 0 for lane, value in enumerate(beat[name])]
@@ -72,18 +92,14 @@ async def values_and_sums_are_exact(dut: Any) -> None:
         n = given.get("n") or int(generator.choice([1, max_row, *sizes]))
         m = int(generator.integers(1, 2 + given["beats"] * lanes // n))
         add, rms = int(generator.integers(2)), int(generator.integers(2))
-        eps = int(generator.integers(1 << 56)) >> int(generator.integers(20, 57))
+        eps = int(generator.integers(1 << 56)) >> int(generator.integers(57))
         for name, value in {"n": n, "add": add, "rms": rms, "eps": eps}.items():
             getattr(dut, name).value = value
         x, r = random_rows(generator, m, n), random_rows(generator, m, n)
         value, s = normalize(x, r if add else None, rms=bool(rms), eps=eps)
 
         masks, lasts = masks_of(m, n, lanes)
-        columns = zip(beats_of(x, lanes), beats_of(r, lanes), masks, lasts, strict=True)
-        payloads = [
-            pack(input_layout(lanes), {"x": a.tolist(), "r": b.tolist(), "mask": c, "last": d})
-            for a, b, c, d in columns
-        ]
+        payloads = payloads_of(x, r, lanes)
         cocotb.start_soon(driver.send(payloads))
         sums = cocotb.start_soon(sum_monitor.receive(len(payloads)))
         # The values stand still for long before some commands, so that the queue is full.
@@ -99,3 +115,23 @@ async def values_and_sums_are_exact(dut: Any) -> None:
                 _hide({name: beat.tolist(), "mask": mask, "last": last}, name)
                 for beat, mask, last in zip(beats, masks, lasts, strict=True)
             ], f"n {n}, add {add}, rms {rms}, eps {eps}"
+
+
+@cocotb.test()
+async def no_beat_waits(dut: Any) -> None:
+    """Without stalls a beat comes in each cycle, of rows of one beat and of the longest ones."""
+    given = parameters()
+    lanes, max_row, latency = given["lanes"], given["max_row"], given.get("latency")
+    await start_clock(dut, rng())
+    driver, monitor = StreamDriver(dut, "i", rng()), StreamMonitor(dut, "o", rng())
+    dut.o_sum__ready.value = 1
+    for n in (1, min(2 * lanes + 1, max_row), max_row) if latency else ():
+        dut.n.value = n
+        beats = -(-n // lanes)
+        x = random_rows(rng(), 4 + 100 // beats, n)
+        payloads = payloads_of(x, x, lanes)
+        begin = get_sim_time("ns")
+        cocotb.start_soon(driver.send(payloads))
+        await monitor.receive(len(payloads))
+        cycles = (get_sim_time("ns") - begin) / PERIOD_NS
+        assert cycles == latency + beats - 1 + len(payloads), f"n {n}"

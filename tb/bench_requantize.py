@@ -53,10 +53,11 @@ def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDA
         _make_marginal(operands, place, generator)
     # Halved, these are ties of every length, or beside one.
     for place in np.flatnonzero(generator.random(count) < 0.25):
-        amount = int(generator.integers(31))
-        odd = 2 * int(generator.integers(1 << min(14, 30 - amount))) + 1
+        amount = int(generator.integers(32))
+        odd = 2 * int(generator.integers(1 << min(14, max(0, 30 - amount)))) + 1
         beside = int(generator.choice([0, 0, 1, 2])) << int(generator.integers(amount + 1))
-        operands["x"][place] = int(generator.choice([-1, 1, -1])) * (odd << amount) + beside
+        tie = int(generator.choice([-1, 1, -1])) * (odd << amount) + beside
+        operands["x"][place] = np.clip(tie, -(1 << 31), (1 << 31) - 1)
         operands["bias"][place], operands["multiplier"][place] = 0, 1 << 30
         operands["shift"][place] = -amount
     return operands

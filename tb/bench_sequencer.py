@@ -321,9 +321,9 @@ async def wrong_programs_stop(dut: Any) -> None:
         assert len(sent) == turns * DEFINITIONS[Opcode.LOAD].words
         for _ in range(4):
             await host.cycle()
+            assert int(dut.error.value), "the error does not stay"
+            assert int(dut.cause.value) == cause, "the cause does not stay"
             await RisingEdge(dut.clk)
-        assert int(dut.error.value), "the error does not stay"
-        assert int(dut.cause.value) == cause, "the cause does not stay"
         if number % 8 and number >= 7:
             continue
         # As many loops as there can be begin again, whatever was open.

@@ -1,7 +1,8 @@
 """Bench of the softmax unit: random rows, masks and stalls against the golden model.
 
 Parameters: ``lanes`` and ``max_row`` of the unit, ``rows`` to run (default 90), and ``short``
-ones behind them (default 400), which fill the queues of rows and have a reciprocal each.
+ones behind them (default 400), which fill the queues of rows and have a reciprocal each;
+``latency``, the unit's, without which no time is looked at.
 """
 
 from itertools import pairwise
@@ -9,11 +10,21 @@ from itertools import pairwise
 import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
+from cocotb.utils import get_sim_time
 
 from hdl.functions.row_divide import probability_layout
 from hdl.functions.softmax import score_layout
 from sim.softmax import softmax
-from tb.bench import StreamDriver, StreamMonitor, pack, parameters, rng, start_clock, unpack
+from tb.bench import (
+    PERIOD_NS,
+    StreamDriver,
+    StreamMonitor,
+    pack,
+    parameters,
+    rng,
+    start_clock,
+    unpack,
+)
 
 BLOCK = 30
 """Rows of a block."""
@@ -44,7 +55,9 @@ def random_row(random, index, lanes, max_row):
         length = max_row if index % 4 == 0 else int(random.integers(1, max_row + 1))
     span = int(random.choice([1, 8, 100, 800, 32768]))
     q = random.integers(-span, span, length)
-    if index % 3 == 0:
+    if index % 5 == 0:  # where none is larger than what stands for those that take no part
+        q = random.integers(0, span, length) // 200 - 32768
+    elif index % 3 == 0:
         q = np.full(length, -span)
         q[random.integers(length)] = span - 1
     return q, random.random(length) < random.choice([0.0, 0.5, 1.0, 1.0])
@@ -91,3 +104,22 @@ async def test_rows(dut):
         for _ in range(100 + 3 * max_row // lanes):
             await RisingEdge(dut.clk)
         await monitor.receive(end - start, check)
+
+
+@cocotb.test()
+async def test_no_beat_waits(dut):
+    """Without stalls a beat comes in each cycle, of rows of one beat and of the longest ones."""
+    given, random = parameters(), rng()
+    lanes, latency = given["lanes"], given.get("latency")
+    await start_clock(dut, rng())
+    driver, monitor = StreamDriver(dut, "i", random), StreamMonitor(dut, "o", random)
+    for n in (1, given["max_row"]) if latency else ():
+        beats = -(-n // lanes)
+        row, expected = row_beats(random.integers(-500, 500, n), np.ones(n, bool), lanes)
+        count = 2 + 150 // beats
+        begin = get_sim_time("ns")
+        cocotb.start_soon(driver.send(row * count))
+        found = await monitor.receive(len(row) * count)
+        cycles = (get_sim_time("ns") - begin) / PERIOD_NS
+        assert [unpack(probability_layout(lanes), bits) for bits in found] == expected * count
+        assert cycles == latency + 2 * (beats - 1) + len(found), f"rows of {n}"

@@ -84,7 +84,8 @@ def _write_circuits(folder: Path, numbers: Iterable[int]) -> None:
     text = (folder / "roms.il").read_text(encoding="utf-8")
     (folder / "cut.il").write_text(_while_valid(_without_memories(text)), encoding="utf-8")
     script = ["read_rtlil cut.il", "simplemap", "techmap", "dffunmap", "simplemap"]
-    script += ["setundef -zero", "aigmap"]
+    # Registers that nothing reads are in both, or in one alone.
+    script += ["setundef -zero", "opt_clean", "aigmap"]
     for number in numbers:
         script += [f"connect -set celosia_mutant {NUMBER_WIDTH}'d{number}"]
         script += [f"write_aiger -zinit {number}.aig"]
