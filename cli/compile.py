@@ -164,13 +164,13 @@ def _encoder(
             interval=timing.interval,
             bits=bits,
         )
-        outputs: list[bytes] = []
+        runs, outputs = compiled.runs(given.rows), list[bytes]()
         if bench is not None or values["with_c"]:
-            outputs = golden_outputs(compiled, given.rows, bits)
+            outputs = golden_outputs(compiled, runs, bits)
         if bench is not None:
-            written |= model_testbench(compiled, given.rows, outputs, *bench, bits=bits)
+            written |= model_testbench(compiled, runs, outputs, *bench, bits=bits)
         if values["with_c"]:
-            written |= c_files(compiled, given.rows, outputs, columns, bits=bits)
+            written |= c_files(compiled, runs, outputs, columns, bits=bits)
         apart = compiled.parting(found.weights, given.samples)
     warn(apart.warning)
     cycles = None
@@ -185,7 +185,7 @@ def _encoder(
         "memory_bytes": compiled.memory_bytes,
         "weight_bytes": compiled.quantized.weight_bytes,
         "predicted_cycles": cycles,
-        "inputs": len(outputs),
+        "inputs": len(given.rows) if outputs else 0,
         "calibration": apart.figures(),
     }
     return config, written, result

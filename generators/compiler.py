@@ -1,7 +1,8 @@
 """From a trained model to a program and its memory image, for any configuration that has room."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from arch.formats import OPERAND_BITS
 from generators.fitting import again
 from generators.frontend.description import ModelDescription
 from generators.frontend.weights import Weights
-from generators.graph import Pool, QuantizedModel
+from generators.graph import Pool, QuantizedModel, Tensor
 from generators.lower.batch import batched
 from generators.lower.choices import Choices
 from generators.lower.rows import pool_bytes
@@ -173,6 +174,21 @@ class CompiledModel(Executable):
         return max(end, len(self.image) + self.spilled_bytes)
 
     @property
+    def input(self) -> Tensor:
+        """The input of a run, of a batch the rows of all inputs."""
+        return replace(self.quantized.input, rows=self.batch * self.quantized.input.rows)
+
+    @property
+    def output(self) -> Tensor:
+        """The output of a run, of a batch the rows of all inputs."""
+        return replace(self.quantized.output, rows=self.batch * self.quantized.output.rows)
+
+    def runs(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Return the inputs of each run: as many as a batch has, the last one again if need be."""
+        groups = (inputs[at : at + self.batch] for at in range(0, len(inputs), self.batch))
+        return [np.concatenate([*one, *[one[-1]] * (self.batch - len(one))]) for one in groups]
+
+    @property
     def input_addr(self) -> int:
         """External byte address of the input."""
         return self.input_piece.addr
@@ -185,7 +201,7 @@ class CompiledModel(Executable):
     @property
     def output_count(self) -> int:
         """Bytes of the output."""
-        return self.batch * self.quantized.output.bytes
+        return self.output.bytes
 
     def request(self, values: NDArray[np.floating]) -> "Request":
         """Return what an inference needs before its start.
@@ -195,8 +211,8 @@ class CompiledModel(Executable):
         :func:`lookup` gives. Of a batch it is the rows of all inputs. Raises :class:`InputError`
         where it has another shape.
         """
-        model, source = self.quantized.description, self.quantized.input
-        rows, shape, longest = len(values), np.shape(values), self.batch * source.rows
+        model, source = self.quantized.description, self.input
+        rows, shape, longest = len(values), np.shape(values), source.rows
         short = model.variable and 1 <= rows <= longest
         if shape[1:] != (source.columns,) or not (short or rows == longest):
             most = "at most " if model.variable else ""
@@ -221,9 +237,8 @@ class CompiledModel(Executable):
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
         """Return one output's integers, [rows, columns], of a batch those of all inputs."""
-        output = self.quantized.output
-        values = np.frombuffer(data, "<i2" if output.wide else np.int8)
-        return values.reshape(self.batch * output.rows, output.columns).astype(np.int64)
+        values = np.frombuffer(data, "<i2" if self.output.wide else np.int8)
+        return values.reshape(self.output.rows, self.output.columns).astype(np.int64)
 
     def read_output(self, data: bytes) -> NDArray[np.float64]:
         """Return one output, [rows, columns], in the model's own units."""

@@ -175,11 +175,8 @@ def infer(
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)
     found = Inferences(compiled, timing)
-    batch = compiled.batch
-    for index, width in zip(range(0, len(inputs), batch), itertools.cycle(bits), strict=False):
-        group = inputs[index : index + batch]
-        # A batch that is not full has its last input several times.
-        values = np.concatenate([*group, *[group[-1]] * (batch - len(group))])
+    for values, width in zip(compiled.runs(inputs), itertools.cycle(bits), strict=False):
+        left = len(inputs) - len(found.outputs)
         begin = time.perf_counter()
         data, report, again = model.run(values, width)
         found.seconds += time.perf_counter() - begin
@@ -197,9 +194,9 @@ def infer(
             found.tensors += len(report.signatures) + 1
         found.cycles += report.cycles
         found.spent.update(report.counters)
-        found.outputs += np.split(output, batch)[: len(group)]
+        found.outputs += np.split(output, compiled.batch)[:left]
         loaded = report.counters.get("loaded", 0)
         found.runs.append(Run(len(values), again, report.cycles, loaded, width))
         if progress is not None:
-            progress(index + len(group), len(inputs))
+            progress(len(found.outputs), len(inputs))
     return found

@@ -84,6 +84,27 @@ def test_the_files_are_all_that_a_host_needs(celosia, tmp_path: Path) -> None:
         np.testing.assert_array_equal(classify(out, image), compiled.read_output(data))
 
 
+def test_a_batch_is_one_run(celosia, tmp_path: Path) -> None:
+    words = ("--batch", "2", "--c", "--count", "3", "--out", tmp_path)
+    code, _, errors = celosia("compile", "digits", "--config", "small", *words)
+    assert (code, errors) == (0, "")
+    described = json.loads((tmp_path / "model.json").read_text())
+    assert (described["batch"], described["input"]["rows"], described["output"]["rows"]) == (
+        2,
+        32,
+        2,
+    )
+    alone = compile_digits("digits", PRESETS["small"])
+    images = digits.patches(digits.load()[1].images[:2])
+    outputs = golden_outputs(alone, images)
+    expected = np.vstack([alone.read_output(data[: alone.output_count]) for data in outputs])
+    np.testing.assert_array_equal(classify(tmp_path, np.concatenate(images)), expected)
+    header = (tmp_path / "digits_model.h").read_text()
+    # The second run has the third image twice.
+    assert "DIGITS_SAMPLES 2\n" in header
+    assert "DIGITS_OUTPUTS 20\n" in header
+
+
 def test_an_input_of_fewer_rows_needs_registers_and_memory(celosia, mine: Path) -> None:
     words = ("compile", mine, "--config", "tiny", "--inputs", mine / "inputs.npy")
     code, _, errors = celosia(*words, "--names", mine / "names.txt", "--out", mine / "out")

@@ -21,9 +21,9 @@ def c_files(
 ) -> dict[str, str | bytes]:
     """Return the driver, the registers' header, the model and samples by the names of their files.
 
-    The model is ``NAME_model`` in ``NAME_model.c``, NAME the model's; the samples are inputs, rows
-    of real numbers as :meth:`CompiledModel.request` takes them, and outputs, which begin with the
-    bytes that the golden machine gives. ``names`` are those of the output's columns.
+    The model is ``NAME_model`` in ``NAME_model.c``, NAME the model's; samples are those of runs:
+    rows of real numbers as :meth:`CompiledModel.request` takes them, and outputs, which begin with
+    the bytes that the golden machine gives. ``names`` are those of the output's columns.
     Nested weights are read at so many ``bits``.
 
     Raises :class:`InputError` where a package that makes the header is missing.
@@ -40,7 +40,7 @@ def c_files(
 def _header(compiled: CompiledModel, name: str, samples: int) -> str:
     """Return the header of a model and its samples."""
     quantized = compiled.quantized
-    inputs, output = quantized.input, quantized.output
+    inputs, output = compiled.input, compiled.output
     guard = f"{name.upper()}_MODEL_H"
     return f"""\
 /* Model {quantized.description.name} for configuration {compiled.config.name}. */
@@ -97,8 +97,8 @@ def _model(compiled: CompiledModel, name: str, names: Sequence[str], bits: int) 
             "    .image = image,",
             f"    .image_bytes = {len(image)},",
             f"    .memory_bytes = {compiled.memory_bytes},",
-            f"    .input = {_tensor(compiled.quantized.input, compiled.input_addr)},",
-            f"    .output = {_tensor(compiled.quantized.output, compiled.output_addr)},",
+            f"    .input = {_tensor(compiled.input, compiled.input_addr)},",
+            f"    .output = {_tensor(compiled.output, compiled.output_addr)},",
             "    .requests = requests,",
             f"    .request_count = {len(found)},",
             f"    .labels = {'labels' if names else 'NULL'},",
@@ -133,8 +133,7 @@ def _samples(
     outputs: Sequence[bytes],
 ) -> str:
     """Return the source of the samples; inputs that are shorter than others are filled with 0."""
-    tensor = compiled.quantized.output
-    longest = compiled.quantized.input.rows * compiled.quantized.input.columns
+    longest = compiled.input.rows * compiled.input.columns
     upper = name.upper()
     lines = [f'#include "{name}_model.h"\n']
     lines.append(f"const float {name}_sample_inputs[{upper}_SAMPLES][{upper}_INPUTS] = {{")
@@ -149,7 +148,7 @@ def _samples(
     lines.append(f"{kind} {name}_sample_outputs[{upper}_SAMPLES][{upper}_OUTPUTS] = {{")
     for output in outputs:
         data = output[: compiled.output_count]
-        lines += _row(map(str, np.frombuffer(data, "<i2" if tensor.wide else np.int8)))
+        lines += _row(map(str, np.frombuffer(data, "<i2" if compiled.output.wide else np.int8)))
     return "\n".join([*lines, "};\n"])
 
 

@@ -34,7 +34,7 @@ class RowsRequest:
 
 def requests(compiled: CompiledModel) -> list[RowsRequest]:
     """Return what each number of rows needs; the last has the most rows."""
-    source = compiled.quantized.input
+    source = compiled.input
     least = 1 if compiled.quantized.description.variable else source.rows
     found = []
     for rows in range(least, source.rows + 1):
@@ -100,8 +100,9 @@ def manifest(
     the output. Where weights stay on the chip, an inference may
     start at the word ``again`` if one has ended well before and nothing was reset since; where
     weights are nested, at those of ``bits``, which read so many of them. ``cycles``
-    are predicted for an input of all rows; a microcoded machine has no prediction. Addresses are
-    bytes.
+    are predicted for an input of all rows; a microcoded machine has no prediction. The rows of a
+    ``batch`` of inputs lie one input behind the other, as those of their outputs do. Addresses
+    are bytes.
     """
     quantized, config = compiled.quantized, compiled.config
     model = quantized.description
@@ -121,10 +122,11 @@ def manifest(
                 if is_nested(quantized)
             },
         },
+        "batch": compiled.batch,
         "image": {"addr": 0, "bytes": len(compiled.image)},
         "memory_bytes": compiled.memory_bytes,
-        "input": _tensor(quantized.input, compiled.input_piece),
-        "output": _tensor(quantized.output, compiled.output_piece),
+        "input": _tensor(compiled.input, compiled.input_piece),
+        "output": _tensor(compiled.output, compiled.output_piece),
         "requests": [
             {
                 "rows": request.rows,
