@@ -85,10 +85,12 @@ async def sums_are_exact(dut: Any) -> None:
         zero = int(generator.integers(-128, 128)) if config.zero_points else 0
         a = generator.integers(-128, 128, (m, k))
         stride, acc_stride = k + int(generator.integers(0, 9)), m + int(generator.integers(0, 3))
-        place = int(generator.integers(0, 9))
+        gap = int(generator.integers(0, 9))
+        room = config.scratchpad_bytes - m * stride - gap - code.size
+        place = int(generator.integers(0, room + 1))
         for row in range(m):
             memory.bytes[place + row * stride :][:k] = a[row].astype(np.int8).view(np.uint8)
-        b_addr = place + m * stride + int(generator.integers(0, 9))
+        b_addr = place + m * stride + gap
         memory.bytes[b_addr : b_addr + code.size] = code
         tiles = -(-n // cols)
         acc_addr = int(generator.integers(0, config.acc_depth - tiles * acc_stride + 1))
@@ -105,6 +107,12 @@ async def sums_are_exact(dut: Any) -> None:
             cycle += 1
             for name in counts:
                 counts[name] += int(getattr(dut, name).value)
+            waits = [
+                int(getattr(dut, f"{port}__request__valid").value)
+                and not int(getattr(dut, f"{port}__request__ready").value)
+                for port in ("a", "b")
+            ]
+            assert int(dut.stall.value) == any(waits)
             if int(dut.working.value):
                 begin, end = begin or cycle, cycle
             if int(dut.accumulate__valid.value):
@@ -128,6 +136,9 @@ async def sums_are_exact(dut: Any) -> None:
         await FallingEdge(dut.clk)
         await FallingEdge(dut.clk)
         cycles.append(end - begin + 1 + int(dut.working.value))
+        for _ in range(ACC_SETTLE):
+            await FallingEdge(dut.clk)
+        assert not int(dut.working.value)
         await RisingEdge(dut.clk)
     if "report" in given:
         Path(given["report"]).write_text(json.dumps({"cycles": cycles}), encoding="utf-8")

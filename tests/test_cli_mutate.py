@@ -9,6 +9,7 @@ from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
+from generators.cache import ROOT
 from generators.campaign.case import Case
 from hdl.stream.flow import Flow
 from tb.formal.prover import missing_tools
@@ -47,6 +48,13 @@ def test_mutants_that_change_nothing_are_told_from_others() -> None:
     assert all(one.mode.startswith("c") for one in found.mutants if one.number in same)
     assert len(same) < len(found.mutants) / 2
     assert "celosia_mutant" not in found.verilog.partition(");")[0]
+
+
+@needs_tools
+def test_mutants_do_not_depend_on_where_the_sources_are() -> None:
+    found = mutate(Redundant(), 40, 1)
+    assert str(ROOT) not in (found.folder / "list.ys").read_text(encoding="utf-8")
+    assert str(ROOT) not in (found.folder / "flat.il").read_text(encoding="utf-8")
 
 
 class Turning(Component):

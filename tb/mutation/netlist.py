@@ -1,6 +1,5 @@
 """A unit's netlist with all of its mutations, of which a number chooses one."""
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +53,8 @@ def mutate(component: Component, count: int, seed: int) -> Mutants:
 
     All of them stand in one netlist, so that one build of a simulation runs any.
     """
-    text = rtlil.convert(component, name="top")
+    # What Yosys chooses depends on the order of places, which must not on where they are.
+    text = rtlil.convert(component, name="top").replace(f"{ROOT}/", "")
 
     def make(folder: Path) -> None:
         (folder / "top.il").write_text(text, encoding="utf-8")
@@ -87,7 +87,7 @@ def _mutant(number: int, line: str) -> Mutant:
     fields = _FIELD.findall(line)
     given = dict(fields)
     bit = f"[{given['wirebit']}]" if "wirebit" in given else ""
-    sources = [_relative(value) for name, value in fields if name == "src"]
+    sources = [_own(value) for name, value in fields if name == "src"]
     return Mutant(
         number,
         given["mode"],
@@ -97,12 +97,10 @@ def _mutant(number: int, line: str) -> Mutant:
     )
 
 
-def _relative(source: str) -> str:
+def _own(source: str) -> str:
     """Return a place within the sources; those of libraries tell nothing."""
-    path, _, line = source.rpartition(":")
-    if not Path(path).is_relative_to(ROOT) or ".venv" in Path(path).parts:
-        return ""
-    return f"{os.path.relpath(path, ROOT)}:{line}"
+    path = Path(source.rpartition(":")[0])
+    return "" if path.is_absolute() or ".venv" in path.parts else source
 
 
 def _chosen_by_file(verilog: str) -> str:
