@@ -86,6 +86,8 @@ class MicroCore:
         self._product = 0
         self._product_at = 0
         self._limits = (0, 0, 0)
+        self._moves_on = False
+        """SCALE goes on to the next parameters."""
         self._waiting: list[tuple[int, int]] = []
         """Requantized values that have not been taken, and the cycles from which they can be."""
         self.acc = [[0] * config.cols for _ in range(config.acc_depth)]
@@ -164,7 +166,7 @@ class MicroCore:
             if address == self.config.program_depth:
                 raise RunError("The program counter left the program memory")
             value = self.data[address]
-        elif kind in ("LB", "LBU"):
+        elif kind == "LB":
             value = self._byte(address)
         else:
             value = self._byte(address) | self._byte(address + 1) << 8
@@ -181,7 +183,7 @@ class MicroCore:
         self._load(micro, signed(a))
 
     _lh = _lhu = _ld = _lb
-    _lbup = _lhp = _lhup = _ldp = _lbp
+    _lhp = _lhup = _ldp = _lbp
 
     def _store(self, micro: Micro, address: int, b: int) -> None:
         kind = micro.name.removesuffix("P")
@@ -214,18 +216,24 @@ class MicroCore:
 
     def _bounds(self, _micro: Micro, a: int, b: int) -> None:
         self._limits = (signed(a, 16), signed(a >> 16, 16), signed(b, 16))
+        self._moves_on = bool((b >> 16 ^ b >> 15) & 1)
 
-    def _scale(self, _micro: Micro, a: int, b: int) -> None:
+    def _scale(self, micro: Micro, a: int, b: int) -> None:
         assert len(self._waiting) < 2, "two requantized values have not been taken"
         self._leave_multiplier()
-        bias, factor, shift = (signed(self.data[b + place]) for place in range(3))
+        bias, factor, shift = (signed(self.data[a + place]) for place in range(3))
         low, high, zero = self._limits
-        value = (signed((a + bias) << max(shift, 0)) * factor + (1 << 30)) >> 31
+        value = (signed((b + bias) << max(shift, 0)) * factor + (1 << 30)) >> 31
         if shift < 0:
             value = (((value - (value < 0)) >> (-shift - 1)) + 1) >> 1
         delay = shift + 1 if shift > 0 else 0
         ready = self.cycles + SCALE_CYCLES + delay
         self._waiting.append((min(max(value + zero, low), high), ready))
+        if self._moves_on:
+            self._set(micro.ra, a + micro.value)
+
+    def _scalesum(self, micro: Micro, a: int, _b: int) -> None:
+        self._scale(micro, a, self._taken.pop(0))
 
     def _leave_multiplier(self) -> None:
         """Wait until the value before has been shifted to the left and is multiplied."""
@@ -233,11 +241,19 @@ class MicroCore:
             self.cycles = max(self.cycles, self._waiting[-1][1] - SCALE_CYCLES + 4)
 
     def _scaled(self, micro: Micro, _a: int, _b: int) -> None:
+        self._set(micro.rd, self._oldest())
+
+    def _scaledb(self, micro: Micro, a: int, _b: int) -> None:
+        self._write(signed(a), self._oldest())
+        self._set(micro.ra, a + micro.value)
+
+    def _oldest(self) -> int:
+        """Wait for the oldest requantized value and take it."""
         value, ready = self._waiting.pop(0)
         self.cycles = max(self.cycles, ready)
         behind = self._waiting[0][1] if self._waiting else self.cycles + 1
         assert self.cycles < behind, "the value behind has taken the place of this one"
-        self._set(micro.rd, value)
+        return value
 
     def _low(self, micro: Micro, _a: int, _b: int) -> None:
         self.cycles = max(self.cycles, self._product_at)
@@ -333,11 +349,12 @@ class MicroCore:
             a += b
         self._set(micro.ra, a)
 
-    def _sums(self, _micro: Micro, a: int, _b: int) -> None:
+    def _sums(self, micro: Micro, a: int, b: int) -> None:
         assert self.cycles - self._entered_at > SUM_CYCLES, "a sum was taken too early"
         assert not self._activation_at, "activations are not complete"
         row = a % len(self.acc)
         self._taken, self.acc[row] = self.acc[row], [0] * self.config.cols
+        self._set(micro.ra, a + b)
 
     def _sum(self, micro: Micro, _a: int, _b: int) -> None:
         self._set(micro.rd, self._taken.pop(0))
@@ -383,13 +400,13 @@ _ALU: dict[str, Callable[[int, int], int]] = {
     "OR": lambda a, b: a | b,
     "MIN": lambda a, b: min(signed(a), signed(b)),
     "MAX": lambda a, b: max(signed(a), signed(b)),
-    "SLT": lambda a, b: int(signed(a) < signed(b)),
+    "SLTI": lambda a, b: int(signed(a) < signed(b)),
     "SLTU": lambda a, b: int(a < b),
     "SLL": lambda a, b: a << b % 32,
     "SRL": lambda a, b: a >> b % 32,
     "SRA": lambda a, b: signed(a) >> b % 32,
 }
-_ALU |= {f"{name}I": function for name, function in _ALU.items()}
+_ALU |= {f"{name}I": function for name, function in _ALU.items() if name != "SLTI"}
 _BRANCHES: dict[str, Callable[[int, int], bool]] = {
     "BEQ": lambda a, b: a == b,
     "BNE": lambda a, b: a != b,

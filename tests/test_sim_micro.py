@@ -33,7 +33,6 @@ def pairs() -> list[tuple[int, int]]:
         ("OR", lambda a, b: a | b),
         ("MIN", lambda a, b: a if signed(a) < signed(b) else b),
         ("MAX", lambda a, b: b if signed(a) < signed(b) else a),
-        ("SLT", lambda a, b: signed(a) < signed(b)),
         ("SLTU", lambda a, b: a < b),
         ("SLL", lambda a, b: a << (b & 31)),
         ("SRL", lambda a, b: a >> (b & 31)),

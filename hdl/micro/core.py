@@ -63,7 +63,7 @@ class MicroCore(Component):
         self._address = Signal(32)  # of a memory
         # Its first cycle, its number of cycles so far up to 2, its last cycle.
         self._first, self._phase, self._advance = Signal(), Signal(2), Signal()
-        self._moved = Signal()  # external memory lets it go on
+        self._moved = Signal()  # what it waits for in its first cycle is there
         self._again = Signal()  # it runs once more
         self._word = Signal(32)  # of microcode
         width = (len(microcode) - 1).bit_length()
@@ -83,25 +83,27 @@ class MicroCore(Component):
             self.signal.eq(control.signal & self._first),
             self.signal_value.eq(self._immediate),
         ]
-        ready, scaled, shifting = self._multiply(m, multiplier)
-        taken = self._memory(m)
-        loaded = self._scratchpad(m, taken)
+        ready, scaled, blocked, moves_on = self._multiply(m, multiplier)
+        full = control.scale & (self._phase == 0) & blocked
+        taken = self._memory(m, full | (control.scaled & ~ready))
+        loaded = self._scratchpad(m, taken, scaled)
         self._data(m)
         self._repeat(m)
         m.d.comb += [
             self.row.eq(a),
             self.begin.eq(control.repeat & self._first),
             self.take.eq(control.sums & self._first),
-            self.step.eq(control.sum & self._first),
+            # SCALESUM adds its bias to the sum in its second cycle.
+            self.step.eq(
+                (control.sum & self._first) | (control.scale_sum & (self._phase == 1) & ~self.hold)
+            ),
         ]
         waits = (
             (control.product & multiplier.busy)
             | (control.start & ~self.go)
-            | (control.scaled & ~ready)
-            | (control.multiply & shifting)
+            | (control.multiply & blocked)
             | ~self._moved
         )
-        full = control.scale & (self._phase == 0) & shifting
         self._progress(m, waits | self._again, full)
         self._fetch(m, alu)
         # The sum comes last of all, so that one table is behind it.
@@ -124,7 +126,7 @@ class MicroCore(Component):
             ):
                 with m.Case(name):
                     m.d.comb += other.eq(found)
-        self._registers(m, value, alu)
+        self._registers(m, value, alu, control.scale & ~moves_on)
         return m
 
     def _repeat(self, m):
@@ -139,7 +141,8 @@ class MicroCore(Component):
     def _multiply(self, m, multiplier):
         """Give the multiplier and the requantizer, if there is one, their operands.
 
-        Return whether a requantized value waits, the value, and whether one is being shifted.
+        Return whether a requantized value waits, the value, whether the next one and products must
+        wait, and whether SCALE goes on to the next parameters.
         """
         control = self._control
         mine = Signal()
@@ -151,18 +154,18 @@ class MicroCore(Component):
             multiplier.b_en.eq(mine),
         ]
         if not self.config.requantizer:
-            return Const(0), Const(0), Const(0)
+            return Const(0), Const(0, signed(16)), Const(0), Const(0)
         m.submodules.requantizer = scaled = MicroRequantizer()
         m.d.comb += [
-            mine.eq(control.multiply & self._first & ~scaled.shifting),
+            mine.eq(control.multiply & self._first & ~scaled.blocked),
             multiplier.a.eq(Mux(mine, self._a, scaled.product_a)),
             multiplier.b.eq(Mux(control.multiply, self._b, self.data.read_data)),
             multiplier.rounds.eq(~mine),
             multiplier.start.eq(mine | scaled.multiply),
             multiplier.b_en.eq(mine | scaled.b_en),
-            scaled.value.eq(self._a),
+            scaled.value.eq(Mux(control.scale_sum, self.sum, self._b)),
             scaled.word.eq(self.data.read_data),
-            scaled.begin.eq(control.scale & self._first & ~scaled.shifting),
+            scaled.begin.eq(control.scale & self._first & ~scaled.blocked),
             scaled.bounds.eq(self._a),
             scaled.zero.eq(self._b),
             scaled.limit.eq(control.bounds),
@@ -170,7 +173,10 @@ class MicroCore(Component):
             scaled.hold.eq(self.hold),
             scaled.p.eq(multiplier.p),
         ]
-        return scaled.ready, scaled.result, scaled.shifting
+        moves_on = Signal()
+        with m.If(control.bounds):
+            m.d.sync += moves_on.eq(self._b[16] ^ self._b[15])
+        return scaled.ready, scaled.result, scaled.blocked, moves_on
 
     def _progress(self, m, waits, full):
         """Count the cycles of a micro-instruction, up to its last one; none while ``full``."""
@@ -178,7 +184,7 @@ class MicroCore(Component):
         last = Signal(2)
         # Two bytes from an odd address on take one more.
         m.d.comb += [
-            last.eq(Mux(control.scale, 3, control.slow + (control.half & self._address[0]))),
+            last.eq(Mux(control.scale, 2, control.slow + (control.half & self._address[0]))),
             self._advance.eq((self._phase == last) & ~waits & ~self.hold),
         ]
         with m.If(self._advance):
@@ -232,8 +238,8 @@ class MicroCore(Component):
                 self._immediate.eq(Cat(Mux(decode.store, rd, rb), high)),
             ]
 
-    def _registers(self, m, value, alu):
-        """Write a register, and read those of the next micro-instruction."""
+    def _registers(self, m, value, alu, stays):
+        """Write a register, unless it ``stays``, and read those of the next micro-instruction."""
         control = self._control
         number = Signal(6)
         m.d.comb += number.eq(self._rd)
@@ -241,7 +247,7 @@ class MicroCore(Component):
             m.d.comb += number.eq(self._ra)
         with m.Elif(control.put):
             m.d.comb += number.eq(self._a)
-        writes = (self._first & self._moved & control.writes_first) | (
+        writes = (self._first & self._moved & control.writes_first & ~stays) | (
             self._advance & control.writes_last
         )
         # Register 0 is written by the first micro-instruction only, which makes it 0.
@@ -284,10 +290,10 @@ class MicroCore(Component):
             alu.b.eq(Mux(immediate | passed, other, registers.read_data)),
         ]
 
-    def _scratchpad(self, m, taken):
+    def _scratchpad(self, m, taken, scaled):
         """Access the scratchpad, and return what has been read, extended; tell the array.
 
-        ``taken`` is a word of external memory.
+        ``taken`` is a word of external memory, ``scaled`` a requantized value.
         """
         control, sp, value = self._control, self.sp, self._b
         odd = Signal()
@@ -300,6 +306,8 @@ class MicroCore(Component):
             sp.mask.eq(Mux(odd, 0b10, Mux(control.half | control.takes, 0b11, 0b01))),
             sp.write_data.eq(Cat(value[:8], value[:8])),
         ]
+        with m.If(control.scaled_byte):
+            m.d.comb += sp.write_data.eq(scaled[:8].replicate(2))
         behind = Signal.like(sp.addr)
         m.d.sync += behind.eq(sp.addr + 1)
         with m.If(control.half):
@@ -343,10 +351,13 @@ class MicroCore(Component):
         ]
         # The bias, the multiplier and the shift, one after the other.
         with m.If(control.scale):
-            m.d.comb += data.addr.eq(self._b + self._phase)
+            m.d.comb += data.addr.eq(self._a + self._phase)
 
-    def _memory(self, m):
-        """Access external memory, and tell whether a wait is over; return the word taken."""
+    def _memory(self, m, other):
+        """Access external memory, and tell whether its waits and an ``other`` one are over.
+
+        Return the word taken.
+        """
         control = self._control
         read, write = self.mem_read, self.mem_write
         writing = Signal()
@@ -372,6 +383,7 @@ class MicroCore(Component):
             | (control.offer & ~write.request.ready)
             | (control.give & ~write.data.ready)
             | (control.awaits & writing)
+            | other
         )
         m.d.comb += self._moved.eq(~waits)
         return read.data.payload

@@ -31,7 +31,7 @@ def _twins(*names: str) -> tuple[str, ...]:
 
 def _both(*names: str) -> tuple[str, ...]:
     """Return operations on two values with those of an immediate."""
-    return names + tuple(f"{name}I" for name in names if f"{name}I" in OPERATIONS)
+    return tuple(one for name in names for one in (name, f"{name}I") if one in OPERATIONS)
 
 
 _FORMS = {
@@ -43,8 +43,10 @@ _ALU = _both(*_VALUES)
 _COMPARING = _both("SUB", "SLT", "SLTU", "MIN", "MAX") + tuple(
     name for name in _FORMS[Form.BRANCH] if name != "LOOP"
 )
+_SCALES = ("SCALE", "SCALESUM")
 _OPERANDS = ("WEIGHT", "WEIGHTS", "ENTER", "ENTERS")
-_LOADS = _twins("LB", "LBU", "LH", "LHU")
+_STEPS = (*_STEPPING, *_OPERANDS, *_SCALES, "LOOP", "TAKES", "SUMS", "SCALEDB")
+_LOADS = _twins("LB", "LH", "LHU")
 
 _ALU_BITS = {
     "subtract": (*_COMPARING, "LOOP", "PUT"),
@@ -60,7 +62,7 @@ _ALU_BITS = {
 }
 _BITS = {
     "immediate": tuple(name for name in _FORMS[Form.IMMEDIATE] + _FORMS[Form.STORE]),
-    "writes_first": (*_ALU, *_STEPPING, *_OPERANDS, "LOOP", "JUMP", "PUT", "TAKES"),
+    "writes_first": (*_ALU, *_STEPS, "JUMP", "PUT"),
     "writes_last": (
         *_LOADS,
         *_twins("LD"),
@@ -72,22 +74,24 @@ _BITS = {
         "SUM",
         "SCALED",
     ),
-    "steps": (*_STEPPING, *_OPERANDS, "LOOP", "TAKES"),
+    "steps": _STEPS,
     "put": ("PUT",),
-    "at_a": (*_STEPPING, *_OPERANDS, "TAKES"),
+    "at_a": (*_STEPPING, *_OPERANDS, *_SCALES, "TAKES", "SCALEDB"),
     "slow": (*_LOADS, *_twins("LD"), "LC"),
-    "scratchpad": (*_LOADS, *_twins("SB", "SH"), *_OPERANDS, "TAKES"),
-    "scratchpad_write": (*_twins("SB", "SH"), "TAKES"),
+    "scratchpad": (*_LOADS, *_twins("SB", "SH"), *_OPERANDS, "TAKES", "SCALEDB"),
+    "scratchpad_write": (*_twins("SB", "SH"), "TAKES", "SCALEDB"),
     "half": _twins("LH", "LHU", "SH"),
     "signed": _twins("LB", "LH"),
-    "data": (*_twins("LD", "ST"), "SCALE"),
+    "data": (*_twins("LD", "ST"), *_SCALES),
     "data_write": _twins("ST"),
     "sum": ("SUM",),
     "constant": ("LC",),
     "sums": ("SUMS",),
-    "scale": ("SCALE",),
+    "scale": _SCALES,
+    "scale_sum": ("SCALESUM",),
     "bounds": ("BOUNDS",),
-    "scaled": ("SCALED",),
+    "scaled": ("SCALED", "SCALEDB"),
+    "scaled_byte": ("SCALEDB",),
     "repeat": ("REPEAT",),
     "repeated": ("ENTERS", "TAKES"),
     "weight": ("WEIGHT",),

@@ -1,15 +1,15 @@
 ; Macros of the handlers of vector instructions.
 
-; A loop that runs its body COUNT times, at least once, two times a jump. It changes T first.
-% macro in_pairs(label)
-    ANDI T, COUNT, 1
+; A loop that runs its body COUNT times, at least once, two times a jump. It changes a register first.
+% macro in_pairs(label, spare="T")
+    ANDI {{ spare }}, COUNT, 1
     ADDI COUNT, COUNT, 1
     SRLI COUNT, COUNT, 1
-    BNE T, ZERO, {{ label }}_odd
+    BNE {{ spare }}, ZERO, {{ label }}_odd
 {{ label }}:
-{{ caller() }}
+{{ caller(False) }}
 {{ label }}_odd:
-{{ caller() }}
+{{ caller(True) }}
     LOOP COUNT, {{ label }}
 % endmacro
 
@@ -32,15 +32,19 @@
 ; Begins a value's requantization; without a requantizer it makes VALUE of X.
 % macro scale(value="X")
 % if config.requantizer
-    SCALE {{ value }}, PARAM
+    SCALE PARAM, {{ value }}, {{ PARAM_WORDS }}
 % else
     CALL LINK, scale
-% endif
     ADD PARAM, PARAM, PARAM_STEP
+% endif
 % endmacro
 
-; Writes the oldest requantized byte.
-% macro write_byte(value)
-    SCALED {{ value }}
-    SBP o_addr, {{ value }}, 1
+; The same of the accumulators' next column.
+% macro scale_sum()
+% if config.requantizer
+    SCALESUM PARAM, {{ PARAM_WORDS }}
+% else
+    SUM X
+{{ scale() }}
+% endif
 % endmacro

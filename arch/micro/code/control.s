@@ -8,7 +8,7 @@
     SET LEFT, {{ config.acc_depth }}
 clear:
     ADDI WORD, LEFT, -1
-    SUMS WORD
+    SUMS WORD, ZERO
     LOOP LEFT, clear
 idle:
     START PC

@@ -12,20 +12,24 @@
 % if front == "sums_in"
     LOOP LEFT, {{ name }}
     MOVE LEFT, COLUMNS
-    SUMS TILE
-    ADD TILE, TILE, acc_stride
+    SUMS TILE, acc_stride
 {{ name }}:
-    SUM X
-% elif front == "words_in"
+{{ scale_sum() }}
+% else
+% if front == "words_in"
     LDP X, WORD_AT, 1
 % else
     JUMP LINK, ELEMENT_IN, 0
 % endif
 {{ scale() }}
+% endif
 % endmacro
 
 ; Writes the oldest value that has been requantized, which is taken before the next is there.
 % macro write(tail)
+% if config.requantizer and tail == "byte"
+    SCALEDB o_addr, 1
+% else
 % if config.requantizer
     SCALED VALUE
 % endif
@@ -47,34 +51,27 @@
 % endif
     SHP o_addr, VALUE, 2
 % endif
+% endif
 % endmacro
 
 ; A loop of COUNT tiles, each of them without a jump.
 % macro tile_loop(tail)
 tiles_in_{{ tail }}:
-{{ take_tile() }}
-{{ scale() }}
+    SUMS TILE, acc_stride
+{{ scale_sum() }}
     GOTO tiles_in_{{ tail }}_rest
 tiles_in_{{ tail }}_next:
-{{ take_tile() }}
-{{ scale() }}
+    SUMS TILE, acc_stride
+{{ scale_sum() }}
 {{ write(tail) }}
 tiles_in_{{ tail }}_rest:
 % for _ in range(config.cols - 1)
-    SUM X
-{{ scale() }}
+{{ scale_sum() }}
 {{ write(tail) }}
 % endfor
     LOOP COUNT, tiles_in_{{ tail }}_next
 {{ write(tail) }}
     BACK LINK2
-% endmacro
-
-; A row of the accumulators, and its first column.
-% macro take_tile()
-    SUMS TILE
-    ADD TILE, TILE, acc_stride
-    SUM X
 % endmacro
 
 % macro row_loop(front, tail)
@@ -143,7 +140,9 @@ begun:
     SLLI LOWEST, LOWEST, 16
     SRLI LOWEST, LOWEST, 16
     OR LOWEST, LOWEST, HIGHEST
-    BOUNDS LOWEST, o_zero
+    SLLI T, PARAM_STEP, 16 ; 1 in bit 16, or 0
+    ADD T, T, o_zero
+    BOUNDS LOWEST, T
     BACK LINK
 % else
     SUB LOWEST, LOWEST, o_zero

@@ -7,7 +7,7 @@
 .registers 9 A_TILE B_TILE B_TOP ACC_TILE
 .registers 13 K_LEFT N_LEFT ROWS_LEFT COLUMNS LENGTH
 .registers 18 POINT PLACE HELP ONE BLANKS MISSING
-.registers 24 ODD LEAST TWO BEHIND
+.registers 24 ODD LEAST TWO BEHIND NEXT
 % set words = config.rows == 2
 % set columns = config.cols + config.cols % 2
 
@@ -52,6 +52,10 @@ MATMUL_parity:
     SET TWO, 2
     ADD BEHIND, B_STEP, B_STEP
     ADDI BEHIND, BEHIND, {{ 2 - config.cols }}
+; From behind all rows to the first one's next two bytes.
+    MUL m, a_stride
+    LOW NEXT
+    SUB NEXT, TWO, NEXT
 % endif
 MATMUL_column:
     MOVE A_TILE, a_addr
@@ -62,6 +66,7 @@ MATMUL_column:
     BLT N_LEFT, LEAST, MATMUL_tile
     ADD PLACE, B_TOP, B_STEP
     SRLI K_LEFT, K_LEFT, 1
+    MOVE POINT, a_addr
 MATMUL_words:
 % for pointer in ("B_TILE", "PLACE")
 % for _ in range(config.cols // 2 - 1)
@@ -70,9 +75,8 @@ MATMUL_words:
     WEIGHTS {{ pointer }}, BEHIND
 % endfor
     REPEAT ACC_TILE, m
-    MOVE POINT, A_TILE
-    ADDI A_TILE, A_TILE, 2
     ENTERS POINT, a_stride
+    ADD POINT, POINT, NEXT
     LOOP K_LEFT, MATMUL_words
     GOTO MATMUL_summed
 % endif

@@ -46,7 +46,7 @@ LOAD_whole:
 ; One word from the scratchpad.
 % macro give()
 % if config.mem_bytes == 1
-    LBUP WORD, PLACE, 1
+    LBP WORD, PLACE, 1
 % else
     LHUP WORD, PLACE, 2
 % endif

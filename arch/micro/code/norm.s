@@ -6,18 +6,25 @@
 % set high = WORD_WIDTH - IMMEDIATE_WIDTH
 % set most, both = 14, 32 + VALUE_FRACTION
 
-; Adds the square under way, of at most 31 bits.
-% macro add_square()
+; Adds the square under way, of at most 31 bits, and with_kept the one in REST.
+% macro add_square(with_kept=False)
     LOW T
+% if with_kept
+    ADD T, T, REST
+% endif
     ADD SQUARES, SQUARES, T
     SLTU T, SQUARES, T
     ADD SQUARES_HIGH, SQUARES_HIGH, T
 % endmacro
 
-; Keeps an element, adds it, and begins its square.
-% macro add_element()
+; Keeps an element, adds it, and begins its square; of a pair's first one the square before goes to REST.
+% macro add_element(pair=False, second=True)
     STP WORD_AT, X, 1
-{{ add_square() }}
+% if second
+{{ add_square(pair) }}
+% else
+    LOW REST
+% endif
     MUL X, X
     ADD SUM, SUM, X
 % endmacro
@@ -62,12 +69,13 @@ norm_row:
     MOVE SUM, ZERO
     MOVE SQUARES, ZERO
     MOVE SQUARES_HIGH, ZERO
+    MOVE REST, ZERO
     MUL ZERO, ZERO
     OR T, ADDS, WRITES
     BNE T, ZERO, norm_element
-% call in_pairs("norm_plain")
+% call(second) in_pairs("norm_plain")
     LHP X, i_addr, 2
-{{ add_element() }}
+{{ add_element(True, second) }}
 % endcall
     GOTO norm_summed
 norm_element:
@@ -146,16 +154,16 @@ rooted:
 {{ next_value() }}
 {{ scale("VALUE") }}
     MUL T, SCALED_N
-    LOOP COUNT, norm_byte
-    GOTO last_norm_byte
-norm_byte:
+    ADDI COUNT, COUNT, -1
+    BEQ COUNT, ZERO, last_norm_byte
+% call(second) in_pairs("norm_byte")
 {{ next_value() }}
 {{ scale("VALUE") }}
+    SCALEDB o_addr, 1
     MUL T, SCALED_N
-{{ write_byte("VALUE") }}
-    LOOP COUNT, norm_byte
+% endcall
 last_norm_byte:
-{{ write_byte("VALUE") }}
+    SCALEDB o_addr, 1
     GOTO norm_written
 % endif
 norm_value:

@@ -1,6 +1,6 @@
 ; SOFTMAX, equation (3): the columns that are not masked go through the row buffer.
 
-.registers 25 FIRST KEPT WORD
+.registers 25 FIRST KEPT WORD WEIGHT_KEPT
 
 ; Makes a probability of a word, and gets the next one.
 % macro probability()
@@ -36,12 +36,12 @@ softmax_row:
     CALL LINK, fill
     BEQ KEPT, ZERO, masked
 
-; Each weight at octave 0, and its octaves below, become a word; weights are added up.
+; Each weight at octave 0, and its octaves below, become a word; weights are added up, two at a time.
     ADD X, FIRST, FIRST
     ADD X, X, i_addr
     MOVE FACTOR, LEAST
     MOVE COUNT, KEPT
-% call in_pairs("largest")
+% call(second) in_pairs("largest")
     LHP T, X, 2
     MAX FACTOR, FACTOR, T
 % endcall
@@ -51,8 +51,9 @@ softmax_row:
     SET SHIFT, 31
     MOVE VALUE, ZERO
     MOVE REST, ZERO
+    MOVE WEIGHT_KEPT, ZERO
     MOVE COUNT, KEPT
-% call in_pairs("weight")
+% call(second) in_pairs("weight")
     LHP T, X, 2
     SUB T, FACTOR, T
     SRLI RIGHT, T, {{ OCTAVE_FRACTION }}
@@ -61,10 +62,15 @@ softmax_row:
     OR WORD, T, RIGHT
     STP WORD_AT, WORD, 1
     MIN RIGHT, RIGHT, SHIFT ; nothing is left of a weight from 29 octaves on
+% if second
     SRL T, T, RIGHT
+    ADD T, T, WEIGHT_KEPT
     ADD REST, REST, T
     SLTU T, REST, T
     ADD VALUE, VALUE, T
+% else
+    SRL WEIGHT_KEPT, T, RIGHT
+% endif
 % endcall
 
 ; Probabilities in Q0.24 of the words, from the sum in VALUE and REST.
@@ -84,15 +90,15 @@ softmax_row:
     IF FLAGS, {{ bit("SOFTMAX", "diagonal") }}, probability, FACTOR
 {{ probability() }}
 {{ scale("VALUE") }}
-    LOOP COUNT, share
-    GOTO last_share
-share:
+    ADDI COUNT, COUNT, -1
+    BEQ COUNT, ZERO, last_share
+% call(second) in_pairs("share", "FACTOR")
 {{ probability() }}
 {{ scale("VALUE") }}
-{{ write_byte("FACTOR") }}
-    LOOP COUNT, share
+    SCALEDB o_addr, 1
+% endcall
 last_share:
-{{ write_byte("FACTOR") }}
+    SCALEDB o_addr, 1
     GOTO masked
 % endif
 probability:
