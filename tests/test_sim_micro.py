@@ -101,3 +101,11 @@ def test_movers_and_products_do_what_the_golden_machine_does(mem_width, rows, co
         assert machine.core.dram.tobytes() == golden.dram.tobytes(), seed
         assert bytes(machine.core.sp) == golden.sp.tobytes(), seed
         assert machine.core.acc == golden.acc.tolist(), seed
+
+
+def test_four_sums_become_bytes_in_19_cycles() -> None:
+    machine, cycles = MicroMachine(CONFIG), []
+    for columns in (40, 44):
+        machine.load_program(pack(assemble(f"DRAIN m=1 n={columns} acc_stride=1\nHALT\n")))
+        cycles.append(machine.start().cycles)
+    assert cycles[1] - cycles[0] == 19
