@@ -66,3 +66,28 @@ def code_columns(width: int, level: str) -> list[int]:
 def check_bits(columns: Sequence[int]) -> int:
     """Return the number of check bits of a code."""
     return max(columns).bit_length()
+
+
+def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
+    """Return for each column the check bits that are wrong and those that are right if its bit is.
+
+    They are as few as tell the bit from each other one. Where more than one bit is wrong, several
+    columns may be taken for such a bit, or none.
+    """
+    patterns = []
+    for column in columns:
+        right = 0
+        larger = [other for other in columns if other != column and other & column == column]
+        while larger:
+            counts = {
+                bit: sum(other >> bit & 1 for other in larger) for bit in _bits(~column, larger)
+            }
+            right |= 1 << max(counts, key=lambda bit: counts[bit])
+            larger = [other for other in larger if not other & right]
+        patterns.append((column, right))
+    return patterns
+
+
+def _bits(mask: int, columns: Sequence[int]) -> list[int]:
+    """Return the check bits of a mask that columns have."""
+    return [bit for bit in range(check_bits(columns)) if mask >> bit & 1]

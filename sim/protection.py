@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from arch.protection import code_columns
+from arch.protection import code_columns, column_patterns
 
 
 class Found(Enum):
@@ -22,12 +22,15 @@ def encode(word: int, width: int, level: str) -> int:
 
 
 def decode(word: int, check: int, width: int, level: str) -> tuple[int, Found]:
-    """Return the word that was stored, as far as it can be restored, and what was found of it."""
+    """Return the word that was stored, as far as it can be restored, and what was found of it.
+
+    Of a word that is ``WRONG`` with ``correct``, further bits may be changed.
+    """
     syndrome = encode(word, width, level) ^ check
     if not syndrome:
         return word, Found.RIGHT
-    if level == "detect" or syndrome.bit_count() % 2 == 0:
+    if level == "detect":
         return word, Found.WRONG
-    columns = code_columns(width, level)
-    flipped = 1 << columns.index(syndrome) if syndrome in columns else 0
-    return word ^ flipped, Found.CORRECTED
+    for place, (wrong, right) in enumerate(column_patterns(code_columns(width, level))):
+        word ^= (not (~syndrome & wrong or syndrome & right)) << place
+    return word, Found.CORRECTED if syndrome.bit_count() % 2 else Found.WRONG

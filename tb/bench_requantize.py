@@ -60,6 +60,23 @@ def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDA
         operands["x"][place] = np.clip(tie, -(1 << 31), (1 << 31) - 1)
         operands["bias"][place], operands["multiplier"][place] = 0, 1 << 30
         operands["shift"][place] = -amount
+    free = iter(generator.permutation(count).tolist())
+    for amount in [*range(1, 32)] * 2:
+        # Negative ties, and sums that are beside one by any one of the bits that are lost.
+        for beside in [0, *(1 << bit for bit in range(amount - 1))]:
+            odd = 2 * int(generator.integers(1 << (31 - amount))) + 1
+            values = {"x": (odd << (amount - 1)) - beside, "bias": 0, "shift": -amount}
+            values |= {"multiplier": -(1 << 31), "zero": 0, "low": -(1 << 15), "high": 32767}
+            place = next(free, 0)
+            for name, value in values.items():
+                operands[name][place] = value
+    # A bound at the result, or near it.
+    result = requantize(**{**operands, "low": -(1 << 15), "high": (1 << 15) - 1})
+    at = np.clip(result + generator.integers(-3, 4, count), -(1 << 15), (1 << 15) - 1)
+    for name, other, further in (("low", "high", np.maximum), ("high", "low", np.minimum)):
+        near = generator.random(count) < 0.1
+        operands[name] = np.where(near, at, operands[name])
+        operands[other] = np.where(near, further(operands[other], at), operands[other])
     return operands
 
 

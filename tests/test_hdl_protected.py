@@ -11,7 +11,7 @@ from amaranth.sim import Simulator
 from arch.config import Config
 from arch.errors import InputError
 from arch.presets import PRESETS
-from arch.protection import check_bits, code_columns, protection
+from arch.protection import check_bits, code_columns, column_patterns, protection
 from hdl.memory import protected
 from hdl.memory.protected import ProtectedRam, WordDecoder, protected_ram
 from hdl.memory.ram import Ram
@@ -41,6 +41,17 @@ def test_columns_tell_one_wrong_bit_from_two(width: int) -> None:
     # The fewest check bits with which that can be: all columns of an odd number of bits.
     assert 1 << (checks - 1) >= width + checks
     assert checks == 3 or 1 << (checks - 2) < width + checks - 1
+
+
+@pytest.mark.parametrize("width", [1, 4, 8, 11, 16, 28, 32, 36, 40, 57])
+def test_patterns_are_those_of_one_wrong_bit_alone(width: int) -> None:
+    columns = code_columns(width, "correct")
+    patterns = column_patterns(columns)
+    for found in [*columns, *(1 << bit for bit in range(check_bits(columns)))]:
+        taken = [not (~found & wrong or found & right) for wrong, right in patterns]
+        assert taken == [column == found for column in columns]
+    if all(column.bit_count() == 3 for column in columns):
+        assert all(right == 0 for _, right in patterns)
 
 
 @pytest.mark.parametrize(("width", "level"), [(8, "detect"), (1, "correct"), (8, "correct")])

@@ -7,7 +7,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
-from arch.protection import check_bits, code_columns
+from arch.protection import check_bits, code_columns, column_patterns
 from hdl.component import Component
 from hdl.memory.ram import Ram
 from hdl.stream.pipeline import delay
@@ -51,9 +51,21 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return the bits of a word that ``correct`` finds wrong by its syndrome, and its errors."""
+    """Return the bits of a word that ``correct`` finds wrong by its syndrome, and its errors.
+
+    Where two bits are wrong, which is an error, those that it finds are any.
+    """
     odd = found.xor()
-    return Cat(found == column for column in columns), Cat(odd, found.any() & ~odd)
+    flipped = [
+        _picked(found, wrong).all() & ~_picked(found, right).any()
+        for wrong, right in column_patterns(columns)
+    ]
+    return Cat(flipped), Cat(odd, found.any() & ~odd)
+
+
+def _picked(found: Value, mask: int) -> Value:
+    """Return the bits of a syndrome that a mask has."""
+    return Cat(found[bit] for bit in range(len(found)) if mask >> bit & 1)
 
 
 class WordDecoder(Component):
