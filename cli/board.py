@@ -7,9 +7,9 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.board_options import board_options, flash_option
+from cli.board_options import board_options, flash_option, flashed
 from cli.paths import FILE, read_bytes
-from fpga.boards import Board, with_flash
+from fpga.boards import Board
 from fpga.flash import check_image
 from fpga.top import BoardTop
 from tb.board import SimulatedBoard
@@ -58,7 +58,7 @@ def board(
     if (flash is None) != (image is None):
         raise InputError("Options --flash and --image need each other")
     if flash is not None and image is not None:
-        found = with_flash(found, flash)
+        found, config = flashed(target, flash)
         check_image(found, len(read_bytes(image)))
     if contents is not None:
         if found.sdram is None:

@@ -11,7 +11,7 @@ from arch.micro.config import MicroConfig
 from arch.presets import PRESETS, load, stated
 from arch.rules import PACKED_WIDTH
 from cli.options import grouped, override_option
-from fpga.boards import BOARDS, FLASHES, LINKS, Board, get_board, with_sdram
+from fpga.boards import BOARDS, FLASHES, LINKS, Board, get_board, with_flash, with_sdram
 from hdl.arithmetic.multiplier import HARDWARE_WIDTH
 
 link_option = click.option(
@@ -61,6 +61,16 @@ def resolve_board(
     if free and board.device.family.multiplier_width >= HARDWARE_WIDTH:
         config = config.replace(packed=True)
     return board, config
+
+
+def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
+    """Return a board that begins with the image in its flash, and its machine's configuration.
+
+    The board's own machine is the one that leaves room for what reads the flash.
+    """
+    board, config = target
+    found = with_flash(board, kind)
+    return found, found.config if config == board.config else config
 
 
 def _size(memory: str) -> int:

@@ -10,12 +10,12 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.board_options import board_options, flash_option
+from cli.board_options import board_options, flash_option, flashed
 from cli.options import check_unit, json_option
 from cli.output import check_folder, report, write_files
 from cli.paths import FILE
 from cli.rates import MODEL, RATES, TOKEN_RATES, inference_rates, token_rates
-from fpga.boards import Board, with_flash
+from fpga.boards import Board
 from fpga.build import build_board, build_unit
 from fpga.devices import RESOURCES
 from generators.verilog.units import UNITS, make_unit
@@ -64,7 +64,7 @@ def build(
     if flash is not None:
         if unit is not None:
             raise InputError("Option --flash is for a whole board, not for --unit")
-        board = with_flash(board, flash)
+        board, config = flashed(target, flash)
     if mhz is not None and not 0 < mhz <= _MOST_MHZ:
         raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
     made = None if unit is None else make_unit(unit, config)

@@ -8,13 +8,13 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.board_options import board_options
+from cli.board_options import board_options, flashed
 from cli.model_options import searched
 from cli.options import json_option, seed_option
 from cli.output import report, write_files
 from cli.paths import FILE, MODEL
 from cli.text_options import TextOptions, text_options
-from fpga.boards import FLASHES, IMAGE_ADDR, Board, with_flash
+from fpga.boards import FLASHES, IMAGE_ADDR, Board
 from fpga.flash import check_image, find_bitstream, flash_command, image_command, load_command
 from fpga.flash import flash as load
 from fpga.top import PAYLOAD_BYTES
@@ -80,7 +80,7 @@ def flash(
         return
     if file is not None and folder is not None:
         raise InputError("Options --image-only and --from exclude each other")
-    board = with_flash(board, next(iter(FLASHES)))
+    board, config = flashed(target, next(iter(FLASHES)))
     found = None if folder is None else find_bitstream(board, folder)
     room = {"memory_bytes": board.memory_bytes, "payload": PAYLOAD_BYTES}
     if prompt is None:

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from arch.micro.config import MicroConfig
+from cli.board_options import flashed
 from cli.flash import flash
+from fpga.boards import get_board
 
 
 def invoke(*words: str) -> str:
@@ -162,3 +165,11 @@ def test_an_image_goes_on_with_a_text(tmp_path: Path, celosia) -> None:
 def test_what_cannot_be_an_image_is_refused(words: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         invoke(*words)
+
+
+def test_the_boards_own_machine_leaves_room_for_the_flashs_reader() -> None:
+    board = get_board("icebreaker")
+    assert isinstance(board.config, MicroConfig)
+    smaller = board.config.replace(acc_depth=128)
+    assert flashed((board, board.config), "spi")[1] == board.config.replace(requantizer=False)
+    assert flashed((board, smaller), "spi")[1] == smaller
