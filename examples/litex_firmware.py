@@ -84,10 +84,8 @@ def build_simulation(sources: list[Path]) -> Path:
         command += ["-o", "simulation", FIRMWARE / "simulation.cpp", *sources]
         log = folder / "verilator.log"
         run(command, what="Build of the system", cwd=folder, log=log, timeout=900)
-        runtime.lend(folder)
-        make = ["make", "-j2", "-f", "Vcelosia_soc.mk", *COMPILER_OPTIONS]
-        run(make, what="Build of the system", cwd=folder, log=folder / "make.log", timeout=900)
-        runtime.keep(folder)
+        verilog = "".join(texts)
+        runtime.compile(folder, verilog, what="Build of the system", timeout=900, top="celosia_soc")
 
     return cached("soc", digest(*map(_code, texts)), build) / "simulation"
 

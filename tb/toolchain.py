@@ -136,13 +136,15 @@ class Runtime:
         make = [each + included * each.startswith("OPT_FAST=") for each in self._make]
         return [*make, "VM_PARALLEL_BUILDS=0"]
 
-    def compile(self, folder: Path, verilog: str, *, what: str, timeout: float) -> None:
+    def compile(
+        self, folder: Path, verilog: str, *, what: str, timeout: float, top: str = "top"
+    ) -> None:
         """Compile the C++ that Verilator wrote into a folder for a circuit."""
-        make = ["make", "-j2", "-f", "Vtop.mk", *self.lend(folder, verilog)]
+        make = ["make", "-j2", "-f", f"V{top}.mk", *self.lend(folder, verilog)]
         run(make, what=what, cwd=folder, log=folder / "make.log", timeout=timeout)
-        self.keep(folder)
+        self.keep(folder, top)
 
-    def keep(self, folder: Path) -> None:
+    def keep(self, folder: Path, top: str = "top") -> None:
         """Take what is the same for all circuits, and delete a build's intermediate files."""
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 
@@ -151,7 +153,7 @@ class Runtime:
                 shutil.copyfile(path, place / path.name)
             (folder / self._HEADER).write_text(self._INCLUDES, encoding="utf-8")
             target = f"{self._HEADER}.fast.gch"
-            command = ["make", "-f", "Vtop.mk", target, *self._make]
+            command = ["make", "-f", f"V{top}.mk", target, *self._make]
             log = folder / "header.log"
             run(command, what="Verilator's header", cwd=folder, log=log, timeout=self._LEAD)
             shutil.copyfile(folder / target, place / f"{self._HEADER}.gch")
