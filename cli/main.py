@@ -101,6 +101,9 @@ def _run() -> Any:
 
 def _interrupt(number: int, _frame: FrameType | None) -> None:
     """End the programs that were started, then this one, with what it has to clean up."""
+    # `timeout` and shells signal the whole group: a second one must not disturb the end.
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
     end_processes()
     if number == signal.SIGINT:
         raise KeyboardInterrupt

@@ -55,6 +55,22 @@ def test_no_program_is_left(tmp_path: Path, number, code) -> None:
     assert len(list(tmp_path.glob("*.log"))) == 2, "no program begins any more"
 
 
+def test_a_second_signal_does_not_disturb_the_end() -> None:
+    script = """
+import os, signal
+from cli import main
+def end():
+    print("ends", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+main.end_processes = end
+main.celosia = lambda **_: os.kill(os.getpid(), signal.SIGTERM)
+main.main()
+"""
+    command = [sys.executable, "-c", script]
+    found = subprocess.run(command, cwd=cache.ROOT, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stdout) == (143, "ends\n")
+
+
 def test_nothing_begins_once_all_is_ended(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setattr(process, "_ending", True)
     with pytest.raises(RunError, match=r"^Work was interrupted$"):
