@@ -18,10 +18,12 @@ IMAGES = 300
 """Images of the digits' training split that steps are calibrated on."""
 TEXTS, TOKENS = 16, 128
 """Texts that a decoder makes up to calibrate on, and the length of all texts (tokens)."""
-FUNCTIONS = {"table": Quantization(), "wide": Quantization(wide_functions=True)}
-"""Options by how activations are computed."""
-ENCODERS = {**FUNCTIONS, MIXED: Quantization(activations=MIXED)}
-"""The same of encoders, whose attention may be INT16."""
+OPTIONS = {
+    "table": Quantization(),
+    "wide": Quantization(wide_functions=True),
+    MIXED: Quantization(activations=MIXED),
+}
+"""Options by what activations are."""
 
 
 def closeness(
@@ -46,7 +48,7 @@ def closeness(
     ranges = calibrate(source.description, source.weights, samples, 100.0, progress)
     images = list(digits.patches(test.images[:count]))
     found = {}
-    for name, options in ENCODERS.items():
+    for name, options in OPTIONS.items():
         made = quantize_calibrated(source.description, source.weights, ranges, config, options)
         found[name] = parting(made, source.weights, images)
     return found
@@ -64,7 +66,7 @@ def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Part
         )
     )
     found = {}
-    for name, options in FUNCTIONS.items():
+    for name, options in OPTIONS.items():
         made = quantize_sampled(model, weights, samples, options)
-        found[name] = parting(made, weights, list(others.tokens))
+        found[name] = parting(made, weights, list(others.tokens), scored=True)
     return found

@@ -83,6 +83,8 @@ def test_models_come_nearer_to_their_floats():
         assert (table.inputs, wide.inputs) == (count, count)
         assert wide.square_error < 0.97 * table.square_error, model
         assert wide.cosine > table.cosine, model
+        mixed = found["mixed"]
+        assert 0 < mixed.score_error < 0.45 * table.score_error, model
 
 
 def test_other_models_are_not_compared():

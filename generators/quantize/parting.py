@@ -11,7 +11,7 @@ from generators.frontend.embedding import given
 from generators.frontend.text_description import TextDescription
 from generators.frontend.weights import Floats, Weights
 from generators.graph import Decoder, IntegerGraph, Ints, QuantizedModel, Tensor
-from generators.quantize.score_error import score_errors
+from generators.quantize.score_error import score_errors, text_score_errors
 from generators.reference.cache import KvCache
 from generators.reference.floats import encode, forward
 from generators.reference.integers import evaluate
@@ -37,7 +37,7 @@ class Parting:
     error: float
     """That tensor's error, of the size of its float values."""
     score_error: float | None = None
-    """Mean size of the errors of an encoder's scores (2**-8 octaves), see :func:`score_errors`."""
+    """Mean size of the errors of scores (2**-8 octaves), see :func:`score_errors`; None unknown."""
     largest_score_error: float | None = None
     """The largest of them."""
 
@@ -74,8 +74,12 @@ def parting(
     weights: Weights,
     inputs: Sequence[NDArray[np.generic]],
     sources: Sequence[Sequence[int]] = (),
+    *,
+    scored: bool = False,
 ) -> Parting:
     """Return how far a model in integers is from its floats on inputs, at least one.
+
+    Scores are those of encoders, and, if ``scored``, of a decoder that keeps keys of 8 bits.
 
     Inputs are token numbers [n] of a decoder, or what an encoder's description says. Those of an
     encoder-decoder answer ``sources``, one each.
@@ -95,12 +99,15 @@ def parting(
             found = evaluate(source, tokens, cache)
             exact = encode(source.description, weights, tokens[None], exact_cache)
         if isinstance(description, TextDescription):
+            assert isinstance(model, Decoder)
             found |= evaluate(model, one, cache)
+            errors_of_scores = text_score_errors(model, found) if scored else iter(())
         else:
             assert isinstance(model, QuantizedModel)
             values = given(description, weights, one[None])[0]
             found |= evaluate(model, values)
-            scores += [(x.sum(), x.size, x.max()) for x in score_errors(model, found, values)]
+            errors_of_scores = score_errors(model, found, values)
+        scores += [(x.sum(), x.size, x.max()) for x in errors_of_scores]
         exact |= forward(description, weights, one[None], exact_cache)
         for op in ops:
             target = op.target
