@@ -11,7 +11,8 @@ LEVELS = ("none", "detect", "correct")
 UNITS = ("scratchpad", "accumulators", "program", "parameters", "queues", "control")
 """Units that can be protected: ``program`` with the sequencer's registers, ``parameters`` with
 the tables of activations, ``queues`` of the load engine's rows and, by parity at either level, of
-commands; ``control`` is the registers that say what engines do, in two or three copies."""
+commands and of rows that wait for their statistics; ``control`` is the registers that say what
+engines do, in two or three copies."""
 
 _TOLD = {"correct": {"parameters": "detect"}}
 """Units with another level where a level is that of all: to correct them costs most."""

@@ -85,6 +85,8 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
         "parameters": "vector.params.line_0.ram.memory",
         "queues": "load.ahead.fifo._0_",
         "commands": "dispatch.queue_matrix.command",
+        "sums": "norm.addnorm.queue.beats.fifo.storage",
+        "scores": "softmax.maximum.queue.beats.fifo.storage",
     }
     for unit, path in paths.items():
         (site,) = [site for site in machine.sites if site.path.endswith(path)]

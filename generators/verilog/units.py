@@ -59,8 +59,12 @@ UNITS: dict[str, Callable[[Config], Component]] = {
     "accumulators": AccumulatorMemory,
     "sparse_unit": lambda config: SparseUnit(config, sparse_lanes(config)),
     "vector_engine": VectorEngine,
-    "softmax": lambda config: SoftmaxUnit(config.lanes, config.max_row),
-    "addnorm": lambda config: AddNormUnit(lanes=config.lanes, max_row=config.max_row),
+    "softmax": lambda config: SoftmaxUnit(
+        config.lanes, config.max_row, parity=config.protected("queues") != "none"
+    ),
+    "addnorm": lambda config: AddNormUnit(
+        lanes=config.lanes, max_row=config.max_row, parity=config.protected("queues") != "none"
+    ),
     "requantizer": lambda config: Requantizer(config.multiplier_width, config.registered),
     "rotary": lambda config: RotaryUnit(2 * -(-config.lanes // 2), config.operand_width),
     "argmax": lambda config: ArgmaxUnit(config.lanes),

@@ -13,6 +13,7 @@ from hdl.arithmetic.multiplier import multiply
 from hdl.component import Component
 from hdl.functions.row_queue import ROW_LATENCY, RowQueue
 from hdl.functions.row_statistics import RowStatistics
+from hdl.memory.protected import error_port, errors_of, gather
 from hdl.stream.pipeline import delay
 
 
@@ -101,7 +102,8 @@ class AddNormUnit(Component):
     Throughput is one beat per cycle on all streams, whatever the rows' lengths: short rows follow
     each other through the pipelined statistics. A row's first value comes ``latency`` cycles after
     its last beat was taken. A stalled ``o_sum`` stalls the input at once, a stalled ``o`` when
-    the row buffer, which holds the longest row and ``latency`` beats more, about, is full.
+    the row buffer, which holds the longest row and ``latency`` beats more, about, is full. With
+    ``parity`` ``errors`` reports a wrong word of that buffer.
 
     Raises :class:`InputError` where ``lanes`` is not positive, or ``max_row`` not from 1 to 4096.
     """
@@ -110,7 +112,7 @@ class AddNormUnit(Component):
     o: stream.Interface
     o_sum: stream.Interface
 
-    def __init__(self, *, lanes: int, max_row: int):
+    def __init__(self, *, lanes: int, max_row: int, parity: bool = False):
         if lanes < 1:
             raise InputError(f"Norm lanes must be a positive integer, not {lanes!r}")
         if not 1 <= max_row <= MAX_NORM_ROW:
@@ -126,6 +128,7 @@ class AddNormUnit(Component):
             data.StructLayout(row),
             max_beats=-(-max_row // lanes),
             waiting=self._statistics.latency,
+            parity=parity,
         )
         super().__init__(
             {
@@ -136,6 +139,7 @@ class AddNormUnit(Component):
                 "i": In(stream.Signature(input_layout(lanes))),
                 "o": Out(stream.Signature(output_layout(lanes))),
                 "o_sum": Out(stream.Signature(beat)),
+                **error_port("detect" if parity else "none"),
             }
         )
 
@@ -149,6 +153,7 @@ class AddNormUnit(Component):
         m = Module()
         m.submodules.statistics = statistics = self._statistics
         m.submodules.queue = queue = self._queue
+        gather(m, self, errors_of([queue]))
         beat = self._add(m, queue.room)
         moves = self.o_sum.valid & self.o_sum.ready
         m.d.comb += [

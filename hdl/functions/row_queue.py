@@ -2,10 +2,10 @@
 
 from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream
-from amaranth.lib.fifo import SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out
 
 from hdl.component import Component
+from hdl.memory.protected import error_port, errors_of, gather, protected_fifo
 from hdl.stream.pipeline import delay
 
 ROW_LATENCY = 3
@@ -23,16 +23,24 @@ class RowQueue(Component):
     A row may have ``max_beats`` beats, and its value may take ``waiting`` cycles from the
     commitment of its last beat to ``row_en``; then no row, however short, ever waits for room:
     throughput is one beat per cycle. Latency is ``ROW_LATENCY`` cycles from ``row_en`` to the row's
-    first beat. What ``o`` brings comes from registers, as block RAM answers late.
+    first beat. What ``o`` brings comes from registers, as block RAM answers late. With ``parity``
+    beats and rows have a bit each by which ``errors`` reports a wrong one when it is taken.
     """
 
     def __init__(
-        self, beat: data.StructLayout, row: data.StructLayout, *, max_beats: int, waiting: int
+        self,
+        beat: data.StructLayout,
+        row: data.StructLayout,
+        *,
+        max_beats: int,
+        waiting: int,
+        parity: bool = False,
     ):
+        level = "detect" if parity else "none"
         # Room is known two cycles after a beat was taken, and is one less than there is.
         in_flight = waiting + ROW_LATENCY + 4
-        self.beats = SyncFIFOBuffered(width=beat.size, depth=max_beats + in_flight)
-        self.rows = SyncFIFOBuffered(width=row.size, depth=in_flight)
+        self.beats = protected_fifo(beat.size, max_beats + in_flight, level)
+        self.rows = protected_fifo(row.size, in_flight, level)
         super().__init__(
             {
                 "commit": In(1),
@@ -43,6 +51,7 @@ class RowQueue(Component):
                 "row_en": In(1),
                 "row": In(row),
                 "o": Out(stream.Signature(data.StructLayout({"beat": beat, "row": row}))),
+                **error_port(level),
             }
         )
 
@@ -51,6 +60,7 @@ class RowQueue(Component):
         m = Module()
         m.submodules.beats = beats = self.beats
         m.submodules.rows = rows = self.rows
+        gather(m, self, errors_of([beats, rows]))
         beat = Signal.like(self.o.payload.beat, reset_less=True)
         row = Signal.like(self.o.payload.row, reset_less=True)
         beat_held, row_held = Signal(), Signal()

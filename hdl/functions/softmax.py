@@ -15,6 +15,7 @@ from hdl.arithmetic.reciprocal import Reciprocal
 from hdl.component import Component
 from hdl.functions.row_divide import RowDivide, probability_layout
 from hdl.functions.row_queue import ROW_LATENCY, RowQueue
+from hdl.memory.protected import error_port, errors_of, gather
 from hdl.stream.pipeline import delay
 
 SCORE_WIDTH = 16
@@ -57,13 +58,13 @@ class RowMaximum(Component):
     """Brings each beat of a row with the largest score of the row's columns that take part.
 
     Of a row where none does, it is -32,768. Latency from a row's last beat to its first is
-    ``ceil_log2(lanes) + 5`` cycles, throughput one beat per cycle.
+    ``ceil_log2(lanes) + 5`` cycles, throughput one beat per cycle. ``errors`` with ``parity``.
     """
 
     i: stream.Interface
     o: stream.Interface
 
-    def __init__(self, lanes: int, max_beats: int):
+    def __init__(self, lanes: int, max_beats: int, *, parity: bool = False):
         self.lanes = lanes
         self.depth = ceil_log2(lanes)
         self.queue = RowQueue(
@@ -71,12 +72,14 @@ class RowMaximum(Component):
             maximum_layout(),
             max_beats=max_beats,
             waiting=self.depth + 2,
+            parity=parity,
         )
         self.latency = self.depth + 2 + ROW_LATENCY
         super().__init__(
             {
                 "i": In(stream.Signature(score_layout(lanes))),
                 "o": Out(self.queue.o.signature),
+                **error_port("detect" if parity else "none"),
             }
         )
 
@@ -84,6 +87,7 @@ class RowMaximum(Component):
         """Reduce a beat, then the beats of a row."""
         m = Module()
         m.submodules.queue = queue = self.queue
+        gather(m, self, errors_of([queue]))
         beat = self.i.payload
         taken = self.i.valid & self.i.ready
         lowest = -(1 << (SCORE_WIDTH - 1))
@@ -117,12 +121,13 @@ class RowWeights(Component):
     to be halved: the sum's reciprocal is ``inverse * 2**(-16 - scale)``.
     Latency from a row's last beat to its first is
     ``ceil_log2(lanes) + ceil_log2(sum_width) + 15`` cycles, throughput one beat per cycle.
+    ``errors`` with ``parity``.
     """
 
     i: stream.Interface
     o: stream.Interface
 
-    def __init__(self, lanes: int, max_beats: int):
+    def __init__(self, lanes: int, max_beats: int, *, parity: bool = False):
         self.lanes = lanes
         self.depth = ceil_log2(lanes)
         self.weighed = EXPONENTIAL_LATENCY + 1
@@ -136,17 +141,28 @@ class RowWeights(Component):
         row = {"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()}
         waiting = self.summed + 1 + self.reciprocal.latency
         self.queue = RowQueue(
-            data.StructLayout(beat), data.StructLayout(row), max_beats=max_beats, waiting=waiting
+            data.StructLayout(beat),
+            data.StructLayout(row),
+            max_beats=max_beats,
+            waiting=waiting,
+            parity=parity,
         )
         self.latency = waiting + ROW_LATENCY
         payload = data.StructLayout({"beat": score_layout(lanes), "row": maximum_layout()})
-        super().__init__({"i": In(stream.Signature(payload)), "o": Out(self.queue.o.signature)})
+        super().__init__(
+            {
+                "i": In(stream.Signature(payload)),
+                "o": Out(self.queue.o.signature),
+                **error_port("detect" if parity else "none"),
+            }
+        )
 
     def elaborate(self, platform):
         """Subtract, exponentiate, add within a beat and over beats, invert."""
         m = Module()
         m.submodules.queue = queue = self.queue
         m.submodules.reciprocal = reciprocal = self.reciprocal
+        gather(m, self, errors_of([queue]))
         beat = self.i.payload.beat
         taken = self.i.valid & self.i.ready
         parts = []
@@ -204,7 +220,7 @@ class SoftmaxUnit(Component):
     beat per cycle for rows of every length, those of one beat too. From the last beat of a row of
     n beats to its first result it takes ``latency + n - 1`` cycles, where ``latency`` is
     ``2 * ceil_log2(lanes) + ceil_log2(sum_width) + 24`` and ``sum_width`` is 28 and the bits of
-    the longest row's columns.
+    the longest row's columns. With ``parity`` ``errors`` reports a wrong word of a row's buffers.
 
     Raises :class:`InputError` where ``lanes`` is not positive or ``max_row`` is not from 1 to
     65,536.
@@ -213,19 +229,20 @@ class SoftmaxUnit(Component):
     i: stream.Interface
     o: stream.Interface
 
-    def __init__(self, lanes: int, max_row: int):
+    def __init__(self, lanes: int, max_row: int, *, parity: bool = False):
         if lanes < 1:
             raise InputError(f"Softmax lanes must be a positive integer, not {lanes!r}")
         if not 1 <= max_row <= 1 << 16:
             raise InputError(f"Softmax max_row must be from 1 to 65536 elements, not {max_row!r}")
         max_beats = -(-max_row // lanes)
-        self.maximum = RowMaximum(lanes, max_beats)
-        self.weights = RowWeights(lanes, max_beats)
+        self.maximum = RowMaximum(lanes, max_beats, parity=parity)
+        self.weights = RowWeights(lanes, max_beats, parity=parity)
         self.divide = RowDivide(lanes, self.weights.o.signature)
         super().__init__(
             {
                 "i": In(stream.Signature(score_layout(lanes))),
                 "o": Out(stream.Signature(probability_layout(lanes))),
+                **error_port("detect" if parity else "none"),
             }
         )
 
@@ -240,6 +257,7 @@ class SoftmaxUnit(Component):
         m.submodules.maximum = maximum = self.maximum
         m.submodules.weights = weights = self.weights
         m.submodules.divide = divide = self.divide
+        gather(m, self, errors_of([maximum, weights]))
         wiring.connect(m, wiring.flipped(self.i), maximum.i)
         wiring.connect(m, maximum.o, weights.i)
         wiring.connect(m, weights.o, divide.i)

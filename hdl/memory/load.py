@@ -9,7 +9,7 @@ from arch.config import Config
 from arch.isa import Engine
 from hdl.component import Component
 from hdl.memory.address import Bursts, Rows, span_layout
-from hdl.memory.protected import ProtectedFifo, error_port, gather
+from hdl.memory.protected import ProtectedFifo, error_port, errors_of, gather, protected_fifo
 from hdl.ports import EngineStatus, MemoryReadPort, WritePort, command_layout
 from hdl.stream.slice import RegisterSlice
 
@@ -46,12 +46,8 @@ class LoadEngine(Component):
         m.submodules.bursts = bursts = Bursts(self.config)
         layout = span_layout(self.config)
         level, depth = self.config.protected("queues"), ROWS_AHEAD + 1
-        if level == "none":
-            ahead = SyncFIFOBuffered(width=layout.size, depth=depth)
-        else:
-            ahead = ProtectedFifo(layout.size, depth, level)
-            gather(m, self, [ahead.errors])
-        m.submodules.ahead = ahead
+        m.submodules.ahead = ahead = protected_fifo(layout.size, depth, level)
+        gather(m, self, errors_of([ahead]))
         connect(m, flipped(self.i), rows.i)
 
         # Each row is asked for, and remembered until its data comes; an empty one only remembered.

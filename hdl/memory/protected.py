@@ -237,6 +237,13 @@ def protected_ram(
     return ProtectedRam(width, depth, level=level, part=part, parts=parts, held=held, late=late)
 
 
+def protected_fifo(width: int, depth: int, level: str) -> SyncFIFOBuffered | ProtectedFifo:
+    """Return a queue of some level of protection; of ``none``, Amaranth's own."""
+    if level == "none":
+        return SyncFIFOBuffered(width=width, depth=depth)
+    return ProtectedFifo(width, depth, level)
+
+
 def errors_of(memories: Iterable) -> list[Value]:
     """Return the errors of those memories or components that tell any."""
-    return [one.errors for one in memories if "errors" in one.signature.members]
+    return [one.errors for one in memories if isinstance(getattr(one, "errors", None), Value)]

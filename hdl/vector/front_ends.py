@@ -7,6 +7,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import Engine
 from hdl.component import Component
+from hdl.memory.protected import error_port, errors_of, gather
 from hdl.ports import command_layout
 from hdl.vector.beats import beat_layout, collect, distribute, value_layout
 from hdl.vector.decode import flag_layout, opcode_layout
@@ -39,6 +40,8 @@ class FrontEnds(Component):
         if config.norm:
             sums = data.ArrayLayout(signed(16), config.lanes)
             members["o_sum"] = Out(stream.Signature(sums))
+        if config.softmax or config.norm:
+            members |= error_port(config.protected("queues"))
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -50,12 +53,15 @@ class FrontEnds(Component):
         rows = []
         seconds = []
         values = [(opcode.map, front.o)]
+        checked = []
         if self.config.softmax:
             front = self._softmax(m)
+            checked.append(front)
             rows.append((opcode.softmax, front.i))
             values.append((opcode.softmax, front.o))
         if self.config.norm:
             front = self._norm(m)
+            checked.append(front)
             rows.append((opcode.norm, front.i))
             seconds.append((opcode.norm, front.r))
             values.append((opcode.norm, front.o))
@@ -64,6 +70,7 @@ class FrontEnds(Component):
             self._drained(m, rows)
         distribute(m, self.r, seconds)
         collect(m, values, self.o)
+        gather(m, self, errors_of(checked))
         return m
 
     def _drained(self, m, rows):

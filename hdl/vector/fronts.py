@@ -9,6 +9,7 @@ from arch.isa import COUNT_WIDTH
 from hdl.component import Component
 from hdl.functions.addnorm import AddNormUnit
 from hdl.functions.softmax import SoftmaxUnit
+from hdl.memory.protected import error_port, errors_of, gather
 from hdl.stream.skid import Skid
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.beats import beat_layout, elements, present, value_layout
@@ -100,13 +101,17 @@ class SoftmaxFront(Component):
                 "diagonal_value": In(signed(28)),
                 "i": In(stream.Signature(beat_layout(config))),
                 "o": Out(stream.Signature(value_layout(config.lanes))),
+                **error_port(config.protected("queues")),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
         lanes = self.config.lanes
-        m.submodules.softmax = unit = SoftmaxUnit(lanes, self.config.max_row)
+        parity = self.config.protected("queues") != "none"
+        unit = SoftmaxUnit(lanes, self.config.max_row, parity=parity)
+        m.submodules.softmax = unit
+        gather(m, self, errors_of([unit]))
         m.submodules.first = first = ColumnOffset(lanes)
         m.submodules.limit = limit = ColumnOffset(lanes)
         m.submodules.diagonal = diagonal = ColumnOffset(lanes)
@@ -175,13 +180,17 @@ class NormFront(Component):
                 "r": In(stream.Signature(beat_layout(config))),
                 "o": Out(stream.Signature(value_layout(lanes))),
                 "o_sum": Out(stream.Signature(data.ArrayLayout(signed(16), lanes))),
+                **error_port(config.protected("queues")),
             }
         )
 
     def elaborate(self, _platform):
         m = Module()
         lanes = self.config.lanes
-        m.submodules.addnorm = unit = AddNormUnit(lanes=lanes, max_row=self.config.max_row)
+        parity = self.config.protected("queues") != "none"
+        unit = AddNormUnit(lanes=lanes, max_row=self.config.max_row, parity=parity)
+        m.submodules.addnorm = unit
+        gather(m, self, errors_of([unit]))
         joined, values = unit.i, unit.o
         if self.config.registered:
             m.submodules.before = before = Skid(unit.i.p.shape())

@@ -6,6 +6,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from arch.config import Config
 from arch.isa import Engine
+from arch.protection import LEVELS
 from hdl.component import Component
 from hdl.functions.argmax import largest_layout
 from hdl.memory.protected import error_port, errors_of, gather
@@ -81,7 +82,8 @@ class VectorEngine(Component):
             members["largest"] = Out(largest_layout())
         if config.trace:
             members["trace"] = Out(TracePort(config))
-        members |= error_port(config.protected("parameters"))
+        levels = {config.protected(unit) for unit in ("parameters", "queues")}
+        members |= error_port(max(levels, key=LEVELS.index))
         super().__init__(members)
 
     def elaborate(self, _platform):
@@ -184,7 +186,7 @@ class VectorEngine(Component):
         self._status(m, overlap)
         if config.trace:
             self._trace(m)
-        gather(m, self, errors_of([*memories, epilogue]))
+        gather(m, self, errors_of([*memories, fronts, epilogue]))
         return m
 
     def _registered(self, m, operand):
