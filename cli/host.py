@@ -25,9 +25,8 @@ from tb.selftest import selftest as run_selftest
 @click.group()
 @click.option(
     "--port",
-    required=True,
     metavar="PORT",
-    help="Serial port, as /dev/ttyUSB0, or SPI adapter, as ftdi://ftdi:232h/1.",
+    help="Serial port, as /dev/ttyUSB0, or SPI adapter, as ftdi://ftdi:232h/1.  [required]",
 )
 @click.option("--baud", type=int, default=BAUD, show_default=True, help="Bits a second.")
 @click.option(
@@ -41,7 +40,7 @@ from tb.selftest import selftest as run_selftest
 @click.pass_context
 def host(
     context: click.Context,
-    port: str,
+    port: str | None,
     baud: int,
     link: str,
     source: str | None,
@@ -51,7 +50,14 @@ def host(
     if source is None and overrides:
         raise InputError("Option --set needs --config")
     config: Config | None = None if source is None else load(source, list(overrides))
-    context.obj = lambda: Device.open(port, config, baud=baud, link=link)
+
+    def connect() -> Device:
+        # Commands open it, so that their --help needs no port.
+        if port is None:
+            raise click.MissingParameter(ctx=context, param=context.command.params[0])
+        return Device.open(port, config, baud=baud, link=link)
+
+    context.obj = connect
 
 
 @host.command()

@@ -107,6 +107,14 @@ def test_info_and_selftest(celosia, port: str) -> None:
     assert {unit["result"] for unit in found["units"].values()} == {"pass"}
 
 
+@pytest.mark.parametrize("words", [("info",), ("run", "digits"), ("selftest",)])
+def test_a_command_tells_its_options_without_a_port_and_does_nothing_else(celosia, words) -> None:
+    code, output, errors = celosia("host", *words, "--help")
+    assert (code, errors) == (0, "")
+    assert "--json" in output
+    assert celosia("host", *words) == (2, "", "celosia: Missing option '--port'.\n")
+
+
 def test_damaged_bytes_are_sent_again(port: str) -> None:
     def damaging(seed: int, least: int, most: int) -> Callable[[bytes], bytes]:
         rng = np.random.default_rng(seed)
