@@ -128,6 +128,9 @@ class Fields:
     """Check bits in memories and copies of registers: ``none``, ``detect``, ``correct``, or
     ``UNIT=LEVEL`` of some, parted by commas; the units are those of ``arch.protection``."""
 
+    counters: bool = True
+    """Products, words moved, and what engines and array do in each cycle are counted; without it
+    only a run's cycles, and with ``protect`` the words that were corrected."""
     trace: bool = False
     """The accelerator has ports that report every write of the vector engine and when
     each engine begins and ends a command."""

@@ -220,7 +220,11 @@ class Accelerator(Component):
             counted[f"IDLE_{engine.name}"] = running & ~busy & ~waiting
         counted |= {f"ARRAY_{name}": cause for name, cause in account.items()}
         m.d.comb += [
-            *(getattr(registers, f"count_{name.lower()}").eq(v) for name, v in counted.items()),
+            *(
+                getattr(registers, f"count_{name.lower()}").eq(grows)
+                for name, grows in counted.items()
+                if name in registers.widths
+            ),
             *([registers.largest.eq(vector.largest)] if self.config.argmax else []),
             registers.busy.eq(sequencer.busy),
             dispatch.clear.eq(registers.start),
@@ -251,10 +255,12 @@ class Accelerator(Component):
             faults[cause] = sequencer.error & (sequencer.cause == cause)
         # Of the cycle before, as what moves is everywhere.
         m.d.sync += watchdog.watched.eq(Cat(guard.waits, sequencer.busy & ~moves))
+        # So are faults where units are far from each other.
+        told = m.d.sync if self.config.registered else m.d.comb
+        told += [registers.faults[cause].eq(found) for cause, found in faults.items()]
         m.d.comb += [
             core.clk.eq(ClockSignal()),
             core.rst.eq(ResetSignal() | recovery.clear),
-            *(registers.faults[cause].eq(found) for cause, found in faults.items()),
             registers.recovered.eq(recovery.idle),
             recovery.abort.eq(registers.abort),
             recovery.closed.eq(guard.closed),

@@ -28,7 +28,7 @@ class Report:
         ``dependency``: the next command waited for another engine, whose name follows; ``fill``:
         weights or sums were in flight; ``idle``: there was no command, as the queue of another
         engine was full, instructions were fetched, or the program had no more. Empty where the
-        machine has no clock.
+        machine has no clock; of one that does not count them they are all 0.
         """
         return where(self.counters) if self.cycles else {}
 

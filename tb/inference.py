@@ -74,7 +74,7 @@ class Inferences:
         (``generators.program.predict``; refreshes are not foreseen), ``ideal_cycles``, ``macs``,
         ``read_bytes``, read from external memory, and ``least_bytes``, which must be. ``where``
         gives the cycles by what the array did (``sim.report.where``), ``engines`` those of each
-        engine. A microcoded machine has no engines, and counts cycles only.
+        engine; without ``counters`` both are empty.
 
         ``kept_bytes`` are those of weights and parameters that stay on the chip from run to run;
         ``again`` has the cycles and bytes of an inference that found them there, the mean of all
@@ -89,7 +89,7 @@ class Inferences:
 
         ideal = mean(lambda run: -(-compiled.macs(run.rows) // config.elements), runs)
         microcoded = isinstance(config, MicroConfig)
-        counted = bool(cycles) and not microcoded
+        counted = bool(cycles) and config.counters
         engines = [engine.name.lower() for engine in Engine] if counted else []
         timing = self.timing.latency, self.timing.interval
 

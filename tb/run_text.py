@@ -133,6 +133,7 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
         spent.update(turn.counters)
     cycles = [turn.cycles for turn in turns]
     timed = bool(turns) and cycles[0] > 0
+    counted = timed and config.counters
     mean = sum(cycles) / len(cycles) if timed else None
     last = turns[-1].counters if turns else Counter[str]()
     timing = session.timing
@@ -164,14 +165,14 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
         "prompt_cycles": first.cycles or None,
         "setup_cycles": session.setup.cycles or None,
         "macs": last["macs"],
-        "macs_busy": last["macs"] / config.elements / cycles[-1] if timed else None,
-        "external_bytes": (last["loaded"] + last["stored"]) * config.mem_bytes if timed else None,
+        "macs_busy": last["macs"] / config.elements / cycles[-1] if counted else None,
+        "external_bytes": (last["loaded"] + last["stored"]) * config.mem_bytes if counted else None,
         "program_words": len(program.words),
         "slots": program.slots,
         "scratchpad_bytes": program.scratchpad_bytes,
         "memory_bytes": program.memory_bytes,
-        "where": where(spent) if timed else {},
-        "engines": dict(_engines(spent)) if timed else {},
+        "where": where(spent) if counted else {},
+        "engines": dict(_engines(spent)) if counted else {},
         "counters": dict(spent),
         "cycles": cycles if timed else None,
     }

@@ -219,14 +219,20 @@ def test_interrupts_are_levels_that_can_be_masked():
     run(unit, bench)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_counters_are_exact_when_not_busy(seed):
+@pytest.mark.parametrize(
+    ("seed", "changes", "absent"),
+    [
+        (1, {"sparse_lanes": 4, "protect": "correct"}, set()),
+        (2, {}, {"SKIPPED", "CORRECTED"}),
+        (3, {"counters": False}, set(COUNTERS) - {"CYCLES"}),
+    ],
+)
+def test_counters_are_exact_when_not_busy(seed, changes, absent):
     rng = np.random.default_rng(seed)
-    protect = "correct" if seed == 1 else "none"
-    config = PRESETS["small"].replace(sparse_lanes=4 * (seed == 1), protect=protect)
+    config = PRESETS["small"].replace(**changes)
     unit = HostRegisters(config, {"MACS": 40, "GATED": 4})
     names = counter_names(config)
-    assert (set(COUNTERS) - set(names)) == (set() if seed == 1 else {"SKIPPED", "CORRECTED"})
+    assert set(COUNTERS) - set(names) == absent
 
     async def bench(ctx):
         ctx.set(unit.recovered, 1)
@@ -302,3 +308,6 @@ def test_counters_left_out_vanish():
     assert "count_skipped" in to_verilog(HostRegisters(config.replace(sparse_lanes=2), {}), "top")
     text = to_verilog(HostRegisters(config, {}), "top")
     assert "skipped" not in text
+    few = config.replace(counters=False)
+    assert counter_names(few) == ["CYCLES"]
+    assert counter_names(few.replace(protect="detect")) == ["CYCLES", "CORRECTED"]

@@ -22,9 +22,11 @@ TREE = PRESETS["odd"].replace(
 """Another array, registers between the units, sizes that are no powers of two."""
 
 
-@pytest.fixture(scope="module")
-def campaign() -> Campaign:
-    return Campaign(PRESETS["tiny"], seed=1)
+@pytest.fixture(scope="module", params=[False, True])
+def campaign(request: pytest.FixtureRequest) -> Campaign:
+    """Without and with registers between far units, and counters of what they do."""
+    changes = {"registered": request.param, "counters": not request.param}
+    return Campaign(PRESETS["tiny"].replace(**changes), seed=1)
 
 
 def check_trials(campaign: Campaign, count: int) -> None:
@@ -78,7 +80,8 @@ def stopped(machine: VerilatorMachine, words: list[int], pc: int = 0) -> Cause:
     assert not machine.interrupted()
     machine.load_program(pack([Instruction(Opcode.LOAD, LINE), Instruction(Opcode.HALT)]))
     machine.write_register("INTERRUPT_ENABLE", 1)
-    assert machine.start().counters["loaded"] == LINE["row_bytes"] // machine.config.mem_bytes
+    loaded = LINE["row_bytes"] // machine.config.mem_bytes * machine.config.counters
+    assert machine.start().counters["loaded"] == loaded
     assert machine.read_register("STATUS") == 0
     assert machine.interrupted()
     return cause

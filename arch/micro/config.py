@@ -64,6 +64,7 @@ class MicroConfig(Config):
     weight_group: int = _constant(0)
     throttle: int = _constant(0)
     protect: str = _constant("none")
+    counters: bool = _constant(False)
 
     def _check_rules(self) -> None:
         super()._check_rules()

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.micro.config import MicroConfig
 from generators.bench.gemm_shapes import Shape
 from generators.compiler import CompiledModel, Options, compile_quantized
 from generators.frontend.description import ModelDescription
@@ -187,13 +186,12 @@ def bench_gemm(
     ``ideal_cycles`` is m * k * n over the elements; ``utilization`` and ``total_utilization`` are
     the products that were computed over elements times cycles and total cycles.
 
-    Raises :class:`InputError` where the product does not fit the configuration, or that is
-    microcoded and counts no window.
+    Raises :class:`InputError` where the product does not fit the configuration, or that
+    counts no window.
     """
-    if isinstance(config, MicroConfig):
+    if not config.counters:
         raise InputError(
-            f"Products are timed by what the matrix engine counts, which {config.name}, "
-            f"microcoded, lacks"
+            f"Products are timed by what the matrix engine counts, which {config.name} lacks"
         )
     gemm = random_gemm(config, np.random.default_rng(seed), m=m, k=k, n=n)
     compiled = compile_quantized(product_model(gemm), config, Options())

@@ -29,7 +29,8 @@ def counter_names(config: Config) -> list[str]:
     absent = {
         name for name, units in _UNITS.items() if not any(getattr(config, unit) for unit in units)
     }
-    return [name for name in COUNTERS if name not in absent]
+    kept = COUNTERS if config.counters else ("CYCLES", "CORRECTED")
+    return [name for name in kept if name not in absent]
 
 
 class HostRegisters(Component):
