@@ -190,7 +190,7 @@ def with_sdram(board: Board) -> Board:
             name = f"sdram_{_SDRAM_PARTS.get(part.name, part.name)}"
             wide = part.name in ("a", "ba", "dq", "dqm")
             pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(found)}
-    width = min(board.config.mem_addr_width, exact_log2(chip.size))
+    width = exact_log2(chip.size)
     config = board.config.replace(mem_addr_width=width, **entry.freed)
     return replace(
         board,
