@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Mux
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from generators.campaign.case import Case
@@ -80,6 +80,54 @@ def test_points_are_merged_over_designs_and_placed_in_python(tmp_path) -> None:
     again.write_text(data_of(wrapped, taken=3).replace("v_branch/top", "v_branch/top_Chooser"))
     merge(found, read_points(again, wrapped))
     assert found[alone.modules[0].key].points["line"] == Points(2, 3, 0, {})
+
+
+class Sums(Component):
+    """Two choices, in one assignment each."""
+
+    a: In(4)
+    b: In(4)
+    o: Out(4)
+    p: Out(4)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.cross = inner = Chooser()
+        m.d.comb += [
+            inner.a.eq(self.a),
+            inner.b.eq(self.b),
+            self.o.eq(Mux(self.a[0], self.b, self.a)),
+            self.p.eq(Mux(self.b[0], self.b, self.a) + inner.o),
+        ]
+        return m
+
+
+def test_the_order_of_assignments_and_names_of_others_make_no_other_module(
+    tmp_path, monkeypatch
+) -> None:
+    """An instance may have a name that Verilog knows otherwise, which is written with a mark."""
+    own = CoveredVerilog(Sums())
+    assert "  top_Chooser \\cross  (" in own.lines
+    choices = "  assign o = a[0] ? b : a;", "  assign _1 = b[0] ? b : a;"
+    first, second = (own.lines.index(choice) for choice in choices)
+    lines = list(own.lines)
+    lines[first], lines[second] = choices[1], choices[0]
+    text = "\n".join(lines).replace("top_Chooser", "top_Chooser_7") + "\n"
+    monkeypatch.setattr("tb.coverage.verilog.to_verilog", lambda *_args, **_given: text)
+    other = CoveredVerilog(Sums())
+    assert [each.key for each in other.modules] == [each.key for each in own.modules]
+    found = {}
+    for verilog, reached in zip((own, other), choices, strict=True):
+        data = tmp_path / "coverage.dat"
+        data.write_text(
+            "".join(
+                point(verilog, text, comment, int(text == reached), "branch")
+                for text in choices
+                for comment in ("cond_then", "cond_else")
+            )
+        )
+        merge(found, read_points(data, verilog))
+    assert found[own.modules[0].key].points["line"].missed == {}
 
 
 @pytest.fixture(scope="module")

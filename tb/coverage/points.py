@@ -89,8 +89,8 @@ def read_points(data: Path, verilog: CoveredVerilog) -> Coverage:
     for module in verilog.modules:
         points = {}
         for kind, all_points in found.items():
-            own = sorted(key for key in all_points if module.first <= key[0] <= module.last)
-            numbered = list(enumerate(own))
+            own = [key for key in all_points if key[0] in module.numbers]
+            numbered = list(enumerate(sorted(own, key=module.order)))
             points[kind] = Points(
                 len(own),
                 sum((all_points[key] > 0) << place for place, key in numbered),

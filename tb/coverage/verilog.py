@@ -14,9 +14,10 @@ TOP = "top"
 
 _PLACE = re.compile(r' \(\* src = "([^"]*)" \*\)')
 _MODULE = re.compile(r"^module (\w+) \($")
-_INSTANCE = re.compile(rf"^  ({TOP}_(\w+?)(?:_\d+)?) (?=\w+ \($)")
+_INSTANCE = re.compile(rf"^  ({TOP}_(\w+?)(?:_\d+)?) (?=(?:\w+|\\\S+ ) \($)")
 _TIED = re.compile(r"^    \.(\w+)\(([^)]*)\),?$")
 _ASSIGNED = re.compile(r"^  assign (\w+) = (\S+);$")
+_ASSIGN = re.compile(r"^  assign .*;$")
 _CONSTANT = re.compile(r"^1'h([01])$")
 _DRIVEN = re.compile(r"^  assign (\w+) = ")
 _ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
@@ -26,13 +27,20 @@ _ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
 class CoveredModule:
     """A module's lines, ``first`` to ``last``.
 
-    ``key`` is the same for all modules with the same circuit, in whatever design they stand.
+    ``key`` is the same for all modules with the same circuit, in whatever design they stand, and in
+    whatever order its assignments are; ``numbers`` has the same number for the same line of each.
     """
 
     name: str
     first: int
     last: int
     key: str
+    numbers: dict[int, int]
+
+    def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
+        """Return a point's place among the module's, from its line, column and comment."""
+        line, column, comment = point
+        return self.numbers[line], column, comment
 
 
 class CoveredVerilog:
@@ -82,11 +90,15 @@ def _modules(lines: list[str], component: str) -> list[CoveredModule]:
         own = re.sub(rf"^{TOP}_|_\d+$", "", match[1])
         name = component if match[1] == TOP else own
         code = [
-            _INSTANCE.sub(r"  \2 ", line)
-            for line in lines[first:last]
+            (number, _INSTANCE.sub(r"  \2 ", line))
+            for number, line in enumerate(lines[first:last], first + 1)
             if not line.lstrip().startswith("//")
         ]
-        found.append(CoveredModule(name, first, last, digest(name, *code)))
+        # Yosys writes assignments in an order that depends on other modules.
+        code.sort(key=lambda each: each[1] if _ASSIGN.match(each[1]) else "")
+        numbers = {number: place for place, (number, _) in enumerate(code)}
+        key = digest(name, *(line for _, line in code))
+        found.append(CoveredModule(name, first, last, key, numbers))
     return found
 
 
