@@ -48,6 +48,7 @@ KINDS = (
     "refusal",
     "silence",
     "error",
+    "abort in silence",
 )
 """Disturbance of a run: see :class:`Campaign`."""
 
@@ -83,9 +84,11 @@ class Campaign:
     memory goes on, or with external memory; an abort of the host, or an abort and a start at once;
     FORGET with memory that has lost its requests; an illegal instruction in the place of another;
     memory that answers no more, from that cycle until the host starts the next run or some time
-    later; memory that tells errors. Everything follows from ``seed``. ``cold`` tells of each
-    program how its first run differed, that of the first program on a machine that never ran
-    before, and is empty where it did not. ``machine`` is one to take instead of a new one.
+    later; memory that tells errors; an abort while memory is silent, which answers again when the
+    rest of the machine has long recovered, or before. Everything follows from ``seed``. ``cold``
+    tells of each program how its first run differed, that of the first program on a machine that
+    never ran before, and is empty where it did not. ``machine`` is one to take instead of a new
+    one.
     """
 
     def __init__(
@@ -231,6 +234,15 @@ def _forget(machine: VerilatorMachine, _rng: np.random.Generator) -> None:
     machine.behave(MemoryBehaviour.ANSWERS)
 
 
+def _abort_in_silence(machine: VerilatorMachine, rng: np.random.Generator) -> None:
+    """Let the host abort while memory is silent, at most for twice the watchdog's time."""
+    machine.behave(MemoryBehaviour.SILENT)
+    machine.clock(int(rng.integers(200)))
+    machine.write_register("CONTROL", CONTROL_ABORT)
+    machine.clock(int(rng.integers(2 * machine.config.watchdog)))
+    machine.behave(MemoryBehaviour.ANSWERS)
+
+
 _HAPPENS: dict[str, Callable[[VerilatorMachine, np.random.Generator], None]] = {
     "reset": _reset(False),
     "cold reset": _reset(True),
@@ -240,6 +252,7 @@ _HAPPENS: dict[str, Callable[[VerilatorMachine, np.random.Generator], None]] = {
     "refusal": lambda _machine, _rng: None,
     "silence": _memory(MemoryBehaviour.SILENT),
     "error": _memory(MemoryBehaviour.FAILS),
+    "abort in silence": _abort_in_silence,
 }
 
 _CAUSES = {
@@ -251,4 +264,5 @@ _CAUSES = {
     "refusal": {Cause.INSTRUCTION},
     "silence": {Cause.NONE, Cause.SILENCE},
     "error": {Cause.NONE, Cause.MEMORY},
+    "abort in silence": {Cause.NONE, Cause.ABORTED},
 }

@@ -6,7 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from arch.isa import Engine
+from arch.instruction import Instruction, pack
+from arch.isa import Engine, Opcode
 from arch.presets import PRESETS
 from arch.registers import ARRAY_CAUSES
 from sim import flow
@@ -68,6 +69,24 @@ def test_icarus_notes_what_runs() -> None:
     machine.record(0)
     machine.start()
     assert len(machine.recordings) == 2
+    machine.close()
+
+
+def test_a_product_waits_for_a_store_where_its_word_says_so() -> None:
+    """No hazard is between the two, so that no program made by the compiler lets one wait."""
+    operands = {"m": 8, "row_bytes": 64, "dram_stride": 64, "sp_stride": 64}
+    store = Instruction(Opcode.STORE, operands, push=frozenset({Engine.MATRIX}))
+    sizes = {"m": 1, "k": 1, "n": 1}
+    product = Instruction(Opcode.MATMUL, sizes, pop=frozenset({Engine.STORE}))
+    machine = IcarusMachine(CONFIG, memory_bytes=8192, latency=20)
+    machine.load_program(pack([store, product, Instruction(Opcode.HALT)]))
+    machine.record(WINDOW)
+    report = machine.start()
+    stored, multiplied = machine.recordings[0].commands
+    (wait,) = machine.recordings[0].waits
+    assert (wait.engine, wait.lacking) == (Engine.MATRIX, frozenset({Engine.STORE}))
+    assert stored.end <= wait.end <= multiplied.begin
+    assert report.counters["array_wait_store"] == wait.end - wait.begin > 8 * 64 // 4
     machine.close()
 
 

@@ -12,9 +12,17 @@ from arch.config import Config
 from arch.errors import RunError
 from arch.instruction import Instruction, pack
 from arch.isa import MAX_TOKENS, Engine, Opcode
-from arch.registers import CONTROL_START, REGISTER_MAP, Cause, cause_of
+from arch.registers import (
+    CONTROL_ABORT,
+    CONTROL_START,
+    REGISTER_MAP,
+    STATUS_RECOVERING,
+    Cause,
+    cause_of,
+)
 from generators.frontend import digits
 from generators.golden import GoldenModel
+from hdl.control.recovery import FLUSH
 from hdl.machine import machine_component
 from sim.interpreter import Interpreter
 from tb.coverage.functional import STALLS, goals
@@ -22,13 +30,15 @@ from tb.coverage.points import Coverage, read_points
 from tb.coverage.programs import GOALS, MEMORY_BYTES, DirectedProgram
 from tb.coverage.verilog import CoveredVerilog
 from tb.digits_model import compile_digits
-from tb.machine import VerilatorMachine
+from tb.machine import MemoryBehaviour, VerilatorMachine
 from tb.memory_timing import MemoryTiming
 from tb.recovery import KINDS, Campaign
 
 _MOST = 64
 """Largest size of a goal that is run here, as Verilator counts slowly."""
 _TRIALS = 2  # of each kind of disturbance
+_ROW = 64  # bytes of a row that is moved, some words of any memory
+_BEGUN = 300  # cycles from which a run's words move
 
 Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
 
@@ -69,6 +79,12 @@ def _programs(
             program.add(goal)
         machine.reset(2, cold=True)  # it begins with empty accumulators
         _check(program.compare(Interpreter(config), machine))
+    program = DirectedProgram(config, rng)
+    program.wait_for_store(next(goal for goal in goals(config) if goal.opcode == Opcode.MATMUL))
+    machine.reset(2, cold=True)
+    _check(program.compare(Interpreter(config), machine))
+    waited = machine.read_register("ARRAY_WAIT_STORE_LOW")
+    _check("" if waited else "The array has not waited for STORE")
 
 
 def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generator) -> None:
@@ -77,6 +93,8 @@ def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generato
     for kind in _TRIALS * KINDS:
         _check(campaign.trial(kind).mismatch)
     _check("; ".join(filter(None, campaign.cold)))
+    _give_up(config, machine)
+    _check(campaign.trial("abort").mismatch)  # and the next run is exact
     machine.write_register("INTERRUPT_ENABLE", 1)
     for cause, program in _WRONG.items():
         words = pack(program)
@@ -90,6 +108,28 @@ def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generato
     _check("" if machine.read_register("INTERRUPT") == 0 else "INTERRUPT stays")
     for name in REGISTER_MAP:
         machine.read_register(name)
+
+
+def _give_up(config: Config, machine: VerilatorMachine) -> None:
+    """Abort with requests, words and reports that wait for memory, which is silent for long."""
+    rows = config.bank_bytes // _ROW
+    operands = {"m": rows, "row_bytes": _ROW, "dram_stride": _ROW, "sp_stride": _ROW}
+    places = {"sp_addr": config.bank_bytes, "dram_addr": rows * _ROW}
+    store, load = Instruction(Opcode.STORE, operands), Instruction(Opcode.LOAD, operands | places)
+    machine.load_program(pack([store, load, _HALT]))
+    machine.write_register("PC", 0)
+    machine.write_register("CONTROL", CONTROL_START)
+    machine.clock(_BEGUN)
+    machine.behave(MemoryBehaviour.SILENT)
+    machine.clock(_BEGUN)
+    machine.write_register("CONTROL", CONTROL_ABORT)
+    machine.clock(FLUSH + config.acc_depth + _BEGUN)
+    status = machine.read_register("STATUS")
+    _check("" if status & STATUS_RECOVERING else f"STATUS tells {status:#x} while words are owed")
+    machine.behave(MemoryBehaviour.ANSWERS)
+    machine.wait(100_000)
+    cause = cause_of(machine.read_register("STATUS"))
+    _check("" if cause == Cause.ABORTED else f"STATUS tells {cause.name}, not ABORTED")
 
 
 def _stops(machine: VerilatorMachine, pc: int, cause: Cause) -> None:

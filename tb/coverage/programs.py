@@ -8,7 +8,7 @@ import numpy as np
 from arch.config import Config
 from arch.errors import RunError
 from arch.instruction import Instruction, pack
-from arch.isa import RING_SLOTS, Opcode
+from arch.isa import RING_SLOTS, Engine, Opcode
 from arch.sparse import HEADER_BEATS, beat_bytes
 from generators.campaign.case import Case
 from generators.program.layout import param_words, rows_image
@@ -143,6 +143,16 @@ class DirectedProgram:
         elif goal.opcode == Opcode.LOAD:
             self._program.append(self._stored(found, value))
 
+    def wait_for_store(self, goal: Goal) -> None:
+        """Add a MATMUL behind a STORE whose token it takes, though no hazard is between them."""
+        operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
+        operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}
+        matrix, store = frozenset({Engine.MATRIX}), frozenset({Engine.STORE})
+        self._program.append(Instruction(Opcode.STORE, operands, push=matrix))
+        place = len(self._program)
+        self.add(goal)
+        self._program[place] = replace(self._program[place], pop=store)
+
     def _build(
         self, opcode: Opcode, flags: frozenset[str], given: dict[str, int]
     ) -> Instruction | None:
@@ -213,7 +223,11 @@ class DirectedProgram:
             *self._program,
             Instruction(Opcode.STORE, dump),
         ]
-        words = pack([*insert_tokens(program, config), Instruction(Opcode.HALT)])
+        ordered = [
+            replace(one, pop=one.pop | own.pop, push=one.push | own.push)
+            for one, own in zip(insert_tokens(program, config), program, strict=True)
+        ]
+        words = pack([*ordered, Instruction(Opcode.HALT)])
         reports = []
         for one in (golden, machine):
             one.write_memory(0, self._image.tobytes())
