@@ -27,7 +27,7 @@ from hdl.machine import machine_component
 from sim.interpreter import Interpreter
 from tb.coverage.functional import STALLS, goals
 from tb.coverage.points import Coverage, read_points
-from tb.coverage.programs import GOALS, MEMORY_BYTES, DirectedProgram
+from tb.coverage.programs import MEMORY_BYTES, DirectedProgram
 from tb.coverage.verilog import CoveredVerilog
 from tb.digits_model import compile_digits
 from tb.machine import MemoryBehaviour, VerilatorMachine
@@ -36,6 +36,8 @@ from tb.recovery import KINDS, Campaign
 
 _MOST = 64
 """Largest size of a goal that is run here, as Verilator counts slowly."""
+_GOALS = 18
+"""Goals of a program: as many as have room, as most of its cycles go to whole scratchpads."""
 _TRIALS = 2  # of each kind of disturbance
 _ROW = 64  # bytes of a row that is moved, some words of any memory
 _BEGUN = 300  # cycles from which a run's words move
@@ -73,9 +75,9 @@ def _programs(
 ) -> None:
     """Run programs for a part of the goals whose size is small."""
     wanted = [goal for goal in goals(config) if goal.value <= _MOST][part :: len(STALLS)]
-    for first in range(0, len(wanted), GOALS):
+    for first in range(0, len(wanted), _GOALS):
         program = DirectedProgram(config, rng)
-        for goal in wanted[first : first + GOALS]:
+        for goal in wanted[first : first + _GOALS]:
             program.add(goal)
         machine.reset(2, cold=True)  # it begins with empty accumulators
         _check(program.compare(Interpreter(config), machine))
