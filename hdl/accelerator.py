@@ -256,8 +256,8 @@ class Accelerator(Component):
         # Of the cycle before, as what moves is everywhere.
         m.d.sync += watchdog.watched.eq(Cat(guard.waits, sequencer.busy & ~moves))
         # So are faults where units are far from each other.
-        told = m.d.sync if self.config.registered else m.d.comb
-        told += [registers.faults[cause].eq(found) for cause, found in faults.items()]
+        domain = m.d.sync if self.config.registered else m.d.comb
+        domain += [registers.faults[cause].eq(found) for cause, found in faults.items()]
         m.d.comb += [
             core.clk.eq(ClockSignal()),
             core.rst.eq(ResetSignal() | recovery.clear),
