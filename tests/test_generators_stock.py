@@ -3,12 +3,14 @@
 import json
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from amaranth.back import rtlil, verilog
 
 from arch.presets import PRESETS
+from generators.cache import ROOT
 from generators.verilog.units import UNITS, make_unit
 from generators.verilog.verilog import to_verilog
 from hdl.machine import machine_component
@@ -44,6 +46,20 @@ def test_amaranth_writes_the_verilog_of_an_accelerator(name: str) -> None:
 )
 def test_amaranth_converts_each_preset(name: str) -> None:
     assert "module \\top\n" in rtlil.convert(machine_component(PRESETS[name]), emit_src=False)
+
+
+def test_a_conversion_warns_of_nothing() -> None:
+    """Components that are made and thrown away are told of by Amaranth as a process ends."""
+    program = (
+        "from amaranth.back import rtlil\n"
+        "from arch.presets import load\n"
+        "from hdl.machine import machine_component\n"
+        "for changes in ([], ['lanes=2', 'registered=true', 'array=tree', 'rotary=true']):\n"
+        "    rtlil.convert(machine_component(load('tiny', changes)), emit_src=False)\n"
+    )
+    command = [sys.executable, "-W", "always", "-c", program]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 SOC = """\

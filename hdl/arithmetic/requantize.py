@@ -91,6 +91,11 @@ def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
     return found | {"above_low": zero - low, "above_high": zero - high}
 
 
+def requantizer_latency(*, registered: bool) -> int:
+    """Return the latency of a :class:`Requantizer` (cycles)."""
+    return 5 + RoundingShift.latency + registered
+
+
 class Requantizer(Component):
     """Requantize one 32-bit sum per cycle, equation (1).
 
@@ -127,7 +132,7 @@ class Requantizer(Component):
     @property
     def latency(self) -> int:
         """Cycles with ``en`` at 1 from a sum to its result."""
-        return 5 + RoundingShift.latency + self.registered
+        return requantizer_latency(registered=self.registered)
 
     @property
     def bounds_delay(self) -> int:

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from arch.isa import COLUMN_WIDTH
-from hdl.arithmetic.requantize import Requantizer
+from hdl.arithmetic.requantize import Requantizer, requantizer_latency
 from hdl.component import Component
 from hdl.functions.argmax import ArgmaxUnit, largest_layout
 from hdl.functions.function_table import FunctionTable
@@ -100,10 +100,7 @@ class Epilogue(Component):
     @property
     def _requantized(self) -> int:
         """Cycles from a beat behind the door to its sums requantized."""
-        return 2 + self._requantizer().latency
-
-    def _requantizer(self) -> Requantizer:
-        return Requantizer(self.config.multiplier_width, self.config.registered)
+        return 2 + requantizer_latency(registered=self.config.registered)
 
     def elaborate(self, _platform):
         m = Module()
@@ -158,7 +155,8 @@ class Epilogue(Component):
         keep = delay(m, beats.keep, self._requantized, en=en)
         y = []
         for lane, word in enumerate(params):
-            m.submodules[f"requantizer_{lane}"] = unit = self._requantizer()
+            unit = Requantizer(self.config.multiplier_width, self.config.registered)
+            m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [
                 unit.en.eq(en),
                 unit.x.eq(found[lane]),

@@ -5,7 +5,12 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from hdl.arithmetic.requantize import Requantizer, bounds_layout, bounds_of
+from hdl.arithmetic.requantize import (
+    Requantizer,
+    bounds_layout,
+    bounds_of,
+    requantizer_latency,
+)
 from hdl.component import Component
 from hdl.stream.pipeline import delay
 from hdl.stream.skid import Skid
@@ -42,10 +47,7 @@ class Intake(Component):
     @property
     def latency(self) -> int:
         """Cycles from a beat to its result."""
-        return 2 + self._requantizer().latency
-
-    def _requantizer(self) -> Requantizer:
-        return Requantizer(self.config.multiplier_width, self.config.registered)
+        return 2 + requantizer_latency(registered=self.config.registered)
 
     def elaborate(self, _platform):
         """The whole pipeline moves, or none of it; a word comes two cycles after its beat."""
@@ -60,7 +62,8 @@ class Intake(Component):
         wide = bounds_layout().const(bounds_of(0, -(1 << 15), (1 << 15) - 1))
         elements = []
         for lane, params in enumerate(held):
-            m.submodules[f"requantizer_{lane}"] = unit = self._requantizer()
+            unit = Requantizer(self.config.multiplier_width, self.config.registered)
+            m.submodules[f"requantizer_{lane}"] = unit
             m.d.comb += [
                 unit.en.eq(en),
                 unit.x.eq(values[lane]),
