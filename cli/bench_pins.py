@@ -8,7 +8,7 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.board import DIVISOR, TIMEOUT, board_top
+from cli.board import simulated
 from cli.board_options import board_options
 from cli.format_options import Formats, format_options
 from cli.options import equipped, json_option, seed_option
@@ -19,7 +19,6 @@ from generators.graph import Decoder
 from generators.quantize.options import Quantization
 from generators.text_program import compile_text
 from generators.text_shapes import SHAPES, untrained
-from tb.board import SimulatedBoard
 from tb.text_session import TextSession
 
 SAMPLE = 32
@@ -55,7 +54,7 @@ def bench_pins(
     """
     board, config = target
     model = SHAPES[shape]
-    if board.sdram is None:
+    if not board.peak_bytes:
         raise InputError("Option --memory must be sdram, which holds the model")
     if not 0 <= position < context:
         raise InputError(f"Position must be from 0 to {context - 1}, not {position}")
@@ -101,7 +100,6 @@ def decode_at_pins(
 
     Raises :class:`InputError` where the model does not fit the board, which has SDRAM.
     """
-    assert board.sdram is not None
     program = compile_text(
         decoder, config, context=context, memory_bytes=board.memory_bytes, sparse=sparse
     )
@@ -110,15 +108,8 @@ def decode_at_pins(
     with tempfile.TemporaryDirectory() as folder:
         contents = Path(folder) / "image.bin"
         contents.write_bytes(image)
-        with SimulatedBoard(
-            board_top(board, config),
-            divisor=DIVISOR,
-            timeout=TIMEOUT,
-            sdram=board.sdram,
-            clock=clock,
-            contents=contents,
-        ) as simulated:
-            device = Device.open(simulated.port, config, link=board.link)
+        with simulated(board, config, contents=contents) as running:
+            device = Device.open(running.port, config, link=board.link)
             device.contents = image
             session = TextSession(program, device)
             session.length = position
@@ -128,7 +119,7 @@ def decode_at_pins(
                 session.choose()
             session.logits()
             device.close()
-    chip, counters = board.sdram.data_width // 8, turn.counters
+    chip, counters = board.peak_bytes, turn.counters
     loaded = counters["loaded"] * config.mem_bytes
     return {
         "position": position,

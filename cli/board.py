@@ -10,9 +10,11 @@ from arch.errors import InputError
 from cli.board_options import board_options, flash_option, flashed
 from cli.paths import FILE, read_bytes
 from fpga.boards import Board
+from fpga.ddr3.around import modelled
+from fpga.ddr3.core import Core, make_core
 from fpga.flash import check_image
 from fpga.top import BoardTop
-from tb.board import SimulatedBoard
+from tb.board import ModelledDdr3, SimulatedBoard
 
 DIVISOR = 4
 """Cycles of a bit: as few as a receiver can do with, so that little time is simulated."""
@@ -21,18 +23,48 @@ TIMEOUT = 1 << 15
 """Cycles after which a request that stopped is given up: some hundredths of a second here."""
 
 
-def board_top(board: Board, config: Config) -> BoardTop:
-    """Return a board's top level, with a link that is as fast as can be simulated."""
-    return BoardTop(
+def simulated(
+    board: Board, config: Config, *, contents: Path | None = None, image: Path | None = None
+) -> SimulatedBoard:
+    """Return a board in a simulation, with a link that is as fast as can be simulated.
+
+    ``contents`` is a file that its SDRAM holds from the start, ``image`` one that lies in its
+    flash.
+    """
+    core = None
+    if board.ddr3 is not None:
+        core = make_core(board.ddr3, board.part, board.clock_mhz, board.target_mhz, model=True)
+    top = BoardTop(
         config,
         clock=round(board.target_mhz * 1e6),
         memory_bytes=board.memory_bytes,
         sdram=board.sdram,
+        ddr3=None if core is None else core.start,
         flash=board.flash,
         link=board.link,
         divisor=DIVISOR,
         timeout=TIMEOUT,
     )
+    return SimulatedBoard(
+        top,
+        divisor=DIVISOR,
+        timeout=TIMEOUT,
+        sdram=board.sdram,
+        ddr3=None if core is None else _modelled(core),
+        clock=board.target_mhz * 1e6,
+        contents=contents,
+        flash=board.flash,
+        image=image,
+    )
+
+
+def _modelled(core: Core) -> ModelledDdr3:
+    chip = core.start.chip
+
+    def around(machine: str, name: str) -> str:
+        return modelled(machine, name, chip, "ddr3_", core.verilog, "top")
+
+    return ModelledDdr3(chip, around)
 
 
 @click.command()
@@ -61,25 +93,13 @@ def board(
         found, config = flashed(target, flash)
         check_image(found, len(read_bytes(image)))
     if contents is not None:
-        if found.sdram is None:
+        if not found.peak_bytes:
             raise InputError("Option --contents needs --memory sdram")
         if len(read_bytes(contents)) > found.memory_bytes:
             raise InputError(
                 f"File {contents} has more than the {found.memory_bytes} bytes of memory"
             )
-    top = board_top(found, config)
     click.echo("Building the simulation, unless it is kept from before", err=True)
-    clock = found.target_mhz * 1e6
-    chip = found.sdram
-    with SimulatedBoard(
-        top,
-        divisor=DIVISOR,
-        timeout=TIMEOUT,
-        sdram=chip,
-        clock=clock,
-        contents=contents,
-        flash=found.flash,
-        image=image,
-    ) as simulated:
-        click.echo(simulated.port)
-        simulated.wait()
+    with simulated(found, config, contents=contents, image=image) as running:
+        click.echo(running.port)
+        running.wait()

@@ -51,7 +51,7 @@ def resolve_board(
         board = replace(board, memory_bytes=_size(memory))
     changes = list(overrides)
     config = board.config.override(changes) if source is None else load(source, changes)
-    if board.sdram is not None and source is not None:
+    if board.peak_bytes and source is not None:
         config = config.replace(mem_addr_width=board.config.mem_addr_width)
     if not isinstance(config, MicroConfig) and "registered" not in stated(source, changes):
         config = config.replace(registered=board.config.registered)

@@ -80,7 +80,7 @@ def build(
             done = build_board(config, board, place, seeds, _tell, mhz=mhz)
             _tell(f"Inferences of {MODEL}", 0, 1)
             found = done.report
-            if board.sdram is None:
+            if not board.peak_bytes:
                 found |= inference_rates(config, board.memory_bytes, found["clock_mhz"])
                 found |= token_rates(config, board.memory_bytes, found["clock_mhz"])
     write_files(folder, done.files | {"report.json": json.dumps(found, indent=2)})

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from amaranth.build import Attrs, Pins, Resource, ResourceError, Subsignal
+from amaranth.build import Attrs, DiffPairs, Pins, Resource, ResourceError, Subsignal
 from amaranth.utils import exact_log2
 
 from arch.config import Config
+from arch.ddr3 import CHIPS as DDR3_CHIPS
 from arch.errors import InputError
 from arch.flash import CHIPS as FLASH_CHIPS
 from arch.flash import FlashBoot
@@ -17,6 +18,7 @@ from arch.presets import PRESETS
 from arch.sdram import CHIPS as SDRAM_CHIPS
 from arch.sdram import SdramChip
 from arch.tables import read_table
+from fpga.ddr3.core import Ddr3
 from fpga.devices import DEVICES, Device
 
 LEDS = ("heartbeat", "busy", "error")
@@ -45,8 +47,8 @@ class Board:
 
     ``clock_mhz`` is its oscillator's frequency, ``target_mhz`` what the machine is first built
     for. ``loaders`` are the commands that load a bitstream, which stands for ``{file}``, the usual
-    one first. External memory is ``memory_bytes`` on the chip, or the board's ``sdram``. With
-    ``flash`` the board begins with the image there.
+    one first. External memory is ``memory_bytes`` on the chip, or the board's ``sdram`` or
+    ``ddr3``. With ``flash`` the board begins with the image there.
     """
 
     name: str
@@ -62,7 +64,23 @@ class Board:
     pins: Mapping[str, Pin]
     loaders: tuple[str, ...]
     sdram: SdramChip | None = None
+    ddr3: Ddr3 | None = None
     flash: FlashBoot | None = None
+
+    @property
+    def part(self) -> str:
+        """The device's number as its maker writes it for an ECP5, with the commercial range."""
+        return f"{self.device.name}-{self.speed}{self.package}C"
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that a chip beside the device moves in a cycle of the machine; 0: there is none.
+
+        A DDR3's clock is twice the machine's, and both of its edges count.
+        """
+        if self.ddr3 is not None:
+            return 4 * self.ddr3.chip.lanes
+        return 0 if self.sdram is None else self.sdram.data_width // 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +96,9 @@ class _Entry:
     flash: str
     spi: Sequence[Any]
     sdram: str = ""
+    ddr3: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``fpga.ddr3.core.Ddr3``, the chip by its name, and ``pins`` that the platform has
+    otherwise."""
     sdram_mhz: float = 0.0
     """First clock of a machine with SDRAM (MHz); 0: ``target_mhz``."""
     preset: str = "small"
@@ -174,13 +195,15 @@ _SDRAM_PARTS = {"clk_en": "cke", "cs": "cs_n", "ras": "ras_n", "cas": "cas_n", "
 
 
 def with_sdram(board: Board) -> Board:
-    """Return a board whose external memory is its SDRAM.
+    """Return a board whose external memory is its SDRAM, SDR or DDR3.
 
     Raises :class:`InputError` where there is none that a controller here can use.
     """
     entry = _ENTRIES[board.name]
+    if entry.ddr3:
+        return _with_ddr3(board, entry)
     if not entry.sdram:
-        able = ", ".join(name for name, each in _ENTRIES.items() if each.sdram)
+        able = ", ".join(name for name, each in _ENTRIES.items() if each.sdram or each.ddr3)
         raise InputError(f"Board {board.name} has no SDRAM that is supported; {able} have")
     chip, resource = SDRAM_CHIPS[entry.sdram], entry.resources().resources["sdram", 0]
     pins = dict(board.pins)
@@ -190,16 +213,58 @@ def with_sdram(board: Board) -> Board:
             name = f"sdram_{_SDRAM_PARTS.get(part.name, part.name)}"
             wide = part.name in ("a", "ba", "dq", "dqm")
             pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(found)}
-    width = exact_log2(chip.size)
-    config = board.config.replace(mem_addr_width=width, **entry.freed)
-    return replace(
-        board,
-        sdram=chip,
-        pins=pins,
-        config=config,
-        memory_bytes=1 << width,
-        target_mhz=entry.sdram_mhz or board.target_mhz,
-    )
+    return replace(board, sdram=chip, pins=pins, **_offchip(board, entry, chip.size))
+
+
+def _offchip(board: Board, entry: _Entry, size: int) -> dict[str, Any]:
+    """Return what a board with so many bytes of external memory has otherwise."""
+    # A board's own width is that of its memory on the chip.
+    width = min(Config.mem_addr_width, exact_log2(size))
+    return {
+        "config": board.config.replace(mem_addr_width=width, **entry.freed),
+        "memory_bytes": 1 << width,
+        "target_mhz": entry.sdram_mhz or board.target_mhz,
+    }
+
+
+_DDR3_PARTS = {"rst": "reset_n", "clk": "clk_p", "clk_en": "cke", "dqs": "dqs_p"} | {
+    part: f"{part}_n" for part in ("cs", "ras", "cas", "we")
+}
+"""Names of a DDR3's pins for LiteDRAM where amaranth-boards has others. Of pairs the first pin is
+named: the tools take the other one with it."""
+
+_HELD = {"vcc_virtual": "high", "gnd_virtual": "low"}
+"""Pins beside a DDR3's that are held at a level, which its bank of pins then has less noise of."""
+
+
+def _with_ddr3(board: Board, entry: _Entry) -> Board:
+    """Return a board whose external memory is its DDR3."""
+    wired = dict(entry.ddr3)
+    others = wired.pop("pins", {})
+    platform = entry.resources()
+    resource = platform.resources["ddr3", 0]
+    pins = dict(board.pins)
+    for part in _parts(resource):
+        found = _pins(resource, part.name)
+        if part.name in others:
+            found = [
+                replace(pin, name=other)
+                for pin, other in zip(found, others[part.name], strict=True)
+            ]
+        name = f"ddr3_{_DDR3_PARTS.get(part.name, part.name)}"
+        wide = part.name in ("a", "ba", "dq", "dqs", "dm")
+        pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(found)}
+    held = {"high": 0, "low": 0}
+    if _has(platform, "ddr3_pseudo_power"):
+        power = platform.resources["ddr3_pseudo_power", 0]
+        for part in _parts(power):
+            level = _HELD[part.name]
+            for pin in _pins(power, part.name):
+                pins[f"ddr3_{level}[{held[level]}]"] = pin
+                held[level] += 1
+    chip = DDR3_CHIPS[wired.pop("chip")]
+    ddr3 = Ddr3(chip=chip, **wired, **held)
+    return replace(board, ddr3=ddr3, pins=pins, **_offchip(board, entry, chip.size))
 
 
 # Of these two the resources have the data lines reversed. An ECP5's are fixed: in the
@@ -244,7 +309,7 @@ def board_configs() -> Iterator[Config]:
         board = get_board(name)
         yield board.config
         yield board.config.replace(**entry.flashed)
-        if entry.sdram:
+        if entry.sdram or entry.ddr3:
             yield with_sdram(board).config
 
 
@@ -267,12 +332,14 @@ def _parts(resource: Resource) -> list[Subsignal]:
 
 
 def _pins(resource: Resource, part: str) -> list[Pin]:
-    """Return the pins of a resource, or of one of its parts."""
+    """Return the pins of a resource, or of one of its parts; the first pin of a pair."""
     attributes = dict(resource.attrs)
     for io in resource.ios:
         if isinstance(io, Subsignal) and io.name == part:
             attributes |= dict(io.attrs)
             io = io.ios[0]
+        if isinstance(io, DiffPairs):
+            io = io.p
         if isinstance(io, Pins):
             return [
                 Pin(pin, io.invert, {key: str(value) for key, value in attributes.items()})

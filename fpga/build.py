@@ -14,6 +14,7 @@ from arch.config import Config
 from arch.errors import RunError
 from fpga.attribution import Units, count_units, critical_path
 from fpga.boards import Board
+from fpga.ddr3.core import Core, make_core
 from fpga.devices import RESOURCES, Family
 from fpga.floorplan import draw
 from fpga.harness import Harness
@@ -85,7 +86,12 @@ def board_design(
 ) -> str:
     """Return what :func:`build_board` would report as ``design``."""
     wanted = board.target_mhz if mhz is None else mhz
-    return _digest(_machine(config, board, _pll(board, wanted)), board, seeds, wanted)
+    return _digest(board_verilog(config, board, mhz=wanted), board, seeds, wanted)
+
+
+def board_verilog(config: Config, board: Board, *, mhz: float | None = None) -> str:
+    """Return the Verilog that :func:`build_board` synthesizes at first."""
+    return _machine(config, board, _pll(board, board.target_mhz if mhz is None else mhz))
 
 
 def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str:
@@ -109,21 +115,39 @@ def _tools(family: Family) -> dict[str, str]:
 
 
 def _pll(board: Board, mhz: float) -> Pll:
+    """Return the setting for the machine's clock.
+
+    With DDR3 it is that of LiteDRAM's core, which makes twice the clock and halves it.
+    """
+    if board.ddr3 is not None:
+        core = _core(board, mhz)
+        return Pll(core.mhz, core.oscillator_mhz, "")
     return find_pll(board.device.family.name, board.device.name, board.clock_mhz, mhz)
+
+
+def _core(board: Board, mhz: float) -> Core:
+    """Return LiteDRAM's core for a clock that is not above the one wanted."""
+    assert board.ddr3 is not None
+    family, device = board.device.family.name, board.device.name
+    exact = find_pll(family, device, board.clock_mhz, 2 * mhz).mhz / 2
+    return make_core(board.ddr3, board.part, board.clock_mhz, exact)
 
 
 def _machine(config: Config, board: Board, pll: Pll) -> str:
     """Return the Verilog of a board's machine at a clock, with its uppermost module."""
     clock = round(pll.mhz * 1e6)
+    core = None if board.ddr3 is None else _core(board, pll.mhz)
     machine = BoardTop(
         config,
         clock=clock,
         memory_bytes=board.memory_bytes,
         sdram=board.sdram,
+        ddr3=None if core is None else core.start,
         flash=board.flash,
         link=board.link,
     )
-    return to_verilog(machine, CORE) + top_verilog(board, pll)
+    beside = "" if core is None else core.verilog
+    return to_verilog(machine, CORE) + top_verilog(board, pll) + beside
 
 
 def build_board(

@@ -3,8 +3,11 @@
 from amaranth.hdl import Shape
 
 from fpga.boards import LEDS, LINKS, Board, Pin
+from fpga.ddr3.around import core_instance, core_wires
+from fpga.ddr3.core import Ddr3
 from fpga.pll import Pll
 from fpga.templates import template
+from hdl.memory.ddr3.pins import CorePorts
 from hdl.memory.sdram.pins import SdramPins
 
 CORE = "celosia_board"
@@ -44,6 +47,14 @@ def top_verilog(board: Board, pll: Pll) -> str:
     ]
     ports = [f"input {name}" for name in inputs] + [f"output {name}" for name in outputs]
     sdram, led = "", []
+    begins, start = _STARTS[board.device.family.name]
+    generator = pll.verilog
+    if board.ddr3 is not None:
+        begins, generator, start = "DDR3", "", core_wires(board.ddr3.chip, "ddr3_")
+        start += _core(board, board.ddr3)
+        ports += _ddr3_ports(board)
+        sdram = _ddr3_levels(board, board.ddr3)
+        led = [f", .ddr3_{name}(ddr3_{name})" for name in CorePorts(board.ddr3.chip).members]
     if board.sdram is not None:
         bits = board.sdram.data_width
         sdram = _SDRAM.format(width=bits - 1, bits=bits)
@@ -55,14 +66,13 @@ def top_verilog(board: Board, pll: Pll) -> str:
         ports += ["output sdram_clk", f"inout [{bits - 1}:0] sdram_dq"]
     flash, lines = _flash(board)
     ports += lines
-    begins, start = _STARTS[board.device.family.name]
     return _TOP.format(
         title=board.title,
         begins=begins,
         core=CORE,
         top=TOP,
         ports=", ".join(["input clk", *ports]),
-        pll=pll.verilog,
+        pll=generator,
         start=start,
         wires=", ".join(f"core_{name}" for name in names),
         outputs="".join(assigned),
@@ -75,6 +85,51 @@ def top_verilog(board: Board, pll: Pll) -> str:
             + (_FLASH_CONNECTIONS[board.flash.lanes] if board.flash is not None else [])
         ),
     )
+
+
+_BOTH_WAYS = ("dq", "dqs_p")  # lines of a DDR3
+
+
+def _ddr3_lines(board: Board) -> dict[str, int]:
+    """Return the lines of a board's DDR3 and what is beside it, and how many pins each has."""
+    found: dict[str, int] = {}
+    for name in board.pins:
+        if name.startswith("ddr3_"):
+            line = name.removeprefix("ddr3_").partition("[")[0]
+            found[line] = found.get(line, 0) + 1
+    return found
+
+
+def _ddr3_ports(board: Board) -> list[str]:
+    return [
+        f"{'inout' if line in _BOTH_WAYS else 'output'} [{width - 1}:0] ddr3_{line}"
+        for line, width in _ddr3_lines(board).items()
+    ]
+
+
+def _core(board: Board, ddr3: Ddr3) -> str:
+    """Return LiteDRAM's core, which makes the machine's clock of the board's."""
+    others = {"clk": "clk", "rst": "1'b0", "pll_locked": "locked"}
+    others |= {"user_clk": "fast", "user_rst": "rst"}
+    for line in _ddr3_lines(board):
+        if line not in ("high", "low"):
+            top = f"[{ddr3.chip.row_bits - 1}:0]" if line == "a" else ""
+            others[f"ddram_{line}"] = f"ddr3_{line}{top}"
+    return core_instance(ddr3.chip, "ddr3_", others)
+
+
+def _ddr3_levels(board: Board, ddr3: Ddr3) -> str:
+    """Return what keeps pins at a level: those beside the chip, and addresses that it lacks."""
+    lines = _ddr3_lines(board)
+    text = "".join(
+        f"  assign ddr3_{line} = {{{lines[line]}{{1'b{level}}}}};\n"
+        for line, level in (("high", 1), ("low", 0))
+        if line in lines
+    )
+    if spare := lines["a"] - ddr3.chip.row_bits:
+        place = f"[{lines['a'] - 1}:{ddr3.chip.row_bits}]"
+        text += f"  assign ddr3_a{place} = {{{spare}{{1'b0}}}};\n"
+    return text
 
 
 _FLASH_WIRES = (

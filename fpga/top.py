@@ -4,6 +4,7 @@ from amaranth.hdl import Const, Module, ResetSignal, Signal
 from amaranth.lib.wiring import In, Member, Out, connect
 
 from arch.config import Config
+from arch.ddr3 import Ddr3Start
 from arch.errors import InputError
 from arch.flash import FlashBoot
 from arch.link import VERSION, Identity, fingerprint
@@ -16,6 +17,8 @@ from hdl.link.link import Link
 from hdl.link.spi import SpiPeripheral
 from hdl.link.uart import UartReceiver, UartTransmitter
 from hdl.machine import machine_component
+from hdl.memory.ddr3.memory import Ddr3Memory
+from hdl.memory.ddr3.pins import CorePorts
 from hdl.memory.memory_switch import MemorySwitch
 from hdl.memory.onchip import OnchipMemory
 from hdl.memory.sdram.controller import SdramController
@@ -40,16 +43,18 @@ class BoardTop(Component):
 
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
     memory, which is on the chip, or with ``sdram`` that chip of SDRAM on the pins ``sdram_NAME``
-    (:class:`hdl.memory.sdram.pins.SdramPins`). With ``flash`` the machine begins with the image
-    there (:class:`hdl.flash.power_on.PowerOn`), on the pins ``flash_NAME``
-    (:class:`hdl.flash.reader.FlashPins`), before it listens to the host; after an image that was
-    refused ``heartbeat`` changes four times as often, and ``error`` with it. ``link`` is one of
-    ``fpga.boards.LINKS``. With
-    ``uart`` the line ``rx`` and ``tx`` runs at ``baud`` bits a second, or in simulations at one bit
-    in ``divisor`` cycles; with ``spi`` the host's clock on ``sck``, with ``cs_n``, ``copi`` and
-    ``cipo``, is at most an eighth of the machine's. A request that stops for ``timeout`` cycles,
-    without it for 20 ms, is given up. ``heartbeat`` changes about twice a second; ``busy`` is 1
-    during a run, and ``error`` where STATUS of the last one tells of an error.
+    (:class:`hdl.memory.sdram.pins.SdramPins`), or with ``ddr3`` DDR3 behind LiteDRAM's core on the
+    ports ``ddr3_NAME`` (:class:`hdl.memory.ddr3.pins.CorePorts`), which it starts. With ``flash``
+    the machine begins with the image there (:class:`hdl.flash.power_on.PowerOn`), on the pins
+    ``flash_NAME`` (:class:`hdl.flash.reader.FlashPins`), before it listens to the host; after an
+    image that was refused ``heartbeat`` changes four times as often, and ``error`` with it.
+
+    ``link`` is one of ``fpga.boards.LINKS``. With ``uart`` the line ``rx`` and ``tx`` runs at
+    ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles; with ``spi`` the
+    host's clock on ``sck``, with ``cs_n``, ``copi`` and ``cipo``, is at most an eighth of the
+    machine's. A request that stops for ``timeout`` cycles, without it for 20 ms, is given up.
+    ``heartbeat`` changes about twice a second; ``busy`` is 1 during a run, and ``error`` where
+    STATUS of the last one tells of an error.
 
     Raises :class:`InputError` where the clock has no number of cycles that is near enough to a
     bit, the memory's size cannot be, or an image in the flash has no serial line for its text.
@@ -62,6 +67,7 @@ class BoardTop(Component):
         clock: int,
         memory_bytes: int,
         sdram: SdramChip | None = None,
+        ddr3: Ddr3Start | None = None,
         flash: FlashBoot | None = None,
         link: str = "uart",
         baud: int = BAUD,
@@ -83,12 +89,16 @@ class BoardTop(Component):
         )
         self._memory: Component
         pins: dict[str, Member] = {}
-        if sdram is None:
-            self._memory = OnchipMemory(self.config, memory_bytes)
-        else:
+        self._chip = "sdram" if ddr3 is None else "ddr3"
+        if ddr3 is not None:
+            self._memory = Ddr3Memory(self.config, ddr3)
+            pins = dict(CorePorts(ddr3.chip).members)
+        elif sdram is not None:
             self._memory = SdramController(self.config, sdram, clock)
             pins = dict(SdramPins(sdram).members)
-        self.sdram = tuple(pins)
+        else:
+            self._memory = OnchipMemory(self.config, memory_bytes)
+        self._pins = pins
         self.flash = flash
         leading = {} if flash is None else dict(FlashPins().members)
         if flash is not None and link != "uart":
@@ -98,7 +108,7 @@ class BoardTop(Component):
             {name: In(1, init=name in _HIGH) for name in inputs}
             | {name: Out(1, init=name in _HIGH) for name in outputs}
             | {name: Out(1) for name in LEDS}
-            | {f"sdram_{name}": member for name, member in pins.items()}
+            | {f"{self._chip}_{name}": member for name, member in pins.items()}
             | {f"flash_{name}": member for name, member in leading.items()}
         )
 
@@ -145,10 +155,10 @@ class BoardTop(Component):
         ]
         if self.flash is not None:
             m.d.comb += self.error.eq(link.status[1] | (refused & self.heartbeat))
-        for name in self.sdram:
-            here, there = getattr(self, f"sdram_{name}"), getattr(memory.pins, name)
-            m.d.comb += there.eq(here) if name == "dq_i" else here.eq(there)
-        if not self.sdram:
+        for name, member in self._pins.items():
+            here, there = getattr(self, f"{self._chip}_{name}"), getattr(memory.pins, name)
+            m.d.comb += there.eq(here) if member.flow == In else here.eq(there)
+        if "failed" in memory.signature.members:
             m.d.comb += accelerator.mem_error.eq(memory.failed)
         return m
 

@@ -4,13 +4,15 @@ import contextlib
 import json
 import shutil
 import subprocess
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Self
 
 from amaranth.lib.wiring import Component
 
+from arch.ddr3 import Ddr3Chip
 from arch.errors import RunError
 from arch.flash import BOARD_NS, FlashBoot
 from arch.sdram import SdramChip
@@ -20,10 +22,26 @@ from generators.verilog.verilog import to_verilog
 from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, environment, run
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
-_CHIPS = tuple(Path(__file__).parent / "harness" / name for name in ("sdram.h", "flash.h"))
+_CHIPS = tuple(
+    Path(__file__).parent / "harness" / name for name in ("sdram.h", "ddr3.h", "flash.h")
+)
 _TIMEOUT = 900.0  # seconds
+# What the harness writes a file to.
+_REACHED = '`verilator_config\npublic_flat_rw -module "litedram_core" -var "mem*"\n'
 _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
 _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
+
+
+@dataclass(frozen=True)
+class ModelledDdr3:
+    """DDR3 as a model in Verilog.
+
+    ``around`` takes a machine's Verilog and its module's name, and returns that of a module
+    ``top``, in which the model's memories are ``mem``, ``mem_1`` and so on, one for each bank.
+    """
+
+    chip: Ddr3Chip
+    around: Callable[[str, str], str]
 
 
 def build_board(
@@ -31,17 +49,19 @@ def build_board(
     sdram: SdramChip | None = None,
     clock: float = 0.0,
     flash: FlashBoot | None = None,
+    ddr3: ModelledDdr3 | None = None,
 ) -> Path:
     """Return the program that simulates a top level, built where there is none yet.
 
     ``top`` is ``fpga.top.BoardTop``, ``sdram`` and ``flash`` the chips on its pins, if any, which
-    run at ``clock`` (Hz) and end the simulation where one of their times is broken.
+    run at ``clock`` (Hz) and end the simulation where one of their times is broken; ``ddr3`` stands
+    beside it.
 
     Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
     :class:`RunError` where the build fails.
     """
     check_simulator("verilator")
-    verilog = to_verilog(top, "top")
+    verilog = to_verilog(top, "top" if ddr3 is None else "machine")
     source = _SOURCE.read_text(encoding="utf-8")
     models = {chip.name: chip.read_text(encoding="utf-8") for chip in _CHIPS}
     flags = ["-CFLAGS", "-DSPI"] if "sck" in top.signature.members else []
@@ -49,6 +69,13 @@ def build_board(
         chip = {name: value for name, value in asdict(sdram).items() if name != "name"}
         values = {name.upper(): value for name, value in chip.items()} | {"CLOCK": clock}
         flags += ["-CFLAGS", " ".join(f"-DSDRAM_{name}={value}" for name, value in values.items())]
+    reached = ""
+    if ddr3 is not None:
+        verilog = ddr3.around(verilog, "machine")
+        chip = {name: value for name, value in asdict(ddr3.chip).items() if name != "name"}
+        flags += ["-CFLAGS", " ".join(f"-DDDR3_{name.upper()}={v}" for name, v in chip.items())]
+        flags += ["-Wno-COMBDLY", "-Wno-fatal"]
+        reached = _REACHED
     if flash is not None:
         chip = {name: value for name, value in asdict(flash.chip).items() if name != "name"}
         chip |= {"lanes": flash.lanes, "addr": flash.addr, "clock": clock, "board_ns": BOARD_NS}
@@ -60,8 +87,10 @@ def build_board(
         (folder / "board.cpp").write_text(source, encoding="utf-8")
         for name, model in models.items():
             (folder / name).write_text(model, encoding="utf-8")
+        (folder / "reached.vlt").write_text(reached, encoding="utf-8")
         command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop"]
-        command += [*flags, "-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp", "top.v"]
+        command += [*flags, "-Mdir", ".", "-o", "board", *_FLAGS, *_QUIET, "board.cpp"]
+        command += ["reached.vlt", "top.v"] if reached else ["top.v"]
         what = "Build of the board's simulation"
         log = folder / "verilator.log"
         run(command, what=what, cwd=folder, log=log, timeout=_TIMEOUT)
@@ -69,15 +98,16 @@ def build_board(
 
     tools = json.dumps([metadata.version("verilator"), _FLAGS, _QUIET, COMPILER_OPTIONS])
     return (
-        cached("board", digest(verilog, source, *models.values(), *flags, tools), build) / "board"
+        cached("board", digest(verilog, source, *models.values(), reached, *flags, tools), build)
+        / "board"
     )
 
 
 class SimulatedBoard:
     """A running simulation of a board's top level; ``port`` is its serial port's path.
 
-    ``sdram``, ``clock`` and ``flash`` are :func:`build_board`'s; ``contents`` is a file that the
-    SDRAM holds from the start, ``image`` one that lies in the flash.
+    ``sdram``, ``clock``, ``flash`` and ``ddr3`` are :func:`build_board`'s; ``contents`` is a file
+    that the SDRAM holds from the start, ``image`` one that lies in the flash.
 
     ``divisor`` are the cycles of a bit, of half a one with SPI; ``timeout`` is the top level's. It
     ends with :meth:`close`, with the context, or with this process.
@@ -96,9 +126,10 @@ class SimulatedBoard:
         contents: Path | None = None,
         flash: FlashBoot | None = None,
         image: Path | None = None,
+        ddr3: ModelledDdr3 | None = None,
     ):
         held = ["" if file is None else str(file.resolve()) for file in (contents, image)]
-        program = build_board(top, sdram, clock, flash)
+        program = build_board(top, sdram, clock, flash, ddr3)
         self._log = run_folder("board") / "simulation.log"
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(

@@ -9,7 +9,7 @@ import pytest
 from arch.config import Config
 from arch.presets import load
 from cli.bench_pins import decode_at_pins
-from cli.board import DIVISOR, TIMEOUT, board_top
+from cli.board import simulated
 from fpga.boards import Board, get_board, with_sdram
 from fpga.device import Device
 from generators.compiler import Options, compile_model
@@ -17,7 +17,6 @@ from generators.frontend.description import ModelDescription
 from generators.frontend.text_description import TextDescription
 from generators.quantize.options import Quantization
 from generators.text_shapes import untrained
-from tb.board import SimulatedBoard
 from tb.inference import infer
 from tb.memory_timing import ONCHIP
 from tb.random_models import random_inputs, random_weights
@@ -69,10 +68,8 @@ def test_blocks_of_an_encoder_leave_for_the_sdram(board, config) -> None:
         ENCODER, random_weights(rng, ENCODER), inputs, config, Options(search=False)
     )
     assert compiled.spilled_bytes > 0
-    top = board_top(board, config)
-    chip = {"sdram": board.sdram, "clock": board.target_mhz * 1e6}
-    with SimulatedBoard(top, divisor=DIVISOR, timeout=TIMEOUT, **chip) as simulated:
-        device = Device.open(simulated.port, config)
+    with simulated(board, config) as running:
+        device = Device.open(running.port, config)
         found = infer(device, compiled, inputs[:1], ONCHIP)
         device.close()
     assert (found.mismatches, found.tensors) == (0, 1)

@@ -11,11 +11,13 @@ import pytest
 from arch.errors import InputError
 from cli.board_options import resolve_board
 from fpga.boards import BOARDS, LEDS, get_board, with_sdram
+from fpga.build import board_verilog
 from fpga.devices import DEVICES, RESOURCES
 from fpga.flash import LOADERS
 from fpga.pins import CORE, constraints, top_verilog
-from fpga.pll import RANGES, find_pll
+from fpga.pll import RANGES, Pll, find_pll
 from fpga.synthesis import NETLIST, count, synthesize
+from fpga.tools import find_tool, run_tool
 from fpga.top import BoardTop
 from generators.verilog.verilog import to_verilog
 from tb.toolchain import environment, missing_tools
@@ -97,6 +99,46 @@ def test_an_sdram_has_all_of_its_pins(name: str) -> None:
     assert "output [12:0] sdram_a" in verilog
 
 
+@pytest.mark.parametrize("name", ["orangecrab_25f", "orangecrab_85f", "ecpix5_85f"])
+def test_a_ddr3_has_all_of_its_pins(name: str) -> None:
+    plain, board = get_board(name), with_sdram(get_board(name))
+    assert board.ddr3 is not None
+    chip = board.ddr3.chip
+    assert board.memory_bytes == min(chip.size, 1 << plain.config.mem_addr_width)
+    assert board.peak_bytes == 8
+    assert len({pin.name for pin in board.pins.values()}) == len(board.pins)
+    crab = name.startswith("orangecrab")
+    buses = {"a": 16 if crab else 15, "ba": 3, "dq": 16, "dm": 2, "dqs_p": 2}
+    buses |= {"high": 6, "low": 2} if crab else {}
+    lines = {"clk_p", "cke", "ras_n", "cas_n", "we_n", "odt"}
+    lines |= {"cs_n", "reset_n"} if crab else set()
+    lines |= {f"{bus}[{bit}]" for bus, width in buses.items() for bit in range(width)}
+    assert set(board.pins) - set(plain.pins) == {f"ddr3_{line}" for line in lines}
+    text, _ = constraints(board)
+    for line in lines:
+        assert f'LOCATE COMP "ddr3_{line}" SITE "{board.pins[f"ddr3_{line}"].name}";' in text
+    verilog = top_verilog(board, Pll(board.target_mhz, 0.0, ""))
+    assert "inout [15:0] ddr3_dq" in verilog
+    assert "inout [1:0] ddr3_dqs_p" in verilog
+    assert f".ddram_a(ddr3_a[{chip.row_bits - 1}:0])" in verilog
+    assert ("assign ddr3_a[15:13] = {3{1'b0}};" in verilog) == crab
+    assert ("assign ddr3_high = {6{1'b1}};" in verilog) == crab
+
+
+@pytest.mark.slow
+def test_a_machine_and_its_ddr3_are_one_netlist(tmp_path: Path) -> None:
+    """Yosys finds every module and port of the whole, the PHY's cells among them."""
+    board = with_sdram(get_board("orangecrab_25f"))
+    (tmp_path / "all.v").write_text(board_verilog(board.config, board), encoding="utf-8")
+    script = "read_verilog -lib +/ecp5/cells_sim.v +/ecp5/cells_bb.v; read_verilog all.v; "
+    script += "hierarchy -check -top board; tee -o found.json stat -json"
+    run_tool(find_tool("yosys"), ["-p", script], folder=tmp_path, log="yosys.log", what="Yosys")
+    found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
+    cells = found["modules"]["\\litedram_core"]["num_cells_by_type"]
+    kinds = {"DQSBUFM": 2, "IDDRX2DQA": 16, "ODDRX2DQA": 18, "TRELLIS_IO": 18, "EHXPLLL": 1}
+    assert {kind: cells[kind] for kind in kinds} == kinds
+
+
 def test_a_machine_with_sdram_has_a_clock_of_its_own() -> None:
     board, smaller = get_board("ulx3s_85f"), get_board("ulx3s_25f")
     assert (board.target_mhz, with_sdram(board).target_mhz) == (75.0, 80.0)
@@ -106,7 +148,7 @@ def test_a_machine_with_sdram_has_a_clock_of_its_own() -> None:
 def test_a_board_without_sdram_is_refused() -> None:
     message = (
         "^Board icebreaker has no SDRAM that is supported; ulx3s_85f, ulx3s_45f, ulx3s_25f, "
-        "icepi_zero, icesugar_pro have$"
+        "orangecrab_25f, orangecrab_85f, ecpix5_85f, icepi_zero, icesugar_pro have$"
     )
     with pytest.raises(InputError, match=message):
         with_sdram(get_board("icebreaker"))

@@ -24,6 +24,9 @@
 #ifdef SDRAM_DATA_WIDTH
 #include "sdram.h"
 #endif
+#ifdef DDR3_DATA_WIDTH
+#include "ddr3.h"
+#endif
 #ifdef FLASH_SIZE
 #include "flash.h"
 #endif
@@ -218,6 +221,9 @@ int main(int argc, char** argv) {
 #ifdef SDRAM_DATA_WIDTH
     Sdram sdram;
     if (*argv[3]) sdram.fill(argv[3]);
+#endif
+#ifdef DDR3_DATA_WIDTH
+    if (*argv[3]) fill_ddr3(top, argv[3]);
 #endif
 #ifdef FLASH_SIZE
     Flash flash(argv[4]);

@@ -1,0 +1,166 @@
+"""DDR3 SDRAM behind LiteDRAM's core: the chip's size, and the core's start by its registers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from arch.tables import own_table
+
+DELAYS = 8
+"""Read delays of each byte lane."""
+SLIPS = 4
+"""Places within a burst at which a byte lane's data may begin."""
+RESET_WAIT = 1 << 15
+"""Time with the chip's reset before the first step (cycles): 200 us (JEDEC) up to 163 MHz."""
+
+_SHORT = 32  # cycles: longer than a write or a read takes, and than tRCD, tWR and tRP
+# Two bursts of four 32-bit words, each the other's complement, which no shift and no exchange of
+# beats or lanes makes of themselves.
+_WORDS = (0x3A6C_51E2, 0xC517_0F9B, 0x6E82_B4D1, 0x1D49_E736)
+_PATTERNS = (_WORDS, tuple(word ^ 0xFFFF_FFFF for word in _WORDS))
+
+_HARDWARE = 0x01
+_CS, _WE, _CAS, _RAS, _WRITES, _READS = (1 << bit for bit in range(6))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ddr3Chip:
+    """A chip, by the name that LiteDRAM has for it.
+
+    Of ``2**bank_bits`` banks each has ``2**row_bits`` rows of ``2**col_bits`` columns of
+    ``data_width`` bits.
+    """
+
+    name: str
+    row_bits: int
+    bank_bits: int = 3
+    col_bits: int = 10
+    data_width: int = 16
+
+    @property
+    def size(self) -> int:
+        """The chip's bytes."""
+        return self.data_width // 8 << (self.bank_bits + self.row_bits + self.col_bits)
+
+    @property
+    def lanes(self) -> int:
+        """Byte lanes."""
+        return self.data_width // 8
+
+    @property
+    def block_bytes(self) -> int:
+        """Bytes of a burst of eight columns, all that the core reads or writes at once."""
+        return 8 * self.lanes
+
+
+class Kind(Enum):
+    """An access to a register."""
+
+    WRITE = 0
+    """It gets the step's data."""
+    SELECT = 1
+    """It gets a bit for each byte lane that is worked on."""
+    CHECK = 2
+    """It must be the step's data; a byte that is not makes its lane fail."""
+    SEEN = 3
+    """It has a bit for each byte lane, which fails where that is 0."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An access to the register at byte address ``addr``, and at least ``wait`` cycles after it."""
+
+    addr: int
+    data: int = 0
+    kind: Kind = Kind.WRITE
+    wait: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ddr3Start:
+    """Lists of steps that start a core and its chip, each with its use in a field's name.
+
+    ``wake`` starts the chip. ``first`` takes the selected lanes to the first delay and place, and
+    ``later`` and ``slip`` to the next one, the latter to the first delay again. ``test`` writes and
+    reads a burst of each pattern. ``begin`` gives the chip to the controller.
+    """
+
+    chip: Ddr3Chip
+    wake: tuple[Step, ...]
+    first: tuple[Step, ...]
+    later: tuple[Step, ...]
+    slip: tuple[Step, ...]
+    test: tuple[Step, ...]
+    begin: tuple[Step, ...]
+
+
+def start_of(
+    chip: Ddr3Chip,
+    registers: Mapping[str, int],
+    sequence: Sequence[tuple[int, int, int, bool, int]],
+    phases: tuple[int, int],
+) -> Ddr3Start:
+    """Return the steps that start a core.
+
+    ``registers`` are the addresses of LiteDRAM's registers by their names, ``sequence`` is its own
+    for the chip: address, bank, command, whether that is one of the control register's, cycles to
+    wait. ``phases`` are those of reads and of writes.
+    """
+
+    def control(data: int, wait: int = 1) -> Step:
+        return Step(registers["sdram_dfii_control"], data, wait=wait)
+
+    def issue(phase: int, command: int, wait: int = _SHORT) -> Iterator[Step]:
+        yield Step(registers[f"sdram_dfii_pi{phase}_command"], command)
+        yield Step(registers[f"sdram_dfii_pi{phase}_command_issue"], 1, wait=max(wait, _SHORT))
+
+    def place(phase: int, addr: int, bank: int) -> Iterator[Step]:
+        yield Step(registers[f"sdram_dfii_pi{phase}_address"], addr)
+        yield Step(registers[f"sdram_dfii_pi{phase}_baddress"], bank)
+
+    def select(*moves: str) -> tuple[Step, ...]:
+        lanes = registers["ddrphy_dly_sel"]
+        return (
+            Step(lanes, kind=Kind.SELECT),
+            *(Step(registers[f"ddrphy_rdly_dq_{move}"], 1) for move in moves),
+            # All lanes are halted once more, together, so that their clocks begin together.
+            Step(lanes, 0),
+            Step(lanes, (1 << chip.lanes) - 1),
+            Step(lanes, 0, wait=_SHORT),
+        )
+
+    wake = [control(0, RESET_WAIT)]
+    for addr, bank, command, controls, wait in sequence:
+        wake += place(0, addr, bank)
+        wake += [control(command, wait)] if controls else issue(0, command, wait)
+
+    reads, writes = phases
+    halves = [f"sdram_dfii_pi{phase}_{{}}" for phase in range(2)]
+
+    def data(name: str, words: Sequence[int], kind: Kind) -> Iterator[Step]:
+        for index, word in enumerate(words):
+            yield Step(registers[halves[index // 2].format(name)] + 4 * (index % 2), word, kind)
+
+    test = [step for phase in range(2) for step in place(phase, 0, 0)]
+    test += issue(0, _RAS | _CS)
+    for words in _PATTERNS:
+        test += data("wrdata", words, Kind.WRITE)
+        test += issue(writes, _CAS | _WE | _CS | _WRITES)
+        test += [Step(registers["ddrphy_burstdet_clr"], 1)]
+        test += issue(reads, _CAS | _CS | _READS)
+        test += data("rddata", words, Kind.CHECK)
+        test += [Step(registers["ddrphy_burstdet_seen"], kind=Kind.SEEN)]
+    test += issue(0, _RAS | _WE | _CS)
+    return Ddr3Start(
+        chip=chip,
+        wake=tuple(wake),
+        first=select("bitslip_rst", "rst"),
+        later=select("inc"),
+        slip=select("bitslip", "rst"),
+        test=tuple(test),
+        begin=(control(_HARDWARE, _SHORT),),
+    )
+
+
+CHIPS = {name: Ddr3Chip(name=name, **values) for name, values in own_table("ddr3_chips").items()}
+"""Every chip that is known, by its name."""

@@ -1,0 +1,55 @@
+"""Verilog in which LiteDRAM's core stands beside a machine."""
+
+import re
+from collections.abc import Mapping
+
+from amaranth.hdl import Shape
+
+from arch.ddr3 import Ddr3Chip
+from fpga.ddr3.core import NAME
+from hdl.memory.ddr3.pins import CorePorts
+
+_PORT = re.compile(r"^  (input |output) wire (\[\d+:0\] )?(\w+),?$", re.MULTILINE)
+_TIED = {"wb_ctrl_sel": "4'hf", "wb_ctrl_cti": "3'b0", "wb_ctrl_bte": "2'b0"}
+
+
+def core_wires(chip: Ddr3Chip, prefix: str) -> str:
+    """Return the wires between a machine, whose ports have the names with a prefix, and a core."""
+    return "".join(
+        f"  wire [{Shape.cast(member.shape).width - 1}:0] {prefix}{name};\n"
+        for name, member in CorePorts(chip).members.items()
+    )
+
+
+def core_instance(chip: Ddr3Chip, prefix: str, others: Mapping[str, str]) -> str:
+    """Return the instance of a core on such wires; ``others`` are its other ports."""
+    ports = {
+        (f"wb_{name}" if name.startswith("ctrl_") else f"user_port_0_{name}"): f"{prefix}{name}"
+        for name in CorePorts(chip).members
+    }
+    ports |= _TIED | dict(others)
+    connections = ",\n".join(f"    .{port}({what})" for port, what in ports.items())
+    return f"  {NAME} ddr3 (\n{connections}\n  );\n"
+
+
+def modelled(machine: str, name: str, chip: Ddr3Chip, prefix: str, core: str, top: str) -> str:
+    """Return the Verilog of a machine with the model of its core, as the module ``top``.
+
+    ``machine`` is the Verilog of a module ``name`` and what is below, whose ports with a prefix
+    are those to the core; ``top`` has the others, with ``_`` for ``__``.
+    """
+    head = machine[machine.index(f"module {name} (") :]
+    found = [
+        (way, width, port)
+        for way, width, port in _PORT.findall(head[: head.index("\n);")])
+        if not port.startswith(prefix)
+    ]
+    ports = ", ".join(f"{way} {width}{port.replace('__', '_')}" for way, width, port in found)
+    given = [port for _, _, port in found] + [f"{prefix}{port}" for port in CorePorts(chip).members]
+    connections = ", ".join(f".{port}({port.replace('__', '_')})" for port in given)
+    wires = core_wires(chip, prefix.replace("__", "_"))
+    instance = core_instance(chip, prefix.replace("__", "_"), {"clk": "clk", "rst": "rst"})
+    return (
+        f"module {top}({ports});\n{wires}  {name} machine ({connections});\n"
+        f"{instance}endmodule\n{machine}{core}"
+    )

@@ -1,0 +1,107 @@
+"""LiteDRAM's core for a board's DDR3, generated in a process of its own and kept."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from arch.ddr3 import Ddr3Chip, Ddr3Start, start_of
+from arch.errors import InputError, RunError
+from generators.cache import ROOT, cached, digest
+
+NAME = "litedram_core"
+"""Name of the core's module."""
+
+_SCRIPTS = tuple(Path(__file__).parent / name for name in ("generate.py", "model.py"))
+_SLOW_MHZ = 64.0
+_SLOW_DELAY = 100  # of commands at clocks up to the one above, as in LiteX's target of OrangeCrab
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ddr3:
+    """A board's DDR3: its chip, and how it is wired.
+
+    ``termination`` is the chip's nominal one; with ``swapped_masks`` each mask pin is in the other
+    byte's group of pins. ``high`` and ``low`` are how many pins beside the chip's are held so.
+    """
+
+    chip: Ddr3Chip
+    termination: str = "60ohm"
+    swapped_masks: bool = False
+    high: int = 0
+    low: int = 0
+
+
+@dataclass(frozen=True)
+class Core:
+    """A core: its Verilog, what starts it, and the clock that it makes for its user (MHz).
+
+    ``oscillator_mhz`` is the frequency inside its clock generator; 0: it has none.
+    """
+
+    verilog: str
+    start: Ddr3Start
+    mhz: float
+    oscillator_mhz: float
+
+
+def make_core(
+    ddr3: Ddr3,
+    device: str,
+    oscillator_mhz: float,
+    mhz: float,
+    *,
+    model: bool = False,
+    watched: bool = False,
+) -> Core:
+    """Return the core whose user's clock is ``mhz`` or at most 1 % beside it.
+
+    With ``model`` the PHY and the chip are LiteDRAM's model of both (:mod:`fpga.ddr3.model`),
+    ``clk`` is the user's clock itself, and the registers are the same; a ``watched`` one writes a
+    line where the controller breaks one of the chip's times.
+
+    Raises :class:`InputError` where LiteDRAM is not installed, and :class:`RunError` where it does
+    not make the core.
+    """
+    try:
+        version = metadata.version("litedram")
+    except metadata.PackageNotFoundError:
+        raise InputError(
+            "DDR3 needs the package litedram, which the extra boards brings: pip install "
+            "'celosia[boards]'"
+        ) from None
+    config = {
+        "cpu": None,
+        "device": device,
+        "memtype": "DDR3",
+        "sdram_module": ddr3.chip.name,
+        "sdram_module_nb": ddr3.chip.lanes,
+        "sdram_rank_nb": 1,
+        "sdram_phy": "ECP5DDRPHY",
+        "dm_swap": ddr3.swapped_masks,
+        "cmd_delay": _SLOW_DELAY if mhz <= _SLOW_MHZ else 0,
+        "rtt_nom": ddr3.termination,
+        "input_clk_freq": oscillator_mhz * 1e6,
+        "sys_clk_freq": mhz * 1e6,
+        "init_clk_freq": 25e6,
+        "cmd_buffer_depth": 16,
+        "user_ports": {"0": {"type": "native", "block_until_ready": False}},
+    }
+    wanted = json.dumps({"name": NAME, "model": model, "watched": watched, "config": config})
+    scripts = [script.read_text(encoding="utf-8") for script in _SCRIPTS]
+
+    def generate(folder: Path) -> None:
+        (folder / "core.json").write_text(wanted, encoding="utf-8")
+        command = [sys.executable, "-m", "fpga.ddr3.generate", str(folder)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
+        (folder / "generate.log").write_text(done.stdout + done.stderr, encoding="utf-8")
+        if done.returncode:
+            raise RunError(f"LiteDRAM makes no core for {ddr3.chip.name}:\n{done.stderr[-2000:]}")
+
+    folder = cached("litedram", digest(wanted, version, *scripts), generate)
+    made = json.loads((folder / "made.json").read_text(encoding="utf-8"))
+    verilog = (folder / "core.v").read_text(encoding="utf-8")
+    start = start_of(ddr3.chip, made["registers"], made["sequence"], tuple(made["phases"]))
+    return Core(verilog, start, *made["clocks"])

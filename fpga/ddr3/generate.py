@@ -1,0 +1,104 @@
+"""Makes LiteDRAM's core by its own generator; run with a folder, where ``core.json`` says which.
+
+It is a process of its own, as Migen keeps what it makes in globals. Beside ``core.v`` it writes
+``made.json``: the registers' addresses, the chip's start and the user's clock.
+"""
+
+import copy
+import json
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+import litedram.gen
+from litedram import modules, phy
+from litedram.init import get_sdram_phy_init_sequence
+from litex.build.lattice import LatticePlatform
+from litex.soc.integration import export
+from litex.soc.integration.builder import Builder
+
+from fpga.ddr3 import model
+
+_BITS = {
+    "CKE": 0x02, "ODT": 0x04, "RESET_N": 0x08,
+    "CS": 0x01, "WE": 0x02, "CAS": 0x04, "RAS": 0x08,
+}  # fmt: skip
+
+
+def _sequence(core) -> list[tuple[int, int, int, bool, int]]:
+    """Return LiteDRAM's own sequence: address, bank, command, of the control register, cycles."""
+    settings = core.sdram.controller.settings
+    sequence, _ = get_sdram_phy_init_sequence(settings.phy, settings.timing)
+    found = []
+    for _, addr, bank, command, wait in sequence:
+        names = [name.split("_", 2) for name in command.split("|")]
+        value = sum(_BITS[name[2]] for name in names)
+        found.append((addr, bank, value, names[0][1] == "CONTROL", wait))
+    return found
+
+
+def _in_nanoseconds(module):
+    """Return a chip's class whose time of a refresh is in nanoseconds.
+
+    LiteDRAM has it in cycles of the fastest clock of a speed grade, which here are several times
+    as long: a refresh would take a seventh of all time.
+    """
+    times = dict(module.speedgrade_timings)
+    usual = times["default"]
+    grade = next(name for name, each in times.items() if each is usual)
+    cycles, least = usual.tRFC
+    longest = max(cycles * 2000 / int(grade), least or 0)
+    times["default"] = type(usual)(
+        usual.tRP, usual.tRCD, usual.tWR, (None, longest), usual.tFAW, usual.tRAS
+    )
+    return type(module.__name__, (module,), {"speedgrade_timings": times})
+
+
+def main(folder: Path) -> None:
+    """Write the core's files."""
+    wanted = json.loads((folder / "core.json").read_text(encoding="utf-8"))
+    config = wanted["config"]
+    config["sdram_module"] = _in_nanoseconds(getattr(modules, config["sdram_module"]))
+    if wanted["model"]:
+        # The generator knows classes of PHYs by identity; all else of the core stays as it is.
+        phy.ECP5DDRPHY = model.ModelPhy.of(phy.ECP5DDRPHY, config, wanted["watched"])
+        litedram.gen.LiteDRAMECP5DDRPHYCRG = model.ModelClock
+    config["sdram_phy"] = phy.ECP5DDRPHY
+    platform = LatticePlatform(config["device"], io=[], toolchain="trellis")
+    core = litedram.gen.LiteDRAMCore(platform, config)
+    clocks = [config["sys_clk_freq"] / 1e6, 0.0] if wanted["model"] else _clocks(core.crg.pll)
+    with tempfile.TemporaryDirectory() as place:
+        builder = Builder(core, output_dir=place, compile_software=False, compile_gateware=False)
+        builder.build(build_name=wanted["name"], regular_comb=False)
+        verilog = (Path(place) / "gateware" / f"{wanted['name']}.v").read_text(encoding="utf-8")
+        registers = json.loads(_exported(core))["csr_registers"]
+    # Without the head and the foot, which tell of the day.
+    verilog = verilog[verilog.index("module ") : verilog.index("endmodule")] + "endmodule\n"
+    # Whether a port goes both ways is lost on its way through LiteX's instances of pins.
+    verilog = re.sub(r"input (\s*wire\s+\[\d+:0\] ddram_(dq|dqs_p),)", r"inout \1", verilog)
+    (folder / "core.v").write_text(verilog, encoding="utf-8")
+    settings = core.sdram.controller.settings.phy
+    made = {
+        "registers": {name: found["addr"] for name, found in registers.items()},
+        "sequence": _sequence(core),
+        "phases": [settings.rdphase, settings.wrphase],
+        "clocks": clocks,
+    }
+    (folder / "made.json").write_text(json.dumps(made, indent=1), encoding="utf-8")
+
+
+def _exported(core) -> str:
+    return export.get_csr_json(core.csr_regions, core.constants, core.mem_regions)
+
+
+def _clocks(pll) -> list[float]:
+    """Return the user's clock, half of the generator's first, and the oscillator's (MHz)."""
+    settings = copy.copy(pll)
+    settings.clkouts = dict(pll.clkouts)
+    found = settings.compute_config()
+    return [found["clko0_freq"] / 2e6, found["vco"] / 1e6]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

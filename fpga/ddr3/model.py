@@ -1,0 +1,88 @@
+"""An ECP5's PHY and the chip in a simulation: LiteDRAM's model of both, with read delays.
+
+The model answers at the PHY's times, a block in two cycles. A byte lane whose delay or place is not
+one of :data:`LANES` brings other bits, as on a board, so that a machine that does not find them
+does not run.
+"""
+
+from litedram.phy.dfi import Interface
+from litedram.phy.model import SDRAM_VERBOSE_OFF, SDRAM_VERBOSE_STD, SDRAMPHYModel
+from litex.gen import ClockDomain, LiteXModule
+from litex.soc.interconnect.csr import CSR, AutoCSR, CSRStatus, CSRStorage
+from migen import If, Module, Mux, Signal
+
+LANES = ((range(1, 5), 2), (range(0, 3), 1))
+"""The delays that pass, and the place, of each byte lane."""
+
+_WRONG = 0b00100100  # bits that a lane turns otherwise
+
+
+class ModelClock(LiteXModule):
+    """The user's clock and reset are the core's."""
+
+    def __init__(self, platform, config):
+        self.cd_sys = ClockDomain()
+        self.stop, self.reset = Signal(), Signal()
+        self.comb += [
+            self.cd_sys.clk.eq(platform.request("clk")),
+            self.cd_sys.rst.eq(platform.request("rst")),
+            platform.request("pll_locked").eq(1),
+        ]
+
+
+class ModelPhy(Module, AutoCSR):
+    """The model behind the registers of an ECP5's PHY, whose settings it has."""
+
+    @classmethod
+    def of(cls, real, config, watched):
+        """Return the class in the place of ``real``; if ``watched``, it tells of broken times."""
+
+        class Made(cls):
+            def __init__(self, pads, sys_clk_freq, **given):
+                settings = real(pads, sys_clk_freq=sys_clk_freq, **given).settings
+                chip = config["sdram_module"](sys_clk_freq, rate="1:2")
+                told = SDRAM_VERBOSE_STD if watched else SDRAM_VERBOSE_OFF
+                super().__init__(
+                    SDRAMPHYModel(chip, settings, clk_freq=sys_clk_freq, verbosity=told)
+                )
+
+        return Made
+
+    def __init__(self, inner):
+        lanes = inner.settings.databits // 8
+        self.settings = inner.settings
+        self.submodules.inner = inner
+        self.init = Module()
+        self.init.stop, self.init.reset = Signal(), Signal()
+        self._dly_sel = CSRStorage(lanes)
+        self._rdly_dq_rst = CSR()
+        self._rdly_dq_inc = CSR()
+        self._rdly_dq_bitslip_rst = CSR()
+        self._rdly_dq_bitslip = CSR()
+        self._burstdet_clr = CSR()
+        self._burstdet_seen = CSRStatus(lanes)
+
+        below = inner.dfi
+        self.dfi = Interface(
+            len(below.p0.address), len(below.p0.bank), 1, len(below.p0.wrdata), len(below.phases)
+        )
+        self.comb += self.dfi.connect(below, omit={"rddata", "rddata_valid"})
+        # The model says of its first phase alone that there are data.
+        self.comb += [mine.rddata_valid.eq(below.p0.rddata_valid) for mine in self.dfi.phases]
+        for lane, (delays, place) in enumerate(LANES[:lanes]):
+            delay, slip, right = Signal(3), Signal(2), Signal()
+            selected = self._dly_sel.storage[lane]
+            inside = (delay >= delays.start) & (delay < delays.stop)
+            self.comb += right.eq(inside & (slip == place))
+            self.sync += [
+                If(selected & self._rdly_dq_inc.re, delay.eq(delay + 1)),
+                If(selected & self._rdly_dq_rst.re, delay.eq(0)),
+                If(selected & self._rdly_dq_bitslip.re, slip.eq(slip + 1)),
+                If(selected & self._rdly_dq_bitslip_rst.re, slip.eq(0)),
+                If(below.p0.rddata_valid & inside, self._burstdet_seen.status[lane].eq(1)),
+                If(self._burstdet_clr.re, self._burstdet_seen.status[lane].eq(0)),
+            ]
+            for mine, its in zip(self.dfi.phases, below.phases, strict=True):
+                for byte in range(lane, len(its.rddata) // 8, lanes):
+                    bits = slice(8 * byte, 8 * byte + 8)
+                    self.comb += mine.rddata[bits].eq(its.rddata[bits] ^ Mux(right, 0, _WRONG))

@@ -1,0 +1,1 @@
+"""The external memory port on DDR3 SDRAM behind LiteDRAM's core."""

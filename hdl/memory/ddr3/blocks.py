@@ -1,0 +1,211 @@
+"""Words of the memory port to blocks of LiteDRAM's native port, and back."""
+
+from amaranth.hdl import Const, Module, Mux, Signal
+from amaranth.lib import data, stream
+from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
+
+from arch.config import Config
+from arch.ddr3 import Ddr3Chip
+from hdl.component import Component
+from hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
+from hdl.stream.skid import Skid
+
+READ_AHEAD = 16
+"""Blocks that are asked for, in flight, or wait to be taken."""
+
+_WRITTEN_AHEAD = 4  # blocks
+
+
+def block_layout(config: Config, chip: Ddr3Chip) -> data.StructLayout:
+    """Return the payload of a command: a block's address, and whether it is a burst's last one."""
+    return data.StructLayout(
+        {"addr": config.mem_addr_width - exact_log2(chip.block_bytes), "final": 1}
+    )
+
+
+class _Burst:
+    """A burst's place: its current word, and how many follow."""
+
+    def __init__(self, config: Config, chip: Ddr3Chip):
+        self.shift = exact_log2(config.mem_bytes)
+        self.inner = exact_log2(chip.block_bytes) - self.shift
+        self.word = Signal(config.mem_addr_width - self.shift)
+        self.left = Signal(8)
+        self.active = Signal()
+
+    def take(self, request):
+        """Return the assignments that begin a burst."""
+        return [
+            self.word.eq(request.p.addr >> self.shift),
+            self.left.eq(request.p.last),
+            self.active.eq(1),
+        ]
+
+    @property
+    def block(self):
+        """The current word's block."""
+        return self.word >> self.inner
+
+    @property
+    def index(self):
+        """The current word's place in its block."""
+        return self.word[: self.inner] if self.inner else Const(0, 1)
+
+
+class BlockReader(Component):
+    """Asks for the blocks of reads, and offers their words.
+
+    ``o_block`` are the blocks to read, at most ``READ_AHEAD`` of them before the first word of one
+    is taken. ``i`` is a block where ``i_valid`` is 1, in their order. A block is asked for in each
+    cycle, and a word offered in each; a burst begins a cycle after the one before was asked for.
+    """
+
+    def __init__(self, config: Config, chip: Ddr3Chip):
+        self.config = config
+        self.chip = chip
+        super().__init__(
+            {
+                "port": In(MemoryReadPort(config)),
+                "o_block": Out(stream.Signature(block_layout(config, chip))),
+                "i_valid": In(1),
+                "i": In(8 * chip.block_bytes),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, chip = self.config, self.chip
+        burst = _Burst(config, chip)
+        ratio = 1 << burst.inner
+        places = range(max(2, ratio))
+        part = data.StructLayout({"first": places, "last": places})
+        m.submodules.waiting = waiting = Skid(burst_layout(config))
+        m.submodules.blocks = blocks = SyncFIFOBuffered(
+            width=8 * chip.block_bytes, depth=READ_AHEAD
+        )
+        m.submodules.parts = parts = SyncFIFO(width=part.size, depth=READ_AHEAD)
+        connect(m, flipped(self.port.request), waiting.i)
+
+        # The blocks of a burst, each with the words of it that are wanted.
+        asked, taken, room = Signal(), Signal(), Signal(init=1)
+        promised, after = Signal(range(READ_AHEAD + 1)), Signal(range(READ_AHEAD + 2))
+        wanted = data.View(part, parts.w_data)
+        rest = Signal(9)  # words of this burst from the block's first place on, but one
+        m.d.comb += [
+            rest.eq(burst.left + burst.index),
+            self.o_block.valid.eq(burst.active & room),
+            self.o_block.p.addr.eq(burst.block),
+            self.o_block.p.final.eq(rest < ratio),
+            asked.eq(self.o_block.valid & self.o_block.ready),
+            wanted.first.eq(burst.index),
+            wanted.last.eq(Mux(self.o_block.p.final, rest, ratio - 1)),
+            parts.w_en.eq(asked),
+            waiting.o.ready.eq(~burst.active | (asked & self.o_block.p.final)),
+            after.eq(promised + asked - taken),
+        ]
+        m.d.sync += [promised.eq(after), room.eq(after < READ_AHEAD)]
+        with m.If(waiting.o.ready):
+            m.d.sync += burst.take(waiting.o)
+            m.d.sync += burst.active.eq(waiting.o.valid)
+        with m.Elif(asked):
+            m.d.sync += [
+                burst.word.eq((burst.block + 1) << burst.inner),
+                burst.left.eq(rest - ratio),
+            ]
+
+        # Their words. The part of a block is there before the block is.
+        index, begun = Signal(places), Signal()
+        current = data.View(part, parts.r_data)
+        place = Mux(begun, index, current.first)
+        moves = self.port.data.valid & self.port.data.ready
+        m.d.comb += [
+            blocks.w_en.eq(self.i_valid),
+            blocks.w_data.eq(self.i),
+            self.port.data.valid.eq(blocks.r_rdy),
+            self.port.data.p.eq(blocks.r_data.word_select(place, config.mem_width)),
+            taken.eq(moves & (place == current.last)),
+            blocks.r_en.eq(taken),
+            parts.r_en.eq(taken),
+        ]
+        with m.If(moves):
+            m.d.sync += [index.eq(place + 1), begun.eq(~taken)]
+        return m
+
+
+class BlockWriter(Component):
+    """Joins written words to blocks, and offers each when its last word has come.
+
+    ``data`` and ``mask`` (a bit for each byte to be written) are those of the first block that was
+    taken from ``o_block`` and not yet passed by ``take``. A word is taken in each cycle but for the
+    one in which a burst is.
+    """
+
+    def __init__(self, config: Config, chip: Ddr3Chip):
+        self.config = config
+        self.chip = chip
+        super().__init__(
+            {
+                "port": In(MemoryWritePort(config)),
+                "o_block": Out(stream.Signature(block_layout(config, chip))),
+                "data": Out(8 * chip.block_bytes),
+                "mask": Out(chip.block_bytes),
+                "take": In(1),
+                "done": In(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        config, chip = self.config, self.chip
+        burst = _Burst(config, chip)
+        ratio = 1 << burst.inner
+        layout = data.StructLayout({"data": 8 * chip.block_bytes, "mask": chip.block_bytes})
+        m.submodules.blocks = blocks = SyncFIFO(width=layout.size, depth=_WRITTEN_AHEAD)
+        m.submodules.commands = commands = SyncFIFO(
+            width=self.o_block.p.shape().size, depth=_WRITTEN_AHEAD
+        )
+        port, command = self.port, data.View(self.o_block.p.shape(), commands.w_data)
+        read = data.View(layout, blocks.r_data)
+        held, block = Signal(layout), Signal(layout)  # what has come, and that with this word
+        moves, last, whole = Signal(), Signal(), Signal()
+        m.d.comb += [
+            port.request.ready.eq(~burst.active),
+            port.data.ready.eq(burst.active & blocks.w_rdy & commands.w_rdy),
+            moves.eq(port.data.valid & port.data.ready),
+            last.eq(burst.left == 0),
+            whole.eq(moves & (last | (burst.index == ratio - 1))),
+            block.eq(held),
+            command.addr.eq(burst.block),
+            command.final.eq(last),
+            blocks.w_data.eq(block),
+            blocks.w_en.eq(whole),
+            commands.w_en.eq(whole),
+            commands.r_en.eq(self.o_block.ready),
+            self.o_block.valid.eq(commands.r_rdy),
+            self.o_block.p.eq(commands.r_data),
+            self.data.eq(read.data),
+            self.mask.eq(read.mask),
+            blocks.r_en.eq(self.take),
+            port.written.eq(self.done),
+        ]
+        with m.Switch(burst.index):
+            for index in range(ratio):
+                with m.Case(index):
+                    m.d.comb += [
+                        block.data.word_select(index, config.mem_width).eq(port.data.p.data),
+                        block.mask.word_select(index, config.mem_bytes).eq(port.data.p.mask),
+                    ]
+        with m.If(moves):
+            m.d.sync += [
+                held.eq(block),
+                burst.word.eq(burst.word + 1),
+                burst.left.eq(burst.left - 1),
+                burst.active.eq(~last),
+            ]
+            with m.If(whole):
+                m.d.sync += held.mask.eq(0)
+        with m.Elif(port.request.valid & port.request.ready):
+            m.d.sync += burst.take(port.request)
+        return m

@@ -1,0 +1,103 @@
+"""The external memory port on DDR3 SDRAM: LiteDRAM's core does what the chip needs."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.utils import exact_log2
+
+from arch.config import Config
+from arch.ddr3 import Ddr3Start
+from arch.errors import InputError
+from hdl.component import Component
+from hdl.memory.ddr3.blocks import BlockReader, BlockWriter
+from hdl.memory.ddr3.pins import CorePorts
+from hdl.memory.ddr3.starter import Starter
+from hdl.ports import MemoryReadPort, MemoryWritePort
+
+
+class Ddr3Memory(Component):
+    """The external memory port on a chip of DDR3 SDRAM, seen from the memory.
+
+    ``pins`` are the ports of LiteDRAM's core, on whose clock ``sync`` runs. Up to
+    ``hdl.memory.ddr3.blocks.READ_AHEAD`` blocks of eight columns are read before the first word is
+    taken. Bursts of reads and of writes take turns; a write waits for its first block's words, and
+    holds reads up until its last. ``written`` is 1 for a cycle when the core takes the last block
+    of a burst; a read that is asked for after it sees the burst.
+
+    ``ready`` is 1 when the core and its chip have been started, before which no word moves;
+    ``failed`` is 1 from then on where no read delays were found with which the chip works.
+
+    Raises :class:`InputError` where a word is wider than a block, or the memory larger than the
+    chip.
+    """
+
+    def __init__(self, config: Config, start: Ddr3Start):
+        chip = start.chip
+        if config.mem_bytes > chip.block_bytes:
+            raise InputError(
+                f"mem_width must be at most {8 * chip.block_bytes}, a block of {chip.name}, not "
+                f"{config.mem_width}"
+            )
+        if 1 << config.mem_addr_width > chip.size:
+            raise InputError(
+                f"mem_addr_width must be at most {exact_log2(chip.size)}, as {chip.name} has "
+                f"{chip.size} bytes, not {config.mem_addr_width}"
+            )
+        self.config = config
+        self.start = start
+        super().__init__(
+            {
+                "read": In(MemoryReadPort(config)),
+                "write": In(MemoryWritePort(config)),
+                "ready": Out(1),
+                "failed": Out(1),
+                "pins": Out(CorePorts(chip)),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        pins, chip = self.pins, self.start.chip
+        m.submodules.starter = starter = Starter(self.start)
+        m.submodules.reader = reader = BlockReader(self.config, chip)
+        m.submodules.writer = writer = BlockWriter(self.config, chip)
+        connect(m, flipped(self.read), reader.port)
+        connect(m, flipped(self.write), writer.port)
+        m.d.comb += [
+            self.ready.eq(starter.over),
+            self.failed.eq(starter.over & starter.failed),
+            *(getattr(pins, f"ctrl_{n}").eq(getattr(starter, n)) for n in ("cyc", "stb", "we")),
+            pins.ctrl_adr.eq(starter.adr),
+            pins.ctrl_dat_w.eq(starter.dat_w),
+            starter.dat_r.eq(pins.ctrl_dat_r),
+            starter.ack.eq(pins.ctrl_ack),
+        ]
+
+        # A burst of one kind at a time; the other kind is next where it waits.
+        writes, within = Signal(), Signal()
+        offered = [each.o_block.valid for each in (reader, writer)]
+        turn = Signal()  # of writes
+        m.d.comb += turn.eq(Mux(within, writes, offered[1] & (~writes | ~offered[0])))
+        chosen = Signal(writer.o_block.p.shape())
+        moves = Signal()
+        m.d.comb += [
+            chosen.eq(Mux(turn, writer.o_block.p, reader.o_block.p)),
+            pins.cmd_valid.eq(starter.over & Mux(turn, offered[1], offered[0])),
+            pins.cmd_we.eq(turn),
+            pins.cmd_addr.eq(chosen.addr),
+            moves.eq(pins.cmd_valid & pins.cmd_ready),
+            reader.o_block.ready.eq(moves & ~turn),
+            writer.o_block.ready.eq(moves & turn),
+            writer.done.eq(moves & turn & chosen.final),
+        ]
+        with m.If(pins.cmd_valid):
+            m.d.sync += [writes.eq(turn), within.eq(~(moves & chosen.final))]
+
+        m.d.comb += [
+            pins.wdata_valid.eq(1),
+            pins.wdata_data.eq(writer.data),
+            pins.wdata_we.eq(writer.mask),
+            writer.take.eq(pins.wdata_ready),
+            reader.i_valid.eq(pins.rdata_valid),
+            reader.i.eq(pins.rdata_data),
+        ]
+        return m

@@ -1,0 +1,203 @@
+"""The memory port on DDR3: its start by LiteDRAM's registers, and bursts against its model."""
+
+import dataclasses
+import re
+
+import pytest
+from amaranth.sim import Simulator
+
+from arch.ddr3 import CHIPS, Ddr3Start, start_of
+from arch.presets import PRESETS
+from fpga.ddr3.around import modelled
+from fpga.ddr3.core import Ddr3, make_core
+from generators.verilog.verilog import to_verilog
+from hdl.memory.ddr3.memory import Ddr3Memory
+from hdl.memory.ddr3.starter import Starter
+from tb.port_bench import PortFigures, bench_port
+from tb.toolchain import missing_tools
+
+TINY = PRESETS["tiny"]
+CHIP = CHIPS["MT41K64M16"]
+WIRED = Ddr3(chip=CHIP)
+NAMES = ("command", "command_issue", "address", "baddress")
+PHY = ("rst", "inc", "bitslip_rst", "bitslip")
+REGISTERS = {f"sdram_dfii_pi{half}_{name}": 0x1004 + 32 * half + 4 * place
+             for half in range(2) for place, name in enumerate(NAMES)}  # fmt: skip
+REGISTERS |= {f"sdram_dfii_pi{half}_wrdata": 0x1014 + 32 * half for half in range(2)}
+REGISTERS |= {f"sdram_dfii_pi{half}_rddata": 0x101C + 32 * half for half in range(2)}
+REGISTERS |= {f"ddrphy_rdly_dq_{name}": 0x804 + 4 * place for place, name in enumerate(PHY)}
+REGISTERS |= {"ddrphy_dly_sel": 0x800, "ddrphy_burstdet_clr": 0x814, "ddrphy_burstdet_seen": 0x818}
+REGISTERS |= {"sdram_dfii_control": 0x1000}
+SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03, False, 200)]
+
+
+class Bus:
+    """Registers of two byte lanes, each of which passes in its own windows of delays and places."""
+
+    def __init__(self, windows: list[dict[int, range]]):
+        self.windows = windows
+        self.written: dict[int, int] = {}
+        self.log: list[tuple[int, int]] = []
+        self.delays, self.places = [0, 0], [0, 0]
+
+    def passes(self, lane: int) -> bool:
+        return self.delays[lane] in self.windows[lane].get(self.places[lane], ())
+
+    def write(self, addr: int, data: int) -> None:
+        self.written[addr] = data
+        self.log.append((addr, data))
+        for lane in range(2):
+            if self.written.get(REGISTERS["ddrphy_dly_sel"], 0) >> lane & 1:
+                if addr == REGISTERS["ddrphy_rdly_dq_rst"]:
+                    self.delays[lane] = 0
+                elif addr == REGISTERS["ddrphy_rdly_dq_inc"]:
+                    self.delays[lane] = (self.delays[lane] + 1) % 8
+                elif addr == REGISTERS["ddrphy_rdly_dq_bitslip_rst"]:
+                    self.places[lane] = 0
+                elif addr == REGISTERS["ddrphy_rdly_dq_bitslip"]:
+                    self.places[lane] = (self.places[lane] + 1) % 4
+
+    def read(self, addr: int) -> int:
+        if addr == REGISTERS["ddrphy_burstdet_seen"]:
+            inside = [
+                any(self.delays[lane] in each for each in self.windows[lane].values())
+                for lane in range(2)
+            ]
+            return inside[0] | inside[1] << 1
+        good = self.written[addr - 8]  # data were written to the registers before
+        for lane in range(2):
+            if not self.passes(lane):
+                good ^= 0x0001_0000 << 8 * lane
+        return good
+
+
+def run_start(windows: list[dict[int, range]], waits: int = 1) -> tuple[Bus, dict[str, list[int]]]:
+    """Return the bus after the start, and what the starter says that it chose."""
+    start = start_of(CHIP, REGISTERS, SEQUENCE, (0, 1))
+    quick = tuple(dataclasses.replace(step, wait=min(step.wait, waits)) for step in start.wake)
+    unit = Starter(dataclasses.replace(start, wake=quick))
+    bus = Bus(windows)
+    found: dict[str, list[int]] = {}
+
+    async def registers(ctx):
+        while True:
+            _, _, stb, we, adr, data = await ctx.tick().sample(
+                unit.stb, unit.we, unit.adr, unit.dat_w
+            )
+            ctx.set(unit.ack, 0)
+            if stb:
+                await ctx.tick()  # an answer takes its time
+                if we:
+                    bus.write(4 * adr, data)
+                else:
+                    ctx.set(unit.dat_r, bus.read(4 * adr))
+                ctx.set(unit.ack, 1)
+                await ctx.tick()
+                ctx.set(unit.ack, 0)
+
+    async def bench(ctx):
+        while not (await ctx.tick().sample(unit.over))[2]:
+            pass
+        found["failed"] = [ctx.get(unit.failed)]
+        found["delays"] = [ctx.get(unit.delay[lane]) for lane in range(2)]
+        found["places"] = [ctx.get(unit.place[lane]) for lane in range(2)]
+
+    simulator = Simulator(unit)
+    simulator.add_clock(1e-6)
+    simulator.add_testbench(registers, background=True)
+    simulator.add_testbench(bench)
+    simulator.run()
+    return bus, found
+
+
+@pytest.mark.parametrize(
+    ("windows", "delays", "places"),
+    [
+        ([{2: range(1, 5)}, {1: range(3)}], [3, 1], [2, 1]),
+        # The most in a row counts, not the first, and not what is on both sides of the end.
+        (
+            [{0: range(2), 3: range(2, 8)}, {0: range(6, 8), 1: range(2), 2: range(3, 6)}],
+            [5, 4],
+            [3, 2],
+        ),
+        ([{0: range(8)}, {3: range(7, 8)}], [4, 7], [0, 3]),
+    ],
+)  # fmt: skip
+def test_each_lane_gets_the_middle_of_its_delays(windows, delays, places) -> None:
+    bus, found = run_start(windows)
+    assert (found["failed"], found["delays"], found["places"]) == ([0], delays, places)
+    assert (bus.delays, bus.places) == (delays, places)
+    assert bus.passes(0)
+    assert bus.passes(1)
+    # Last, all lanes are free, and the controller has the chip.
+    assert bus.written[REGISTERS["ddrphy_dly_sel"]] == 0
+    assert bus.log[-1] == (REGISTERS["sdram_dfii_control"], 1)
+
+
+def test_the_chip_is_started_by_litedrams_sequence() -> None:
+    bus, _ = run_start([{0: range(8)}] * 2)
+    control = REGISTERS["sdram_dfii_control"]
+    pi0 = [REGISTERS[f"sdram_dfii_pi0_{name}"] for name in NAMES]
+    assert bus.log[: 1 + 3 + 4 + 4] == [
+        (control, 0),
+        *[(pi0[2], 0), (pi0[3], 0), (control, 0x0C)],
+        *[(pi0[2], 0x320), (pi0[3], 2), (pi0[0], 0x0F), (pi0[1], 1)],
+        *[(pi0[2], 0x400), (pi0[3], 0), (pi0[0], 0x03), (pi0[1], 1)],
+    ]
+
+
+@pytest.mark.parametrize("windows", [[{}, {0: range(8)}], [{0: range(8)}, {}]])
+def test_a_lane_without_a_delay_that_passes_is_told(windows) -> None:
+    assert run_start(windows)[1]["failed"] == [1]
+
+
+def bench(width: int, start: Ddr3Start | None = None, bursts: int = 3000) -> PortFigures:
+    core = make_core(WIRED, "LFE5U-25F-8MG285C", 48.0, 80.0, model=True, watched=True)
+    config = TINY.replace(mem_width=width, mem_addr_width=27)
+    machine = to_verilog(Ddr3Memory(config, start or core.start), "machine")
+    verilog = modelled(machine, "machine", CHIP, "pins__", core.verilog, "top")
+    return bench_port(verilog, config, seed=width, bursts=bursts, memory_bytes=1 << 18)
+
+
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+@pytest.mark.parametrize(
+    ("width", "share"),
+    [
+        (64, 0.935),
+        pytest.param(32, 0.495, marks=pytest.mark.slow),
+        pytest.param(128, 0.935, marks=pytest.mark.slow),
+    ],
+)
+def test_bursts_agree_with_bytes_in_an_array(width: int, share: float) -> None:
+    found = bench(width)
+    assert (found.mismatches, found.told) == (0, ())
+    moved = found.words * width // 8 / found.cycles
+    assert moved > share * 4 * CHIP.lanes  # bytes a cycle: two edges of twice the clock
+
+
+def test_both_kinds_of_core_have_the_same_registers() -> None:
+    device = "LFE5U-25F-8MG285C"
+    cores = [make_core(WIRED, device, 48.0, 72.0, model=model) for model in (False, True)]
+    assert cores[0].start == cores[1].start
+    assert cores[0].mhz == cores[1].mhz == 72.0
+    assert "DQSBUFM" in cores[0].verilog
+    assert "DQSBUFM" not in cores[1].verilog
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            TINY.replace(mem_width=256, mem_addr_width=27),
+            "mem_width must be at most 128, a block of MT41K64M16, not 256",
+        ),
+        (
+            TINY.replace(mem_addr_width=28),
+            "mem_addr_width must be at most 27, as MT41K64M16 has 134217728 bytes, not 28",
+        ),
+    ],
+)
+def test_refusals(config, message) -> None:
+    start = start_of(CHIP, REGISTERS, SEQUENCE, (0, 1))
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        Ddr3Memory(config, start)
