@@ -61,6 +61,20 @@ def test_a_decoder_of_which_nothing_stays_is_bound_by_its_memory(board, config) 
 
 
 @pytest.mark.slow
+def test_a_decoder_runs_out_of_ddr3() -> None:
+    board = with_sdram(get_board("orangecrab_25f"))
+    wide = board.config.replace(
+        mem_width=64, cols=8, rotary=True, lanes=2, acc_depth=512, program_depth=8192
+    )
+    decoder = untrained(LLAMA, Quantization(texts=1, length=12))
+    found = decode_at_pins(decoder, board, wide, context=16, position=15)
+    assert (found["mismatches"], found["tensors"]) == (0, 1)
+    assert found["loaded_bytes"] > found["weight_bytes"] + 2 * 3 * 15 * 24
+    # Short bursts: the model is small.
+    assert found["reached_share"] > 0.5
+
+
+@pytest.mark.slow
 def test_blocks_of_an_encoder_leave_for_the_sdram(board, config) -> None:
     rng = np.random.default_rng(1)
     inputs = random_inputs(rng, ENCODER)
@@ -114,6 +128,17 @@ def test_a_model_of_15_million_parameters_decodes_at_the_pins(
     assert (found["mismatches"], found["layers"], found["position"]) == (0, 6, 128)
     assert found["reached_share"] > 0.95
     assert found["weights_share"] > share * found["reached_share"]
+
+
+@pytest.mark.long
+def test_the_same_decodes_out_of_ddr3(celosia) -> None:
+    given = ("--board", "orangecrab_85f", "--memory", "sdram", "--position", "100", "--json")
+    code, output, errors = celosia("bench", "pins", *given)
+    assert code == 0, errors
+    found = json.loads(output)
+    assert (found["mismatches"], found["layers"], found["position"]) == (0, 6, 100)
+    assert found["reached_share"] > 0.9
+    assert found["weights_share"] > 0.9 * found["reached_share"]
 
 
 @pytest.mark.long

@@ -131,7 +131,8 @@ def test_a_machine_and_its_ddr3_are_one_netlist(tmp_path: Path) -> None:
     board = with_sdram(get_board("orangecrab_25f"))
     (tmp_path / "all.v").write_text(board_verilog(board.config, board), encoding="utf-8")
     script = "read_verilog -lib +/ecp5/cells_sim.v +/ecp5/cells_bb.v; read_verilog all.v; "
-    script += "hierarchy -check -top board; tee -o found.json stat -json"
+    script += "hierarchy -check -top board; tee -o found.json stat -json; "
+    script += "proc litedram_core board; check -assert litedram_core board"
     run_tool(find_tool("yosys"), ["-p", script], folder=tmp_path, log="yosys.log", what="Yosys")
     found = json.loads((tmp_path / "found.json").read_text(encoding="utf-8"))
     cells = found["modules"]["\\litedram_core"]["num_cells_by_type"]

@@ -42,7 +42,7 @@ def _in_nanoseconds(module):
     """Return a chip's class whose time of a refresh is in nanoseconds.
 
     LiteDRAM has it in cycles of the fastest clock of a speed grade, which here are several times
-    as long: a refresh would take a seventh of all time.
+    as long: refreshes would take an eighth of all time.
     """
     times = dict(module.speedgrade_timings)
     usual = times["default"]
@@ -75,6 +75,8 @@ def main(folder: Path) -> None:
         registers = json.loads(_exported(core))["csr_registers"]
     # Without the head and the foot, which tell of the day.
     verilog = verilog[verilog.index("module ") : verilog.index("endmodule")] + "endmodule\n"
+    # LiteX writes an assignment to several signals once for each of them.
+    verilog = re.sub(r"^(assign \{.*\n)\1+", r"\1", verilog, flags=re.MULTILINE)
     # Whether a port goes both ways is lost on its way through LiteX's instances of pins.
     verilog = re.sub(r"input (\s*wire\s+\[\d+:0\] ddram_(dq|dqs_p),)", r"inout \1", verilog)
     (folder / "core.v").write_text(verilog, encoding="utf-8")
