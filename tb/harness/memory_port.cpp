@@ -1,6 +1,8 @@
 // Moves random bursts over an external memory port, each half with pauses of its own, and compares them
 // with bytes in an array; then reads in order, for the rate. The macro WIDTH is the port's width (bits).
 // Arguments: a seed, the number of bursts, the bytes of memory that they touch.
+// It ends with code 3 where the memory says that it failed, with 4 where a word comes that nobody asked for,
+// and with 5 where nothing has moved for long.
 // The output is a line: mismatches, cycles until the memory was ready, cycles and words of reading in order.
 
 #include <cstdint>
@@ -16,6 +18,7 @@
 namespace {
 
 constexpr int BYTES = WIDTH / 8;
+constexpr uint64_t LONG = 1 << 20;  // cycles, more than the memory's start takes
 using Word = std::vector<uint8_t>;
 
 // Bits from a place on of what Verilator makes of a port, whatever its width.
@@ -135,6 +138,8 @@ class Bench {
         const bool sent = top_.write_request_valid && top_.write_request_ready;
         const bool moved = top_.write_data_valid && top_.write_data_ready;
         if (top_.read_data_valid && top_.read_data_ready) take();
+        if (asked || sent || moved || (top_.read_data_valid && top_.read_data_ready)) moved_ = cycles;
+        if (cycles - moved_ > LONG) std::exit(5);
         if (asked) queue_.push_back({reads_.front().addr, reads_.front().last}), reads_.pop_front();
         if (sent) writes_.pop_front(), ++unwritten_;
         if (moved) data_.pop_front();
@@ -172,6 +177,7 @@ class Bench {
     }
 
     void take() {
+        if (queue_.empty()) std::exit(4);
         Burst& burst = queue_.front();
         for (int lane = 0; lane < BYTES; ++lane) {
             const uint64_t place = burst.addr + lane;
@@ -190,6 +196,7 @@ class Bench {
     std::deque<std::pair<Word, uint64_t>> data_;
     std::deque<std::pair<Burst, bool>> under_way_;
     double pauses_[4] = {};
+    uint64_t moved_ = 0;  // cycle in which something did
     int unwritten_ = 0;
     bool reading_ = false, writing_ = false, moving_ = false;
 };
