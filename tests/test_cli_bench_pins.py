@@ -64,7 +64,13 @@ def test_a_decoder_of_which_nothing_stays_is_bound_by_its_memory(board, config) 
 def test_a_decoder_runs_out_of_ddr3() -> None:
     board = with_sdram(get_board("orangecrab_25f"))
     wide = board.config.replace(
-        mem_width=64, cols=8, rotary=True, lanes=2, acc_depth=512, program_depth=8192
+        mem_width=64,
+        cols=8,
+        rotary=True,
+        lanes=2,
+        acc_depth=512,
+        program_depth=8192,
+        counters=True,
     )
     decoder = untrained(LLAMA, Quantization(texts=1, length=12))
     found = decode_at_pins(decoder, board, wide, context=16, position=15)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from arch.config import Config
 from arch.errors import InputError
 from cli.board_options import resolve_board
 from fpga.boards import BOARDS, LEDS, get_board, with_sdram
@@ -104,7 +105,7 @@ def test_a_ddr3_has_all_of_its_pins(name: str) -> None:
     plain, board = get_board(name), with_sdram(get_board(name))
     assert board.ddr3 is not None
     chip = board.ddr3.chip
-    assert board.memory_bytes == min(chip.size, 1 << plain.config.mem_addr_width)
+    assert board.memory_bytes == min(chip.size, 1 << Config.mem_addr_width)
     assert board.peak_bytes == 8
     assert len({pin.name for pin in board.pins.values()}) == len(board.pins)
     crab = name.startswith("orangecrab")
