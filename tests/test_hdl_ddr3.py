@@ -2,11 +2,13 @@
 
 import dataclasses
 import re
+from importlib import metadata
 
 import pytest
 from amaranth.sim import Simulator
 
-from arch.ddr3 import CHIPS, Ddr3Start, start_of
+from arch.ddr3 import CHIPS, Ddr3Chip, Ddr3Start, start_of
+from arch.errors import InputError, RunError
 from arch.presets import PRESETS
 from fpga.ddr3.around import modelled
 from fpga.ddr3.core import Ddr3, make_core
@@ -182,6 +184,25 @@ def test_both_kinds_of_core_have_the_same_registers() -> None:
     assert cores[0].mhz == cores[1].mhz == 72.0
     assert "DQSBUFM" in cores[0].verilog
     assert "DQSBUFM" not in cores[1].verilog
+
+
+def test_litedram_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    message = (
+        "DDR3 needs the package litedram, which the extra boards brings: pip install "
+        "'celosia[boards]'"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        make_core(WIRED, "LFE5U-25F-8MG285C", 48.0, 72.0)
+
+
+def test_a_chip_that_litedram_does_not_know_is_told() -> None:
+    unknown = Ddr3(chip=Ddr3Chip(name="MT41NONE", row_bits=13))
+    with pytest.raises(RunError, match=r"^LiteDRAM makes no core for MT41NONE:\n"):
+        make_core(unknown, "LFE5U-25F-8MG285C", 48.0, 72.0)
 
 
 @pytest.mark.parametrize(

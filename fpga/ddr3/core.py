@@ -66,7 +66,7 @@ def make_core(
     not make the core.
     """
     try:
-        version = metadata.version("litedram")
+        versions = [metadata.version(name) for name in ("litedram", "litex", "migen")]
     except metadata.PackageNotFoundError:
         raise InputError(
             "DDR3 needs the package litedram, which the extra boards brings: pip install "
@@ -100,7 +100,7 @@ def make_core(
         if done.returncode:
             raise RunError(f"LiteDRAM makes no core for {ddr3.chip.name}:\n{done.stderr[-2000:]}")
 
-    folder = cached("litedram", digest(wanted, version, *scripts), generate)
+    folder = cached("litedram", digest(wanted, *versions, *scripts), generate)
     made = json.loads((folder / "made.json").read_text(encoding="utf-8"))
     verilog = (folder / "core.v").read_text(encoding="utf-8")
     start = start_of(ddr3.chip, made["registers"], made["sequence"], tuple(made["phases"]))
