@@ -39,8 +39,7 @@ _MOST = 64
 _GOALS = 18
 """Goals of a program: as many as have room, as most of its cycles go to whole scratchpads."""
 _TRIALS = 2  # of each kind of disturbance
-_ROW = 64  # bytes of a row that is moved, some words of any memory
-_BEGUN = 300  # cycles from which a run's words move
+_BEGUN = 300  # cycles after which a run moves words, and after which what must wait does
 
 Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
 
@@ -95,7 +94,8 @@ def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generato
     for kind in _TRIALS * KINDS:
         _check(campaign.trial(kind).mismatch)
     _check("; ".join(filter(None, campaign.cold)))
-    _give_up(config, machine)
+    for program in _moving(config):
+        _give_up(config, machine, program)
     _check(campaign.trial("abort").mismatch)  # and the next run is exact
     machine.write_register("INTERRUPT_ENABLE", 1)
     for cause, program in _WRONG.items():
@@ -112,13 +112,24 @@ def _recovery(config: Config, machine: VerilatorMachine, rng: np.random.Generato
         machine.read_register(name)
 
 
-def _give_up(config: Config, machine: VerilatorMachine) -> None:
-    """Abort with requests, words and reports that wait for memory, which is silent for long."""
-    rows = config.bank_bytes // _ROW
-    operands = {"m": rows, "row_bytes": _ROW, "dram_stride": _ROW, "sp_stride": _ROW}
-    places = {"sp_addr": config.bank_bytes, "dram_addr": rows * _ROW}
-    store, load = Instruction(Opcode.STORE, operands), Instruction(Opcode.LOAD, operands | places)
-    machine.load_program(pack([store, load, _HALT]))
+def _moving(config: Config) -> list[list[Instruction]]:
+    """Return programs that move words for long, between different halves of both memories.
+
+    Of one, requests and words wait as memory falls silent: its rows are so short that the next
+    one's burst is asked for, but so long that reports keep up with them. Of the other only words
+    are owed then, as its few bursts have been asked for.
+    """
+    row = 2 * config.mem_bytes
+    rows = {"m": config.bank_bytes // row, "dram_stride": row, "sp_stride": row, "row_bytes": row}
+    places = dict.fromkeys(("sp_addr", "dram_addr"), config.bank_bytes)
+    store, load = Instruction(Opcode.STORE, rows), Instruction(Opcode.LOAD, rows | places)
+    long = Instruction(Opcode.LOAD, {"m": 1, "row_bytes": 2 * _BEGUN * config.mem_bytes})
+    return [[store, load, _HALT], [long, _HALT]]
+
+
+def _give_up(config: Config, machine: VerilatorMachine, program: list[Instruction]) -> None:
+    """Abort a program that moves words, as memory is silent for longer than all else takes."""
+    machine.load_program(pack(program))
     machine.write_register("PC", 0)
     machine.write_register("CONTROL", CONTROL_START)
     machine.clock(_BEGUN)
