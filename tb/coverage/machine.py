@@ -119,7 +119,7 @@ def _moving(config: Config) -> list[list[Instruction]]:
     one's burst is asked for, but so long that reports keep up with them. Of the other only words
     are owed then, as its few bursts have been asked for.
     """
-    row = 2 * config.mem_bytes
+    row = 3 * config.mem_bytes
     rows = {"m": config.bank_bytes // row, "dram_stride": row, "sp_stride": row, "row_bytes": row}
     places = dict.fromkeys(("sp_addr", "dram_addr"), config.bank_bytes)
     store, load = Instruction(Opcode.STORE, rows), Instruction(Opcode.LOAD, rows | places)
