@@ -66,16 +66,21 @@ class Case:
         return unit_design(make_unit(self.unit, config), board, [SEED], mhz=self.mhz)
 
 
-STORY, *UNITS = (
+_OTHERS = tuple(
     Case(**values | {"changes": tuple(values.get("changes", ()))})
     for values in read_table(Path(__file__).with_name("board_cases.toml")).values()
 )
-"""A language model on a board, and units that are built alone."""
+
+MACHINES = tuple(case for case in _OTHERS if case.unit is None)
+"""Other machines on boards: with SDRAM, or for a language model."""
+
+UNITS = tuple(case for case in _OTHERS if case.unit is not None)
+"""Units that are built alone."""
 
 BOARD_CASES = tuple(Case(name) for name in BOARDS)
 """Every board with its own machine."""
 
-CASES = (*BOARD_CASES, STORY, *UNITS)
+CASES = (*BOARD_CASES, *MACHINES, *UNITS)
 """Everything that is built, each into a report of its own."""
 
 
@@ -213,12 +218,22 @@ def row(found: Mapping[str, Any]) -> dict[str, Any]:
 
 def boards_table(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the boards' table, and below it what does not fit."""
-    reports = [found[case.file] for case in CASES if case.unit is None and case.file in found]
-    yield from _table([row(one) for one in reports])
+    cases = [case for case in CASES if case.unit is None and case.file in found]
+    reports = [found[case.file] for case in cases]
+    yield from _table(
+        [_named("machine", case, one) for case, one in zip(cases, reports, strict=True)]
+    )
     for one in reports:
         for key in ("refused", "no_inference"):
             if key in one:
                 yield f"\n`{one['board']}` with `{one['config']}`: {one[key]}."
+
+
+def _named(title: str, case: Case, found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the line of a report, its machine with the variant's name under a title."""
+    line = row(found)
+    name = line["machine"] + (f", {case.variant}" if case.variant else "")
+    return {**line, title: name}
 
 
 def summary_table(found: Mapping[str, Any]) -> Iterator[str]:
@@ -235,9 +250,8 @@ def units_table(found: Mapping[str, Any]) -> Iterator[str]:
     rows = []
     for case in UNITS:
         if case.file in found:
-            one = row(found[case.file])
-            variant = f", {case.variant}" if case.variant else ""
-            rows.append({"unit": f"{case.unit} of {found[case.file]['config']}{variant}"} | one)
+            one = found[case.file]
+            rows.append(_named("unit", case, one | {"config": f"{case.unit} of {one['config']}"}))
     names = ("unit", "device", *RESOURCES.values(), "MHz")
     yield from _table([{name: one[name] for name in names} for one in rows])
 

@@ -8,7 +8,17 @@ from types import SimpleNamespace
 import pytest
 
 import cli.bench_boards
-from cli.bench_boards import CASES, PAGES, ROOT, Case, bench_boards, measure, read, refresh
+from cli.bench_boards import (
+    CASES,
+    MACHINES,
+    PAGES,
+    ROOT,
+    Case,
+    bench_boards,
+    measure,
+    read,
+    refresh,
+)
 from fpga.boards import BOARDS
 
 CASE = Case("ulx3s_25f", "table", "tiny")
@@ -153,3 +163,14 @@ def test_every_board_is_built() -> None:
     assert [case.board for case in CASES if case.config is None and case.unit is None] == list(
         BOARDS
     )
+
+
+def test_a_machine_with_sdram_is_told_apart() -> None:
+    case = next(case for case in MACHINES if case.memory == "sdram")
+    assert case.file == "ulx3s_85f-sdram.json"
+    assert case.words == ["--board", "ulx3s_85f", "--memory", "sdram", "--seed", "1"]
+    board = "ulx3s_85f"
+    own = BUILT | {"board": board, "config": board}
+    page = refresh(PAGE, {f"{board}.json": own, case.file: own}, "page")
+    assert page.count(f"| {board} | LFE5U-25F | {board} | ") == 1
+    assert page.count(f"| {board} | LFE5U-25F | {board}, sdram | ") == 1
