@@ -63,7 +63,7 @@ class StoreEngine(Component):
             pieces = skid.o
         taken = Signal()
         asked = self._request(m, pieces, events, taken)
-        moving = self._words(m, ahead, asked, taken)
+        moving = self._words(m, ahead, events.w_rdy, asked, taken)
         self._finish(m, events, rows.busy | pieces.valid | moving, moving)
         return m
 
@@ -99,8 +99,13 @@ class StoreEngine(Component):
         ]
         return some
 
-    def _words(self, m: Module, ahead: SyncFIFOBuffered, asked: Signal, taken: Signal) -> Signal:
-        """Read words that were asked for and offer them; return whether any is to be moved."""
+    def _words(
+        self, m: Module, ahead: SyncFIFOBuffered, room: Signal, asked: Signal, taken: Signal
+    ) -> Signal:
+        """Read words that were asked for and offer them; return whether any can be moved.
+
+        ``room`` says that another burst can be asked for.
+        """
         config, out = self.config, self.memory.data
         row = Signal(span_layout(config))
         active, row_end = Signal(), Signal()
@@ -144,7 +149,7 @@ class StoreEngine(Component):
             words.r_en.eq(out.ready),
         ]
         moving = Signal()
-        m.d.comb += moving.eq((ahead.level != 0) | active | (pending != 0))
+        m.d.comb += moving.eq((room & ((ahead.level != 0) | active)) | asked | (pending != 0))
         return moving
 
     def _finish(self, m: Module, events: SyncFIFOBuffered, busy, moving: Signal) -> None:
