@@ -20,9 +20,11 @@ from generators.campaign.case import Outcome
 from tb.benches import BENCHES
 from tb.formal.prover import missing_tools
 from tb.mutation.campaign import GROUP, run
+from tb.mutation.equivalence import SECONDS
 from tb.toolchain import check_simulator
 
 _MOST = (1 << 16) - 1
+_LONGEST = 86_400
 
 
 @click.command()
@@ -30,6 +32,12 @@ _MOST = (1 << 16) - 1
 @source_option("tiny")
 @override_option
 @click.option("--count", default=200, show_default=True, help="Mutants of each unit.")
+@click.option(
+    "--prove",
+    default=SECONDS,
+    show_default=True,
+    help="Seconds for the proof that one mutant changes nothing.",
+)
 @seed_option
 @campaign_options
 @json_option
@@ -38,6 +46,7 @@ def mutate(
     source: str,
     overrides: tuple[str, ...],
     count: int,
+    prove: int,
     seed: int,
     runner: Runner,
     as_json: bool,
@@ -54,6 +63,8 @@ def mutate(
         check_unit(unit, config)
     if not 1 <= count <= _MOST:
         raise InputError(f"--count must be from 1 to {_MOST:,}, not {count}")
+    if not 1 <= prove <= _LONGEST:
+        raise InputError(f"--prove must be from 1 to {_LONGEST:,} seconds, not {prove}")
     missing = missing_tools()
     if missing:
         raise InputError(f"Mutation needs {' and '.join(missing)}; pip install 'celosia[formal]'")
@@ -62,6 +73,7 @@ def mutate(
     survivors = []
     for unit in units:
         fields = {"unit": unit, "config": source, "set": " ".join(overrides), "count": str(count)}
+        fields |= {"prove": str(prove)}
         outcomes = runner.run("mutant", run, math.ceil(count / GROUP), seed=seed, fields=fields)
         rows.append({"unit": unit, **_sums(outcomes)})
         survivors += [

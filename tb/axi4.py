@@ -12,6 +12,7 @@ from hdl.memory.address import BURST_BOUNDARY
 
 PREFIX = "m_axi"
 
+_AHEAD = 32  # bursts whose addresses are taken before any data
 _ADDRESS = ("id", "addr", "len", "size", "burst", "lock", "cache", "prot", "qos")
 _PAYLOADS = {"aw": _ADDRESS, "w": ("data", "strb", "last"), "ar": _ADDRESS}
 
@@ -41,8 +42,10 @@ class AxiMemory:
         ram = AxiRam(AxiBus.from_prefix(dut, PREFIX), dut.clk, dut.rst, mem=content)
         if broken is not None:
             _break(ram, broken)
+        writes, reads = ram.write_if, ram.read_if
+        # Addresses are taken far ahead of their data.
+        writes.aw_channel.queue_occupancy_limit = _AHEAD
         if stall:
-            writes, reads = ram.write_if, ram.read_if
             for channel in (
                 writes.aw_channel,
                 writes.w_channel,

@@ -23,14 +23,29 @@ from tb.bench import pack, parameters, rng, start_clock, unpack
 from tb.memory_timing import MemoryTiming
 
 DRAM_BYTES = 1 << 16
-EMPTY = 0.1
+SETTLED = 6
+"""Cycles without a word after which an engine has nothing to do but wait."""
+SPEED = 12, 16, 4
+"""Rows, words of a row, and commands of which all words move without a pause."""
+HELD = 0.02, 60
+"""Probability in a cycle that the memory reports no burst as written for a while, and how long it
+then does not (cycles): so many bursts wait that there is no room for more."""
+LONGEST = 1500
+"""Words of the last command's row, if a bank has room for them."""
+EMPTY = 0.2
 """Share of commands without a row, or without a byte in each."""
 
 
-def random_command(config: Config, random: np.random.Generator, opcode: Opcode) -> dict[str, int]:
-    """Return the fields of a command whose rows lie in the memories and in one bank each."""
+def random_command(
+    config: Config, random: np.random.Generator, opcode: Opcode, longest: int
+) -> dict[str, int]:
+    """Return the fields of a command whose rows lie in the memories and in one bank each.
+
+    With ``longest`` it has a single row of about so many words.
+    """
     word = config.mem_bytes
-    words, rows = random.choice([[1, 3], [1, 25], [3, 9], [12, 4], [500, 1]])
+    shapes = [[1, 3], [1, 25], [1, 300], [3, 9], [12, 4], [500, 1]]
+    words, rows = [longest, 1] if longest else random.choice(shapes)
     m = int(random.integers(1, rows + 1))
     longest = min(config.bank_bytes, int(words) * word)
     row_bytes = int(random.integers(max(1, longest // 2), longest + 1))
@@ -93,6 +108,9 @@ class Machine:
         self.next_word = 0  # cycle from which the memory moves a word again
         self.words = 0
         self.commands: deque[int] = deque()
+        self.taken = 0  # commands
+        self.held = 0  # cycle from which bursts are reported as written again
+        self.quiet = 0  # cycles since a word moved, or a burst was told as written
         self.done: list[int] = []
         self.offered: set[str] = set()
         self.waiting: dict[str, int] = {}
@@ -140,6 +158,7 @@ class Machine:
     def move(self) -> None:
         """Note that a word moves in this cycle."""
         self.words += 1
+        self.quiet = 0
         self.next_word = self.cycle + self.timing.interval
 
     def take_request(self) -> list[int]:
@@ -159,17 +178,27 @@ class Machine:
         self.set("memory__request__ready", not self.pause(self.refuse))
         drive()
         await FallingEdge(self.dut.clk)
+        assert self.get("status__busy") == (self.taken > len(self.done))
+        assert self.get("status__busy") or not self.get("status__stall")
         if self.fires("i"):
             self.commands.popleft()
+            self.taken += 1
         react()
+        self.quiet += 1
         if self.get("status__done"):
             self.done.append(self.get("status__push"))
         self.cycle += 1
         await RisingEdge(self.dut.clk)
 
 
-def load_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
-    """Return the functions that answer a load engine; writes per command bound its ``done``."""
+def load_side(
+    machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
+) -> tuple[Any, Any]:
+    """Return the functions that answer a load engine.
+
+    ``expected`` are its writes in order, each an address and bytes, ``ends`` how many of them there
+    are up to the end of each command.
+    """
     coming: deque[tuple[int, int]] = deque()
     written = 0
     layout = write_layout(machine.config)
@@ -193,30 +222,37 @@ def load_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
             write = machine.get("write__request__payload")
             addr, write = write % (1 << addr_width), write >> addr_width
             count, line = write % (1 << count_width), write >> count_width
-            assert 0 < count <= machine.config.mem_bytes
-            machine.sp[addr : addr + count] = line.to_bytes(64, "little")[:count]
+            place, content = expected.popleft()
+            assert (addr, count) == (place, len(content))
+            assert line.to_bytes(64, "little")[:count] == content
+            machine.sp[addr : addr + count] = content
             written += 1
         waits = machine.get("write__request__valid") and not machine.get("write__request__ready")
         if waits:
             assert machine.get("status__stall"), "a write waits, which is not reported"
         elif machine.get("memory__data__valid"):
             assert not machine.get("status__stall"), "a stall is reported, but nothing waits"
+        elif coming and machine.quiet > SETTLED:
+            assert machine.get("status__stall"), "data is waited for, which is not reported"
         if machine.get("status__done"):
-            assert written >= sum(expected_writes[: len(machine.done) + 1])
+            assert written >= ends[len(machine.done)]
         due = machine.cycle + machine.timing.latency
         coming.extend((due, a) for a in machine.take_request())
 
     return drive, react
 
 
-def store_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
-    """Return the functions that answer a store engine; bursts per command bound its ``done``."""
+def store_side(
+    machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
+) -> tuple[Any, Any]:
+    """Return the functions that answer a store engine, as those of :func:`load_side`."""
     answers: deque[int | None] = deque([None] * machine.config.sram_latency)
     addresses: deque[tuple[int, bool]] = deque()
-    finished: deque[int] = deque()
-    words = 0
+    finished: deque[tuple[int, int]] = deque()  # cycle of each burst's report, words up to it
+    written = 0
 
     def drive() -> None:
+        nonlocal written
         machine.set("read__request__ready", not machine.pause())
         machine.set("memory__data__ready", machine.open() and not machine.pause())
         addr = answers.popleft()
@@ -224,46 +260,94 @@ def store_side(machine: Machine, expected_writes: list[int]) -> tuple[Any, Any]:
         end = (addr or 0) + machine.config.line_bytes
         line = bytes(machine.sp[addr or 0 : end]).ljust(machine.config.line_bytes, b"\xee")
         machine.set("read__data", int.from_bytes(line, "little"))
-        written = bool(finished) and finished[0] <= machine.cycle and not machine.pause()
-        machine.set("memory__written", written)
-        if written:
-            finished.popleft()
+        if machine.stall and machine.random.random() < HELD[0]:
+            machine.held = machine.cycle + HELD[1]
+        due = bool(finished) and max(finished[0][0], machine.held) <= machine.cycle
+        reported = due and not machine.pause()
+        machine.set("memory__written", reported)
+        if reported:
+            written = finished.popleft()[1]
+            machine.quiet = 0
 
     def react() -> None:
-        nonlocal words
+        ports = ("read__request", "memory__data", "memory__request")
+        waits = any(
+            machine.get(f"{port}__valid") and not machine.get(f"{port}__ready") for port in ports
+        )
+        # What is asked for and not yet reported may be waited for.
+        asked = machine.words + len(addresses)
+        if waits or (machine.quiet > SETTLED and written < machine.words == asked):
+            assert machine.get("status__stall"), "something waits, which is not reported"
+        elif written == asked or machine.words < asked:
+            assert not machine.get("status__stall"), "a stall is reported, but nothing waits"
         requested = machine.fires("read__request")
         answers.append(machine.get("read__request__payload") if requested else None)
         if machine.fires("memory__data"):
             payload = machine.get("memory__data__payload")
             addr, last = addresses.popleft()
-            for byte in range(machine.config.mem_bytes):
-                if payload >> (machine.config.mem_width + byte) & 1:
-                    machine.dram[addr + byte] = payload >> (8 * byte) & 0xFF
+            place, content = expected.popleft()
+            assert (addr, payload >> machine.config.mem_width) == (place, (1 << len(content)) - 1)
+            assert payload.to_bytes(64, "little")[: len(content)] == content
+            machine.dram[addr : addr + len(content)] = content
             machine.move()
-            words += 1
             if last:
                 delay = int(machine.random.integers(machine.timing.latency + 1))
-                finished.append(machine.cycle + 1 + delay)
+                finished.append((machine.cycle + 1 + delay, machine.words))
         if machine.get("status__done"):
-            assert words - len(finished) >= 0
-            assert machine.words >= sum(expected_writes[: len(machine.done) + 1])
+            assert written >= ends[len(machine.done)]
         burst = machine.take_request()
         addresses.extend((a, a == burst[-1]) for a in burst)
 
     return drive, react
 
 
+def expected_moves(
+    commands: list[dict[str, int]], config: Config, source: bytes, *, load: bool
+) -> tuple[deque[tuple[int, bytes]], list[int]]:
+    """Return every word that commands move, and how many there are up to each command's end.
+
+    A word has its address where it is written, and its bytes.
+    """
+    moves: deque[tuple[int, bytes]] = deque()
+    ends = []
+    for command in commands:
+        for outside, inside in moved_rows(command):
+            row_from, row_to = (outside, inside) if load else (inside, outside)
+            for first in range(0, command["row_bytes"], config.mem_bytes):
+                end = min(command["row_bytes"], first + config.mem_bytes)
+                moves.append((row_to + first, source[row_from + first : row_from + end]))
+        ends.append(len(moves))
+    return moves, ends
+
+
 @cocotb.test()
 async def rows_arrive(dut: Any) -> None:
     """Every row arrives, nothing else changes, commands complete in order."""
-    given, random = parameters(), rng()
+    await _run(dut, parameters())
+
+
+if "shape" not in parameters():
+
+    @cocotb.test()
+    async def a_word_moves_in_each_cycle(dut: Any) -> None:
+        """Without pauses a memory's latency hides behind the words of the rows before."""
+        width = PRESETS["small"].replace(**parameters()["config"]).mem_bytes
+        m, row, commands = SPEED
+        given = {"stall": 0.0, "commands": commands, "shape": (m, row * width)}
+        given |= {"timing": {"latency": 40}, "limit": commands * m * row + 60}
+        await _run(dut, parameters() | given)
+
+
+async def _run(dut: Any, given: dict[str, Any]) -> None:
+    random = rng()
     config = PRESETS["small"].replace(**given["config"])
     load = given["engine"] == "load"
     opcode = Opcode.LOAD if load else Opcode.STORE
     machine = Machine(dut, config, given, random)
     dut._log.info(f"{machine.timing}")
-    commands = [random_command(config, random, opcode) for _ in range(given["commands"])]
-    for command in commands:
+    sizes = [0] * (given["commands"] - 1) + [LONGEST]
+    commands = [random_command(config, random, opcode, longest) for longest in sizes]
+    for command in commands[:-1]:
         if random.random() < EMPTY:
             command[str(random.choice(["m", "row_bytes"]))] = 0
     if "shape" in given:
@@ -272,32 +356,29 @@ async def rows_arrive(dut: Any) -> None:
             step = -(-row_bytes // config.mem_bytes) * config.mem_bytes
             command |= {"m": m, "row_bytes": row_bytes, "sp_stride": row_bytes}
             command |= {"dram_addr": number * m * step, "dram_stride": step, "sp_addr": number % 3}
+    # What is read is not written, so that each word's content is known.
+    source = bytes(machine.dram if load else machine.sp)
+    moves, ends = expected_moves(commands, config, source, load=load)
     dram, sp = bytearray(machine.dram), bytearray(machine.sp)
-    words = []
-    for command in commands:
-        rows = moved_rows(command)
-        size = command["row_bytes"]
-        words.append(len(rows) * -(-size // config.mem_bytes))
-        for outside, inside in rows:
-            if load:
-                sp[inside : inside + size] = dram[outside : outside + size]
-            else:
-                dram[outside : outside + size] = sp[inside : inside + size]
+    for place, content in moves:
+        (sp if load else dram)[place : place + len(content)] = content
     layout = command_layout(Engine.LOAD if load else Engine.STORE)
     machine.commands.extend(pack(layout, command) for command in commands)
-    drive, react = (load_side if load else store_side)(machine, words)
+    drive, react = (load_side if load else store_side)(machine, moves, ends)
+    words = ends[-1]
     await start_clock(dut)
     while len(machine.done) < len(commands):
         await machine.step(drive, react)
-        assert machine.cycle < 100 * sum(words) + 4000, "the engine hangs"
+        assert machine.cycle < 100 * words + 4000, "the engine hangs"
     taken = machine.cycle
     for _ in range(8):
         await machine.step(drive, react)
     assert machine.get("status__busy") == 0
     assert machine.done == [command["push"] for command in commands]
-    assert machine.words == sum(words)
+    assert machine.words == words
+    assert not moves
     assert machine.sp == sp
     assert machine.dram == dram
-    dut._log.info(f"{sum(words)} words in {taken} cycles")
+    dut._log.info(f"{words} words in {taken} cycles")
     if "limit" in given:
         assert taken <= given["limit"], f"{taken} cycles, at most {given['limit']} expected"

@@ -1,6 +1,6 @@
 """The cocotb benches by unit, each with what it needs for a configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ class Bench:
     """Fields of the configuration, by the parameters that have their values."""
     unit: Mapping[str, str] = field(default_factory=dict)
     """Attributes of the component, by the parameters that have their values."""
+    inner: Sequence[str] = ()
+    """Submodules, by their paths, that are units with a bench of their own, and no mutants here."""
     fields: str = ""
     """The configuration whose fields are the parameter ``config``: ``config``, ``tree`` for its
     array as a tree, ``unit`` for that of the component; without it there is no such parameter."""

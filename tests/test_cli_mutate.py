@@ -44,6 +44,8 @@ def test_mutants_that_change_nothing_are_told_from_others() -> None:
     assert sum("test_cli_mutate.py" in str(one) for one in found.mutants) > 10
     assert equivalent(found, []) == set()
     same = equivalent(found, found.mutants)
+    kept = {int(path.name.split(".")[0]) for path in found.folder.glob("*.equivalent")}
+    assert same == kept == equivalent(found, found.mutants[:1], 1) | kept
     # Adding 1 has constant inputs, which a constant in their place does not change.
     assert all(one.mode.startswith("c") for one in found.mutants if one.number in same)
     assert len(same) < len(found.mutants) / 2
@@ -163,9 +165,8 @@ def test_a_payload_counts_while_it_is_offered() -> None:
 @pytest.mark.slow
 def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
     monkeypatch.setattr(campaign, "GROUP", 12)
-    case = Case(
-        "mutant", 1, 0, (("config", "tiny"), ("count", "12"), ("set", ""), ("unit", "argmax"))
-    )
+    fields = {"config": "tiny", "count": "12", "prove": "240", "set": "", "unit": "argmax"}
+    case = Case("mutant", 1, 0, tuple(fields.items()))
     result = campaign.run(case)
     assert result["mutants"] == 12
     assert result["killed"] + result["equivalent"] + len(result["survivors"]) == 12
@@ -192,6 +193,7 @@ def test_a_bench_notices_most_mutants(monkeypatch, celosia) -> None:
             "Unknown configuration 'x'; use a TOML file or one of micro, ",
         ),
         (("--unit", "argmax", "--count", "0"), "--count must be from 1 to 65,535, not 0"),
+        (("--unit", "argmax", "--prove", "0"), "--prove must be from 1 to 86,400 seconds, not 0"),
         ((), "Missing option '--unit'"),
     ],
 )

@@ -13,8 +13,8 @@ from arch.isa import Opcode
 from arch.presets import PRESETS
 from generators.program.predict import predict
 from generators.verilog.verilog import to_verilog
-from hdl.matrix.array import array_latency
 from hdl.matrix.matrix import MatrixEngine
+from tb.matrix_jobs import window
 from tb.simulate import simulate
 
 ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
@@ -66,24 +66,6 @@ def measure(path: Path, changes, products, **parameters) -> dict[str, list[int]]
 def count_cycles(path: Path, changes, products, **parameters) -> list[int]:
     """Return the cycles from the first command to each ``done``."""
     return measure(path, changes, products, **parameters)["cycles"]
-
-
-def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
-    """Return the cycles from the first request to the last sum of one product.
-
-    Tiles are whole or m is at least their lines.
-    """
-    rows, cols = config.rows, config.cols
-    tiles = -(-k // rows) * -(-n // cols)
-    load = cols if "b_transpose" in flags else min(k, rows)
-    resident = "resident" in flags
-    load = 1 if resident else load
-    # A tree's vectors wait for the last line of the first tile, an array's for the first.
-    wait = load - 1 if config.array == "tree" else 0
-    wait += config.registered
-    settle = array_latency(config) + config.sram_latency + 4
-    m *= config.passes
-    return max(m, load) * (tiles - 1) + m + wait + settle - resident
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -23,12 +23,13 @@ def run(case: Case) -> dict[str, Any]:
     """Run ``GROUP`` mutants of the ``count`` of a unit by its bench.
 
     ``killed`` counts those that the bench notices: a test fails, or does not end. Of the others
-    ``equivalent`` counts those that are proven to change nothing; ``survivors`` names the rest.
+    ``equivalent`` counts those that are proven, in about ``prove`` seconds each, to change nothing;
+    ``survivors`` names the rest.
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = BENCHES[case["unit"]]
     component, parameters = bench.make(config)
-    found = mutate(component, int(case["count"]), case.seed)
+    found = mutate(component, int(case["count"]), case.seed, bench.inner)
     group = found.mutants[case.index * GROUP :][:GROUP]
     with tempfile.TemporaryDirectory(prefix="celosia.") as place:
         folder = Path(place)
@@ -46,7 +47,7 @@ def run(case: Case) -> dict[str, Any]:
             timeout=_TIMEOUT,
         )
         left = [one for one in group if _passed(folder, one)]
-    same = equivalent(found, left)
+    same = equivalent(found, left, int(case["prove"]))
     return {
         "mutants": len(group),
         "killed": len(group) - len(left),

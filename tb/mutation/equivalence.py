@@ -10,15 +10,17 @@ from itertools import count
 from pathlib import Path
 
 from arch.errors import RunError
+from generators.cache import digest
 from tb.formal.prover import run_yosys
 from tb.mutation.netlist import NUMBER_WIDTH, Mutant, Mutants
 
-_SECONDS = 240.0  # of one run of ABC
-_TOTAL = 1200.0  # after which no further run begins (s)
-_REACH_SECONDS = 60
+SECONDS = 240
+"""Time for the induction of one mutant (s)."""
+
+_TOTAL = 5  # times as long, after which no further induction begins
+_REACH = 4  # a quarter of it is for what is never reached
 _WORDS, _WIDTH = 16, 32  # of the largest memories that become registers
 _SEQUENTIAL = "lcorr; scorr -C 100"  # registers first, as that leaves little for all signals
-_REACHABLE = f"pdr -T {_REACH_SECONDS}"
 
 _MEMORY = re.compile(r"^  cell \$mem_v2 .*\n(?:    .*\n)*  end\n", re.MULTILINE)
 
@@ -41,7 +43,7 @@ END"""
 """A design for Yosys's ``abc``, which runs a script of ABC's for one."""
 
 
-def equivalent(found: Mutants, suspects: Sequence[Mutant]) -> set[int]:
+def equivalent(found: Mutants, suspects: Sequence[Mutant], seconds: int = SECONDS) -> set[int]:
     """Return the numbers of mutants whose outputs equal the unit's in every cycle from power-on.
 
     The inputs are any. A port's payload is looked at while its ``valid`` is 1. Small memories are
@@ -50,29 +52,40 @@ def equivalent(found: Mutants, suspects: Sequence[Mutant]) -> set[int]:
     induction: ABC's ``scorr`` looks for signals of both circuits that are always equal, and ``pdr``
     for a reason why what is left of them is never reached. A mutant that neither proves equal, or
     not in time, is not found; nor is one that differs only for inputs that the unit never gets.
+    ``seconds`` are for the induction of one. What was proven is kept beside the netlist.
     """
-    if not suspects:
-        return set()
+    way = digest(Path(__file__).read_text(encoding="utf-8"))
+    kept = {one.number: found.folder / f"{one.number}.{way}.equivalent" for one in suspects}
+    known = {number for number, path in kept.items() if path.exists()}
+    left = [one for one in suspects if one.number not in known]
+    if not left:
+        return known
     with tempfile.TemporaryDirectory(prefix="celosia.") as place:
         shutil.copy(found.folder / "both.il", place)
-        return _equivalent(Path(place), suspects)
+        proven = _equivalent(Path(place), left, seconds)
+    for number in proven:
+        kept[number].touch()
+    return known | proven
 
 
-def _equivalent(folder: Path, suspects: Sequence[Mutant]) -> set[int]:
+def _equivalent(folder: Path, suspects: Sequence[Mutant], seconds: int) -> set[int]:
     _write_circuits(folder, [0, *(one.number for one in suspects)])
     # By the logic between registers first, which is quick.
     quick = [line for one in suspects for line in _compare(one.number, "comb", "iprove -C 500")]
-    _run_abc([*_parted(0), *quick], folder)
+    _run_abc([*_parted(0), *quick], folder, SECONDS)
     left = [one.number for one in suspects if not _proven(folder, one.number)]
     for number in left:
         _left(folder, number).unlink(missing_ok=True)
-    waiting, end = left, time.monotonic() + _TOTAL
+    waiting, end = left, time.monotonic() + _TOTAL * seconds
     while waiting and time.monotonic() < end:
-        _run_abc([line for one in waiting for line in _compare(one, "all", _SEQUENTIAL)], folder)
+        lines = [line for one in waiting for line in _compare(one, "all", _SEQUENTIAL)]
+        _run_abc(lines, folder, seconds)
         # The first without an answer is what took too long.
         waiting = [one for one in waiting if not _left(folder, one).exists()][1:]
     left = [one for one in left if _left(folder, one).exists() and not _proven(folder, one)]
-    _run_abc([line for one in left for line in _reach(one)], folder, _REACH_SECONDS * len(left))
+    reach = max(1, seconds // _REACH)
+    lines = [line for one in left for line in _reach(one, reach)]
+    _run_abc(lines, folder, SECONDS + reach * len(left))
     return {one.number for one in suspects if _proven(folder, one.number)}
 
 
@@ -155,17 +168,18 @@ def _compare(number: int, kind: str, proof: str) -> list[str]:
     return lines
 
 
-def _reach(number: int) -> list[str]:
+def _reach(number: int, seconds: int) -> list[str]:
     """Return ABC's commands that look whether what is left of two circuits can ever be reached."""
-    return [f"read_aiger ./{number}.left.aig", _REACHABLE, f"write_status ./{number}.status"]
+    proof = f"pdr -T {seconds}"
+    return [f"read_aiger ./{number}.left.aig", proof, f"write_status ./{number}.status"]
 
 
-def _run_abc(lines: Sequence[str], folder: Path, more: float = 0.0) -> None:
+def _run_abc(lines: Sequence[str], folder: Path, seconds: float) -> None:
     (folder / "prove.abc").write_text("\n".join([*lines, ""]), encoding="utf-8")
     # Where time runs out, or ABC does not give back the design that Yosys gave it, what counts is
     # what was written.
     with contextlib.suppress(RunError):
-        run_yosys([_ANY, "abc -script prove.abc"], folder, "Proving by ABC", _SECONDS + more)
+        run_yosys([_ANY, "abc -script prove.abc"], folder, "Proving by ABC", seconds)
 
 
 def _left(folder: Path, number: int) -> Path:

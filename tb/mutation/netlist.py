@@ -1,6 +1,7 @@
 """A unit's netlist with all of its mutations, of which a number chooses one."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,10 +49,11 @@ class Mutants:
         return (self.folder / "top.v").read_text(encoding="utf-8")
 
 
-def mutate(component: Component, count: int, seed: int) -> Mutants:
+def mutate(component: Component, count: int, seed: int, without: Sequence[str] = ()) -> Mutants:
     """Return a component's netlist with so many mutations, spread evenly by Yosys over its cells.
 
-    All of them stand in one netlist, so that one build of a simulation runs any.
+    All of them stand in one netlist, so that one build of a simulation runs any. The cells of the
+    submodules ``without``, paths of names with dots, have none.
     """
     # What Yosys chooses depends on the order of places, which must not on where they are.
     text = rtlil.convert(component, name="top").replace(f"{ROOT}/", "")
@@ -60,7 +62,14 @@ def mutate(component: Component, count: int, seed: int) -> Mutants:
         (folder / "top.il").write_text(text, encoding="utf-8")
         listing = f"mutate -list {2 * count} -seed {seed} -o all.ys"
         script = ["read_rtlil top.il", "prep -flatten -nordff -top top", "opt_clean -purge"]
-        run_yosys([*script, listing, "write_rtlil flat.il"], folder, "Listing mutations")
+        if without:
+            run_yosys([*script, "write_rtlil whole.il"], folder, "Listing cells")
+            _select(folder, without)
+            script = ["read_rtlil whole.il", "select -read cells.txt"]
+            listing += " %"
+        run_yosys(
+            [*script, listing, "select -clear", "write_rtlil flat.il"], folder, "Listing mutations"
+        )
         lines = (folder / "all.ys").read_text(encoding="utf-8").splitlines()
         # A clock that is another is no mistake of a description.
         lines = [line for line in lines if line.startswith("mutate ") and "CLK" not in line]
@@ -77,10 +86,20 @@ def mutate(component: Component, count: int, seed: int) -> Mutants:
         verilog = (folder / "mutated.v").read_text(encoding="utf-8")
         (folder / "top.v").write_text(_chosen_by_file(verilog), encoding="utf-8")
 
-    key = digest(text, str(count), str(seed), "no clocks", "no promises")
+    key = digest(text, str(count), str(seed), "no clocks", "no promises", *without)
     folder = cached("mutants", key, make)
     lines = (folder / "list.ys").read_text(encoding="utf-8").splitlines()
     return Mutants(folder, [_mutant(number, line) for number, line in enumerate(lines, 1)])
+
+
+def _select(folder: Path, without: Sequence[str]) -> None:
+    """Write the names of the cells that are not of some submodules."""
+    text = (folder / "whole.il").read_text(encoding="utf-8")
+    cells = re.findall(r"^  cell \S+ (\S+)$", text, re.MULTILINE)
+    inner = tuple(f"{path}." for path in without)
+    kept = [one for one in cells if not re.sub(r"^\$flatten|\\", "", one).startswith(inner)]
+    names = [f"top/{one.removeprefix(chr(92))}" for one in kept]
+    (folder / "cells.txt").write_text("\n".join([*names, ""]), encoding="utf-8")
 
 
 def _mutant(number: int, line: str) -> Mutant:
