@@ -59,6 +59,31 @@ def test_mutants_do_not_depend_on_where_the_sources_are() -> None:
     assert str(ROOT) not in (found.folder / "flat.il").read_text(encoding="utf-8")
 
 
+class Nested(Component):
+    """A unit within, and a sum behind it."""
+
+    i: In(8)
+    o: Out(8)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.within = within = Redundant()
+        m.d.comb += within.i.eq(self.i)
+        m.d.sync += self.o.eq(within.o + within.rest + 3)
+        return m
+
+
+@needs_tools
+def test_a_unit_within_has_no_mutants_where_it_is_left_out() -> None:
+    cells = [one.cell for one in mutate(Nested(), 40, 1).mutants]
+    assert any("within" in cell for cell in cells)
+    rest = [one.cell for one in mutate(Nested(), 40, 1, ["within"]).mutants]
+    assert len(rest) == 40
+    assert not any("within" in cell for cell in rest)
+    # Only a whole name is meant.
+    assert mutate(Nested(), 40, 1, ["with"]).mutants
+
+
 class Turning(Component):
     """A counter of ten states beside a memory; ``late`` tells of states that never come."""
 
