@@ -22,8 +22,8 @@ from tb.external import MODELS
 
 SIZE = 1 << 16
 """External memory (bytes): reads are from one half, writes to the other."""
-CUTS = (1, 2, 31, 32, 33, 64, 65)
-"""Words of many bursts: a bridge may cut them into shorter ones, of 32 words on Wishbone."""
+CUTS = (1, 2, 3, 5, 9, 17, 31, 32, 33, 64, 65)
+"""Words of one burst each: a bridge may cut them into shorter ones, of 32 words on Wishbone."""
 
 SLOW = 0.75
 """Probability that a slow reader takes nothing."""
@@ -38,8 +38,7 @@ def random_burst(config: Config, random: np.random.Generator, low: int, words: i
     """Return a burst in the half of the memory from ``low`` on, often at a boundary's edge."""
     width = config.mem_bytes
     longest = burst_words(config)
-    sizes = [longest, int(random.integers(1, longest + 1)), int(random.choice(CUTS))]
-    count = words or min(longest, int(random.choice(sizes)))
+    count = min(longest, int(words)) or int(random.choice([longest, random.integers(longest) + 1]))
     page = low + int(random.integers(SIZE // 2 // BURST_BOUNDARY)) * BURST_BOUNDARY
     room = BURST_BOUNDARY - count * width
     offset = int(random.choice([0, room, int(random.integers(room + 1))])) // width * width
@@ -176,8 +175,10 @@ async def _run(dut: Any, given: dict[str, Any], *, swapped: bool = False) -> Non
     cocotb.start_soon(around.run())
     fixed = given.get("words", 0)
     low, high = (SIZE // 2, 0) if swapped else (0, SIZE // 2)
-    reads = [random_burst(config, random, low, fixed) for _ in range(count)]
-    writes = [random_burst(config, random, high, fixed) for _ in range(count)]
+    cuts = CUTS if count > len(CUTS) and not fixed else ()
+    sizes = [*cuts, *[fixed] * (count - len(cuts))]
+    reads = [random_burst(config, random, low, words) for words in random.permutation(sizes)]
+    writes = [random_burst(config, random, high, words) for words in random.permutation(sizes)]
     wanted = memory.copy()
     words = []
     for addr, length in writes:

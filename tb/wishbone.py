@@ -11,6 +11,9 @@ from hdl.bus.wishbone import CycleType
 
 PREFIX = "wbm"
 
+LONGEST = 32
+"""Words of a bus cycle, at most."""
+
 _SIGNALS = {
     "cyc": "cyc_o",
     "stb": "stb_o",
@@ -31,6 +34,7 @@ class WishboneRules:
     def __init__(self, dut: Any, config: Config):
         self._dut, self._config = dut, config
         self._before: dict[str, int] | None = None
+        self._words = 0  # of the bus cycle
 
     def get(self, name: str) -> int:
         """Return the value of a signal."""
@@ -47,6 +51,8 @@ class WishboneRules:
             assert now["cti"] in (CycleType.INCREMENTING.value, CycleType.END.value)
             assert now["adr"] % self._config.mem_bytes == 0, f"{now['adr']:#x} is not aligned"
             assert now["we"] or now["sel"] == (1 << self._config.mem_bytes) - 1
+        self._words = self._words * now["cyc"] + (now["stb"] and (now["ack"] or now["err"]))
+        assert self._words <= LONGEST, "a bus cycle of too many words"
         if self._before is not None:
             self._follows(self._before, now)
         self._before = now
