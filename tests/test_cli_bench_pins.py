@@ -43,6 +43,7 @@ def board() -> Board:
 def config(board: Board) -> Config:
     return board.config.replace(
         rotary=True,
+        counters=True,
         lanes=2,
         acc_depth=512,
         program_depth=8192,
