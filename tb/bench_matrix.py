@@ -97,7 +97,7 @@ class _Found:
     dones: list[int] = field(default_factory=list)
     sends: list[int] = field(default_factory=list)
     spells: list[int] = field(default_factory=lambda: [0])
-    """How long each spell of ``working`` lasts; the last one has not begun."""
+    """Cycles of each spell of ``working``; the last one has not begun."""
 
 
 def _check_status(dut: Any, found: _Found, jobs: Jobs, cycle: int) -> None:
