@@ -236,6 +236,7 @@ class Echo(wiring.Component):
         clock: int,
         memory_bytes: int,
         sdram: object,
+        ddr3: object,
         flash: object,
         link: str,
     ):
