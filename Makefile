@@ -24,10 +24,9 @@ $(VENV)/ready: pyproject.toml tools/system-packages.sh
 demo: setup
 	$(BIN)/celosia demo
 
-# Fast tests first, then those that build simulations of whole machines.
+# In one run, so that tests are collected once and both processes have work until the end.
 test: setup
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not slow and not long"
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "slow and not long"
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not long"
 
 # What takes longer, most of all bitstreams for every board; `make test` has a part of each.
 test-long: setup
