@@ -2,12 +2,12 @@
 
 from amaranth.hdl import Module, Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
-from amaranth.utils import exact_log2
 
 from arch.config import Config
 from arch.ddr3 import Ddr3Start
 from arch.errors import InputError
 from hdl.component import Component
+from hdl.memory.chips import check_holds
 from hdl.memory.ddr3.blocks import BlockReader, BlockWriter
 from hdl.memory.ddr3.pins import CorePorts
 from hdl.memory.ddr3.starter import Starter
@@ -37,11 +37,7 @@ class Ddr3Memory(Component):
                 f"mem_width must be at most {8 * chip.block_bytes}, a block of {chip.name}, not "
                 f"{config.mem_width}"
             )
-        if 1 << config.mem_addr_width > chip.size:
-            raise InputError(
-                f"mem_addr_width must be at most {exact_log2(chip.size)}, as {chip.name} has "
-                f"{chip.size} bytes, not {config.mem_addr_width}"
-            )
+        check_holds(chip, config)
         self.config = config
         self.start = start
         super().__init__(

@@ -8,6 +8,7 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.sdram import SdramChip
 from hdl.component import Component
+from hdl.memory.chips import check_holds
 from hdl.memory.sdram.banks import Banks
 from hdl.memory.sdram.pages import Pieces
 from hdl.memory.sdram.pins import PRECHARGE_ALL, Command, SdramPins
@@ -45,11 +46,7 @@ class SdramController(Component):
                 f"mem_width must be at least {chip.data_width}, the width of {chip.name}, not "
                 f"{config.mem_width}"
             )
-        if 1 << config.mem_addr_width > chip.size:
-            raise InputError(
-                f"mem_addr_width must be at most {exact_log2(chip.size)}, as {chip.name} has "
-                f"{chip.size} bytes, not {config.mem_addr_width}"
-            )
+        check_holds(chip, config)
         self.config = config
         self.chip = chip
         self.timing = chip.at(clock)

@@ -1,0 +1,17 @@
+"""Chips of external memory, whatever their kind."""
+
+from amaranth.utils import exact_log2
+
+from arch.config import Config
+from arch.ddr3 import Ddr3Chip
+from arch.errors import InputError
+from arch.sdram import SdramChip
+
+
+def check_holds(chip: Ddr3Chip | SdramChip, config: Config) -> None:
+    """Raise :class:`InputError` where a configuration addresses more bytes than a chip has."""
+    if 1 << config.mem_addr_width > chip.size:
+        raise InputError(
+            f"mem_addr_width must be at most {exact_log2(chip.size)}, as {chip.name} has "
+            f"{chip.size} bytes, not {config.mem_addr_width}"
+        )
