@@ -199,6 +199,13 @@ def test_litedram_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         make_core(WIRED, "LFE5U-25F-8MG285C", 48.0, 72.0)
 
 
+@pytest.mark.parametrize("mhz", [9.0, 201.0])
+def test_a_clock_that_no_core_has_is_refused(mhz: float) -> None:
+    message = f"Clock of a machine with DDR3 must be from 20 to 200 MHz, not {mhz:g} MHz"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        make_core(WIRED, "LFE5U-25F-8MG285C", 48.0, mhz)
+
+
 def test_a_chip_that_litedram_does_not_know_is_told() -> None:
     unknown = Ddr3(chip=Ddr3Chip(name="MT41NONE", row_bits=13))
     with pytest.raises(RunError, match=r"^LiteDRAM makes no core for MT41NONE:\n"):

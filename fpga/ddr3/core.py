@@ -15,6 +15,9 @@ NAME = "litedram_core"
 """Name of the core's module."""
 
 _SCRIPTS = tuple(Path(__file__).parent / name for name in ("generate.py", "model.py"))
+_CLOCKS_MHZ = (20.0, 200.0)
+"""A user's clock: slower ones leave too little time between refreshes, and of faster ones no ECP5's
+clock generator makes the double."""
 _SLOW_MHZ = 64.0
 _SLOW_DELAY = 100  # of commands at clocks up to the one above, as in LiteX's target of OrangeCrab
 
@@ -62,9 +65,14 @@ def make_core(
     ``clk`` is the user's clock itself, and the registers are the same; a ``watched`` one writes a
     line where the controller breaks one of the chip's times.
 
-    Raises :class:`InputError` where LiteDRAM is not installed, and :class:`RunError` where it does
-    not make the core.
+    Raises :class:`InputError` where LiteDRAM is not installed or the clock is out of range, and
+    :class:`RunError` where it does not make the core.
     """
+    least, most = _CLOCKS_MHZ
+    if not least <= mhz <= most:
+        raise InputError(
+            f"Clock of a machine with DDR3 must be from {least:g} to {most:g} MHz, not {mhz:g} MHz"
+        )
     try:
         versions = [metadata.version(name) for name in ("litedram", "litex", "migen")]
     except metadata.PackageNotFoundError:
