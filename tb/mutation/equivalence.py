@@ -54,8 +54,8 @@ def equivalent(found: Mutants, suspects: Sequence[Mutant], seconds: int = SECOND
     not in time, is not found; nor is one that differs only for inputs that the unit never gets.
     ``seconds`` are for the induction of one. What was proven is kept beside the netlist.
     """
-    way = digest(Path(__file__).read_text(encoding="utf-8"))
-    kept = {one.number: found.folder / f"{one.number}.{way}.equivalent" for one in suspects}
+    version = digest(Path(__file__).read_text(encoding="utf-8"))
+    kept = {one.number: found.folder / f"{one.number}.{version}.equivalent" for one in suspects}
     known = {number for number, path in kept.items() if path.exists()}
     left = [one for one in suspects if one.number not in known]
     if not left:
