@@ -6,7 +6,7 @@ import click
 
 from arch.errors import InputError
 from cli.options import json_option
-from cli.output import report
+from cli.output import progress, report
 from generators.campaign.case import Case
 
 KINDS = {
@@ -31,6 +31,8 @@ def replay(text: str, as_json: bool) -> None:
     case = Case.parse(text)
     if case.kind not in KINDS:
         raise InputError(f"Unknown kind of case {case.kind!r}; known are {', '.join(KINDS)}")
-    result = importlib.import_module(KINDS[case.kind]).run(case)
+    job = importlib.import_module(KINDS[case.kind]).run
+    with progress(f"Case {case}"):
+        result = job(case)
     row = {"case": str(case), **result}
     report(f"Case {case}", [row], as_json, row, wrong=bool(result.get("mismatch")))

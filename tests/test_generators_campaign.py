@@ -300,3 +300,14 @@ def test_random_models_on_random_machines(celosia) -> None:
     code, out, _ = celosia("replay", "model:1:2", "--json")
     assert code == 0
     assert json.loads(out) == {"case": "model:1:2", **models.run(Case("model", 1, 2))}
+
+
+def test_what_a_replayed_case_prints_is_no_result(celosia, monkeypatch) -> None:
+    def run(case: Case) -> dict[str, str]:
+        print("tb.bench verilator seed 1")
+        return {"mismatch": ""}
+
+    monkeypatch.setattr("tb.fuzz.models.run", run)
+    code, out, err = celosia("replay", "model:1:2", "--json")
+    assert (code, json.loads(out)) == (0, {"case": "model:1:2", "mismatch": ""})
+    assert "seed 1" in err
