@@ -133,5 +133,5 @@ async def no_beat_waits(dut: Any) -> None:
         begin = get_sim_time("ns")
         cocotb.start_soon(driver.send(payloads))
         await monitor.receive(len(payloads))
-        cycles = (get_sim_time("ns") - begin) / PERIOD_NS
+        cycles = round((get_sim_time("ns") - begin) / PERIOD_NS)
         assert cycles == latency + beats - 1 + len(payloads), f"n {n}"

@@ -120,6 +120,6 @@ async def test_no_beat_waits(dut):
         begin = get_sim_time("ns")
         cocotb.start_soon(driver.send(row * count))
         found = await monitor.receive(len(row) * count)
-        cycles = (get_sim_time("ns") - begin) / PERIOD_NS
+        cycles = round((get_sim_time("ns") - begin) / PERIOD_NS)
         assert [unpack(probability_layout(lanes), bits) for bits in found] == expected * count
         assert cycles == latency + 2 * (beats - 1) + len(found), f"rows of {n}"

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -90,6 +91,8 @@ def _begin(started: Barrier) -> None:
     It waits for the others: CPython's executor hangs where a process dies while another is started.
     """
     sys.stdout = sys.stderr
+    # As for the command's own process: units are made also where only their latency is asked for.
+    warnings.filterwarnings("ignore", message=".* created but never used")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     threading.Thread(target=_follow, daemon=True).start()

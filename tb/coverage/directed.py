@@ -94,8 +94,9 @@ def build(
             name: low if small else int(rng.integers(low, low + 2 * config.cols + 1))
             for name, low in smallest.items()
         }
-        if "rotate" in flags:
-            chosen["n"] += chosen["n"] % 2
+        if "rotate" in flags and not small:
+            # Beyond the second tile column a head's pairs may begin again.
+            chosen["n"] = 2 * int(rng.integers(1, 2 * config.cols + 1))
         if "argmax" in flags:
             chosen["m"] = 1
         operands = _operands(opcode, flags, {**chosen, **given}, config, rng)
