@@ -10,7 +10,7 @@ from cli.bus_options import attached, attachment_options, check_module, top_opti
 from cli.options import check_unit, config_options, seed_option
 from cli.output import check_folder, write_files
 from cli.paths import FILE
-from fpga.multipliers import FAMILIES, with_multipliers
+from fpga.synthesis import EXPORTED, exported
 from generators.verilog.describe import summary
 from generators.verilog.fusesoc import core_file
 from generators.verilog.manifest import manifest
@@ -45,7 +45,7 @@ from tb.plain_testbench import Attachment, testbench
     "--device",
     "family",
     metavar="FAMILY",
-    help=f"Put in a family's multipliers with their own registers: {', '.join(FAMILIES)}.",
+    help=f"Put in a family's multipliers and memories: {', '.join(EXPORTED)}.",
 )
 @click.option("--fusesoc", "with_core", is_flag=True, help="Add a core file for FuseSoC.")
 @seed_option
@@ -69,8 +69,8 @@ def generate(
     """
     check_module("--prefix", prefix)
     check_module("--top", top)
-    if family is not None and family not in FAMILIES:
-        raise InputError(f"Unknown device {family!r}; known are {', '.join(FAMILIES)}")
+    if family is not None and family not in EXPORTED:
+        raise InputError(f"Unknown device {family!r}; known are {', '.join(EXPORTED)}")
     check_folder(folder)
     if unit == "accelerator":
         component = attached(config, attachment)
@@ -82,8 +82,9 @@ def generate(
         component = make_unit(unit, config)
         check_unit(unit, config)
     name = top or f"celosia_{unit}"
+    verilog = to_verilog(component, name, prefix)
     files = {
-        f"{name}.v": with_multipliers(to_verilog(component, name, prefix), family or ""),
+        f"{name}.v": exported(verilog, family) if family else verilog,
         "config.toml": config.to_toml(),
         f"{name}.json": manifest(component, name, config),
     }

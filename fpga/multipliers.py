@@ -66,10 +66,6 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
     return found
 
 
-FAMILIES = ("ecp5",)
-"""Families whose multipliers :func:`with_multipliers` can put in."""
-
-
 def with_multipliers(verilog: str, family: str) -> str:
     """Return a design with a family's multipliers in the place of those that it has some for.
 

@@ -12,7 +12,7 @@ from arch.errors import InputError
 from fpga.devices import RESOURCES, Device, Family
 from fpga.memories import place_memories, share_block_rams
 from fpga.multiplier_pairs import place_pairs
-from fpga.multipliers import OwnMultiplier, find_multipliers, own_name
+from fpga.multipliers import OwnMultiplier, find_multipliers, own_name, with_multipliers
 from fpga.output_registers import use_output_registers
 from fpga.table_product import ROWS
 from fpga.tools import find_tool, run_tool
@@ -50,12 +50,30 @@ _WIDTH = re.compile(r"parameter \\[AB]_WIDTH (\d+)")
 _MIDDLE = {"ecp5": "coarse", "ice40": "flatten", "gowin": "coarse"}
 
 
+EXPORTED = ("ecp5", "ice40", "gowin")
+"""Families whose cells :func:`exported` puts in."""
+
+
+def exported(verilog: str, family: str) -> str:
+    """Return a design from which the family's plain synthesis makes what a build makes.
+
+    For ``ecp5`` it has multipliers with their registers, as many as it multiplies; for ``ice40``
+    pairs of products in SB_MAC16 and large memories that ask for SB_SPRAM256KA; for ``gowin``
+    memories without contents at first, as Yosys finds multipliers itself.
+    """
+    return with_multipliers(_placed(verilog, family), family)
+
+
+def _placed(verilog: str, family: str) -> str:
+    return place_memories(place_pairs(verilog, family), family)
+
+
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
     """Return a design with a family's memories and pairs of multipliers, and its own multipliers.
 
     These are what multipliers of the family can replace, by the names of their modules.
     """
-    verilog = place_memories(place_pairs(verilog, family.name), family.name)
+    verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)
 
 

@@ -12,6 +12,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from arch.presets import PRESETS, load
+from fpga.devices import FAMILIES
+from fpga.synthesis import prepare
 from generators.cache import ROOT
 from generators.frontend.weights import model_names
 from generators.verilog.units import UNITS
@@ -63,6 +65,25 @@ def test_as_a_user() -> None:
     sentence = "Field rows must be from 1 to 64, not 0"
     assert refused(as_a_user, "generate", "--set", "rows=0", "--out", "nowhere") == sentence
     assert refused(as_a_user, "fly") == "No such command 'fly'."
+
+
+@pytest.mark.parametrize(("family", "pairs", "large"), [("ice40", 5, 2), ("gowin", 0, 0)])
+def test_generate_for_a_family_gives_what_its_builds_read(
+    celosia, tmp_path: Path, family: str, pairs: int, large: int
+) -> None:
+    """The microcoded machine: products in SB_MAC16, memories that hold nothing at first."""
+
+    def text(*words: str) -> str:
+        printed(celosia, "generate", "--config", "micro", *words, "--out", tmp_path)
+        return (tmp_path / "celosia_accelerator.v").read_text()
+
+    plain, made = text(), text("--device", family)
+    assert (
+        made == prepare(plain, next(f for f in FAMILIES.values() if f.name == family))[0] != plain
+    )
+    assert made.count("SB_MAC16 #(") == pairs
+    assert made.count('ram_style = "huge"') == large
+    assert plain.count("initial for (_entry") == made.count("initial for (_entry") + 2
 
 
 def test_generate_writes_verilog_configuration_and_description(celosia, tmp_path: Path) -> None:

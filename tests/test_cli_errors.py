@@ -83,7 +83,10 @@ def test_json_is_one_object_and_nothing_else(celosia, words, keys) -> None:
         (("generate",), "--out"),
         (("generate", "--frobnicate"), "No such option"),
         (("generate", "--set", "rows", "--out", "{out}"), "must look like FIELD=VALUE"),
-        (("generate", "--device", "xc7", "--out", "{out}"), "Unknown device 'xc7'; known are ecp5"),
+        (
+            ("generate", "--device", "xc7", "--out", "{out}"),
+            "Unknown device 'xc7'; known are ecp5, ice40, gowin",
+        ),
         (("generate", "--control", "apb", "--out", "{out}"), "Unknown control 'apb'"),
         (
             ("generate", "--unit", "table", "--control", "wishbone", "--out", "{out}"),
