@@ -196,10 +196,10 @@ class Layers(Instructions):
     def _head_parts(self) -> list[tuple[int, int]]:
         """Return (first, count) of tile columns of the head that are requantized at once."""
         matrix, cols = self.plan.matrices[self.plan.head.target.name], self.config.cols
-        total = -(-matrix.n // cols)
-        starts = sorted({held.tile for held, _ in matrix.cuts})
-        if matrix.resident:
-            starts = list(range(total))
+        total = -(-self.model.vocabulary // cols)
+        starts = [*range(total)]
+        if not self.plan.resident:
+            starts = sorted({part.held.tile for part in matrix.splits[0]})
         parts: list[tuple[int, int]] = []
         for first, end in pairwise([*starts, total]):
             if parts and end - parts[-1][0] <= HEAD_TILES:

@@ -4,7 +4,7 @@ Rows are a number, or as many as a run has; operands lie in the scratchpad, weig
 slots of the array, sums in the accumulators.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,22 +38,6 @@ class View:
         return {f"{name}_addr": self.place, f"{name}_stride": self.stride}
 
 
-@dataclass(frozen=True)
-class Weights:
-    """Weights that one instruction multiplies."""
-
-    row: int
-    """Column of the source that their first row is multiplied with."""
-    tile: int
-    """First tile column of the target's part."""
-    k: int
-    n: int
-    place: int | Ref
-    """Their first slot, or their first byte in the scratchpad."""
-    beats: int = 0
-    """Entries of each lane where they are coded as a sparse matrix; 0 where they are not."""
-
-
 def rescale_words(rescale: Rescale, config: Config, *, by_tile: bool = False) -> Bytes:
     """Return the parameter words of a rescale, [words, bytes]; ``by_tile`` in DRAIN's order.
 
@@ -72,29 +56,6 @@ def rescale_words(rescale: Rescale, config: Config, *, by_tile: bool = False) ->
 def table_bytes(values: Ints) -> Bytes:
     """Return an activation's table, [256], as bytes."""
     return values.astype(np.int8).view(np.uint8)
-
-
-def linear(
-    parts: Iterable[Weights],
-    source: Callable[[int], View],
-    sums: View,
-    m: Count,
-    flags: frozenset[str],
-    zero: int = 0,
-) -> Iterator[Draft]:
-    """Yield the products of rows and weights; ``source`` gives the rows from a column on."""
-    assert isinstance(sums.place, int)
-    for part in parts:
-        rows = source(part.row)
-        target = View(sums.place + part.tile * sums.stride, sums.stride)
-        if part.beats:
-            operands = rows.operands("a") | target.operands("acc")
-            operands |= {"m": m, "k": part.k, "n": part.n, "a_zero": zero}
-            operands |= {"b_addr": part.place, "beats": part.beats}
-            yield Draft(Opcode.SPARSE, operands)
-            continue
-        other = part.place if isinstance(part.place, int) else View(part.place, part.n)
-        yield product(rows, other, target, m, part.k, part.n, *flags, a_zero=zero)
 
 
 def product(

@@ -12,21 +12,19 @@ from generators.graph import Linear
 from generators.lower.blocks import Part, cut
 from generators.lower.instructions import (
     View,
-    Weights,
     fused,
-    linear,
-    preload,
     rescale_words,
     table,
     table_bytes,
 )
 from generators.lower.lowering import SPARE_WORDS, Lowering
+from generators.lower.products import Product, kept_in_slots, product_flags
 from generators.lower.residence import WeightHome
 from generators.lower.rows import Rows
-from generators.lower.weights import Held, slotted, stored_parts, tiles_held
+from generators.lower.weights import Held, stored_parts, tiles_held
 from generators.program.draft import Draft, Given, Item, Node, Ref
 from generators.program.image import Bytes
-from generators.stored import format_flags, stored_data, stored_rows
+from generators.stored import stored_rows
 
 
 class LinearLayer:
@@ -215,11 +213,12 @@ class LinearLayer:
             if k == 0 and op.table is not None and first:
                 block.setup.append(table(Ref(name, params.size)))
                 pieces.append(table_bytes(op.table))
-            wanted = [_Wanted(one, k, size, plane) for plane, one in enumerate(self.own)]
+            rows = slice(k, k + size)
+            wanted = [_Wanted(one, rows, plane) for plane, one in enumerate(self.own)]
             if self.correction is not None and k + size == op.weight.shape[0]:
                 marks = lowering.blocks[self.correction.source.buffer].column_marks
                 parts = cut(self.correction.source.columns, marks)
-                wanted += [_Wanted(self.correction, *rows) for rows in parts]
+                wanted += [_Wanted(self.correction, slice(row, row + n)) for row, n in parts]
             if lowering.choices.home == WeightHome.SLOTS:
                 self._keep(block, f"{name}.weights", wanted, part)
                 wanted = []
@@ -229,9 +228,9 @@ class LinearLayer:
 
     def _held(self, one: "_Wanted", part: Part) -> tuple[Held, list[Held]]:
         """Return some columns of rows of weights, and the parts of them that are stored."""
-        rows, columns = slice(one.row, one.row + one.k), slice(part[0], part[0] + part[1])
-        zeros = self.kept_zeros if one.op is self.op else None
-        return Held(rows, columns), tiles_held(one.op, rows, columns, self.lowering.config, zeros)
+        op, rows, columns = one.op, one.rows, slice(part[0], part[0] + part[1])
+        zeros = self.kept_zeros if op is self.op else None
+        return Held(rows, columns), tiles_held(op, rows, columns, self.lowering.config, zeros)
 
     def _stream(
         self,
@@ -245,15 +244,15 @@ class LinearLayer:
         lowering, config = self.lowering, self.lowering.config
         begin, pieces = 0, [*before]
         for plane in range(len(self.own)):
-            for one in (one for one in wanted if one.plane == plane):
+            for op, one in ((one.op, one) for one in wanted if one.plane == plane):
                 whole, held = self._held(one, part)
                 # The zero-skip unit takes rows of INT8.
-                sparse = lowering.choices.coded and one.op is self.op and not one.op.source.wide
+                sparse = lowering.choices.coded and op is self.op and not op.source.wide
                 height = self.height if sparse else 0
-                flags = format_flags(one.op.stored, config, lowering.name) | one.flags
-                for each, data in stored_parts(one.op, whole, held, config, height):
+                flags = product_flags(op, config, lowering.name)
+                for each, data in stored_parts(op, whole, held, config, height):
                     place = Ref(blob, begin + sum(piece.size for piece in pieces))
-                    block.products.append(_Product(one.op, each.at(place), flags, one.plane))
+                    block.products.append(Product(op, each, place, flags, plane))
                     pieces.append(data)
             if pieces:
                 piece = lowering.image.add(np.concatenate(pieces))
@@ -263,30 +262,29 @@ class LinearLayer:
 
     def _keep(self, block: "_Block", blob: str, wanted: Sequence["_Wanted"], part: Part) -> None:
         """Bring parts of the weights to slots, from which they are multiplied."""
-        lowering, config = self.lowering, self.lowering.config
-        pieces: list[Bytes] = []
+        memory, pieces = self.lowering.memory, list[Bytes]()
+
+        def bring(data: Bytes) -> Ref:
+            pieces.append(data)
+            return Ref(blob, sum(piece.size for piece in pieces[:-1]))
+
+        def add(draft: Draft) -> None:
+            block.body.append(replace(draft, once=True))
+
         for one in wanted:
-            form = format_flags(one.op.stored, config, lowering.name)
             for each in self._held(one, part)[1]:
-                taken, rows, flags, used = slotted(one.op, each.rows, config, form)
-                slots = lowering.memory.take_slots(rows.stop - rows.start, each.n)
-                source = View(Ref(blob, sum(piece.size for piece in pieces)), each.n)
-                kept = preload(source, rows.stop - rows.start, each.n, slots.first, flags=flags)
-                block.body.append(replace(kept, once=True))
-                block.products.append(_Product(one.op, each.at(slots.first), used | one.flags))
-                pieces.append(stored_data(taken.weight, taken.stored, rows, each.columns).ravel())
-        lowering.load(block, blob, np.concatenate(pieces))
+                kept = kept_in_slots(one.op, each, memory, lambda _, held: [held], bring, add)
+                block.products.append(kept)
+        self.lowering.load(block, blob, np.concatenate(pieces))
 
     def _products(self, block: "_Block", row: int, m: int, acc: int) -> list[Node]:
         """Return the products of some rows with the weights of a block."""
         sums, rows = View(acc, self._acc_stride(m)), self._run_rows(row, m)
-        found: list[Node] = []
-        for one in block.products:
-            source = one.op.source
-            view = partial(self.lowering.blocks[source.buffer].view, row)
-            for draft in linear([one.weights], view, sums, rows, one.flags, source.zero):
-                found.append(replace(draft, plane=one.plane))
-        return found
+        blocks = self.lowering.blocks
+        return [
+            one.draft(blocks[one.op.source.buffer].view(row, one.held.rows.start), sums, rows)
+            for one in block.products
+        ]
 
     def _run_rows(self, row: int, m: int) -> int | Given:
         """Return how many rows of a part of the source an inference has."""
@@ -304,7 +302,7 @@ class _Block(Item):
 
     setup: list[Node] = field(default_factory=list)
     """Instructions that must precede the first drain."""
-    products: list["_Product"] = field(default_factory=list)
+    products: list[Product] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -312,26 +310,9 @@ class _Wanted:
     """Rows of an operation's weights."""
 
     op: Linear
-    row: int
-    k: int
+    rows: slice
     plane: int = 0
     """Planes of nested weights above them."""
-
-    @property
-    def flags(self) -> frozenset[str]:
-        """Return the flags of their products, those of their format apart."""
-        return frozenset({"a_wide"} if self.op.source.wide else ())
-
-
-@dataclass(frozen=True)
-class _Product:
-    """A product of rows and some of an operation's weights."""
-
-    op: Linear
-    weights: Weights
-    flags: frozenset[str]
-    plane: int = 0
-    """Planes of nested weights above it."""
 
 
 def _together(blocks: list[_Block]) -> _Block:

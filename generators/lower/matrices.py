@@ -1,6 +1,6 @@
 """Weights of a decoder: in slots for good, or in external memory in the parts that come."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,45 +8,47 @@ import numpy as np
 
 from arch.errors import InputError
 from generators.graph import Linear, Plane
-from generators.lower.instructions import View, preload
 from generators.lower.plan import HIDDEN, Matrix, Plan, kind
+from generators.lower.products import Product, kept_in_slots, product_flags
 from generators.lower.residence import Words
 from generators.lower.staging import STAGES, THIN
-from generators.lower.weights import Held, cuts, slotted, stored_parts
-from generators.program.image import Piece
-from generators.stored import format_flags, part_rows
+from generators.lower.weights import Held, cuts, stored_parts
+from generators.program.draft import Ref
+from generators.program.image import Bytes, Piece
+from generators.stored import part_rows
 
 
 def keep_matrix(found: Plan, one: Linear) -> None:
     """Keep a product's weights, those of its correction, and its parameter words."""
     low, bounds = one.low_rank, _bounds(found, one)
-    words = found.keep(one.rescale, by_tile=True, early=one.residual)
+    words = [found.keep(one.rescale, by_tile=True, early=one.residual)]
     upper = replace(one, stored=one.planes[0].stored) if one.planes else one
-    matrix = _kept(found, upper, words, bounds)
+    splits = _kept(found, upper, bounds)
     if one is found.head and not found.resident:
         # Its products are those of the parts that come.
-        starts = sorted({held.tile for held, _ in matrix.cuts})
-        bounds = [*starts, -(-matrix.n // found.config.cols)]
+        starts = sorted({part.held.tile for part in splits[0]})
+        bounds = [*starts, -(-one.target.columns // found.config.cols)]
     if one.planes:
         if found.resident:
             raise InputError(
                 f"Nested weights need weights that come from external memory, but weight_depth is "
                 f"{found.config.weight_depth}"
             )
-        places = [_plane_words(found, one, plane, words) for plane in one.planes]
-        below = tuple(
-            _kept(found, replace(one, stored=plane.stored), place, bounds)
-            for plane, place in zip(one.planes[1:], places[1:], strict=True)
-        )
-        matrix = replace(matrix, words=places[0], below=below)
+        words = [_plane_words(found, one, plane, words[0]) for plane in one.planes]
+        for number, plane in enumerate(one.planes[1:], 1):
+            (below,) = _kept(found, replace(one, stored=plane.stored), bounds)
+            splits[0] += [replace(part, plane=number) for part in below]
+    correction: list[Product] = []
     if low is not None:
-        rescale = low.first.rescale
-        made = _kept(found, low.first, found.keep(rescale, by_tile=True), ())
-        taken = Linear(low.first.target, one.target, low.weight, one.rescale)
-        found.matrices[low.first.target.name] = _thin(found, made)
-        correction = _thin(found, _kept(found, taken, words, bounds))
-        matrix = replace(matrix, correction=correction)
-    found.matrices[one.target.name] = matrix
+        thin = [found.keep(low.first.rescale, by_tile=True)]
+        made = Matrix(_kept(found, low.first, ()), thin, stage=THIN)
+        found.matrices[low.first.target.name] = made
+        (correction,) = _kept(found, one.parts[-1], bounds)
+        places = [part.place for part in made.splits[0] + correction]
+        for piece in (place for place in places if isinstance(place, Piece)):
+            for index in range(STAGES):
+                found.memory.buffer(f"{THIN}{index}", piece.size)
+    found.matrices[one.target.name] = Matrix(splits, words, correction)
 
 
 def _plane_words(found: Plan, one: Linear, plane: Plane, words: Words) -> Words:
@@ -56,43 +58,33 @@ def _plane_words(found: Plan, one: Linear, plane: Plane, words: Words) -> Words:
     return found.keep(replace(one.rescale, bias=plane.bias), by_tile=True)
 
 
-def _thin(found: Plan, matrix: Matrix) -> Matrix:
-    """Return a matrix whose parts come to buffers of their own, beside those of large ones."""
-    size = max((piece.size for _, piece in matrix.cuts), default=0)
-    if size:
-        for index in range(STAGES):
-            found.memory.buffer(f"{THIN}{index}", size)
-    return replace(matrix, stage=THIN)
+def _kept(found: Plan, one: Linear, bounds: Sequence[int]) -> list[list[Product]]:
+    """Return the products with an operation's weights, which are kept, split by split.
 
-
-def _kept(found: Plan, one: Linear, words: Words, bounds: Sequence[int]) -> Matrix:
-    """Return a product's weights where they are kept, cut at some tile columns in any case."""
+    Those that come are cut at some tile columns in any case.
+    """
     memory, stage, config = found.memory, found.stage, found.config
     k, n = one.weight.shape
-    flags = format_flags(one.stored, config, memory.name)
-    wide = frozenset({"a_wide"} if one.source.wide else ())
-    # The zero-skip unit takes rows of INT8.
-    height = int(found.sparse and not found.resident and not one.source.wide)
-
-    def pieces(op: Linear, rows: slice, bounds: Sequence[int] = ()) -> list[tuple[Held, Piece]]:
-        return [
-            (part, found.image.add(data))
-            for held in cuts(op, rows, stage.size, config, bounds)
-            for part, data in stored_parts(op, held, [held], config, height)
-        ]
-
     if not found.resident:
-        return Matrix(k, n, [], pieces(one, slice(0, k), bounds), words, flags | wide)
-    splits = []
-    for row, end in pairwise([0, *_split_rows(found, one), k]):
-        taken, rows, kept, used = slotted(one, slice(row, end), config, flags)
-        slots = memory.take_slots(rows.stop - rows.start, n)
-        splits.append((row, slots))
-        for held, piece in pieces(taken, rows):
-            tile = held.tile * slots.k_tiles + (held.rows.start - rows.start) // config.rows
-            source = View(stage.piece(piece), held.n)
-            stage.add(preload(source, held.k, held.n, slots.first + tile, flags=kept))
-    return Matrix(k, n, splits, [], words, used | wide)
+        flags = product_flags(one, config, memory.name)
+        # The zero-skip unit takes rows of INT8.
+        height = int(found.sparse and not one.source.wide)
+        parts = [
+            Product(one, part, found.image.add(data), flags)
+            for held in cuts(one, slice(0, k), stage.size, config, bounds)
+            for part, data in stored_parts(one, held, [held], config, height)
+        ]
+        return [parts]
+
+    def bring(data: Bytes) -> Ref:
+        return stage.piece(found.image.add(data))
+
+    def cut(taken: Linear, part: Held) -> Iterator[Held]:
+        return cuts(taken, part.rows, stage.size, config)
+
+    ends = pairwise([0, *_split_rows(found, one), k])
+    splits = [Held(slice(row, end), slice(0, n)) for row, end in ends]
+    return [[kept_in_slots(one, split, memory, cut, bring, stage.add)] for split in splits]
 
 
 def _bounds(found: Plan, op: Linear) -> Sequence[int]:

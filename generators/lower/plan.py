@@ -11,9 +11,10 @@ from arch.config import Config
 from arch.isa import REGISTERS
 from generators.graph import Attention, Decoder, Linear, Rescale, Tensor, TextGraph
 from generators.lower.instructions import rescale_words
-from generators.lower.residence import Cache, Kept, Memory, Slots, WeightHome, Words, weight_homes
+from generators.lower.products import Product
+from generators.lower.residence import Cache, Kept, Memory, WeightHome, Words, weight_homes
 from generators.lower.staging import STAGES, WEIGHTS, Stage
-from generators.lower.weights import Held, split
+from generators.lower.weights import split
 from generators.program.draft import Draft, Ref
 from generators.program.image import ImageBuilder, Piece, piece_of
 from generators.program.layout import PARAM_BYTES
@@ -38,34 +39,16 @@ HIDDEN = frozenset({"active", "up", "hidden"})
 
 @dataclass(frozen=True)
 class Matrix:
-    """A projection on the chip, or one whose weights are loaded for each product."""
+    """A linear layer's weights, on the chip or loaded for each product, and parameter words."""
 
-    k: int
-    n: int
-    splits: list[tuple[int, Slots]]
-    """First row, and slots, of rows that stay on the chip and are multiplied by one instruction."""
-    cuts: list[tuple[Held, Piece]]
-    """Its parts in external memory, where its weights are loaded for each product."""
-    words: Words
-    """Its parameter words, in DRAIN's order."""
-    flags: frozenset[str]
-    """Flags of the instructions that read its weights."""
-    correction: "Matrix | None" = None
-    """The weights that take the thin tensor of a correction, in the same parts."""
-    below: tuple["Matrix", ...] = ()
-    """The planes below it, of nested weights; each has the words of the planes down to it."""
+    splits: list[list[Product]]
+    """The products of its weights, of the rows that are multiplied at once."""
+    words: list[Words]
+    """Parameter words of the planes down to each, in DRAIN's order."""
+    correction: list[Product] = field(default_factory=list)
+    """The products that take the thin tensor of a correction."""
     stage: str = WEIGHTS
     """Kind of the buffers that its parts come to."""
-
-    @property
-    def element(self) -> int:
-        """Bytes of an element of the rows that it takes."""
-        return 2 if "a_wide" in self.flags else 1
-
-    @property
-    def resident(self) -> bool:
-        """The matrix's weights stay on the chip."""
-        return bool(self.splits)
 
 
 @dataclass(frozen=True)

@@ -1,25 +1,25 @@
 """Common parts of a decoder's programs: products, and the instructions that read their sums."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from arch.formats import PLANES
 from arch.isa import Opcode
 from generators.graph import Gate, Linear, Norm, Rotary, Tensor, TextGraph
 from generators.lower.accumulators import BANKS, Accumulators
 from generators.lower.instructions import (
+    Count,
     View,
-    Weights,
     fused,
-    linear,
     norm,
     parameters,
     requantize,
     table,
 )
 from generators.lower.plan import Matrix, Plan, kind
+from generators.lower.products import Product
 from generators.lower.residence import Register, Words, check_at_once
-from generators.lower.staging import WORDS
+from generators.lower.staging import THIN, WORDS
 from generators.lower.walk import Rowwise
 from generators.program.draft import Draft, Given, Ref, Written, flatten
 from generators.program.image import Piece
@@ -128,52 +128,40 @@ class Instructions:
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         one = isinstance(source, Given | Ref)
         place = Ref(source) if isinstance(source, str) else source
-        view = place if isinstance(place, View) else View(place, matrix.element * matrix.k)
-        tiles = tiles or (0, -(-matrix.n // self.config.cols))
+        view = place if isinstance(place, View) else View(place, op.source.stride)
+        tiles = tiles or (0, -(-op.target.columns // self.config.cols))
         sums, m = View(acc, BANKS if one else self.stride(op)), 1 if one else self.m
-        if low is None or split not in (None, max(0, len(matrix.splits) - 1)):
-            for plane in (matrix, *matrix.below[: self.planes - 1]):
-                self._product(plane, view, sums, m, tiles, split)
-            return
-        thin = low.first
-        made = Ref(thin.target.buffer)
-        if tiles[0] == 0:
+        own = matrix.splits if split is None else [matrix.splits[split]]
+        parts = [part for each in own for part in each if part.plane < self.planes]
+        thin = None if low is None or own[-1] is not matrix.splits[-1] else low.first
+        made = View(Ref(thin.target.buffer), thin.target.columns) if thin else view
+        if thin and tiles[0] == 0:
             self.linear(thin, source, self.sums(thin))
-            self.drain(thin, self.sums(thin), View(made, thin.target.columns), row=one)
-        self._product(matrix, view, sums, m, tiles, split)
-        assert matrix.correction is not None
-        self._product(matrix.correction, View(made, thin.target.columns), sums, m, tiles)
+            self.drain(thin, self.sums(thin), made, row=one)
+        self._multiply(parts, view, sums, m, tiles, matrix.stage)
+        if thin:
+            self._multiply(matrix.correction, made, sums, m, tiles, THIN)
 
-    def _product(
+    def _multiply(
         self,
-        matrix: Matrix,
+        parts: Sequence[Product],
         source: View,
         sums: View,
-        m: int | Given,
+        m: Count,
         tiles: tuple[int, int],
-        split: int | None = None,
+        stage: str,
     ) -> None:
-        """Add the product of rows and some tile columns of a matrix, or of a part of it."""
-        first, count = tiles
-        end = min(matrix.n, (first + count) * self.config.cols)
-
-        def parts() -> Iterator[Weights]:
-            rows = [*(row for row, _ in matrix.splits), matrix.k]
-            for index, (row, slots) in enumerate(matrix.splits):
-                slot = slots.first + first * slots.k_tiles
-                if split in (None, index):
-                    n = end - first * self.config.cols
-                    yield Weights(row, 0, rows[index + 1] - row, n, slot)
-            for held, piece in matrix.cuts:
-                if first <= held.tile < first + count:
-                    yield held.at(self.stage.piece(piece, matrix.stage), first)
-
-        def taken(column: int) -> View:
-            assert not isinstance(source.place, int)
-            return View(place_behind(source.place, matrix.element * column), source.stride)
-
-        for draft in linear(parts(), taken, sums, m, matrix.flags):
-            self.stage.add(draft)
+        """Add the products of rows and what some tile columns (first, count) have of the parts."""
+        assert not isinstance(source.place, int)
+        for part in parts:
+            one = part.within(tiles[0], sum(tiles), self.config.cols)
+            if one is None:
+                continue
+            if isinstance(one.place, Piece):
+                one = replace(one, place=self.stage.piece(one.place, stage))
+            offset = one.held.rows.start * one.op.source.element
+            rows = View(place_behind(source.place, offset), source.stride)
+            self.stage.add(one.draft(rows, sums, m))
 
     def drain(
         self,
@@ -207,8 +195,8 @@ class Instructions:
                 flags, table = (*op.look_up, *flags), self.plan.tables[name]
         if (op, *behind)[-1].target.wide:
             flags = ("wide_out", *flags)
-        first, count = tiles or (0, matrix.n)
-        end = min(matrix.n, (first + count) * cols)
+        first, count = tiles or (0, op.target.columns)
+        end = min(op.target.columns, (first + count) * cols)
         whole = self._words(matrix)
         last = min(whole.count, -(-end // cols) * groups)
         (words,) = self.params((whole, first * groups, last - first * groups))
@@ -221,7 +209,7 @@ class Instructions:
 
     def _words(self, matrix: Matrix) -> Words:
         """Return the parameter words of a product, of the planes that are read."""
-        return (matrix, *matrix.below)[min(self.planes - 1, len(matrix.below))].words
+        return matrix.words[min(self.planes, len(matrix.words)) - 1]
 
     @property
     def _pairs(self) -> View:
@@ -256,7 +244,7 @@ class Instructions:
         """
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
-        ends = [*(row for row, _ in matrix.splits[1:]), matrix.k]
+        ends = [parts[-1].held.rows.stop for parts in matrix.splits]
         for split in range(self._ready.get(name, 0), sum(end <= columns for end in ends)):
             self.linear(op, kind(tensor), self.sums(op), split=split)
             self._ready[name] = split + 1
@@ -276,7 +264,9 @@ class Instructions:
         pre, words = self.params(*both)
         sums, written = View(acc, self.stride(op)), Written(op.target.name)
         flags = ("wide_out", "add")
-        added = requantize(Opcode.DRAIN, sums, x, self.m, matrix.n, pre, written, *flags, beside=x)
+        added = requantize(
+            Opcode.DRAIN, sums, x, self.m, op.target.columns, pre, written, *flags, beside=x
+        )
         self.stage.add(*flatten(fused([added, self._norm(step, words)], keep=True)))
 
 

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from arch.config import Config
 from arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
 from generators.graph import IntegerGraph, Ints, Linear
-from generators.lower.instructions import Weights
-from generators.program.draft import Ref
 from generators.program.image import Bytes
 from generators.stored import for_slots, in_pairs, part_rows, stored_data, stored_rows
 from hdl.sparse.sparse import sparse_cycles
@@ -38,10 +36,6 @@ class Held:
     def n(self) -> int:
         """Number of columns."""
         return int(self.columns.stop - self.columns.start)
-
-    def at(self, place: int | Ref, tile: int = 0) -> Weights:
-        """Return them as an instruction multiplies them, tile columns counted from ``tile`` on."""
-        return Weights(self.rows.start, self.tile - tile, self.k, self.n, place, self.beats)
 
 
 def cuts(

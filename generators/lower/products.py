@@ -1,0 +1,96 @@
+"""Products of a linear layer: rows times parts of its weights, in slots or in memory.
+
+Encoders and decoders cut weights at what their rows, sums and loads allow; what becomes of a part
+is the same for both.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from arch.config import Config
+from arch.isa import Opcode
+from generators.graph import Linear
+from generators.lower.instructions import Count, View, preload, product
+from generators.lower.residence import Memory
+from generators.lower.weights import Held, slotted
+from generators.program.draft import Draft, Ref
+from generators.program.image import Bytes, Piece
+from generators.stored import format_flags, stored_data
+
+
+@dataclass(frozen=True)
+class Product:
+    """Some of an operation's weights, and how rows are multiplied with them."""
+
+    op: Linear
+    """The operation whose source it reads: a layer, a plane of it, or one of a correction's two."""
+    held: Held
+    place: int | Ref | Piece
+    """First slot, first byte in the scratchpad, or the external piece that comes there."""
+    flags: frozenset[str]
+    plane: int = 0
+    """Planes of nested weights above it."""
+    k_tiles: int = 0
+    """Slots of a tile column; 0 of weights that are in no slots."""
+
+    def within(self, first: int, end: int, cols: int) -> "Product | None":
+        """Return what of it some tile columns have, which are counted from the first one on.
+
+        Slots are taken by the tile column; a part in memory is all there or not at all.
+        """
+        if not self.k_tiles:
+            inside = first <= self.held.tile < end
+            held = replace(self.held, tile=self.held.tile - first)
+            return replace(self, held=held) if inside else None
+        assert isinstance(self.place, int)
+        columns = slice(first * cols, min(self.held.n, end * cols))
+        place = self.place + first * self.k_tiles
+        return replace(self, held=replace(self.held, columns=columns), place=place)
+
+    def draft(self, source: View, sums: View, m: Count) -> Draft:
+        """Return the instruction for rows of the source, from the column of its first weights."""
+        held, place, zero = self.held, self.place, self.op.source.zero
+        assert isinstance(sums.place, int)
+        assert not isinstance(place, Piece)
+        target = View(sums.place + held.tile * sums.stride, sums.stride)
+        if held.beats:
+            operands = source.operands("a") | target.operands("acc")
+            operands |= {"m": m, "k": held.k, "n": held.n, "a_zero": zero}
+            operands |= {"b_addr": place, "beats": held.beats}
+            return Draft(Opcode.SPARSE, operands, plane=self.plane)
+        other = place if isinstance(place, int) else View(place, held.n)
+        made = product(source, other, target, m, held.k, held.n, *self.flags, a_zero=zero)
+        return replace(made, plane=self.plane)
+
+
+def product_flags(op: Linear, config: Config, model: str) -> frozenset[str]:
+    """Return the flags of an operation's products: of its weights' format, and of wide rows.
+
+    Raises :class:`InputError` where the configuration lacks the format.
+    """
+    wide = frozenset({"a_wide"} if op.source.wide else ())
+    return format_flags(op.stored, config, model) | wide
+
+
+def kept_in_slots(
+    op: Linear,
+    part: Held,
+    memory: Memory,
+    cut: Callable[[Linear, Held], Iterable[Held]],
+    bring: Callable[[Bytes], Ref],
+    add: Callable[[Draft], None],
+) -> Product:
+    """Add what brings a part of weights to the next slots, and return the product with them.
+
+    ``cut`` gives the parts of the part that are brought one by one, ``bring`` the place of bytes.
+    """
+    config = memory.config
+    flags = product_flags(op, config, memory.name)
+    taken, rows, kept, used = slotted(op, part.rows, config, flags - {"a_wide"})
+    slots = memory.take_slots(rows.stop - rows.start, part.n)
+    for held in cut(taken, replace(part, rows=rows, tile=0)):
+        data = stored_data(taken.weight, taken.stored, held.rows, held.columns)
+        above = (held.rows.start - rows.start) // config.rows
+        slot = slots.first + held.tile * slots.k_tiles + above
+        add(preload(View(bring(data.ravel()), held.n), held.k, held.n, slot, flags=kept))
+    return Product(op, part, slots.first, used | flags & {"a_wide"}, k_tiles=slots.k_tiles)
