@@ -11,8 +11,9 @@ from cli.options import config_options, json_option, memory_options, simulator_o
 from cli.output import check_folder, cycles_table, progress, report, write_files
 from cli.paths import FILE, MODEL
 from tb.memory_timing import FAR, MemoryTiming
+from tb.run_inputs import Files
 from tb.timeline import timeline
-from tb.trace_model import trace_model, trace_sentence
+from tb.trace_model import trace_model
 from tb.trace_picture import png, roofline, utilization
 
 
@@ -54,18 +55,8 @@ def trace(
     check_folder(file.parent, names)
     title = f"{model} on {config.name}"
     with progress(f"{title}, {simulator}"):
-        if sentences is None:
-            traced = trace_model(model, config, simulator, timing)
-        else:
-            traced = trace_sentence(
-                model,
-                config,
-                simulator,
-                sentences,
-                calibration=calibration,
-                tokens=tokens,
-                timing=timing,
-            )
+        files = Files(sentences=sentences, calibration=calibration)
+        traced = trace_model(model, config, simulator, timing, files, tokens)
         shown = timeline(
             traced.recording,
             traced.places,

@@ -7,11 +7,12 @@ import time
 from typing import Any
 
 from arch.config import Config
-from generators.frontend.tokenizer import read_sentences
+from generators.compiler import compile_model
+from generators.sample_files import read_samples
 from generators.sources import load_source
 from tb.digits_model import compile_digits
 from tb.memory_timing import MemoryTiming
-from tb.run_inputs import CALIBRATION, compile_sentences
+from tb.run_inputs import CALIBRATION
 
 
 def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str, Any]:
@@ -29,7 +30,8 @@ def bench_compile(model: str, config: Config, timing: MemoryTiming) -> dict[str,
     if source.tokenizer is None:
         compiled = compile_digits(model, config)
     else:
-        compiled = compile_sentences(source, read_sentences(CALIBRATION), config)
+        samples = read_samples(CALIBRATION, source)
+        compiled = compile_model(source.description, source.weights, samples, config)
     seconds, worked = time.perf_counter() - begin, time.process_time() - worked
     # Linux counts in units of 1024 bytes, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024

@@ -82,9 +82,17 @@ def run_files(
 
     Where no file is given these are the images of the digits' test split, for a model of these.
     ``machine`` is a simulator's name, or a machine with ``memory_bytes`` of external memory on its
-    chip. Runs read ``bits`` of nested weights in turn. The figures are those of :func:`run_source`;
-    with labels also ``accuracy`` and ``float_accuracy``, the fractions of outputs whose largest
-    column is the label's.
+    chip. Runs read ``bits`` of nested weights in turn.
+
+    The figures are those of :meth:`tb.inference.Inferences.figures`; the program works on all
+    ``tokens`` tokens whatever an input's length. ``cosine_mean`` and ``cosine_worst`` compare
+    each output of the whole model, what the host does included, with the float model's,
+    ``similarities`` the first input's output, or the mean of its rows, with each of the others'.
+    ``predictions`` are the largest column of each output that is one row of several, otherwise
+    None; with labels ``accuracy`` and ``float_accuracy`` are the fractions of the outputs, and of
+    the floats, whose largest column is the label's. ``host`` names what the host does,
+    ``calibration`` how far integers are from floats on the first calibration inputs.
+    ``compile_seconds`` includes calibration.
 
     Raises :class:`InputError` where the model, the simulator, a file or the count cannot be used.
     """
@@ -104,11 +112,43 @@ def run_files(
                 f"File {files.labels} must have a label for each of {len(chosen)} inputs, "
                 f"not {len(labels)}"
             )
-    ran = run_source(
-        source, chosen, samples, config, machine, progress, options, timing, memory_bytes, bits
-    )
-    accuracy = _accuracy(ran, labels)
-    return Ran({"model": model, **accuracy, **ran.figures}, ran.outputs)
+    description, weights = source.description, source.weights
+    begin = time.perf_counter()
+    traced = config.replace(trace=isinstance(machine, str))
+    compiled = compile_model(description, weights, samples, traced, options)
+    seconds = time.perf_counter() - begin
+    if memory_bytes is not None:
+        check_room(compiled, memory_bytes)
+    rows = [source.rows(each) for each in chosen]
+    if isinstance(machine, str):
+        found = run_inferences(compiled, machine, rows, timing, progress, bits=bits)
+    else:
+        found = infer(machine, compiled, rows, ONCHIP, progress, bits)
+    exact = [forward(description, weights, each[None])["output"][0] for each in chosen]
+    # Without pooling a row stands for a token; those behind the last token mean nothing.
+    outputs = [
+        np.asarray(source.finish(output[: len(each)]), np.float64)
+        for output, each in zip(found.outputs, exact, strict=True)
+    ]
+    figures = {
+        "model": model,
+        "config": config.name,
+        "simulator": machine if isinstance(machine, str) else "board",
+        "memory": found.timing.fields(),
+        "count": len(chosen),
+        "weights": (options or Options()).weights,
+        "bits": [*bits],
+        "tokens": description.tokens,
+        "lengths": [len(each) for each in chosen],
+        **_compared(outputs, [source.finish(each) for each in exact], labels),
+        "host": [step.name for step in (*source.before, *source.after)],
+        "unused": list(source.unused),
+        "names": list(source.labels),
+        "compile_seconds": seconds,
+        "calibration": compiled.parting(weights, samples).figures(),
+        **found.figures(),
+    }
+    return Ran(figures, outputs)
 
 
 def read_inputs(
@@ -136,20 +176,32 @@ def read_inputs(
     return chosen, samples
 
 
-def _accuracy(ran: Ran, labels: NDArray[np.int64] | None) -> dict[str, Any]:
-    """Return the fractions of right predictions, and take the floats' own out of the figures."""
-    floats = ran.figures.pop("float_predictions")
-    found = ran.figures.get("predictions")
-    if labels is None:
-        return {}
-    if found is None:
-        raise InputError("Labels are for models whose output is one row of scores for classes")
-    right = labels[: len(found)]
-    return {
-        "labels": right.tolist(),
-        "accuracy": float(np.mean(np.array(found) == right)),
-        "float_accuracy": float(np.mean(np.array(floats) == right)),
+def _compared(
+    outputs: Sequence[NDArray[Any]],
+    floats: Sequence[NDArray[Any]],
+    labels: NDArray[np.int64] | None,
+) -> dict[str, Any]:
+    """Return how near outputs are to the floats', and what both take the inputs for."""
+    means = [np.atleast_2d(output).mean(axis=0) for output in outputs]
+    cosines = [cosine(*pair) for pair in zip(outputs, floats, strict=True)]
+    figures: dict[str, Any] = {
+        "cosine_mean": float(np.mean(cosines)),
+        "cosine_worst": min(cosines),
+        "similarities": [cosine(means[0], mean) for mean in means[1:]],
+        "predictions": None,
     }
+    if not all(output.size == output.shape[-1] > 1 for output in outputs):
+        if labels is not None:
+            raise InputError("Labels are for models whose output is one row of scores for classes")
+        return figures
+    found, exact = (np.array([each.argmax() for each in some]) for some in (outputs, floats))
+    figures["predictions"] = found.tolist()
+    if labels is not None:
+        right = labels[: len(found)]
+        figures["labels"] = right.tolist()
+        figures["accuracy"] = float(np.mean(found == right))
+        figures["float_accuracy"] = float(np.mean(exact == right))
+    return figures
 
 
 def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_Item]:
@@ -163,75 +215,6 @@ def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_It
     return inputs[:count]
 
 
-def run_source(
-    source: Source,
-    inputs: Inputs,
-    samples: Inputs,
-    config: Config,
-    machine: str | ModelMachine,
-    progress: Progress | None = None,
-    options: Options | None = None,
-    timing: MemoryTiming = PROMPT,
-    memory_bytes: int | None = None,
-    bits: Sequence[int] = (OPERAND_BITS,),
-) -> Ran:
-    """Compile a model, calibrated on samples, and run it on prepared inputs.
-
-    The figures are those of :meth:`tb.inference.Inferences.figures`; the program works on all
-    ``tokens`` tokens whatever an input's length. ``cosine_mean`` and ``cosine_worst`` compare
-    each output of the whole model, what the host does included, with the float model's,
-    ``similarities`` the first input's output, or the mean of its rows, with each of the others'.
-    ``predictions`` and ``float_predictions`` are the largest column of each output that is one row
-    of several, otherwise None. ``host`` names what the host does, ``calibration`` how
-    far integers are from floats on the first calibration inputs. ``compile_seconds`` includes
-    calibration.
-    """
-    model, weights = source.description, source.weights
-    hosted = not isinstance(machine, str)
-    begin = time.perf_counter()
-    compiled = compile_model(model, weights, samples, config.replace(trace=not hosted), options)
-    seconds = time.perf_counter() - begin
-    if memory_bytes is not None:
-        check_room(compiled, memory_bytes)
-    rows = [source.rows(each) for each in inputs]
-    if isinstance(machine, str):
-        found = run_inferences(compiled, machine, rows, timing, progress, bits=bits)
-    else:
-        found = infer(machine, compiled, rows, ONCHIP, progress, bits)
-    exact = [forward(model, weights, each[None])["output"][0] for each in inputs]
-    floats = [source.finish(each) for each in exact]
-    # Without pooling a row stands for a token; those behind the last token mean nothing.
-    outputs = [
-        np.asarray(source.finish(output[: len(each)]), np.float64)
-        for output, each in zip(found.outputs, exact, strict=True)
-    ]
-    cosines = [cosine(output, each) for output, each in zip(outputs, floats, strict=True)]
-    means = [np.atleast_2d(output).mean(axis=0) for output in outputs]
-    scores = all(output.size == output.shape[-1] > 1 for output in outputs)
-    figures = {
-        "config": config.name,
-        "simulator": machine if isinstance(machine, str) else "board",
-        "memory": found.timing.fields(),
-        "count": len(inputs),
-        "weights": (options or Options()).weights,
-        "bits": [*bits],
-        "tokens": model.tokens,
-        "lengths": [len(each) for each in inputs],
-        "cosine_mean": float(np.mean(cosines)),
-        "cosine_worst": min(cosines),
-        "similarities": [cosine(means[0], mean) for mean in means[1:]],
-        "host": [step.name for step in (*source.before, *source.after)],
-        "unused": list(source.unused),
-        "predictions": [int(output.argmax()) for output in outputs] if scores else None,
-        "float_predictions": [int(each.argmax()) for each in floats] if scores else None,
-        "names": list(source.labels),
-        "compile_seconds": seconds,
-        "calibration": compiled.parting(weights, samples).figures(),
-        **found.figures(),
-    }
-    return Ran(figures, outputs)
-
-
 def check_room(compiled: CompiledModel, memory_bytes: int) -> None:
     """Raise :class:`InputError` where a model needs more external memory than a board has."""
     if compiled.memory_bytes > memory_bytes:
@@ -239,17 +222,6 @@ def check_room(compiled: CompiledModel, memory_bytes: int) -> None:
             f"Model {compiled.quantized.description.name} needs {compiled.memory_bytes} bytes of "
             f"external memory, but the board has {memory_bytes}"
         )
-
-
-def compile_sentences(
-    source: Source, samples: Sequence[str], config: Config, options: Options | None = None
-) -> CompiledModel:
-    """Return a model compiled for a configuration, calibrated on texts.
-
-    Raises :class:`InputError` where it takes no texts or does not fit the configuration.
-    """
-    prepared = [source.prepare(source.encode(text)) for text in samples]
-    return compile_model(source.description, source.weights, prepared, config, options)
 
 
 def cosine(one: NDArray[np.floating], other: NDArray[np.floating]) -> float:

@@ -1,7 +1,6 @@
 """One inference of a trained model, recorded."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,18 +8,15 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.errors import InputError
-from generators.compiler import CompiledModel
-from generators.frontend import digits
-from generators.frontend.tokenizer import read_sentences
+from generators.compiler import CompiledModel, compile_model
 from generators.sources import load_source
-from tb.digits_model import compile_digits
 from tb.inference import run_inferences
 from tb.machines import PROMPT, check_simulator
 from tb.memory_timing import MemoryTiming
 from tb.operations import Operation, operations
 from tb.places import Place, places
 from tb.recording import Recording
-from tb.run_inputs import CALIBRATION, compile_sentences
+from tb.run_inputs import NO_FILES, Files, read_inputs
 
 WINDOWS = 1000
 """Windows that a run is cut into, at most about."""
@@ -44,40 +40,21 @@ def trace_model(
     config: Config,
     simulator: str,
     timing: MemoryTiming = PROMPT,
-) -> Traced:
-    """Run a model once, on the first image of the digits' test split, and record it.
-
-    Raises :class:`InputError` where the model or the simulator cannot be used.
-    """
-    check_clocked(simulator)
-    compiled = compile_digits(model, config.replace(trace=True))
-    _, test = digits.load()
-    return trace_compiled(compiled, digits.patches(test.images[:1])[0], simulator, timing)
-
-
-def trace_sentence(
-    model: str,
-    config: Config,
-    simulator: str,
-    sentences: Path,
-    *,
-    calibration: Path | None = None,
+    files: Files = NO_FILES,
     tokens: int = 0,
-    timing: MemoryTiming = PROMPT,
 ) -> Traced:
-    """Run a model of texts once, on the first line of a file, and record it.
+    """Run a model once, on the first of its inputs, and record it.
 
-    The arguments are those of :class:`tb.run_inputs.Files`.
+    Without files that is the first image of the digits' test split.
 
     Raises :class:`InputError` where the model, the simulator or a file cannot be used.
     """
     check_clocked(simulator)
     source = load_source(model, tokens)
-    text = read_sentences(sentences)[0]
-    samples = read_sentences(calibration or CALIBRATION)
-    compiled = compile_sentences(source, samples, config.replace(trace=True))
-    values = source.rows(source.prepare(source.encode(text)))
-    return trace_compiled(compiled, values, simulator, timing)
+    inputs, samples = read_inputs(model, source, files, 1)
+    config = config.replace(trace=True)
+    compiled = compile_model(source.description, source.weights, samples, config)
+    return trace_compiled(compiled, source.rows(inputs[0]), simulator, timing)
 
 
 def check_clocked(simulator: str) -> None:

@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from arch.presets import PRESETS
 from tb.memory_timing import FAR
 from tb.run_inputs import Files, cosine, run_files
-from tb.trace_model import trace_sentence
+from tb.trace_model import trace_model
 
 WORDS = [
     "[PAD]",
@@ -131,7 +131,8 @@ def test_padding_costs_no_cycles(folder, tmp_path) -> None:
 @pytest.mark.slow
 def test_a_sentence_is_traced(folder) -> None:
     config, texts = PRESETS["small"].replace(**SMALL_BANKS), folder / "sentences.txt"
-    traced = trace_sentence(str(folder), config, "verilator", texts, calibration=texts, timing=FAR)
+    files = Files(sentences=texts, calibration=texts)
+    traced = trace_model(str(folder), config, "verilator", FAR, files)
     assert traced.figures["mismatches"] == 0
     assert sum(traced.figures["where"].values()) == traced.recording.cycles
     names = [operation.name for operation in traced.operations]
