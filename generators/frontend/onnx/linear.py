@@ -27,15 +27,9 @@ def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
     _, columns = view.layout()
     matrix = np.zeros((weight.shape[1], view.tensor.columns))
     matrix[:, columns] = weight.T
-    tensor = Linear(
-        node=node.name,
-        rows=view.tensor.rows,
-        columns=weight.shape[1],
-        source=view.tensor,
-        weight=matrix,
-        bias=np.zeros(weight.shape[1]) + bias,
-    )
-    return like(view, tensor)
+    outputs = weight.shape[1]
+    parts = {"weight": matrix, "bias": np.zeros(outputs) + bias}
+    return like(view, view.tensor.into(Linear, node.name, columns=outputs, **parts))
 
 
 def _patched(node: Node, view: View) -> View:
@@ -46,7 +40,7 @@ def _patched(node: Node, view: View) -> View:
         places.ravel(), np.arange(places.size)
     ):
         return view
-    made = Patches(node=node.name, rows=len(places), columns=width, source=tensor, places=places)
+    made = tensor.into(Patches, node.name, rows=len(places), columns=width, places=places)
     return View(made, np.arange(places.size).reshape(view.index.shape))
 
 
@@ -64,8 +58,7 @@ def matmul(node: Node) -> View:
 
 def gemm(node: Node) -> View:
     """Return a linear layer with its bias."""
-    view, weight = node.view(0), node.constant(1)
-    bias = node.constant(2) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(1)
+    view, weight, bias = node.view(0), node.constant(1), node.constant(2, np.zeros(1))
     if node.attribute("transA", 0):
         raise UnsupportedError("it transposes the data")
     weight = weight.T if node.attribute("transB", 0) else weight
@@ -95,11 +88,9 @@ def conv(node: Node) -> View:
     )  # [*windows, channels, *kernel]
     places = seen.reshape(int(np.prod(seen.shape[:axes])), -1)
     places = np.where(places < 0, -1, view.index.ravel()[places])
-    made = Patches(
-        node=node.name, rows=len(places), columns=places.shape[1], source=view.tensor,
-        places=places,
-    )  # fmt: skip
-    bias = node.constant(2) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(1)
+    rows, columns = places.shape
+    made = view.tensor.into(Patches, node.name, rows=rows, columns=columns, places=places)
+    bias = node.constant(2, np.zeros(1))
     patches = View(made, np.arange(places.size).reshape(*seen.shape[:axes], -1))
     found = linear(node, patches, weight.reshape(len(weight), -1).T, bias)
     return replace(found, index=np.moveaxis(found.index, -1, 0)[None])

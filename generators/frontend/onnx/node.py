@@ -45,9 +45,11 @@ class Node:
             raise UnsupportedError("it does not take the model's data where that is expected")
         return self.made.settled(value)
 
-    def constant(self, place: int) -> Floats:
-        """Return an input that must be known, in float64."""
-        value = self.inputs[place]
+    def constant(self, place: int, absent: Floats | None = None) -> Floats:
+        """Return an input that must be known, in float64, or what stands for one that is absent."""
+        value = self.inputs[place] if place < len(self.inputs) else None
+        if value is None and absent is not None:
+            return absent
         if not isinstance(value, np.ndarray):
             raise UnsupportedError("a weight is not constant")
         return value.astype(np.float64)

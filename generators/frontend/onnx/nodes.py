@@ -207,7 +207,7 @@ def _lookup(node: Node) -> View:
         raise UnsupportedError("it selects rows by numbers that are not the input's")
     table = node.constant(0)
     columns = table.shape[1]
-    tensor = Lookup(node=node.name, rows=source.rows, columns=columns, source=source, table=table)
+    tensor = source.into(Lookup, node.name, columns=columns, table=table)
     return View(tensor, numbers.index[..., None] * columns + np.arange(columns))
 
 
@@ -221,9 +221,8 @@ def _concat(node: Node) -> View:
     token = first.astype(np.float64).reshape(-1)
     if len(token) != source.columns or node.attribute("axis", 0) not in (1, -2):
         raise UnsupportedError("it joins something else than a constant row and the tokens")
-    rows = source.rows + 1
-    tensor = Prepend(node=node.name, rows=rows, columns=source.columns, source=source, row=token)
-    return whole(tensor, (1, rows, source.columns))
+    tensor = source.into(Prepend, node.name, rows=source.rows + 1, row=token)
+    return whole(tensor, (1, tensor.rows, tensor.columns))
 
 
 def _gelu(node: Node) -> View:
@@ -366,9 +365,7 @@ def _shifted(node: Node, view: View, number: Floats) -> View:
         raise UnsupportedError("it adds constants to some of the tokens")
     values = np.zeros((tensor.rows, tensor.columns))
     values[rows] = np.broadcast_to(number, view.index.shape).reshape(len(rows), -1)
-    shifted = Shift(
-        node=node.name, rows=tensor.rows, columns=tensor.columns, source=tensor, values=values
-    )
+    shifted = tensor.into(Shift, node.name, values=values)
     return View(shifted, view.index)
 
 

@@ -26,15 +26,11 @@ def layer_norm(node: Node) -> View:
     if node.attribute("axis", -1) not in (-1, view.index.ndim - 1):
         raise UnsupportedError("it normalizes more than the columns of a token")
     full_rows(view)
-    given = len(node.inputs) > 2 and node.inputs[2] is not None
-    beta = node.constant(2) if given else np.zeros(view.tensor.columns)
-    tensor = Norm(
-        node=node.name,
-        rows=view.tensor.rows,
-        columns=view.tensor.columns,
-        source=view.tensor,
+    tensor = view.tensor.into(
+        Norm,
+        node.name,
         gamma=node.constant(1),
-        beta=beta,
+        beta=node.constant(2, np.zeros(view.tensor.columns)),
         # Of float32 values the shortest decimal that they stand for.
         epsilon=float(str(np.float32(node.attribute("epsilon", 1e-5)))),
         rms=node.kind != "LayerNormalization",
@@ -51,8 +47,7 @@ def mean(node: Node) -> View:
         return _row_mean(node, value)
     view = node.view(0)
     kept = _over_tokens(view, axes, "it is not a mean over all tokens")
-    tensor = Mean(node=node.name, rows=1, columns=view.tensor.columns, source=view.tensor)
-    return _pooled(node, tensor, kept, axes[0])
+    return _pooled(node, view.tensor.into(Mean, node.name, rows=1), kept, axes[0])
 
 
 def total(node: Node) -> View:
@@ -61,8 +56,7 @@ def total(node: Node) -> View:
     if not isinstance(view.tensor, Kept):
         raise UnsupportedError("it is not a sum over the tokens that are there")
     kept = _over_tokens(view, axes, "it is not a sum over all tokens")
-    source, columns = view.tensor.source, view.tensor.columns
-    tensor = Kept(node=node.name, rows=1, columns=columns, source=source, summed=True)
+    tensor = view.tensor.source.into(Kept, node.name, rows=1, summed=True)
     return _pooled(node, tensor, kept, axes[0])
 
 
@@ -73,9 +67,7 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
     there = rows != view.tensor.rows - 1
     if np.any(full != 1) or np.any(cut != there):
         raise UnsupportedError("a mask is applied to something else than scores or rows")
-    source = view.tensor
-    return View(Kept(node=node.name, rows=source.rows, columns=source.columns, source=source),
-                view.index)  # fmt: skip
+    return View(view.tensor.into(Kept, node.name), view.index)
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
@@ -85,8 +77,7 @@ def shared_mean(node: Node, view: View, mask: Mask) -> View:
     rows = tensor.source.rows
     if not tensor.summed or np.any(mask.full != rows) or np.any(mask.cut != rows - 1):
         raise UnsupportedError("it divides by something else than the number of tokens")
-    made = Mean(node=node.name, rows=1, columns=tensor.columns, source=tensor.source)
-    return View(made, view.index)
+    return View(tensor.source.into(Mean, node.name, rows=1), view.index)
 
 
 def centred(node: Node, left: View, right: View) -> View:
@@ -96,9 +87,7 @@ def centred(node: Node, left: View, right: View) -> View:
     if stat.squares or stat.source is not left.tensor or right.function is not None:
         raise UnsupportedError("it subtracts another tensor's mean")
     full_rows(left)
-    source = left.tensor
-    return View(Centred(node=node.name, rows=source.rows, columns=source.columns, source=source),
-                left.index)  # fmt: skip
+    return View(left.tensor.into(Centred, node.name), left.index)
 
 
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
@@ -115,11 +104,9 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
         raise UnsupportedError("it scales rows by something else than the root of their variance")
     rms = not isinstance(source, Centred)
     inner = source.source if isinstance(source, Centred) else source
-    tensor = Norm(
-        node=node.name,
-        rows=source.rows,
-        columns=source.columns,
-        source=inner,
+    tensor = inner.into(
+        Norm,
+        node.name,
         gamma=np.ones(source.columns),
         beta=np.zeros(source.columns),
         epsilon=float(f"{epsilon:.3g}"),
@@ -135,7 +122,7 @@ def _row_mean(node: Node, value: View) -> View:
     view = View(value.tensor, value.index)
     full_rows(view)
     source = view.tensor
-    tensor = RowMean(node=node.name, rows=source.rows, columns=1, source=source, squares=squares)
+    tensor = source.into(RowMean, node.name, columns=1, squares=squares)
     if isinstance(source, Norm | Centred) and not squares:
         raise UnsupportedError("it is the mean of rows that are normalized already")
     index = view.index[..., :1] // source.columns

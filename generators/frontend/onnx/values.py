@@ -7,6 +7,7 @@ of which tensor it is; so a product is recognized by what it multiplies, not by 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,12 @@ class Tensor:
     rows: int
     columns: int
 
+    def into(self, kind: "type[_Of]", node: str, **fields: Any) -> "_Of":
+        """Return what a node makes of the tensor, of as many rows and columns unless told."""
+        return kind(
+            **{"rows": self.rows, "columns": self.columns, **fields}, node=node, source=self
+        )
+
 
 @dataclass(eq=False, kw_only=True)
 class Input(Tensor):
@@ -54,6 +61,9 @@ class Of(Tensor):
     """A tensor that is made of one other."""
 
     source: Tensor
+
+
+_Of = TypeVar("_Of", bound=Of)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -261,13 +271,7 @@ class Made:
             if apart <= _TOLERANCE:
                 key = id(tensor), name
                 if key not in self.activations:
-                    self.activations[key] = Activation(
-                        node=tensor.node,
-                        rows=tensor.rows,
-                        columns=tensor.columns,
-                        source=tensor,
-                        function=name,
-                    )
+                    self.activations[key] = tensor.into(Activation, tensor.node, function=name)
                     self.kept.append(tensor)
                 return View(self.activations[key], view.index)
         raise UnsupportedError(f"its input is a function that is none of {', '.join(ACTIVATIONS)}")
