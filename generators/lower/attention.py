@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from itertools import zip_longest
 from typing import TypeVar
 
-from arch.isa import Opcode
 from generators.graph import Attention
-from generators.lower.instructions import Count, View, product, requantize, softmax
-from generators.program.draft import Draft, Written
+from generators.lower.instructions import Count, View, Work, product
+from generators.program.draft import Draft
 
 T = TypeVar("T")
+WRITTEN = ("wide_out", "per_tensor")
+"""Flags of the drain of scores to the scratchpad, where no softmax takes their sums."""
 
 
 def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
@@ -35,49 +36,27 @@ def score(
     return product(query, keys, sums, m, op.key_dim, n, *flags, **zeros)
 
 
-def written_scores(
-    sums: View, scores: View, m: Count, n: Count, word: int, written: Written, defines: str = ""
-) -> Draft:
-    """Return the drain of scores to the scratchpad, where no softmax takes sums."""
-    flags = "wide_out", "per_tensor"
-    return requantize(Opcode.DRAIN, sums, scores, m, n, word, written, *flags, defines=defines)
-
-
-def divide(
+def softmax(
     op: Attention,
     head: int,
-    scores: View,
-    target: View,
-    m: Count,
-    n: Count,
-    word: int,
-    written: Written,
+    work: Work,
     *flags: str,
     limit: Count,
     limit_step: int = 0,
     row: int = 0,
-    defines: str = "",
 ) -> Draft:
     """Return the softmax of a head's scores, or with the flag ``drain`` of their sums.
 
     ``row`` is the first one's place in its sequence.
     """
     diagonal = op.heads[head].diagonal
-    shaped = () if diagonal is None else ("diagonal",)
-    return softmax(
-        scores,
-        target,
-        m,
-        n,
-        word,
-        written,
-        *shaped,
+    return work.softmax(
+        *(() if diagonal is None else ("diagonal",)),
         *flags,
         limit=limit,
         limit_step=limit_step,
         zero=op.probability_zero,
         diagonal=(0, 0) if diagonal is None else (row, diagonal),
-        defines=defines,
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from arch.isa import Opcode
-from generators.lower.instructions import View, preload, requantize
+from generators.lower.instructions import View, Work, preload
 from generators.lower.moves import load, store
 from generators.lower.plan import INPUTS
 from generators.lower.projections import Instructions
@@ -40,8 +40,8 @@ class Cached:
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
         dim, given = self.model.dim, View(Ref("h"), self.model.dim)
         target, written = self.target(INPUTS), Written(INPUTS)
-        same = requantize(Opcode.MAP, given, target, self.make.m, dim, word, written, "per_tensor")
-        self.stage.add(same)
+        work = Work(given, target, self.make.m, dim, word, written)
+        self.stage.add(work.requantize(Opcode.MAP, "per_tensor"))
         self.keep()
 
     def keep(self) -> None:

@@ -11,7 +11,7 @@ from arch.isa import Opcode
 from generators.graph import Attention, Linear, Norm, Op
 from generators.lower.accumulators import BANKS
 from generators.lower.cached import Cached
-from generators.lower.instructions import View, requantize
+from generators.lower.instructions import View, Work
 from generators.lower.moves import load, store
 from generators.lower.plan import kind
 from generators.lower.projections import Instructions, place_behind
@@ -54,9 +54,8 @@ class Layers(Instructions):
         if embedding.rescale.per_tensor:
             flags.append("per_tensor")
         target, written = View(place_behind(first, 2 * dim * row), 0), Written(name)
-        self.stage.add(
-            requantize(Opcode.MAP, vector, target, 1, dim, words, written, *flags, beside=beside)
-        )
+        work = Work(vector, target, 1, dim, words, written)
+        self.stage.add(work.requantize(Opcode.MAP, *flags, beside=beside))
 
     def _row(self, name: str, register: int, row: int, behind: int) -> Ref | Given:
         """Return where the row of a table is that a register tells, or load it to its place."""

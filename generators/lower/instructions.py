@@ -4,7 +4,7 @@ Rows are a number, or as many as a run has; operands lie in the scratchpad, weig
 slots of the array, sums in the accumulators.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,73 +78,68 @@ def product(
     return Draft(Opcode.MATMUL, operands | {"slot": other}, frozenset({"resident", *flags}))
 
 
-def requantize(
-    opcode: Opcode,
-    source: View,
-    target: View,
-    m: Count,
-    n: Count,
-    params: int,
-    written: Written,
-    *flags: str,
-    zero: int = 0,
-    table: int = 0,
-    beside: View | None = None,
-    defines: str = "",
-) -> Draft:
-    """Return a DRAIN of sums or a MAP of a tensor.
+@dataclass(frozen=True)
+class Work:
+    """Rows that an instruction of the vector engine takes and writes."""
 
-    ``beside`` are rows that are added, rotated by or multiplied.
-    """
-    operands = source.operands("acc" if opcode == Opcode.DRAIN else "i") | target.operands("o")
-    operands |= {"m": m, "n": n, "params": params, "o_zero": zero, "table": table}
-    operands |= {} if beside is None else beside.operands("r")
-    return Draft(opcode, operands, frozenset(flags), defines, written)
+    source: View
+    target: View
+    m: Count
+    n: Count
+    params: int
+    """First word of the parameters."""
+    written: Written
+    defines: str = ""
+    """The buffer that is written anew."""
 
+    def _draft(
+        self, opcode: Opcode, source: str, flags: Iterable[str], operands: Operands
+    ) -> Draft:
+        rows = self.source.operands(source) | self.target.operands("o")
+        rows |= {"m": self.m, "n": self.n, "params": self.params}
+        return Draft(opcode, rows | operands, frozenset(flags), self.defines, self.written)
 
-def norm(
-    op: Norm,
-    source: View,
-    target: View,
-    m: Count,
-    n: int,
-    params: int,
-    written: Written,
-    defines: str = "",
-) -> Draft:
-    """Return the normalization of rows."""
-    operands = source.operands("i") | target.operands("o")
-    operands |= {"m": m, "n": n, "params": params, "o_zero": op.target.zero}
-    operands |= {"eps_low": wrap(op.eps), "eps_high": op.eps >> EPS_HIGH}
-    on = {"rms": op.rms, "wide_out": op.target.wide, "per_tensor": op.rescale.per_tensor}
-    flags = frozenset(name for name, given in on.items() if given)
-    return Draft(Opcode.NORM, operands, flags, defines, written)
+    def requantize(
+        self,
+        opcode: Opcode,
+        *flags: str,
+        zero: int = 0,
+        table: int = 0,
+        beside: View | None = None,
+    ) -> Draft:
+        """Return a DRAIN of sums or a MAP of a tensor.
 
+        ``beside`` are rows that are added, rotated by or multiplied.
+        """
+        operands: Operands = {"o_zero": zero, "table": table}
+        operands |= {} if beside is None else beside.operands("r")
+        return self._draft(opcode, "acc" if opcode == Opcode.DRAIN else "i", flags, operands)
 
-def softmax(
-    source: View,
-    target: View,
-    m: Count,
-    n: Count,
-    params: int,
-    written: Written,
-    *flags: str,
-    limit: Count,
-    limit_step: int = 0,
-    zero: int = 0,
-    diagonal: tuple[int, int] = (0, 0),
-    defines: str = "",
-) -> Draft:
-    """Return the softmax of rows of scores, or with the flag ``drain`` of sums.
+    def norm(self, op: Norm) -> Draft:
+        """Return the normalization of the rows."""
+        on = {"rms": op.rms, "wide_out": op.target.wide, "per_tensor": op.rescale.per_tensor}
+        operands: Operands = {"o_zero": op.target.zero}
+        operands |= {"eps_low": wrap(op.eps), "eps_high": op.eps >> EPS_HIGH}
+        return self._draft(
+            Opcode.NORM, "i", (name for name, given in on.items() if given), operands
+        )
 
-    Scores behind ``limit`` are masked, which each row has ``limit_step`` more of; ``diagonal`` is
-    the first row's column on the diagonal, and what is added there.
-    """
-    operands = source.operands("i") | target.operands("o")
-    operands |= {"m": m, "n": n, "params": params, "o_zero": zero}
-    operands |= {"limit": limit, "limit_step": limit_step}
-    operands |= {"diagonal": diagonal[0], "diagonal_value": diagonal[1]}
-    return Draft(Opcode.SOFTMAX, operands, frozenset({"per_tensor", *flags}), defines, written)
+    def softmax(
+        self,
+        *flags: str,
+        limit: Count,
+        limit_step: int = 0,
+        zero: int = 0,
+        diagonal: tuple[int, int] = (0, 0),
+    ) -> Draft:
+        """Return the softmax of rows of scores, or with the flag ``drain`` of sums.
+
+        Scores behind ``limit`` are masked, which each row has ``limit_step`` more of; ``diagonal``
+        is the first row's column on the diagonal, and what is added there.
+        """
+        operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
+        operands |= {"diagonal": diagonal[0], "diagonal_value": diagonal[1]}
+        return self._draft(Opcode.SOFTMAX, "i", ("per_tensor", *flags), operands)
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:

@@ -10,7 +10,7 @@ from generators.graph import QuantizedModel, Rescale, Tensor
 from generators.lower.accumulators import Accumulators
 from generators.lower.blocks import Blocks, Part, groups
 from generators.lower.choices import Choices
-from generators.lower.instructions import Count, View, parameters, requantize, rescale_words
+from generators.lower.instructions import Count, View, Work, parameters, rescale_words
 from generators.lower.residence import Memory, check_at_once
 from generators.lower.traffic import Traffic
 from generators.program.draft import Draft, Node, Ref, Repeat, Written
@@ -65,19 +65,14 @@ class Lowering(Traffic):
         """
         view = self.blocks[target.buffer].view(rows[0], columns[0])
         on = {"wide_out": target.wide, "add": residual}
-        return requantize(
+        written = Written(target.name, *rows, *columns)
+        defines = self.defines(view, anew=anew and not residual)
+        return Work(source, view, m, columns[1], params, written, defines).requantize(
             opcode,
-            source,
-            view,
-            m,
-            columns[1],
-            params,
-            Written(target.name, *rows, *columns),
             *flags,
             *(name for name, given in on.items() if given),
             zero=0 if {"table", "polynomial"} & set(flags) else target.zero,
             beside=view if residual else None,
-            defines=self.defines(view, anew=anew and not residual),
         )
 
     def params(self, rescales: Sequence[Rescale]) -> Bytes:

@@ -10,10 +10,9 @@ from generators.lower.accumulators import BANKS, Accumulators
 from generators.lower.instructions import (
     Count,
     View,
+    Work,
     fused,
-    norm,
     parameters,
-    requantize,
     table,
 )
 from generators.lower.plan import Matrix, Plan, kind
@@ -202,10 +201,8 @@ class Instructions:
         (words,) = self.params((whole, first * groups, last - first * groups))
         sums, m = View(acc, BANKS if row else self.stride(op)), 1 if row else self.m
         n, written = end - first * cols, Written(name)
-        one = requantize(
-            Opcode.DRAIN, sums, target, m, n, words, written, *flags, beside=beside, table=table
-        )
-        self.stage.add(one)
+        work = Work(sums, target, m, n, words, written)
+        self.stage.add(work.requantize(Opcode.DRAIN, *flags, beside=beside, table=table))
 
     def _words(self, matrix: Matrix) -> Words:
         """Return the parameter words of a product, of the planes that are read."""
@@ -230,7 +227,7 @@ class Instructions:
     def _norm(self, op: Norm, words: int) -> Draft:
         dim, written = self.model.dim, Written(op.target.name)
         target = View(Ref("h"), op.target.stride)
-        return norm(op, self.stream, target, self.m, dim, words, written)
+        return Work(self.stream, target, self.m, dim, words, written).norm(op)
 
     @property
     def stream(self) -> View:
@@ -263,10 +260,8 @@ class Instructions:
             return
         pre, words = self.params(*both)
         sums, written = View(acc, self.stride(op)), Written(op.target.name)
-        flags = ("wide_out", "add")
-        added = requantize(
-            Opcode.DRAIN, sums, x, self.m, op.target.columns, pre, written, *flags, beside=x
-        )
+        work = Work(sums, x, self.m, op.target.columns, pre, written)
+        added = work.requantize(Opcode.DRAIN, "wide_out", "add", beside=x)
         self.stage.add(*flatten(fused([added, self._norm(step, words)], keep=True)))
 
 

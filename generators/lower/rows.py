@@ -9,7 +9,7 @@ from arch.config import Config
 from arch.isa import Opcode
 from generators.graph import Convert, Norm, Pool
 from generators.lower.blocks import Part, cut, even
-from generators.lower.instructions import View, norm, product, rescale_words
+from generators.lower.instructions import View, Work, product, rescale_words
 from generators.lower.lowering import SPARE_WORDS, Lowering
 from generators.program.draft import Draft, Item, Node, Ref, Written
 from generators.program.image import Bytes
@@ -114,7 +114,8 @@ def _chunk(lowering: Lowering, op: Norm | Convert, row: int, m: int, params: int
             )
             continue
         given, written = target.view(row, column), Written(op.target.name, row, m, column, n)
-        nodes.append(norm(op, taken, given, count, n, word, written, lowering.defines(given)))
+        work = Work(taken, given, count, n, word, written, lowering.defines(given))
+        nodes.append(work.norm(op))
     return nodes
 
 

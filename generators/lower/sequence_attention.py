@@ -6,9 +6,9 @@ from functools import partial
 
 from arch.isa import Opcode
 from generators.graph import Attention
-from generators.lower.attention import divide, mix, pipeline, score, written_scores
+from generators.lower.attention import WRITTEN, mix, pipeline, score, softmax
 from generators.lower.blocks import Part, cut, even, groups
-from generators.lower.instructions import View
+from generators.lower.instructions import View, Work
 from generators.lower.lowering import SPARE_WORDS, Lowering
 from generators.program.draft import LENGTH_REGISTER, Given, Item, Node, Ref, Repeat, Written
 
@@ -158,14 +158,15 @@ class _Steps:
             written = self._written("scores", units, column, count)
             part, keys = View(Ref(scores, 2 * column), 2 * n), self._keys(column, count)
             defines = "" if column else scores
-            nodes.append(written_scores(sums, part, rows, keys, SPARE_WORDS, written, defines))
+            work = Work(sums, part, rows, keys, SPARE_WORDS, written, defines)
+            nodes.append(work.requantize(Opcode.DRAIN, *WRITTEN))
         written = self._written("probabilities", units, 0, n)
         target, keys = View(Ref(probabilities), n), self._keys(0, n)
         source, flags = (sums, ("drain",)) if fused else (View(Ref(scores), 2 * n), ())
         limit = Given(LENGTH_REGISTER, n) if op.variable else n
-        divided = partial(divide, op, head, source, target, rows, keys, self._word(head) - fused)
-        first = row % self.m
-        nodes.append(divided(written, *flags, limit=limit, row=first, defines=probabilities))
+        word, first = self._word(head) - fused, row % self.m
+        work = Work(source, target, rows, keys, word, written, probabilities)
+        nodes.append(softmax(op, head, work, *flags, limit=limit, row=first))
         return nodes
 
     def _scores(

@@ -5,13 +5,14 @@ lie below each other, so that few instructions do. Of a chunk each head has prod
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from arch.isa import Opcode
 from generators.graph import Attention, Linear
-from generators.lower.attention import divide, mix, pipeline, score, written_scores
+from generators.lower.attention import WRITTEN, mix, pipeline, score, softmax
 from generators.lower.cached import Cached
-from generators.lower.instructions import Count, View, requantize
+from generators.lower.instructions import Count, View, Work
 from generators.lower.plan import context_of, part, runs
 from generators.lower.projections import Instructions, place_behind
 from generators.lower.residence import Register
@@ -201,21 +202,20 @@ class TokenAttention:
         capacity, n = self.kept.capacity, self.kept.count
         (first,) = (first for first, count in self.runs if first <= head < first + count)
         (word,) = self.make.params((self.plan.words[f"{self.op.prefix}.scores.{first}"], 0, 0))
-        target, written = (
-            View(Ref("probabilities", at), capacity),
-            Written(f"{self.op.prefix}.probabilities"),
-        )
+        target = View(Ref("probabilities", at), capacity)
+        work = Work(sums, target, m, n, word, Written(f"{self.op.prefix}.probabilities"))
         # The tokens of a chunk attend to one place more each.
         step = int(self.rows > 1 and self.kept.grows)
         limit = Given(Register.LIMIT, capacity) if step else n
         if self.config.fused:
-            flags, source = ("drain", *flags), sums
+            flags = ("drain", *flags)
         else:
-            source = View(Ref("scores", 2 * at), 2 * capacity)
-            self.make.stage.add(written_scores(sums, source, m, n, word, written))
-            word += 1
-        made = partial(divide, self.op, head, source, target, m, n, word, written, *flags)
-        self.make.stage.add(made(limit=limit, limit_step=step))
+            scores = View(Ref("scores", 2 * at), 2 * capacity)
+            drained = replace(work, target=scores).requantize(Opcode.DRAIN, *WRITTEN)
+            self.make.stage.add(drained)
+            work = replace(work, source=scores, params=word + 1)
+        made = softmax(self.op, head, work, *flags, limit=limit, limit_step=step)
+        self.make.stage.add(made)
 
     def _drain(self, head: int, sums: View, stride: int, m: Count, *flags: str) -> None:
         """Add the requantization of a head's context, or with ``per_row`` of several heads'."""
@@ -228,5 +228,5 @@ class TokenAttention:
         flags = flags or (("per_tensor",) if alike else ())
         flags += ("wide_out",) if made.wide else ()
         written = Written(made.name)
-        drain = partial(requantize, Opcode.DRAIN, sums, target, m, width, words, written)
-        self.make.stage.add(drain(*flags))
+        work = Work(sums, target, m, width, words, written)
+        self.make.stage.add(work.requantize(Opcode.DRAIN, *flags))
