@@ -1,5 +1,7 @@
 """Errors that are reported in one sentence; any other exception is a defect of this project."""
 
+from collections.abc import Collection
+
 
 class InputError(ValueError):
     """A value that a caller gave is wrong: the sentence names the field and its value."""
@@ -18,3 +20,9 @@ class ProgramError(ValueError):
 
 class RunError(RuntimeError):
     """A simulation, a tool or a board failed; the sentence ends with the end of its log."""
+
+
+def check_known(what: str, name: object, known: Collection[str]) -> None:
+    """Raise :class:`InputError` where a name is none of those that are known."""
+    if name not in known:
+        raise InputError(f"Unknown {what} {name!r}; known are {', '.join(known)}")

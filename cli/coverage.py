@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError
+from arch.errors import InputError, check_known
 from cli.campaign_options import Runner, campaign_options
 from cli.options import json_option, seed_option
 from cli.output import report
@@ -60,13 +60,9 @@ def coverage(
     if alone and units:
         raise InputError("Options --unit and --functional exclude each other")
     for unit in units:
-        if unit not in UNITS:
-            raise InputError(f"Unknown unit {unit!r}; known are {', '.join(UNITS)}")
+        check_known("unit", unit, UNITS)
     for name in configs:
-        if name not in CONFIGURATIONS:
-            raise InputError(
-                f"Unknown configuration {name!r}; known are {', '.join(CONFIGURATIONS)}"
-            )
+        check_known("configuration", name, CONFIGURATIONS)
     check_simulator("verilator")
     found = Found()
     rows = [] if alone else _circuits(units or UNITS, configs, seed, runner, found)

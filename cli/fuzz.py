@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from arch.errors import InputError
+from arch.errors import InputError, check_known
 from arch.micro.config import MicroConfig
 from arch.presets import PRESETS
 from cli.campaign_options import Runner, campaign_options
@@ -67,8 +67,7 @@ def fuzz(
     line     random bytes on the host link, random behaviour of a bus
     """
     for kind in kinds:
-        if kind not in CASES:
-            raise InputError(f"Unknown kind of case {kind!r}; known are {', '.join(CASES)}")
+        check_known("kind of case", kind, CASES)
     known = [name for name, config in PRESETS.items() if not isinstance(config, MicroConfig)]
     for name in configs:
         if name not in known:

@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-from arch.errors import InputError
+from arch.errors import check_known
 from cli.options import json_option
 from cli.output import progress, report
 from generators.campaign.case import Case
@@ -29,8 +29,7 @@ KINDS = {
 def replay(text: str, as_json: bool) -> None:
     """Run one case of a campaign again, by the name that its failure was reported with."""
     case = Case.parse(text)
-    if case.kind not in KINDS:
-        raise InputError(f"Unknown kind of case {case.kind!r}; known are {', '.join(KINDS)}")
+    check_known("kind of case", case.kind, KINDS)
     job = importlib.import_module(KINDS[case.kind]).run
     with progress(f"Case {case}"):
         result = job(case)

@@ -11,7 +11,7 @@ from amaranth.utils import exact_log2
 
 from arch.config import Config
 from arch.ddr3 import CHIPS as DDR3_CHIPS
-from arch.errors import InputError
+from arch.errors import InputError, check_known
 from arch.flash import CHIPS as FLASH_CHIPS
 from arch.flash import FlashBoot
 from arch.presets import PRESETS
@@ -277,8 +277,7 @@ def with_flash(board: Board, kind: str) -> Board:
 
     Raises :class:`InputError` where there is no such mode, or the board has no wires for it.
     """
-    if kind not in FLASHES:
-        raise InputError(f"Unknown flash {kind!r}; known are {', '.join(FLASHES)}")
+    check_known("flash", kind, FLASHES)
     if board.link != "uart":
         raise InputError(f"An image in the flash needs the serial line, not link {board.link}")
     entry, lanes = _ENTRIES[board.name], FLASHES[kind]
@@ -315,8 +314,7 @@ def board_configs() -> Iterator[Config]:
 
 def check_link(link: str) -> None:
     """Raise :class:`InputError` where there is no such link."""
-    if link not in LINKS:
-        raise InputError(f"Unknown link {link!r}; known are {', '.join(LINKS)}")
+    check_known("link", link, LINKS)
 
 
 def _has(platform: Any, name: str) -> bool:

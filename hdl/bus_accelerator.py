@@ -4,7 +4,7 @@ from amaranth.hdl import ClockDomain, ClockSignal, Module, ResetSignal
 from amaranth.lib.wiring import Out, connect, flipped
 
 from arch.config import Config
-from arch.errors import InputError
+from arch.errors import check_known
 from hdl.bus.axi4 import Axi4Bridge
 from hdl.bus.bus import BusAddress
 from hdl.bus.wishbone import WishboneBridge
@@ -33,8 +33,7 @@ class BusAccelerator(Component):
     """
 
     def __init__(self, config: Config, bus: str, addresses: BusAddress):
-        if bus not in BRIDGES:
-            raise InputError(f"Unknown bus {bus!r}; known are {', '.join(BRIDGES)}")
+        check_known("bus", bus, BRIDGES)
         self.config = config
         self.bus = bus
         self._accelerator = machine_component(config)

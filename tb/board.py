@@ -1,8 +1,6 @@
 """A board that is not there: its complete top level in a fast simulation, behind a terminal."""
 
-import contextlib
 import json
-import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -19,6 +17,7 @@ from arch.sdram import SdramChip
 from generators.cache import cached, digest, run_folder
 from generators.process import tail
 from generators.verilog.verilog import to_verilog
+from tb.machine import end_simulation
 from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, environment, run
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
@@ -161,13 +160,7 @@ class SimulatedBoard:
 
     def close(self) -> None:
         """End the simulation."""
-        self._process.kill()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-        self._process.wait()
-        shutil.rmtree(self._log.parent, ignore_errors=True)
+        end_simulation(self._process, self._log)
 
     def __enter__(self) -> Self:
         """Return the simulation."""

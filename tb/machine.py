@@ -55,10 +55,9 @@ class SimulatedMachine(ABC):
 
     ``recordings`` holds each run since :meth:`record` was called.
 
-    The memory has ``memory_bytes``; ``latency``, ``interval``, ``refresh_period`` and
-    ``refresh_cycles`` are those of :class:`tb.memory_timing.MemoryTiming`. A run may take
-    ``limit`` cycles and ``timeout`` seconds. The simulation ends with :meth:`close` or with the
-    object.
+    The memory has ``memory_bytes``, and a ``timing`` by the fields of
+    :class:`tb.memory_timing.MemoryTiming`. A run may take ``limit`` cycles and ``timeout`` seconds.
+    The simulation ends with :meth:`close` or with the object.
     """
 
     def __init__(
@@ -66,28 +65,19 @@ class SimulatedMachine(ABC):
         config: Config,
         *,
         memory_bytes: int,
-        latency: int = 8,
-        interval: int = 1,
-        refresh_period: int = 0,
-        refresh_cycles: int = 0,
         limit: int = 100_000_000,
         timeout: float = 1200.0,
+        **timing: int,
     ):
         self.config = config
-        timing = MemoryTiming(
-            latency=latency,
-            interval=interval,
-            refresh_period=refresh_period,
-            refresh_cycles=refresh_cycles,
-        )
         self._limit = limit
         self._timeout = timeout
         self._window = 0
         self._recovered = False  # since its reset, as far as is known
         self.recordings: list[Recording] = []
-        self._log = _log_file()
+        self._log = run_folder("machine") / "simulation.log"
         memory_bytes = min(memory_bytes, 1 << config.mem_addr_width)
-        command = self._command(memory_bytes, timing)
+        command = self._command(memory_bytes, MemoryTiming(**timing))
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(
                 [str(word) for word in command],
@@ -97,7 +87,7 @@ class SimulatedMachine(ABC):
                 env=environment(),
                 encoding="ascii",
             )
-        self.close = weakref.finalize(self, _close, self._process, self._log)
+        self.close = weakref.finalize(self, end_simulation, self._process, self._log)
 
     @abstractmethod
     def _command(self, memory_bytes: int, timing: MemoryTiming) -> list[str | Path]:
@@ -344,11 +334,8 @@ class IcarusMachine(SimulatedMachine):
         return ["vvp", "-n", program, *(f"+{name}={value}" for name, value in options.items())]
 
 
-def _log_file() -> Path:
-    return run_folder("machine") / "simulation.log"
-
-
-def _close(process: subprocess.Popen[str], log: Path) -> None:
+def end_simulation(process: subprocess.Popen[str], log: Path) -> None:
+    """End a simulation, and remove its log with the folder around it."""
     process.kill()
     for stream in (process.stdin, process.stdout):
         if stream is not None:

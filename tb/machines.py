@@ -1,7 +1,7 @@
 """Machines by the simulator's name."""
 
 from arch.config import Config
-from arch.errors import InputError
+from arch.errors import InputError, check_known
 from generators.runs import Machine
 from sim.interpreter import Interpreter
 from tb.machine import IcarusMachine, VerilatorMachine
@@ -14,8 +14,7 @@ PROMPT = MemoryTiming()
 
 def check_simulator(simulator: str) -> None:
     """Raise :class:`InputError` where a simulator is unknown."""
-    if simulator not in MACHINES:
-        raise InputError(f"Unknown simulator {simulator!r}; known are {', '.join(MACHINES)}")
+    check_known("simulator", simulator, MACHINES)
 
 
 def make_machine(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from arch.errors import InputError
+from arch.errors import InputError, check_known
 from generators.cache import BUILD, cached, digest
 from generators.process import run_process
 
@@ -40,8 +40,7 @@ COVERAGE_OPTIONS = ("--coverage-line", "--coverage-toggle", "--coverage-undersco
 
 def check_simulator(simulator: str) -> None:
     """Raise :class:`InputError` where the simulator is unknown or cannot run on this machine."""
-    if simulator not in SIMULATORS:
-        raise InputError(f"Unknown simulator {simulator!r}; known are {', '.join(SIMULATORS)}")
+    check_known("simulator", simulator, SIMULATORS)
     missing = missing_tools(simulator)
     if missing:
         raise InputError(f"Simulator {simulator} needs {' and '.join(missing)}, not found here")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from amaranth.lib.wiring import Component
 
 from arch.config import Config
-from arch.errors import InputError
+from arch.errors import check_known
 from arch.sparse import ENTRY_WIDTH
 from hdl.arithmetic.reciprocal import Reciprocal, ReciprocalSqrt
 from hdl.arithmetic.requantize import Requantizer
@@ -90,8 +90,7 @@ def make_unit(name: str, config: Config) -> Component:
 
     Raises :class:`InputError` where there is no such unit.
     """
-    if name not in UNITS:
-        raise InputError(f"Unknown unit {name!r}; known are {', '.join(UNITS)}")
+    check_known("unit", name, UNITS)
     return UNITS[name](config)
 
 
@@ -113,10 +112,8 @@ def make_accelerator(
 
     Raises :class:`InputError` where there is no such bus, or the memory has no place on it.
     """
-    if bus not in BUSES:
-        raise InputError(f"Unknown bus {bus!r}; known are {', '.join(BUSES)}")
-    if control not in CONTROL_BUSES:
-        raise InputError(f"Unknown control {control!r}; known are {', '.join(CONTROL_BUSES)}")
+    check_known("bus", bus, BUSES)
+    check_known("control", control, CONTROL_BUSES)
     if bus == "native":
         accelerator: Component = machine_component(config)
     else:

@@ -3,7 +3,7 @@
 from amaranth.hdl import Module
 from amaranth.lib.wiring import Out, connect, flipped
 
-from arch.errors import InputError
+from arch.errors import check_known
 from hdl.bus.axi4_lite import Axi4LiteControl
 from hdl.bus.wishbone_control import WishboneControl
 from hdl.component import Component
@@ -28,8 +28,7 @@ class ControlledAccelerator(Component):
     """
 
     def __init__(self, accelerator: Component, control: str):
-        if control not in CONTROLS:
-            raise InputError(f"Unknown control {control!r}; known are {', '.join(CONTROLS)}")
+        check_known("control", control, CONTROLS)
         self.accelerator = accelerator
         self.config = accelerator.config
         self.control = control

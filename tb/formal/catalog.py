@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from arch.errors import InputError, RunError
+from arch.errors import InputError, RunError, check_known
 from generators.campaign.case import Campaign
 from generators.campaign.run import run_campaign
 from generators.campaign.store import Store
@@ -33,8 +33,7 @@ def choose(names: Sequence[str]) -> list[Property]:
     Raises :class:`InputError` for an unknown name, and where a proof's tools are not installed.
     """
     for name in names:
-        if name not in PROPERTIES:
-            raise InputError(f"Unknown property {name!r}; known are {', '.join(PROPERTIES)}")
+        check_known("property", name, PROPERTIES)
     missing = missing_tools()
     if missing:
         raise InputError(f"Proofs need {' and '.join(missing)}; pip install 'celosia[formal]'")
