@@ -164,12 +164,11 @@ def _encoder(
             interval=timing.interval,
             bits=bits,
         )
-        runs, outputs = compiled.runs(given.rows), list[bytes]()
-        if bench is not None or values["with_c"]:
-            outputs = golden_outputs(compiled, runs, bits)
+        runs = compiled.runs(given.rows)
         if bench is not None:
-            written |= model_testbench(compiled, runs, outputs, *bench, bits=bits)
+            written |= model_testbench(compiled, runs, *bench, bits=bits)
         if values["with_c"]:
+            outputs = golden_outputs(compiled, runs, bits)
             written |= c_files(compiled, runs, outputs, columns, bits=bits)
         apart = compiled.parting(found.weights, given.samples)
     warn(apart.warning)
@@ -185,7 +184,7 @@ def _encoder(
         "memory_bytes": compiled.memory_bytes,
         "weight_bytes": compiled.quantized.weight_bytes,
         "predicted_cycles": cycles,
-        "inputs": len(given.rows) if outputs else 0,
+        "inputs": len(given.rows) if bench is not None or values["with_c"] else 0,
         "calibration": apart.figures(),
     }
     return config, written, result
