@@ -66,7 +66,7 @@ def run_process(
         raise RunError(f"{what} failed with exit code {code}:\n{tail(log)}")
 
 
-def tail(log: Path, lines: int = 60) -> str:
-    """Return the last lines of a log file."""
+def tail(log: Path) -> str:
+    """Return the last 60 lines of a log file."""
     text = log.read_text(encoding="utf-8", errors="replace")
-    return "\n".join(text.splitlines()[-lines:])
+    return "\n".join(text.splitlines()[-60:])

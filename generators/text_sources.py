@@ -171,7 +171,7 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     if is_hugging_face(path):
         pair = read_json(path / CONFIG_FILE).get("model_type") in PAIR_FAMILIES
         load = load_hugging_face_pair if pair else load_hugging_face_text
-        model, weights = load(path, path.name)
+        model, weights = load(path)
         return _source(path, tokenizer, model, weights)
     if path.suffix == ONNX_SUFFIX:
         model, weights = load_onnx_text(path)

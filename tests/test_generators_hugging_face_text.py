@@ -144,8 +144,10 @@ def slow_llama(tensors, tokens):
 def test_llama_is_what_its_library_computes(tmp_path) -> None:
     tensors = llama_tensors()
     write_folder(tmp_path, LLAMA, tensors)
-    model, weights = load_hugging_face_text(tmp_path, "toy")
-    assert (model.name, model.kv_heads, model.positions, model.rotary_base) == ("toy", 2, 12, 500)
+    model, weights = load_hugging_face_text(tmp_path)
+    assert (model.name, model.kv_heads, model.positions, model.rotary_base) == (
+        *(tmp_path.name, 2, 12, 500),
+    )
     assert (model.tied, model.bias, model.norm, model.epsilon) == (False, False, "rmsnorm", 1e-6)
     tokens = np.array([1, 4, 8, 0, 3, 3])
     logits = forward(model, weights, tokens[None])["logits"][0]

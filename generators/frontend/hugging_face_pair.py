@@ -22,7 +22,7 @@ _EPSILON = 1e-5
 """Epsilon that norms of these kinds add to the variance, which no setting names."""
 
 
-def load_hugging_face_pair(folder: Path, name: str = "") -> tuple[TextDescription, Weights]:
+def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a folder with config.json and model.safetensors.
 
     Of a model whose embeddings are scaled the vocabulary has the factor, and the head has weights
@@ -32,7 +32,7 @@ def load_hugging_face_pair(folder: Path, name: str = "") -> tuple[TextDescriptio
     supported.
     """
     given = Folder(folder)
-    model = _description(given, name or folder.name)
+    model = _description(given)
     given.read(("model.",))
     words = _words(given)
     head = np.asarray(given.tensors.pop("lm_head.weight", words), np.float64)
@@ -58,7 +58,7 @@ def load_hugging_face_pair(folder: Path, name: str = "") -> tuple[TextDescriptio
         return model, check_weights(found, model)
 
 
-def _description(given: Folder, name: str) -> TextDescription:
+def _description(given: Folder) -> TextDescription:
     config = given.config
     for encoder, decoder in _NAMES["alike"].items():
         given.only(encoder, config.get(decoder), f": it is that of {decoder}")
@@ -68,7 +68,7 @@ def _description(given: Folder, name: str) -> TextDescription:
     values["start"] = config.get("decoder_start_token_id")
     with within(given.config_path):
         return TextDescription(
-            name=name,
+            name=given.path.name,
             norm="layernorm",
             epsilon=_EPSILON,
             position="learned",

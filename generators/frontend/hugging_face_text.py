@@ -21,7 +21,7 @@ _WIDENING = 4
 """Width of a hidden layer relative to the stream's where the configuration has none."""
 
 
-def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescription, Weights]:
+def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a folder with config.json and model.safetensors.
 
     Whatever a kind of models does otherwise is brought into the one form that a description has:
@@ -49,7 +49,7 @@ def load_hugging_face_text(folder: Path, name: str = "") -> tuple[TextDescriptio
             found[ours] = given.take(theirs)
         elif re.fullmatch(family.ignored, theirs):
             del given.tensors[theirs]
-    fields = _fields(given, family, name or folder.name)
+    fields = _fields(given, family)
     given.nothing_left()
     if fields["tied"]:
         # Some files repeat the vocabulary.
@@ -77,7 +77,7 @@ def _own_name(name: str, family: TextFamily) -> str:
     return ours if ours in ("words", "positions") else f"{ours}.{part}" if ours else ""
 
 
-def _fields(given: Folder, family: TextFamily, name: str) -> dict[str, Any]:
+def _fields(given: Folder, family: TextFamily) -> dict[str, Any]:
     config, path = given.config, given.config_path
     for setting, value in {**family.only, **dict.fromkeys(family.unset)}.items():
         given.only(setting, value, WHY.get(setting, ""))
@@ -98,7 +98,7 @@ def _fields(given: Folder, family: TextFamily, name: str) -> dict[str, Any]:
     )
     values["positions"] = min(values["positions"], *_windows(given, values["positions"]))
     return {
-        "name": name,
+        "name": given.path.name,
         "activation": activation,
         "epsilon": given.number(config, family.epsilon, TextDescription.epsilon),
         "tied": bool(config.get("tie_word_embeddings", family.tied)),

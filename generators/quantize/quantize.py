@@ -41,7 +41,7 @@ from generators.graph import (
 )
 from generators.network import Description, Home, Network, Node, Value
 from generators.quantize.attention import quantize_attention
-from generators.quantize.calibrate import Progress, Ranges, Samples, calibrate
+from generators.quantize.calibrate import Ranges, Samples, calibrate
 from generators.quantize.error_steps import ErrorSteps
 from generators.quantize.low_rank import correct
 from generators.quantize.nested import is_nested, nest, planes
@@ -66,7 +66,6 @@ def quantize_model(
     inputs: Samples,
     config: Config,
     options: Quantization | None = None,
-    progress: Progress | None = None,
 ) -> QuantizedModel:
     """Return an encoder in the integers of a configuration.
 
@@ -75,7 +74,7 @@ def quantize_model(
     """
     options = options or Quantization()
     wanted = _multiplied(model) if options.low_rank or options.weights == NESTED else set()
-    ranges = calibrate(model, weights, inputs, options.percentile, progress, wanted)
+    ranges = calibrate(model, weights, inputs, options.percentile, wanted=wanted)
     return quantize_calibrated(model, weights, ranges, config, options)
 
 
@@ -113,7 +112,6 @@ def quantize_decoder(
     weights: Weights,
     begin: int | None,
     options: Quantization | None = None,
-    progress: Progress | None = None,
 ) -> Decoder:
     """Return a decoder in integers, calibrated on texts that it makes up itself from ``begin``.
 
@@ -121,7 +119,7 @@ def quantize_decoder(
     model cannot be represented.
     """
     options = options or Quantization()
-    samples = calibration_texts(model, weights, begin, options, progress)
+    samples = calibration_texts(model, weights, begin, options)
     return quantize_sampled(model, weights, samples, options)
 
 

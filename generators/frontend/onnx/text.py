@@ -12,17 +12,16 @@ from generators.frontend.weights import Floats, Weights, check_weights
 from generators.reference.floats import forward
 
 
-def load_onnx_text(path: Path, tokens: int = 0) -> tuple[TextDescription, Weights]:
+def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of a decoder in an ONNX file.
 
     It takes token numbers [batch, tokens] and gives scores [batch, tokens, vocabulary]; its
-    positions are learned, and as many as it has tokens. ``tokens`` is that number where the graph
-    does not fix it.
+    positions are learned, and as many as it has tokens, a number that the graph fixes.
 
     Raises :class:`InputError` as :func:`generators.frontend.onnx.importer.load_onnx`, and where
     the graph is that of an encoder.
     """
-    graph = Graph(path, tokens)
+    graph = Graph(path, 0)
     encoder, _ = read_encoder(graph)
     first, given = encoder.blocks[0], encoder.weights
     wrong = {
