@@ -14,7 +14,7 @@ from cli.options import Command, added
 from cli.output import check_folder, cycles_table, predictions_table, report, warn, write_array
 from cli.paths import FILE
 from generators.compiler import Options
-from generators.runs import ModelMachine
+from generators.machine import Machine
 from tb.inference import Progress
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
@@ -73,7 +73,7 @@ class InputOptions:
         self,
         model: str,
         config: Config,
-        machine: str | ModelMachine,
+        machine: str | Machine,
         progress: Progress,
         *,
         options: Options | None = None,

@@ -15,6 +15,7 @@ from cli.options import KV_OPTIONS, Command, added, equipped, given_options, pai
 from cli.output import cycles_table, progress, report, warn
 from cli.paths import FILE
 from generators.export.text_folder import is_compiled_text, load_compiled_text
+from generators.machine import Machine
 from generators.mixtures import mix_text
 from generators.nested import check_bits
 from generators.quantize.options import DECODER_BALANCE, Quantization
@@ -27,7 +28,6 @@ from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
 from tb.run_answers import run_answers
 from tb.run_text import run_text
-from tb.text_session import TextMachine
 
 KEEP, RECOMPUTE = "keep", "recompute"
 """Choices of what is there of earlier tokens: keys and values, or what these are made of."""
@@ -203,7 +203,7 @@ class TextOptions(DecoderOptions):
         checkpoint: str,
         prompt: str,
         config: Config,
-        machine: str | TextMachine,
+        machine: str | Machine,
         *,
         quiet: bool,
         memory_bytes: int | None = None,

@@ -11,7 +11,7 @@ from arch.errors import InputError
 from cli.options import grouped
 from cli.output import check_folder, write_files
 from cli.paths import FILE
-from generators.runs import Machine
+from generators.machine import Machine
 from tb.machine import SimulatedMachine
 from tb.machines import make_machine
 from tb.places import places

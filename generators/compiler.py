@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from generators.lower.choices import Choices
 from generators.lower.rows import pool_bytes
 from generators.lower.schedule import schedule
 from generators.lower.search import Trial
+from generators.machine import Machine
 from generators.nested import coarser
 from generators.program.draft import LENGTH_REGISTER, Rows, Written, row_counts
 from generators.program.executable import AGAIN, ENCODE, Executable, entry_at
@@ -31,16 +32,6 @@ from generators.quantize.quantize import quantize_model
 
 COMPARED = 16
 """Calibration inputs on which integers are compared with floats."""
-
-
-class Machine(Protocol):
-    """Interface of a machine to a request; the golden one and every simulated one have it."""
-
-    def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory."""
-
-    def set_register(self, number: int, value: int) -> None:
-        """Set a register."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,7 +108,11 @@ def power_on_image(
         )
     names = [name.encode() for name in labels or map(str, range(output.columns))]
     for values in inputs:
-        compiled.request(values).give(script)
+        given = compiled.request(values)
+        for addr, data in given.writes:
+            script.write_memory(addr, data)
+        for number, value in given.registers.items():
+            script.set_register(number, value)
         script.start()
         script.compare(compiled.output_addr, output.bytes)
         script.say(", class ")

@@ -1,40 +1,12 @@
 """Runs of a compiled model on one machine: weights stay there from run to run, where they can."""
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 
 from arch.formats import OPERAND_BITS
 from generators.compiler import CompiledModel
+from generators.machine import Machine
 from sim.report import Report
-
-
-class Machine(Protocol):
-    """Interface of a machine that runs programs: the golden one, a simulated circuit, a board."""
-
-    def write_memory(self, addr: int, data: bytes) -> None:
-        """Write bytes to external memory."""
-
-    def read_memory(self, addr: int, count: int) -> bytes:
-        """Return bytes of external memory."""
-
-    def load_program(self, words: Sequence[int]) -> None:
-        """Load a program's words."""
-
-    def start(self, pc: int = 0) -> Report:
-        """Run from a word address to HALT."""
-
-
-class ModelMachine(Machine, Protocol):
-    """A machine that a compiled model can run on."""
-
-    def set_register(self, number: int, value: int) -> None:
-        """Set a register."""
-
-    def unbroken(self) -> bool:
-        """Return whether runs have ended since the last call, all well, without a reset."""
 
 
 class Runs:
@@ -44,7 +16,7 @@ class Runs:
     one, those of a model whose weights do not stay, and one behind a reset, an abort or an error.
     """
 
-    def __init__(self, compiled: CompiledModel, machine: ModelMachine):
+    def __init__(self, compiled: CompiledModel, machine: Machine):
         self.compiled, self.machine = compiled, machine
         self._kept = False
         machine.write_memory(0, compiled.image.tobytes())

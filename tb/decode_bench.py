@@ -8,11 +8,12 @@ from arch.config import Config
 from arch.errors import InputError
 from arch.formats import OPERAND_BITS
 from generators.frontend.text_description import TextDescription
+from generators.machine import Machine
 from generators.quantize.options import Quantization
 from generators.text_program import compile_text
 from generators.text_shapes import untrained
 from sim.report import where
-from tb.text_session import TextMachine, TextSession
+from tb.text_session import TextSession
 
 VOCABULARY = 32
 """Tokens of the model that the layer is: its head is small beside the layer."""
@@ -24,7 +25,7 @@ MOST = 4096
 
 def bench_decode(
     config: Config,
-    make_machine: Callable[[Config, int], TextMachine],
+    make_machine: Callable[[Config, int], Machine],
     *,
     dim: int,
     ffn: int,

@@ -16,7 +16,8 @@ from arch.isa import Engine
 from arch.micro.config import MicroConfig
 from generators.compiler import CompiledModel
 from generators.golden import GoldenModel
-from generators.runs import ModelMachine, Runs
+from generators.machine import Machine
+from generators.runs import Runs
 from sim.interpreter import Interpreter
 from sim.report import engine_cycles, where
 from tb.machine import SimulatedMachine
@@ -160,7 +161,7 @@ def run_inferences(
 
 
 def infer(
-    machine: ModelMachine,
+    machine: Machine,
     compiled: CompiledModel,
     inputs: Sequence[NDArray[np.floating]],
     timing: MemoryTiming,

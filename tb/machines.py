@@ -2,7 +2,7 @@
 
 from arch.config import Config
 from arch.errors import InputError, check_known
-from generators.runs import Machine
+from generators.machine import Machine
 from sim.interpreter import Interpreter
 from tb.machine import IcarusMachine, VerilatorMachine
 from tb.memory_timing import MemoryTiming

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from arch.errors import InputError
+from generators.machine import Machine
 from generators.quantize.calibrate import Progress
 from generators.text_host import TextHost
 from generators.text_sources import TokenizerLike
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
-from tb.text_session import TextMachine, TextSession, Turn
+from tb.text_session import TextSession, Turn
 
 
 def run_answers(
     program: TextHost,
     tokenizer: TokenizerLike,
     answers: Sequence[tuple[str, str]],
-    machine: str | TextMachine,
+    machine: str | Machine,
     *,
     timing: MemoryTiming = PROMPT,
     progress: Progress | None = None,

@@ -16,8 +16,8 @@ from arch.formats import OPERAND_BITS
 from generators.compiler import CompiledModel, Options, compile_model
 from generators.frontend.source import Source
 from generators.frontend.tokenizer import read_sentences
+from generators.machine import Machine
 from generators.reference.floats import forward
-from generators.runs import ModelMachine
 from generators.sample_files import read_labels, read_samples
 from generators.sources import load_source
 from tb.digits_model import read_digits
@@ -67,7 +67,7 @@ class Ran:
 def run_files(
     model: str,
     config: Config,
-    machine: str | ModelMachine,
+    machine: str | Machine,
     files: Files = NO_FILES,
     *,
     tokens: int = 0,

@@ -11,6 +11,7 @@ import numpy as np
 from arch.errors import InputError
 from arch.formats import OPERAND_BITS
 from arch.isa import Engine
+from generators.machine import Machine
 from generators.reference.sampling import Sampling, draw
 from generators.text_host import TextHost
 from generators.text_sources import TokenizerLike
@@ -18,7 +19,7 @@ from sim.report import engine_cycles, where
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
 from tb.run_answers import source_tokens
-from tb.text_session import TextMachine, TextSession, Turn
+from tb.text_session import TextSession, Turn
 
 
 def run_text(
@@ -26,7 +27,7 @@ def run_text(
     tokenizer: TokenizerLike,
     prompt: str,
     steps: int,
-    machine: str | TextMachine,
+    machine: str | Machine,
     *,
     sampling: Sampling | None = None,
     seed: int = 1,

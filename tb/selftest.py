@@ -12,8 +12,8 @@ from arch.errors import InputError
 from arch.instruction import Instruction, pack
 from arch.isa import DEFINITIONS, RING_SLOTS, Opcode
 from arch.registers import IDENTITY
+from generators.machine import Machine
 from generators.program.tokens import insert_tokens
-from generators.runs import Machine
 from sim.flow import Step, run
 from sim.interpreter import Interpreter
 from tb.instruction_maker import UNIT_FLAGS

@@ -3,17 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from arch.formats import OPERAND_BITS
+from generators.machine import Machine
 from generators.program.draft import Written
 from generators.program.executable import entry_at
 from generators.reference.cache import KvCache
 from generators.reference.integers import evaluate
-from generators.runs import ModelMachine
 from generators.text_host import TextHost
 from generators.text_program import TextProgram
 from sim.interpreter import Interpreter
@@ -48,13 +47,6 @@ class Turn:
         self.wrong += other.wrong
 
 
-class TextMachine(ModelMachine, Protocol):
-    """A machine that a decoder's programs can run on."""
-
-    def read_register(self, name: str) -> int:
-        """Return a register of the host port."""
-
-
 class TextSession:
     """A text that grows on a machine.
 
@@ -67,11 +59,9 @@ class TextSession:
     Raises :class:`InputError` where the simulator is unknown or cannot run here.
     """
 
-    def __init__(
-        self, program: TextHost, machine: str | TextMachine, timing: MemoryTiming = PROMPT
-    ):
+    def __init__(self, program: TextHost, machine: str | Machine, timing: MemoryTiming = PROMPT):
         self.program, self.timing = program, timing
-        self.machine: TextMachine = (
+        self.machine: Machine = (
             make_machine(program.config, machine, program.memory_bytes, timing)
             if isinstance(machine, str)
             else machine
@@ -100,7 +90,7 @@ class TextSession:
             one.load_program(program.words)
 
     @property
-    def _machines(self) -> tuple[TextMachine, ...]:
+    def _machines(self) -> tuple[Machine, ...]:
         return (self.golden,) if self._alone else (self.machine, self.golden)
 
     @property

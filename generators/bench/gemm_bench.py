@@ -13,8 +13,8 @@ from generators.bench.gemm_shapes import Shape
 from generators.compiler import CompiledModel, Options, compile_quantized
 from generators.frontend.description import ModelDescription
 from generators.graph import Linear, QuantizedModel, Rescale, Tensor
+from generators.machine import Machine
 from generators.program.executable import ENCODE
-from generators.runs import Machine
 from sim.report import Report
 from sim.requantize import quantize_multiplier, requantize
 

@@ -12,8 +12,8 @@ from arch.instruction import unpack
 from arch.isa import Opcode
 from generators.bench.gemm_bench import Gemm, product_model, random_gemm, run_product
 from generators.compiler import CompiledModel, Options, compile_quantized
+from generators.machine import Machine
 from generators.program.executable import AGAIN
-from generators.runs import Machine
 from sim.sparse import encode
 
 MOST_ROWS = 64
