@@ -146,10 +146,10 @@ class Layers(Instructions):
         for place, (first, end) in enumerate(parts):
             tiles = first, end - first
             for op, _ in layers:
-                self.linear(op, "h", self.sums(op, first), tiles=tiles)
+                self.linear(op, "h", tiles=tiles)
             for op, behind, target in ends:
                 part = View(Ref(kind(target), first * cols), target.columns)
-                self.drain(op, self.sums(op, first), part, tiles=tiles, behind=behind)
+                self.drain(op, part, tiles=tiles, behind=behind)
             # The part before is there by now, and so is a share of the product behind it.
             if place:
                 self.multiply_ready(target, parts[place - 1][1] * cols)
@@ -186,11 +186,11 @@ class Layers(Instructions):
         acc = self.acc(f"head{place % 2}", most * BANKS) + place % 2
         head = self.plan.head
         last = Given(Register.LAST, self.model.dim * (self.rows - 1), Ref("h"))
-        self.linear(head, last if self.rows > 1 else Ref("h"), acc, tiles=(first, count))
+        self.linear(head, last if self.rows > 1 else Ref("h"), acc=acc, tiles=(first, count))
         flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
         index = first * self.config.cols if self.config.argmax else 0
         view, tiles = View(target, 2 * self.model.vocabulary), (first, count)
-        self.drain(head, acc, view, *flags, tiles=tiles, table=index, row=True)
+        self.drain(head, view, *flags, acc=acc, tiles=tiles, table=index, row=True)
 
     def _head_parts(self) -> list[tuple[int, int]]:
         """Return (first, count) of tile columns of the head that are requantized at once."""

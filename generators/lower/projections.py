@@ -114,29 +114,31 @@ class Instructions:
         self,
         op: Linear,
         source: str | Given | Ref | View,
-        acc: int,
         *,
+        acc: int | None = None,
         tiles: tuple[int, int] | None = None,
         split: int | None = None,
     ) -> None:
         """Add the product of all rows of a buffer or view, or of one row at a place, and a matrix.
 
-        With ``tiles`` (first, count) only of some tile columns, with ``split`` of one part. A
-        correction comes with the last part; the first tile columns have its thin tensor made.
+        With ``tiles`` (first, count) only of some tile columns, with ``split`` of one part. Sums
+        are in the product's own rows, or from ``acc`` on. A correction comes with the last part;
+        the first tile columns have its thin tensor made.
         """
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         one = isinstance(source, Given | Ref)
         place = Ref(source) if isinstance(source, str) else source
         view = place if isinstance(place, View) else View(place, op.source.stride)
         tiles = tiles or (0, -(-op.target.columns // self.config.cols))
+        acc = self.sums(op, tiles[0]) if acc is None else acc
         sums, m = View(acc, BANKS if one else self.stride(op)), 1 if one else self.m
         own = matrix.splits if split is None else [matrix.splits[split]]
         parts = [part for each in own for part in each if part.plane < self.planes]
         thin = None if low is None or own[-1] is not matrix.splits[-1] else low.first
         made = View(Ref(thin.target.buffer), thin.target.columns) if thin else view
         if thin and tiles[0] == 0:
-            self.linear(thin, source, self.sums(thin))
-            self.drain(thin, self.sums(thin), made, row=one)
+            self.linear(thin, source)
+            self.drain(thin, made, row=one)
         self._multiply(parts, view, sums, m, tiles, matrix.stage)
         if thin:
             self._multiply(matrix.correction, made, sums, m, tiles, THIN)
@@ -165,9 +167,9 @@ class Instructions:
     def drain(
         self,
         op: Linear,
-        acc: int,
         target: View,
         *flags: str,
+        acc: int | None = None,
         tiles: tuple[int, int] | None = None,
         beside: View | None = None,
         table: int = 0,
@@ -195,6 +197,7 @@ class Instructions:
         if (op, *behind)[-1].target.wide:
             flags = ("wide_out", *flags)
         first, count = tiles or (0, op.target.columns)
+        acc = self.sums(op, first) if acc is None else acc
         end = min(op.target.columns, (first + count) * cols)
         whole = self._words(matrix)
         last = min(whole.count, -(-end // cols) * groups)
@@ -243,7 +246,7 @@ class Instructions:
         matrix, name = self.plan.matrices[op.target.name], op.target.name
         ends = [parts[-1].held.rows.stop for parts in matrix.splits]
         for split in range(self._ready.get(name, 0), sum(end <= columns for end in ends)):
-            self.linear(op, kind(tensor), self.sums(op), split=split)
+            self.linear(op, kind(tensor), split=split)
             self._ready[name] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
@@ -251,15 +254,15 @@ class Instructions:
         (step,) = behind
         assert isinstance(step, Norm), "no decoder has others"
         self.multiply_ready(op.source, op.source.columns)
-        matrix, x, acc = self.plan.matrices[op.target.name], self.stream, self.sums(op)
+        matrix, x = self.plan.matrices[op.target.name], self.stream
         both = (self._words(matrix), 0, 0), (self.plan.words[step.target.name], 0, 0)
         fits = sum(one.count for one, _, _ in both) <= self.config.param_depth
         if not self.config.fused or (self.plan.passing and not fits):
-            self.drain(op, acc, x, "wide_out", "add", beside=x)
+            self.drain(op, x, "wide_out", "add", beside=x)
             self.norm(step)
             return
         pre, words = self.params(*both)
-        sums, written = View(acc, self.stride(op)), Written(op.target.name)
+        sums, written = View(self.sums(op), self.stride(op)), Written(op.target.name)
         work = Work(sums, x, self.m, op.target.columns, pre, written)
         added = work.requantize(Opcode.DRAIN, "wide_out", "add", beside=x)
         self.stage.add(*flatten(fused([added, self._norm(step, words)], keep=True)))

@@ -27,10 +27,10 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
     """Add the keys and values of a source that a layer of the decoder attends to."""
     cached = Cached(make, make.plan.kept[key.target.name])
     for one in (key, value):
-        make.linear(one, "h", make.sums(one))
-    make.drain(key, make.sums(key), cached.target("keys"))
+        make.linear(one, "h")
+    make.drain(key, cached.target("keys"))
     cached.append_keys()
-    make.drain(value, make.sums(value), cached.target("values"))
+    make.drain(value, cached.target("values"))
     cached.append_values()
 
 
@@ -67,18 +67,18 @@ class TokenAttention:
         anew, own = own and self.kept.made, own and not self.kept.made
         for tensor in (op.key, op.query, op.value) if own else (op.query,):
             one, _ = made[tensor.name]
-            self.make.linear(one, "h", self.make.sums(one))
+            self.make.linear(one, "h")
         if anew:
             Cached(self.make, self.kept).remember()
         if own:
             one, behind = made[op.key.name]
-            self.make.drain(one, self.make.sums(one), self.cached.target("keys"), behind=behind)
+            self.make.drain(one, self.cached.target("keys"), behind=behind)
             self.cached.append_keys()
         queries, (one, behind) = View(Ref("query"), op.query.stride), made[op.query.name]
-        self.make.drain(one, self.make.sums(one), queries, behind=behind)
+        self.make.drain(one, queries, behind=behind)
         if own:
             one, _ = made[op.value.name]
-            self.make.drain(one, self.make.sums(one), self.cached.target("values"))
+            self.make.drain(one, self.cached.target("values"))
             self.cached.keep()
         if anew:
             self._make("keys", *made[op.key.name])
@@ -96,8 +96,8 @@ class TokenAttention:
             tiles, acc = (first, end - first), self.all.acc(f"made{place % 2}", rows)
             assert isinstance(target.place, Ref)
             part = View(place_behind(target.place, first * self.config.cols), target.stride)
-            self.all.linear(op, self.cached.inputs(), acc, tiles=tiles)
-            self.all.drain(op, acc, part, tiles=tiles, behind=behind)
+            self.all.linear(op, self.cached.inputs(), acc=acc, tiles=tiles)
+            self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def _of_one(self) -> tuple[Steps, Steps]:
         """Return the steps of one token: the heads of a key head are rows of a product.
