@@ -48,10 +48,7 @@ _TRIES = 10
 
 
 class HostedMachine(Machine, Protocol):
-    """A machine with its host's registers."""
-
-    def read_register(self, name: str) -> int:
-        """Return a register of the host port."""
+    """A machine whose host's registers can be written."""
 
     def write_register(self, name: str, value: int) -> None:
         """Write a register of the host port."""
