@@ -1,6 +1,6 @@
 """Bursts of the memory port, cut where a row of the chip ends."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out, connect, flipped
 from amaranth.utils import exact_log2
@@ -50,26 +50,33 @@ class PageCutter(Component):
         m = Module()
         chip = self.chip
         ratio = 8 * self.config.mem_bytes // chip.data_width
-        place = Signal(chip.col_bits + chip.bank_bits + chip.row_bits)  # of a column
-        left = Signal(range(256 * ratio + 1))  # columns
-        page = 1 << chip.col_bits
-        room = Signal(range(page + 1))
+        col = Signal(chip.col_bits)
+        rows = Signal(chip.bank_bits + chip.row_bits)  # the row, and below it the bank
+        valid = Signal()
+        left = Signal(range(256 * ratio))  # columns behind the first
+        # The last column's place, as far as the row's end and beyond.
+        end = Signal(range((1 << chip.col_bits) + 256 * ratio))
         m.d.comb += [
-            self.i.ready.eq(left == 0),
-            self.o.valid.eq(left != 0),
-            room.eq(page - self.o.p.col),
-            self.o.p.col.eq(place[: chip.col_bits]),
-            self.o.p.bank.eq(place[chip.col_bits :]),
-            self.o.p.row.eq(place[chip.col_bits + chip.bank_bits :]),
-            self.o.p.final.eq(left <= room),
-            self.o.p.last.eq(Mux(self.o.p.final, left, room) - 1),
+            self.i.ready.eq(~valid),
+            end.eq(left + col),
+            self.o.valid.eq(valid),
+            self.o.p.col.eq(col),
+            Cat(self.o.p.bank, self.o.p.row).eq(rows),
+            self.o.p.final.eq(end >> chip.col_bits == 0),
+            self.o.p.last.eq(Mux(self.o.p.final, left, ~col)),
         ]
         with m.If(self.o.valid & self.o.ready):
-            m.d.sync += [place.eq(place + self.o.p.last + 1), left.eq(left - self.o.p.last - 1)]
+            m.d.sync += [
+                col.eq(0),
+                rows.eq(rows + 1),
+                left.eq(end - (1 << chip.col_bits)),
+                valid.eq(~self.o.p.final),
+            ]
         with m.Elif(self.i.valid & self.i.ready):
             m.d.sync += [
-                place.eq(self.i.p.addr >> exact_log2(chip.data_width // 8)),
-                left.eq((self.i.p.last + 1) * ratio),
+                Cat(col, rows).eq(self.i.p.addr >> exact_log2(chip.data_width // 8)),
+                left.eq(Cat(Const(ratio - 1, exact_log2(ratio)), self.i.p.last)),
+                valid.eq(1),
             ]
         return m
 
