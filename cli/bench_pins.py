@@ -1,6 +1,9 @@
-"""celosia bench pins: a token of a language model on a simulated board, to the pins."""
+"""celosia bench pins: a token of a language model, or a sentence, on a simulated board's pins."""
 
+import contextlib
 import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +12,31 @@ import click
 from arch.config import Config
 from arch.errors import InputError
 from cli.board import simulated
-from cli.board_options import board_options
+from cli.board_options import board_options, checked_clock
 from cli.format_options import Formats, format_options
-from cli.options import equipped, json_option, seed_option
+from cli.model_options import searched
+from cli.options import equipped, given_options, json_option, seed_option
 from cli.output import progress, report
+from cli.paths import FILE
 from fpga.boards import Board
 from fpga.device import Device
+from generators.compiler import Options, compile_model
 from generators.graph import Decoder
 from generators.quantize.options import Quantization
+from generators.sources import load_source
 from generators.text_program import compile_text
 from generators.text_shapes import SHAPES, untrained
+from tb.board import SimulatedBoard
+from tb.inference import infer
+from tb.memory_timing import ONCHIP
+from tb.run_inputs import Files, check_room, read_inputs
 from tb.text_session import TextSession
 
 SAMPLE = 32
 """Tokens of the text that weights of no model are calibrated on."""
 TOKEN = 1
+
+_OF_SHAPES = ("shape", "layers", "context", "position", "seed")
 
 
 @click.command("pins")
@@ -34,6 +47,9 @@ TOKEN = 1
 @click.option("--layers", type=int, default=0, help="So many of its layers; 0 for all.")
 @click.option("--context", default=256, show_default=True, help="Tokens that have room.")
 @click.option("--position", default=128, show_default=True, help="Tokens before.")
+@click.option("--model", help="A model of sentences, as minilm, in the place of a shape.")
+@click.option("--sentences", type=FILE, help="A file whose first line such a model gets.")
+@click.option("--clock", "mhz", type=float, help="Clock in MHz, in the place of the board's own.")
 @format_options
 @seed_option
 @json_option
@@ -43,19 +59,55 @@ def bench_pins(
     layers: int,
     context: int,
     position: int,
+    model: str | None,
+    sentences: Path | None,
+    mhz: float | None,
     formats: Formats,
     seed: int,
     as_json: bool,
 ) -> None:
     """Run a token of a language model of random weights on a simulated board's pins.
 
-    With --memory sdram its memory holds the model from the start. Exits with code 1 where what the
-    board gives differs from the golden machine's.
+    With --model it is an encoder, and a sentence. With --memory sdram the board's memory holds the
+    model from the start. Exits with code 1 where what the board gives differs from the golden
+    machine's.
     """
     board, config = target
-    model = SHAPES[shape]
     if not board.peak_bytes:
         raise InputError("Option --memory must be sdram, which holds the model")
+    formats.refuse_bits("the pins")
+    if mhz is not None:
+        board = replace(board, target_mhz=checked_clock(mhz))
+    if (model is None) != (sentences is None):
+        raise InputError("Options --model and --sentences need each other")
+    if model is not None and sentences is not None:
+        if excluded := given_options(_OF_SHAPES):
+            raise InputError(f"Option {excluded[0]} is not for --model")
+        options = searched(model, config, formats)
+        config = equipped(config, options)
+        with progress(f"{model} on {board.name}"):
+            found = encode_at_pins(model, sentences, board, config, options)
+        result = {"board": board.name, "model": model, **formats.figures, **found}
+    else:
+        result = _token(board, config, shape, layers, context, position, formats, seed)
+    what = model or shape
+    report(f"{what} on {board.name}", [result], as_json, result)
+    if result["mismatches"]:
+        raise SystemExit(1)
+
+
+def _token(
+    board: Board,
+    config: Config,
+    shape: str,
+    layers: int,
+    context: int,
+    position: int,
+    formats: Formats,
+    seed: int,
+) -> dict[str, Any]:
+    """Return the figures of a token of a shape's model."""
+    model = SHAPES[shape]
     if not 0 <= position < context:
         raise InputError(f"Position must be from 0 to {context - 1}, not {position}")
     if not 0 <= layers <= model.layers:
@@ -63,14 +115,13 @@ def bench_pins(
     model = model.replace(layers=layers or model.layers)
     options = Quantization(texts=1, length=min(SAMPLE, model.positions), **formats.quantization)
     formats.refuse_search("one of random weights")
-    formats.refuse_bits("the pins")
     with progress(f"{shape} on {board.name}"):
         decoder = untrained(model, options, seed)
         config = equipped(config, options)
         found = decode_at_pins(
             decoder, board, config, context=context, position=position, sparse=formats.sparse
         )
-    result = {
+    return {
         "board": board.name,
         "shape": shape,
         "layers": model.layers,
@@ -78,9 +129,70 @@ def bench_pins(
         "seed": seed,
         **found,
     }
-    report(f"{shape} on {board.name}", [result], as_json, result)
-    if found["mismatches"]:
-        raise SystemExit(1)
+
+
+def encode_at_pins(
+    model: str, sentences: Path, board: Board, config: Config, options: Options
+) -> dict[str, Any]:
+    """Return the figures of the first line of a file on a simulated board, as of a token.
+
+    Raises :class:`InputError` where the model takes no sentences or does not fit the board.
+    """
+    source = load_source(model)
+    chosen, samples = read_inputs(model, source, Files(sentences=sentences), 1)
+    compiled = compile_model(source.description, source.weights, samples, config, options)
+    check_room(compiled, board.memory_bytes)
+    rows = [source.rows(each) for each in chosen]
+    image = bytes(compiled.image)
+    with _holding(board, config, image) as (running, device):
+        ran = infer(device, compiled, rows, ONCHIP)
+        moved = running.traffic()
+    figures = ran.figures()
+    return {
+        "tokens": len(rows[0]),
+        "mismatches": ran.mismatches,
+        "tensors": ran.tensors,
+        "cycles": ran.cycles,
+        "predicted_cycles": figures["predicted_cycles"],
+        "clock_mhz": board.target_mhz,
+        "sentences_per_second": board.target_mhz * 1e6 / ran.cycles,
+        "utilization": figures["utilization"],
+        **_shares(board, config, ran.spent, moved),
+        "program_words": len(compiled.words),
+        "counters": dict(ran.spent),
+    }
+
+
+@contextlib.contextmanager
+def _holding(board: Board, config: Config, image: bytes) -> Iterator[tuple[SimulatedBoard, Device]]:
+    """Give a simulated board whose memory holds an image, and its machine."""
+    with tempfile.TemporaryDirectory() as folder:
+        contents = Path(folder) / "image.bin"
+        contents.write_bytes(image)
+        with simulated(board, config, contents=contents) as running:
+            device = Device.open(running.port, config, link=board.link)
+            device.contents = image
+            yield running, device
+            device.close()
+
+
+def _shares(
+    board: Board, config: Config, counters: Mapping[str, int], moved: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return what a run loaded, and parts of the chip's peak: by its counters, and at the pins."""
+    loaded = counters["loaded"] * config.mem_bytes
+    return {
+        "loaded_bytes": loaded if config.counters else None,
+        "reached_share": loaded / board.peak_bytes / counters["busy_load"]
+        if config.counters
+        else None,
+        "reading_cycles": moved.get("reading_cycles"),
+        "reading_share": moved["reading_columns"] / moved["reading_cycles"] if moved else None,
+        "moving_share": (moved["reading_columns"] + moved["other_columns"])
+        / (moved["reading_cycles"] + moved["other_cycles"])
+        if moved
+        else None,
+    }
 
 
 def decode_at_pins(
@@ -95,8 +207,10 @@ def decode_at_pins(
     """Return the figures of a token on a simulated board, behind ``position`` others.
 
     Those before it are zeros, on which cycles do not depend. ``reached_share`` is the part of the
-    chip's peak that LOAD reached while it had commands, ``weights_share`` the part that the model's
-    weights are over all cycles of the token.
+    chip's peak that LOAD reached while it had commands, ``reading_share`` the part at the pins of
+    SDR SDRAM while words were to be read and none to be written, ``moving_share`` that while
+    anything was to be moved, ``weights_share`` the part that the model's weights are over all
+    cycles of the token.
 
     Raises :class:`InputError` where the model does not fit the board, which has SDRAM.
     """
@@ -105,22 +219,15 @@ def decode_at_pins(
     )
     image = program.setup[0].image
     clock = board.target_mhz * 1e6
-    with tempfile.TemporaryDirectory() as folder:
-        contents = Path(folder) / "image.bin"
-        contents.write_bytes(image)
-        with simulated(board, config, contents=contents) as running:
-            device = Device.open(running.port, config, link=board.link)
-            device.contents = image
-            session = TextSession(program, device)
-            session.length = position
-            turn = session.step(TOKEN)
-            cycles = turn.cycles
-            if config.argmax:
-                session.choose()
-            session.logits()
-            device.close()
-    chip, counters = board.peak_bytes, turn.counters
-    loaded = counters["loaded"] * config.mem_bytes
+    with _holding(board, config, image) as (running, device):
+        session = TextSession(program, device)
+        session.length = position
+        turn = session.step(TOKEN)
+        moved = running.traffic()
+        cycles = turn.cycles
+        if config.argmax:
+            session.choose()
+        session.logits()
     return {
         "position": position,
         "context": context,
@@ -130,9 +237,8 @@ def decode_at_pins(
         "clock_mhz": board.target_mhz,
         "tokens_per_second": clock / cycles,
         "weight_bytes": decoder.weight_bytes,
-        "loaded_bytes": loaded if config.counters else None,
-        "reached_share": loaded / chip / counters["busy_load"] if config.counters else None,
-        "weights_share": decoder.weight_bytes / chip / cycles,
+        **_shares(board, config, turn.counters, moved),
+        "weights_share": decoder.weight_bytes / board.peak_bytes / cycles,
         "program_words": len(program.words),
-        "counters": dict(counters),
+        "counters": dict(turn.counters),
     }

@@ -14,6 +14,8 @@ from cli.options import grouped, override_option
 from fpga.boards import BOARDS, FLASHES, LINKS, Board, get_board, with_flash, with_sdram
 from hdl.arithmetic.multiplier import HARDWARE_WIDTH
 
+_MOST_MHZ = 1000
+
 link_option = click.option(
     "--link",
     default="uart",
@@ -71,6 +73,13 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     board, config = target
     found = with_flash(board, kind)
     return found, found.config if config == board.config else config
+
+
+def checked_clock(mhz: float) -> float:
+    """Return a clock (MHz); raise :class:`InputError` where it cannot be one."""
+    if not 0 < mhz <= _MOST_MHZ:
+        raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
+    return mhz
 
 
 def _size(memory: str) -> int:

@@ -10,7 +10,7 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.board_options import board_options, flash_option, flashed
+from cli.board_options import board_options, checked_clock, flash_option, flashed
 from cli.options import check_unit, json_option
 from cli.output import check_folder, report, write_files
 from cli.paths import FILE
@@ -19,8 +19,6 @@ from fpga.boards import Board
 from fpga.build import build_board, build_unit
 from fpga.devices import RESOURCES
 from generators.verilog.units import UNITS, make_unit
-
-_MOST_MHZ = 1000
 
 
 @click.command()
@@ -65,8 +63,8 @@ def build(
         if unit is not None:
             raise InputError("Option --flash is for a whole board, not for --unit")
         board, config = flashed(target, flash)
-    if mhz is not None and not 0 < mhz <= _MOST_MHZ:
-        raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
+    if mhz is not None:
+        checked_clock(mhz)
     made = None if unit is None else make_unit(unit, config)
     check_unit(unit or "", config)
     check_folder(folder)

@@ -22,10 +22,14 @@ from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, environment
 
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
 _CHIPS = tuple(
-    Path(__file__).parent / "harness" / name for name in ("sdram.h", "ddr3.h", "flash.h")
+    Path(__file__).parent / "harness" / name
+    for name in ("sdram.h", "traffic.h", "ddr3.h", "flash.h")
 )
 _TIMEOUT = 900.0  # seconds
-# What the harness writes a file to.
+# What the harness watches, and what it writes a file to.
+_WATCHED = "`verilator_config\n" + "".join(
+    f'public_flat_rd -module "top_SdramController" -var "{half}__*"\n' for half in ("read", "write")
+)
 _REACHED = '`verilator_config\npublic_flat_rw -module "litedram_core" -var "mem*"\n'
 _FLAGS = ("-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert")
 _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
@@ -64,11 +68,13 @@ def build_board(
     source = _SOURCE.read_text(encoding="utf-8")
     models = {chip.name: chip.read_text(encoding="utf-8") for chip in _CHIPS}
     flags = ["-CFLAGS", "-DSPI"] if "sck" in top.signature.members else []
+    reached = ""
     if sdram is not None:
         chip = {name: value for name, value in asdict(sdram).items() if name != "name"}
-        values = {name.upper(): value for name, value in chip.items()} | {"CLOCK": clock}
+        values = {name.upper(): value for name, value in chip.items()}
+        values |= {"CLOCK": clock, "LAST": top.config.mem_addr_width}
         flags += ["-CFLAGS", " ".join(f"-DSDRAM_{name}={value}" for name, value in values.items())]
-    reached = ""
+        reached = _WATCHED
     if ddr3 is not None:
         verilog = ddr3.around(verilog, "machine")
         chip = {name: value for name, value in asdict(ddr3.chip).items() if name != "name"}
@@ -149,6 +155,18 @@ class SimulatedBoard:
     def log(self) -> str:
         """Return what the simulation printed so far."""
         return self._log.read_text(encoding="utf-8")
+
+    def traffic(self) -> dict[str, int]:
+        """Return what the last run asked of an SDRAM and moved; nothing without one.
+
+        ``cycles`` are the run's. In ``reading_cycles`` words that were asked for had not been
+        read, none was to be written, and the machine took each that was there;
+        ``reading_columns`` were moved in them. ``other_cycles`` and ``other_columns`` are of all
+        other cycles in which something was to be moved.
+        """
+        lines = [line for line in self.log().splitlines() if line.startswith("{")]
+        found: dict[str, int] = json.loads(lines[-1]) if lines else {}
+        return found
 
     def wait(self) -> None:
         """Wait until the simulation ends.

@@ -59,6 +59,8 @@ def test_a_decoder_of_which_nothing_stays_is_bound_by_its_memory(board, config) 
     assert (found["mismatches"], found["tensors"]) == (0, 1)
     assert found["loaded_bytes"] > found["weight_bytes"] + 2 * 3 * 15 * 24
     assert found["reached_share"] > 0.8
+    assert found["reading_share"] > 0.9
+    assert 0 < found["reading_cycles"] < found["cycles"]
 
 
 @pytest.mark.slow
@@ -79,6 +81,7 @@ def test_a_decoder_runs_out_of_ddr3() -> None:
     assert found["loaded_bytes"] > found["weight_bytes"] + 2 * 3 * 15 * 24
     # Short bursts: the model is small.
     assert found["reached_share"] > 0.5
+    assert (found["reading_cycles"], found["reading_share"], found["moving_share"]) == (None,) * 3
 
 
 @pytest.mark.slow
@@ -92,15 +95,29 @@ def test_blocks_of_an_encoder_leave_for_the_sdram(board, config) -> None:
     with simulated(board, config) as running:
         device = Device.open(running.port, config)
         found = infer(device, compiled, inputs[:1], ONCHIP)
+        moved = running.traffic()
         device.close()
     assert (found.mismatches, found.tensors) == (0, 1)
     assert found.spent["stored"] * config.mem_bytes > compiled.spilled_bytes
+    # Each word is so many columns of the chip, at most one a cycle.
+    words = found.spent["loaded"] + found.spent["stored"]
+    columns = moved["reading_columns"] + moved["other_columns"]
+    assert columns * board.peak_bytes == words * config.mem_bytes
+    assert 0.9 < moved["reading_columns"] / moved["reading_cycles"] <= 1
+    assert moved["other_columns"] <= moved["other_cycles"]
+    assert found.cycles <= moved["cycles"] < found.cycles + 100
 
 
 def test_what_cannot_be_is_refused(celosia) -> None:
     for words, message in (
         (("--layers", "7"), "Layers of stories15M must be from 0 to 6, not 7"),
         (("--position", "256", "--layers", "1"), "Position must be from 0 to 255, not 256"),
+        (("--clock", "0"), "The clock must be above 0 and at most 1000 MHz, not 0"),
+        (("--model", "minilm"), "Options --model and --sentences need each other"),
+        (
+            ("--model", "minilm", "--sentences", "a.txt", "--layers", "1"),
+            "Option --layers is not for --model",
+        ),
     ):
         given = ("--board", "ulx3s_25f", "--memory", "sdram", *words)
         code, output, errors = celosia("bench", "pins", *given)
@@ -149,18 +166,13 @@ def test_the_same_decodes_out_of_ddr3(celosia) -> None:
 
 
 @pytest.mark.long
-def test_minilm_runs_out_of_the_sdram(celosia, simulated_board, tmp_path: Path) -> None:
-    toml = tmp_path / "machine.toml"
-    toml.write_text(board_toml(celosia), encoding="utf-8")
-    out = tmp_path / "minilm"
-    texts = ("--sentences", "examples/paragraphs.txt")
-    code, _, errors = celosia("compile", "minilm", *texts, "--config", toml, "--out", out)
-    assert code == 0, errors
-    held = ("--contents", str(out / "image.bin"))
-    with simulated_board("--board", "ulx3s_85f", "--memory", "sdram", *held) as name:
-        given = (*texts, "--count", "1", *held, "--json")
-        code, output, errors = celosia("host", "--port", name, "run", "minilm", *given)
+def test_minilm_runs_out_of_the_sdram(celosia) -> None:
+    given = ("--model", "minilm", "--sentences", "examples/paragraphs.txt", "--json")
+    code, output, errors = celosia(
+        "bench", "pins", "--board", "ulx3s_85f", "--memory", "sdram", *given
+    )
     assert code == 0, errors
     found = json.loads(output)
     assert (found["mismatches"], found["tokens"]) == (0, 128)
-    assert found["inferences_per_second"] > 4.0
+    assert found["sentences_per_second"] > 4.0
+    assert found["reading_share"] > 0.8

@@ -7,7 +7,7 @@
 // program ends when its standard input does.
 // Arguments: cycles of a bit, with SPI of half a one, and cycles without a byte after which the link gives a request up,
 // a file that the SDRAM holds from the start, or nothing, and a file that lies in the flash. With a flash, each change of
-// the LED "error" is told on standard error.
+// the LED "error" is told on standard error; with SDRAM, what it moved in each run (traffic.h).
 
 #include <fcntl.h>
 #include <poll.h>
@@ -23,6 +23,7 @@
 #include "Vtop.h"
 #ifdef SDRAM_DATA_WIDTH
 #include "sdram.h"
+#include "traffic.h"
 #endif
 #ifdef DDR3_DATA_WIDTH
 #include "ddr3.h"
@@ -220,6 +221,7 @@ int main(int argc, char** argv) {
     top.rst = 1;
 #ifdef SDRAM_DATA_WIDTH
     Sdram sdram;
+    Traffic traffic;
     if (*argv[3]) sdram.fill(argv[3]);
 #endif
 #ifdef DDR3_DATA_WIDTH
@@ -235,6 +237,7 @@ int main(int argc, char** argv) {
         top.eval();
 #ifdef SDRAM_DATA_WIDTH
         sdram.step(top);
+        traffic.step(top);
 #endif
 #ifdef FLASH_SIZE
         flash.step(top);
