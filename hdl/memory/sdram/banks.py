@@ -42,7 +42,7 @@ class Banks(Component):
         # A row stays open until it may be opened again at once: tRC is tRAS and tRP, or more.
         ras = max(timing.ras, timing.rc - timing.rp)
         apart = self._countdown(m, "apart", timing.rrd, self.activate)
-        opened, rows, ready, closable, settled = [], [], [], [], []
+        accessible, closes, opens, closable = [], [], [], []
         for index in range(1 << self.chip.bank_bits):
             here = Signal(name=f"here_{index}")
             m.d.comb += here.eq(self.bank == index)
@@ -55,19 +55,20 @@ class Banks(Component):
             with m.If(ends):
                 m.d.sync += is_open.eq(0)
             # Who accesses a row does it in the next cycle.
-            ready.append(self._countdown(m, f"rcd_{index}", max(1, timing.rcd - 1), begins))
+            ready = self._countdown(m, f"rcd_{index}", max(1, timing.rcd - 1), begins)
             held = self._countdown(m, f"ras_{index}", ras, begins)
             wrote = self._countdown(m, f"wr_{index}", timing.wr, writes)
-            settled.append(self._countdown(m, f"rp_{index}", timing.rp, ends))
+            settled = self._countdown(m, f"rp_{index}", timing.rp, ends)
+            # Every bank compares its row, so that which bank is meant counts as late as can be.
+            same = row == self.row
+            accessible.append(is_open & same & ready)
+            closes.append(is_open & ~same & held & wrote)
+            opens.append(~is_open & settled)
             closable.append(held & wrote)
-            opened.append(is_open)
-            rows.append(row)
-        is_open, row = Array(opened)[self.bank], Array(rows)[self.bank]
-        same = row == self.row
         m.d.comb += [
-            self.accessible.eq(is_open & same & Array(ready)[self.bank]),
-            self.may_activate.eq(~is_open & Array(settled)[self.bank] & apart),
-            self.may_precharge.eq(is_open & ~same & Array(closable)[self.bank]),
+            self.accessible.eq(Array(accessible)[self.bank]),
+            self.may_activate.eq(Array(opens)[self.bank] & apart),
+            self.may_precharge.eq(Array(closes)[self.bank]),
             self.rested.eq(Cat(closable).all()),
         ]
         return m
