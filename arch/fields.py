@@ -237,6 +237,16 @@ class Fields:
         return 2 + self.registered
 
     @property
+    def acc_corrected(self) -> bool:
+        """Accumulators are corrected from registers, not from what a block RAM brings."""
+        return self.registered and self.protected("accumulators") == "correct"
+
+    @property
+    def acc_settle(self) -> int:
+        """Cycles from a row that is accumulated to the first drain request that sees it."""
+        return 3 + 2 * self.acc_corrected
+
+    @property
     def sp_addr_width(self) -> int:
         """Width of a scratchpad byte address (bits)."""
         return (self.scratchpad_bytes - 1).bit_length()

@@ -31,6 +31,7 @@ from hdl.memory.address import Bursts, Rows
 from hdl.memory.bank import Bank
 from hdl.memory.byte_ram import ByteRam
 from hdl.memory.load import LoadEngine
+from hdl.memory.protected import ProtectedRam
 from hdl.memory.ram import Ram
 from hdl.memory.store import StoreEngine
 from hdl.stream.slice import RegisterSlice
@@ -55,6 +56,7 @@ _DATA = (
     PackedMultiplier,
     PartAdder,
     PiecewisePolynomial,
+    ProtectedRam,
     Ram,
     Requantizer,
     WideMultiplier,

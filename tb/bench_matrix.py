@@ -28,7 +28,6 @@ from arch.isa import RING_SLOTS, Opcode
 from arch.presets import PRESETS
 from hdl.matrix.array import sum_layout
 from hdl.matrix.retirement import DISPATCH
-from hdl.memory.accumulator import ACC_SETTLE
 from tb.bench import StreamDriver, parameters, rng, start_clock, unpack
 from tb.matrix_jobs import Jobs, window
 
@@ -166,7 +165,7 @@ async def _run(dut: Any, jobs: Jobs, config: Config, stall: float, *, alone: boo
             assert int(dut.status__push.value) == jobs.pushes[len(dones)]
             needed = jobs.events[len(dones)]
             assert len(rows) >= needed
-            assert needed == 0 or rows[needed - 1][0] + ACC_SETTLE <= cycle + DISPATCH
+            assert needed == 0 or rows[needed - 1][0] + config.acc_settle <= cycle + DISPATCH
             dones.append(cycle)
             sums.check(rows)
         quiet = quiet + 1 if len(dones) == len(jobs.pushes) else 0

@@ -24,7 +24,6 @@ from arch.presets import PRESETS
 from arch.sparse import HEADER_BEATS, beat_bytes
 from hdl.matrix.array import sum_layout
 from hdl.matrix.retirement import DISPATCH
-from hdl.memory.accumulator import ACC_SETTLE
 from hdl.ports import command_layout
 from sim.matmul import wrap
 from sim.sparse import decode, encode, multiply
@@ -122,7 +121,7 @@ async def sums_are_exact(dut: Any) -> None:
                 last = cycle
             assert cycle < 50_000
         assert int(dut.push.value) == push
-        assert last + ACC_SETTLE <= cycle + DISPATCH
+        assert last + config.acc_settle <= cycle + DISPATCH
         assert not int(dut.accumulate__valid.value)
         expected = np.zeros((config.acc_depth, tiles * cols), np.int64)
         sums = wrap(multiply(a - zero, decoded, n), config.acc_width)
@@ -136,7 +135,7 @@ async def sums_are_exact(dut: Any) -> None:
         await FallingEdge(dut.clk)
         await FallingEdge(dut.clk)
         cycles.append(end - begin + 1 + int(dut.working.value))
-        for _ in range(ACC_SETTLE):
+        for _ in range(config.acc_settle):
             await FallingEdge(dut.clk)
         assert not int(dut.working.value)
         await RisingEdge(dut.clk)

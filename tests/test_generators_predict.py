@@ -99,6 +99,15 @@ def test_a_registered_machine_answers_later() -> None:
     assert cycles([move], registered) == cycles([move]) + 6
 
 
+def test_sums_that_are_corrected_from_registers_are_drained_two_cycles_later() -> None:
+    plain, corrected = (
+        SMALL.replace(registered=True, protect=f"accumulators={level}")
+        for level in ("detect", "correct")
+    )
+    assert cycles([matmul()], corrected) == cycles([matmul()], plain) + 2
+    assert cycles([matmul()], SMALL.replace(protect="correct")) == cycles([matmul()])
+
+
 def test_a_drain_behind_a_product_takes_what_both_take() -> None:
     push, pop = {Engine.VECTOR}, {Engine.MATRIX}
     sizes = {"m": 16, "n": 24, "acc_stride": 16, "o_stride": 24}

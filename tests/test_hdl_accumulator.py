@@ -2,38 +2,73 @@
 
 import numpy as np
 import pytest
+from amaranth.hdl import Module, Signal
+from amaranth.lib.wiring import connect, flipped
 from amaranth.sim import Simulator
 
 from arch.config import Config
 from arch.presets import PRESETS
+from arch.protection import check_bits, code_columns
+from hdl.memory import stored_bank
 from hdl.memory.accumulator import ACC_SETTLE, AccumulatorMemory
+from hdl.memory.ram import Ram
 
 
 @pytest.fixture(
-    params=[{}, {"registered": True}, {"sleep": True}, {"registered": True, "sleep": True}],
-    ids=["", "registered", "sleep", "registered and sleep"],
+    params=[
+        {},
+        {"registered": True},
+        {"sleep": True},
+        {"registered": True, "sleep": True},
+        {"protect": "correct"},
+        {"registered": True, "protect": "correct"},
+        {"registered": True, "sleep": True, "protect": "correct"},
+    ],
+    ids=lambda fields: " and ".join(fields),
 )
 def small(request: pytest.FixtureRequest) -> Config:
     """Return a small configuration."""
     return PRESETS["odd"].replace(lanes=1, max_k=1, **request.param)
 
 
-def run_case(config: Config, adds: list[int | None], drains: list[int | None], seed: int) -> int:
+class FlippedRam(Ram):
+    """A memory whose words come with the bits of ``flip`` inverted."""
+
+    flip = Signal(256)
+
+    def elaborate(self, platform):
+        m = Module()
+        m.submodules.ram = ram = Ram(self.width, self.depth, ordered=self.ordered)
+        connect(m, flipped(self), ram)
+        m.d.comb += self.read_data.eq(ram.read_data ^ self.flip)
+        return m
+
+
+def run_case(
+    config: Config,
+    adds: list[int | None],
+    drains: list[int | None],
+    seed: int,
+    flips: int = 0,
+) -> int:
     """Accumulate and drain a row each per cycle, or none, and compare every drained row.
 
     A drain is presented until it is taken; between two uses of a row, other than two additions,
-    the test keeps ``ACC_SETTLE`` cycles. Returns the cycles in which a drain waited.
+    the test keeps ``ACC_SETTLE`` cycles, or ``acc_settle`` behind an addition.
+    With ``flips`` 1 or 2 so many bits of each sum come wrong from the memory: one is corrected, two
+    are told, and then no row is compared. Returns the cycles in which a drain waited.
     """
     rng = np.random.default_rng(seed)
     dut = AccumulatorMemory(config)
+    checks = check_bits(code_columns(config.acc_width, "correct"))
     half = 1 << (config.acc_width - 1)
     acc = np.zeros((config.acc_depth, config.cols), dtype=np.int64)  # [rows, cols]
     expected: list[np.ndarray] = []
     received: list[np.ndarray] = []
-    waited = 0
+    waited = told = 0
 
     async def bench(ctx):
-        nonlocal waited
+        nonlocal waited, told
         pending = list(drains)
         due: list[int] = []
         last_add: dict[int, int] = {}
@@ -45,12 +80,21 @@ def run_case(config: Config, adds: list[int | None], drains: list[int | None], s
             if row is not None and cycle - last_drain.get(row, -ACC_SETTLE) < ACC_SETTLE:
                 row = None
             drain = pending[0] if pending else None
-            uses = (last_add.get(drain, -ACC_SETTLE), last_drain.get(drain, -ACC_SETTLE))
-            if drain is not None and cycle - max(uses) < ACC_SETTLE:
+            added, drained = (
+                last_add.get(drain, -ACC_SETTLE - 2),
+                last_drain.get(drain, -ACC_SETTLE),
+            )
+            early = cycle - added < config.acc_settle or cycle - drained < ACC_SETTLE
+            if drain is not None and early:
                 drain = None
             if drain is not None and drain == row:
                 row = None
             values = rng.integers(-half, half, config.cols)
+            if flips:
+                size = config.acc_width + checks
+                wrong = [rng.permutation(size)[:flips] + n * size for n in range(config.cols)]
+                ctx.set(FlippedRam.flip, sum(1 << int(bit) for bit in np.concatenate(wrong)))
+                told |= ctx.get(dut.errors)
             ctx.set(dut.accumulate.valid, row is not None)
             ctx.set(dut.accumulate.addr, row or 0)
             ctx.set(dut.accumulate.data, values.tolist())
@@ -85,7 +129,9 @@ def run_case(config: Config, adds: list[int | None], drains: list[int | None], s
     simulator.add_testbench(bench)
     simulator.run()
     assert len(received) == len([row for row in drains if row is not None])
-    np.testing.assert_array_equal(np.array(received), np.array(expected))
+    if flips < 2:
+        np.testing.assert_array_equal(np.array(received), np.array(expected))
+    assert told == flips
     return waited
 
 
@@ -101,7 +147,9 @@ def test_random_rows(small: Config, depth: int, cols: int, acc_width: int) -> No
     assert (waited > 0) == (depth > 2)
 
 
-@pytest.mark.parametrize("pattern", [[3], [2, 3], [2, 4], [0, 1, 2], [0, 2, 4], [1, 1, 2]])
+@pytest.mark.parametrize(
+    "pattern", [[3], [2, 3], [2, 4], [0, 1, 2], [0, 2, 4], [1, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+)
 def test_every_distance_between_two_uses_of_a_row(small: Config, pattern: list[int]) -> None:
     run_case(small.replace(acc_depth=6), (pattern * 20)[:40], [None] * 50 + list(range(6)), 1)
 
@@ -112,3 +160,18 @@ def test_a_row_is_zero_after_it_was_drained(small: Config) -> None:
 
 def test_a_drain_runs_at_full_rate_beside_an_accumulation(small: Config) -> None:
     assert run_case(small.replace(acc_depth=64), list(range(32)), list(range(33, 64)), 3) <= 1
+
+
+@pytest.mark.parametrize("flips", [1, 2])
+@pytest.mark.parametrize("sleep", [False, True])
+def test_a_wrong_bit_of_each_sum_is_corrected_and_two_are_told(
+    monkeypatch: pytest.MonkeyPatch, flips: int, sleep: bool
+) -> None:
+    monkeypatch.setattr(FlippedRam, "flip", Signal(256))
+    monkeypatch.setattr(stored_bank, "Ram", FlippedRam)
+    config = PRESETS["odd"].replace(
+        lanes=1, max_k=1, acc_depth=6, cols=3, registered=True, sleep=sleep, protect="correct"
+    )
+    rng = np.random.default_rng(flips)
+    adds = [int(row) if row < 6 else None for row in rng.integers(0, 7, 200)]
+    run_case(config, adds, [None] * 30 + [0, 3, None, 2, 5] + list(range(6)), 4, flips)

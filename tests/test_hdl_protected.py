@@ -127,14 +127,14 @@ class FlippedRam(Ram):
 
 
 @pytest.mark.parametrize("level", ["detect", "correct"])
-@pytest.mark.parametrize("late", [False, True])
-def test_wrong_bits_are_told_at_once_or_a_cycle_later(
-    monkeypatch: pytest.MonkeyPatch, level: str, late: bool
+@pytest.mark.parametrize("held", [False, True])
+def test_wrong_bits_are_told_a_cycle_later_or_at_once(
+    monkeypatch: pytest.MonkeyPatch, level: str, held: bool
 ) -> None:
     """Any one or two bits of a part, in the first cycle in which a word is there."""
     monkeypatch.setattr(FlippedRam, "flip", Signal(64))
     monkeypatch.setattr(protected, "Ram", FlippedRam)
-    ram = ProtectedRam(16, 4, level=level, part=8, late=late)
+    ram = ProtectedRam(16, 4, level=level, part=8, held=held)
     size = 8 + check_bits(ram.columns)
     single = [1 << bit for bit in range(2 * size)]
     pairs = [1 << a | 1 << b for a, b in combinations(range(size, 2 * size), 2)]
@@ -143,7 +143,7 @@ def test_wrong_bits_are_told_at_once_or_a_cycle_later(
     async def testbench(ctx) -> None:
         before = 0
         for bad in [0, *single, 0, *pairs, 0]:
-            reads = bool(rng.integers(4))
+            reads = held or bool(rng.integers(4))  # with held it tells of what it still shows
             ctx.set(ram.read_en, reads)
             await ctx.tick()
             ctx.set(FlippedRam.flip, bad)
@@ -151,7 +151,7 @@ def test_wrong_bits_are_told_at_once_or_a_cycle_later(
             told = FOUND_BITS[wrong] if reads and bad else 0
             if level == "detect" and bad.bit_count() == 2:
                 told = 0
-            assert ctx.get(ram.errors) == (before if late else told), hex(bad)
+            assert ctx.get(ram.errors) == (told if held else before), hex(bad)
             before = told
 
     simulate(ram, testbench)

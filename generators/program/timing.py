@@ -13,7 +13,6 @@ from hdl.functions.rotary import RotaryUnit
 from hdl.functions.softmax import SoftmaxUnit
 from hdl.matrix.array import array_latency
 from hdl.matrix.retirement import DISPATCH
-from hdl.memory.accumulator import ACC_SETTLE
 from hdl.sparse.sparse import sparse_cycles
 from hdl.vector.drain import drain_latency
 from hdl.vector.epilogue import Epilogue
@@ -186,7 +185,7 @@ class MatrixTiming:
         self._config = config
         # From the cycle behind the last request: the read, the entry, the array, the accumulators.
         self._added = config.sram_latency + array_latency(config) + config.registered
-        self._settle = self._added + int(ACC_SETTLE - DISPATCH)
+        self._settle = self._added + int(config.acc_settle - DISPATCH)
         self._end = self._before = 0
         """Ends of the last tile's and the one before's activations."""
         self._loaded = 0

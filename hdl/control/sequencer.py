@@ -178,18 +178,17 @@ class Sequencer(Component):
             ]
         if late:
             m.d.comb += [program.take.eq(advance & ~again), program.taken.eq(Cat(word, here))]
-            with m.If(program.take & program.wrong):
-                m.d.sync += fresh.eq(0)
             with m.If(program.repair):
                 m.d.comb += [coming.eq(program.corrected), decides.eq(1)]
-                m.d.sync += [word.eq(coming), fresh.eq(1)]
+                m.d.sync += word.eq(coming)
         with m.If(starting):
             m.d.sync += fresh.eq(0)
 
         # Second stage.
-        now = self._decode(m, here, word, fresh, starting)
+        present = fresh & ~program.repair if late else fresh
+        now = self._decode(m, here, word, present, starting)
         action = Signal(Action)
-        m.d.comb += action.eq(Mux(outside & fresh, Action.REFUSE, now.action))
+        m.d.comb += action.eq(Mux(outside & present, Action.REFUSE, now.action))
         wrong = Signal()
         value = Signal(IMMEDIATE_WIDTH)
         m.d.comb += [

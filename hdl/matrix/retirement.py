@@ -6,7 +6,6 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.isa import Engine
 from hdl.component import Component
-from hdl.memory.accumulator import ACC_SETTLE
 from hdl.memory.ram import Ram
 from hdl.ports import EngineStatus
 from hdl.stream.pipeline import delay
@@ -68,7 +67,7 @@ class Retirement(Component):
             Cat(self.acc_addr, push).eq(delay(m, ring.read_data, 1)),
         ]
         in_flight = Signal(IN_FLIGHT_WIDTH)
-        settle = ACC_SETTLE - DISPATCH
+        settle = self.config.acc_settle - DISPATCH
         done = delay(m, self.last, self.latency + settle, reset=True)
         # What was taken counts a cycle later, as much stands before it.
         taken = delay(m, self.taken, 1, reset=True)
@@ -84,6 +83,6 @@ class Retirement(Component):
         # A command that was taken is at work once it has named a tile.
         begun = Signal()
         m.d.sync += begun.eq((begun | self.named) & busy)
-        written = delay(m, done, ACC_SETTLE - 1 - settle, reset=True)
+        written = delay(m, done, DISPATCH - 1, reset=True)
         m.d.comb += self.working.eq(self.named | (begun & busy) | written)
         return m

@@ -1,20 +1,23 @@
 """The accumulator memory: where the systolic array's sums grow, and from where they drain."""
 
-from amaranth.hdl import Array, Module, Mux, Signal, Value, signed
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.arithmetic.multiplier import HARDWARE_WIDTH, multiply
 from hdl.component import Component
-from hdl.memory.protected import error_port, gather, protected_ram
+from hdl.memory.protected import WordDecoder, error_port, errors_found, gather, protected_ram
+from hdl.memory.stored_bank import WRITTEN_LATER, StoredBank
 from hdl.ports import AccumulatePort, DrainPort
 from hdl.stream.pipeline import delay
 
 ACC_SETTLE = 3
-"""Cycles from one use of a row to the next of another kind: from a row that is accumulated to the
-first drain request that sees it, and from a taken drain request to the first accumulated row, or
-the first drain request, that finds the row cleared."""
+"""Cycles from a taken drain request to the first accumulated row, or the first drain request,
+that finds the row cleared."""
 
 
 class AccumulatorBank(Component):
@@ -57,14 +60,12 @@ class AccumulatorBank(Component):
     def elaborate(self, platform):
         m = Module()
         size, part = self._layout.size, self._layout.size // self._layout.length
-        m.submodules.rows = rows = protected_ram(
-            size, self._depth, self._level, part=part, late=True
-        )
+        m.submodules.rows = rows = protected_ram(size, self._depth, self._level, part=part)
         m.submodules.marks = marks = protected_ram(1, self._depth, self._level)
         if self._level != "none":
             # Rows that hold no sum may be anything.
-            filled, marked = delay(m, self.filled, 1), delay(m, marks.errors, 1)
-            m.d.comb += self.errors.eq(Mux(filled, rows.errors, 0) | marked)
+            filled = delay(m, self.filled, 1)
+            m.d.comb += self.errors.eq(Mux(filled, rows.errors, 0) | marks.errors)
         m.d.comb += [
             rows.read_en.eq(self.read_en),
             rows.read_addr.eq(self.read_addr),
@@ -98,7 +99,11 @@ class AccumulatorMemory(Component):
 
     With the field ``throttle`` no drain request is taken in a cycle with ``hold``.
 
-    A drain request that is presented ``ACC_SETTLE`` cycles after a row was accumulated, or later,
+    Where they are corrected from registers (``acc_corrected``), a row lies in registers between
+    the block RAM and its decoder, between that and the adder, and between the adder and the block
+    RAM: it is written two cycles later.
+
+    A drain request that is presented ``acc_settle`` cycles after a row was accumulated, or later,
     sees it; what comes ``ACC_SETTLE`` cycles after a row's drain request was taken, or later, finds
     the row zero. What comes sooner is undefined: the engine's ``done`` and the program's tokens
     keep the order. Addresses must be below ``acc_depth``.
@@ -115,6 +120,8 @@ class AccumulatorMemory(Component):
         self._sleep = config.sleep
         self._scales = config.slot_scales > 0
         self._level = config.protected("accumulators")
+        self._corrected = config.acc_corrected
+        self._written_later = config.acc_corrected * WRITTEN_LATER
         self._layout = data.ArrayLayout(signed(config.acc_width), config.cols)
         super().__init__(
             {
@@ -131,7 +138,10 @@ class AccumulatorMemory(Component):
         m = Module()
         banks = []
         for parity in range(2):
-            bank = AccumulatorBank(self._depth, self._layout, self._level)
+            if self._corrected:
+                bank = StoredBank(self._depth, self._layout)
+            else:
+                bank = AccumulatorBank(self._depth, self._layout, self._level)
             m.submodules[f"bank_{parity}"] = bank
             banks.append(bank)
         filled = Array(bank.filled for bank in banks)
@@ -178,28 +188,41 @@ class AccumulatorMemory(Component):
         # sooner than the row, and is looked at a cycle later.
         after_1 = Signal()
         after_2 = Signal()
-        repeats = Signal()
-        holds = Signal()
-        follows = Signal()
         base = Signal(self._layout)
         total = Signal(self._layout)
         total_before = Signal(self._layout)
         m.d.sync += [
             after_1.eq(add_1 & (add_addr_1 == adding.addr)),
             after_2.eq(add_2 & (add_addr_2 == adding.addr)),
-            repeats.eq(after_1),
-            holds.eq(filled[add_addr_1[0]]),
-            follows.eq(after_2),
         ]
-        with m.If(add_2 if self._sleep else 1):
+        # Rows that are written later have more before them.
+        before = [after_2]
+        add, add_addr = add_2, add_addr_2
+        for _ in range(self._written_later):
+            add, add_addr = delay(m, add, 1, reset=True), delay(m, add_addr, 1)
+            before.append(delay(m, add & (add_addr == adding.addr), 1, reset=True))
+        repeats = delay(m, after_1, 1, reset=True)
+        holds = delay(m, filled[add_addr_1[0]], 1, reset=True)
+        follows = delay(m, reduce(or_, before), 1, reset=True)
+        adds = delay(m, add_2, int(self._corrected), reset=True)
+        with m.If(adds if self._sleep else 1):
             m.d.sync += total_before.eq(total)
         which = (add_addr_1[0], clear_addr_1[0], add_1, drained_1)
-        row, drained = self._read(m, banks, *which, after_2, total_before)
+        found, brought = [], add_2 & holds & ~repeats & ~follows
+        if self._corrected:
+            row, drained, found = self._correct(m, banks, *which, add_2, before, total_before)
+            repeats, holds, follows = (
+                delay(m, bit, 1, reset=True) for bit in (repeats, holds, follows)
+            )
+        else:
+            row, drained = self._read(m, banks, *which, after_2, total_before)
         with m.If(repeats):
             m.d.comb += base.eq(total_before)
         with m.Elif(holds | follows):
             m.d.comb += base.eq(row)
         added = self._scaled(m, addend_2) if self._scales else addend_2
+        if self._corrected:
+            added = [delay(m, value, 1, en=add_2 if self._sleep else 1) for value in added]
         for column, value in enumerate(total):
             m.d.comb += value.eq(base[column] + added[column])
 
@@ -212,9 +235,10 @@ class AccumulatorMemory(Component):
                 bank.write_stb.eq(delay(m, adds, 1, reset=True)),
                 bank.clear_stb.eq(delay(m, clears, 1, reset=True)),
                 bank.write_addr.eq(delay(m, addr, 1)),
-                bank.write_row.eq(total),
+                bank.write_row.eq(total_before if self._corrected else total),
             ]
 
+        held = delay(m, filled[clear_addr_1[0]], 1, reset=True)
         if self._level != "none":
             # A row that is neither added to nor drained is brought all the same.
             used = [
@@ -222,10 +246,13 @@ class AccumulatorMemory(Component):
                 for parity in range(2)
             ]
             used = [delay(m, uses, 1) for uses in used]
-            gather(m, self, [Mux(uses, b.errors, 0) for uses, b in zip(used, banks, strict=True)])
+            errors = [Mux(uses, b.errors, 0) for uses, b in zip(used, banks, strict=True)]
+            for uses, row_errors in zip(
+                (brought, delay(m, drained_1, 1) & held), found, strict=False
+            ):
+                errors.append(Mux(delay(m, uses, 1), row_errors, 0))
+            gather(m, self, errors)
 
-        held = Signal()
-        m.d.sync += held.eq(filled[clear_addr_1[0]])
         late = int(self._registered)
         m.d.comb += [
             self.drain.valid.eq(delay(m, drained_1, 1 + late, reset=True)),
@@ -264,3 +291,36 @@ class AccumulatorMemory(Component):
         total = delay(m, total.as_value(), 1)
         row = data.View(layout, Mux(after, total, rows[adds].as_value()))
         return row, rows[drains]
+
+    def _correct(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total_before):
+        """Return the row to add to, a cycle later than :meth:`_read` does, and the one to drain.
+
+        Both are corrected from registers. ``before`` tells which of the sums two, three or four
+        requests before are of the same row, of which ``total_before`` was the last a cycle ago: the
+        nearest is added to. Returns the errors of both rows, too, a cycle after they are corrected.
+        """
+        stored = [bank.row.as_value() for bank in banks]
+        words, errors = [], []
+        for name, which, uses in (("add", adds, add_1), ("drain", drains, drained_1)):
+            row = delay(m, Array(stored)[which], 1, en=uses if self._sleep else 1)
+            decoders = []
+            size = len(row) // self._layout.length
+            for column in range(self._layout.length):
+                decoder = WordDecoder(self._layout.size // self._layout.length, "correct")
+                m.submodules[f"{name}_decoder_{column}"] = decoder
+                m.d.comb += decoder.stored.eq(row[column * size : (column + 1) * size])
+                decoders.append(decoder)
+            words.append(Cat(decoder.word for decoder in decoders))
+            wrong = [delay(m, decoder.found, 1) for decoder in decoders]
+            errors.append(reduce(or_, (errors_found(found, "correct") for found in wrong)))
+        total = total_before.as_value()
+        totals = [total]
+        for _ in before[1:]:
+            totals.append(delay(m, totals[-1], 1))
+        nearest = totals[-1]
+        before = [delay(m, after, 1) for after in before]
+        for after, earlier in reversed(list(zip(before[:-1], totals, strict=False))):
+            nearest = Mux(after, earlier, nearest)
+        word = Mux(Cat(before).any(), nearest, words[0])
+        row = delay(m, word, 1, en=add_2 if self._sleep else 1)
+        return data.View(self._layout, row), data.View(self._layout, words[1]), errors

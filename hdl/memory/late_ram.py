@@ -12,11 +12,11 @@ from hdl.memory.ram import Ram
 class LateRam(Component):
     """A :class:`Ram` with the check bits of ``correct`` that costs its reader's path no gates.
 
-    ``read_data`` is the word as it is stored. Where it is not as it was written ``wrong`` is 1 in
-    the same cycle, too late to change what the reader does with the word in it. If the reader
-    takes the word (``take``), ``repair`` is 1 in the next cycle: it then does nothing but make the
-    word ``corrected``, of the one that it took and gives in ``taken``. ``errors`` tells of it in
-    that cycle. A word is checked in the cycle in which it is taken, however long it waited.
+    ``read_data`` is the word as it is stored. Where it is not as it was written and the reader
+    takes it (``take``), ``repair`` is 1 in the next cycle, from two registers: it then does nothing
+    but make the word ``corrected``, of the one that it took and gives in ``taken``. ``errors``
+    tells of it in that cycle. A word is checked in the cycle in which it is taken, however long it
+    waited.
     """
 
     def __init__(self, width: int, depth: int):
@@ -32,7 +32,6 @@ class LateRam(Component):
                 "read_en": In(1),
                 "read_addr": In(addr_width),
                 "read_data": Out(width),
-                "wrong": Out(1),
                 "take": In(1),
                 "repair": Out(1),
                 "taken": In(width),
@@ -47,6 +46,7 @@ class LateRam(Component):
         m.submodules.ram = ram = Ram(size, self.depth, ordered=False)
         stored = ram.read_data[self.width :]
         found = Signal(len(stored))
+        wrong, took = Signal(), Signal()
         behind = Signal(len(stored))
         flipped, errors = corrections(behind, self.columns)
         m.d.comb += [
@@ -57,11 +57,12 @@ class LateRam(Component):
             ram.read_addr.eq(self.read_addr),
             self.read_data.eq(ram.read_data),
             found.eq(syndrome(self.read_data, stored, self.columns)),
-            self.wrong.eq(found.any()),
+            self.repair.eq(took & wrong),
             self.corrected.eq(self.taken ^ flipped),
             self.errors.eq(errors & self.repair.replicate(ERRORS)),
         ]
-        m.d.sync += self.repair.eq(self.take & self.wrong)
+        # Whether it is taken is known as late as whether it is wrong.
+        m.d.sync += [wrong.eq(found.any()), took.eq(self.take)]
         with m.If(self.take):
             m.d.sync += behind.eq(found)
         return m

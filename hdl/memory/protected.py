@@ -55,12 +55,25 @@ def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
 
     Where two bits are wrong, which is an error, those that it finds are any.
     """
-    odd = found.xor()
     flipped = [
         _picked(found, wrong).all() & ~_picked(found, right).any()
         for wrong, right in column_patterns(columns)
     ]
-    return Cat(flipped), Cat(odd, found.any() & ~odd)
+    return Cat(flipped), errors_found(found, "correct")
+
+
+def errors_found(found: Value, level: str) -> Value:
+    """Return the errors of a word by its syndrome."""
+    if level == "detect":
+        return Cat(Const(0, 1), found.any())
+    odd = found.xor()
+    return Cat(odd, found.any() & ~odd)
+
+
+def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
+    """Return a word with check bits behind each ``part`` bits."""
+    parts = (word[low : low + part] for low in range(0, len(word), part))
+    return Cat(Cat(bits, check(bits, columns)) for bits in parts)
 
 
 def _picked(found: Value, mask: int) -> Value:
@@ -71,7 +84,8 @@ def _picked(found: Value, mask: int) -> Value:
 class WordDecoder(Component):
     """Makes ``word`` of ``width`` bits of ``stored``, the word and behind it its check bits.
 
-    Combinational. ``errors`` is as ``sim.protection.decode`` finds it, in ``ERRORS`` bits.
+    Combinational. ``errors`` is as ``sim.protection.decode`` finds it, in ``ERRORS`` bits, and
+    follows from ``found``, the syndrome.
     """
 
     def __init__(self, width: int, level: str):
@@ -82,6 +96,7 @@ class WordDecoder(Component):
             {
                 "stored": In(width + check_bits(self.columns)),
                 "word": Out(width),
+                "found": Out(check_bits(self.columns)),
                 "errors": Out(ERRORS),
             }
         )
@@ -89,13 +104,13 @@ class WordDecoder(Component):
     def elaborate(self, _platform):
         m = Module()
         word, stored = self.stored[: self.width], self.stored[self.width :]
-        found = Signal(len(stored))
-        m.d.comb += found.eq(syndrome(word, stored, self.columns))
-        if self.level == "detect":
-            m.d.comb += [self.word.eq(word), self.errors.eq(Cat(Const(0, 1), found.any()))]
-            return m
-        flipped, errors = corrections(found, self.columns)
-        m.d.comb += [self.word.eq(word ^ flipped), self.errors.eq(errors)]
+        m.d.comb += [
+            self.found.eq(syndrome(word, stored, self.columns)),
+            self.errors.eq(errors_found(self.found, self.level)),
+            self.word.eq(word),
+        ]
+        if self.level == "correct":
+            m.d.comb += self.word.eq(word ^ corrections(self.found, self.columns)[0])
         return m
 
 
@@ -104,10 +119,10 @@ class ProtectedRam(Component):
 
     ``level`` is ``detect`` or ``correct``, and the codes are those of :mod:`arch.protection`. With
     ``correct`` one wrong bit of each part is right in ``read_data``; the stored word stays as it
-    is. ``errors`` tells of the word that ``read_data`` brings, in the first cycle in which it
-    does; not where the word was written in the cycle of its read, as it may then be anything.
-    With ``held``, a word that becomes wrong in a later cycle before the next read is reported, too,
-    and each word once. With ``late`` all is reported a cycle later, from a register for each part.
+    is. ``errors`` tells of the word that ``read_data`` brings, a cycle after the first in which it
+    does, from a register of each part's syndrome; not where the word was written in the cycle of
+    its read, as it may then be anything. With ``held`` it tells of a word in the cycle in which it
+    comes, and where it becomes wrong in a later one before the next read; of each word once.
     ``write_en`` has a bit for each part with ``parts``, else one. Words are right at first, all 0.
     """
 
@@ -120,16 +135,13 @@ class ProtectedRam(Component):
         part: int | None = None,
         parts: bool = False,
         held: bool = False,
-        late: bool = False,
     ):
-        assert not (held and late)
         self.level = level
         self.width = width
         self.depth = depth
         self.part = part or width
         self.parts = parts
         self.held = held
-        self.late = int(late)
         self.columns = tuple(code_columns(self.part, level))
         addr_width = (depth - 1).bit_length()
         super().__init__(
@@ -153,15 +165,13 @@ class ProtectedRam(Component):
             part=size if self.parts else None,
             ordered=False,
         )
-        data, stored, found = [], [], []
-        for low in range(0, self.width, self.part):
-            word = self.write_data[low : low + self.part]
-            stored.append(Cat(word, check(word, self.columns)))
+        late = int(not self.held)
+        data, found = [], []
         for number, low in enumerate(range(0, len(ram.read_data), size)):
             m.submodules[f"decoder_{number}"] = decoder = WordDecoder(self.part, self.level)
             m.d.comb += decoder.stored.eq(ram.read_data[low : low + size])
             data.append(decoder.word)
-            found.append(delay(m, decoder.errors, self.late))
+            found.append(errors_found(delay(m, decoder.found, late), self.level))
         collides = ram.write_en.any() & (ram.write_addr == ram.read_addr)
         fresh = Signal()
         with m.If(self.read_en):
@@ -171,11 +181,11 @@ class ProtectedRam(Component):
         m.d.comb += [
             ram.write_en.eq(self.write_en),
             ram.write_addr.eq(self.write_addr),
-            ram.write_data.eq(Cat(stored)),
+            ram.write_data.eq(coded(self.write_data, self.part, self.columns)),
             ram.read_en.eq(self.read_en),
             ram.read_addr.eq(self.read_addr),
             self.read_data.eq(Cat(data)),
-            self.errors.eq(_any(found) & delay(m, fresh, self.late).replicate(ERRORS)),
+            self.errors.eq(_any(found) & delay(m, fresh, late).replicate(ERRORS)),
         ]
         return m
 
@@ -183,7 +193,7 @@ class ProtectedRam(Component):
 class ProtectedFifo(Component):
     """A queue of ``depth`` words with check bits; its ports are those of ``SyncFIFOBuffered``.
 
-    ``errors`` tells of the word that is taken.
+    ``errors`` tells of the word that was taken in the cycle before.
     """
 
     def __init__(self, width: int, depth: int, level: str):
@@ -216,8 +226,10 @@ class ProtectedFifo(Component):
             self.r_rdy.eq(fifo.r_rdy),
             fifo.r_en.eq(self.r_en),
             self.level.eq(fifo.level),
-            self.errors.eq(Mux(self.r_en & self.r_rdy, decoder.errors, 0)),
         ]
+        taken = delay(m, self.r_en & self.r_rdy, 1, reset=True)
+        errors = errors_found(delay(m, decoder.found, 1), self.code)
+        m.d.comb += self.errors.eq(Mux(taken, errors, 0))
         return m
 
 
@@ -229,12 +241,11 @@ def protected_ram(
     part: int | None = None,
     parts: bool = False,
     held: bool = False,
-    late: bool = False,
 ):
     """Return a memory of some level of protection, without order; of ``none``, a :class:`Ram`."""
     if level == "none":
         return Ram(width, depth, part=part if parts else None, ordered=False)
-    return ProtectedRam(width, depth, level=level, part=part, parts=parts, held=held, late=late)
+    return ProtectedRam(width, depth, level=level, part=part, parts=parts, held=held)
 
 
 def protected_fifo(width: int, depth: int, level: str) -> SyncFIFOBuffered | ProtectedFifo:

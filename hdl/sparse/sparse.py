@@ -10,7 +10,6 @@ from arch.isa import COUNT_WIDTH, Engine
 from arch.sparse import ENTRY_WIDTH, HEADER_BEATS, RUN_WIDTH, beat_bytes
 from hdl.component import Component
 from hdl.matrix.retirement import DISPATCH
-from hdl.memory.accumulator import ACC_SETTLE
 from hdl.ports import AccumulatePort, ReadPort, command_layout
 from hdl.sparse.lane import BANKS, LATENCY, SparseLane, load_bytes, sum_layout
 from hdl.stream.pipeline import delay
@@ -96,7 +95,7 @@ class SparseUnit(Component):
         beats = self._fetch(m, cmd, begin)
         over = self._take(m, cmd, begin, beats, loaded, units, ends)
         self._add(m, cmd, begin, over, units, ends)
-        settle = ACC_SETTLE - DISPATCH
+        settle = config.acc_settle - DISPATCH
         last = Signal()
         rows = Signal(COUNT_WIDTH)
         m.d.comb += last.eq(ends & (rows == 1))
@@ -109,7 +108,7 @@ class SparseUnit(Component):
         m.d.comb += [
             self.done.eq(delay(m, last, settle, reset=True)),
             self.push.eq(delay(m, cmd.push, settle)),
-            self.working.eq(self.busy | delay(m, self.busy, ACC_SETTLE - 1, reset=True)),
+            self.working.eq(self.busy | delay(m, self.busy, config.acc_settle - 1, reset=True)),
             self.stall.eq(
                 (self.a.request.valid & ~self.a.request.ready)
                 | (self.b.request.valid & ~self.b.request.ready)

@@ -1,0 +1,65 @@
+"""Rows of accumulators that are read as they are stored, and corrected behind a register."""
+
+from amaranth.hdl import Module
+from amaranth.lib import data
+from amaranth.lib.wiring import In, Out
+
+from arch.protection import check_bits, code_columns
+from hdl.component import Component
+from hdl.memory.protected import coded, error_port, protected_ram
+from hdl.memory.ram import Ram
+from hdl.stream.pipeline import delay
+
+WRITTEN_LATER = 2
+"""Cycles by which a row of a :class:`StoredBank` is written later than one of other banks."""
+
+
+class StoredBank(Component):
+    """An :class:`~hdl.memory.accumulator.AccumulatorBank` whose reader corrects the rows.
+
+    ``row`` has each sum as it is stored, with the check bits of ``correct`` behind it, of which
+    ``errors`` tells nothing: it is of ``filled``. ``write_row`` comes WRITTEN_LATER cycles behind
+    ``write_stb`` and ``write_addr``, for which ``filled`` does not wait.
+    """
+
+    def __init__(self, depth: int, layout: data.ArrayLayout):
+        self._depth = depth
+        self._part = layout.size // layout.length
+        self._columns = code_columns(self._part, "correct")
+        size = self._part + check_bits(self._columns)
+        addr_width = (depth - 1).bit_length()
+        super().__init__(
+            {
+                "read_en": In(1),
+                "read_addr": In(addr_width),
+                "row": Out(data.ArrayLayout(size, layout.length)),
+                "filled": Out(1),
+                "write_stb": In(1),
+                "clear_stb": In(1),
+                "write_addr": In(addr_width),
+                "write_row": In(layout),
+                **error_port("correct"),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        stored = coded(self.write_row.as_value(), self._part, self._columns)
+        m.submodules.rows = rows = Ram(len(stored), self._depth, ordered=False)
+        m.submodules.marks = marks = protected_ram(1, self._depth, "correct")
+        m.d.comb += [
+            rows.read_en.eq(self.read_en),
+            rows.read_addr.eq(self.read_addr),
+            self.row.eq(rows.read_data),
+            rows.write_en.eq(delay(m, self.write_stb, WRITTEN_LATER, reset=True)),
+            rows.write_addr.eq(delay(m, self.write_addr, WRITTEN_LATER)),
+            rows.write_data.eq(stored),
+            marks.read_en.eq(self.read_en),
+            marks.read_addr.eq(self.read_addr),
+            self.filled.eq(marks.read_data),
+            marks.write_en.eq(self.write_stb | self.clear_stb),
+            marks.write_addr.eq(self.write_addr),
+            marks.write_data.eq(self.write_stb),
+            self.errors.eq(marks.errors),
+        ]
+        return m
