@@ -291,6 +291,6 @@ def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     # A tree's vectors wait for the last line of the first tile, an array's for the first.
     wait = load - 1 if config.array == "tree" else 0
     wait += config.registered
-    settle = array_latency(config) + config.sram_latency + 4
+    settle = array_latency(config) + config.sram_latency + config.acc_settle + 1
     m *= config.passes
     return max(m, load) * (tiles - 1) + m + wait + settle - resident

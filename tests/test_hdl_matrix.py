@@ -156,6 +156,7 @@ def test_random_commands(simulator: str, changes, stall: float, seed: int) -> No
         ODD | REGISTERED,
         SQUARE | REGISTERED,
         {"rows": 5, "cols": 4, **REGISTERED},
+        {"rows": 5, "cols": 4, **REGISTERED, "protect": "correct"},
         {**SQUARE, **PARTS, "b_transpose": True},
     ],
 )

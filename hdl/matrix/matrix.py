@@ -35,10 +35,10 @@ class MatrixEngine(Component):
     of its tiles; a tile waits for those of its own slot, and line r of it r cycles more.
 
     From its first request to its last sum in the accumulators, a product of T tiles whose lines
-    are L takes ``(T - 1) * max(m, L) + m + array.latency + sram_latency + 4`` cycles, with
-    a tree L - 1 more. Of resident weights L is 1, and it is a cycle less. With ``registered`` it is
-    one more. ``working`` is 1 in these. The first request comes a cycle after a command is taken,
-    with ``registered`` two.
+    are L takes ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles,
+    with a tree L - 1 more. Of resident weights L is 1, and it is a cycle less. With ``registered``
+    it is one more. ``working`` is 1 in these. The first request comes a cycle after a command is
+    taken, with ``registered`` two.
 
     ``status.done`` comes when a drain that is asked for ``DISPATCH`` cycles later (a constant of
     ``hdl.matrix.retirement``), as one that waits for the token is, sees every sum of the command.
