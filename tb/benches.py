@@ -20,6 +20,8 @@ class Bench:
     module: str
     given: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of a fixed value."""
+    mutants: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of another value where the bench looks for mutants."""
     config: Mapping[str, str] = field(default_factory=dict)
     """Fields of the configuration, by the parameters that have their values."""
     unit: Mapping[str, str] = field(default_factory=dict)

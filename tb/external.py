@@ -16,6 +16,9 @@ from tb.wishbone import WishboneMemory, WishbonePackage
 QUEUE = 4
 """Bursts of a kind that are taken before the first of them is finished."""
 
+CHANNELS = ("read_request", "read_data", "write_request", "write_data", "written")
+"""What a memory does in a cycle, or does not."""
+
 SIZE = 1 << 17
 """Largest external memory; nothing may touch what lies behind it (bytes)."""
 
@@ -34,6 +37,9 @@ class ExternalMemory:
     ``latency`` cycles more. What is read may be read as late as it is delivered, and is written
     no earlier than ``written`` says so. Every rule of the ports is asserted. The bench calls
     :meth:`drive` after a rising edge and :meth:`sample` at the falling edge, in every cycle.
+
+    The channels (``CHANNELS``) in ``silent`` do nothing. A ``stray`` memory, of which nothing is
+    asked, offers a word that is never taken, and reports bursts as written.
     """
 
     def __init__(
@@ -41,6 +47,8 @@ class ExternalMemory:
     ):
         self.bytes = np.zeros(min(1 << config.mem_addr_width, SIZE), np.uint8)
         self.loaded = self.stored = 0
+        self.silent: frozenset[str] = frozenset()
+        self.stray = False
         self._dut, self._config, self._rng = dut, config, rng
         self._stall, self._latency = stall, latency
         self._time = 0
@@ -52,8 +60,29 @@ class ExternalMemory:
         self._offered: dict[str, int] = {}
         self._word_layout = MemoryWritePort(config).members["data"].signature.members["payload"]
 
-    def _willing(self) -> bool:
-        return bool(self._rng.random() >= self._stall)
+    def forget(self) -> None:
+        """Lose what has been asked for, as a memory does that is reset."""
+        for queue in (self._reads, self._writes, self._written):
+            queue.clear()
+        self._word, self._pending = None, []
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Let the accelerator take back what it offers, as it may where it is reset."""
+        self._offered.clear()
+
+    @property
+    def owes(self) -> bool:
+        """Whether something that was asked for is not done."""
+        return bool(self._word is not None or self._reads or self._writes or self._written)
+
+    @property
+    def owes_reports(self) -> bool:
+        """Whether a burst that was asked for has not been reported as written."""
+        return bool(self._writes or self._written)
+
+    def _willing(self, channel: str) -> bool:
+        return channel not in self.silent and bool(self._rng.random() >= self._stall)
 
     def _soon(self) -> int:
         return self._time + int(self._rng.integers(self._latency + 1))
@@ -62,17 +91,24 @@ class ExternalMemory:
         """Set every input that is external memory's for this cycle."""
         dut, width = self._dut, self._config.mem_bytes
         self._time += 1
-        if self._word is None and self._due(self._reads) and self._willing():
+        if self._word is None and self._due(self._reads) and self._willing("read_data"):
             addr = self._reads[0].addr
             self._word = int.from_bytes(self.bytes[addr : addr + width].tobytes(), "little")
         noise = int.from_bytes(self._rng.bytes(width), "little")
-        dut.mem_read__data__valid.value = int(self._word is not None)
+        dut.mem_read__data__valid.value = int(self._word is not None or self.stray)
         dut.mem_read__data__payload.value = noise if self._word is None else self._word
-        dut.mem_read__request__ready.value = int(len(self._reads) < QUEUE and self._willing())
-        dut.mem_write__request__ready.value = int(len(self._writes) < QUEUE and self._willing())
-        dut.mem_write__data__ready.value = int(self._due(self._writes) and self._willing())
-        written = bool(self._written) and self._written[0][0] <= self._time and self._willing()
-        dut.mem_write__written.value = int(written)
+        dut.mem_read__request__ready.value = int(
+            len(self._reads) < QUEUE and self._willing("read_request")
+        )
+        dut.mem_write__request__ready.value = int(
+            len(self._writes) < QUEUE and self._willing("write_request")
+        )
+        dut.mem_write__data__ready.value = int(
+            self._due(self._writes) and self._willing("write_data")
+        )
+        written = bool(self._written) and self._written[0][0] <= self._time
+        written = written and self._willing("written")
+        dut.mem_write__written.value = int(written or self.stray)
         if written:
             for addr, byte in self._written.popleft()[1]:
                 self.bytes[addr] = byte
@@ -82,6 +118,7 @@ class ExternalMemory:
 
     def sample(self) -> None:
         """Take what the accelerator asks for or brings in this cycle."""
+        assert not self.stray or not int(self._dut.mem_read__data__ready.value)
         if self._word is not None and int(self._dut.mem_read__data__ready.value):
             self._word = None
             self.loaded += 1

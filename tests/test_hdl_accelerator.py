@@ -23,7 +23,7 @@ BARE = dict.fromkeys((*UNITS, "wide_functions", "wide_operands", "zero_points", 
 PACKED = {"weight_formats": "int4,ternary", "weight_group": 8}
 
 
-def run_case(config, simulator, seed, *, programs=2, steps=30, verilog=None):
+def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog=None):
     config = config.replace(mem_addr_width=16)
     simulate(
         Accelerator(config),
@@ -34,6 +34,7 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, verilog=None):
             "config": config.fields(),
             "programs": programs,
             "steps": steps,
+            "trials": trials,
             "stall": 0.3,
             "latency": 20,
         },
@@ -56,6 +57,15 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, verilog=None):
 )
 def test_presets_with_changes(preset, changes, simulator):
     run_case(PRESETS[preset].replace(**changes), simulator, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "changes", [{"lanes": 2}, {"registered": True}], ids=["lanes", "registered"]
+)
+def test_runs_that_are_stopped_in_every_way(changes):
+    config = PRESETS["tiny"].replace(watchdog=300, acc_depth=32, **changes)
+    run_case(config, "verilator", seed=1, programs=1, trials=40)
 
 
 def test_a_machine_needs_no_reset_once_it_is_configured():

@@ -41,7 +41,7 @@ def run(case: Case) -> dict[str, Any]:
             bench=bench.module,
             simulator="verilator",
             seed=case.seed,
-            parameters=parameters,
+            parameters={**parameters, **bench.mutants},
             verilog=found.verilog,
             mutants=folder,
             timeout=_TIMEOUT,
