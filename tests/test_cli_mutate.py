@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import Component, In, Out
 
@@ -16,6 +16,7 @@ from tb.formal.prover import missing_tools
 from tb.mutation import campaign
 from tb.mutation.equivalence import equivalent
 from tb.mutation.netlist import mutate
+from tb.mutation.parts import by_part, write_part
 
 _NEVER = "        m.d.comb += self.late.eq(count >= 12)  # never"
 
@@ -161,6 +162,38 @@ def test_mutants_of_what_is_not_looked_at_are_told() -> None:
     assert any("live)" in text and "unneeded" in text for text in texts), texts
     assert any(".scrub" in text or "scrub: In" in text for text in texts), texts
     assert len(numbers) < len(found.mutants) / 2
+
+
+class Parted(Component):
+    """Two counters beside memories, of which one gets what the other brings."""
+
+    i: In(8)
+    o: Out(8)
+    late: Out(2)
+
+    def elaborate(self, _platform):
+        m = Module()
+        m.submodules.first = first = Turning()
+        m.submodules.second = second = Turning()
+        m.d.comb += [first.i.eq(self.i), second.i.eq(first.o), self.o.eq(second.o)]
+        m.d.comb += self.late.eq(Cat(first.late, second.late))
+        return m
+
+
+@needs_tools
+def test_submodules_are_looked_at_alone(tmp_path) -> None:
+    found = mutate(Parted(), 60, 1)
+    parts = by_part(found.mutants)
+    assert set(parts) == {"first", "second"}
+    write_part(found, "second", parts["second"], tmp_path)
+    text = (tmp_path / "both.il").read_text(encoding="utf-8")
+    assert "second.count" in text
+    assert "first.count" not in text
+    numbers = equivalent(found, found.mutants)
+    never = Path(__file__).read_text(encoding="utf-8").splitlines().index(_NEVER) + 1
+    same = [one for one in found.mutants if one.number in numbers]
+    assert never in [int(source.rpartition(":")[2]) for one in same for source in one.sources]
+    assert len(same) < len(found.mutants) / 2
 
 
 class Offering(Component):

@@ -13,6 +13,7 @@ from arch.errors import RunError
 from generators.cache import digest
 from tb.formal.prover import run_yosys
 from tb.mutation.netlist import NUMBER_WIDTH, Mutant, Mutants
+from tb.mutation.parts import by_part, write_part
 
 SECONDS = 240
 """Time for the induction of one mutant (s)."""
@@ -48,7 +49,9 @@ def equivalent(found: Mutants, suspects: Sequence[Mutant], seconds: int = SECOND
 
     The inputs are any. A port's payload is looked at while its ``valid`` is 1. Small memories are
     registers. What others receive counts as an output, and what they answer as an input; both
-    units' have the same content as long as they receive the same. The proof is by
+    units' have the same content as long as they receive the same. First the unit's submodule that
+    is changed is looked at alone, for any inputs, which is a smaller question, and if that does not
+    prove it, the whole unit. The proof is by
     induction: ABC's ``scorr`` looks for signals of both circuits that are always equal, and ``pdr``
     for a reason why what is left of them is never reached. A mutant that neither proves equal, or
     not in time, is not found; nor is one that differs only for inputs that the unit never gets.
@@ -58,18 +61,29 @@ def equivalent(found: Mutants, suspects: Sequence[Mutant], seconds: int = SECOND
     kept = {one.number: found.folder / f"{one.number}.{version}.equivalent" for one in suspects}
     known = {number for number, path in kept.items() if path.exists()}
     left = [one for one in suspects if one.number not in known]
-    if not left:
-        return known
-    with tempfile.TemporaryDirectory(prefix="celosia.") as place:
-        shutil.copy(found.folder / "both.il", place)
-        proven = _equivalent(Path(place), left, seconds)
+    proven: set[int] = set()
+    for part, mutants in by_part(left).items():
+        # Yosys does not write every part as AIGER; the whole unit is looked at in any case.
+        with (
+            tempfile.TemporaryDirectory(prefix="celosia.") as place,
+            contextlib.suppress(RunError),
+        ):
+            write_part(found, part, mutants, Path(place))
+            proven |= _equivalent(Path(place), mutants, seconds, streams=False)
+    left = [one for one in left if one.number not in proven]
+    if left:
+        with tempfile.TemporaryDirectory(prefix="celosia.") as place:
+            shutil.copy(found.folder / "both.il", place)
+            proven |= _equivalent(Path(place), left, seconds, streams=True)
     for number in proven:
         kept[number].touch()
     return known | proven
 
 
-def _equivalent(folder: Path, suspects: Sequence[Mutant], seconds: int) -> set[int]:
-    _write_circuits(folder, [0, *(one.number for one in suspects)])
+def _equivalent(
+    folder: Path, suspects: Sequence[Mutant], seconds: int, *, streams: bool
+) -> set[int]:
+    _write_circuits(folder, [0, *(one.number for one in suspects)], streams=streams)
     # By the logic between registers first, which is quick.
     quick = [line for one in suspects for line in _compare(one.number, "comb", "iprove -C 500")]
     _run_abc([*_parted(0), *quick], folder, SECONDS)
@@ -89,13 +103,18 @@ def _equivalent(folder: Path, suspects: Sequence[Mutant], seconds: int) -> set[i
     return {one.number for one in suspects if _proven(folder, one.number)}
 
 
-def _write_circuits(folder: Path, numbers: Iterable[int]) -> None:
-    """Write an AIGER file for each number of a mutation, alike but for that."""
+def _write_circuits(folder: Path, numbers: Iterable[int], *, streams: bool) -> None:
+    """Write an AIGER file for each number of a mutation, alike but for that.
+
+    With ``streams`` a payload counts only while its ``valid`` is 1.
+    """
     script = ["read_rtlil both.il", "delete -input top/w:celosia_mutant", "memory_map -rom-only"]
     script += [f"memory_map t:$mem_v2 r:SIZE<={_WORDS} %i r:WIDTH<={_WIDTH} %i"]
     run_yosys([*script, "opt_clean", "write_rtlil roms.il"], folder, "Making memories logic")
     text = (folder / "roms.il").read_text(encoding="utf-8")
-    (folder / "cut.il").write_text(_while_valid(_without_memories(text)), encoding="utf-8")
+    text = _without_memories(text)
+    text = _while_valid(text) if streams else text
+    (folder / "cut.il").write_text(text, encoding="utf-8")
     script = ["read_rtlil cut.il", "simplemap", "techmap", "dffunmap", "simplemap"]
     # Registers that nothing reads are in both, or in one alone.
     script += ["setundef -zero", "opt_clean", "aigmap"]
