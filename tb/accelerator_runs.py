@@ -30,7 +30,7 @@ SHORT = 20_000
 
 
 class Counts:
-    """What the golden machine's steps imply for the counters."""
+    """The counts that the golden machine's steps imply."""
 
     def __init__(self) -> None:
         self.gated = self.vectors = 0

@@ -42,7 +42,7 @@ def refused() -> dict[Cause, list[list[int]]]:
 
 
 class Trials:
-    """What may happen to a run, and what must come of it.
+    """Everything that may happen to a run, and that must come of it.
 
     :meth:`all` are methods, each a kind of trial.
     """
@@ -171,7 +171,7 @@ class Trials:
         await self.exact()
 
     async def nothing(self) -> None:
-        """What is said to no run changes nothing, nor does a second start."""
+        """Words to no run change nothing, nor does a second start."""
         host = self.host
         await self._mem("mem_error")
         assert await host.read("STATUS") == 0

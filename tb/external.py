@@ -17,7 +17,7 @@ QUEUE = 4
 """Bursts of a kind that are taken before the first of them is finished."""
 
 CHANNELS = ("read_request", "read_data", "write_request", "write_data", "written")
-"""What a memory does in a cycle, or does not."""
+"""The channels of a memory, each of which does something in a cycle, or nothing."""
 
 SIZE = 1 << 17
 """Largest external memory; nothing may touch what lies behind it (bytes)."""
@@ -73,12 +73,12 @@ class ExternalMemory:
 
     @property
     def owes(self) -> bool:
-        """Whether something that was asked for is not done."""
+        """True while something that was asked for is not done."""
         return bool(self._word is not None or self._reads or self._writes or self._written)
 
     @property
     def owes_reports(self) -> bool:
-        """Whether a burst that was asked for has not been reported as written."""
+        """True while a burst that was asked for has not been reported as written."""
         return bool(self._writes or self._written)
 
     def _willing(self, channel: str) -> bool:
