@@ -29,6 +29,19 @@ class ShortProgram:
     result_bytes: int
 
 
+def has_room(config: Config) -> bool:
+    """Tell whether every short program fits a configuration."""
+    return (
+        config.scratchpad_banks > 1
+        and config.bank_bytes >= 1024
+        and config.acc_depth >= 2 * COLUMNS
+        and config.param_depth >= 4 * COLUMNS
+        and config.program_depth >= 128
+        and config.max_row > 1
+        and config.max_k >= DEPTH
+    )
+
+
 def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
     """Return a program that loads two matrices, multiplies, sums, drains and stores.
 
