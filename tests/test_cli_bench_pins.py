@@ -105,7 +105,8 @@ def test_blocks_of_an_encoder_leave_for_the_sdram(board, config) -> None:
     assert columns * board.peak_bytes == words * config.mem_bytes
     assert 0.9 < moved["reading_columns"] / moved["reading_cycles"] <= 1
     assert moved["other_columns"] <= moved["other_cycles"]
-    assert found.cycles <= moved["cycles"] < found.cycles + 100
+    # The machine is busy a little longer than it counts.
+    assert found.cycles <= moved["cycles"] < 1.01 * found.cycles
 
 
 def test_what_cannot_be_is_refused(celosia) -> None:
