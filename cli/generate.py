@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from arch.config import Config
-from arch.errors import InputError
+from arch.errors import InputError, check_known
 from cli.bus_options import attached, attachment_options, check_module, top_option
 from cli.options import check_unit, config_options, seed_option
 from cli.output import check_folder, write_files
@@ -69,8 +69,8 @@ def generate(
     """
     check_module("--prefix", prefix)
     check_module("--top", top)
-    if family is not None and family not in EXPORTED:
-        raise InputError(f"Unknown device {family!r}; known are {', '.join(EXPORTED)}")
+    if family is not None:
+        check_known("device", family, EXPORTED)
     check_folder(folder)
     if unit == "accelerator":
         component = attached(config, attachment)

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal
-from amaranth.lib.wiring import connect, flipped
+from amaranth.hdl import Signal
 from amaranth.sim import Simulator
 
 from arch.config import Config
@@ -11,7 +10,7 @@ from arch.presets import PRESETS
 from arch.protection import check_bits, code_columns
 from hdl.memory import stored_bank
 from hdl.memory.accumulator import ACC_SETTLE, AccumulatorMemory
-from hdl.memory.ram import Ram
+from tests.support.flipped_ram import FlippedRam
 
 
 @pytest.fixture(
@@ -29,19 +28,6 @@ from hdl.memory.ram import Ram
 def small(request: pytest.FixtureRequest) -> Config:
     """Return a small configuration."""
     return PRESETS["odd"].replace(lanes=1, max_k=1, **request.param)
-
-
-class FlippedRam(Ram):
-    """A memory whose words come with the bits of ``flip`` inverted."""
-
-    flip = Signal(256)
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.ram = ram = Ram(self.width, self.depth, ordered=self.ordered)
-        connect(m, flipped(self), ram)
-        m.d.comb += self.read_data.eq(ram.read_data ^ self.flip)
-        return m
 
 
 def run_case(

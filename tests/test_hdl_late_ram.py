@@ -4,8 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal
-from amaranth.lib.wiring import connect, flipped
+from amaranth.hdl import Signal
 from amaranth.sim import Simulator
 
 from arch.instruction import Instruction, pack
@@ -15,27 +14,14 @@ from arch.protection import check_bits, code_columns
 from hdl.control.sequencer import EARLY_WIDTH, Sequencer
 from hdl.memory import late_ram
 from hdl.memory.late_ram import LateRam
-from hdl.memory.ram import Ram
 from tb.bench_sequencer import expected_words, random_block
-
-
-class FlippedRam(Ram):
-    """A memory whose words come with the bits of ``flip`` inverted."""
-
-    flip = Signal(64)
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.ram = ram = Ram(self.width, self.depth, ordered=self.ordered)
-        connect(m, flipped(self), ram)
-        m.d.comb += self.read_data.eq(ram.read_data ^ self.flip)
-        return m
+from tests.support.flipped_ram import FlippedRam
 
 
 @pytest.fixture
 def flip(monkeypatch: pytest.MonkeyPatch) -> Signal:
     """Return the bits that come wrong from the memories of all :class:`LateRam`."""
-    monkeypatch.setattr(FlippedRam, "flip", Signal(64))
+    monkeypatch.setattr(FlippedRam, "flip", Signal(256))
     monkeypatch.setattr(late_ram, "Ram", FlippedRam)
     return FlippedRam.flip
 

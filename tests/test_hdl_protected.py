@@ -4,8 +4,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal
-from amaranth.lib.wiring import connect, flipped
+from amaranth.hdl import Signal
 from amaranth.sim import Simulator
 
 from arch.config import Config
@@ -16,6 +15,7 @@ from hdl.memory import protected
 from hdl.memory.protected import ProtectedRam, WordDecoder, protected_ram
 from hdl.memory.ram import Ram
 from sim.protection import Found, decode, encode
+from tests.support.flipped_ram import FlippedRam
 
 FOUND_BITS = {False: 1, True: 2}
 """``errors`` of a word with a corrected part, and of one that is not right."""
@@ -113,26 +113,13 @@ def test_a_protected_memory_is_a_memory(level: str, parts: bool) -> None:
     simulate(ram, testbench)
 
 
-class FlippedRam(Ram):
-    """A memory whose words come with the bits of ``flip`` inverted."""
-
-    flip = Signal(64)
-
-    def elaborate(self, platform):
-        m = Module()
-        m.submodules.ram = ram = Ram(self.width, self.depth, ordered=self.ordered)
-        connect(m, flipped(self), ram)
-        m.d.comb += self.read_data.eq(ram.read_data ^ self.flip)
-        return m
-
-
 @pytest.mark.parametrize("level", ["detect", "correct"])
 @pytest.mark.parametrize("held", [False, True])
 def test_wrong_bits_are_told_a_cycle_later_or_at_once(
     monkeypatch: pytest.MonkeyPatch, level: str, held: bool
 ) -> None:
     """Any one or two bits of a part, in the first cycle in which a word is there."""
-    monkeypatch.setattr(FlippedRam, "flip", Signal(64))
+    monkeypatch.setattr(FlippedRam, "flip", Signal(256))
     monkeypatch.setattr(protected, "Ram", FlippedRam)
     ram = ProtectedRam(16, 4, level=level, part=8, held=held)
     size = 8 + check_bits(ram.columns)
