@@ -105,7 +105,7 @@ def test_blocks_of_an_encoder_leave_for_the_sdram(board, config) -> None:
     assert columns * board.peak_bytes == words * config.mem_bytes
     assert 0.9 < moved["reading_columns"] / moved["reading_cycles"] <= 1
     assert moved["other_columns"] <= moved["other_cycles"]
-    # It is busy 36 cycles longer than it counts, and while memory still takes what the host wrote.
+    # It is busy longer than it counts: 36 cycles, 122 were seen beside much other work.
     assert found.cycles <= moved["cycles"] < 1.01 * found.cycles
 
 
