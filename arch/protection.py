@@ -9,12 +9,12 @@ LEVELS = ("none", "detect", "correct")
 """No code; a parity bit a part; a code that corrects one wrong bit of a part and detects two."""
 
 UNITS = ("scratchpad", "accumulators", "program", "parameters", "queues", "control")
-"""Units that can be protected: ``program`` with the sequencer's registers, ``parameters`` with
-the tables of activations, ``queues`` of the load engine's rows and, by parity at either level, of
-commands and of rows that wait for their statistics; ``control`` is the registers that say what
-engines do, in two or three copies."""
+"""Units that can be protected: ``parameters`` with the tables of activations, ``queues`` of the
+load engine's rows and, by parity at either level, of commands and of rows that wait for their
+statistics; ``control`` is the registers that say what engines do, in two or three copies, and the
+sequencer's registers."""
 
-_TOLD = {"correct": {"parameters": "detect"}}
+_TOLD = {"correct": {"parameters": "detect", "control": "detect"}}
 """Units with another level where a level is that of all: to correct them costs most."""
 
 

@@ -156,7 +156,7 @@ def test_the_field_is_a_level_or_one_for_some_units() -> None:
     assert config.protects
     assert set(protection("detect").values()) == {"detect"}
     told = {unit for unit, level in protection("correct").items() if level == "detect"}
-    assert told == {"parameters"}
+    assert told == {"parameters", "control"}
 
 
 @pytest.mark.parametrize("text", ["", "some", "scratchpad", "scratchpad=high", "array=detect"])

@@ -82,6 +82,7 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
         "scratchpad": "scratchpad.bank_1.lane_2.ram.memory",
         "accumulators": "accumulators.bank_0.rows.ram.memory",
         "program": "sequencer.program.ram.memory",
+        "control": "sequencer.registers.ram.memory",
         "parameters": "vector.params.line_0.ram.memory",
         "queues": "load.ahead.fifo._0_",
         "commands": "dispatch.queue_matrix.command",

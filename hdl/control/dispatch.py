@@ -15,6 +15,12 @@ TOKEN_WIDTH = MAX_TOKENS.bit_length()
 """Width of a token count (bits)."""
 
 
+def _parity(word: Value) -> Value:
+    """Return the parity of each half of a word: that of all of it is a long way."""
+    middle = len(word) // 2
+    return Cat(word[:middle].xor(), word[middle:].xor())
+
+
 class CommandQueue(Component):
     """Assembles an engine's commands from words and holds up to ``depth`` of them.
 
@@ -22,8 +28,8 @@ class CommandQueue(Component):
     Operands that the instruction does not have keep whatever value they had. ``busy`` while there
     is a command or a part of one. With ``registered`` a place is filled only when it is empty, so
     that no place depends on those before it, and which operand is next is known before it comes.
-    With ``parity`` each operand has a bit more, and so has the rest; ``wrong`` where one that comes
-    out is not as it came in.
+    With ``parity`` each operand has two bits more, one for each half, and so has the rest;
+    ``wrong`` a cycle after one that comes out is not as it came in.
     """
 
     def __init__(self, engine: Engine, depth: int, *, registered: bool, parity: bool = False):
@@ -46,7 +52,7 @@ class CommandQueue(Component):
         layout = self.o.p.shape()
         names = list(command_layout(self.engine).members)[3:]
         if self._parity:
-            bits = data.StructLayout(dict.fromkeys(["header", *names], 1))
+            bits = data.StructLayout(dict.fromkeys(["header", *names], 2))
             layout = data.StructLayout(dict(layout.members) | {"parity": bits})
         command = Signal(layout)
         complete, taken = Signal(), Signal()
@@ -69,7 +75,8 @@ class CommandQueue(Component):
                     command.command.flags.eq(header[FLAG_SHIFT:]),
                 ]
                 if self._parity:
-                    m.d.sync += command.parity.header.eq(header[: FLAG_SHIFT + 16].xor())
+                    given = Cat(header[:13], header[FLAG_SHIFT : FLAG_SHIFT + 16])
+                    m.d.sync += command.parity.header.eq(_parity(given))
             with m.Elif(not self.registered):
                 self._operand(m, command, index)
 
@@ -102,17 +109,19 @@ class CommandQueue(Component):
         ]
         if self._parity:
             given = payload.command
-            header = Cat(payload.pop, given.push, given.opcode, given.flags).xor()
-            wrong = [header ^ payload.parity.header]
-            wrong += [given[name].as_unsigned().xor() ^ payload.parity[name] for name in names]
-            m.d.comb += self.wrong.eq(valid & Cat(wrong).any())
+            header = Cat(given.opcode, payload.pop, given.push, given.flags)
+            wrong = [_parity(header) ^ payload.parity.header]
+            wrong += [_parity(given[name].as_unsigned()) ^ payload.parity[name] for name in names]
+            # Each from a register: to look at all of a command is a long way.
+            wrong = [delay(m, bits & valid.replicate(2), 1, reset=True) for bits in wrong]
+            m.d.comb += self.wrong.eq(Cat(wrong).any())
         return m
 
     def _take(self, m, command, name):
         """Take the word that comes for an operand."""
         m.d.sync += command.command[name].eq(self.i.p.word)
         if self._parity:
-            m.d.sync += command.parity[name].eq(self.i.p.word[:IMMEDIATE_WIDTH].xor())
+            m.d.sync += command.parity[name].eq(_parity(self.i.p.word[:IMMEDIATE_WIDTH]))
 
     def _next_operands(self, m, command, index):
         """Have a register for each field that tells that the next operand is its."""

@@ -16,6 +16,7 @@ from arch.isa import (
     Engine,
     Opcode,
 )
+from arch.protection import LEVELS
 from arch.registers import CAUSE_WIDTH, Cause
 from hdl.component import Component
 from hdl.control.loops import Loops
@@ -121,7 +122,9 @@ class Sequencer(Component):
                 "register_index": In(range(REGISTERS)),
                 "register_data": In(IMMEDIATE_WIDTH),
                 "o": Out(stream.Signature(WORD)),
-                **error_port(config.protected("program")),
+                **error_port(
+                    max(config.protected("program"), config.protected("control"), key=LEVELS.index)
+                ),
             }
         )
 
@@ -135,7 +138,8 @@ class Sequencer(Component):
         ahead = self.config.registered
         width = WORD_WIDTH + ahead * EARLY_WIDTH
         program = LateRam(width, depth) if late else protected_ram(width, depth, level, held=True)
-        registers = protected_ram(IMMEDIATE_WIDTH, REGISTERS, level, held=True)
+        control = self.config.protected("control")
+        registers = protected_ram(IMMEDIATE_WIDTH, REGISTERS, control, held=True)
         m.submodules.program, m.submodules.registers = program, registers
         m.submodules.loops = loops = Loops(len(self.pc))
         starting, advance = Signal(), self.advance

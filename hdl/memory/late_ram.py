@@ -13,7 +13,7 @@ class LateRam(Component):
     """A :class:`Ram` with the check bits of ``correct`` that costs its reader's path no gates.
 
     ``read_data`` is the word as it is stored. Where it is not as it was written and the reader
-    takes it (``take``), ``repair`` is 1 in the next cycle, from two registers: it then does nothing
+    takes it (``take``), ``repair`` is 1 in the next cycle, from registers: it then does nothing
     but make the word ``corrected``, of the one that it took and gives in ``taken``. ``errors``
     tells of it in that cycle. A word is checked in the cycle in which it is taken, however long it
     waited.
@@ -46,7 +46,7 @@ class LateRam(Component):
         m.submodules.ram = ram = Ram(size, self.depth, ordered=False)
         stored = ram.read_data[self.width :]
         found = Signal(len(stored))
-        wrong, took = Signal(), Signal()
+        took = Signal()
         behind = Signal(len(stored))
         flipped, errors = corrections(behind, self.columns)
         m.d.comb += [
@@ -57,12 +57,12 @@ class LateRam(Component):
             ram.read_addr.eq(self.read_addr),
             self.read_data.eq(ram.read_data),
             found.eq(syndrome(self.read_data, stored, self.columns)),
-            self.repair.eq(took & wrong),
+            # Of the check bits one by one: to find any is a long way behind a block RAM.
+            self.repair.eq(took & behind.any()),
             self.corrected.eq(self.taken ^ flipped),
             self.errors.eq(errors & self.repair.replicate(ERRORS)),
         ]
-        # Whether it is taken is known as late as whether it is wrong.
-        m.d.sync += [wrong.eq(found.any()), took.eq(self.take)]
+        m.d.sync += took.eq(self.take)
         with m.If(self.take):
             m.d.sync += behind.eq(found)
         return m
