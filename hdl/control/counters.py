@@ -59,10 +59,13 @@ class Counters(Component):
             m.d.sync += [turn.eq(0), own.eq(1), first.eq(1)]
 
         # What came since a counter's last turn; nothing is lost in the cycle of its turn.
-        collected = Signal(max((w + turns.bit_length() for w in self.widths.values()), default=1))
+        sizes = {
+            name: (turns * ((1 << width) - 1)).bit_length() for name, width in self.widths.items()
+        }
+        collected = Signal(max(sizes.values(), default=1))
         chosen = []
         for index, (name, width) in enumerate(self.widths.items()):
-            recent = Signal(width + turns.bit_length(), name=f"recent_{name}")
+            recent = Signal(sizes[name], name=f"recent_{name}")
             added = Signal(width, name=f"added_{name}")
             m.d.sync += [
                 added.eq(getattr(self, f"count_{name}")),
