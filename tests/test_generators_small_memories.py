@@ -13,6 +13,7 @@ from arch.presets import PRESETS
 from generators.frontend.description import ModelDescription
 from generators.lower.blocks import blocks_of
 from generators.program.executable import AGAIN
+from generators.program.predict import predict
 from generators.quantize.quantize import quantize_model
 from tb.random_models import random_model, random_weights
 from tests.support.compiled_cases import MODEL, random_case, refusal_or_case
@@ -39,6 +40,18 @@ def test_blocks_leave_a_scratchpad_that_is_too_small(preset, changes) -> None:
     assert compiled.memory_bytes == len(compiled.image) + compiled.spilled_bytes
     stores = [draft for draft in unpack(compiled.words) if draft.opcode == Opcode.STORE]
     assert len(stores) > 1
+
+
+@pytest.mark.parametrize(("ffn", "words"), [(96, 56_972), (192, 36_695)])
+def test_parts_of_columns_take_blocks_of_the_source_to_and_fro(ffn, words) -> None:
+    # In one direction alone they are 58,076 and 45,967 words.
+    config = PRESETS["tiny"].replace(scratchpad_bytes=2048, program_depth=1 << 13)
+    model = ModelDescription(
+        name="toy", tokens=24, features=32, dim=32, layers=3, heads=4, ffn=ffn, placement="post"
+    )
+    compiled = random_case(3, model, config)
+    assert compiled.plan.spills
+    assert predict(compiled.words, config, interval=2).words_read == words
 
 
 def test_sums_of_the_stream_take_all_accumulators(monkeypatch) -> None:

@@ -48,4 +48,4 @@ class Choices:
     @property
     def unplaced(self) -> "Choices":
         """The choices apart from those that only places of loads and blocks depend on."""
-        return replace(self, ahead=0, spills=False)
+        return replace(self, ahead=0)

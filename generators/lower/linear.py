@@ -95,6 +95,9 @@ class LinearLayer:
             chunks = (first and self.early) or (last and worth)
             rows = [row for group in self._rows(chunks=chunks) for row in group]
             blocks = self._blocks(f"{self.label}.{number}", part, first=first)
+            if self.lowering.choices.spills and number % 2:
+                # What the part before read last is still there.
+                blocks.reverse()
             behind = self.behind if last else Rows()
             items += self._part(part, rows, blocks, behind)
         return items

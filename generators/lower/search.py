@@ -169,7 +169,8 @@ class Search:
             blocks = [{"block_bytes": bank * share // 16} for share in (2, 3, 6)]
             parts = [bank * share // 32 for share in WHOLE_EIGHTHS]
             wholes = [{"blob_bytes": size, "whole": True} for size in parts]
-            axes = (blocks, wholes, axes[1], [{"ahead": ahead} for ahead in (0, 2, 4)])
+            chunks = [{"height": height} for height in heights]
+            axes = (blocks, wholes, axes[1], [{"ahead": ahead} for ahead in (0, 2, 4)], chunks)
         for changes in axes:
             start = best
             for change in changes:
