@@ -25,9 +25,6 @@ from generators.cache import ROOT
 from generators.verilog.units import make_unit
 from tb.toolchain import environment
 
-SEED = 1
-"""The seed of every build."""
-
 
 @dataclass(frozen=True)
 class Case:
@@ -41,6 +38,8 @@ class Case:
     changes: tuple[str, ...] = ()
     variant: str | None = None
     """Name of the changed configuration."""
+    seed: int = 1
+    """Place-and-route's."""
 
     @property
     def file(self) -> str:
@@ -56,14 +55,14 @@ class Case:
         words += [word for change in self.changes for word in ("--set", change)]
         words += ["--memory", self.memory] if self.memory else []
         words += ["--clock", f"{self.mhz:g}"] if self.mhz else []
-        return [*words, "--seed", str(SEED)]
+        return [*words, "--seed", str(self.seed)]
 
     def design(self) -> str:
         """Return what a report of this build has as ``design``."""
         board, config = resolve_board(self.board, self.config, self.changes, "uart", self.memory)
         if self.unit is None:
-            return board_design(config, board, [SEED], mhz=self.mhz)
-        return unit_design(make_unit(self.unit, config), board, [SEED], mhz=self.mhz)
+            return board_design(config, board, [self.seed], mhz=self.mhz)
+        return unit_design(make_unit(self.unit, config), board, [self.seed], mhz=self.mhz)
 
 
 _OTHERS = tuple(
