@@ -54,6 +54,9 @@ class Fields:
     """Size of the scratchpad over all banks (bytes)."""
     scratchpad_banks: int = 2
     """Banks of the scratchpad, each one read and one write per cycle (banks)."""
+    scratchpad_align: int = 1
+    """Rows of the scratchpad begin at multiples of so many bytes, which share a block of memory
+    (bytes)."""
     registered: bool = False
     """Registers stand between units that are far from each other, for a higher clock."""
     acc_depth: int = 1024

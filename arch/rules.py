@@ -6,7 +6,7 @@ from arch.errors import InputError, InputTypeError
 from arch.fields import Fields
 from arch.formats import FORMATS, MOST_FORMATS, OPERAND_BITS, PAIRED_BITS
 from arch.protection import protection
-from arch.sparse import ENTRY_WIDTH, beat_bytes
+from arch.sparse import ENTRY_WIDTH, MOST_LOADED, beat_bytes
 from arch.tables import own_table
 
 ARRAYS = ("systolic", "tree")
@@ -48,7 +48,8 @@ def check_ranges(config: Fields) -> None:
         value = getattr(config, name)
         if not low <= value <= high:
             raise InputError(f"Field {name} must be from {low} to {high}, not {value}")
-    for name in ("scratchpad_bytes", "scratchpad_banks", "mem_width", "sparse_depth"):
+    powers = ("scratchpad_bytes", "scratchpad_banks", "scratchpad_align", "mem_width")
+    for name in (*powers, "sparse_depth"):
         value = getattr(config, name)
         if value & (value - 1):
             raise InputError(f"Field {name} must be a power of two, not {value}")
@@ -107,12 +108,28 @@ def check_rules(config: Fields) -> None:
             f"{config.line_bytes} bytes, but scratchpad_bytes is {config.scratchpad_bytes} "
             f"and scratchpad_banks is {config.scratchpad_banks}"
         )
+    _check_align(config)
     if config.acc_width < config.sum_width:
         raise InputError(
             f"Field acc_width must be at least {config.sum_width} so that a sum of max_k = "
             f"{config.max_k} products of {config.element_width}-bit operands cannot overflow, "
             f"but acc_width is {config.acc_width}"
         )
+
+
+def _check_align(config: Fields) -> None:
+    """Refuse an alignment that what is read or written at once in a row does not keep."""
+    steps = [(name, getattr(config, name)) for name in ("rows", "cols", "lanes")]
+    steps += [("the bytes of mem_width", config.mem_bytes)]
+    if config.sparse_lanes:
+        reads = (MOST_LOADED, beat_bytes(config.sparse_lanes))
+        steps += [("the bytes that sparse_lanes read at once", size) for size in reads]
+    for name, value in steps:
+        if value % config.scratchpad_align:
+            raise InputError(
+                f"Field scratchpad_align must divide {name}, but scratchpad_align is "
+                f"{config.scratchpad_align} and {name} {value}"
+            )
 
 
 def _check_parameters(config: Fields) -> None:

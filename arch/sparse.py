@@ -22,6 +22,8 @@ NOTHING = (1 << RUN_WIDTH) - 1
 """The run of an entry of value 0 that stands for no element."""
 HEADER_BEATS = 3
 """Beats in front of the entries: tiles, columns in them, rows."""
+MOST_LOADED = 8
+"""Activations that lanes take in at once, at most (bytes)."""
 LEAST_K = 1 << RUN_WIDTH
 """Shortest columns that there is a code of (rows)."""
 

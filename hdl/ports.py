@@ -15,7 +15,8 @@ from arch.registers import ARRAY_CAUSES
 class ReadPort(wiring.Signature):
     """One reader of the scratchpad, seen from the reader.
 
-    ``request`` carries the byte address of the first byte wanted, at any alignment. Exactly
+    ``request`` carries the byte address of the first byte wanted, a multiple of
+    ``scratchpad_align``. Exactly
     ``sram_latency`` cycles after a request was taken, ``valid`` is 1 and ``data`` holds the
     ``line_bytes`` bytes from there; bytes past the end of the bank are undefined. Answers cannot
     be refused.

@@ -15,7 +15,7 @@ def check_step(step: Step, config: Config) -> None:
     """Refuse a step that no engine could run as it stands.
 
     Raises :class:`ProgramError` where a unit is absent, a size is not positive, an address leaves
-    its memory, a scratchpad row crosses a bank, external rows are not aligned, accumulator rows
+    its memory, a scratchpad row crosses a bank, rows are not aligned, accumulator rows
     are taken twice, or flags exclude each other.
     """
     unit = step.definition_unit
@@ -163,6 +163,12 @@ def _check_pair(step: Step, config: Config) -> None:
         for flag in ("b_transpose", "lower"):
             if flag in step.flags:
                 raise ProgramError(f"{step} has block, which excludes {flag}")
+    name = "k" if "b_transpose" in step.flags else "n"
+    if step.opcode == Opcode.PRELOAD and step[name] % config.scratchpad_align:
+        raise ProgramError(
+            f"{step} has pair, so {name} must be a multiple of scratchpad_align = "
+            f"{config.scratchpad_align}, not {step[name]}"
+        )
     if "lower" in step.flags and not config.low_rows <= step["k"] <= config.high_rows:
         raise ProgramError(
             f"{step} has lower, which needs k from low_rows = {config.low_rows} to the "
@@ -234,6 +240,11 @@ def _check_rotate(step: Step, config: Config) -> None:
         raise ProgramError(
             f"{step} rotates the columns of heads, so table must be even and from 2 to {longest}, "
             f"not {period}"
+        )
+    if 2 * period % config.scratchpad_align:
+        raise ProgramError(
+            f"{step} rotates the columns of heads, so table must be a multiple of half of "
+            f"scratchpad_align = {config.scratchpad_align}, not {period}"
         )
     if step["o_zero"]:
         raise ProgramError(f"{step} rotates about 0, so o_zero must be 0, not {step['o_zero']}")
@@ -323,9 +334,11 @@ def _check_region(step: Step, kind: str, region: Region, config: Config) -> None
             raise ProgramError(
                 f"{step} {kind} a scratchpad row that crosses a bank of {config.bank_bytes} bytes"
             )
-    if region.memory == "dram" and (
-        region.addr % config.mem_bytes or (region.m > 1 and region.stride % config.mem_bytes)
-    ):
-        raise ProgramError(
-            f"{step} {kind} external rows that do not start at multiples of {config.mem_bytes}"
-        )
+        _check_starts(step, kind, "scratchpad", region, config.scratchpad_align)
+    if region.memory == "dram":
+        _check_starts(step, kind, "external", region, config.mem_bytes)
+
+
+def _check_starts(step: Step, kind: str, memory: str, region: Region, align: int) -> None:
+    if region.addr % align or (region.m > 1 and region.stride % align):
+        raise ProgramError(f"{step} {kind} {memory} rows that do not start at multiples of {align}")

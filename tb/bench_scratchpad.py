@@ -41,6 +41,7 @@ def _offer(port: _Port, config: Config, random: np.random.Generator) -> None:
     spread = random.choice([4 * config.line_bytes, config.scratchpad_bytes])
     base = int(random.integers(config.scratchpad_banks)) * config.bank_bytes
     addr = (base + int(random.integers(spread))) % config.scratchpad_bytes
+    addr -= addr % config.scratchpad_align
     if port.write:
         room = config.bank_bytes - addr % config.bank_bytes
         room = min(room, written_bytes(config, port.name))

@@ -80,6 +80,10 @@ def random_config(rng: np.random.Generator) -> Config:
         packed=bool(operand_width + zero_points <= PACKED_WIDTH and rng.random() < 0.7),
         wide_functions=bool(units["activation"] and rng.random() < 0.5),
     )
+    # The largest power of two that divides what is read or written at once, or one below.
+    least = rows | cols | lanes | mem_width // 8
+    align = int(2 ** rng.integers((least & -least).bit_length()))
+    config = config.replace(scratchpad_align=align)
     if operand_width < OPERAND_BITS or zero_points or config.operand_gating:
         return config
     pass_width = int(rng.choice(PASS_WIDTHS))

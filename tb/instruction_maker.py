@@ -48,6 +48,10 @@ class InstructionMaker:
     def _size(self, high: int) -> int:
         return 1 + self._below(max(1, high))
 
+    def _aligned(self, count: int) -> int:
+        """Return a number of bytes, rounded up to where rows of the scratchpad may begin."""
+        return -(-count // self.config.scratchpad_align) * self.config.scratchpad_align
+
     def _zero(self, allowed: bool = True) -> int:
         bound = self.config.operand_max
         return int(self.rng.integers(-bound - 1, bound + 1)) if allowed else 0
@@ -55,10 +59,10 @@ class InstructionMaker:
     def _matrix(self, name: str, m: int, row: int) -> dict[str, int]:
         """Place m rows of ``row`` bytes in a bank, upwards or downwards; not all have room."""
         config = self.config
-        stride = row + self._below(8)
+        stride = self._aligned(row + self._below(8))
         span = stride * (m - 1) + row
         bank = self._below(config.scratchpad_banks) * config.bank_bytes
-        addr = bank + self._below(max(1, config.bank_bytes - span + 1))
+        addr = bank + self._aligned(self._below(max(1, config.bank_bytes - span + 1)))
         if self.rng.random() < 0.1:
             addr, stride = addr + stride * (m - 1), -stride
         return {f"{name}_addr": addr, f"{name}_stride": stride}
@@ -196,7 +200,7 @@ class InstructionMaker:
     def _output(self, m: int, n: int, flags: set[str]) -> dict[str, int]:
         table, pairs = self._below(self.config.table_slots), n
         if "rotate" in flags:
-            table = 2 * self._size(n)
+            table = self._aligned(4 * self._size(n)) // 2
             pairs = min(n, table + self.config.lanes)
         elif "times" in flags:
             table = self._zero()
@@ -276,7 +280,7 @@ class InstructionMaker:
 
     def _table(self) -> Instruction:
         addr = self._below(max(1, self.config.scratchpad_bytes - 255))
-        operands = {"i_addr": addr, "table": self._below(self.config.table_slots)}
+        operands = {"i_addr": self._aligned(addr), "table": self._below(self.config.table_slots)}
         return Instruction(Opcode.TABLE, operands)
 
     def any(self) -> Instruction:

@@ -104,6 +104,28 @@ def test_a_single_element_is_a_machine():
             "scratchpad_bytes is 16 and scratchpad_banks is 4",
         ),
         (
+            {"scratchpad_align": 3},
+            ValueError,
+            "Field scratchpad_align must be a power of two, not 3",
+        ),
+        (
+            {"scratchpad_align": 4, "rows": 13},
+            ValueError,
+            "Field scratchpad_align must divide rows, but scratchpad_align is 4 and rows 13",
+        ),
+        (
+            {"scratchpad_align": 8, "mem_width": 32},
+            ValueError,
+            "Field scratchpad_align must divide the bytes of mem_width, but scratchpad_align is 8 "
+            "and the bytes of mem_width 4",
+        ),
+        (
+            {"scratchpad_align": 2, "sparse_lanes": 2},
+            ValueError,
+            "Field scratchpad_align must divide the bytes that sparse_lanes read at once, but "
+            "scratchpad_align is 2 and the bytes that sparse_lanes read at once 3",
+        ),
+        (
             {"acc_width": 16},
             ValueError,
             "Field acc_width must be at least 28 so that a sum of max_k = 2048 products of 9-bit "

@@ -48,6 +48,8 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog
         ("odd", {"trace": True} | BARE, "icarus"),
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
         ("tiny", {"registered": True, "fused": True}, "icarus"),
+        ("tiny", {"scratchpad_align": 4, "lanes": 4, "rotary": True, "argmax": True}, "icarus"),
+        ("small", {"scratchpad_align": 2, "lanes": 2, "registered": True}, "verilator"),
         (
             "tiny",
             {"weight_depth": 7, "weight_formats": "int4,ternary", "weight_group": 8},

@@ -17,17 +17,34 @@ def run(component, bench):
     simulator.run()
 
 
-@pytest.mark.parametrize(("line_bytes", "size"), [(1, 2), (1, 32), (2, 4), (4, 64), (16, 64)])
-def test_bank_reads_what_was_written(line_bytes, size):
-    rng = np.random.default_rng(line_bytes + size)
-    bank = Bank(line_bytes, size)
+@pytest.mark.parametrize("level", ["none", "correct"])
+@pytest.mark.parametrize(
+    ("line_bytes", "size", "align"),
+    [
+        (1, 2, 1),
+        (1, 32, 1),
+        (2, 4, 1),
+        (4, 64, 1),
+        (16, 64, 1),
+        (2, 4, 2),
+        (8, 32, 2),
+        (16, 64, 4),
+        (16, 32, 8),
+        (16, 64, 16),
+    ],
+)
+def test_bank_reads_what_was_written(line_bytes, size, align, level):
+    rng = np.random.default_rng(line_bytes + size + align)
+    bank = Bank(line_bytes, size, level, align)
     content = np.zeros(2 * size, np.uint8)  # twice the same, as accesses wrap around
 
     async def bench(ctx):
         due = [None, None]
         for _ in range(200):
             reads, writes = rng.random(2) < 0.8
-            read_addr, write_addr = (int(addr) for addr in rng.integers(size, size=2))
+            read_addr, write_addr = (
+                int(addr) * align for addr in rng.integers(size // align, size=2)
+            )
             line = rng.integers(256, size=line_bytes, dtype=np.uint8)
             count = int(rng.integers(line_bytes + 1))
             ctx.set(bank.read_en, bool(reads))
@@ -55,14 +72,17 @@ def test_bank_reads_what_was_written(line_bytes, size):
 
 
 @pytest.mark.parametrize(
-    ("line_bytes", "size", "message"),
+    ("line_bytes", "size", "align", "message"),
     [
-        (3, 64, "Bank line_bytes must be a power of two of at least 1, not 3"),
-        (0, 64, "Bank line_bytes must be a power of two of at least 1, not 0"),
-        (8, 8, "Bank size must be a power of two of at least 16, not 8"),
-        (8, 48, "Bank size must be a power of two of at least 16, not 48"),
+        (3, 64, 1, "Bank line_bytes must be a power of two of at least 1, not 3"),
+        (0, 64, 1, "Bank line_bytes must be a power of two of at least 1, not 0"),
+        (8, 8, 1, "Bank size must be a power of two of at least 16, not 8"),
+        (8, 48, 1, "Bank size must be a power of two of at least 16, not 48"),
+        (8, 64, 0, "Bank align must be a power of two of at least 1, not 0"),
+        (8, 64, 3, "Bank align must be a power of two of at least 1, not 3"),
+        (8, 64, 16, "Bank line_bytes must be a power of two of at least 16, not 8"),
     ],
 )
-def test_bank_refuses_sizes(line_bytes, size, message):
+def test_bank_refuses_sizes(line_bytes, size, align, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        Bank(line_bytes, size)
+        Bank(line_bytes, size, align=align)

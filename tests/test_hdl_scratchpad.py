@@ -10,6 +10,12 @@ from tb.simulate import simulate
 ONE_BANK = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
 ODD = {"rows": 5, "cols": 3, "lanes": 2, "fused": False, "mem_width": 32}
 REGISTERED = {"registered": True}
+ALIGNED = {"rows": 12, "cols": 4, "lanes": 4, "mem_width": 32, "scratchpad_align": 4}
+"""Lines of 16 bytes in four memories; rows that are no power of two."""
+WORDS = {"scratchpad_align": 8, "scratchpad_banks": 1}
+"""Lines of 16 bytes in two memories."""
+CORRECT = {"protect": "scratchpad=correct"}
+LINES = {"rows": 2, "cols": 2, "lanes": 2, "mem_width": 16, "scratchpad_align": 2}
 
 
 @pytest.mark.parametrize(
@@ -20,6 +26,11 @@ REGISTERED = {"registered": True}
         ("icarus", 5, READERS, WRITERS, {"scratchpad_bytes": 1024} | REGISTERED),
         ("icarus", 6, READERS, ("load", "o"), ONE_BANK | {"scratchpad_bytes": 64} | REGISTERED),
         ("icarus", 3, ("v",), ("o",), ODD | {"scratchpad_bytes": 512, "scratchpad_banks": 8}),
+        ("icarus", 8, READERS, WRITERS, ALIGNED | {"scratchpad_bytes": 1024}),
+        ("icarus", 9, READERS, WRITERS, WORDS | {"scratchpad_bytes": 64} | REGISTERED),
+        ("icarus", 10, READERS, WRITERS, LINES | {"scratchpad_bytes": 64}),
+        ("verilator", 11, READERS, WRITERS, ALIGNED | {"scratchpad_bytes": 256} | REGISTERED),
+        ("verilator", 12, READERS, WRITERS, ALIGNED | {"scratchpad_bytes": 256} | CORRECT),
         ("verilator", 4, READERS, WRITERS, ODD | {"scratchpad_bytes": 128}),
         ("verilator", 7, READERS, WRITERS, ODD | {"scratchpad_bytes": 128} | REGISTERED),
     ],

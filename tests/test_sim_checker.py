@@ -403,3 +403,33 @@ def test_accumulator_rows_cannot_be_taken_twice():
             f"DRAIN at word 0 takes accumulator rows twice: its tile columns are {stride} rows "
             f"apart and have m = 4"
         )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("LOAD m=1 row_bytes=8 sp_addr=2", "LOAD at word 0 writes scratchpad rows"),
+        ("LOAD m=2 row_bytes=8 sp_stride=10", "LOAD at word 0 writes scratchpad rows"),
+        ("MATMUL a_addr=6 m=1 k=8 n=8", "MATMUL at word 0 reads scratchpad rows"),
+        ("TABLE i_addr=1", "TABLE at word 0 reads scratchpad rows"),
+    ],
+)
+def test_rows_begin_where_the_scratchpad_is_addressed(text, message):
+    aligned = CONFIG.replace(scratchpad_align=4)
+    expected = f"{message} that do not start at multiples of 4"
+    assert errors(f"{text}\nHALT", aligned) == expected
+    assert check(pack(assemble(f"{text}\nHALT")), CONFIG) == 1
+
+
+def test_one_row_has_no_stride_to_keep():
+    aligned = CONFIG.replace(scratchpad_align=4)
+    assert check(pack(assemble("LOAD m=1 row_bytes=7 sp_stride=7\nHALT")), aligned) == 1
+
+
+def test_pairs_of_heads_begin_again_where_the_scratchpad_is_addressed():
+    aligned = CONFIG.replace(scratchpad_align=8, rotary=True)
+    turned = "DRAIN m=1 n=8 r_addr=128 table={} rotate wide_out\nHALT"
+    assert check(pack(assemble(turned.format(4))), aligned) == 1
+    assert "must be a multiple of half of scratchpad_align = 8, not 6" in errors(
+        turned.format(6), aligned
+    )

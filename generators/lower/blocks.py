@@ -108,6 +108,7 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
     Blocks are of whole external words, so that one can be loaded or stored on its own.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
+    unit = math.lcm(unit, config.scratchpad_align)
     step = tensor.rows
     if tensor.bytes > most:
         step = max(most // (tensor.stride * unit), 1) * unit
@@ -150,7 +151,7 @@ class _Buffer:
     whole_rows: bool = False
     """An instruction takes or gives whole rows."""
     head: int = 1
-    """Columns of a head, which are never cut."""
+    """Columns of a head, or of what an address can name, which are never cut."""
     tile: int = 1
     """Columns that products take or give at once, which are cut only where they must be."""
 
@@ -173,7 +174,7 @@ def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blo
     found: dict[str, _Buffer] = {}
 
     def note(tensor: Tensor) -> _Buffer:
-        buffer = found.setdefault(tensor.buffer, _Buffer(tensor))
+        buffer = found.setdefault(tensor.buffer, _Buffer(tensor, head=config.scratchpad_align))
         if tensor.rows > buffer.tensor.rows:
             buffer.tensor = tensor
         return buffer

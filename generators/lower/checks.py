@@ -15,6 +15,7 @@ from generators.graph import (
     Norm,
     QuantizedModel,
     Rotary,
+    TextGraph,
 )
 from generators.lower.plan import MOST_ROWS
 from generators.lower.residence import Cache
@@ -26,6 +27,7 @@ from generators.quantize.options import MIXED, NARROW_BITS
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
     """Refuse an encoder that no tiling can make fit."""
     _check_units([quantized], config)
+    _check_rows([quantized], config)
     refuse_held(quantized.description.name, config)
     _check_lengths([quantized], config, quantized.description.sequence)
 
@@ -35,6 +37,7 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
     model = decoder.description
     graphs = [decoder] if decoder.source is None else [decoder, decoder.source]
     _check_units(graphs, config)
+    _check_rows(graphs, config)
     if config.operand_width != 8:
         raise InputError(
             f"Model {model.name} has operands of 8 bits, but operand_width is "
@@ -135,6 +138,34 @@ def _check_units(graphs: Sequence[IntegerGraph], config: Config) -> None:
                 f"Model {graphs[0].description.name} needs the unit {unit}, which configuration "
                 f"{config.name} leaves out",
                 {unit: True},
+            )
+
+
+def _check_rows(graphs: Sequence[IntegerGraph], config: Config) -> None:
+    """Refuse rows, and heads in them, that cannot begin where the scratchpad is addressed.
+
+    A row alone may have any columns, as the scores of a text's tokens.
+    """
+    widths: dict[str, int] = {}
+    for graph in graphs:
+        text = isinstance(graph, TextGraph)
+        linears = [op for op in graph.ops if isinstance(op, Linear)]
+        tensors = [op.target for op in graph.ops]
+        tensors += [op.low_rank.first.target for op in linears if op.low_rank is not None]
+        if text:
+            tensors.remove(graph.output)
+        else:
+            tensors = [one for one in (graph.input, *tensors) if one.rows > 1]
+        widths |= {one.name: one.stride for one in tensors}
+        for op in (op for op in graph.ops if isinstance(op, Attention)):
+            widths[f"heads of {op.query.name}"] = op.key_dim
+            widths[f"heads of {op.value.name}"] = op.head_dim
+    for name, width in widths.items():
+        if width % config.scratchpad_align:
+            raise FitError(
+                f"Model {graphs[0].description.name} has rows of {width} bytes in {name}, but "
+                f"scratchpad_align is {config.scratchpad_align}",
+                {"scratchpad_align": width & -width},
             )
 
 

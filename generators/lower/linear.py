@@ -283,9 +283,11 @@ class LinearLayer:
     def _products(self, block: "_Block", row: int, m: int, acc: int) -> list[Node]:
         """Return the products of some rows with the weights of a block."""
         sums, rows = View(acc, self._acc_stride(m)), self._run_rows(row, m)
-        blocks = self.lowering.blocks
+        blocks, config = self.lowering.blocks, self.lowering.config
         return [
-            one.draft(blocks[one.op.source.buffer].view(row, one.held.rows.start), sums, rows)
+            one.draft(
+                blocks[one.op.source.buffer].view(row, one.held.rows.start), sums, rows, config
+            )
             for one in block.products
         ]
 

@@ -21,7 +21,7 @@ from generators.network import Home
 from generators.program.allocate import across, half_bytes
 from generators.program.draft import Ref
 from generators.program.image import LONGEST_ROW, ImageBuilder
-from generators.program.layout import element_rows, rows_image
+from generators.program.layout import aligned, element_rows, rows_image
 from generators.quantize.options import NARROW_BITS
 from sim.rotary import rotary_places
 
@@ -69,8 +69,8 @@ def _stream_buffers(found: Plan) -> int:
     """Take the buffers of what is computed, and return their bytes."""
     decoder, config, cache, rows = found.decoder, found.config, found.cache, found.rows
     model, longest = decoder.description, decoder.description.source_positions
-    probabilities = max(model.heads, 2 * rows) * cache.capacity
-    probabilities = max(probabilities, max(model.heads, 2 * longest) * longest)
+    probabilities = max(model.heads, 2 * rows) * aligned(cache.capacity, config)
+    probabilities = max(probabilities, max(model.heads, 2 * longest) * aligned(longest, config))
     rows = max(rows, found.source_rows)
     sizes = {
         "x": 2 * rows * model.dim,

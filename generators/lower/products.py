@@ -15,6 +15,7 @@ from generators.lower.residence import Memory
 from generators.lower.weights import Held, slotted
 from generators.program.draft import Draft, Ref
 from generators.program.image import Bytes, Piece
+from generators.program.layout import aligned, aligned_rows
 from generators.stored import format_flags, stored_data
 
 
@@ -47,7 +48,7 @@ class Product:
         place = self.place + first * self.k_tiles
         return replace(self, held=replace(self.held, columns=columns), place=place)
 
-    def draft(self, source: View, sums: View, m: Count) -> Draft:
+    def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
         """Return the instruction for rows of the source, from the column of its first weights."""
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
@@ -58,7 +59,7 @@ class Product:
             operands |= {"m": m, "k": held.k, "n": held.n, "a_zero": zero}
             operands |= {"b_addr": place, "beats": held.beats}
             return Draft(Opcode.SPARSE, operands, plane=self.plane)
-        other = place if isinstance(place, int) else View(place, held.n)
+        other = place if isinstance(place, int) else View(place, aligned(held.n, config))
         made = product(source, other, target, m, held.k, held.n, *self.flags, a_zero=zero)
         return replace(made, plane=self.plane)
 
@@ -90,7 +91,9 @@ def kept_in_slots(
     slots = memory.take_slots(rows.stop - rows.start, part.n)
     for held in cut(taken, replace(part, rows=rows, tile=0)):
         data = stored_data(taken.weight, taken.stored, held.rows, held.columns)
+        data = aligned_rows(data, config)
         above = (held.rows.start - rows.start) // config.rows
         slot = slots.first + held.tile * slots.k_tiles + above
-        add(preload(View(bring(data.ravel()), held.n), held.k, held.n, slot, flags=kept))
+        source = View(bring(data.ravel()), aligned(held.n, config))
+        add(preload(source, held.k, held.n, slot, flags=kept))
     return Product(op, part, slots.first, used | flags & {"a_wide"}, k_tiles=slots.k_tiles)

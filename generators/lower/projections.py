@@ -162,7 +162,7 @@ class Instructions:
                 one = replace(one, place=self.stage.piece(one.place, stage))
             offset = one.held.rows.start * one.op.source.element
             rows = View(place_behind(source.place, offset), source.stride)
-            self.stage.add(one.draft(rows, sums, m))
+            self.stage.add(one.draft(rows, sums, m, self.config))
 
     def drain(
         self,

@@ -11,6 +11,7 @@ from generators.lower.blocks import Part, cut, even, groups
 from generators.lower.instructions import View, Work
 from generators.lower.lowering import SPARE_WORDS, Lowering
 from generators.program.draft import LENGTH_REGISTER, Given, Item, Node, Ref, Repeat, Written
+from generators.program.layout import aligned
 
 
 def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
@@ -55,7 +56,9 @@ class _Steps:
         """Keys of a sequence."""
         self.m = op.query.rows // lowering.batch
         """Queries of a sequence."""
-        room = max(1, lowering.choices.blob_bytes // (2 * self.n))
+        self.stride = aligned(self.n, lowering.config)
+        """Bytes from row to row of probabilities, and half of those of scores."""
+        room = max(1, lowering.choices.blob_bytes // (2 * self.stride))
         height = even(self.m, min(lowering.accumulators.height(self.m), room))
         marks = {mark for blocks in (self.query, self.target) for mark in blocks.row_marks}
         marks |= {*range(0, op.query.rows, self.m)}
@@ -63,8 +66,8 @@ class _Steps:
         self.tiles = lowering.accumulators.tiles(height)
         self.together = self._together(room)
         for parity in range(2):
-            lowering.sizes[f"scores.{parity}"] = 2 * self.n * height * self.together
-            lowering.sizes[f"probabilities.{parity}"] = self.n * height * self.together
+            lowering.sizes[f"scores.{parity}"] = 2 * self.stride * height * self.together
+            lowering.sizes[f"probabilities.{parity}"] = self.stride * height * self.together
         # Sums over several blocks of values take all of the probabilities, as what is behind an
         # inference's last row must be zero there.
         self.counted = len(self.value.row_marks) == 1
@@ -156,13 +159,13 @@ class _Steps:
             if fused:
                 break
             written = self._written("scores", units, column, count)
-            part, keys = View(Ref(scores, 2 * column), 2 * n), self._keys(column, count)
+            part, keys = View(Ref(scores, 2 * column), 2 * self.stride), self._keys(column, count)
             defines = "" if column else scores
             work = Work(sums, part, rows, keys, SPARE_WORDS, written, defines)
             nodes.append(work.requantize(Opcode.DRAIN, *WRITTEN))
         written = self._written("probabilities", units, 0, n)
-        target, keys = View(Ref(probabilities), n), self._keys(0, n)
-        source, flags = (sums, ("drain",)) if fused else (View(Ref(scores), 2 * n), ())
+        target, keys = View(Ref(probabilities), self.stride), self._keys(0, n)
+        source, flags = (sums, ("drain",)) if fused else (View(Ref(scores), 2 * self.stride), ())
         limit = Given(LENGTH_REGISTER, n) if op.variable else n
         word, first = self._word(head) - fused, row % self.m
         work = Work(source, target, rows, keys, word, written, probabilities)
@@ -229,11 +232,11 @@ class _Steps:
             for index, (head, _, _) in enumerate(units):
                 shared = head // op.group * op.head_dim
                 for key, k in cut(n, {mark - sequence for mark in self.value.row_marks}):
-                    place = Ref(f"probabilities.{parity}", (offset + index * m) * n + key)
+                    place = Ref(f"probabilities.{parity}", (offset + index * m) * self.stride + key)
                     values = self.value.view(sequence + key, shared + column)
                     sums, many = View(acc + index * tiles * m, m), self._keys(key, k)
                     run = self._rows(row, m)
-                    nodes.append(mix(op, View(place, n), values, sums, run, many, count))
+                    nodes.append(mix(op, View(place, self.stride), values, sums, run, many, count))
             rows, columns = (row, m), (first * op.head_dim + column, count * len(units))
             drain = partial(self.lowering.requantize, Opcode.DRAIN, View(acc, m), op.target)
             word, residual = self._word(first) + 1, op.residual

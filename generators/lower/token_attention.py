@@ -19,6 +19,7 @@ from generators.lower.residence import Register
 from generators.lower.walk import Product, Rowwise
 from generators.network import Home
 from generators.program.draft import Given, Ref, Written
+from generators.program.layout import aligned
 
 Steps = list[Callable[[], None]]
 
@@ -52,6 +53,8 @@ class TokenAttention:
         self.acc = "scores" if self.kept.grows else "source_scores"
         """Name of the accumulators of one token's scores."""
         self.context = context_of(op)
+        self.stride = aligned(self.kept.capacity, self.config)
+        """Bytes from row to row of probabilities, and half of those of scores."""
 
     def add(self, waiting: Sequence[Product]) -> None:
         """Add the attention, from normalized rows to what its last product takes.
@@ -131,7 +134,7 @@ class TokenAttention:
             self.cached.append_values()
         for first, many in self.runs:
             head, end = max(first, begin), min(first + many, begin + count)
-            sums, at = View(acc + head, heads), head * self.kept.capacity
+            sums, at = View(acc + head, heads), head * self.stride
             self._softmax(head, sums, at, end - head, *(["followed"] if followed else []))
 
     def _sums(self, place: int) -> None:
@@ -140,7 +143,7 @@ class TokenAttention:
         acc, count = self._context(place)
         for head in range(first, end):
             sums = View(acc + (head - first) * group, count)
-            self._mix(head, head * group * self.kept.capacity, sums, group)
+            self._mix(head, head * group * self.stride, sums, group)
 
     def _contexts(self, place: int) -> None:
         """Add one token's context of the heads of some key heads, which are rows."""
@@ -168,11 +171,11 @@ class TokenAttention:
         def probabilities(head: int) -> None:
             sums = View(self.make.acc(f"scores{head % 2}", tiles * rows), rows)
             self._score(head, op.query.stride, sums, m)
-            self._softmax(head, sums, head % 2 * rows * self.kept.capacity, m)
+            self._softmax(head, sums, head % 2 * rows * self.stride, m)
 
         def context(head: int) -> None:
             sums = View(self.make.acc(f"context{head % 2}", width * rows), rows)
-            self._mix(head // op.group, head % 2 * rows * self.kept.capacity, sums, m)
+            self._mix(head // op.group, head % 2 * rows * self.stride, sums, m)
             self._drain(head, sums, op.target.stride, m)
 
         self.cached.append_values()
@@ -189,7 +192,7 @@ class TokenAttention:
     def _mix(self, key_head: int, at: int, sums: View, m: Count) -> None:
         """Add the product of the probabilities from a column on and a key head's values."""
         assert isinstance(sums.place, int)
-        weights = View(Ref("probabilities", at), self.kept.capacity)
+        weights = View(Ref("probabilities", at), self.stride)
         for column, n, values, flags in self.cached.values(key_head):
             part = View(sums.place + column // self.config.cols * sums.stride, sums.stride)
             self.make.stage.add(mix(self.op, weights, values, part, m, self.kept.count, n, *flags))
@@ -197,12 +200,12 @@ class TokenAttention:
     def _softmax(self, head: int, sums: View, at: int, m: Count, *flags: str) -> None:
         """Add the softmax of rows of sums, through the scratchpad where it must be.
 
-        It is written ``at`` so many columns behind the first probabilities.
+        It is written ``at`` so many bytes behind the first probabilities.
         """
         capacity, n = self.kept.capacity, self.kept.count
         (first,) = (first for first, count in self.runs if first <= head < first + count)
         (word,) = self.make.params((self.plan.words[f"{self.op.prefix}.scores.{first}"], 0, 0))
-        target = View(Ref("probabilities", at), capacity)
+        target = View(Ref("probabilities", at), self.stride)
         work = Work(sums, target, m, n, word, Written(f"{self.op.prefix}.probabilities"))
         # The tokens of a chunk attend to one place more each.
         step = int(self.rows > 1 and self.kept.grows)
@@ -210,7 +213,7 @@ class TokenAttention:
         if self.config.fused:
             flags = ("drain", *flags)
         else:
-            scores = View(Ref("scores", 2 * at), 2 * capacity)
+            scores = View(Ref("scores", 2 * at), 2 * self.stride)
             drained = replace(work, target=scores).requantize(Opcode.DRAIN, *WRITTEN)
             self.make.stage.add(drained)
             work = replace(work, source=scores, params=word + 1)

@@ -11,6 +11,7 @@ from arch.config import Config
 from arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
 from generators.graph import IntegerGraph, Ints, Linear
 from generators.program.image import Bytes
+from generators.program.layout import aligned_rows
 from generators.stored import for_slots, in_pairs, part_rows, stored_data, stored_rows
 from hdl.sparse.sparse import sparse_cycles
 from sim.sparse import encode
@@ -146,7 +147,8 @@ def stored_parts(
         yield coded
         return
     for one in held:
-        yield one, stored_data(op.weight, op.stored, one.rows, one.columns).ravel()
+        data = stored_data(op.weight, op.stored, one.rows, one.columns)
+        yield one, aligned_rows(data, config).ravel()
 
 
 def _coded(

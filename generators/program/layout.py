@@ -17,6 +17,16 @@ def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
     return padded.tobytes(), stride
 
 
+def aligned(count: int, config: Config) -> int:
+    """Return the bytes from row to row of the scratchpad that rows of so many bytes need."""
+    return -(-count // config.scratchpad_align) * config.scratchpad_align
+
+
+def aligned_rows(data: Bytes, config: Config) -> Bytes:
+    """Return rows [m, bytes] with zeros behind each, so that they may follow each other there."""
+    return np.pad(data, ((0, 0), (0, aligned(data.shape[1], config) - data.shape[1])))
+
+
 def element_rows(values: NDArray[np.int64], dtype: str) -> Bytes:
     """Return integers [m, n] as rows of the bytes of another type, [m, bytes]."""
     return np.ascontiguousarray(values.astype(dtype)).view(np.uint8).reshape(len(values), -1)

@@ -13,23 +13,25 @@ from hdl.stream.pipeline import delay
 
 
 class Bank(Component):
-    """A memory of ``size`` bytes that reads and writes up to ``line_bytes`` bytes at any address.
+    """A memory of ``size`` bytes that reads and writes up to ``line_bytes`` bytes from an address.
 
-    Byte ``i`` lies in row ``i // line_bytes`` of the byte-wide memory ``i % line_bytes``, so an
-    access that crosses a row needs only that the memories before the offset take the next row.
+    The address is a multiple of ``align``; its bits below are ignored. Each ``align`` bytes of a
+    row of ``line_bytes`` lie in a memory of their own, so an access that crosses a row needs only
+    that the memories before the offset take the next row.
 
     ``read_data`` brings the bytes from ``read_addr`` on, two cycles after ``read_en``. Byte ``i``
-    of ``write_data`` goes to memory ``i`` where ``write_mask`` says so, in the row of the address
-    or, in memories before its offset, in the next. A read of the cycle after a write sees it, a
-    read of the same cycle may see anything in its place. One read and one write a cycle. Past the
-    last byte an access goes on at the first. With a ``level`` of protection, ``errors`` tells of
-    the words that were read (:class:`hdl.memory.protected.ProtectedRam`).
+    of ``write_data`` goes to place ``i`` of a row where ``write_mask`` says so, of the row of the
+    address or, in memories before its offset, of the next. A read of the cycle after a write sees
+    it, a read of the same cycle may see anything in its place. One read and one write a cycle. Past
+    the last byte an access goes on at the first. With a ``level`` of protection, ``errors`` tells
+    of the words that were read (:class:`hdl.memory.protected.ProtectedRam`).
 
     Raises :class:`InputError` where a size cannot work.
     """
 
-    def __init__(self, line_bytes: int, size: int, level: str = "none"):
-        for name, value, least in (("line_bytes", line_bytes, 1), ("size", size, 2 * line_bytes)):
+    def __init__(self, line_bytes: int, size: int, level: str = "none", align: int = 1):
+        sizes = (("line_bytes", line_bytes, align), ("size", size, 2 * line_bytes))
+        for name, value, least in (("align", align, 1), *sizes):
             if value < least or value & (value - 1):
                 raise InputError(
                     f"Bank {name} must be a power of two of at least {least}, not {value}"
@@ -37,6 +39,7 @@ class Bank(Component):
         self.line_bytes = line_bytes
         self.size = size
         self.level = level
+        self.align = align
         addr_width = (size - 1).bit_length()
         line = data.ArrayLayout(unsigned(8), line_bytes)
         super().__init__(
@@ -53,23 +56,27 @@ class Bank(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        lanes = range(self.line_bytes)
-        width = (self.line_bytes - 1).bit_length()
-        read_offset, write_offset = self.read_addr[:width], self.write_addr[:width]
+        lanes = range(self.line_bytes // self.align)
+        low, width = (self.align - 1).bit_length(), (self.line_bytes - 1).bit_length()
+        read_offset, write_offset = self.read_addr[low:width], self.write_addr[low:width]
         read_rows = self._rows(m, "read", self.read_addr[width:], read_offset)
         write_rows = self._rows(m, "write", self.write_addr[width:], write_offset)
-        found = Signal.like(self.read_data)
+        write_data = together(list(self.write_data), self.align)
+        found = Signal(data.ArrayLayout(unsigned(8 * self.align), len(lanes)))
         memories = []
         for lane in lanes:
-            cells = protected_ram(8, self.size // self.line_bytes, self.level)
+            bits = slice(lane * self.align, (lane + 1) * self.align)
+            cells = protected_ram(
+                8 * self.align, self.size // self.line_bytes, self.level, part=8, parts=True
+            )
             m.submodules[f"lane_{lane}"] = cells
             memories.append(cells)
             m.d.comb += [
                 cells.read_en.eq(self.read_en),
                 cells.read_addr.eq(read_rows[lane]),
-                cells.write_en.eq(self.write_mask[lane]),
+                cells.write_en.eq(self.write_mask[bits]),
                 cells.write_addr.eq(write_rows[lane]),
-                cells.write_data.eq(self.write_data[lane]),
+                cells.write_data.eq(write_data[lane]),
             ]
             m.d.sync += found[lane].eq(cells.read_data)
         gather(m, self, errors_of(memories))
@@ -81,7 +88,14 @@ class Bank(Component):
         """Return each lane's row: lanes before the offset hold bytes of the next row."""
         after = Signal(len(row), name=f"{name}_row_after")
         m.d.comb += after.eq(row + 1)
-        return [Mux(offset > lane, after, row) for lane in range(self.line_bytes)]
+        return [Mux(offset > lane, after, row) for lane in range(self.line_bytes // self.align)]
+
+
+def together(values: Sequence[Value], count: int) -> Sequence[Value]:
+    """Return so many values at a time as one, the first in the lowest bits."""
+    if count == 1:
+        return values
+    return [Cat(*values[first : first + count]) for first in range(0, len(values), count)]
 
 
 def rotate(m: Module, name: str, lanes: Sequence[Value], amount: Value) -> list[Value]:

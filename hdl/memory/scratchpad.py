@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from arch.config import Config
 from arch.fields import next_power_of_two
 from hdl.component import Component
-from hdl.memory.bank import Bank, rotate
+from hdl.memory.bank import Bank, rotate, together
 from hdl.memory.protected import error_port, errors_of, gather
 from hdl.ports import ReadPort, WritePort, write_layout
 from hdl.stream.pipeline import delay
@@ -28,13 +28,15 @@ def written_bytes(config: Config, writer: str) -> int:
 
 
 class WriteLine(Component):
-    """Leads a write of up to ``width`` bytes to the byte-wide memories of a bank.
+    """Leads a write of up to ``width`` bytes to the places of a bank's row.
 
-    ``mask`` says to which memories it goes, ``data`` what would go to each; both in the same cycle.
+    ``mask`` says to which places it goes, ``data`` what would go to each; both in the same cycle.
+    Bits of the address below ``scratchpad_align`` are ignored.
     """
 
     def __init__(self, config: Config, width: int):
         self.line_bytes = config.line_bytes
+        self.align = config.scratchpad_align
         self.width = next_power_of_two(width)
         super().__init__(
             {
@@ -46,13 +48,14 @@ class WriteLine(Component):
 
     def elaborate(self, _platform):
         m = Module()
-        write, width = self.write, self.width
-        back = Signal((self.line_bytes - 1).bit_length())
-        m.d.comb += back.eq(-write.addr)
+        write, width, align = self.write, self.width, self.align
+        back = Signal((self.line_bytes // align - 1).bit_length())
+        m.d.comb += back.eq(-write.addr[(align - 1).bit_length() :])
         taken = [write.count > place for place in range(width)]
-        taken += [C(0, 1)] * (self.line_bytes - width)
-        # As no more are written, every so many memories see the same bytes.
-        data = rotate(m, "data", list(write.data)[:width], back[: (width - 1).bit_length()])
+        taken = together([*taken, *[C(0, 1)] * (self.line_bytes - width)], align)
+        # As no more are written, every so many places see the same bytes.
+        parts = together(list(write.data)[:width], align)
+        data = rotate(m, "data", parts, back[: (len(parts) - 1).bit_length()])
         m.d.comb += [
             self.mask.eq(Cat(rotate(m, "mask", taken, back))),
             self.data.eq(Cat(data).replicate(self.line_bytes // width)),
@@ -77,6 +80,7 @@ class Scratchpad(Component):
     With the field ``throttle`` neither the last writer nor a reader but the first is granted
     anything in a cycle with ``hold``: weights of a tile come without a gap.
 
+    Addresses are multiples of ``scratchpad_align``, and bits below are ignored.
     A read sees every write of an earlier cycle; what is written in the same cycle may look like
     anything, as engines are ordered by tokens. An access must not cross from one bank to the next:
     bytes past a bank's end are undefined when read, and when written go to the bank's start.
@@ -98,7 +102,9 @@ class Scratchpad(Component):
         m = Module()
         level = self.config.protected("scratchpad")
         banks = [
-            Bank(self.config.line_bytes, self.config.bank_bytes, level)
+            Bank(
+                self.config.line_bytes, self.config.bank_bytes, level, self.config.scratchpad_align
+            )
             for _ in range(self.config.scratchpad_banks)
         ]
         for index, bank in enumerate(banks):

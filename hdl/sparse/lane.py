@@ -6,7 +6,7 @@ from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
-from arch.sparse import ENTRY_WIDTH, NOTHING, RUN_WIDTH, VALUE_WIDTH
+from arch.sparse import ENTRY_WIDTH, MOST_LOADED, NOTHING, RUN_WIDTH, VALUE_WIDTH
 from hdl.component import Component
 
 LATENCY = 4
@@ -17,7 +17,7 @@ BANKS = 2
 
 def load_bytes(config: Config) -> int:
     """Return how many activations come in a cycle, a power of two."""
-    return min(8, config.line_bytes)
+    return min(MOST_LOADED, config.line_bytes)
 
 
 def sum_layout(config: Config) -> data.StructLayout:

@@ -14,7 +14,8 @@ class Fill(Component):
     """Writes each beat of ``i`` to the memory that one of two strobes selects.
 
     ``params``: lines of parameter words, ``param_lines`` a word, from word ``addr`` on; ``table``:
-    the first byte of each beat, to entry 0 and on of table slot ``addr``. One beat a cycle;
+    of beats that each begin at the multiple of ``scratchpad_align`` up to an entry, the entry's
+    byte, to entry 0 and on of table slot ``addr``. One beat a cycle;
     ``start`` takes ``addr``; ``done`` is 1 in the cycle that takes the last beat.
     """
 
@@ -50,11 +51,14 @@ class Fill(Component):
             self.param_line.eq(line),
         ]
         if config.activation:
+            # Addresses leave out bits below the alignment, so that a table's bytes come together.
+            low = (config.scratchpad_align - 1).bit_length()
+            byte = self.i.p.data[index[:low]] if low else self.i.p.data[0]
             m.d.comb += [
                 self.table_write.en.eq(self.i.valid & self.table),
                 self.table_write.slot.eq(self.addr),
                 self.table_write.index.eq(index),
-                self.table_write.value.eq(self.i.p.data[0]),
+                self.table_write.value.eq(byte),
             ]
         with m.If(self.start):
             m.d.sync += [addr.eq(self.addr), line.eq(0), index.eq(0)]

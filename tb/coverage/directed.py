@@ -218,12 +218,14 @@ def _place(
     """Give a matrix the next free bytes of the emptiest bank; tell whether it has room."""
     stride = name.replace("addr", "stride")
     strided = stride in result
+    align = config.scratchpad_align
     step = region.count + int(rng.integers(slack + 1)) if strided else region.stride
+    step = -(-step // align) * align
     span = step * (region.m * twice - 1) + region.count
     bank = int(np.argmin(free))
     begin = free[bank] + int(rng.integers(slack + 1))
-    if not strided:
-        begin = -(-begin // config.line_bytes) * config.line_bytes
+    unit = align if strided else config.line_bytes
+    begin = -(-begin // unit) * unit
     if begin + span > config.bank_bytes:
         return False
     free[bank] = begin + span
