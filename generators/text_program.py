@@ -97,11 +97,13 @@ def compile_text(
     From the token behind these on, the first ``sinks`` stay in the cache and the last ones. Of a
     prompt at most ``rows`` tokens are taken at once, as far as accumulators allow, and one where
     the program memory has no room for more. With more than two weight slots everything stays on the
-    chip, and comes to it in parts of at most ``memory_bytes`` of external memory; with two, weights
-    come from external memory for each step, and keys and values stay in the scratchpad. Where these
-    or the parameter words have no room, they come as well, and layers are iterations of a loop.
-    Where external memory has no room for all of this, the vocabulary and positions go to the
-    scratchpad, and what comes once comes ahead of what stays in external memory.
+    chip, and comes to it in parts of at most ``memory_bytes`` of external memory; the vocabulary
+    and positions come from there for each token where the scratchpad has no room for them. With
+    two, weights come from external memory for each step, and keys and values stay in the
+    scratchpad. Where these or the parameter words have no room, they come as well, and layers are
+    iterations of a loop. Where external memory has no room for all of this, the vocabulary and
+    positions go to the scratchpad, and what comes once comes ahead of what stays in external
+    memory.
     With ``recompute`` the inputs of attention are kept, and each run makes the keys and values of
     all tokens from them: the same ones, so that all that is computed is the same. With ``sparse``
     weights that come from external memory are coded as sparse matrices where one
@@ -147,13 +149,20 @@ def _compile_fitting(
         # An answer begins with one token.
         rows = 1
     compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse)
-    streams = config.weight_depth <= RING_SLOTS and decoder.source is None
+    resident = config.weight_depth > RING_SLOTS
+    streams = not resident and decoder.source is None
     try:
-        found = _fitting(partial(compiled, passing=False, rows_stay=False), rows)
+        found = _fitting(partial(compiled, passing=False, rows_stay=resident), rows)
     except FitError:
-        if not streams:
+        if resident:
+            outside = _rows_outside(compiled, rows, limit)
+            if outside is None:
+                raise
+            found = outside
+        elif streams:
+            found = _fitting(partial(compiled, passing=True, rows_stay=False), rows)
+        else:
             raise
-        found = _fitting(partial(compiled, passing=True, rows_stay=False), rows)
     if found.memory_bytes > limit and streams:
         with contextlib.suppress(FitError):
             found = _fitting(partial(compiled, passing=False, rows_stay=True), rows)
@@ -162,6 +171,17 @@ def _compile_fitting(
             f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
         )
     return found
+
+
+def _rows_outside(
+    compiled: Callable[..., TextProgram], rows: int, limit: int
+) -> TextProgram | None:
+    """Return the programs of weights that stay without the vocabulary, or None without room."""
+    with contextlib.suppress(FitError):
+        found = _fitting(partial(compiled, passing=False, rows_stay=False), rows)
+        if found.memory_bytes <= limit:
+            return found
+    return None
 
 
 def _fitting(compiled: Callable[..., TextProgram], rows: int) -> TextProgram:
@@ -259,10 +279,10 @@ def _placed(
         return _assemble(nodes, addresses, config)
 
     made, entries = joined(programs, assemble)
-    if found.rows_stay:
+    if found.resident or found.rows_stay:
         once = found.stage.image.finish(found.memory.name)
         setup = fills(found.setup, once, config, limit, assemble)
-        if not found.resident:
+        if not (found.resident and found.rows_stay):
             setup.append(Fill(image.tobytes(), assemble([]), []))
     else:
         setup = [Fill(image.tobytes(), assemble(found.setup), written(found.setup))]
@@ -376,6 +396,8 @@ def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
 
 def _step(found: Plan, planes: int = len(PLANES)) -> list[Node]:
     layers = Layers(found, 1, found.decoder, planes)
+    if found.resident:
+        layers.turn()
     layers.embed(0, Register.WORD, Register.PLACE)
     layers.layers()
     layers.head()

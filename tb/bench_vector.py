@@ -135,6 +135,7 @@ class Surroundings:
             self.acc[addr] = 0
             return pack(self._row_layout, row)
         config = self.config
+        addr -= addr % config.scratchpad_align
         end = min(addr + config.line_bytes, (addr // config.bank_bytes + 1) * config.bank_bytes)
         undefined = self.random.bytes(config.line_bytes - (end - addr))
         return int.from_bytes(self.sp[addr:end].tobytes() + undefined, "little")

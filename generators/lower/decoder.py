@@ -32,10 +32,22 @@ class Layers(Instructions):
     """Makes the instructions of whole programs, of a decoder or of a source's encoder."""
 
     _nodes: list[Node] = field(default_factory=list)
+    _turned: bool = False
+    """The rotations of the tokens' places are there, or are loaded already."""
 
     def done(self) -> list[Node]:
         """Return all instructions."""
         return [*self._nodes, *self.take()]
+
+    def turn(self) -> None:
+        """Load the rotations of the tokens' places, unless they stay.
+
+        What waits for a later load needs not wait for these any more: so iterations of a loop,
+        of which the first alone would, are alike.
+        """
+        if self.decoder.rotary is not None and not self.plan.rows_stay and not self._turned:
+            self._load_pairs()
+        self._turned = True
 
     def embed(self, row: int, word: int, place: int, first: Ref | Given = STREAM) -> None:
         """Look up a token, whose place is ``row`` places behind that in a register.
@@ -72,12 +84,12 @@ class Layers(Instructions):
     def layers(self) -> None:
         """Add all layers; the residual stream is there, and its first norm is not.
 
-        Where nothing is loaded, or parameters too, they are the iterations of a loop: each ends
-        with the norm that the next one, or the head, begins with.
+        Where weights stay, or parameters are loaded too, they are the iterations of a loop: each
+        ends with the norm that the next one, or the head, begins with.
         """
         before, *layers, after = ending_ahead(self.graph)
-        if self.decoder.rotary is not None and not self.plan.rows_stay:
-            self._load_pairs()
+        waits = self.plan.resident and not self.plan.rows_stay and not self._turned
+        self.turn()
         self._section(before[1:])
         looped = self.plan.resident or self.plan.passing
         self._nodes += self.take() if looped else []
@@ -85,7 +97,7 @@ class Layers(Instructions):
         for layer in layers:
             self._section(layer)
             bodies += [[*self.take()]] if looped else []
-        self._repeat(bodies, int(self.plan.passing))
+        self._repeat(bodies, int(self.plan.passing or waits))
         if self.plan.passing:
             last = self.decoder.attentions[-1].key.name
             Cached(self, self.plan.kept[last]).again()

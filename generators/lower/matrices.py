@@ -77,7 +77,7 @@ def _kept(found: Plan, one: Linear, bounds: Sequence[int]) -> list[list[Product]
         return [parts]
 
     def bring(data: Bytes) -> Ref:
-        return stage.piece(found.image.add(data))
+        return stage.piece(stage.image.add(data))
 
     def cut(taken: Linear, part: Held) -> Iterator[Held]:
         return cuts(taken, part.rows, stage.size, config)

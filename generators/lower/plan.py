@@ -184,9 +184,9 @@ class Plan:
 
     @functools.cached_property
     def scores(self) -> Piece:
-        """External place of the scores of all tokens; what fills a chip is not needed any more."""
-        size = self.logits_bytes
-        return piece_of(0, size, self.config) if self.resident else self.image.reserve(size)
+        """External place of the scores of all tokens: that of what fills a chip if all stays."""
+        size, alone = self.logits_bytes, self.resident and self.rows_stay
+        return piece_of(0, size, self.config) if alone else self.image.reserve(size)
 
     @property
     def logits_bytes(self) -> int:

@@ -40,15 +40,15 @@ def plan(
     """Return where everything of a decoder stays on a chip.
 
     What comes to it comes in pieces of at most ``memory_bytes``; ``passing``, ``sparse`` and
-    ``rows_stay`` are the plan's. Where only rows stay, what comes once is in the stage's image.
+    ``rows_stay`` are the plan's. Where either weights or rows stay, and not both, what comes once
+    is in the stage's image.
 
     Raises :class:`InputError` where it does not fit, or lacks a unit that it needs.
     """
     check_decoder(decoder, config, cache, rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
     resident = config.weight_depth > RING_SLOTS
-    once = ImageBuilder(config) if rows_stay and not resident else image
-    stage, rows_stay = Stage(memory, once), rows_stay or resident
+    stage = Stage(memory, image if rows_stay == resident else ImageBuilder(config))
     found = Plan(decoder, config, cache, rows, memory, image, stage, passing, sparse, rows_stay)
     taken = _stream_buffers(found)
     tables = _tables(found)
