@@ -80,7 +80,7 @@ def build(
             found = done.report
             if not board.peak_bytes:
                 found |= inference_rates(config, board.memory_bytes, found["clock_mhz"])
-                found |= token_rates(config, board.memory_bytes, found["clock_mhz"])
+            found |= token_rates(config, board, found["clock_mhz"])
     write_files(folder, done.files | {"report.json": json.dumps(found, indent=2)})
     _show(found, as_json)
 

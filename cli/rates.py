@@ -1,17 +1,21 @@
 """Rates of a machine at its models: exact cycles of the simulation, at some clock."""
 
+from dataclasses import replace
 from typing import Any
 
 from arch.config import Config
 from arch.errors import InputError, RunError
 from arch.isa import RING_SLOTS
+from cli.board import simulated
+from fpga.boards import Board
+from fpga.device import Device
 from generators.quantize.options import Quantization
-from generators.text_program import compile_text
+from generators.text_program import TextProgram, compile_text
 from generators.text_shapes import STORIES260K, untrained
 from tb.machines import make_machine
 from tb.memory_timing import ONCHIP
 from tb.run_inputs import run_files
-from tb.text_session import TextSession
+from tb.text_session import TextSession, Turn
 
 MODEL = "digits"
 """The model whose inferences are counted."""
@@ -57,29 +61,36 @@ def inference_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict
     return dict(zip(RATES, (cycles, round(clock_mhz * 1e6 / cycles, 1)), strict=True))
 
 
-def token_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict[str, Any]:
+def token_rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
     """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at a position.
 
-    They are those of the circuit in Verilator, which also fills its weight slots there, from
-    ``memory_bytes`` of external memory; the weights are random, as cycles do not depend on them.
-    Nothing is returned where the model does not fit, or its weights would not stay on the chip.
+    They are those of the circuit in Verilator, which also fills its weight slots there, from the
+    board's external memory; the weights are random, as cycles do not depend on them. A memory on
+    the chip is as fast as the one of :func:`inference_rates`; with SDRAM it is the simulated board
+    with its chip at the pins. Nothing is returned where the model does not fit, or its weights
+    would not stay on the chip.
 
     Raises :class:`RunError` where a tensor is not the golden model's.
     """
     if config.weight_depth == RING_SLOTS:
         return {}
     decoder = untrained(TEXT_MODEL, Quantization(texts=1, length=16, folded=True))
-    traced, context = config.replace(trace=True), min(TEXT_MODEL.positions, config.max_row)
+    context = min(TEXT_MODEL.positions, config.max_row)
+    made = config if board.peak_bytes else config.replace(trace=True)
     try:
         program = compile_text(
-            decoder, traced, context=context, sinks=min(4, context - 1), memory_bytes=memory_bytes
+            decoder,
+            made,
+            context=context,
+            sinks=min(4, context - 1),
+            memory_bytes=board.memory_bytes,
         )
     except InputError:
         return {}
-    session = TextSession(program, "verilator", ONCHIP)
-    session.length = POSITION
-    turn = session.step(0)
-    wrong = session.setup.mismatches + turn.mismatches
+    if board.peak_bytes:
+        wrong, turn = _at_pins(program, replace(board, target_mhz=clock_mhz))
+    else:
+        wrong, turn = _step(TextSession(program, "verilator", ONCHIP))
     if wrong:
         raise RunError(
             f"{wrong} tensors of {TEXT_MODEL.name} on {config.name} are not the golden model's"
@@ -89,3 +100,19 @@ def token_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict[str
         "text_model": TEXT_MODEL.name,
         "token_position": POSITION,
     }
+
+
+def _at_pins(program: TextProgram, board: Board) -> tuple[int, Turn]:
+    """Return the wrong tensors of a token on a simulated board, and the token."""
+    with simulated(board, program.config) as running:
+        device = Device.open(running.port, program.config, link=board.link)
+        found = _step(TextSession(program, device))
+        device.close()
+    return found
+
+
+def _step(session: TextSession) -> tuple[int, Turn]:
+    """Return the wrong tensors of a token behind others, the setup's among them, and the token."""
+    session.length = POSITION
+    turn = session.step(0)
+    return session.setup.mismatches + turn.mismatches, turn
