@@ -6,7 +6,7 @@ from arch.instruction import unpack
 from arch.isa import Opcode
 from arch.presets import PRESETS
 from generators.program.allocate import Use, allocate, live_bytes, uses
-from generators.program.draft import Draft, Item, Ref, Repeat, arrange, flatten
+from generators.program.draft import Draft, Given, Item, Ref, Repeat, arrange, flatten
 from generators.program.image import ImageBuilder
 from generators.program.loops import lines, with_barriers, words
 from sim.checker import check
@@ -85,6 +85,42 @@ def test_loops_whose_iterations_differ_are_refused() -> None:
 def test_loops_that_need_too_many_registers_are_refused() -> None:
     bodies = [[convert("a", "b", place * step) for step in range(1, 18)] for place in range(2)]
     program = lines(with_barriers([Repeat(bodies)]), {"a": 0, "b": 128, "barrier": 256}, SMALL)
+    assert program is not None
+    assert words(program, SMALL) is None
+
+
+def test_given_registers_grow_themselves_where_no_others_are_left() -> None:
+    def moved(register: int, place: int) -> Draft:
+        operands = convert("a", "b", 16 * place).operands
+        given = Given(register, 32, Ref("a", 16 * place))
+        return Draft(Opcode.MAP, operands | {"i_addr": given}, frozenset({"per_tensor"}))
+
+    def body(place: int) -> list[Draft]:
+        others = [convert("a", "c", step * place) for step in (8, 24)]
+        return [moved(13, place), *others, moved(14, place)]
+
+    before = [load("barrier")] + [
+        Draft(Opcode.LOAD, load("a").operands | {"dram_addr": Given(register, 4096)})
+        for register in range(1, 13)
+    ]
+    loop = [body(place) for place in range(3)]
+    registers = [0, *(512 * number for number in range(1, 13)), 32, 16, 7]
+
+    def taken(made: list[int], given: list[int]) -> list[tuple]:
+        return [
+            (step.opcode, tuple(step.operands.items()))
+            for step in run(made, 0, [*given])
+            if step.opcode != Opcode.PARAMS
+        ]
+
+    rolled = compiled(with_barriers([*before, Repeat(loop), convert("b", "c"), Repeat(loop)]))
+    straight = compiled([*before, *flatten([Repeat(loop), convert("b", "c"), Repeat(loop)])])
+    assert taken(rolled, registers) == taken(straight, registers)
+    assert check(rolled, SMALL, 0, registers) > 12
+    # Without registers that nothing needs behind the loads there are too few.
+    late = with_barriers([*before, Repeat(loop), *before])
+    names = {"a": 0, "b": 128, "barrier": 256, "c": 384}
+    program = lines(late, names, SMALL)
     assert program is not None
     assert words(program, SMALL) is None
 

@@ -10,7 +10,8 @@ one before, are the same in all of them: then an engine may begin the next itera
 are still in this one (:func:`words`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from arch.config import Config
@@ -267,6 +268,8 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return a program's words, or None where its loops cannot be.
 
     They need more registers than there are, or, without barriers, other tokens in each iteration.
+    Where few are left, registers that the host gives hold other values too, so that it is to write
+    them before each start.
     """
     barred = all(node.barred for node in nodes if isinstance(node, Loop))
     tokens = _order(nodes, config, body=False) if barred else _flow(nodes, config)
@@ -278,10 +281,34 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     free = [number for number in range(1, REGISTERS) if number not in given]
     changing = sorted(kinds - registers.keys())
     if len(changing) > len(free):
+        own = _in_place(kinds)
+        registers |= own
+        changing = [steps for steps in changing if steps not in own]
+        free += _left(nodes)
+    if len(changing) > len(free):
         return None
     registers |= dict(zip(changing, free, strict=False))
     program = _emit(nodes, tokens, registers, 0)
     return pack([*program, Instruction(Opcode.HALT)])
+
+
+def _in_place(kinds: Iterable[Steps]) -> dict[Steps, int]:
+    """Return the values that grow from a given register's that no other one needs, and it."""
+    users: dict[int, list[Steps]] = defaultdict(list)
+    for steps in kinds:
+        if GIVEN in dict(steps):
+            users[dict(steps)[GIVEN]].append(steps)
+    return {one[0]: number for number, one in users.items() if len(one) == 1 and len(one[0]) > 1}
+
+
+def _left(nodes: Sequence[Line | Loop]) -> list[int]:
+    """Return the given registers that nothing needs from the first loop on."""
+    first = next(place for place, node in enumerate(nodes) if isinstance(node, Loop))
+    before, behind = (
+        {dict(steps).get(GIVEN, 0) for line in _inside(part) for _, steps in line.values.values()}
+        for part in (nodes[:first], nodes[first:])
+    )
+    return sorted(before - behind - {0})
 
 
 def _emit(
@@ -304,9 +331,10 @@ def _emit(
         used = {steps for line in _inside(node.body) for _, steps in line.values.values()}
         growing = [(steps, dict(steps)[depth]) for steps in sorted(used) if depth in dict(steps)]
         for steps, _ in growing:
-            if steps[0][0] == depth:
+            begin = dict(steps).get(GIVEN, 0)
+            if steps[0][0] == depth and begin != registers[steps]:
                 # What the host gives grows from there.
-                program.append(_set(registers[steps], Operand(0, dict(steps).get(GIVEN, 0))))
+                program.append(_set(registers[steps], Operand(0, begin)))
         program.append(Instruction(Opcode.LOOP, {"count": node.count}))
         program += _emit(node.body, tokens, registers, depth + 1)
         for steps, growth in growing:
@@ -314,8 +342,8 @@ def _emit(
             program.append(_set(number, Operand(growth, number)))
         program.append(Instruction(Opcode.ENDLOOP))
         for steps, growth in growing:
-            if steps[0][0] < depth:
-                number = registers[steps]
+            number = registers[steps]
+            if steps[0][0] < depth or dict(steps).get(GIVEN) == number:
                 program.append(_set(number, Operand(-node.count * growth, number)))
     return program
 
