@@ -4,7 +4,8 @@
 stores the scores behind the last token, for a host that samples. Of an encoder-decoder ``lookup``
 takes some tokens of a source and ``encode`` all that are looked up, for the keys and values that
 each ``step`` attends to. Of nested weights ``step.4`` and ``step.2``, and so for chunks, read the
-upper bits alone: the word at which the host starts is the choice of the precision.
+upper bits alone: the word at which the host starts is the choice of the precision. Of two texts
+``step`` takes a token each and makes the scores of the first, ``scores`` those of the other.
 """
 
 import enum
@@ -14,10 +15,13 @@ from dataclasses import dataclass
 from arch.errors import InputError
 from arch.formats import OPERAND_BITS
 from generators.lower.fill import Fill
-from generators.lower.residence import Cache, Register
+from generators.lower.residence import Cache, Register, of_text
 from generators.program.executable import Executable, entry_at
 from generators.program.image import Piece
 from generators.program.predict import Prediction
+
+SCORES = "scores"
+"""Name of the program that makes the scores of the second of two texts."""
 
 
 class Index(enum.StrEnum):
@@ -105,6 +109,39 @@ class TextHost(Executable):
     """Tokens of a source that one run of ``lookup`` takes; 0 without a source."""
     source_positions: int
     """Tokens that a source may have."""
+    texts: int = 1
+    """Texts of which a step takes a token each."""
+
+    def step_registers(
+        self, positions: Sequence[int], tokens: Sequence[int] = ()
+    ) -> dict[int, int]:
+        """Return the registers of a step of several texts, of each a position and its token.
+
+        Without ``tokens`` the registers of these are left out. Raises :class:`InputError` where a
+        text has fewer places.
+        """
+        given = [[token] for token in tokens] or [[]] * len(positions)
+        return {
+            of_text(register, text): value
+            for text, (position, token) in enumerate(zip(positions, given, strict=True))
+            for register, value in self.registers(position, 1, tokens=token).items()
+        }
+
+    def predict_texts(
+        self,
+        positions: Sequence[int],
+        latency: int,
+        interval: int = 1,
+        *,
+        bits: int = OPERAND_BITS,
+    ) -> int:
+        """Return the cycles that are expected of a step of several texts, with all scores.
+
+        Arguments are those of :meth:`predict`.
+        """
+        registers = self.step_registers(positions)
+        step = self.expect(entry_at("step", bits), registers, latency, interval)
+        return step.cycles + self.expect(entry_at(SCORES, bits), {}, latency, interval).cycles
 
     def registers(
         self, position: int, rows: int, source: int = 0, tokens: Sequence[int] = ()
@@ -177,9 +214,12 @@ class TextHost(Executable):
     ) -> Prediction:
         """Return what is to be expected of the step of the token at a position.
 
-        Of several ``rows`` it is the chunk whose first token is there. External memory has some
-        latency and cycles for each word. Nested weights are read at so many ``bits``.
+        Several texts all have one there, and the scores of the second are left out. Of several
+        ``rows`` it is the chunk whose first token is there. External memory has some latency and
+        cycles for each word. Nested weights are read at so many ``bits``.
         """
         registers = self.registers(position, rows, source)
+        if self.texts > 1:
+            registers = self.step_registers([position] * self.texts)
         name = entry_at("step" if rows == 1 else "chunk", bits)
         return self.expect(name, registers, latency, interval)

@@ -16,12 +16,13 @@ from arch.isa import RING_SLOTS
 from generators.fitting import FitError, again, doubled
 from generators.graph import Decoder, Linear, TextGraph
 from generators.lower.banks import LATENCY, Span, Timed, settle
+from generators.lower.checks import check_texts
 from generators.lower.decoder import Layers
 from generators.lower.fill import Fill, fills
 from generators.lower.moves import store
 from generators.lower.plan import INPUTS, MOST_ROWS, SOURCE_ROW, WORDS_PLACE, Plan
 from generators.lower.planner import plan
-from generators.lower.residence import Cache, Register
+from generators.lower.residence import TEXT_REGISTERS, Cache, Register, of_text
 from generators.lower.staging import least_size
 from generators.nested import BITS, coarser, is_nested, planes_of
 from generators.program.allocate import Use, across, allocate, uses
@@ -30,7 +31,7 @@ from generators.program.executable import entry_at, joined, written
 from generators.program.image import LONGEST_ROW, Bytes, Piece
 from generators.program.loops import lines, words
 from generators.quantize.multipliers import held_parameters, refuse_held
-from generators.text_host import Call, Index, TextHost, Value
+from generators.text_host import SCORES, Call, Index, TextHost, Value
 
 PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
 """Bytes of a piece of weights at most that come from external memory for each step."""
@@ -91,6 +92,7 @@ def compile_text(
     memory_bytes: int | None = None,
     sparse: bool = False,
     recompute: bool = False,
+    texts: int = 1,
 ) -> TextProgram:
     """Return the programs of a decoder whose cache has room for ``context`` tokens.
 
@@ -104,6 +106,8 @@ def compile_text(
     iterations of a loop. Where external memory has no room for all of this, the vocabulary and
     positions go to the scratchpad, and what comes once comes ahead of what stays in external
     memory.
+    With two ``texts`` a step takes one token of each, which have caches of their own; there are no
+    chunks then, and parameter words, keys and values must have room on the chip.
     With ``recompute`` the inputs of attention are kept, and each run makes the keys and values of
     all tokens from them: the same ones, so that all that is computed is the same. With ``sparse``
     weights that come from external memory are coded as sparse matrices where one
@@ -115,12 +119,13 @@ def compile_text(
     if sparse:
         check_sparse(config)
     cache = Cache(context, sinks, recompute)
+    check_texts(decoder, cache, texts)
     if config.weight_depth <= RING_SLOTS:
         refuse_held(decoder.description.name, config)
 
     def compiled(other: Config) -> TextProgram:
         held = held_parameters(decoder, other)
-        return _compile_fitting(held, other, cache, rows, memory_bytes, sparse=sparse)
+        return _compile_fitting(held, other, cache, rows, memory_bytes, sparse=sparse, texts=texts)
 
     with again(config, compiled):
         return compiled(config)
@@ -134,6 +139,7 @@ def _compile_fitting(
     memory_bytes: int | None,
     *,
     sparse: bool,
+    texts: int,
 ) -> TextProgram:
     """Return the programs with as many tokens at once as fit, at most ``rows``."""
     context = cache.capacity
@@ -145,10 +151,10 @@ def _compile_fitting(
             f"memory has {limit}"
         )
     rows = min(rows, context, _most_rows(decoder, config, cache))
-    if decoder.source is not None:
-        # An answer begins with one token.
+    if decoder.source is not None or texts > 1:
+        # An answer begins with one token, as several texts do.
         rows = 1
-    compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse)
+    compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)
     resident = config.weight_depth > RING_SLOTS
     streams = not resident and decoder.source is None
     try:
@@ -159,7 +165,7 @@ def _compile_fitting(
             if outside is None:
                 raise
             found = outside
-        elif streams:
+        elif streams and texts == 1:
             found = _fitting(partial(compiled, passing=True, rows_stay=False), rows)
         else:
             raise
@@ -217,13 +223,14 @@ def _compile(
     passing: bool,
     sparse: bool,
     rows_stay: bool,
+    texts: int,
 ) -> TextProgram:
     """Return the programs that take the fewest cycles, of pieces of weights of some sizes."""
     alone = passing or config.weight_depth > RING_SLOTS
     found: list[_Trial] = []
     for most in PIECES[:1] if alone else PIECES:
         kinds = {"passing": passing, "sparse": sparse, "rows_stay": rows_stay}
-        made = plan(decoder, config, cache, rows, min(limit, most), **kinds)
+        made = plan(decoder, config, cache, rows, min(limit, most), **kinds, texts=texts)
         found.append(_trial(made, limit))
     fitting = [one for one in found if len(one.program.words) <= config.program_depth]
     return min(fitting or found[:1], key=lambda one: one.cost).program
@@ -241,6 +248,10 @@ def _trial(found: Plan, limit: int) -> _Trial:
         programs[entry_at("step", bits)] = _step(found, planes_of(bits))
         if rows > 1:
             programs[entry_at("chunk", bits)] = _chunk(found, planes_of(bits))
+        if found.texts > 1:
+            programs[entry_at(SCORES, bits)] = _scores(found, planes_of(bits))
+    if found.texts > 1:
+        programs[SCORES] = _scores(found)
     if decoder.source is not None:
         programs |= {
             "lookup": _lookup(found, decoder.source),
@@ -310,6 +321,7 @@ def _placed(
         start=model.start,
         lookups=found.lookups,
         source_positions=model.source_positions,
+        texts=found.texts,
         decoder=found.decoder,
     )
 
@@ -348,10 +360,12 @@ def _calls(found: Plan) -> dict[str, Call]:
         stride = tables["words"]
         return {row + 1: Value(Index.TOKEN, stride, row=row) for row in range(rows)}
 
-    calls: dict[str, Call] = {
-        "step": {**common, Register.WORD: words(1)[1]},
-        "logits": {},
-    }
+    step = {**common, Register.WORD: words(1)[1]}
+    if found.texts > 1:
+        # Those behind are the other text's.
+        step = {number: value for number, value in step.items() if number <= TEXT_REGISTERS}
+    calls: dict[str, Call] = {"step": step, "logits": {}}
+    calls |= {SCORES: {}} if found.texts > 1 else {}
     if found.rows > 1:
         calls["words"] = {**words(found.rows), WORDS_PLACE: Value(Index.POSITION, place)}
         calls["chunk"] = {**common}
@@ -395,12 +409,20 @@ def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
 
 
 def _step(found: Plan, planes: int = len(PLANES)) -> list[Node]:
-    layers = Layers(found, 1, found.decoder, planes)
+    layers = Layers(found, found.texts, found.decoder, planes, texts=found.texts)
     if found.resident:
         layers.turn()
-    layers.embed(0, Register.WORD, Register.PLACE)
+    for text in range(found.texts):
+        layers.embed(text, of_text(Register.WORD, text), of_text(Register.PLACE, text))
     layers.layers()
     layers.head()
+    return layers.done()
+
+
+def _scores(found: Plan, planes: int = len(PLANES)) -> list[Node]:
+    """Make the scores of the other text: ARGMAX and the buffer of scores have one text's."""
+    layers = Layers(found, found.texts, found.decoder, planes, texts=found.texts)
+    layers.head(1)
     return layers.done()
 
 
@@ -408,7 +430,7 @@ def _words(found: Plan) -> list[Node]:
     """Look up as many tokens as a chunk has; register i + 1 is the word of token i."""
     layers = Layers(found, found.rows, found.decoder)
     for row in range(found.rows):
-        layers.embed(row, row + 1, WORDS_PLACE)
+        layers.embed(row, row + 1, WORDS_PLACE, behind=row)
     return layers.done()
 
 
@@ -424,7 +446,7 @@ def _lookup(found: Plan, source: TextGraph) -> list[Node]:
     layers = Layers(found, found.source_rows, source, register=Register.SOURCE)
     most = 2 * found.decoder.description.dim * (found.source_rows - found.lookups)
     for row in range(found.lookups):
-        layers.embed(row, row + 1, WORDS_PLACE, Given(SOURCE_ROW, most, Ref("x")))
+        layers.embed(row, row + 1, WORDS_PLACE, Given(SOURCE_ROW, most, Ref("x")), behind=row)
     return layers.done()
 
 

@@ -7,8 +7,8 @@ from arch.isa import Opcode
 from generators.lower.instructions import View, Work, preload
 from generators.lower.moves import load, store
 from generators.lower.plan import INPUTS
-from generators.lower.projections import Instructions
-from generators.lower.residence import Kept, Register
+from generators.lower.projections import Instructions, place_behind
+from generators.lower.residence import Kept, Register, of_text
 from generators.program.draft import Given, Ref, Written
 from generators.quantize.options import NARROW_BITS
 
@@ -18,6 +18,8 @@ class Cached:
 
     def __init__(self, make: Instructions, kept: Kept):
         self.make, self.plan, self.kept = make, make.plan, kept
+        self.rows = make.rows // make.texts
+        self.m = 1 if self.rows == 1 else make.m
         self.config, self.model, self.stage = make.config, make.model, make.stage
         self.key_dim = make.decoder.key_dim
         self.widths = {"keys": self.model.kv_heads * self.key_dim, "values": self.model.kv_width}
@@ -40,14 +42,14 @@ class Cached:
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
         dim, given = self.model.dim, View(Ref("h"), self.model.dim)
         target, written = self.target(INPUTS), Written(INPUTS)
-        work = Work(given, target, self.make.m, dim, word, written)
+        work = Work(given, target, self.m, dim, word, written)
         self.stage.add(work.requantize(Opcode.MAP, "per_tensor"))
         self.keep()
 
     def keep(self) -> None:
         """Store the new tokens' keys and values, or inputs, if these pass."""
         for addr, place, stride in self._moved():
-            self.stage.add(store(place, addr, self.make.m, stride))
+            self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
         """Load the new tokens' keys and values once more.
@@ -55,7 +57,7 @@ class Cached:
         So what comes behind the layers waits for the same instructions as one more layer would.
         """
         for addr, place, stride in self._moved():
-            self.stage.add(load(place, addr, self.make.m, stride))
+            self.stage.add(load(place, addr, self.m, stride))
 
     def _moved(self) -> Iterator[tuple[Given, Given, int]]:
         """Yield external address, place and stride of the new tokens' keys and values."""
@@ -70,13 +72,13 @@ class Cached:
         That of ``inputs`` is the one that they are kept at.
         """
         if name != INPUTS and (self.plan.resident or self.kept.made):
-            return View(Ref(name), self.widths[name])
+            return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
         view, register = self._buffer(name), Register.VALUE if name == "values" else Register.KEY
         if not self.kept.grows:
             return view
-        most = (self.kept.capacity - self.make.rows) * view.stride
+        most = (self.kept.capacity - self.rows) * view.stride
         assert isinstance(view.place, Ref)
-        return View(Given(register, most, view.place), view.stride)
+        return View(Given(of_text(register, self.kept.text), most, view.place), view.stride)
 
     def _buffer(self, name: str, offset: int = 0) -> View:
         """Return a place in the scratchpad's keys or values, which are one layer's if they pass.
@@ -99,9 +101,9 @@ class Cached:
             line, flags = self.kept.line(Register.KEY_LINE), frozenset({"append", "b_transpose"})
             flags |= {"pair", *self.lower} if self.paired_keys else set()
             for head, slots in [*enumerate(self.kept.keys)][:: 1 + self.paired_keys]:
-                key = View(Ref("keys", head * self.key_dim), self.widths["keys"])
+                key = self._new("keys", head * self.key_dim)
                 slot = self.kept.slot(Register.KEY, slots.first)
-                self.stage.add(preload(key, self.key_dim, self.make.m, slot, line, flags))
+                self.stage.add(preload(key, self.key_dim, self.m, slot, line, flags))
 
     def append_values(self) -> None:
         """Add new values to those in weight slots, as rows."""
@@ -112,9 +114,15 @@ class Cached:
             parts = [(head, *part) for head in heads for part in self._value_slots(head)]
             for head, column, n, first in parts[:: 1 + self.paired]:
                 offset = head * self.model.head_dim + column
-                value = View(Ref("values", offset), self.widths["values"])
+                value = self._new("values", offset)
                 slot = self.kept.slot(Register.VALUE, first)
-                self.stage.add(preload(value, self.make.m, n, slot, line, flags))
+                self.stage.add(preload(value, self.m, n, slot, line, flags))
+
+    def _new(self, name: str, offset: int) -> View:
+        """Return what is appended from a column of the new keys or values on."""
+        target = self.target(name)
+        assert isinstance(target.place, Ref)
+        return View(place_behind(target.place, offset), target.stride)
 
     def _value_slots(self, head: int) -> Iterator[tuple[int, int, int]]:
         """Yield first column, columns and first slot of the tile columns of a head's values."""

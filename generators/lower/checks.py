@@ -18,7 +18,7 @@ from generators.graph import (
     TextGraph,
 )
 from generators.lower.plan import MOST_ROWS
-from generators.lower.residence import Cache
+from generators.lower.residence import MOST_TEXTS, Cache
 from generators.nested import is_nested
 from generators.quantize.multipliers import refuse_held
 from generators.quantize.options import MIXED, NARROW_BITS
@@ -57,6 +57,19 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
             f"made for, not {cache.capacity}"
         )
     _check_lengths(graphs, config, max(cache.capacity, model.source_positions))
+
+
+def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
+    """Refuse texts of one run that registers do not suffice for, or that share what is kept."""
+    if not 1 <= texts <= MOST_TEXTS:
+        raise InputError(f"Texts of a run must be from 1 to {MOST_TEXTS}, not {texts}")
+    if texts == 1:
+        return
+    decoder.description.refuse_source("Taking two texts at once")
+    if cache.recompute:
+        raise InputError(
+            f"Keys and values that are made anew are those of one text, but texts is {texts}"
+        )
 
 
 def _check_recomputed(decoder: Decoder) -> None:

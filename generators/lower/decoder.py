@@ -10,14 +10,14 @@ from itertools import pairwise
 from arch.isa import Opcode
 from generators.graph import Attention, Linear, Norm, Op
 from generators.lower.accumulators import BANKS
+from generators.lower.attend import attend, keep_source
 from generators.lower.cached import Cached
 from generators.lower.instructions import View, Work
 from generators.lower.moves import load, store
-from generators.lower.plan import kind
+from generators.lower.plan import PAIRS, kind
 from generators.lower.projections import Instructions, place_behind
-from generators.lower.residence import Register
+from generators.lower.residence import Register, of_text
 from generators.lower.staging import STAGES
-from generators.lower.token_attention import TokenAttention, keep_source
 from generators.lower.walk import Product, ending_ahead, steps
 from generators.program.draft import Given, Node, Ref, Repeat, Written
 
@@ -40,19 +40,22 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Load the rotations of the tokens' places, unless they stay.
+        """Load the rotations of the tokens' places, unless they stay; of several texts, copy them.
 
         What waits for a later load needs not wait for these any more: so iterations of a loop,
         of which the first alone would, are alike.
         """
-        if self.decoder.rotary is not None and not self.plan.rows_stay and not self._turned:
-            self._load_pairs()
+        here = self.plan.rows_stay and self.texts == 1
+        if self.decoder.rotary is not None and not here and not self._turned:
+            self._bring_pairs()
         self._turned = True
 
-    def embed(self, row: int, word: int, place: int, first: Ref | Given = STREAM) -> None:
-        """Look up a token, whose place is ``row`` places behind that in a register.
+    def embed(
+        self, row: int, word: int, place: int, first: Ref | Given = STREAM, *, behind: int = 0
+    ) -> None:
+        """Look up a token, whose place is so many places ``behind`` that in a register.
 
-        Its row is so many behind the ``first``.
+        Its row is ``row`` rows behind the ``first``.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -61,7 +64,7 @@ class Layers(Instructions):
         (words,) = self.params((self.plan.words[name], 0, 0))
         if embedding.positions is not None:
             table = name.replace("embedding", "places")
-            beside = View(self._row(table, place, row, row), 0)
+            beside = View(self._row(table, place, row, behind), 0)
             flags.append("add")
         if embedding.rescale.per_tensor:
             flags.append("per_tensor")
@@ -100,7 +103,7 @@ class Layers(Instructions):
         self._repeat(bodies, int(self.plan.passing or waits))
         if self.plan.passing:
             last = self.decoder.attentions[-1].key.name
-            Cached(self, self.plan.kept[last]).again()
+            Cached(self, self.plan.kept[last][0]).again()
         if self.graph is not self.decoder:
             self._keep(after)
 
@@ -121,7 +124,7 @@ class Layers(Instructions):
                 case Norm():
                     self.norm(step.op)
                 case Attention():
-                    TokenAttention(self, step.op).add(waiting)
+                    attend(self, step.op, waiting)
                     waiting = []
                 case Linear(residual=True):
                     if waiting:
@@ -136,15 +139,32 @@ class Layers(Instructions):
         self._nodes += [node for body in bodies[:apart] for node in body]
         self._nodes += [Repeat(bodies[apart:])] if bodies[apart:] else []
 
-    def _load_pairs(self) -> None:
-        pairs = self.plan.rows_tables["places"]
+    def _bring_pairs(self) -> None:
+        """Add loads of the rotations that do not stay; of several texts, those that do are copied.
+
+        So rows of one instruction have them at the same distance, whatever the texts' places.
+        """
+        pairs, stays = self.plan.rows_tables["places"], self.plan.rows_stay
         if self.plan.rotates_keys:
             count = Given(Register.COUNT, self.plan.cache.capacity)
             self.stage.add(load(pairs.place, pairs.addr, count, pairs.stride))
             return
+        if self.texts > 1:
+            for text in range(self.texts):
+                row = self._row("places", of_text(Register.PLACE, text), text, 0)
+                if stays:
+                    self._copy_pairs(row, text * pairs.stride, pairs.stride)
+            return
         most = (pairs.rows - self.rows) * pairs.stride
         addr = Given(Register.PLACE, most, pairs.addr)
         self.stage.add(load(pairs.place, addr, self.m, pairs.stride))
+
+    def _copy_pairs(self, source: Ref | Given, offset: int, size: int) -> None:
+        (word,) = self.params((self.plan.words[PAIRS], 0, 0))
+        target, written = View(Ref(PAIRS, offset), size), Written(PAIRS)
+        work = Work(View(source, size), target, 1, size // 2, word, written)
+        flags = "wide_in", "wide_out", "per_tensor"
+        self.stage.add(work.requantize(Opcode.MAP, *flags))
 
     def _hidden(self, layers: Sequence[Product]) -> None:
         """Add the hidden layer part by part, each multiplied while the one before is drained.
@@ -166,15 +186,16 @@ class Layers(Instructions):
             if place:
                 self.multiply_ready(target, parts[place - 1][1] * cols)
 
-    def head(self) -> None:
-        """Add the scores of all tokens, behind the last row alone."""
+    def head(self, text: int = 0) -> None:
+        """Add the scores of all tokens, behind the last row alone, or behind a text's."""
         if self.plan.passing:
             self._passing_head()
             return
         parts = self._head_parts()
         most = max(count for _, count in parts)
         for place, (first, count) in enumerate(parts):
-            self._scores(place, first, count, most, Ref("logits", 2 * first * self.config.cols))
+            target = Ref("logits", 2 * first * self.config.cols)
+            self._scores(place, first, count, most, target, text)
 
     def _passing_head(self) -> None:
         """Add the scores in parts, each stored before the next but one."""
@@ -193,12 +214,16 @@ class Layers(Instructions):
         self._repeat(bodies[:-1], 1)
         self._nodes += bodies[-1]
 
-    def _scores(self, place: int, first: int, count: int, most: int, target: Ref) -> None:
+    def _scores(
+        self, place: int, first: int, count: int, most: int, target: Ref, text: int = 0
+    ) -> None:
         """Add the scores of some tile columns, at most so many, in the place-th part."""
         acc = self.acc(f"head{place % 2}", most * BANKS) + place % 2
         head = self.plan.head
-        last = Given(Register.LAST, self.model.dim * (self.rows - 1), Ref("h"))
-        self.linear(head, last if self.rows > 1 else Ref("h"), acc=acc, tiles=(first, count))
+        row: Ref | Given = Ref("h", text * head.source.stride)
+        if self.rows > self.texts:
+            row = Given(Register.LAST, self.model.dim * (self.rows - 1), Ref("h"))
+        self.linear(head, row, acc=acc, tiles=(first, count))
         flags = ("wide_out", "argmax") if self.config.argmax else ("wide_out",)
         index = first * self.config.cols if self.config.argmax else 0
         view, tiles = View(target, 2 * self.model.vocabulary), (first, count)

@@ -33,6 +33,9 @@ MOST_ROWS = WORDS_PLACE - 1
 """Tokens of a chunk at most: each has a register when it is looked up, from 1 on."""
 INPUTS = "inputs"
 """Name of what is kept where keys and values are made anew, and of words that leave it as it is."""
+PAIRS = "pairs"
+"""Name of the rotations of several texts' places, copied from those that stay, and of the words
+that leave them as they are."""
 HIDDEN = frozenset({"active", "up", "hidden"})
 """Results of the linear layers that make an MLP's hidden layer."""
 
@@ -81,14 +84,16 @@ class Plan:
     """Weights that come for each use have no zeros where that is faster."""
     rows_stay: bool
     """The vocabulary and positions stay in the scratchpad."""
+    texts: int = 1
+    """Texts of which a step takes one token each."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
     """By the name of what each gives, as words and tables are."""
     words: dict[str, Words] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
     passing_tables: dict[str, Piece] = field(default_factory=dict)
     """Tables of activations where parameters pass; all come to the same slot."""
-    kept: dict[str, Kept] = field(default_factory=dict)
-    """Places of keys and values, by the name of an attention's keys."""
+    kept: dict[str, list[Kept]] = field(default_factory=dict)
+    """Places of each text's keys and values, by the name of an attention's keys."""
     rows_tables: dict[str, Table] = field(default_factory=dict)
     setup: list[Draft] = field(default_factory=list)
 

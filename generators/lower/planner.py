@@ -14,7 +14,7 @@ from generators.lower.checks import check_decoder
 from generators.lower.instructions import table_bytes
 from generators.lower.matrices import keep_matrix
 from generators.lower.moves import load
-from generators.lower.plan import INPUTS, Plan, Table, context_of, part, runs
+from generators.lower.plan import INPUTS, PAIRS, Plan, Table, context_of, part, runs
 from generators.lower.residence import Cache, Kept, Memory, Register, Words
 from generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
 from generators.network import Home
@@ -36,12 +36,13 @@ def plan(
     passing: bool,
     sparse: bool,
     rows_stay: bool,
+    texts: int = 1,
 ) -> Plan:
     """Return where everything of a decoder stays on a chip.
 
-    What comes to it comes in pieces of at most ``memory_bytes``; ``passing``, ``sparse`` and
-    ``rows_stay`` are the plan's. Where either weights or rows stay, and not both, what comes once
-    is in the stage's image.
+    What comes to it comes in pieces of at most ``memory_bytes``; ``passing``, ``sparse``,
+    ``rows_stay`` and ``texts`` are the plan's. Where either weights or rows stay, and not both,
+    what comes once is in the stage's image.
 
     Raises :class:`InputError` where it does not fit, or lacks a unit that it needs.
     """
@@ -49,7 +50,8 @@ def plan(
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
     resident = config.weight_depth > RING_SLOTS
     stage = Stage(memory, image if rows_stay == resident else ImageBuilder(config))
-    found = Plan(decoder, config, cache, rows, memory, image, stage, passing, sparse, rows_stay)
+    kinds = passing, sparse, rows_stay, texts
+    found = Plan(decoder, config, cache, rows, memory, image, stage, *kinds)
     taken = _stream_buffers(found)
     tables = _tables(found)
     if found.rows_stay:
@@ -69,9 +71,10 @@ def _stream_buffers(found: Plan) -> int:
     """Take the buffers of what is computed, and return their bytes."""
     decoder, config, cache, rows = found.decoder, found.config, found.cache, found.rows
     model, longest = decoder.description, decoder.description.source_positions
-    probabilities = max(model.heads, 2 * rows) * aligned(cache.capacity, config)
+    heads = max(found.texts * model.heads, 2 * rows)
+    probabilities = heads * aligned(cache.capacity, config)
     probabilities = max(probabilities, max(model.heads, 2 * longest) * aligned(longest, config))
-    rows = max(rows, found.source_rows)
+    rows = max(rows, found.source_rows, found.texts)
     sizes = {
         "x": 2 * rows * model.dim,
         "h": rows * max(op.target.stride for op in decoder.ops if isinstance(op, Norm)),
@@ -105,9 +108,9 @@ def _stream_buffers(found: Plan) -> int:
             sizes |= _inputs(found)
         elif not found.resident:
             for op in _attentions(found):
-                kept = _kept(found, op)
-                for name, size in found.cache_strides.items():
-                    sizes[f"{name}{kept.name}"] = kept.capacity * size
+                for kept in _kept(found, op):
+                    for name, size in found.cache_strides.items():
+                        sizes[f"{name}{kept.name}"] = kept.capacity * size
     linears = [op for graph in found.graphs for op in graph.ops if isinstance(op, Linear)]
     thins = [op.low_rank.first.target for op in linears if op.low_rank is not None]
     most = max(rows, longest, cache.capacity * cache.recompute)
@@ -165,7 +168,7 @@ def _keep_rows(found: Plan, tables: Mapping[str, tuple[bytes, int]], most: int) 
     for name, (data, stride) in tables.items():
         rows, held = len(data) // stride, np.frombuffer(data, np.uint8)
         if not found.rows_stay:
-            here = max(found.rows, found.lookups)
+            here = max(found.rows, found.lookups, found.texts)
             if name == "places" and found.rotates_keys:
                 here = found.cache.capacity
             place = found.memory.buffer(name, here * stride)
@@ -217,6 +220,9 @@ def _keep_layers(found: Plan) -> None:
     _keep_tables(found)
     if found.cache.recompute:
         found.words[INPUTS] = found.keep(rescale_of(0, 1.0))
+    if found.texts > 1 and found.rows_stay and decoder.rotary is not None:
+        found.words[PAIRS] = found.keep(rescale_of(0, 1.0))
+        found.memory.buffer(PAIRS, found.texts * found.rows_tables["places"].stride)
     for graph in found.graphs:
         if graph is not decoder or found.cache.recompute:
             # All layers have the same places, which no layer is to lie around.
@@ -269,21 +275,25 @@ def _keep_words(found: Plan, op: Attention) -> None:
 
 def _keep_cache(found: Plan, op: Attention) -> None:
     """Keep slots, or external memory, for the keys and values of an attention, once."""
-    if op.key.name in found.kept:
-        return
-    one, model, config = _kept(found, op), found.decoder.description, found.config
+    if op.key.name not in found.kept:
+        found.kept[op.key.name] = [_kept_cache(found, one) for one in _kept(found, op)]
+
+
+def _kept_cache(found: Plan, one: Kept) -> Kept:
+    """Return keys and values with slots, or external memory, that they are kept in."""
+    model, config = found.decoder.description, found.config
     memory, heads = found.memory, range(model.kv_heads)
     if found.passing:
         sizes = {name: one.capacity * size for name, size in found.cache_strides.items()}
         outside = {name: found.image.reserve(size).addr for name, size in sizes.items()}
         one = replace(one, outside=outside)
-    same = next((kept for kept in found.kept.values() if kept.name == one.name), None)
+    others = [kept for each in found.kept.values() for kept in each]
+    same = next((kept for kept in others if kept.name == one.name), None)
     if same is not None:
-        one = same
-    elif found.resident and one.inputs is not None and found.kept:
-        other = next(iter(found.kept.values()))
-        one = replace(one, keys=other.keys, values=other.values)
-    elif found.resident:
+        return same
+    if found.resident and one.inputs is not None and others:
+        return replace(one, keys=others[0].keys, values=others[0].values)
+    if found.resident:
         starts = range(0, model.head_dim, config.cols)
         each = 1 + found.paired(one)  # tiles of a slot
         both = 1 + (each > 1 and found.decoder.key_bits < NARROW_BITS)
@@ -296,12 +306,12 @@ def _keep_cache(found: Plan, op: Attention) -> None:
         values = tuple(
             tuple(tiles[(head * count + tile) // each] for tile in range(count)) for head in heads
         )
-        one = replace(one, keys=tuple(keys[head // both] for head in heads), values=values)
-    found.kept[op.key.name] = one
+        return replace(one, keys=tuple(keys[head // both] for head in heads), values=values)
+    return one
 
 
-def _kept(found: Plan, op: Attention) -> Kept:
-    """Return which keys and values an attention reads, before they have places.
+def _kept(found: Plan, op: Attention) -> list[Kept]:
+    """Return which keys and values an attention reads for each text, before they have places.
 
     Those of a source's encoder are needed by their own layer alone, so all layers have the same.
     """
@@ -310,7 +320,10 @@ def _kept(found: Plan, op: Attention) -> Kept:
         case Home.CACHE:
             cache = found.cache
             inputs = _inputs_place(found, int(layer)) if cache.recompute else None
-            return Kept(layer, cache.capacity, Register.COUNT, inputs=inputs)
+            return [
+                Kept(name, cache.capacity, Register.COUNT, inputs=inputs, text=text)
+                for text, name in enumerate([layer, f"{layer}_other"][: found.texts])
+            ]
         case Home.SOURCE:
-            return Kept(f"{layer}_source", longest, Register.SOURCE, grows=False)
-    return Kept("_encoder", longest, Register.SOURCE, grows=False)
+            return [Kept(f"{layer}_source", longest, Register.SOURCE, grows=False)]
+    return [Kept("_encoder", longest, Register.SOURCE, grows=False)]

@@ -15,7 +15,7 @@ from generators.lower.instructions import (
     parameters,
     table,
 )
-from generators.lower.plan import Matrix, Plan, kind
+from generators.lower.plan import PAIRS, Matrix, Plan, kind
 from generators.lower.products import Product
 from generators.lower.residence import Register, Words, check_at_once
 from generators.lower.staging import THIN, WORDS
@@ -40,6 +40,8 @@ class Instructions:
     """Planes of nested weights that are read."""
     register: Register = Register.ROWS
     """The register that tells how many rows a run of several has."""
+    texts: int = 1
+    """Texts, of which the run takes one token each where they are several; these are its rows."""
 
     def __post_init__(self) -> None:
         """Note what does not change."""
@@ -47,7 +49,9 @@ class Instructions:
         self.stage = self.plan.stage
         self.model = self.decoder.description
         self.memory = self.plan.memory
-        self.m: int | Given = 1 if self.rows == 1 else Given(self.register, self.rows)
+        self.m: int | Given = Given(self.register, self.rows)
+        if self.rows == self.texts:
+            self.m = self.rows
         linears = (op for op in self.graph.ops if isinstance(op, Linear))
         self._takers = {op.source.name: op for op in linears if op.residual}
         self._ready: dict[str, int] = {}
@@ -174,11 +178,13 @@ class Instructions:
         beside: View | None = None,
         table: int = 0,
         row: bool = False,
+        text: int | None = None,
         behind: Sequence[Rowwise] = (),
     ) -> None:
         """Add the requantization of a product's sums, or of some of its tile columns.
 
         ``row`` are the sums of one row. The first operation behind the product is done with it.
+        Of several texts' rows it is that of one ``text`` alone.
         """
         name, cols, groups = op.target.name, self.config.cols, self.config.lane_groups
         matrix = self.plan.matrices[name]
@@ -190,19 +196,20 @@ class Instructions:
                 flags, beside = ("times", *flags), View(place, target.stride)
                 name, table = gate.target.name, gate.source.zero
             case (Rotary() as rotary,):
-                flags, beside = ("rotate", *flags), self._pairs
+                flags, beside = ("rotate", *flags), self._pairs(text or 0)
                 name, table = rotary.target.name, self.decoder.key_dim
             case _ if op.table is not None:
                 flags, table = (*op.look_up, *flags), self.plan.tables[name]
         if (op, *behind)[-1].target.wide:
             flags = ("wide_out", *flags)
         first, count = tiles or (0, op.target.columns)
-        acc = self.sums(op, first) if acc is None else acc
+        acc = (self.sums(op, first) if acc is None else acc) + (text or 0)
         end = min(op.target.columns, (first + count) * cols)
         whole = self._words(matrix)
         last = min(whole.count, -(-end // cols) * groups)
         (words,) = self.params((whole, first * groups, last - first * groups))
-        sums, m = View(acc, BANKS if row else self.stride(op)), 1 if row else self.m
+        sums = View(acc, BANKS if row else self.stride(op))
+        m = 1 if row or text is not None else self.m
         n, written = end - first * cols, Written(name)
         work = Work(sums, target, m, n, words, written)
         self.stage.add(work.requantize(Opcode.DRAIN, *flags, beside=beside, table=table))
@@ -211,14 +218,16 @@ class Instructions:
         """Return the parameter words of a product, of the planes that are read."""
         return matrix.words[min(self.planes, len(matrix.words)) - 1]
 
-    @property
-    def _pairs(self) -> View:
-        """The rotations of the tokens' places."""
+    def _pairs(self, text: int) -> View:
+        """Return the rotations of the tokens' places, from a text's on."""
         table = self.plan.rows_tables["places"]
         rows, here = table.rows, self.plan.rows_stay
         if self.plan.rotates_keys:
             # Those of all tokens are there.
             rows, here = self.plan.cache.capacity, self.register is not Register.COUNT
+        if self.texts > 1:
+            place = Ref(PAIRS) if here else table.place
+            return View(place_behind(place, text * table.stride), table.stride)
         most = (rows - self.rows) * table.stride
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.isa import RING_SLOTS
+from arch.isa import REGISTERS, RING_SLOTS
 from generators.fitting import FitError, doubled
 from generators.graph import Ints, Linear
 from generators.program.draft import Given, Ref
@@ -41,6 +41,17 @@ class Register(enum.IntEnum):
     """Bytes from the first normalized row to the last token's."""
     SOURCE = 11
     """Tokens of the source."""
+
+
+TEXT_REGISTERS = int(Register.COUNT)
+"""Registers of a text's step, from 1 on; those of the next text in the same run are behind them."""
+MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
+"""Texts of one run at most."""
+
+
+def of_text(register: int, text: int) -> int:
+    """Return the register of a text that the first one has this register for."""
+    return register + TEXT_REGISTERS * text
 
 
 class WeightHome(enum.StrEnum):
@@ -118,7 +129,7 @@ class Slots:
 
 @dataclass(frozen=True)
 class Kept:
-    """Places of the keys and values that an attention reads."""
+    """Places of the keys and values that an attention reads, of one text."""
 
     name: str
     """End of the names of their buffers, where they stay in the scratchpad."""
@@ -136,6 +147,8 @@ class Kept:
     """Of each key head: slots of each tile column of its values [capacity, head_dim]."""
     outside: Mapping[str, int] = field(default_factory=dict)
     """External addresses of ``keys`` and ``values``, where they come for each run."""
+    text: int = 0
+    """The text's number in its run."""
 
     @property
     def made(self) -> bool:
@@ -145,15 +158,17 @@ class Kept:
     @property
     def count(self) -> Given:
         """Places that the last token attends to."""
-        return Given(self.register, self.capacity)
+        return Given(of_text(self.register, self.text), self.capacity)
 
     def line(self, register: Register) -> int | Given:
         """Return the line in its slot that the first token of a run takes."""
-        return Given(register, 0) if self.grows and not self.made else 0
+        own = of_text(register, self.text)
+        return Given(own, 0) if self.grows and not self.made else 0
 
     def slot(self, register: Register, first: int) -> int | Given:
         """Return the slot that the first token of a run takes, of those from the first one on."""
-        return Given(register, 0, first) if self.grows and not self.made else first
+        own = of_text(register, self.text)
+        return Given(own, 0, first) if self.grows and not self.made else first
 
 
 @dataclass(frozen=True)

@@ -10,37 +10,32 @@ from functools import partial
 
 from arch.isa import Opcode
 from generators.graph import Attention, Linear
-from generators.lower.attention import WRITTEN, mix, pipeline, score, softmax
+from generators.lower.attention import WRITTEN, mix, score, softmax
 from generators.lower.cached import Cached
 from generators.lower.instructions import Count, View, Work
 from generators.lower.plan import context_of, part, runs
 from generators.lower.projections import Instructions, place_behind
 from generators.lower.residence import Register
-from generators.lower.walk import Product, Rowwise
+from generators.lower.walk import Rowwise
 from generators.network import Home
 from generators.program.draft import Given, Ref, Written
 from generators.program.layout import aligned
 
 Steps = list[Callable[[], None]]
-
-
-def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Add the keys and values of a source that a layer of the decoder attends to."""
-    cached = Cached(make, make.plan.kept[key.target.name])
-    for one in (key, value):
-        make.linear(one, "h")
-    make.drain(key, cached.target("keys"))
-    cached.append_keys()
-    make.drain(value, cached.target("values"))
-    cached.append_values()
+"""Calls that add instructions, in this order."""
 
 
 class TokenAttention:
-    """Makes the instructions of a layer's attention."""
+    """Makes the instructions of a layer's attention, of one text of a run."""
 
-    def __init__(self, make: Instructions, op: Attention):
-        self.make, self.plan, self.rows, self.config = make, make.plan, make.rows, make.config
-        self.op, self.model, self.kept = op, make.model, make.plan.kept[op.key.name]
+    def __init__(self, make: Instructions, op: Attention, text: int):
+        self.make, self.plan, self.config = make, make.plan, make.config
+        self.rows = make.rows // make.texts
+        self.op, self.model, self.kept = op, make.model, make.plan.kept[op.key.name][text]
+        self.text, self.last = text, text == make.texts - 1
+        self.query = Ref("query", text * op.query.stride)
+        self.parts = self.plan.key_parts if self.last else [(0, self.model.kv_heads)]
+        """Key heads (first, end) whose contexts are drained at once, beside a product of them."""
         self.cached = Cached(make, self.kept)
         self.all = make
         """Maker of instructions for all tokens whose keys and values are made."""
@@ -50,48 +45,14 @@ class TokenAttention:
             self.cached = Cached(self.all, self.kept)
         self.runs = runs(op.scores, self.model.heads)
         """Query heads (first, count) whose scores have the same parameters."""
-        self.acc = "scores" if self.kept.grows else "source_scores"
+        self.acc = f"scores.{text}" if self.kept.grows else "source_scores"
         """Name of the accumulators of one token's scores."""
         self.context = context_of(op)
         self.stride = aligned(self.kept.capacity, self.config)
         """Bytes from row to row of probabilities, and half of those of scores."""
+        self._before = text * self.model.heads * self.stride
 
-    def add(self, waiting: Sequence[Product]) -> None:
-        """Add the attention, from normalized rows to what its last product takes.
-
-        Waiting are the products that give its queries, keys and values, or its queries alone where
-        the keys and values of a source have been kept. Where inputs are kept, keys and values are
-        those of all tokens.
-        """
-        op = self.op
-        made = {(one, *behind)[-1].target.name: (one, behind) for one, behind in waiting}
-        own = op.key.name in made
-        self.cached.recall()
-        anew, own = own and self.kept.made, own and not self.kept.made
-        for tensor in (op.key, op.query, op.value) if own else (op.query,):
-            one, _ = made[tensor.name]
-            self.make.linear(one, "h")
-        if anew:
-            Cached(self.make, self.kept).remember()
-        if own:
-            one, behind = made[op.key.name]
-            self.make.drain(one, self.cached.target("keys"), behind=behind)
-            self.cached.append_keys()
-        queries, (one, behind) = View(Ref("query"), op.query.stride), made[op.query.name]
-        self.make.drain(one, queries, behind=behind)
-        if own:
-            one, _ = made[op.value.name]
-            self.make.drain(one, self.cached.target("values"))
-            self.cached.keep()
-        if anew:
-            self._make("keys", *made[op.key.name])
-            self.cached.append_keys()
-            self._make("values", *made[op.value.name])
-        probabilities, contexts = self._of_one() if self.rows == 1 else self._of_chunk()
-        for step in pipeline(probabilities, contexts):
-            step()
-
-    def _make(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
+    def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Add the keys or values of all tokens, some tile columns after the other."""
         parts, target = self.plan.made_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
@@ -102,25 +63,26 @@ class TokenAttention:
             self.all.linear(op, self.cached.inputs(), acc=acc, tiles=tiles)
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
-    def _of_one(self) -> tuple[Steps, Steps]:
+    def of_one(self) -> tuple[Steps, ...]:
         """Return the steps of one token: the heads of a key head are rows of a product.
 
         Where a softmax takes sums there are two, the first followed: it begins while scores are
-        still multiplied, and values are multiplied while the second one ends.
+        still multiplied, and values are multiplied while the second one ends. Of several texts each
+        has one, followed by that of the next text.
         """
         heads = self.model.heads
         half = -(-self.model.kv_heads // 2) * self.op.group
         parts = [(0, half, True), (half, heads - half, False)]
         if not self.config.fused or len(self.runs) > 1 or half == heads:
             parts = [(0, heads, False)]
+        elif self.make.texts > 1:
+            parts = [(0, heads, not self.last)]
         # The steps of all parts have these sums.
         self.make.acc(self.acc, -(-self.kept.capacity // self.config.cols) * heads)
-        contexts: Steps = [
-            partial(add, place)
-            for add in (self._sums, self._contexts)
-            for place in range(len(self.plan.key_parts))
-        ]
-        return [partial(self._scores, *one) for one in parts], contexts
+        scores: Steps = [partial(self._scores, *one) for one in parts]
+        sums: Steps = [partial(self._sums, place) for place in range(len(self.parts))]
+        contexts: Steps = [partial(self._contexts, place) for place in range(len(self.parts))]
+        return scores, sums, contexts
 
     def _scores(self, begin: int, count: int, followed: bool) -> None:
         """Add scores and softmax of one token's heads, as many as are alike at once."""
@@ -130,7 +92,7 @@ class TokenAttention:
         together = 1 if begin else self.op.group
         for head in range(begin, begin + count, together):
             self._score(head, width, View(acc + head, heads), together)
-        if begin + count == heads and self.op.key.home is not Home.SOURCE:
+        if begin + count == heads and self.op.key.home is not Home.SOURCE and self.make.texts == 1:
             self.cached.append_values()
         for first, many in self.runs:
             head, end = max(first, begin), min(first + many, begin + count)
@@ -139,31 +101,45 @@ class TokenAttention:
 
     def _sums(self, place: int) -> None:
         """Add the products of one token's probabilities and values of some key heads."""
-        (first, end), group = self.plan.key_parts[place], self.op.group
+        (first, end), group = self.parts[place], self.op.group
         acc, count = self._context(place)
+        if self.make.texts > 1 and not first:
+            # Behind the scores of all texts, which a softmax waits for.
+            self.cached.append_values()
         for head in range(first, end):
             sums = View(acc + (head - first) * group, count)
             self._mix(head, head * group * self.stride, sums, group)
 
     def _contexts(self, place: int) -> None:
         """Add one token's context of the heads of some key heads, which are rows."""
-        (first, end), group, width = self.plan.key_parts[place], self.op.group, self.op.head_dim
+        (first, end), group, width = self.parts[place], self.op.group, self.op.head_dim
         acc, count = self._context(place)
         stride = width * self.op.target.element
         if self.plan.by_row:
             self._drain(first * group, View(acc, count), stride, count, "per_row")
+        elif self._by_tile:
+            self._drain(first * group, View(acc, 1), stride, 1, heads=count)
         else:
             for row in range(count):
                 self._drain(first * group + row, View(acc + row, count), stride, 1)
-        self.make.multiply_ready(self.op.target, end * group * width)
+        if self.last:
+            self.make.multiply_ready(self.op.target, end * group * width)
 
     def _context(self, place: int) -> tuple[int, int]:
         """Return accumulator row and row count of the context of some key heads."""
-        first, end = self.plan.key_parts[place]
+        first, end = self.parts[place]
         count, tiles = (end - first) * self.op.group, -(-self.op.head_dim // self.config.cols)
-        return self.make.acc(f"context{place}", tiles * count), count
+        return self.make.acc(f"context{place}.{self.text}", tiles * count), count
 
-    def _of_chunk(self) -> tuple[Steps, Steps]:
+    @property
+    def _by_tile(self) -> bool:
+        """The heads are tile columns of a drain, with as many parameter words each."""
+        name, heads = self.op.target.name, range(self.model.heads)
+        counts = {self.plan.words[f"{name}.{head}"].count for head in heads}
+        fits = self.op.head_dim == self.config.cols and counts == {self.config.lane_groups}
+        return fits and self.make.texts > 1
+
+    def of_chunk(self) -> tuple[Steps, ...]:
         """Return the steps of a chunk's tokens, head by head."""
         op, m, rows = self.op, self.make.m, self.rows
         tiles, width = (-(-n // self.config.cols) for n in (self.kept.capacity, op.head_dim))
@@ -185,14 +161,14 @@ class TokenAttention:
     def _score(self, head: int, stride: int, sums: View, m: Count) -> None:
         """Add the product of rows of queries, so many bytes apart, and a key head's keys."""
         op, (keys, flags) = self.op, self.cached.keys(head // self.op.group)
-        query = View(Ref("query", head * op.key_dim * op.query.element), stride)
+        query = View(place_behind(self.query, head * op.key_dim * op.query.element), stride)
         flags |= {"a_wide"} if op.query.wide else set()
         self.make.stage.add(score(op, query, keys, sums, m, self.kept.count, *flags))
 
     def _mix(self, key_head: int, at: int, sums: View, m: Count) -> None:
         """Add the product of the probabilities from a column on and a key head's values."""
         assert isinstance(sums.place, int)
-        weights = View(Ref("probabilities", at), self.stride)
+        weights = View(Ref("probabilities", self._before + at), self.stride)
         for column, n, values, flags in self.cached.values(key_head):
             part = View(sums.place + column // self.config.cols * sums.stride, sums.stride)
             self.make.stage.add(mix(self.op, weights, values, part, m, self.kept.count, n, *flags))
@@ -205,6 +181,7 @@ class TokenAttention:
         capacity, n = self.kept.capacity, self.kept.count
         (first,) = (first for first, count in self.runs if first <= head < first + count)
         (word,) = self.make.params((self.plan.words[f"{self.op.prefix}.scores.{first}"], 0, 0))
+        at += self._before
         target = View(Ref("probabilities", at), self.stride)
         work = Work(sums, target, m, n, word, Written(f"{self.op.prefix}.probabilities"))
         # The tokens of a chunk attend to one place more each.
@@ -220,16 +197,23 @@ class TokenAttention:
         made = softmax(self.op, head, work, *flags, limit=limit, limit_step=step)
         self.make.stage.add(made)
 
-    def _drain(self, head: int, sums: View, stride: int, m: Count, *flags: str) -> None:
-        """Add the requantization of a head's context, or with ``per_row`` of several heads'."""
+    def _drain(
+        self, head: int, sums: View, stride: int, m: Count, *flags: str, heads: int = 1
+    ) -> None:
+        """Add the requantization of a head's context, or of several ``heads``' side by side.
+
+        With ``per_row`` it is that of as many heads as rows.
+        """
         made, width = self.op.target, self.op.head_dim
-        # Those of the heads behind it follow, of which each row takes one.
+        # Those of the heads behind it follow, of which each row, or tile column, takes its own.
         count = m if flags and isinstance(m, int) else 0
+        count = heads * self.config.lane_groups if heads > 1 else count
         (words,) = self.make.params((self.plan.words[f"{made.name}.{head}"], 0, count))
-        target = View(Ref("context", head * width * made.element), stride)
-        alike = part(self.context, head * width, width).per_tensor
+        offset = self.text * made.stride + head * width * made.element
+        target = View(Ref("context", offset), stride)
+        alike = heads == 1 and part(self.context, head * width, width).per_tensor
         flags = flags or (("per_tensor",) if alike else ())
         flags += ("wide_out",) if made.wide else ()
         written = Written(made.name)
-        work = Work(sums, target, m, width, words, written)
+        work = Work(sums, target, m, heads * width, words, written)
         self.make.stage.add(work.requantize(Opcode.DRAIN, *flags))

@@ -1,0 +1,79 @@
+"""Attention of all texts of a run: projections, whose rows they are, and the order of its steps."""
+
+from collections.abc import Sequence
+from itertools import chain
+
+from generators.graph import Attention, Linear
+from generators.lower.attention import pipeline
+from generators.lower.cached import Cached
+from generators.lower.instructions import View
+from generators.lower.projections import Instructions
+from generators.lower.token_attention import TokenAttention
+from generators.lower.walk import Product, Rowwise
+from generators.program.draft import Ref
+
+
+def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
+    """Add the keys and values of a source that a layer of the decoder attends to."""
+    cached = Cached(make, make.plan.kept[key.target.name][0])
+    for one in (key, value):
+        make.linear(one, "h")
+    make.drain(key, cached.target("keys"))
+    cached.append_keys()
+    make.drain(value, cached.target("values"))
+    cached.append_values()
+
+
+def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
+    """Add the attention of all texts of a run, from normalized rows to what its last product takes.
+
+    Waiting are the products that give its queries, keys and values, or its queries alone where the
+    keys and values of a source have been kept. Where inputs are kept, keys and values are those of
+    all tokens.
+    """
+    texts = [TokenAttention(make, op, text) for text in range(make.texts)]
+    made = {(one, *behind)[-1].target.name: (one, behind) for one, behind in waiting}
+    own = op.key.name in made
+    for one in texts:
+        one.cached.recall()
+    anew, own = own and texts[0].kept.made, own and not texts[0].kept.made
+    for tensor in (op.key, op.query, op.value) if own else (op.query,):
+        make.linear(made[tensor.name][0], "h")
+    if anew:
+        Cached(make, texts[0].kept).remember()
+    if own:
+        _drain(make, *made[op.key.name], [one.cached.target("keys") for one in texts])
+        if len(texts) == 1:
+            texts[0].cached.append_keys()
+    _drain(make, *made[op.query.name], [View(one.query, op.query.stride) for one in texts])
+    if own:
+        _drain(make, *made[op.value.name], [one.cached.target("values") for one in texts])
+        for one in texts:
+            if len(texts) > 1:
+                # Ahead of what drains the queries the queues have no room for all of them.
+                one.cached.append_keys()
+            one.cached.keep()
+    if anew:
+        texts[0].make_all("keys", *made[op.key.name])
+        texts[0].cached.append_keys()
+        texts[0].make_all("values", *made[op.value.name])
+    steps = [one.of_one() if one.rows == 1 else one.of_chunk() for one in texts]
+    # Of all texts the first steps, then the next ones.
+    probabilities, *behind = ([*chain(*each)] for each in zip(*steps, strict=True))
+    for step in pipeline(probabilities, [*chain(*behind)]):
+        step()
+
+
+def _drain(
+    make: Instructions, op: Linear, behind: Sequence[Rowwise], targets: Sequence[View]
+) -> None:
+    """Add the requantization of a product, whose rows are those of texts with targets of their own.
+
+    It is one instruction where these lie one behind the other.
+    """
+    first, *others = targets
+    if isinstance(first.place, Ref):
+        make.drain(op, first, behind=behind)
+        return
+    for text, target in enumerate(targets):
+        make.drain(op, target, text=text if others else None, behind=behind)

@@ -1,0 +1,240 @@
+"""Two texts of a decoder in every run, against each text alone."""
+
+import re
+
+import numpy as np
+import pytest
+
+from arch.errors import InputError
+from arch.presets import PRESETS
+from cli.options import paired
+from generators.quantize.options import Quantization
+from generators.reference.cache import KvCache
+from generators.reference.integers import evaluate
+from generators.text_host import SCORES
+from generators.text_program import compile_text
+from generators.text_shapes import untrained
+from generators.text_sources import load_text
+from sim.checker import check
+from tb.texts_session import TextsSession
+from tests.support.text_cases import TEXT
+from tests.test_generators_text_program import (
+    CONFIGS,
+    DECODERS,
+    HELD,
+    LLAMA,
+    machines,
+    random_decoder,
+    tokens_of,
+)
+from tests.test_kv_blocks import PLAIN, narrow
+from tests.test_rows_outside import CASES as OUTSIDE
+from tests.test_rows_outside import DECODERS as LARGE
+from tests.test_rows_outside import SMALL
+from tests.test_wide_text import CASES as WIDE
+from tests.test_wide_text import compiled
+
+ROOMY = [name for name in CONFIGS if name != "passing"]
+NESTED = CONFIGS["streamed"].replace(weight_formats="int4,high2,mid2", argmax=True)
+
+
+def go_on(program, machine, counts, late, bits=None):
+    """Take tokens of two texts, the second ``late`` runs behind, and compare all scores.
+
+    Each text rests behind its last token, and before its first one. Nested weights are read at so
+    many bits, of which each plane has products of its own.
+    """
+    decoder, slots = program.decoder_at(bits or 8), program.cache.capacity
+    session = TextsSession(program, machine)
+    session.bits = bits or 8
+    caches = [KvCache(slots=slots, sinks=program.cache.sinks) for _ in counts]
+    texts = [tokens_of(decoder, count, seed) for seed, count in enumerate(counts)]
+
+    def next_tokens(run):
+        places = run, run - late
+        return [
+            text[at] if 0 <= at < len(text) else None
+            for at, text in zip(places, texts, strict=True)
+        ]
+
+    for run in range(max(counts[0], counts[1] + late)):
+        given = next_tokens(run)
+
+        def choose(text, given=given):
+            wanted = evaluate(decoder, [given[text]], caches[text])["logits"][0]
+            assert np.array_equal(session.logits(), wanted), (session.lengths, text)
+            assert session.choose() == np.argmax(wanted)
+            return int(np.argmax(wanted))
+
+        chosen = session.advance(given, choose)
+        assert [one is None for one in chosen] == [one is None for one in given]
+        places = [max(length - 1, 0) for length in session.lengths]
+        if bits is None:
+            assert session.turns[-1].counters["macs"] == sum(map(program.macs, places))
+    assert session.lengths == list(counts)
+    return session
+
+
+@pytest.mark.parametrize(("name", "config"), machines(*ROOMY))
+@pytest.mark.parametrize(
+    ("counts", "late", "sinks"), [((9, 14), 0, 0), ((27, 11), 6, 3), ((1, 1), 3, 0)]
+)
+def test_each_text_is_as_alone(name, config, counts, late, sinks):
+    program = compile_text(DECODERS[name], config, context=11, sinks=sinks, texts=2)
+    assert program.resident == (config.weight_depth > 2)
+    session = go_on(program, "golden", counts, late)
+    assert sum(turn.mismatches for turn in session.turns) == 0
+
+
+@pytest.mark.parametrize("context", [1, 2, 7])
+@pytest.mark.parametrize("changes", [{}, {"heads": 5, "kv_heads": 1, "head_dim": 6, "dim": 15}])
+def test_small_and_odd_sizes(context, changes):
+    model = LLAMA.replace(name="odd", vocabulary=13, ffn=9, layers=1, **changes)
+    for config in (HELD, CONFIGS["odd"], CONFIGS["streamed"]):
+        program = compile_text(random_decoder(model), config, context=context, texts=2)
+        go_on(program, "golden", (context + 2, context), 1)
+
+
+@pytest.mark.parametrize("heads", [2, 4])
+def test_heads_as_wide_as_the_array_are_drained_together(heads):
+    model = LLAMA.replace(name="wide", heads=heads, kv_heads=2, head_dim=8)
+    program = compile_text(random_decoder(model), HELD.replace(lanes=4), context=9, texts=2)
+    go_on(program, "golden", (10, 7), 2)
+    names = [one.name for one in program.entries["step"].written]
+    # Of the first text one, of the other one those whose products come before others'.
+    assert names.count("layers.0.context") == 1 + 2
+
+
+@pytest.mark.parametrize("bits", [8, 4, 2])
+def test_nested_weights(bits):
+    options = Quantization(texts=2, length=24, places=80, weights="nested")
+    program = compile_text(untrained(LLAMA, options), NESTED, context=9, texts=2)
+    go_on(program, "golden", (8, 5), 1, bits)
+
+
+@pytest.mark.parametrize("name", [name for name in WIDE if name != "passing"])
+def test_activations_of_16_bits(name):
+    go_on(compiled(*WIDE[name], texts=2), "golden", (6, 4), 1, bits=8)
+
+
+@pytest.mark.parametrize("changes", [{}, {"weight_depth": 1024}])
+def test_corrections(changes):
+    options = Quantization(texts=2, length=24, weights="int4", low_rank=3)
+    program = compile_text(untrained(LLAMA, options), TEXT.replace(**changes), context=9, texts=2)
+    go_on(program, "golden", (6, 4), 1, bits=8)
+
+
+def test_values_that_share_exponents():
+    decoder = narrow(LLAMA.replace(kv_heads=2))
+    go_on(compile_text(decoder, paired(PLAIN, decoder), context=9, texts=2), "golden", (12, 4), 1)
+
+
+@pytest.mark.parametrize("align", [2, 4])
+@pytest.mark.parametrize("name", ["streamed", "resident", "fused"])
+def test_rows_at_multiples_of_some_bytes(name, align):
+    config = CONFIGS[name].replace(scratchpad_align=align)
+    go_on(compile_text(DECODERS["llama"], config, context=9, texts=2), "golden", (11, 4), 1)
+
+
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_a_vocabulary_outside(case):
+    name, config = OUTSIDE[case]
+    program = compile_text(LARGE[name], config.replace(**SMALL), context=9, texts=2)
+    assert len(program.setup[-1].words) == 1
+    session = go_on(program, "golden", (10, 4), 1)
+    registers = [0] * 16
+    for register, value in program.step_registers(session.lengths).items():
+        registers[register] = value
+    assert check(program.words, program.config, program.entries["step"].pc, registers) > 20
+
+
+def test_zeros_are_skipped():
+    decoder = untrained(LLAMA, Quantization(texts=2, length=24), sparsity=0.9)
+    config = TEXT.replace(weight_formats="", weight_group=0, sparse_lanes=4)
+    program = compile_text(decoder, config, context=9, texts=2, sparse=True)
+    session = go_on(program, "golden", (6, 4), 1, bits=8)
+    assert session.turns[-1].counters["macs"] < sum(map(program.macs, (5, 3)))
+
+
+@pytest.mark.parametrize(("name", "config"), machines(*ROOMY))
+def test_tokens_order_every_hazard(name, config):
+    program = compile_text(DECODERS[name], config, context=19, texts=2)
+    for positions in ([0, 0], [18, 0], [3, 40]):
+        registers = [0] * 16
+        for register, value in program.step_registers(positions).items():
+            registers[register] = value
+        assert check(program.words, config, program.entries["step"].pc, registers) > 20
+    assert check(program.words, config, program.entries[SCORES].pc) > 1
+
+
+@pytest.mark.parametrize("layers", [3, 5])
+def test_layers_are_iterations_of_a_loop(layers):
+    model = LLAMA.replace(name="deep", layers=layers)
+    config = HELD.replace(table_slots=8)
+    program = compile_text(random_decoder(model), config, context=11, texts=2)
+    few = compile_text(random_decoder(LLAMA), config, context=11, texts=2)
+    assert abs(len(program.words) - len(few.words)) < 10
+    go_on(program, "golden", (9, 7), 1)
+
+
+def test_the_circuit_takes_two_texts():
+    model = LLAMA.replace(
+        name="mini", vocabulary=19, positions=16, dim=8, layers=2, heads=2, kv_heads=1, ffn=12
+    )
+    config = HELD.replace(trace=True, rows=4, cols=4, lanes=4)
+    program = compile_text(random_decoder(model), config, context=6, texts=2)
+    session = go_on(program, "icarus", (9, 6), 2)
+    assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
+    assert sum(turn.tensors for turn in session.turns) > 150
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["streamed", "fused"])
+def test_cycles_are_those_predicted_and_fewer_than_of_two_runs(name):
+    config = CONFIGS[name].replace(trace=True)
+    program = compile_text(DECODERS["llama"], config, context=30, texts=2)
+    session = go_on(program, "verilator", (34, 33), 1)
+    assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
+    timing = session.timing
+    expected = program.predict_texts([33, 32], timing.latency, timing.interval)
+    assert abs(expected / session.turns[-1].cycles - 1) < 0.02
+    alone = compile_text(DECODERS["llama"], config, context=30)
+    assert expected < 1.7 * alone.predict(33, timing.latency, timing.interval).cycles
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "options", "message"),
+    [
+        ("llama", HELD, {"texts": 0}, "Texts of a run must be from 1 to 2, not 0"),
+        ("llama", HELD, {"texts": 3}, "Texts of a run must be from 1 to 2, not 3"),
+        (
+            "gpt",
+            HELD,
+            {"texts": 2, "recompute": True},
+            "Keys and values that are made anew are those of one text, but texts is 2",
+        ),
+        (
+            "llama",
+            HELD.replace(weight_depth=250),
+            {"texts": 2},
+            "Model llama with its keys and values needs 281 weight slots of 8 x 8, but "
+            "weight_depth is 250",
+        ),
+        (
+            "llama",
+            CONFIGS["passing"],
+            {"texts": 2},
+            "Model llama needs more parameter words than param_depth = 40",
+        ),
+    ],
+)
+def test_refusals(name, config, options, message):
+    with pytest.raises(InputError, match=f"^{re.escape(message)}"):
+        compile_text(DECODERS[name], config, context=30, **options)
+
+
+def test_a_model_that_takes_a_source_is_refused():
+    decoder = load_text("numerals").quantize(Quantization(texts=2, length=8))
+    message = "Taking two texts at once is for decoders alone, and model numerals takes a source"
+    with pytest.raises(InputError, match=f"^{message}$"):
+        compile_text(decoder, PRESETS["story"], context=8, texts=2)
