@@ -28,6 +28,7 @@ from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
 from tb.run_answers import run_answers
 from tb.run_text import run_text
+from tb.run_texts import run_texts
 
 KEEP, RECOMPUTE = "keep", "recompute"
 """Choices of what is there of earlier tokens: keys and values, or what these are made of."""
@@ -118,25 +119,33 @@ class DecoderOptions:
         )
 
     def compiled(
-        self, checkpoint: str, config: Config, memory_bytes: int | None, *, fixed: bool
+        self,
+        checkpoint: str,
+        config: Config,
+        memory_bytes: int | None,
+        *,
+        fixed: bool,
+        texts: int = 1,
     ) -> Compiled:
         """Return a checkpoint's programs, or those of a folder that ``celosia compile`` wrote.
 
         A configuration that is not ``fixed`` gets what the options need. Of a folder it is the
-        folder's own; a fixed one must be as that.
+        folder's own; a fixed one must be as that. So many ``texts`` go on in the same runs.
 
         Raises :class:`InputError` where options are given that a compiled folder has answered.
         """
         if is_compiled_text(checkpoint):
+            if texts > 1:
+                raise InputError(f"Folder {checkpoint} is compiled for 1 text, not {texts}")
             return self._loaded(Path(checkpoint), config, memory_bytes, fixed=fixed)
         options = self.quantization
         found = load_text(checkpoint, self.tokenizer)
         options = searched_text(found, options, self.formats.loss)
         if not fixed:
             config = equipped(config, options)
-        texts = None if self.calibration is None else found.read_calibration(self.calibration)
+        lines = None if self.calibration is None else found.read_calibration(self.calibration)
         with progress("Calibration") as update:
-            decoder, apart = found.calibrate(texts, options, update)
+            decoder, apart = found.calibrate(lines, options, update)
         warn(apart.warning)
         if not fixed:
             config = paired(config, decoder)
@@ -149,6 +158,7 @@ class DecoderOptions:
             memory_bytes=memory_bytes,
             sparse=self.formats.sparse,
             recompute=self.kv == RECOMPUTE,
+            texts=texts,
         )
         return Compiled(
             program=program,
@@ -232,6 +242,33 @@ class TextOptions(DecoderOptions):
             click.echo()
         return {**result, **found.figures, "bits": list(self.formats.bits)}
 
+    def run_both(
+        self,
+        checkpoint: str,
+        prompts: Sequence[str],
+        config: Config,
+        machine: str,
+        timing: MemoryTiming,
+    ) -> dict[str, Any]:
+        """Go on with two prompts in the same runs; return the texts and what they took.
+
+        Arguments are those of :func:`tb.run_texts.run_texts`.
+        """
+        sampling = Sampling(self.temperature, self.top_p)
+        found = self.compiled(checkpoint, config, None, fixed=False, texts=len(prompts))
+        result = run_texts(
+            found.program,
+            found.tokenizer,
+            prompts,
+            self.steps,
+            machine,
+            sampling=sampling,
+            seed=self.seed,
+            timing=timing,
+            bits=self.formats.bits,
+        )
+        return {**result, **found.figures, "bits": list(self.formats.bits)}
+
     def answer(
         self,
         checkpoint: str,
@@ -272,7 +309,7 @@ def searched_text(source: TextSource, options: Quantization, loss: float | None)
 
 def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:
     """Show what a text took, or print all of it as JSON."""
-    hidden = ("text", "tokens", "cycles", "counters", "calibration")
+    hidden = ("text", "texts", "tokens", "cycles", "counters", "calibration")
     shown = {name: value for name, value in result.items() if name not in hidden}
     report(title, [shown], as_json, result)
     cycles_table(result, as_json)

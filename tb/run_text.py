@@ -3,7 +3,7 @@
 import codecs
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ def run_text(
     encoded = session.encode(source) if source else Turn()
     session.bits = bits[0]
     first = session.take(tokens)
-    pieces = _Pieces(tokenizer, show)
+    pieces = Pieces(tokenizer, show)
     pieces.add([] if source else tokens)
     turns: list[Turn] = []
     while True:
@@ -101,16 +101,17 @@ def run_text(
     }
 
 
-class _Pieces:
+class Pieces:
     """A text that comes in bytes, of which some may be only a part of a character."""
 
-    def __init__(self, tokenizer: TokenizerLike, show: Callable[[str], None] | None):
+    def __init__(self, tokenizer: TokenizerLike, show: Callable[[str], None] | None = None):
         self._tokenizer, self._show = tokenizer, show
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._before = -1
         self.text = ""
 
     def add(self, tokens: Sequence[int]) -> None:
+        """Add tokens; those that end a text have no bytes."""
         for token in tokens:
             ends = token in self._tokenizer.ends
             piece = b"" if ends else self._tokenizer.piece(token, self._before)
@@ -118,6 +119,7 @@ class _Pieces:
             self._tell(self._decoder.decode(piece))
 
     def end(self) -> None:
+        """Add what is left of a part of a character."""
         self._tell(self._decoder.decode(b"", final=True))
 
     def _tell(self, text: str) -> None:
@@ -173,7 +175,7 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
         "scratchpad_bytes": program.scratchpad_bytes,
         "memory_bytes": program.memory_bytes,
         "where": where(spent) if counted else {},
-        "engines": dict(_engines(spent)) if counted else {},
+        "engines": engines(spent) if counted else {},
         "counters": dict(spent),
         "cycles": cycles if timed else None,
     }
@@ -193,7 +195,7 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
     }
 
 
-def _engines(spent: Counter[str]) -> Iterator[tuple[str, dict[str, int]]]:
-    for engine in Engine:
-        name = engine.name.lower()
-        yield name, engine_cycles(spent, name)
+def engines(spent: Counter[str]) -> dict[str, dict[str, int]]:
+    """Return each engine's cycles by what it did, by its name."""
+    names = [engine.name.lower() for engine in Engine]
+    return {name: engine_cycles(spent, name) for name in names}

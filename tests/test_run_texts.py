@@ -1,0 +1,76 @@
+"""Two prompts that go on in the same runs, and the command that takes them."""
+
+import json
+
+import pytest
+
+from generators.quantize.options import Quantization
+from generators.reference.sampling import Sampling
+from generators.text_program import compile_text
+from generators.text_sources import load_text
+from tb.run_text import run_text
+from tb.run_texts import run_texts
+from tests.support.text_cases import RESIDENT, TEXT
+
+LARGE = TEXT.replace(**RESIDENT, scratchpad_bytes=1 << 17)
+
+
+class Ending:
+    """A tokenizer of which one more token ends a text."""
+
+    def __init__(self, tokenizer, end):
+        self.own, self.ends = tokenizer, tokenizer.ends | {end}
+
+    def __getattr__(self, name):
+        return getattr(self.own, name)
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(1.0, 0.9)])
+def test_each_text_is_as_alone_until_it_is_over(sampling):
+    source, prompts = load_text("tales"), ["one day a red", "the small"]
+    decoder = source.quantize(Quantization(texts=2))
+    # A letter that one of the texts comes to before the other does.
+    tokenizer = Ending(source.tokenizer, source.tokenizer.encode("o")[-1])
+    both, alone = (
+        compile_text(decoder, LARGE, context=24, sinks=2, texts=texts) for texts in (2, 1)
+    )
+    found = run_texts(both, tokenizer, prompts, 12, "golden", sampling=sampling, seed=4)
+    assert found["mismatches"] == 0
+    assert found["cycles_per_run"] is found["cycles_per_token"] is None
+    for number, (prompt, one) in enumerate(zip(prompts, found["texts"], strict=True)):
+        wanted = run_text(
+            alone, tokenizer, prompt, 12, "golden", sampling=sampling, seed=4 + number
+        )
+        names = "text", "tokens", "prompt_tokens"
+        assert [one[name] for name in names] == [wanted[name] for name in names]
+    counts = [len(one["tokens"]) for one in found["texts"]]
+    assert counts[0] != counts[1]
+    assert found["last_positions"] == [min(counts) - 1] * 2
+
+
+def test_the_command_goes_on_with_two_prompts(celosia):
+    words = "text", "tales", "--steps", "9", "--sim", "golden"
+    both = "--prompt", "one day a red fox", "--prompt", "the"
+    code, output, _ = celosia(*words, *both, "--json")
+    found = json.loads(output)
+    assert (code, output.count("\n"), found["mismatches"]) == (0, 1, 0)
+    for prompt, one in zip(both[1::2], found["texts"], strict=True):
+        assert one["text"].startswith(prompt)
+        assert len(one["tokens"]) == one["prompt_tokens"] + 9
+    code, output, _ = celosia(*words, *both)
+    assert code == 0
+    assert output.startswith("".join(f"{one['text']}\n" for one in found["texts"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (("tales", *["--prompt", "a"] * 3), "Option --prompt may be given 2 times, not 3"),
+        (("tales", *["--prompt", "a"] * 2, "--set", "weight_depth=99"), "weight_depth is 99"),
+        (("tales", *["--prompt", "a"] * 2, "--steps", "256"), "256 steps need more than the 256"),
+    ],
+)
+def test_the_command_refuses_in_one_sentence(celosia, words, part):
+    code, output, errors = celosia("text", *words, "--sim", "golden")
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert part in errors
