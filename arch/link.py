@@ -93,12 +93,17 @@ class Identity:
         return [getattr(self, name) for name in HELLO_FIELDS]
 
 
+_LATER = ("scratchpad_align = 1",)
+
+
 def fingerprint(config: Config) -> int:
     """Return 32 bits that differ between configurations, whatever their names.
 
-    They are the first of the SHA-256 of the configuration as TOML.
+    They are the first of the SHA-256 of the configuration as TOML, without the fields of
+    ``_LATER`` at these values, with which a machine is the one that it was before there were such.
     """
-    text = config.replace(name="").to_toml()
+    lines = config.replace(name="").to_toml().splitlines(keepends=True)
+    text = "".join(line for line in lines if line.strip() not in _LATER)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ Progress = Callable[[str, int, int], None]
 
 HARNESS = "harness"
 """Name of the uppermost module of a unit that is built alone."""
+
+_COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
 
 _MARGIN = 0.99  # the clock's part of the frequency that place-and-route reached
 
@@ -97,10 +100,11 @@ def board_verilog(config: Config, board: Board, *, mhz: float | None = None) -> 
 def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str:
     """Return a text that is another one where anything that goes into a build is.
 
-    It is of the design, the device, the pins, the tools' versions, the seeds and the frequency.
+    It is of the design without its comments, the device, the pins, the tools' versions, the seeds
+    and the frequency.
     """
     device, family = board.device, board.device.family
-    design, own = prepare(verilog, family)
+    design, own = prepare(_COMMENT.sub("", verilog), family)
     what = [design, *map(str, own.values()), device.name, board.package, board.speed]
     what += constraints(board)
     what += [family.synthesis, device.placer, _tools(family), list(seeds), mhz]

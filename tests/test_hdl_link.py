@@ -87,6 +87,13 @@ def test_fingerprints_tell_configurations_apart():
     assert fingerprint(PRESETS["tiny"].replace(rows=5)) != found["tiny"]
 
 
+def test_machines_that_fields_came_after_keep_their_fingerprint():
+    # As bitstreams tell it that were made before there was scratchpad_align.
+    assert fingerprint(PRESETS["tiny"]) == 0x3B5103F0
+    small = PRESETS["small"]
+    assert fingerprint(small.replace(scratchpad_align=2)) != fingerprint(small)
+
+
 @pytest.mark.parametrize("size", [16, 100, 65536])
 def test_payloads_are_powers_of_two(size):
     message = f"Link payload must be a power of two from 32 to 32768 bytes, not {size}"
