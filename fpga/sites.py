@@ -1,15 +1,18 @@
 """The places that an array's multipliers and weights get on a device: beside each other."""
 
+import itertools
 import json
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from scipy.optimize import linear_sum_assignment
 
 from fpga.devices import Device
 
 _ELEMENT = re.compile(r"\.array\.column_(\d+)\.element_(\d+)\.")
+_FACTOR = re.compile(r"\.array\.column_(\d+)\.multiplier_(\d+)\.")
 _WEIGHTS = re.compile(r"\.array\.column_(\d+)\.weights\w*\.(low|high)\.memory\.0\.(\d+)$")
 
 _MULTIPLIER, _RAM = "MULT18X18D", "DP16KD"
@@ -22,23 +25,28 @@ _RAMS = {0: "EBR0", 2: "EBR1", 4: "EBR2", 6: "EBR3"}
 Cells = dict[tuple[Any, ...], dict[str, Any]]
 """Cells of an array by their column and their place in it."""
 Places = list[tuple[dict[str, Any], str]]
+Site = tuple[int, int, str]
+"""A place of the device: column, row and name."""
 
 
 def seat(netlist: Path, top: str, device: Device) -> int:
     """Give cells of an array places, in a netlist's file, and return how many.
 
     A column of a systolic array has the column of blocks of its number, four elements in each
-    block. A tree's weights lie across the device, its columns side by side, in as few of the last
-    rows of block RAMs as hold them. An array that is larger than the device, or whose multipliers
-    have enables of their own, of which a block has too few, is left to nextpnr; so is one on a
-    device whose places are not known.
+    block. A tree with weights in block RAMs has half of its columns from the left side of the
+    device on, half from the right, so that what is left lies between them. An array that is larger
+    than the device, or whose multipliers have enables of their own, of which a block has too few,
+    is left to nextpnr; so is one on a device whose places are not known.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]
     elements, weights = _find(cells, _MULTIPLIER, _ELEMENT), _find(cells, _RAM, _WEIGHTS)
-    if any(_own_enables(cell) for cell in elements.values()):
+    factors = _find(cells, _MULTIPLIER, _FACTOR)
+    if any(_own_enables(cell) for cell in [*elements.values(), *factors.values()]):
         return 0
-    places = _columns(elements, device) + _across(weights, device)
+    places = _columns(elements, device)
+    if weights and _fits(factors, weights, device):
+        places += _halves(factors, weights, device)
     for cell, site in places:
         cell["attributes"]["BEL"] = site
     if places:
@@ -63,32 +71,60 @@ def _columns(elements: Cells, device: Device) -> Places:
     height = len(_MULTIPLIERS) * len(device.multiplier_rows)
     if any(c >= len(device.blocks) or r >= height for c, r in elements):
         return []
-    sites = [
-        f"X{block + offset}/Y{row}/{name}"
+    sites = _sites(device, device.multiplier_rows, _MULTIPLIERS)
+    return [(cell, _text(sites[column * height + row])) for (column, row), cell in elements.items()]
+
+
+def _fits(multipliers: Cells, weights: Cells, device: Device) -> bool:
+    sites = len(_sites(device, device.multiplier_rows, _MULTIPLIERS))
+    return len(multipliers) <= sites and len(weights) <= len(_sites(device, device.ram_rows, _RAMS))
+
+
+def _halves(multipliers: Cells, weights: Cells, device: Device) -> Places:
+    """Give a tree's columns the blocks from both sides of the device on, half of them from each.
+
+    Each column takes the next sites of a side, its multipliers in the order in which the tree adds
+    them. Its block RAMs get theirs so that the ways to the multipliers are shortest together.
+    """
+    columns = sorted({column for column, *_ in weights})
+    rows = 1 + max((row for _, row in multipliers), default=0)
+    half = (len(columns) + 1) // 2
+    found: Places = []
+    for side, some in ((1, columns[:half]), (-1, columns[: half - 1 : -1])):
+        free = iter(_sites(device, device.multiplier_rows, _MULTIPLIERS)[::side])
+        free_rams = iter(_sites(device, device.ram_rows, _RAMS)[::side])
+        for column in some:
+            here = {row: next(free) for at, row in sorted(multipliers) if at == column}
+            rams = [key for key in sorted(weights) if key[0] == column]
+            found += [(multipliers[column, row], _text(site)) for row, site in here.items()]
+            sites = [*itertools.islice(free_rams, len(rams))]
+            ways = [[_way(key, site, rams, rows, here) for site in sites] for key in rams]
+            for ram, site in zip(*linear_sum_assignment(ways), strict=True):
+                found.append((weights[rams[ram]], _text(sites[site])))
+    return found
+
+
+def _way(
+    ram: tuple[Any, ...], site: Site, rams: list[tuple[Any, ...]], rows: int, here: dict[int, Site]
+) -> int:
+    """Return how far a block RAM's weights go from a site to their multipliers, for all rows."""
+    _, part, number = ram
+    count = sum(one[1] == part for one in rams)
+    served = range(number * rows // count, -(-(number + 1) * rows // count))
+    return sum(
+        abs(here[row][0] - site[0]) + abs(here[row][1] - site[1]) for row in served if row in here
+    )
+
+
+def _sites(device: Device, rows: Sequence[int], kinds: Mapping[int, str]) -> list[Site]:
+    """Return the sites of a kind, one column of blocks after the other."""
+    return [
+        (block + offset, row, name)
         for block in device.blocks
-        for row in device.multiplier_rows
-        for offset, name in _MULTIPLIERS.items()
-    ]
-    return [(cell, sites[column * height + row]) for (column, row), cell in elements.items()]
-
-
-def _across(weights: Cells, device: Device) -> Places:
-    """Give weights the last rows of blocks, evenly from one side to the other."""
-    width = len(_RAMS) * len(device.blocks)
-    needed = math.ceil(len(weights) / width) if width else 0
-    if not 0 < needed <= len(device.ram_rows):
-        return []
-    sites = [
-        f"X{block + offset}/Y{row}/{name}"
-        for block in device.blocks
-        for offset, name in _RAMS.items()
-        for row in device.ram_rows[-needed:]
+        for row in rows
+        for offset, name in kinds.items()
     ]
 
-    def last_bit(place: tuple[Any, ...]) -> tuple[Any, ...]:
-        column, part, number = place
-        bits = int(weights[place]["parameters"]["DATA_WIDTH_B"], 2)
-        return column, (number + 1) * bits, part
 
-    order = enumerate(sorted(weights, key=last_bit))
-    return [(weights[place], sites[number * len(sites) // len(weights)]) for number, place in order]
+def _text(site: Site) -> str:
+    return f"X{site[0]}/Y{site[1]}/{site[2]}"

@@ -1,8 +1,11 @@
 """Places of an array's multipliers on a device."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from fpga.devices import DEVICES
 from fpga.sites import seat
@@ -80,26 +83,56 @@ def test_multipliers_with_enables_of_their_own_are_left_to_nextpnr(tmp_path: Pat
     assert not places(path)
 
 
-def test_a_trees_weights_lie_across_the_device(tmp_path: Path) -> None:
-    at = "core.accelerator.matrix.array.column_{}."
+def tree(rows: int, cols: int, slots: int = 9) -> dict[str, Any]:
+    """Return the cells of a tree: a multiplier and a block RAM a row, one of 36 bits for four."""
     cells: dict[str, Any] = {}
-    for column in range(8):
-        parts = [("low", number) for number in range(16)] + [("high", 0), ("high", 1)]
-        for part, number in parts:
-            name = at.format(column) + f"weights_45.{part}.memory.0.{number}"
-            cells[name] = block_ram(4 if part == "low" else 36)
-    path = write(tmp_path, cells)
-    assert seat(path, "top", LARGE) == 8 * 18
+    for column in range(cols):
+        at = f"core.accelerator.matrix.array.column_{column}."
+        for row in range(rows):
+            cells[f"{at}multiplier_{row}.multiplier"] = multiplier()
+            cells[f"{at}weights_45.low.memory.0.{row}"] = block_ram(slots)
+        for number in range(-(-rows // 4)):
+            cells[f"{at}weights_45.high.memory.0.{number}"] = block_ram(36)
+    return cells
+
+
+def place_of(site: str) -> tuple[int, int]:
+    across, down, _ = site.split("/")
+    return int(across[1:]), int(down[1:])
+
+
+def test_a_trees_columns_lie_at_both_sides_of_the_device(tmp_path: Path) -> None:
+    path = write(tmp_path, tree(16, 8))
+    assert seat(path, "top", LARGE) == 8 * (16 + 20)
     found = places(path)
     assert len(set(found.values())) == len(found)
-    assert {site.split("/")[1] for site in found.values()} == {"Y46", "Y70", "Y82"}
+    ways = 0
     for column in range(8):
-        here = [site for name, site in found.items() if at.format(column) in name]
-        across = [int(site.split("/")[0][1:]) for site in here]
-        assert max(across) - min(across) < 20
-    # The part of 36 bits is behind what else has these bits.
-    first = [at.format(0) + f"weights_45.{cell}" for cell in ("low.memory.0.7", "high.memory.0.0")]
-    assert [found[name] for name in first] == ["X8/Y70/EBR2", "X8/Y82/EBR2"]
+        here = {n: place_of(site) for n, site in found.items() if f"column_{column}." in n}
+        across = [x for x, _ in here.values()]
+        assert max(across) - min(across) < 30, "a column's places are beside each other"
+        assert (max(across) < 58) == (column < 4), "four columns at each side"
+        for name, (x, y) in here.items():
+            if number := re.search(r"low\.memory\.0\.(\d+)$", name):
+                at = here[name.split("weights")[0] + f"multiplier_{number[1]}.multiplier"]
+                ways += abs(x - at[0]) + abs(y - at[1])
+    assert ways < 128 * 28, "weights stand beside their multipliers"
+    # The block columns in the middle are left for all else.
+    assert not {x for x, _ in map(place_of, found.values())} & set(range(58, 67))
+
+
+@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (3, 2), (5, 3), (8, 8), (12, 13)])
+def test_trees_of_any_size_have_a_place_for_each(tmp_path: Path, rows: int, cols: int) -> None:
+    path = write(tmp_path, tree(rows, cols))
+    assert seat(path, "top", LARGE) == cols * (2 * rows + -(-rows // 4))
+    found = places(path)
+    assert len(set(found.values())) == len(found)
+
+
+def test_multipliers_made_of_tables_have_no_place(tmp_path: Path) -> None:
+    cells = {n: c for n, c in tree(16, 8).items() if "column_0.multiplier" not in n}
+    path = write(tmp_path, cells)
+    assert seat(path, "top", LARGE) == 7 * 16 + 8 * 20
 
 
 def test_more_weights_than_a_device_has_block_rams_are_left_to_nextpnr(tmp_path: Path) -> None:
