@@ -15,7 +15,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from numpy.typing import NDArray
 
 from hdl.functions.rotary import RotaryUnit
-from sim.rotary import rotate, times
+from sim.rotary import ROTARY_FRACTION, rotate, times
 from tb.bench import pack, parameters, rng, start_clock, unpack
 
 EXTREMES = (-32768, -32767, -1, 0, 1, 32767)
@@ -27,6 +27,23 @@ def random_elements(random: np.random.Generator, count: int, width: int) -> NDAr
     values = random.integers(-half, half, count) >> random.integers(0, width, count)
     extreme = np.clip(random.choice(EXTREMES, count), -half, half - 1)
     return np.where(random.random(count) < 0.3, extreme, values)
+
+
+def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
+    """Make y 1 in one lane of some pairs, and choose their sine so that a result is at a tie.
+
+    ``y`` and ``pairs`` [lanes] are as the unit's. Wide results are then at a tie, or just below it.
+    """
+    for first in range(0, len(y), 2):
+        if random.random() < 0.5:
+            continue
+        one = int(random.integers(2))
+        y[first + one] = 1
+        # Lane 0 is y0 cosine - y1 sine, lane 1 y0 sine + y1 cosine.
+        product = int(y[first + 1 - one] * pairs[first])
+        tie = (1 << (ROTARY_FRACTION - 1)) - int(random.integers(2))
+        sine = product - tie if one else tie - product
+        pairs[first + 1] = (sine + (1 << 15)) % (1 << 16) - (1 << 15)
 
 
 @cocotb.test()
@@ -48,6 +65,8 @@ async def results_are_exact(dut: Any) -> None:
         for _ in range(int(random.integers(1, given["beats"] + 1)) + RotaryUnit.latency):
             y, pairs = random_elements(random, lanes, 16), random_elements(random, lanes, 16)
             r = random_elements(random, lanes, 8)
+            if not multiply and wide and random.random() < 0.5:
+                to_ties(random, y, pairs)
             dut.y.value = pack(wide_layout, y.tolist())
             dut.pairs.value = pack(wide_layout, pairs.tolist())
             dut.r.value = pack(narrow_layout, r.tolist())
