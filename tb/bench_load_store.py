@@ -17,7 +17,7 @@ from cocotb.triggers import FallingEdge, RisingEdge
 from arch.config import Config
 from arch.isa import Engine, Opcode
 from arch.presets import PRESETS
-from hdl.memory.address import BURST_BOUNDARY
+from hdl.memory.address import BURST_BOUNDARY, burst_words
 from hdl.ports import burst_layout, command_layout, write_layout
 from tb.bench import pack, parameters, rng, start_clock, unpack
 from tb.memory_timing import MemoryTiming
@@ -30,25 +30,39 @@ SPEED = 12, 16, 4
 HELD = 0.02, 60
 """Probability in a cycle that the memory reports no burst as written for a while, and how long it
 then does not (cycles): so many bursts wait that there is no room for more."""
-LONGEST = 1500
-"""Words of the last command's row, if a bank has room for them."""
+FIRST = 2
+"""Cycles from a command to its first burst where nothing is before it, with ``registered`` one
+more."""
+SHAPES = (1, 3), (1, 25), (1, 300), (3, 9), (12, 4), (500, 1)
+"""Words of a row at most, and rows at most, of random commands."""
+MOST = (2000, 1), (1, 1100)
+"""Words of a row, if a bank has room for them, and rows of the last commands."""
+SIZES = 10
+"""Bits of the sizes of which each has a command: powers of two, in bytes and in words and one."""
+NEAR = 4
+"""Words by which the end of every second command's first row may be away from a boundary."""
 EMPTY = 0.2
 """Share of commands without a row, or without a byte in each."""
 
 
 def random_command(
-    config: Config, random: np.random.Generator, opcode: Opcode, longest: int
+    config: Config,
+    random: np.random.Generator,
+    opcode: Opcode,
+    shape: tuple[int, int] | None = None,
 ) -> dict[str, int]:
     """Return the fields of a command whose rows lie in the memories and in one bank each.
 
-    With ``longest`` it has a single row of about so many words.
+    ``shape`` are its rows, and the bytes of each; both are random without.
     """
     word = config.mem_bytes
-    shapes = [[1, 3], [1, 25], [1, 300], [3, 9], [12, 4], [500, 1]]
-    words, rows = [longest, 1] if longest else random.choice(shapes)
-    m = int(random.integers(1, rows + 1))
-    longest = min(config.bank_bytes, int(words) * word)
-    row_bytes = int(random.integers(max(1, longest // 2), longest + 1))
+    if shape is None:
+        words, rows = random.choice(SHAPES)
+        longest = min(config.bank_bytes, int(words) * word)
+        m = int(random.integers(1, rows + 1))
+        row_bytes = int(random.integers(max(1, longest // 2), longest + 1))
+    else:
+        m, row_bytes = shape
     bank = int(random.integers(config.scratchpad_banks)) * config.bank_bytes
     room = config.bank_bytes - row_bytes
     sp_stride = int(random.integers(-min(room // m, 99), min(room // m, 99) + 1))
@@ -59,16 +73,31 @@ def random_command(
     stride = int(random.integers(-words, words + 1)) * word
     base = max(0, -stride * (m - 1)) + word - 1
     top = span - max(0, stride * (m - 1))
+    addr = int(random.integers(base, max(base, top) + 1)) // word * word
+    if random.random() < 0.5:
+        boundary = burst_words(config) * word
+        away = (addr + row_bytes + boundary // 2) % boundary - boundary // 2
+        near = addr - away // word * word + int(random.integers(-NEAR, NEAR + 1)) * word
+        addr = near if base <= near <= top else addr
     return {
         "opcode": int(opcode),
         "push": int(random.integers(16)),
-        "dram_addr": int(random.integers(base, max(base, top) + 1)) // word * word,
+        "dram_addr": addr,
         "dram_stride": stride,
         "sp_addr": bank + int(random.integers(low, high + 1)),
         "sp_stride": sp_stride,
         "m": m,
         "row_bytes": row_bytes,
     }
+
+
+def fixed_shapes(config: Config) -> list[tuple[int, int]]:
+    """Return rows and bytes of each of the commands whose sizes are not random."""
+    word, room = config.mem_bytes, config.bank_bytes
+    sizes = [1 << bit for bit in range(SIZES)]
+    sizes += [(size + 1) * word for size in sizes]
+    shapes = [(1, size) for size in sizes] + [(rows, words * word) for words, rows in MOST]
+    return [(rows, min(size, room)) for rows, size in shapes]
 
 
 def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
@@ -108,7 +137,9 @@ class Machine:
         self.next_word = 0  # cycle from which the memory moves a word again
         self.words = 0
         self.commands: deque[int] = deque()
+        self.moving: list[bool] = []  # whether each command has words
         self.taken = 0  # commands
+        self.first = -1  # cycle in which the burst of a command that need not wait is asked for
         self.held = 0  # cycle from which bursts are reported as written again
         self.quiet = 0  # cycles since a word moved, or a burst was told as written
         self.done: list[int] = []
@@ -180,8 +211,12 @@ class Machine:
         await FallingEdge(self.dut.clk)
         assert self.get("status__busy") == (self.taken > len(self.done))
         assert self.get("status__busy") or not self.get("status__stall")
+        if self.cycle == self.first:
+            assert self.get("memory__request__valid"), "a row's first burst is late"
         if self.fires("i"):
             self.commands.popleft()
+            if self.taken == len(self.done) and self.moving[self.taken]:
+                self.first = self.cycle + FIRST + self.config.registered
             self.taken += 1
         react()
         self.quiet += 1
@@ -345,9 +380,11 @@ async def _run(dut: Any, given: dict[str, Any]) -> None:
     opcode = Opcode.LOAD if load else Opcode.STORE
     machine = Machine(dut, config, given, random)
     dut._log.info(f"{machine.timing}")
-    sizes = [0] * (given["commands"] - 1) + [LONGEST]
-    commands = [random_command(config, random, opcode, longest) for longest in sizes]
-    for command in commands[:-1]:
+    fixed = fixed_shapes(config)
+    fixed = fixed if given["commands"] > len(fixed) else fixed[-len(MOST) :]
+    shapes = [*[None] * (given["commands"] - len(fixed)), *fixed]
+    commands = [random_command(config, random, opcode, shape) for shape in shapes]
+    for command in commands[: -len(fixed)]:
         if random.random() < EMPTY:
             command[str(random.choice(["m", "row_bytes"]))] = 0
     if "shape" in given:
@@ -364,9 +401,10 @@ async def _run(dut: Any, given: dict[str, Any]) -> None:
         (sp if load else dram)[place : place + len(content)] = content
     layout = command_layout(Engine.LOAD if load else Engine.STORE)
     machine.commands.extend(pack(layout, command) for command in commands)
+    machine.moving = [bool(command["m"] and command["row_bytes"]) for command in commands]
     drive, react = (load_side if load else store_side)(machine, moves, ends)
     words = ends[-1]
-    await start_clock(dut)
+    await start_clock(dut, rng())
     while len(machine.done) < len(commands):
         await machine.step(drive, react)
         assert machine.cycle < 100 * words + 4000, "the engine hangs"
