@@ -33,7 +33,7 @@ def run_case(config, simulator, seed, *, steps=20):
         ("odd", {"table_slots": 64, "param_depth": 9, "lanes": 3, "sleep": True}, "icarus"),
         ("odd", dict.fromkeys(UNITS, False), "icarus"),
         ("tiny", {"registered": True, "lanes": 2, "fused": True}, "icarus"),
-        ("tiny", {"scratchpad_align": 4, "lanes": 4, "softmax": False, "norm": False}, "icarus"),
+        ("tiny", {"scratchpad_align": 4, "lanes": 4, "norm": False}, "icarus"),
     ],
 )
 def test_presets_with_changes(preset, changes, simulator):
