@@ -18,6 +18,7 @@ from arch.registers import (
 from hdl.control.host import counter_names
 from sim.flow import Step
 from sim.interpreter import Interpreter
+from sim.matmul import parts_of_wide
 from sim.regions import Region, ceil_div
 from tb.accelerator_host import Host, words_of
 from tb.short_programs import ShortProgram, short_program
@@ -43,13 +44,20 @@ class Counts:
             return
         rows, m, k = machine.config.rows, step["m"], step["k"]
         kt, nt = ceil_div(k, rows), ceil_div(step["n"], machine.config.cols)
-        cells = Region("sp", step["a_addr"], step["a_stride"], m, k).cells()
-        # The array sees the low bits of each byte.
-        differs = (machine.sp[cells].astype(np.int64) - step["a_zero"]) % (
-            1 << machine.config.operand_width
-        )
-        self.gated += nt * int((differs == 0).sum())
-        self.vectors += kt * nt * m
+        wide, parts = "a_wide" in step.flags, 1
+        cells = Region("sp", step["a_addr"], step["a_stride"], m, k << wide).cells()
+        stored = machine.sp[cells]
+        if wide:
+            # High bytes come in front of low ones, which alone count, and alone with "b_low".
+            parts = 1 if "b_low" in step.flags else 2
+            low = parts_of_wide(stored.view("<i2").astype(np.int64))[1]
+            zeros = (low == 0) & (parts == 2)
+        else:
+            # The array sees the low bits of each byte.
+            differs = stored.astype(np.int64) - step["a_zero"]
+            zeros = differs % (1 << machine.config.operand_width) == 0
+        self.gated += nt * int(zeros.sum())
+        self.vectors += kt * nt * m * parts
 
 
 class Runs:

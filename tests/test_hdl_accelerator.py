@@ -49,6 +49,7 @@ def run_case(config, simulator, seed, *, programs=2, steps=30, trials=0, verilog
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
         ("tiny", {"registered": True, "fused": True}, "icarus"),
         ("tiny", {"scratchpad_align": 4, "lanes": 4, "rotary": True, "argmax": True}, "icarus"),
+        ("tiny", {"scratchpad_align": 4, "lanes": 4, "wide_operands": True}, "verilator"),
         ("small", {"scratchpad_align": 2, "lanes": 2, "registered": True}, "verilator"),
         (
             "tiny",
