@@ -2,7 +2,9 @@
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -107,3 +109,28 @@ def test_docstrings_begin_with_their_subject(package: str) -> None:
 def test_a_question_is_found() -> None:
     found = list(texts(ast.parse('def f():\n    "How it works."\nX = 1\n"Width (bits)."')))
     assert sorted(bool(QUESTIONS.match(text.value)) for text in found) == [False, True]
+
+
+def test_an_install_has_every_package_and_file() -> None:
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    patterns = built["setuptools"]["packages"]["find"]["include"]
+    data = built["setuptools"]["package-data"]
+    for name in sorted(ALLOWED.keys() - {"tools"}):
+        folders = {path.parent for path in (ROOT / name).rglob("__init__.py")}
+        packages = {".".join(path.relative_to(ROOT).parts): path for path in folders}
+        for package in packages:
+            assert any(fnmatch(package, pattern) for pattern in patterns), package
+        beside = set(_data(name))
+        found = {
+            file
+            for package, path in packages.items()
+            for pattern in data.get(package, [])
+            for file in path.glob(pattern)
+        }
+        assert not beside - found
+
+
+def _data(package: str) -> list[Path]:
+    """Return the files of a package that are no sources of Python."""
+    kept = [path for path in (ROOT / package).rglob("*") if path.is_file()]
+    return [path for path in kept if path.suffix not in {".py", ".pyc"}]
