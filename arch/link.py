@@ -94,13 +94,14 @@ class Identity:
 
 
 _LATER = ("scratchpad_align = 1",)
+"""Fields that came later, at the value that leaves a machine as it was before."""
 
 
 def fingerprint(config: Config) -> int:
     """Return 32 bits that differ between configurations, whatever their names.
 
-    They are the first of the SHA-256 of the configuration as TOML, without the fields of
-    ``_LATER`` at these values, with which a machine is the one that it was before there were such.
+    They are the first of the SHA-256 of the configuration as TOML, without the lines
+    of ``_LATER``.
     """
     lines = config.replace(name="").to_toml().splitlines(keepends=True)
     text = "".join(line for line in lines if line.strip() not in _LATER)

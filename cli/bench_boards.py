@@ -39,7 +39,7 @@ class Case:
     variant: str | None = None
     """Name of the changed configuration."""
     seed: int = 1
-    """Place-and-route's."""
+    """Seed of place-and-route."""
 
     @property
     def file(self) -> str:
