@@ -170,13 +170,7 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
         "macs": last["macs"],
         "macs_busy": last["macs"] / config.elements / cycles[-1] if counted else None,
         "external_bytes": (last["loaded"] + last["stored"]) * config.mem_bytes if counted else None,
-        "program_words": len(program.words),
-        "slots": program.slots,
-        "scratchpad_bytes": program.scratchpad_bytes,
-        "memory_bytes": program.memory_bytes,
-        "where": where(spent) if counted else {},
-        "engines": engines(spent) if counted else {},
-        "counters": dict(spent),
+        **totals(program, spent, counted=counted),
         "cycles": cycles if timed else None,
     }
 
@@ -192,6 +186,19 @@ def _source_figures(session: TextSession, encoded: Turn) -> dict[str, Any]:
         "predicted_source_cycles": expected if timed else None,
         "mismatches": sum(turn.mismatches for turn in whole),
         "tensors": sum(turn.tensors for turn in whole),
+    }
+
+
+def totals(program: TextHost, spent: Counter[str], *, counted: bool) -> dict[str, Any]:
+    """Return the sizes of a program, and what its runs spent as far as that is ``counted``."""
+    return {
+        "program_words": len(program.words),
+        "slots": program.slots,
+        "scratchpad_bytes": program.scratchpad_bytes,
+        "memory_bytes": program.memory_bytes,
+        "where": where(spent) if counted else {},
+        "engines": engines(spent) if counted else {},
+        "counters": dict(spent),
     }
 
 

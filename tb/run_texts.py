@@ -14,10 +14,9 @@ from arch.formats import OPERAND_BITS
 from generators.reference.sampling import Sampling, draw
 from generators.text_host import TextHost
 from generators.text_sources import TokenizerLike
-from sim.report import where
 from tb.machines import PROMPT
 from tb.memory_timing import MemoryTiming
-from tb.run_text import Pieces, engines
+from tb.run_text import Pieces, totals
 from tb.text_session import Turn
 from tb.texts_session import TextsSession
 
@@ -160,12 +159,6 @@ def _figures(
         "macs": last.counters["macs"],
         "macs_busy": last.counters["macs"] / config.elements / last.cycles if counted else None,
         "external_bytes": moved * config.mem_bytes if counted else None,
-        "program_words": len(program.words),
-        "slots": program.slots,
-        "scratchpad_bytes": program.scratchpad_bytes,
-        "memory_bytes": program.memory_bytes,
-        "where": where(spent) if counted else {},
-        "engines": engines(spent) if counted else {},
-        "counters": dict(spent),
+        **totals(program, spent, counted=counted),
         "cycles": [turn.cycles for turn in session.turns] if timed else None,
     }
