@@ -17,6 +17,7 @@ from cli.model_options import ModelOptions, model_options, searched
 from cli.options import config_choice, equipped, given_options, json_option, memory_options
 from cli.output import check_folder, progress, report, warn, write_files
 from cli.paths import FILE, MODEL
+from cli.prompt_options import prompt_option
 from cli.text_options import DecoderOptions, decoder_options
 from generators.compiler import compile_model
 from generators.export.c_model import c_files
@@ -67,7 +68,7 @@ DECODER_ONLY = (*(set(DecoderOptions.__dataclass_fields__) - {"formats", "calibr
     type=click.IntRange(1),
     help="External memory that the host has (bytes); all that is addressed without it.",
 )
-@click.option("--prompt", default="", help="What a language model takes in --testbench and --c.")
+@prompt_option("What a language model takes in --testbench and --c.", "")
 @click.option(
     "--steps", type=click.IntRange(1), default=4, show_default=True, help="Tokens behind it."
 )

@@ -13,6 +13,7 @@ from cli.model_options import searched
 from cli.options import json_option, seed_option
 from cli.output import report, write_files
 from cli.paths import FILE, MODEL
+from cli.prompt_options import prompt_option
 from cli.text_options import TextOptions, text_options
 from fpga.boards import FLASHES, IMAGE_ADDR, Board
 from fpga.flash import check_image, find_bitstream, flash_command, image_command, load_command
@@ -31,7 +32,7 @@ from tb.run_inputs import Files
 )
 @click.option("--sentences", type=FILE, help="A file's lines, for a model of texts.")
 @click.option("--calibration", type=FILE, help="Texts or inputs to calibrate on.")
-@click.option("--prompt", help="What a text begins with; the model is as celosia text takes it.")
+@prompt_option("What a text begins with; the model is as celosia text takes it.")
 @click.option(
     "--count",
     type=click.IntRange(min=0),

@@ -16,6 +16,7 @@ from cli.model_options import searched
 from cli.options import json_option, override_option, seed_option
 from cli.output import progress, report
 from cli.paths import FILE, MODEL, read_bytes
+from cli.prompt_options import prompts_option
 from cli.text_options import TextOptions, report_text, text_options
 from fpga.device import Device
 from fpga.top import BAUD
@@ -82,7 +83,7 @@ def info(connect, as_json: bool) -> None:
 @host.command()
 @click.argument("model", type=MODEL)
 @input_options("--length")
-@click.option("--prompt", help="What a text begins with; MODEL is as celosia text takes it.")
+@prompts_option("What a text begins with; MODEL is as celosia text takes it.")
 @click.option(
     "--contents",
     type=FILE,
@@ -93,7 +94,12 @@ def info(connect, as_json: bool) -> None:
 @json_option
 @click.pass_obj
 def run(
-    connect, model: str, prompt: str | None, contents: Path | None, as_json: bool, **values: Any
+    connect,
+    model: str,
+    prompts: tuple[str, ...],
+    contents: Path | None,
+    as_json: bool,
+    **values: Any,
 ) -> None:
     """Run MODEL, and compare its outputs with the golden machine's.
 
@@ -101,13 +107,13 @@ def run(
     digits on their test split.
     """
     given = InputOptions.of(values)
-    if prompt is not None and replace(given, calibration=None).given():
+    if prompts and replace(given, calibration=None).given():
         raise InputError("Option --prompt is for texts that go on, and excludes other inputs")
     held = b"" if contents is None else read_bytes(contents)
     device = connect()
     device.contents = held
     clock, memory = device.identity.clock, device.identity.memory
-    if prompt is None:
+    if not prompts:
         formats: Formats = values["formats"]
         options = searched(model, device.config, formats)
         with progress(f"{model} on {device.name}") as update:
@@ -122,9 +128,11 @@ def run(
             )
         rate = {"inferences_per_second": clock / found["cycles_per_inference"]}
     else:
-        found = TextOptions.of(values).run(
-            model, prompt, device.config, device, quiet=as_json, memory_bytes=memory
-        )
+        options, asked = TextOptions.of(values), (device.config, device)
+        if len(prompts) > 1:
+            found = options.run_both(model, prompts, *asked, memory_bytes=memory)
+        else:
+            found = options.run(model, *prompts, *asked, quiet=as_json, memory_bytes=memory)
         mean = found["mean_cycles_per_token"]
         rate = {"tokens_per_second": clock / mean if mean else None}
     device.close()
@@ -135,7 +143,7 @@ def run(
         "repeated_requests": device.repeated,
     }
     title = f"{model} on {device.name}"
-    if prompt is None:
+    if not prompts:
         report_model(title, result, as_json)
     else:
         report_text(title, result, as_json)

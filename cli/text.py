@@ -17,8 +17,8 @@ from cli.options import (
 )
 from cli.output import report
 from cli.paths import FILE, MODEL
+from cli.prompt_options import prompts_option
 from cli.text_options import TextOptions, report_text, text_options
-from generators.lower.residence import MOST_TEXTS
 from generators.sample_files import read_answers
 from tb.machines import check_simulator
 from tb.memory_timing import FAR, MemoryTiming
@@ -26,12 +26,7 @@ from tb.memory_timing import FAR, MemoryTiming
 
 @click.command()
 @click.argument("checkpoint", type=MODEL)
-@click.option(
-    "--prompt",
-    "prompts",
-    multiple=True,
-    help="What the text begins with; given twice, two texts go on, a token of each in every run.",
-)
+@prompts_option("What the text begins with.")
 @text_options
 @click.option(
     "--calibration",
@@ -67,7 +62,8 @@ def text(
     compared with the golden machine's.
     """
     check_simulator(simulator)
-    _check_prompts(prompts, answers is not None)
+    if answers is not None and len(prompts) > 1:
+        raise InputError("Option --answers takes one --prompt at most, not 2")
     config = config.replace(trace=True)
     options = TextOptions.of(values)
     if answers is not None:
@@ -76,21 +72,11 @@ def text(
         report(f"{result['model']} on {result['config']}", [_shown(result)], as_json, result)
         return
     if len(prompts) > 1:
-        result = options.run_both(checkpoint, prompts, config, simulator, timing)
-        for one in () if as_json else result["texts"]:
-            click.echo(one["text"])
+        result = options.run_both(checkpoint, prompts, config, simulator, timing=timing)
     else:
         prompt = prompts[0] if prompts else ""
         result = options.run(checkpoint, prompt, config, simulator, quiet=as_json, timing=timing)
     report_text(f"{result['model']} on {result['config']}", result, as_json)
-
-
-def _check_prompts(prompts: tuple[str, ...], answers: bool) -> None:
-    """Refuse more prompts than texts may go on in the same runs."""
-    most = 1 if answers else MOST_TEXTS
-    if len(prompts) > most:
-        why = " with --answers" if answers else ""
-        raise InputError(f"Option --prompt may be given {most} times{why}, not {len(prompts)}")
 
 
 def _shown(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -247,15 +247,18 @@ class TextOptions(DecoderOptions):
         checkpoint: str,
         prompts: Sequence[str],
         config: Config,
-        machine: str,
-        timing: MemoryTiming,
+        machine: str | Machine,
+        *,
+        memory_bytes: int | None = None,
+        timing: MemoryTiming = PROMPT,
     ) -> dict[str, Any]:
         """Go on with two prompts in the same runs; return the texts and what they took.
 
-        Arguments are those of :func:`tb.run_texts.run_texts`.
+        Arguments are those of :func:`tb.run_texts.run_texts` and ``compile_text``.
         """
         sampling = Sampling(self.temperature, self.top_p)
-        found = self.compiled(checkpoint, config, None, fixed=False, texts=len(prompts))
+        fixed = not isinstance(machine, str)
+        found = self.compiled(checkpoint, config, memory_bytes, fixed=fixed, texts=len(prompts))
         result = run_texts(
             found.program,
             found.tokenizer,
@@ -308,7 +311,9 @@ def searched_text(source: TextSource, options: Quantization, loss: float | None)
 
 
 def report_text(title: str, result: Mapping[str, Any], as_json: bool) -> None:
-    """Show what a text took, or print all of it as JSON."""
+    """Show what a text took, or print all of it as JSON; of two texts, each of them as well."""
+    for one in () if as_json else result.get("texts", ()):
+        click.echo(one["text"])
     hidden = ("text", "texts", "tokens", "cycles", "counters", "calibration")
     shown = {name: value for name, value in result.items() if name not in hidden}
     report(title, [shown], as_json, result)

@@ -11,6 +11,7 @@ from numpy.random import Generator
 
 from arch.errors import InputError
 from arch.formats import OPERAND_BITS
+from generators.machine import Machine
 from generators.reference.sampling import Sampling, draw
 from generators.text_host import TextHost
 from generators.text_sources import TokenizerLike
@@ -52,7 +53,7 @@ def run_texts(
     tokenizer: TokenizerLike,
     prompts: Sequence[str],
     steps: int,
-    machine: str,
+    machine: str | Machine,
     *,
     sampling: Sampling | None = None,
     seed: int = 1,
@@ -68,6 +69,8 @@ def run_texts(
     expected of the last of these, ``where`` and ``engines`` are those of all of them, as
     :func:`tb.run_text.run_text` has them. Runs are computed with ``bits`` of nested weights in
     turn; a text draws with a seed of its own, the second with ``seed + 1``.
+
+    ``machine`` is as in :class:`tb.text_session.TextSession`.
 
     Raises :class:`InputError` where there are no steps to take, a prompt is not to be encoded, has
     no token or is too long, or the simulator cannot run here.

@@ -46,6 +46,15 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         assert (found["mismatches"], found["tensors"]) == (0, 2)
         assert found["text"] == "one day a"
         assert found["tokens_per_second"] > 100
+        both = ("--prompt", "one day", "--prompt", "the red fox")
+        words = ("tales", *both, "--steps", "2", "--context", "20", "--json")
+        code, output, errors = celosia("host", "--port", port, "run", *words)
+        assert code == 0, errors
+        found = json.loads(output)
+        assert (found["mismatches"], found["tensors"]) == (0, 4)
+        assert found["tokens_per_second"] * found["mean_cycles_per_token"] == pytest.approx(21e6)
+        wanted = celosia("text", *words, "--config", "small", "--sim", "golden")
+        assert found["texts"] == json.loads(wanted[1])["texts"]
         words = ("selftest", "--programs", "1", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
         assert code == 0, output + errors

@@ -74,3 +74,25 @@ def test_the_command_refuses_in_one_sentence(celosia, words, part):
     code, output, errors = celosia("text", *words, "--sim", "golden")
     assert (code, output, errors.count("\n")) == (2, "", 1)
     assert part in errors
+
+
+@pytest.mark.parametrize(
+    ("words", "count", "message"),
+    [
+        (("compile", "tales", "--out", "x"), 2, "once to celosia compile, not 2 times"),
+        (("flash", "--board", "icebreaker"), 3, "once to celosia flash, not 3 times"),
+        (("host", "run", "tales"), 3, "2 times, not 3"),
+    ],
+)
+def test_more_prompts_than_a_command_takes_are_refused(celosia, words, count, message):
+    code, output, errors = celosia(*words, *["--prompt", "a"] * count)
+    assert (code, output) == (2, "")
+    assert errors == f"celosia: Option --prompt may be given {message}\n"
+
+
+def test_answers_take_one_prompt(celosia, tmp_path):
+    file = tmp_path / "answers.txt"
+    file.write_text("a\tb\n")
+    code, output, errors = celosia("text", "tales", *["--prompt", "a"] * 2, "--answers", file)
+    assert (code, output) == (2, "")
+    assert errors == "celosia: Option --answers takes one --prompt at most, not 2\n"

@@ -1,0 +1,35 @@
+"""The option --prompt of the commands that go on with texts."""
+
+from collections.abc import Callable
+
+import click
+
+from arch.errors import InputError
+from cli.options import Command
+from generators.lower.residence import MOST_TEXTS
+
+
+def prompt_option(about: str, default: str | None = None) -> Callable[[Command], Command]:
+    """Return what adds the option to a command of one text, which gets it as ``prompt``."""
+
+    def one(context: click.Context, _: click.Parameter, given: tuple[str, ...]) -> str | None:
+        if len(given) > 1:
+            raise InputError(
+                f"Option --prompt may be given once to celosia {context.command.name}, not "
+                f"{len(given)} times"
+            )
+        return given[0] if given else default
+
+    return click.option("--prompt", multiple=True, callback=one, help=about)
+
+
+def prompts_option(about: str) -> Callable[[Command], Command]:
+    """Return what adds the option to a command of one text or two, as a tuple ``prompts``."""
+
+    def some(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+        if len(given) > MOST_TEXTS:
+            raise InputError(f"Option --prompt may be given {MOST_TEXTS} times, not {len(given)}")
+        return given
+
+    about += " Given twice, two texts go on, a token of each in every run."
+    return click.option("--prompt", "prompts", multiple=True, callback=some, help=about)
