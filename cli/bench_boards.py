@@ -4,83 +4,24 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from arch.errors import InputError, RunError
-from arch.tables import read_table
-from cli.board_options import resolve_board
+from arch.link import fingerprint
+from cli.board_cases import CASES, Case, read
+from cli.board_tables import PAGES, refresh, row
+from cli.build import REPORT
 from cli.options import json_option
-from cli.output import check_folder, progress, report, text, write_files
+from cli.output import check_folder, progress, report, warn, write_files
 from cli.paths import FILE
-from cli.rates import RATES, TOKEN_RATES
-from fpga.boards import BOARDS, get_board
-from fpga.build import board_design, unit_design
-from fpga.devices import RESOURCES
+from cli.rates import rates, renewed
+from fpga.boards import get_board
 from generators.cache import ROOT
-from generators.verilog.units import make_unit
 from tb.toolchain import environment
-
-
-@dataclass(frozen=True)
-class Case:
-    """A build: a board's machine, or a unit of a configuration alone on the board's device."""
-
-    board: str
-    unit: str | None = None
-    config: str | None = None
-    mhz: float | None = None
-    memory: str | None = None
-    changes: tuple[str, ...] = ()
-    variant: str | None = None
-    """Name of the changed configuration."""
-    seed: int = 1
-    """Seed of place-and-route."""
-
-    @property
-    def file(self) -> str:
-        """Name of the report's file."""
-        parts = (self.board, self.unit, self.config, self.variant)
-        return "-".join(part for part in parts if part) + ".json"
-
-    @property
-    def words(self) -> list[str]:
-        """The command's words after ``celosia build``, without ``--out``."""
-        given = (("board", self.board), ("unit", self.unit), ("config", self.config))
-        words = [word for name, value in given if value for word in (f"--{name}", value)]
-        words += [word for change in self.changes for word in ("--set", change)]
-        words += ["--memory", self.memory] if self.memory else []
-        words += ["--clock", f"{self.mhz:g}"] if self.mhz else []
-        return [*words, "--seed", str(self.seed)]
-
-    def design(self) -> str:
-        """Return what a report of this build has as ``design``."""
-        board, config = resolve_board(self.board, self.config, self.changes, "uart", self.memory)
-        if self.unit is None:
-            return board_design(config, board, [self.seed], mhz=self.mhz)
-        return unit_design(make_unit(self.unit, config), board, [self.seed], mhz=self.mhz)
-
-
-_OTHERS = tuple(
-    Case(**values | {"changes": tuple(values.get("changes", ()))})
-    for values in read_table(Path(__file__).with_name("board_cases.toml")).values()
-)
-
-MACHINES = tuple(case for case in _OTHERS if case.unit is None)
-"""Other machines on boards: with SDRAM, or for a language model."""
-
-UNITS = tuple(case for case in _OTHERS if case.unit is not None)
-"""Units that are built alone."""
-
-BOARD_CASES = tuple(Case(name) for name in BOARDS)
-"""Every board with its own machine."""
-
-CASES = (*BOARD_CASES, *MACHINES, *UNITS)
-"""Everything that is built, each into a report of its own."""
 
 
 @click.command("boards")
@@ -106,7 +47,7 @@ CASES = (*BOARD_CASES, *MACHINES, *UNITS)
     multiple=True,
     help="File to write the tables into; without it docs/boards.md and README.md.",
 )
-@click.option("--kept", is_flag=True, help="Build nothing: write the tables of the reports.")
+@click.option("--kept", is_flag=True, help="Build nothing: count the reports' cycles anew.")
 @json_option
 def bench_boards(
     folder: Path,
@@ -119,7 +60,8 @@ def bench_boards(
     """Build every board's machine, keep the reports, and write the tables of them.
 
     A report that is there already is kept where its design, tools and seed are today's, so that
-    the command can be interrupted and called again.
+    the command can be interrupted and called again. Cycles are always counted anew, on the
+    simulated boards; with --kept of every report whose machine is today's.
     """
     check_folder(folder)
     cases = [case for case in CASES if only in case.file]
@@ -128,11 +70,11 @@ def bench_boards(
     pages = pages or PAGES
     for page in pages:
         refresh(page.read_text(encoding="utf-8"), {}, str(page))
-    if not kept:
-        with progress("Builds") as update:
-            for done, case in enumerate(cases):
-                update(done, len(cases))
-                measure(case, folder, [place / "report.json" for place in built])
+    with progress("Cycles" if kept else "Builds") as update:
+        for done, case in enumerate(cases):
+            update(done, len(cases))
+            if kept or not measure(case, folder, [place / REPORT for place in built]):
+                recount(case, folder)
     found = read(folder)
     for page in pages:
         content = refresh(page.read_text(encoding="utf-8"), found, str(page))
@@ -141,10 +83,11 @@ def bench_boards(
     report("Builds", rows, as_json, {"reports": found})
 
 
-def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> None:
-    """Build, unless the folder or one of other reports has it already, and leave the report there.
+def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> bool:
+    """Leave a build's report in a folder; return whether it was built.
 
-    What does not fit its device has a report, too, which says so as ``refused``.
+    It is not where the folder or one of other reports has it already. What does not fit its device
+    has a report, too, which says so as ``refused``.
 
     Raises :class:`RunError` where the build fails.
     """
@@ -154,7 +97,7 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> None:
             found = json.loads(file.read_text(encoding="utf-8"))
             if found.get("design") == design:
                 _keep(case, folder, found)
-                return
+                return False
     with tempfile.TemporaryDirectory(prefix="celosia.") as work:
         main = "from cli.main import main; main()"
         done = subprocess.run(
@@ -179,111 +122,32 @@ def measure(case: Case, folder: Path, others: Sequence[Path] = ()) -> None:
     else:
         found = json.loads(done.stdout)
     _keep(case, folder, found)
+    return True
+
+
+def recount(case: Case, folder: Path) -> None:
+    """Count the cycles of a kept report anew, of a machine of the same configuration as today's.
+
+    It is so where the report's ``configuration`` is, or its ``design``; of any other one it is told
+    that nothing was counted.
+
+    Raises :class:`RunError` where an output is not the golden model's.
+    """
+    file = folder / case.file
+    if case.unit is not None or not file.is_file():
+        return
+    found = json.loads(file.read_text(encoding="utf-8"))
+    if "refused" in found:
+        return
+    board, config = case.target()
+    machine = f"{fingerprint(config):08x}"
+    if found.get("configuration") != machine and found["design"] != case.design():
+        warn(f"{case.file} is of another machine than today's, and keeps its cycles")
+        return
+    _keep(case, folder, renewed(found, rates(config, board, found["clock_mhz"])))
 
 
 def _keep(case: Case, folder: Path, found: Mapping[str, Any]) -> None:
     """Write a report with the command that makes it."""
     kept = {"command": " ".join(["celosia build", *case.words]), **found}
     write_files(folder, {case.file: json.dumps(kept, indent=2) + "\n"})
-
-
-def read(folder: Path) -> dict[str, Any]:
-    """Return the reports of a folder, by the names of their files, in the order of the builds."""
-    files = {case.file: folder / case.file for case in CASES}
-    return {
-        name: json.loads(file.read_text(encoding="utf-8"))
-        for name, file in files.items()
-        if file.is_file()
-    }
-
-
-def row(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line of a report."""
-    used = {
-        title: f"{found[key]:,} of {found['available'][key]:,}" if key in found else "-"
-        for key, title in RESOURCES.items()
-    }
-    speeds = {name.replace("_", " "): found.get(name) for name in (*RATES, *TOKEN_RATES)}
-    return {
-        "board": found["board"],
-        "device": found["device"],
-        "machine": found["config"],
-        **used,
-        "MHz": found.get("fmax_mhz"),
-        "clock MHz": found.get("clock_mhz"),
-        **speeds,
-    }
-
-
-def boards_table(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the boards' table, and below it what does not fit."""
-    cases = [case for case in CASES if case.unit is None and case.file in found]
-    reports = [found[case.file] for case in cases]
-    yield from _table(
-        [_named("machine", case, one) for case, one in zip(cases, reports, strict=True)]
-    )
-    for one in reports:
-        for key in ("refused", "no_inference"):
-            if key in one:
-                yield f"\n`{one['board']}` with `{one['config']}`: {one[key]}."
-
-
-def _named(title: str, case: Case, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line of a report, its machine with the variant's name under a title."""
-    line = row(found)
-    name = line["machine"] + (f", {case.variant}" if case.variant else "")
-    return {**line, title: name}
-
-
-def summary_table(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a short table of the boards' own machines that fit."""
-    names = ("board", "device", "four-input tables", "multipliers", "block RAMs", "clock MHz")
-    rates = [name.replace("_", " ") for name in RATES]
-    reports = [found[case.file] for case in CASES if case in BOARD_CASES and case.file in found]
-    rows = [row(one) for one in reports if "refused" not in one]
-    yield from _table([{name: one[name] for name in (*names, *rates)} for one in rows])
-
-
-def units_table(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the table of units alone."""
-    rows = []
-    for case in UNITS:
-        if case.file in found:
-            one = found[case.file]
-            rows.append(_named("unit", case, one | {"config": f"{case.unit} of {one['config']}"}))
-    names = ("unit", "device", *RESOURCES.values(), "MHz")
-    yield from _table([{name: one[name] for name in names} for one in rows])
-
-
-def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    if rows:
-        yield f"| {' | '.join(rows[0])} |"
-        yield "|---" * len(rows[0]) + "|"
-    for one in rows:
-        yield f"| {' | '.join(text(value) for value in one.values())} |"
-
-
-PAGES = (ROOT / "docs" / "boards.md", ROOT / "README.md")
-"""The pages that have tables."""
-
-TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table}
-"""The maker of each table, by the name in the page's two comments around it."""
-
-
-def refresh(page: str, found: Mapping[str, Any], name: str) -> str:
-    """Return a page with every table that it has a place for made anew of reports.
-
-    Raises :class:`InputError` where the page, which messages call ``name``, has no place.
-    """
-    places = 0
-    for table, make in TABLES.items():
-        begin, end = f"<!-- {table}: begin -->\n", f"<!-- {table}: end -->"
-        if page.count(begin) == page.count(end) == 1:
-            before, rest = page.split(begin)
-            made = "\n".join(make(found))
-            page = f"{before}{begin}\n{made}\n\n{end}{rest.split(end)[1]}"
-            places += 1
-    if not places:
-        wanted = " or ".join(f"<!-- {table}: begin -->" for table in TABLES)
-        raise InputError(f"Page {name} has no place for a table, which begins with {wanted}")
-    return page

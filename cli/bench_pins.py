@@ -1,8 +1,6 @@
 """celosia bench pins: a token of a language model, or a sentence, on a simulated board's pins."""
 
-import contextlib
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +9,7 @@ import click
 
 from arch.config import Config
 from arch.errors import InputError
-from cli.board import simulated
+from cli.board import opened
 from cli.board_options import board_options, checked_clock
 from cli.format_options import Formats, format_options
 from cli.model_options import searched
@@ -19,14 +17,12 @@ from cli.options import equipped, given_options, json_option, seed_option
 from cli.output import progress, report
 from cli.paths import FILE
 from fpga.boards import Board
-from fpga.device import Device
 from generators.compiler import Options, compile_model
 from generators.graph import Decoder
 from generators.quantize.options import Quantization
 from generators.sources import load_source
 from generators.text_program import compile_text
 from generators.text_shapes import SHAPES, untrained
-from tb.board import SimulatedBoard
 from tb.inference import infer
 from tb.memory_timing import ONCHIP
 from tb.run_inputs import Files, check_room, read_inputs
@@ -144,7 +140,7 @@ def encode_at_pins(
     check_room(compiled, board.memory_bytes)
     rows = [source.rows(each) for each in chosen]
     image = bytes(compiled.image)
-    with _holding(board, config, image) as (running, device):
+    with opened(board, config, image) as (running, device):
         ran = infer(device, compiled, rows, ONCHIP)
         moved = running.traffic()
     figures = ran.figures()
@@ -161,19 +157,6 @@ def encode_at_pins(
         "program_words": len(compiled.words),
         "counters": dict(ran.spent),
     }
-
-
-@contextlib.contextmanager
-def _holding(board: Board, config: Config, image: bytes) -> Iterator[tuple[SimulatedBoard, Device]]:
-    """Give a simulated board whose memory holds an image, and its machine."""
-    with tempfile.TemporaryDirectory() as folder:
-        contents = Path(folder) / "image.bin"
-        contents.write_bytes(image)
-        with simulated(board, config, contents=contents) as running:
-            device = Device.open(running.port, config, link=board.link)
-            device.contents = image
-            yield running, device
-            device.close()
 
 
 def _shares(
@@ -219,7 +202,7 @@ def decode_at_pins(
     )
     image = program.setup[0].image
     clock = board.target_mhz * 1e6
-    with _holding(board, config, image) as (running, device):
+    with opened(board, config, image) as (running, device):
         session = TextSession(program, device)
         session.length = position
         turn = session.step(TOKEN)

@@ -1,6 +1,9 @@
 """celosia board: a board's complete top level in a simulation, behind a serial port."""
 
+import contextlib
 import signal
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,6 +15,7 @@ from cli.paths import FILE, read_bytes
 from fpga.boards import Board
 from fpga.ddr3.around import modelled
 from fpga.ddr3.core import Core, make_core
+from fpga.device import Device
 from fpga.flash import check_image
 from fpga.top import BoardTop
 from tb.board import ModelledDdr3, SimulatedBoard
@@ -65,6 +69,25 @@ def _modelled(core: Core) -> ModelledDdr3:
         return modelled(machine, name, chip, "ddr3_", core.verilog, "top")
 
     return ModelledDdr3(chip, around)
+
+
+@contextlib.contextmanager
+def opened(
+    board: Board, config: Config, image: bytes = b""
+) -> Iterator[tuple[SimulatedBoard, Device]]:
+    """Give a board in a simulation, and its machine, whose memories hold zeros.
+
+    A chip of external memory holds ``image`` from the start, so that writing just that takes no
+    time; the board has one where there is an image.
+    """
+    with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
+        contents = Path(folder) / "image.bin"
+        contents.write_bytes(image)
+        with simulated(board, config, contents=contents if image else None) as running:
+            device = Device.open(running.port, config, link=board.link)
+            device.contents = image
+            yield running, device
+            device.close()
 
 
 @click.command()

@@ -3,6 +3,7 @@
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from cli.board_options import board_options, checked_clock, flash_option, flashe
 from cli.options import check_unit, json_option
 from cli.output import check_folder, report, write_files
 from cli.paths import FILE
-from cli.rates import MODEL, RATES, TOKEN_RATES, inference_rates, token_rates
+from cli.rates import MODEL, RATES, TOKEN_RATES, rates, renewed
 from fpga.boards import Board
-from fpga.build import build_board, build_unit
+from fpga.build import Build, board_design, build_board, build_unit, unit_design
 from fpga.devices import RESOURCES
 from generators.verilog.units import UNITS, make_unit
+
+REPORT = "report.json"
+"""Name of the report's file."""
 
 
 @click.command()
@@ -56,7 +60,8 @@ def build(
     """Synthesize, place and route, and make the bitstream of a board.
 
     The folder gets the bitstream, the report, the floorplan, the Verilog, the constraints and the
-    tools' logs.
+    tools' logs. Where it has them already of the same design, only the report's cycles are counted
+    anew, on the simulated board.
     """
     board, config = target
     if flash is not None:
@@ -69,20 +74,37 @@ def build(
     check_unit(unit or "", config)
     check_folder(folder)
     seeds = range(seed, seed + count)
-    with tempfile.TemporaryDirectory(prefix="celosia.") as work:
-        place = Path(work)
+
+    def design() -> str:
         if made is not None:
-            done = build_unit(made, config, board, place, seeds, _tell, mhz=mhz)
-            found = done.report
-        else:
-            done = build_board(config, board, place, seeds, _tell, mhz=mhz)
-            _tell(f"Inferences of {MODEL}", 0, 1)
-            found = done.report
-            if not board.peak_bytes:
-                found |= inference_rates(config, board.memory_bytes, found["clock_mhz"])
-            found |= token_rates(config, board, found["clock_mhz"])
-    write_files(folder, done.files | {"report.json": json.dumps(found, indent=2)})
+            return unit_design(made, board, seeds, mhz=mhz)
+        return board_design(config, board, seeds, mhz=mhz)
+
+    done = _kept(board, unit, folder, design)
+    if done is None:
+        with tempfile.TemporaryDirectory(prefix="celosia.") as work:
+            if made is not None:
+                done = build_unit(made, config, board, Path(work), seeds, _tell, mhz=mhz)
+            else:
+                done = build_board(config, board, Path(work), seeds, _tell, mhz=mhz)
+    found = done.report
+    if made is None:
+        _tell(f"Inferences of {MODEL}", 0, 1)
+        found = renewed(found, rates(config, board, found["clock_mhz"]))
+    write_files(folder, done.files | {REPORT: json.dumps(found, indent=2)})
     _show(found, as_json)
+
+
+def _kept(board: Board, unit: str | None, folder: Path, design: Callable[[], str]) -> Build | None:
+    """Return what a folder has of the design that is to be built; None where it is not there."""
+    bitstream = f"{board.name}.{board.device.family.bitstream}"
+    if not all((folder / name).is_file() for name in (REPORT, *((bitstream,) if not unit else ()))):
+        return None
+    try:
+        found = json.loads((folder / REPORT).read_bytes())
+    except ValueError:
+        return None
+    return Build(found, {}) if found.get("design") == design() else None
 
 
 _BEGAN = time.monotonic()

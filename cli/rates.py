@@ -1,21 +1,20 @@
-"""Rates of a machine at its models: exact cycles of the simulation, at some clock."""
+"""Rates of a board's machine at its models: exact cycles of the simulated board, at some clock."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from arch.config import Config
 from arch.errors import InputError, RunError
 from arch.isa import RING_SLOTS
-from cli.board import simulated
+from arch.link import fingerprint
+from cli.board import opened
 from fpga.boards import Board
-from fpga.device import Device
 from generators.quantize.options import Quantization
 from generators.text_program import TextProgram, compile_text
 from generators.text_shapes import STORIES260K, untrained
-from tb.machines import make_machine
-from tb.memory_timing import ONCHIP
 from tb.run_inputs import run_files
-from tb.text_session import TextSession, Turn
+from tb.text_session import TextSession
 
 MODEL = "digits"
 """The model whose inferences are counted."""
@@ -33,86 +32,105 @@ TEXT_MODEL = STORIES260K
 POSITION = 128
 """Tokens of the text before the one that is counted."""
 
+TOKEN = 1
+"""The token that is counted."""
+
 TOKEN_RATES = ("cycles_per_token", "tokens_per_second")
 """Rates in the report of a machine that has room for a language model."""
 
+KEYS = (*RATES, "no_inference", *TOKEN_RATES, "text_model", "token_position", "configuration")
+"""All that :func:`rates` may give."""
 
-def inference_rates(config: Config, memory_bytes: int, clock_mhz: float) -> dict[str, Any]:
-    """Return ``cycles_per_inference`` and ``inferences_per_second`` of the digits' model.
 
-    The circuit runs in Verilator, with ``memory_bytes`` of external memory that is as fast as the
-    one on the chip. Where the model does not fit the machine both are None, and ``no_inference``
-    says why.
+def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
+    """Return a machine's rates on a board, and as ``configuration`` its fingerprint.
+
+    Cycles are counted by the machine itself in a simulation of the board's complete top level with
+    its own external memory, on the chip or with the chip at the pins, whose times are cycles of
+    ``clock_mhz``. What begins with an image in the flash is left out: it is over before a host's
+    first run.
 
     Raises :class:`RunError` where an output is not the golden model's.
     """
-    machine = make_machine(config, "verilator", memory_bytes, ONCHIP)
-    try:
-        ran = run_files(MODEL, config, machine, count=COUNT, memory_bytes=memory_bytes)
-    except InputError as error:
-        return dict.fromkeys(RATES) | {"no_inference": str(error)}
-    found = ran.figures
-    if found["mismatches"]:
+    board = replace(board, target_mhz=clock_mhz, flash=None)
+    made = {"configuration": f"{fingerprint(config.replace(trace=False)):08x}"}
+    return inference_rates(config, board) | token_rates(config, board) | made
+
+
+def renewed(found: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a report with what :func:`rates` gave in the place of what it gave before."""
+    return {name: value for name, value in found.items() if name not in KEYS} | dict(counted)
+
+
+def inference_rates(config: Config, board: Board) -> dict[str, Any]:
+    """Return ``cycles_per_inference`` and ``inferences_per_second`` of the digits' model.
+
+    Cycles are the mean of the first images'. Where the model does not fit the machine both are
+    None, and ``no_inference`` says why.
+
+    Raises :class:`RunError` where an output is not the golden model's.
+    """
+    with opened(board, config) as (_, device):
+        try:
+            ran = run_files(
+                MODEL, config, device, count=COUNT, memory_bytes=board.memory_bytes
+            ).figures
+        except InputError as error:
+            return dict.fromkeys(RATES) | {"no_inference": str(error)}
+    if ran["mismatches"]:
         raise RunError(
-            f"{found['mismatches']} of {COUNT} outputs of {MODEL} on {config.name} are not the "
+            f"{ran['mismatches']} of {COUNT} outputs of {MODEL} on {config.name} are not the "
             "golden model's"
         )
-    cycles = found["cycles_per_inference"]
-    return dict(zip(RATES, (cycles, round(clock_mhz * 1e6 / cycles, 1)), strict=True))
+    return _rates(RATES, ran["cycles_per_inference"], board)
 
 
-def token_rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
+def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return ``cycles_per_token`` and ``tokens_per_second`` of stories260K at a position.
 
-    They are those of the circuit in Verilator, which also fills its weight slots there, from the
-    board's external memory; the weights are random, as cycles do not depend on them. A memory on
-    the chip is as fast as the one of :func:`inference_rates`; with SDRAM it is the simulated board
-    with its chip at the pins. Nothing is returned where the model does not fit, or its weights
-    would not stay on the chip.
+    The circuit also fills its weight slots, from external memory; the weights are random, as cycles
+    do not depend on them. Nothing is returned where the model does not fit, or its weights would
+    not stay on the chip.
 
-    Raises :class:`RunError` where a tensor is not the golden model's.
+    Raises :class:`RunError` where the token's scores are not the golden model's.
     """
     if config.weight_depth == RING_SLOTS:
         return {}
     decoder = untrained(TEXT_MODEL, Quantization(texts=1, length=16, folded=True))
     context = min(TEXT_MODEL.positions, config.max_row)
-    made = config if board.peak_bytes else config.replace(trace=True)
     try:
         program = compile_text(
             decoder,
-            made,
+            config,
             context=context,
             sinks=min(4, context - 1),
             memory_bytes=board.memory_bytes,
         )
     except InputError:
         return {}
-    if board.peak_bytes:
-        wrong, turn = _at_pins(program, replace(board, target_mhz=clock_mhz))
-    else:
-        wrong, turn = _step(TextSession(program, "verilator", ONCHIP))
-    if wrong:
-        raise RunError(
-            f"{wrong} tensors of {TEXT_MODEL.name} on {config.name} are not the golden model's"
-        )
-    rate = round(clock_mhz * 1e6 / turn.cycles, 1)
-    return dict(zip(TOKEN_RATES, (turn.cycles, rate), strict=True)) | {
+    cycles = _token(program, board)
+    return _rates(TOKEN_RATES, cycles, board) | {
         "text_model": TEXT_MODEL.name,
         "token_position": POSITION,
     }
 
 
-def _at_pins(program: TextProgram, board: Board) -> tuple[int, Turn]:
-    """Return the wrong tensors of a token on a simulated board, and the token."""
-    with simulated(board, program.config) as running:
-        device = Device.open(running.port, program.config, link=board.link)
-        found = _step(TextSession(program, device))
-        device.close()
-    return found
+def _token(program: TextProgram, board: Board) -> int:
+    """Return the cycles of a token on a simulated board, behind others that are zeros."""
+    image = program.setup[0].image if board.peak_bytes else b""
+    with opened(board, program.config, image) as (_, device):
+        session = TextSession(program, device)
+        session.length = POSITION
+        turn = session.step(TOKEN)
+        cycles = turn.cycles
+        session.logits()
+    if turn.mismatches:
+        raise RunError(
+            f"The scores of {TEXT_MODEL.name} on {program.config.name} are not the golden model's"
+        )
+    return cycles
 
 
-def _step(session: TextSession) -> tuple[int, Turn]:
-    """Return the wrong tensors of a token behind others, the setup's among them, and the token."""
-    session.length = POSITION
-    turn = session.step(0)
-    return session.setup.mismatches + turn.mismatches, turn
+def _rates(names: tuple[str, str], cycles: float, board: Board) -> dict[str, Any]:
+    """Return cycles, and how often a second has so many, by two names."""
+    return dict(zip(names, (cycles, round(board.target_mhz * 1e6 / cycles, 1)), strict=True))

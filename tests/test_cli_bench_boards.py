@@ -8,18 +8,12 @@ from types import SimpleNamespace
 import pytest
 
 import cli.bench_boards
-from cli.bench_boards import (
-    CASES,
-    MACHINES,
-    PAGES,
-    ROOT,
-    Case,
-    bench_boards,
-    measure,
-    read,
-    refresh,
-)
+from arch.link import fingerprint
+from cli.bench_boards import bench_boards, measure
+from cli.board_cases import CASES, MACHINES, Case, read
+from cli.board_tables import PAGES, refresh
 from fpga.boards import BOARDS
+from generators.cache import ROOT
 
 CASE = Case("ulx3s_25f", "table", "tiny")
 BUILT = {
@@ -137,6 +131,41 @@ def test_pages_get_the_tables(
     assert list(json.loads(capsys.readouterr().out)["reports"]) == ["ulx3s_25f.json"]
     bench_boards.main([*words, "--kept"], standalone_mode=False)
     assert (len(runs), page.read_text()) == (1, text)
+
+
+def test_cycles_are_counted_anew_where_the_machine_is_todays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = Case("icebreaker")
+    board, config = case.target()
+    machine = f"{fingerprint(config):08x}"
+    counted = {"cycles_per_inference": 7.0, "configuration": machine}
+    asked = []
+    monkeypatch.setattr(cli.bench_boards, "rates", lambda *what: asked.append(what) or counted)
+    file, page = tmp_path / case.file, tmp_path / "page.md"
+    page.write_text(PAGE)
+    words = ["--out", str(tmp_path), "--page", str(page), "--only", "icebreaker", "--kept"]
+    for own, same in (
+        ({"design": case.design()}, True),
+        ({"design": "older", "configuration": machine}, True),
+        ({"design": "older", "configuration": "0"}, False),
+        ({"design": "older"}, False),
+        ({"design": "older", "configuration": machine, "refused": "why"}, False),
+    ):
+        there = BUILT | {"board": "icebreaker"} | own
+        file.write_text(json.dumps(there))
+        bench_boards.main(words, standalone_mode=False)
+        found, errors = json.loads(file.read_text()), capsys.readouterr().err
+        if same:
+            assert asked.pop() == (config, board, BUILT["clock_mhz"])
+            assert "inferences_per_second" not in found
+            assert (found["cycles_per_inference"], found["luts"]) == (7.0, BUILT["luts"])
+            assert found["configuration"] == machine
+        else:
+            assert found == there
+        another = "icebreaker.json is of another machine than today's, and keeps its cycles\n"
+        assert errors.endswith(another) == (not same and "refused" not in own)
+    assert not asked
 
 
 def test_no_work_where_there_is_no_place(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from cli.build import build
 from fpga import build as flow
-from fpga.boards import BOARDS
-from fpga.build import Build
+from fpga.boards import BOARDS, get_board
+from fpga.build import Build, board_design
 
 RATE = {"cycles_per_inference": 8765.0, "inferences_per_second": 9127.2}
 FOUND = {
@@ -43,8 +43,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
 
     monkeypatch.setattr("cli.build.build_unit", fake)
     monkeypatch.setattr("cli.build.build_board", fake)
-    monkeypatch.setattr("cli.build.inference_rates", lambda *_: RATE)
-    monkeypatch.setattr("cli.build.token_rates", lambda *_: {})
+    monkeypatch.setattr("cli.build.rates", lambda *_: RATE)
     return asked
 
 
@@ -72,6 +71,34 @@ def test_a_board_has_its_machine(built: list[dict[str, object]], tmp_path: Path)
     assert "131.1" in out
     assert "8,765" in out
     assert json.loads((tmp_path / "report.json").read_text()) == FOUND | RATE
+
+
+def test_what_a_folder_has_of_the_same_design_is_not_placed_again(
+    built: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = ["--board", "icebreaker", "--out", str(tmp_path)]
+    board = get_board("icebreaker")
+    design = board_design(board.config, board, [1])
+    old = {"cycles_per_token": 3.0, "no_inference": "why", "cycles_per_inference": None}
+    report, bitstream = tmp_path / "report.json", tmp_path / "icebreaker.bin"
+    for there, bits, times in (
+        (design, b"\x00", 0),
+        ("another", b"\x00", 1),
+        (design, b"", 2),
+    ):
+        report.write_text(json.dumps(FOUND | old | {"design": there, "seconds": 9}))
+        if bits:
+            bitstream.write_bytes(bits)
+        else:
+            bitstream.unlink()
+        invoke(*words)
+        assert len(built) == times
+        kept = {} if times else {"design": design, "seconds": 9}
+        assert json.loads(report.read_text()) == FOUND | kept | RATE
+    report.write_text("{")
+    bitstream.write_bytes(b"\x00")
+    invoke(*words)
+    assert len(built) == 3
 
 
 def test_an_unknown_board_is_refused(tmp_path: Path) -> None:

@@ -1,47 +1,102 @@
-"""Tokens a second of machines that a language model stays on."""
+"""Cycles of boards' machines, counted by the complete top level in a simulation."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from arch.config import Config
+from arch.errors import RunError
+from arch.link import fingerprint
 from arch.presets import PRESETS
-from cli.rates import token_rates
+from cli.rates import inference_rates, rates, token_rates
 from fpga.boards import get_board, with_sdram
+from sim.interpreter import Interpreter
+from tb.memory_timing import ONCHIP
+from tb.run_inputs import run_files
 from tb.toolchain import missing_tools
 from tests.test_generators_text_program import HELD, LLAMA
 
 BOARD = replace(get_board("ulx3s_85f", "uart"), memory_bytes=1 << 11)
+MODEL = LLAMA.replace(name="short", vocabulary=601, positions=256)
+CONFIG = HELD.replace(
+    scratchpad_bytes=16384,
+    scratchpad_banks=2,
+    mem_width=32,
+    mem_addr_width=25,
+    max_row=24,
+    lanes=4,
+)
+needs_verilator = pytest.mark.skipif(
+    bool(missing_tools("verilator")), reason="Verilator is not installed"
+)
 
 
-def test_where_weights_do_not_stay_no_token_is_counted():
-    assert token_rates(PRESETS["small"], BOARD, 50.0) == {}
-    assert token_rates(PRESETS["story_85f"].replace(weight_depth=2400), BOARD, 50.0) == {}
+def test_where_weights_do_not_stay_no_token_is_counted() -> None:
+    assert token_rates(PRESETS["small"], BOARD) == {}
+    assert token_rates(PRESETS["story_85f"].replace(weight_depth=2400), BOARD) == {}
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-def test_tokens_are_those_of_the_circuit():
-    found = token_rates(PRESETS["story_85f"], BOARD, 50.0)
-    assert found["text_model"] == "stories260K"
-    assert found["tokens_per_second"] == round(50e6 / found["cycles_per_token"], 1)
-    assert 2500 < found["cycles_per_token"] <= 6000
+@needs_verilator
+def test_inferences_are_those_of_the_complete_top() -> None:
+    board = get_board("icebreaker")
+    found = rates(board.config, board, 21.0)
+    near = run_files("digits", board.config, "verilator", count=1, timing=ONCHIP).figures
+    cycles = found["cycles_per_inference"]
+    assert found == {
+        "cycles_per_inference": cycles,
+        "inferences_per_second": round(21e6 / cycles, 1),
+        "configuration": f"{fingerprint(board.config):08x}",
+    }
+    # The memory on the chip is asked for each word alone here.
+    assert cycles == pytest.approx(near["cycles_per_inference"], rel=0.005)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-def test_tokens_with_sdram_are_those_at_its_pins(monkeypatch):
-    model = LLAMA.replace(name="short", vocabulary=601, positions=256)
-    monkeypatch.setattr("cli.rates.TEXT_MODEL", model)
-    config = HELD.replace(
-        scratchpad_bytes=16384,
-        scratchpad_banks=2,
-        mem_width=32,
-        mem_addr_width=25,
-        max_row=24,
-        lanes=4,
+def test_an_output_that_is_another_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(figures={"mismatches": 1, "cycles_per_inference": 7.0})
+    monkeypatch.setattr("cli.rates.run_files", lambda *_, **__: found)
+    monkeypatch.setattr("cli.rates.opened", lambda *_: nullcontext((None, None)))
+    with pytest.raises(
+        RunError, match=r"^1 of 4 outputs of digits on small are not the golden model's$"
+    ):
+        inference_rates(PRESETS["small"], BOARD)
+
+
+def test_scores_that_are_others_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other:
+        """A machine of whose memory the host reads another bit."""
+
+        def __init__(self, config: Config):
+            self.own = Interpreter(config)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.own, name)
+
+        def read_memory(self, addr: int, count: int) -> bytes:
+            first, *rest = self.own.read_memory(addr, count)
+            return bytes([first ^ 1, *rest])
+
+    monkeypatch.setattr("cli.rates.TEXT_MODEL", MODEL)
+    monkeypatch.setattr(
+        "cli.rates.opened", lambda _, config, __: nullcontext((None, Other(config)))
     )
-    near = token_rates(config.replace(scratchpad_bytes=1 << 16), BOARD, 80.0)
-    far = token_rates(config, with_sdram(BOARD), 80.0)
+    with pytest.raises(RunError, match=r"^The scores of short on held are not the golden model's$"):
+        token_rates(CONFIG.replace(scratchpad_bytes=1 << 16), BOARD)
+
+
+@pytest.mark.slow
+@needs_verilator
+def test_tokens_are_those_of_the_complete_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.rates.TEXT_MODEL", MODEL)
+    near = rates(CONFIG.replace(scratchpad_bytes=1 << 16), BOARD, 50.0)
+    assert near["tokens_per_second"] == round(50e6 / near["cycles_per_token"], 1)
+    assert (near["text_model"], near["token_position"]) == ("short", 128)
+    assert (near["cycles_per_inference"], near["inferences_per_second"]) == (None, None)
+    assert near["no_inference"].startswith("Model digits needs max_row of at least 32, but")
+    far = rates(CONFIG, with_sdram(BOARD), 80.0)
     assert far["tokens_per_second"] == round(80e6 / far["cycles_per_token"], 1)
     # Two rows come from the chip, in some 20 cycles each.
     assert 20 < far["cycles_per_token"] - near["cycles_per_token"] < 150

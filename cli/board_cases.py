@@ -1,0 +1,84 @@
+"""Builds of `celosia bench boards`, and the reports that it keeps of them."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arch.config import Config
+from arch.tables import read_table
+from cli.board_options import resolve_board
+from fpga.boards import BOARDS, Board
+from fpga.build import board_design, unit_design
+from generators.verilog.units import make_unit
+
+
+@dataclass(frozen=True)
+class Case:
+    """A build: a board's machine, or a unit of a configuration alone on the board's device."""
+
+    board: str
+    unit: str | None = None
+    config: str | None = None
+    mhz: float | None = None
+    memory: str | None = None
+    changes: tuple[str, ...] = ()
+    variant: str | None = None
+    """Name of the changed configuration."""
+    seed: int = 1
+    """Seed of place-and-route."""
+
+    @property
+    def file(self) -> str:
+        """Name of the report's file."""
+        parts = (self.board, self.unit, self.config, self.variant)
+        return "-".join(part for part in parts if part) + ".json"
+
+    @property
+    def words(self) -> list[str]:
+        """The command's words after ``celosia build``, without ``--out``."""
+        given = (("board", self.board), ("unit", self.unit), ("config", self.config))
+        words = [word for name, value in given if value for word in (f"--{name}", value)]
+        words += [word for change in self.changes for word in ("--set", change)]
+        words += ["--memory", self.memory] if self.memory else []
+        words += ["--clock", f"{self.mhz:g}"] if self.mhz else []
+        return [*words, "--seed", str(self.seed)]
+
+    def target(self) -> tuple[Board, Config]:
+        """Return the board and its machine's configuration."""
+        return resolve_board(self.board, self.config, self.changes, "uart", self.memory)
+
+    def design(self) -> str:
+        """Return what a report of this build has as ``design``."""
+        board, config = self.target()
+        if self.unit is None:
+            return board_design(config, board, [self.seed], mhz=self.mhz)
+        return unit_design(make_unit(self.unit, config), board, [self.seed], mhz=self.mhz)
+
+
+_OTHERS = tuple(
+    Case(**values | {"changes": tuple(values.get("changes", ()))})
+    for values in read_table(Path(__file__).with_name("board_cases.toml")).values()
+)
+
+MACHINES = tuple(case for case in _OTHERS if case.unit is None)
+"""Other machines on boards: with SDRAM, or for a language model."""
+
+UNITS = tuple(case for case in _OTHERS if case.unit is not None)
+"""Units that are built alone."""
+
+BOARD_CASES = tuple(Case(name) for name in BOARDS)
+"""Every board with its own machine."""
+
+CASES = (*BOARD_CASES, *MACHINES, *UNITS)
+"""Everything that is built, each into a report of its own."""
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return the reports of a folder, by the names of their files, in the order of the builds."""
+    files = {case.file: folder / case.file for case in CASES}
+    return {
+        name: json.loads(file.read_text(encoding="utf-8"))
+        for name, file in files.items()
+        if file.is_file()
+    }
