@@ -10,7 +10,8 @@ from amaranth.sim import Simulator
 from arch.presets import PRESETS
 from arch.sdram import CHIPS
 from hdl.memory.sdram.controller import SdramController
-from tests.support.sdram import SdramModel, untouched
+from tests.support.bursts import random_bench, receive, send
+from tests.support.sdram import SdramModel
 
 TINY = PRESETS["tiny"]
 IS42S16160G_7, W9825G6KH_6, M12L64322A_5T = CHIPS.values()
@@ -49,27 +50,6 @@ def simulate(config, chip, clock, *benches, **timing):
     return model
 
 
-async def send(ctx, stream, payload, rng, stall):
-    while rng.random() < stall:
-        await ctx.tick()
-    ctx.set(stream.payload, payload)
-    ctx.set(stream.valid, 1)
-    while not (await ctx.tick().sample(stream.ready))[2]:
-        pass
-    ctx.set(stream.valid, 0)
-
-
-async def receive(ctx, stream, rng, stall):
-    while rng.random() < stall:
-        await ctx.tick()
-    ctx.set(stream.ready, 1)
-    while True:
-        _, _, valid, payload = await ctx.tick().sample(stream.valid, stream.payload)
-        if valid:
-            ctx.set(stream.ready, 0)
-            return payload
-
-
 CASES = [
     (SMALL, 100e6, 64),
     (SMALL, 143e6, 16),
@@ -82,47 +62,10 @@ CASES = [
 ]
 
 
-def random_bursts(chip, clock, width, bursts=40, **timing):
+def random_bursts(chip, clock, width, **timing):
     """Compare random bursts with bytes in an array; return the model and the bytes."""
-    seed = width
-    print(f"seed {seed}")
-    rng = np.random.default_rng(seed)
-    addr_width = 16
-    config = TINY.replace(mem_width=width, mem_addr_width=addr_width)
-    size = config.mem_bytes
-    memory = {}
-
-    async def bench(ctx, unit):
-        for _ in range(bursts):
-            last = int(rng.choice([0, 1, 3, 20]))
-            spread = int(rng.choice([1 << 9, 1 << addr_width]))
-            addr = int(rng.integers((spread // size) - last)) * size
-            stall = float(rng.choice([0, 0.4, 0.95]))
-            if rng.integers(2):
-                await write(ctx, unit, addr, last, stall)
-            else:
-                await read(ctx, unit, addr, last, stall)
-
-    async def write(ctx, unit, addr, last, stall):
-        await send(ctx, unit.write.request, {"addr": addr, "last": last}, rng, stall)
-        for word in range(last + 1):
-            value, mask = int.from_bytes(rng.bytes(size), "little"), int(rng.integers(1 << size))
-            await send(ctx, unit.write.data, {"data": value, "mask": mask}, rng, stall)
-            for byte in range(size):
-                if mask >> byte & 1:
-                    memory[addr + word * size + byte] = value >> 8 * byte & 0xFF
-        while not (await ctx.tick().sample(unit.write.written))[2]:
-            pass
-
-    async def read(ctx, unit, addr, last, stall):
-        await send(ctx, unit.read.request, {"addr": addr, "last": last}, rng, stall)
-        for word in range(last + 1):
-            found = await receive(ctx, unit.read.data, rng, stall)
-            for byte in range(size):
-                place = addr + word * size + byte
-                expected = memory.get(place, untouched(place))
-                assert found >> 8 * byte & 0xFF == expected, hex(place)
-
+    config = TINY.replace(mem_width=width, mem_addr_width=16)
+    bench, memory = random_bench(config, np.random.default_rng(width))
     return simulate(config, chip, clock, bench, **timing), memory
 
 

@@ -5,10 +5,11 @@ from amaranth.utils import exact_log2
 from arch.config import Config
 from arch.ddr3 import Ddr3Chip
 from arch.errors import InputError
+from arch.psram import PsramChip
 from arch.sdram import SdramChip
 
 
-def check_holds(chip: Ddr3Chip | SdramChip, config: Config) -> None:
+def check_holds(chip: Ddr3Chip | PsramChip | SdramChip, config: Config) -> None:
     """Raise :class:`InputError` where a configuration addresses more bytes than a chip has."""
     if 1 << config.mem_addr_width > chip.size:
         raise InputError(

@@ -13,7 +13,7 @@ from hdl.memory.sdram.banks import Banks
 from hdl.memory.sdram.pages import Pieces
 from hdl.memory.sdram.pins import PRECHARGE_ALL, Command, SdramPins
 from hdl.memory.sdram.upkeep import Upkeep
-from hdl.memory.sdram.words import WordCollector, WordSplitter
+from hdl.memory.words import WordCollector, WordSplitter
 from hdl.ports import MemoryReadPort, MemoryWritePort
 from hdl.stream.pipeline import delay
 

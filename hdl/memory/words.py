@@ -1,4 +1,4 @@
-"""Words of the memory port to columns of the chip, and back."""
+"""Words of the memory port to columns of a chip, and back."""
 
 from amaranth.hdl import Cat, Module, Signal
 from amaranth.lib import stream
@@ -56,14 +56,15 @@ class WordCollector(Component):
     """Joins columns that come from the chip to words, the lowest first.
 
     A word's first column is asked for in a cycle with ``take``, which needs ``room``, a register:
-    at most ``depth`` words are asked for, in flight or waiting on ``o``. ``i`` is a column
-    where ``i_valid`` is 1.
+    at most ``depth`` words are asked for, in flight or waiting on ``o``, and there is room while
+    ``more`` others may be asked for. ``i`` is a column where ``i_valid`` is 1.
     """
 
-    def __init__(self, config: Config, width: int, depth: int):
+    def __init__(self, config: Config, width: int, depth: int, more: int = 1):
         self.width = width
         self.ratio = config.mem_width // width
         self.depth = depth
+        self.more = more
         super().__init__(
             {
                 "take": In(1),
@@ -96,5 +97,5 @@ class WordCollector(Component):
             m.d.sync += [place.eq(place + 1), held.eq(Cat(held, self.i)[self.width :])]
         with m.If(whole):
             m.d.sync += place.eq(0)
-        m.d.sync += [promised.eq(after), self.room.eq(after < self.depth)]
+        m.d.sync += [promised.eq(after), self.room.eq(after <= self.depth - self.more)]
         return m

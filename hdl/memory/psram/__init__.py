@@ -1,0 +1,1 @@
+"""The controller of PSRAM behind the external memory port."""

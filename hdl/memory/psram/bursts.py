@@ -1,0 +1,73 @@
+"""Bursts of the memory port as what is left of one, which moves in pieces."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib.stream import Signature
+from amaranth.lib.wiring import In, Out
+from amaranth.utils import exact_log2
+
+from arch.config import Config
+from arch.psram import PsramChip
+from hdl.component import Component
+from hdl.ports import burst_layout
+
+
+class Bursts(Component):
+    """Takes bursts of reads and of writes in turns, and counts their columns.
+
+    With ``busy`` there is a burst, of writes with ``writes``; ``place`` is its next column, which
+    ``step`` moves on. A piece ends with the column where ``ends`` is 1: at a multiple of
+    ``columns``, a power of two, or with the burst's last one, where ``final`` is 1. ``ahead`` is
+    how many columns the piece has after the next one. A burst is there a cycle after it was asked
+    for, and is asked for when the one before has ended.
+    """
+
+    def __init__(self, config: Config, chip: PsramChip, columns: int):
+        self.config = config
+        self.chip = chip
+        self.columns = columns
+        burst = Signature(burst_layout(config))
+        super().__init__(
+            {
+                "read": In(burst),
+                "write": In(burst),
+                "busy": Out(1),
+                "writes": Out(1),
+                "place": Out(config.mem_addr_width - exact_log2(chip.column_bytes)),
+                "ahead": Out(range(columns)),
+                "ends": Out(1),
+                "final": Out(1),
+                "step": In(1),
+            }
+        )
+
+    def elaborate(self, _platform):
+        m = Module()
+        ratio = self.config.mem_bytes // self.chip.column_bytes
+        left = Signal(range(256 * ratio))  # columns behind the next one
+        low = self.place[: exact_log2(self.columns)]
+        beyond = Signal(range(256 * ratio + self.columns))
+        chosen, asked = Signal(), Signal(burst_layout(self.config))
+        m.d.comb += [
+            beyond.eq(left + low),
+            self.ahead.eq(Mux(beyond < self.columns, left, ~low)),
+            self.final.eq(left == 0),
+            self.ends.eq(self.final | low.all()),
+            chosen.eq(self.write.valid & ~(self.read.valid & self.writes)),
+            self.read.ready.eq(~self.busy & ~chosen),
+            self.write.ready.eq(~self.busy & chosen),
+            asked.eq(Mux(chosen, self.write.p, self.read.p)),
+        ]
+        with m.If(self.step):
+            m.d.sync += [
+                self.place.eq(self.place + 1),
+                left.eq(left - 1),
+                self.busy.eq(~self.final),
+            ]
+        with m.Elif(~self.busy):
+            m.d.sync += [
+                self.place.eq(asked.addr >> exact_log2(self.chip.column_bytes)),
+                left.eq(Cat(Const(ratio - 1, exact_log2(ratio)), asked.last)),
+                self.writes.eq(Mux(self.read.valid | self.write.valid, chosen, self.writes)),
+                self.busy.eq(self.read.valid | self.write.valid),
+            ]
+        return m
