@@ -32,8 +32,8 @@ def simulated(
 ) -> SimulatedBoard:
     """Return a board in a simulation, with a link that is as fast as can be simulated.
 
-    ``contents`` is a file that its SDRAM holds from the start, ``image`` one that lies in its
-    flash.
+    ``contents`` is a file that its SDRAM or PSRAM holds from the start, ``image`` one that lies in
+    its flash.
     """
     core = None
     if board.ddr3 is not None:
@@ -44,6 +44,7 @@ def simulated(
         memory_bytes=board.memory_bytes,
         sdram=board.sdram,
         ddr3=None if core is None else core.start,
+        psram=board.psram,
         flash=board.flash,
         link=board.link,
         divisor=DIVISOR,
@@ -55,6 +56,7 @@ def simulated(
         timeout=TIMEOUT,
         sdram=board.sdram,
         ddr3=None if core is None else _modelled(core),
+        psram=board.psram,
         clock=board.target_mhz * 1e6,
         contents=contents,
         flash=board.flash,
@@ -92,7 +94,7 @@ def opened(
 
 @click.command()
 @board_options
-@click.option("--contents", type=FILE, help="A file that the SDRAM holds from the start.")
+@click.option("--contents", type=FILE, help="A file that the SDRAM or PSRAM holds from the start.")
 @flash_option
 @click.option("--image", type=FILE, help="The image in the flash, of celosia flash --image-only.")
 def board(

@@ -15,6 +15,7 @@ from arch.errors import InputError, check_known
 from arch.flash import CHIPS as FLASH_CHIPS
 from arch.flash import FlashBoot
 from arch.presets import PRESETS
+from arch.psram import PsramChip, side_by_side
 from arch.sdram import CHIPS as SDRAM_CHIPS
 from arch.sdram import SdramChip
 from arch.tables import read_table
@@ -47,8 +48,8 @@ class Board:
 
     ``clock_mhz`` is its oscillator's frequency, ``target_mhz`` what the machine is first built
     for. ``loaders`` are the commands that load a bitstream, which stands for ``{file}``, the usual
-    one first. External memory is ``memory_bytes`` on the chip, or the board's ``sdram`` or
-    ``ddr3``. With ``flash`` the board begins with the image there.
+    one first. External memory is ``memory_bytes`` on the chip, or the board's ``sdram``, ``ddr3``
+    or ``psram``. With ``flash`` the board begins with the image there.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Board:
     loaders: tuple[str, ...]
     sdram: SdramChip | None = None
     ddr3: Ddr3 | None = None
+    psram: PsramChip | None = None
     flash: FlashBoot | None = None
 
     @property
@@ -76,8 +78,10 @@ class Board:
     def peak_bytes(self) -> int:
         """The most that a chip beside the device moves in a cycle of the machine; 0: there is none.
 
-        A DDR3's clock is twice the machine's, and both of its edges count.
+        A DDR3's clock is twice the machine's, a PSRAM's half of it, and both edges count.
         """
+        if self.psram is not None:
+            return self.psram.dies
         if self.ddr3 is not None:
             return 4 * self.ddr3.chip.lanes
         return 0 if self.sdram is None else self.sdram.data_width // 8
@@ -99,6 +103,9 @@ class _Entry:
     ddr3: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``fpga.ddr3.core.Ddr3``, the chip by its name, and ``pins`` that the platform has
     otherwise."""
+    psram: Mapping[str, Any] = field(default_factory=dict)
+    """The ``name`` of a chip in the device's package, how many ``dies`` of it, and attributes of
+    the ``leds``, which are in the same bank of pins."""
     sdram_mhz: float = 0.0
     """First clock of a machine with SDRAM (MHz); 0: ``target_mhz``."""
     preset: str = "small"
@@ -109,6 +116,11 @@ class _Entry:
     leds: Sequence[Sequence[Any]] = (("led", 0), ("led", 1), ("led", 2))
     uart: Mapping[str, str] = field(default_factory=dict)
     """Pins of a serial port that the platform lacks."""
+
+    @property
+    def offchip(self) -> bool:
+        """The board has memory of its own that a controller here can use, or not."""
+        return bool(self.sdram or self.ddr3 or self.psram)
 
     def resources(self) -> Any:
         """Return the board's platform, with its serial port."""
@@ -195,15 +207,17 @@ _SDRAM_PARTS = {"clk_en": "cke", "cs": "cs_n", "ras": "ras_n", "cas": "cas_n", "
 
 
 def with_sdram(board: Board) -> Board:
-    """Return a board whose external memory is its SDRAM, SDR or DDR3.
+    """Return a board whose external memory is its SDRAM, SDR or DDR3, or its PSRAM.
 
     Raises :class:`InputError` where there is none that a controller here can use.
     """
     entry = _ENTRIES[board.name]
     if entry.ddr3:
         return _with_ddr3(board, entry)
+    if entry.psram:
+        return _with_psram(board, entry)
     if not entry.sdram:
-        able = ", ".join(name for name, each in _ENTRIES.items() if each.sdram or each.ddr3)
+        able = ", ".join(name for name, each in _ENTRIES.items() if each.offchip)
         raise InputError(f"Board {board.name} has no SDRAM that is supported; {able} have")
     chip, resource = SDRAM_CHIPS[entry.sdram], entry.resources().resources["sdram", 0]
     pins = dict(board.pins)
@@ -225,6 +239,21 @@ def _offchip(board: Board, entry: _Entry, size: int) -> dict[str, Any]:
         "memory_bytes": 1 << width,
         "target_mhz": entry.sdram_mhz or board.target_mhz,
     }
+
+
+def _with_psram(board: Board, entry: _Entry) -> Board:
+    """Return a board whose external memory is the PSRAM in its device's package.
+
+    Its own pins have no place in constraints, as the tools know their ports by name.
+    """
+    inside = dict(entry.psram)
+    others = inside.pop("leds", {})
+    chip = side_by_side(**inside)
+    pins = {
+        name: replace(pin, attributes={**pin.attributes, **others}) if name in LEDS else pin
+        for name, pin in board.pins.items()
+    }
+    return replace(board, psram=chip, pins=pins, **_offchip(board, entry, chip.size))
 
 
 _DDR3_PARTS = {"rst": "reset_n", "clk": "clk_p", "clk_en": "cke", "dqs": "dqs_p"} | {
@@ -308,7 +337,7 @@ def board_configs() -> Iterator[Config]:
         board = get_board(name)
         yield board.config
         yield board.config.replace(**entry.flashed)
-        if entry.sdram or entry.ddr3:
+        if entry.offchip:
             yield with_sdram(board).config
 
 

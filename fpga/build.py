@@ -147,6 +147,7 @@ def _machine(config: Config, board: Board, pll: Pll) -> str:
         memory_bytes=board.memory_bytes,
         sdram=board.sdram,
         ddr3=None if core is None else core.start,
+        psram=board.psram,
         flash=board.flash,
         link=board.link,
     )

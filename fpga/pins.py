@@ -8,6 +8,7 @@ from fpga.ddr3.core import Ddr3
 from fpga.pll import Pll
 from fpga.templates import template
 from hdl.memory.ddr3.pins import CorePorts
+from hdl.memory.psram.pins import PsramPins
 from hdl.memory.sdram.pins import SdramPins
 
 CORE = "celosia_board"
@@ -19,6 +20,10 @@ _TOP = template("top")
 
 _SDRAM = template("sdram")
 """ECP5's pins of an SDRAM."""
+
+_PSRAM = template("psram")
+
+_PSRAM_OUTPUTS = ("ck", "ck_n", "cs_n", "reset_n")
 
 _FLASH = template("flash")
 
@@ -64,6 +69,16 @@ def top_verilog(board: Board, pll: Pll) -> str:
             if not name.startswith("dq_"):
                 ports.append(f"output [{Shape.cast(member.shape).width - 1}:0] {line}")
         ports += ["output sdram_clk", f"inout [{bits - 1}:0] sdram_dq"]
+    if board.psram is not None:
+        dies = board.psram.dies
+        sdram = _PSRAM.format(dies=dies, last=dies - 1, bits=8 * dies, width=8 * dies - 1)
+        read = {f"{name}_i": f"IO_psram_{name}" for name in ("dq", "rwds")}
+        led = [
+            f", .psram_{name}({read.get(name, f'psram_{name}')})"
+            for name in PsramPins(board.psram).members
+        ]
+        ports += [f"output [{dies - 1}:0] O_psram_{name}" for name in _PSRAM_OUTPUTS]
+        ports += [f"inout [{8 * dies - 1}:0] IO_psram_dq", f"inout [{dies - 1}:0] IO_psram_rwds"]
     flash, lines = _flash(board)
     ports += lines
     return _TOP.format(

@@ -8,6 +8,7 @@ from arch.ddr3 import Ddr3Start
 from arch.errors import InputError
 from arch.flash import FlashBoot
 from arch.link import VERSION, Identity, fingerprint
+from arch.psram import PsramChip
 from arch.sdram import SdramChip
 from fpga.boards import LEDS, LINKS, check_link
 from hdl.component import Component
@@ -21,6 +22,8 @@ from hdl.memory.ddr3.memory import Ddr3Memory
 from hdl.memory.ddr3.pins import CorePorts
 from hdl.memory.memory_switch import MemorySwitch
 from hdl.memory.onchip import OnchipMemory
+from hdl.memory.psram.controller import PsramController
+from hdl.memory.psram.pins import PsramPins
 from hdl.memory.sdram.controller import SdramController
 from hdl.memory.sdram.pins import SdramPins
 
@@ -44,10 +47,13 @@ class BoardTop(Component):
     ``clock`` is the frequency of the domain ``sync`` (Hz), ``memory_bytes`` the size of external
     memory, which is on the chip, or with ``sdram`` that chip of SDRAM on the pins ``sdram_NAME``
     (:class:`hdl.memory.sdram.pins.SdramPins`), or with ``ddr3`` DDR3 behind LiteDRAM's core on the
-    ports ``ddr3_NAME`` (:class:`hdl.memory.ddr3.pins.CorePorts`), which it starts. With ``flash``
-    the machine begins with the image there (:class:`hdl.flash.power_on.PowerOn`), on the pins
-    ``flash_NAME`` (:class:`hdl.flash.reader.FlashPins`), before it listens to the host; after an
-    image that was refused ``heartbeat`` changes four times as often, and ``error`` with it.
+    ports ``ddr3_NAME`` (:class:`hdl.memory.ddr3.pins.CorePorts`), which it starts, or with
+    ``psram`` that chip on the pins ``psram_NAME`` (:class:`hdl.memory.psram.pins.PsramPins`).
+
+    With ``flash`` the machine begins with the image there
+    (:class:`hdl.flash.power_on.PowerOn`), on the pins ``flash_NAME``
+    (:class:`hdl.flash.reader.FlashPins`), before it listens to the host; after an image that was
+    refused ``heartbeat`` changes four times as often, and ``error`` with it.
 
     ``link`` is one of ``fpga.boards.LINKS``. With ``uart`` the line ``rx`` and ``tx`` runs at
     ``baud`` bits a second, or in simulations at one bit in ``divisor`` cycles; with ``spi`` the
@@ -68,6 +74,7 @@ class BoardTop(Component):
         memory_bytes: int,
         sdram: SdramChip | None = None,
         ddr3: Ddr3Start | None = None,
+        psram: PsramChip | None = None,
         flash: FlashBoot | None = None,
         link: str = "uart",
         baud: int = BAUD,
@@ -89,8 +96,13 @@ class BoardTop(Component):
         )
         self._memory: Component
         pins: dict[str, Member] = {}
-        self._chip = "sdram" if ddr3 is None else "ddr3"
-        if ddr3 is not None:
+        self._chip = "sdram"
+        if psram is not None:
+            self._chip = "psram"
+            self._memory = PsramController(self.config, psram, clock)
+            pins = dict(PsramPins(psram).members)
+        elif ddr3 is not None:
+            self._chip = "ddr3"
             self._memory = Ddr3Memory(self.config, ddr3)
             pins = dict(CorePorts(ddr3.chip).members)
         elif sdram is not None:

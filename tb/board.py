@@ -13,6 +13,7 @@ from amaranth.lib.wiring import Component
 from arch.ddr3 import Ddr3Chip
 from arch.errors import RunError
 from arch.flash import BOARD_NS, FlashBoot
+from arch.psram import PsramChip
 from arch.sdram import SdramChip
 from generators.cache import cached, digest, run_folder
 from generators.process import tail
@@ -23,7 +24,7 @@ from tb.toolchain import COMPILER_OPTIONS, Runtime, check_simulator, environment
 _SOURCE = Path(__file__).parent / "harness" / "board.cpp"
 _CHIPS = tuple(
     Path(__file__).parent / "harness" / name
-    for name in ("sdram.h", "traffic.h", "ddr3.h", "flash.h")
+    for name in ("sdram.h", "traffic.h", "ddr3.h", "psram.h", "flash.h")
 )
 _TIMEOUT = 900.0  # seconds
 # What the harness watches, and what it writes a file to.
@@ -53,12 +54,13 @@ def build_board(
     clock: float = 0.0,
     flash: FlashBoot | None = None,
     ddr3: ModelledDdr3 | None = None,
+    psram: PsramChip | None = None,
 ) -> Path:
     """Return the program that simulates a top level, built where there is none yet.
 
-    ``top`` is ``fpga.top.BoardTop``, ``sdram`` and ``flash`` the chips on its pins, if any, which
-    run at ``clock`` (Hz) and end the simulation where one of their times is broken; ``ddr3`` stands
-    beside it.
+    ``top`` is ``fpga.top.BoardTop``, ``sdram``, ``psram`` and ``flash`` the chips on its pins, if
+    any, which run at ``clock`` (Hz) and end the simulation where one of their times is broken;
+    ``ddr3`` stands beside it.
 
     Raises :class:`InputError` where Verilator or a C++ compiler is missing, and
     :class:`RunError` where the build fails.
@@ -81,6 +83,10 @@ def build_board(
         flags += ["-CFLAGS", " ".join(f"-DDDR3_{name.upper()}={v}" for name, v in chip.items())]
         flags += ["-Wno-COMBDLY", "-Wno-fatal"]
         reached = _REACHED
+    if psram is not None:
+        chip = {name: value for name, value in asdict(psram).items() if name != "name"}
+        chip |= {"clock": clock}
+        flags += ["-CFLAGS", " ".join(f"-DPSRAM_{name.upper()}={v}" for name, v in chip.items())]
     if flash is not None:
         chip = {name: value for name, value in asdict(flash.chip).items() if name != "name"}
         chip |= {"lanes": flash.lanes, "addr": flash.addr, "clock": clock, "board_ns": BOARD_NS}
@@ -111,8 +117,8 @@ def build_board(
 class SimulatedBoard:
     """A running simulation of a board's top level; ``port`` is its serial port's path.
 
-    ``sdram``, ``clock``, ``flash`` and ``ddr3`` are :func:`build_board`'s; ``contents`` is a file
-    that the SDRAM holds from the start, ``image`` one that lies in the flash.
+    ``sdram``, ``clock``, ``flash``, ``ddr3`` and ``psram`` are :func:`build_board`'s; ``contents``
+    is a file that the SDRAM or PSRAM holds from the start, ``image`` one that lies in the flash.
 
     ``divisor`` are the cycles of a bit, of half a one with SPI; ``timeout`` is the top level's. It
     ends with :meth:`close`, with the context, or with this process.
@@ -132,9 +138,10 @@ class SimulatedBoard:
         flash: FlashBoot | None = None,
         image: Path | None = None,
         ddr3: ModelledDdr3 | None = None,
+        psram: PsramChip | None = None,
     ):
         held = ["" if file is None else str(file.resolve()) for file in (contents, image)]
-        program = build_board(top, sdram, clock, flash, ddr3)
+        program = build_board(top, sdram, clock, flash, ddr3, psram)
         self._log = run_folder("board") / "simulation.log"
         with self._log.open("w", encoding="utf-8") as log:
             self._process = subprocess.Popen(

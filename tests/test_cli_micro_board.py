@@ -8,7 +8,9 @@ import sys
 
 import pytest
 
+from fpga.boards import get_board, with_sdram
 from generators.cache import ROOT
+from tb.digits_model import compile_digits
 from tb.toolchain import missing_tools
 
 
@@ -65,3 +67,25 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 130
         process.stdout.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+def test_a_language_model_runs_out_of_the_psram_at_the_pins(
+    celosia, simulated_board, tmp_path
+) -> None:
+    board = with_sdram(get_board("tang_nano_9k"))
+    contents = tmp_path / "image.bin"
+    contents.write_bytes(compile_digits("digits", board.config).image.tobytes())
+    held = ("--contents", str(contents))
+    with simulated_board("--board", board.name, "--memory", "sdram", *held) as port:
+        words = ("run", "digits", "--count", "1", *held, "--json")
+        code, output, errors = celosia("host", "--port", port, *words)
+        assert code == 0, errors
+        assert json.loads(output)["mismatches"] == 0
+        words = ("run", "tales", "--prompt", "o", "--tokens", "2", "--context", "64", "--json")
+        code, output, errors = celosia("host", "--port", port, *words)
+    assert code == 0, errors
+    found = json.loads(output)
+    assert (found["mismatches"], found["tensors"], found["config"]) == (0, 2, board.name)
+    assert found["cycles_per_token"] < 240_000

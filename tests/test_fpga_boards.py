@@ -3,10 +3,13 @@
 import json
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import apycula
 import pytest
+from apycula.chipdb import load_chipdb
 
 from arch.config import Config
 from arch.errors import InputError
@@ -15,7 +18,8 @@ from fpga.boards import BOARDS, LEDS, get_board, with_sdram
 from fpga.build import board_verilog
 from fpga.devices import DEVICES, RESOURCES
 from fpga.flash import LOADERS
-from fpga.pins import CORE, constraints, top_verilog
+from fpga.pins import CORE, TOP, constraints, top_verilog
+from fpga.placement import pack, place
 from fpga.pll import RANGES, Pll, find_pll
 from fpga.synthesis import NETLIST, count, synthesize
 from fpga.tools import find_tool, run_tool
@@ -141,6 +145,64 @@ def test_a_machine_and_its_ddr3_are_one_netlist(tmp_path: Path) -> None:
     assert {kind: cells[kind] for kind in kinds} == kinds
 
 
+STUB = """
+module celosia_board (input clk, rst, rx, output tx, heartbeat, busy, error,
+                      output reg psram_ck, psram_ck_n, psram_cs_n, psram_reset_n, psram_dq_oe,
+                      output reg [15:0] psram_dq_o, input [15:0] psram_dq_i, output psram_rwds_oe,
+                      output [1:0] psram_rwds_o, input [1:0] psram_rwds_i);
+  reg [19:0] held = 0;
+  reg [17:0] read = 0;
+  always @(posedge clk) begin
+    held <= {held, rx};
+    {psram_cs_n, psram_reset_n, psram_dq_oe, psram_dq_o} <= rst ? 0 : held;
+  end
+  always @(negedge clk) begin
+    read <= {psram_rwds_i, psram_dq_i};
+    {psram_ck, psram_ck_n} <= held[19:18];
+  end
+  assign psram_rwds_oe = psram_dq_oe, psram_rwds_o = psram_dq_o[1:0], tx = ^read;
+  assign {heartbeat, busy, error} = read[2:0];
+endmodule
+"""
+"""Registers in the place of a machine with PSRAM."""
+
+
+@pytest.mark.slow
+def test_psram_is_at_the_pads_of_the_package(tmp_path: Path) -> None:
+    """Places are those of the device's database, and the bitstream drives and reads them."""
+    board = with_sdram(get_board("tang_nano_9k"))
+    assert board.psram is not None
+    assert board.peak_bytes == board.psram.dies == 2
+    assert board.memory_bytes == board.psram.size == 1 << board.config.mem_addr_width == 1 << 23
+    pll = find_pll(board.device.family.name, board.device.name, board.clock_mhz, board.target_mhz)
+    synthesize(top_verilog(board, pll) + STUB, TOP, board.device, tmp_path)
+    text, ending = constraints(board)
+    assert 'IO_LOC "busy" 11;\nIO_PORT "busy" IO_TYPE=LVCMOS18;\n' in text
+    (tmp_path / f"board.{ending}").write_text(text, encoding="utf-8")
+    placements = place(
+        board.device,
+        board.package,
+        board.speed,
+        tmp_path,
+        seeds=[1],
+        mhz=pll.mhz,
+        constraints=f"board.{ending}",
+        progress=lambda *_: None,
+    )
+    bitstream = pack(board, placements[0])
+    family = board.device.options[1].partition("=")[2]
+    unpack = Path(sys.executable).with_name("gowin_unpack")
+    arguments = ["-d", family, "-o", "found.v", bitstream.name]
+    subprocess.run([unpack, *arguments], cwd=bitstream.parent, capture_output=True, check=True)
+    found = (bitstream.parent / "found.v").read_text(encoding="utf-8")
+    database = load_chipdb(Path(apycula.__file__).parent / f"{family}.msgpack.xz")
+    pads = database.sip_cst["GW1NR-9C"]["QFN88P"]
+    assert len(pads) == 26
+    for name, row, col, place_, _ in pads:
+        kind = "IOBUF" if name.startswith("IO_") else "OBUF"
+        assert f"{kind} R{row + 1}C{col + 1}_{kind}_{place_} (" in found, name
+
+
 def test_a_machine_with_sdram_has_a_clock_of_its_own() -> None:
     board, smaller = get_board("ulx3s_85f"), get_board("ulx3s_25f")
     assert (board.target_mhz, with_sdram(board).target_mhz) == (95.0, 80.0)
@@ -150,7 +212,7 @@ def test_a_machine_with_sdram_has_a_clock_of_its_own() -> None:
 def test_a_board_without_sdram_is_refused() -> None:
     message = (
         "^Board icebreaker has no SDRAM that is supported; ulx3s_85f, ulx3s_45f, ulx3s_25f, "
-        "orangecrab_25f, orangecrab_85f, ecpix5_85f, icepi_zero, icesugar_pro have$"
+        "tang_nano_9k, orangecrab_25f, orangecrab_85f, ecpix5_85f, icepi_zero, icesugar_pro have$"
     )
     with pytest.raises(InputError, match=message):
         with_sdram(get_board("icebreaker"))

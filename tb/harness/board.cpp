@@ -6,7 +6,7 @@
 // request has as long as with a board to go on; while nothing is to be done it stands still. The
 // program ends when its standard input does.
 // Arguments: cycles of a bit, with SPI of half a one, and cycles without a byte after which the link gives a request up,
-// a file that the SDRAM holds from the start, or nothing, and a file that lies in the flash. With a flash, each change of
+// a file that the SDRAM or PSRAM holds from the start, or nothing, and a file that lies in the flash. With a flash, each change of
 // the LED "error" is told on standard error; with SDRAM, what it moved in each run (traffic.h).
 
 #include <fcntl.h>
@@ -27,6 +27,9 @@
 #endif
 #ifdef DDR3_DATA_WIDTH
 #include "ddr3.h"
+#endif
+#ifdef PSRAM_DIES
+#include "psram.h"
 #endif
 #ifdef FLASH_SIZE
 #include "flash.h"
@@ -227,6 +230,10 @@ int main(int argc, char** argv) {
 #ifdef DDR3_DATA_WIDTH
     if (*argv[3]) fill_ddr3(top, argv[3]);
 #endif
+#ifdef PSRAM_DIES
+    Psram psram;
+    if (*argv[3]) psram.fill(argv[3]);
+#endif
 #ifdef FLASH_SIZE
     Flash flash(argv[4]);
     bool shown = false;
@@ -239,6 +246,9 @@ int main(int argc, char** argv) {
         sdram.step(top);
         traffic.step(top);
 #endif
+#ifdef PSRAM_DIES
+        psram.step(top);
+#endif
 #ifdef FLASH_SIZE
         flash.step(top);
         if (!top.flash_cs_n) active = time;
@@ -249,6 +259,9 @@ int main(int argc, char** argv) {
 #endif
         top.clk = 1;
         top.eval();
+#ifdef PSRAM_DIES
+        psram.step(top);
+#endif
         ++time;
         if (time == 4) top.rst = 0;
         if (line.after(top, terminal, time) || top.busy) active = time;
