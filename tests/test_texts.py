@@ -95,16 +95,6 @@ def test_small_and_odd_sizes(context, changes):
         go_on(program, "golden", (context + 2, context), 1)
 
 
-@pytest.mark.parametrize("heads", [2, 4])
-def test_heads_as_wide_as_the_array_are_drained_together(heads):
-    model = LLAMA.replace(name="wide", heads=heads, kv_heads=2, head_dim=8)
-    program = compile_text(random_decoder(model), HELD.replace(lanes=4), context=9, texts=2)
-    go_on(program, "golden", (10, 7), 2)
-    names = [one.name for one in program.entries["step"].written]
-    # Of the first text one, of the other one those whose products come before others'.
-    assert names.count("layers.0.context") == 1 + 2
-
-
 @pytest.mark.parametrize("bits", [8, 4, 2])
 def test_nested_weights(bits):
     options = Quantization(texts=2, length=24, places=80, weights="nested")

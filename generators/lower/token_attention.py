@@ -48,6 +48,8 @@ class TokenAttention:
         self.acc = f"scores.{text}" if self.kept.grows else "source_scores"
         """Name of the accumulators of one token's scores."""
         self.context = context_of(op)
+        self.tiles = -(-op.head_dim // self.config.cols)
+        """Tile columns of a head's context."""
         self.stride = aligned(self.kept.capacity, self.config)
         """Bytes from row to row of probabilities, and half of those of scores."""
         self._before = text * self.model.heads * self.stride
@@ -108,6 +110,8 @@ class TokenAttention:
             self.cached.append_values()
         for head in range(first, end):
             sums = View(acc + (head - first) * group, count)
+            if self._by_tile:
+                sums = View(acc + (head - first) * group * self.tiles, 1)
             self._mix(head, head * group * self.stride, sums, group)
 
     def _contexts(self, place: int) -> None:
@@ -128,16 +132,20 @@ class TokenAttention:
     def _context(self, place: int) -> tuple[int, int]:
         """Return accumulator row and row count of the context of some key heads."""
         first, end = self.parts[place]
-        count, tiles = (end - first) * self.op.group, -(-self.op.head_dim // self.config.cols)
-        return self.make.acc(f"context{place}.{self.text}", tiles * count), count
+        count = (end - first) * self.op.group
+        return self.make.acc(f"context{place}.{self.text}", self.tiles * count), count
 
     @property
     def _by_tile(self) -> bool:
-        """The heads are tile columns of a drain, with as many parameter words each."""
+        """The heads are tile columns of a drain, with as many parameter words each.
+
+        Those of rows of one product lie side by side if each is one tile column.
+        """
         name, heads = self.op.target.name, range(self.model.heads)
         counts = {self.plan.words[f"{name}.{head}"].count for head in heads}
-        fits = self.op.head_dim == self.config.cols and counts == {self.config.lane_groups}
-        return fits and self.make.texts > 1
+        beside = self.tiles == 1 or self.op.group == 1
+        whole = beside and self.op.head_dim % self.config.cols == 0 and not self.plan.by_row
+        return whole and counts == {self.tiles * self.config.lane_groups}
 
     def of_chunk(self) -> tuple[Steps, ...]:
         """Return the steps of a chunk's tokens, head by head."""
@@ -207,7 +215,7 @@ class TokenAttention:
         made, width = self.op.target, self.op.head_dim
         # Those of the heads behind it follow, of which each row, or tile column, takes its own.
         count = m if flags and isinstance(m, int) else 0
-        count = heads * self.config.lane_groups if heads > 1 else count
+        count = heads * self.tiles * self.config.lane_groups if heads > 1 else count
         (words,) = self.make.params((self.plan.words[f"{made.name}.{head}"], 0, count))
         offset = self.text * made.stride + head * width * made.element
         target = View(Ref("context", offset), stride)
