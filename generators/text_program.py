@@ -11,27 +11,26 @@ from functools import partial
 
 from arch.config import Config
 from arch.errors import InputError
-from arch.formats import PLANES
 from arch.isa import RING_SLOTS
 from generators.fitting import FitError, again, doubled
-from generators.graph import Decoder, Linear, TextGraph
+from generators.graph import Decoder, Linear
 from generators.lower.banks import LATENCY, Span, Timed, settle
 from generators.lower.checks import check_texts
-from generators.lower.decoder import Layers
 from generators.lower.fill import Fill, fills
-from generators.lower.moves import store
-from generators.lower.plan import INPUTS, MOST_ROWS, SOURCE_ROW, WORDS_PLACE, Plan
+from generators.lower.key_slots import most_key_heads, query_starts
+from generators.lower.plan import MOST_ROWS, Plan
 from generators.lower.planner import plan
-from generators.lower.residence import TEXT_REGISTERS, Cache, Register, of_text
+from generators.lower.residence import Cache
 from generators.lower.staging import least_size
-from generators.nested import BITS, coarser, is_nested, planes_of
+from generators.nested import coarser
 from generators.program.allocate import Use, across, allocate, uses
-from generators.program.draft import Draft, Given, Node, Ref, flatten
-from generators.program.executable import entry_at, joined, written
+from generators.program.draft import Draft, Node, flatten
+from generators.program.executable import joined, written
 from generators.program.image import LONGEST_ROW, Bytes, Piece
 from generators.program.loops import lines, words
 from generators.quantize.multipliers import held_parameters, refuse_held
-from generators.text_host import SCORES, Call, Index, TextHost, Value
+from generators.text_entries import text_calls, text_entries
+from generators.text_host import TextHost
 
 PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
 """Bytes of a piece of weights at most that come from external memory for each step."""
@@ -150,28 +149,20 @@ def _compile_fitting(
             f"Model {name} comes to the chip in pieces of {least_size(config)} bytes, but external "
             f"memory has {limit}"
         )
-    rows = min(rows, context, _most_rows(decoder, config, cache))
     if decoder.source is not None or texts > 1:
         # An answer begins with one token, as several texts do.
         rows = 1
+    rows = min(rows, context)
     compiled = partial(_compile, decoder, config, cache, limit=limit, sparse=sparse, texts=texts)
-    resident = config.weight_depth > RING_SLOTS
-    streams = not resident and decoder.source is None
-    try:
-        found = _fitting(partial(compiled, passing=False, rows_stay=resident), rows)
-    except FitError:
-        if resident:
-            outside = _rows_outside(compiled, rows, limit)
-            if outside is None:
-                raise
-            found = outside
-        elif streams and texts == 1:
-            found = _fitting(partial(compiled, passing=True, rows_stay=False), rows)
-        else:
-            raise
-    if found.memory_bytes > limit and streams:
-        with contextlib.suppress(FitError):
-            found = _fitting(partial(compiled, passing=False, rows_stay=True), rows)
+    if config.weight_depth > RING_SLOTS:
+        most = {
+            heads: min(rows, _most_rows(decoder, config, cache, heads))
+            for heads in (1, most_key_heads(decoder, config))
+        }
+        found = _resident(compiled, most, limit)
+    else:
+        rows = min(rows, _most_rows(decoder, config, cache, 1))
+        found = _streamed(compiled, rows, limit, alone=decoder.source is None, texts=texts)
     if found.memory_bytes > limit:
         raise InputError(
             f"Model {name} needs {found.memory_bytes} bytes of external memory, but it has {limit}"
@@ -179,15 +170,48 @@ def _compile_fitting(
     return found
 
 
-def _rows_outside(
-    compiled: Callable[..., TextProgram], rows: int, limit: int
-) -> TextProgram | None:
-    """Return the programs of weights that stay without the vocabulary, or None without room."""
-    with contextlib.suppress(FitError):
+def _resident(
+    compiled: Callable[..., TextProgram], most: Mapping[int, int], limit: int
+) -> TextProgram:
+    """Return the programs of weights that stay on the chip.
+
+    The vocabulary and positions stay, too, if they have room. Where slots have none for each key
+    head alone, they have several; ``most`` has the tokens of a chunk by their number.
+    """
+    refused: FitError | None = None
+    for heads, rows in most.items():
+        for stay in (True, False):
+            ways = {"passing": False, "rows_stay": stay, "key_heads": heads}
+            try:
+                found = _fitting(partial(compiled, **ways), rows)
+            except FitError as error:
+                refused = error if stay else refused
+                continue
+            if stay or found.memory_bytes <= limit:
+                return found
+    assert refused is not None, "what stays is tried first"
+    raise refused
+
+
+def _streamed(
+    compiled: Callable[..., TextProgram], rows: int, limit: int, *, alone: bool, texts: int
+) -> TextProgram:
+    """Return the programs of weights that come for each step.
+
+    Of a decoder ``alone``, without a source, parameter words, keys and values of one text come as
+    well where they have no room, and the vocabulary and positions stay where external memory has
+    none.
+    """
+    try:
         found = _fitting(partial(compiled, passing=False, rows_stay=False), rows)
-        if found.memory_bytes <= limit:
-            return found
-    return None
+    except FitError:
+        if not alone or texts > 1:
+            raise
+        found = _fitting(partial(compiled, passing=True, rows_stay=False), rows)
+    if found.memory_bytes > limit and alone:
+        with contextlib.suppress(FitError):
+            found = _fitting(partial(compiled, passing=False, rows_stay=True), rows)
+    return found
 
 
 def _fitting(compiled: Callable[..., TextProgram], rows: int) -> TextProgram:
@@ -224,13 +248,15 @@ def _compile(
     sparse: bool,
     rows_stay: bool,
     texts: int,
+    key_heads: int = 1,
 ) -> TextProgram:
     """Return the programs that take the fewest cycles, of pieces of weights of some sizes."""
     alone = passing or config.weight_depth > RING_SLOTS
     found: list[_Trial] = []
     for most in PIECES[:1] if alone else PIECES:
         kinds = {"passing": passing, "sparse": sparse, "rows_stay": rows_stay}
-        made = plan(decoder, config, cache, rows, min(limit, most), **kinds, texts=texts)
+        sizes = rows, min(limit, most)
+        made = plan(decoder, config, cache, *sizes, **kinds, texts=texts, key_heads=key_heads)
         found.append(_trial(made, limit))
     fitting = [one for one in found if len(one.program.words) <= config.program_depth]
     return min(fitting or found[:1], key=lambda one: one.cost).program
@@ -238,25 +264,8 @@ def _compile(
 
 def _trial(found: Plan, limit: int) -> _Trial:
     """Return a plan's programs with the banks that take the fewest cycles."""
-    decoder, config, rows, passing = found.decoder, found.config, found.rows, found.passing
-    piece = found.scores
-    # Scores that pass are stored already.
-    programs = {"step": _step(found), "logits": [] if passing else _logits(piece)}
-    if rows > 1:
-        programs |= {"words": _words(found), "chunk": _chunk(found)}
-    for bits in BITS[1:] if is_nested(decoder) else ():
-        programs[entry_at("step", bits)] = _step(found, planes_of(bits))
-        if rows > 1:
-            programs[entry_at("chunk", bits)] = _chunk(found, planes_of(bits))
-        if found.texts > 1:
-            programs[entry_at(SCORES, bits)] = _scores(found, planes_of(bits))
-    if found.texts > 1:
-        programs[SCORES] = _scores(found)
-    if decoder.source is not None:
-        programs |= {
-            "lookup": _lookup(found, decoder.source),
-            "encode": _encode(found, decoder.source),
-        }
+    decoder, config = found.decoder, found.config
+    piece, programs = found.scores, text_entries(found)
     image = found.image.finish(decoder.description.name)
     whole: list[Sequence[Node]] = [found.setup, *programs.values()]
     known = uses([draft for nodes in whole for draft in flatten(nodes)])
@@ -314,7 +323,7 @@ def _placed(
         memory_bytes=max(logits.addr + logits.size, *(len(fill.image) for fill in setup)),
         logits=logits,
         logits_step=found.decoder.output.scale,
-        calls=_calls(found),
+        calls=text_calls(found),
         resident=found.resident,
         slots=found.memory.slots,
         scratchpad_bytes=sum(found.memory.buffers.values()),
@@ -324,59 +333,6 @@ def _placed(
         texts=found.texts,
         decoder=found.decoder,
     )
-
-
-def _calls(found: Plan) -> dict[str, Call]:
-    """Return what the host writes before each program starts."""
-    config, strides = found.config, found.cache_strides
-    model, key_dim = found.decoder.description, found.decoder.key_dim
-    tables = {name: table.stride for name, table in found.rows_tables.items()}
-    place = tables.get("places", 0)
-    common: dict[int, Value] = {
-        Register.PLACE: Value(Index.POSITION, place),
-        Register.COUNT: Value(Index.COUNT),
-        Register.LIMIT: Value(Index.LIMIT),
-        Register.ROWS: Value(Index.ROWS),
-        Register.LAST: Value(Index.LAST, model.dim),
-    }
-    if model.source_layers:
-        common[Register.SOURCE] = Value(Index.SOURCE)
-    if found.cache.recompute:
-        common[Register.KEY] = Value(Index.PLACE, strides[INPUTS])
-    elif found.resident:
-        common |= {
-            Register.KEY: Value(Index.PLACE, -(-key_dim // config.rows), config.cols),
-            Register.KEY_LINE: Value(Index.PLACE, modulo=config.cols),
-            Register.VALUE: Value(Index.PLACE, divide=config.rows),
-            Register.VALUE_LINE: Value(Index.PLACE, modulo=config.rows),
-        }
-    else:
-        common |= {
-            Register.KEY: Value(Index.PLACE, strides["keys"]),
-            Register.VALUE: Value(Index.PLACE, strides["values"]),
-        }
-
-    def words(rows: int) -> dict[int, Value]:
-        stride = tables["words"]
-        return {row + 1: Value(Index.TOKEN, stride, row=row) for row in range(rows)}
-
-    step = {**common, Register.WORD: words(1)[1]}
-    if found.texts > 1:
-        # Those behind are the other text's.
-        step = {number: value for number, value in step.items() if number <= TEXT_REGISTERS}
-    calls: dict[str, Call] = {"step": step, "logits": {}}
-    calls |= {SCORES: {}} if found.texts > 1 else {}
-    if found.rows > 1:
-        calls["words"] = {**words(found.rows), WORDS_PLACE: Value(Index.POSITION, place)}
-        calls["chunk"] = {**common}
-    if found.lookups:
-        calls["lookup"] = {
-            **words(found.lookups),
-            SOURCE_ROW: Value(Index.FIRST, 2 * model.dim),
-            WORDS_PLACE: Value(Index.FIRST, tables["source.places"]),
-        }
-        calls["encode"] = {Register.SOURCE: Value(Index.SOURCE)}
-    return calls
 
 
 def _expected(
@@ -395,10 +351,13 @@ def _expected(
     return drafts, timeline, tuple(cost)
 
 
-def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
-    """Return how many tokens of a chunk the accumulators have room for, at least 1."""
+def _most_rows(decoder: Decoder, config: Config, cache: Cache, key_heads: int) -> int:
+    """Return how many tokens of a chunk the accumulators have room for, at least 1.
+
+    Slots have the keys of so many ``key_heads``.
+    """
     model = decoder.description
-    rotated = (model.heads + model.kv_heads) * decoder.key_dim
+    rotated = query_starts(decoder, key_heads)[-1] + model.kv_heads * decoder.key_dim
     widths = [rotated, model.kv_width, 2 * model.ffn, model.dim, 2 * cache.capacity]
     widths += [model.kv_heads * decoder.key_dim, 2 * model.head_dim]
     linears = [op for op in (*decoder.layers[0], *decoder.after) if isinstance(op, Linear)]
@@ -406,59 +365,6 @@ def _most_rows(decoder: Decoder, config: Config, cache: Cache) -> int:
     tiles = sum(-(-width // config.cols) + 1 for width in widths)
     head = 2 * -(-model.vocabulary // config.cols)
     return max(1, (config.acc_depth - min(head, 64)) // tiles)
-
-
-def _step(found: Plan, planes: int = len(PLANES)) -> list[Node]:
-    layers = Layers(found, found.texts, found.decoder, planes, texts=found.texts)
-    if found.resident:
-        layers.turn()
-    for text in range(found.texts):
-        layers.embed(text, of_text(Register.WORD, text), of_text(Register.PLACE, text))
-    layers.layers()
-    layers.head()
-    return layers.done()
-
-
-def _scores(found: Plan, planes: int = len(PLANES)) -> list[Node]:
-    """Make the scores of the other text: ARGMAX and the buffer of scores have one text's."""
-    layers = Layers(found, found.texts, found.decoder, planes, texts=found.texts)
-    layers.head(1)
-    return layers.done()
-
-
-def _words(found: Plan) -> list[Node]:
-    """Look up as many tokens as a chunk has; register i + 1 is the word of token i."""
-    layers = Layers(found, found.rows, found.decoder)
-    for row in range(found.rows):
-        layers.embed(row, row + 1, WORDS_PLACE, behind=row)
-    return layers.done()
-
-
-def _chunk(found: Plan, planes: int = len(PLANES)) -> list[Node]:
-    layers = Layers(found, found.rows, found.decoder, planes)
-    layers.layers()
-    layers.head()
-    return layers.done()
-
-
-def _lookup(found: Plan, source: TextGraph) -> list[Node]:
-    """Look up some tokens of a source; register i + 1 is the word of token i."""
-    layers = Layers(found, found.source_rows, source, register=Register.SOURCE)
-    most = 2 * found.decoder.description.dim * (found.source_rows - found.lookups)
-    for row in range(found.lookups):
-        layers.embed(row, row + 1, WORDS_PLACE, Given(SOURCE_ROW, most, Ref("x")), behind=row)
-    return layers.done()
-
-
-def _encode(found: Plan, source: TextGraph) -> list[Node]:
-    longest = found.decoder.description.source_positions
-    layers = Layers(found, longest, source, register=Register.SOURCE)
-    layers.layers()
-    return layers.done()
-
-
-def _logits(piece: Piece) -> list[Node]:
-    return [store(Ref("logits"), piece.addr, piece.m, piece.row_bytes)]
 
 
 def _addresses(found: Plan, used: Mapping[str, Use]) -> tuple[dict[str, int], Mapping[str, int]]:

@@ -118,7 +118,7 @@ def test_longer_programs_have_no_more_words(decoders):
             {"max_row": 16},
             "Model pair needs max_row of at least 24, but configuration resident has 16",
         ),
-        ({"acc_depth": 64}, "Model pair needs 68 accumulator rows or more, but acc_depth is 64"),
+        ({"acc_depth": 64}, "Model pair needs 85 accumulator rows or more, but acc_depth is 64"),
     ],
 )
 def test_what_does_not_fit(decoders, changes, message):

@@ -14,7 +14,8 @@ class Accumulators:
     def __init__(self, config: Config, model: str):
         self.depth, self.model, self.config = config.acc_depth, model, config
         self._next = 0
-        self._named: dict[str, tuple[int, int]] = {}
+        self._named: dict[str, int] = {}
+        self._taken = {False: 0, True: 0}
 
     def restart(self) -> None:
         """Give rows from the start again, so that iterations are alike."""
@@ -26,18 +27,25 @@ class Accumulators:
         self._next = first + rows
         return first
 
-    def named(self, name: str, rows: int) -> int:
-        """Return the first of so many rows, an even one, that only this name has."""
+    def named(self, name: str, rows: int, *, later: bool = False) -> int:
+        """Return the first of so many rows, an even one, that this name has.
+
+        Names whose sums are there ``later``, when those of all others have been taken, have rows
+        from the last one down, all others from the first one up. So they have some of each other's
+        where there are few.
+        """
         if name not in self._named:
-            first = sum(count + count % BANKS for _, count in self._named.values())
-            if first + rows > self.depth:
+            before = self._taken[later]
+            taken = before + rows + rows % BANKS
+            first = self.depth // BANKS * BANKS - taken if later else before
+            if before + rows > self.depth or first < 0:
                 raise FitError(
-                    f"Model {self.model} needs {first + rows} accumulator rows or more, but "
+                    f"Model {self.model} needs {before + rows} accumulator rows or more, but "
                     f"acc_depth is {self.depth}",
-                    doubled(self.config, "acc_depth", first + rows),
+                    doubled(self.config, "acc_depth", before + rows),
                 )
-            self._named[name] = first, rows
-        return self._named[name][0]
+            self._named[name], self._taken[later] = first, taken
+        return self._named[name]
 
     def height(self, m: int) -> int:
         """Return how many of m rows of one tile column half of the accumulators take."""

@@ -38,14 +38,17 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
         one.cached.recall()
     anew, own = own and texts[0].kept.made, own and not texts[0].kept.made
     for tensor in (op.key, op.query, op.value) if own else (op.query,):
-        make.linear(made[tensor.name][0], "h")
+        linear, _ = made[tensor.name]
+        for tiles in make.plan.query_parts if tensor is op.query else (None,):
+            within = tiles and make.plan.matrices[linear.target.name].within(*tiles)
+            make.linear(linear, "h", tiles=within)
     if anew:
         Cached(make, texts[0].kept).remember()
     if own:
         _drain(make, *made[op.key.name], [one.cached.target("keys") for one in texts])
         if len(texts) == 1:
             texts[0].cached.append_keys()
-    _drain(make, *made[op.query.name], [View(one.query, op.query.stride) for one in texts])
+    _drain_queries(make, op, *made[op.query.name])
     if own:
         _drain(make, *made[op.value.name], [one.cached.target("values") for one in texts])
         for one in texts:
@@ -62,6 +65,16 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     probabilities, *behind = ([*chain(*each)] for each in zip(*steps, strict=True))
     for step in pipeline(probabilities, [*chain(*behind)]):
         step()
+
+
+def _drain_queries(
+    make: Instructions, op: Attention, linear: Linear, behind: Sequence[Rowwise]
+) -> None:
+    """Add the requantization of all texts' queries, part by part."""
+    stride = make.plan.query_stride(op)
+    for first, count in make.plan.query_parts:
+        place = Ref("query", first * make.config.cols * op.query.element)
+        make.drain(linear, View(place, stride), tiles=(first, count), behind=behind)
 
 
 def _drain(

@@ -28,12 +28,22 @@ def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
 
 
 def score(
-    op: Attention, query: View, keys: View | int, sums: View, m: Count, n: Count, *given: str
+    op: Attention,
+    query: View,
+    keys: View | int,
+    sums: View,
+    m: Count,
+    n: Count,
+    *given: str,
+    above: int = 0,
 ) -> Draft:
-    """Return the product of a head's queries and some keys: rows, or columns from a slot on."""
+    """Return the product of a head's queries and some keys: rows, or columns from a slot on.
+
+    Queries begin with zeros for as many places of the slot as are ``above`` their keys.
+    """
     flags = given if isinstance(keys, int) else ("b_transpose", *given)
     zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
-    return product(query, keys, sums, m, op.key_dim, n, *flags, **zeros)
+    return product(query, keys, sums, m, above + op.key_dim, n, *flags, **zeros)
 
 
 def softmax(

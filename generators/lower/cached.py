@@ -27,6 +27,8 @@ class Cached:
         """Slots hold values of two heads, or two tile columns of a head's values."""
         self.paired_keys = self.paired and make.decoder.key_bits < NARROW_BITS
         """Slots hold keys of two heads."""
+        self.together = max(self.plan.key_heads, 1 + self.paired_keys)
+        """Heads whose keys are appended at once."""
         lower = self.paired_keys and make.decoder.whole > 0
         self.block = frozenset({"block"} if self.paired and make.decoder.block else ())
         self.lower = frozenset({"lower"}) if lower else frozenset[str]()
@@ -100,10 +102,11 @@ class Cached:
         if self.plan.resident:
             line, flags = self.kept.line(Register.KEY_LINE), frozenset({"append", "b_transpose"})
             flags |= {"pair", *self.lower} if self.paired_keys else set()
-            for head, slots in [*enumerate(self.kept.keys)][:: 1 + self.paired_keys]:
+            for head, slots in [*enumerate(self.kept.keys)][:: self.together]:
                 key = self._new("keys", head * self.key_dim)
                 slot = self.kept.slot(Register.KEY, slots.first)
-                self.stage.add(preload(key, self.key_dim, self.m, slot, line, flags))
+                below = min(self.plan.key_heads, self.model.kv_heads - head)
+                self.stage.add(preload(key, below * self.key_dim, self.m, slot, line, flags))
 
     def append_values(self) -> None:
         """Add new values to those in weight slots, as rows."""
@@ -139,6 +142,10 @@ class Cached:
             half = self._half(head) if self.paired_keys else frozenset[str]()
             return self.kept.keys[head].first, half | self.lower
         return self._buffer("keys", head * self.key_dim), frozenset()
+
+    def above(self, head: int) -> int:
+        """Return the places of a slot that other heads' keys have above a key head's."""
+        return head % self.plan.key_heads * self.key_dim
 
     def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:
         """Return first column, columns, operand and flags of each part of a key head's values."""

@@ -8,7 +8,8 @@ import numpy as np
 
 from arch.errors import InputError
 from generators.graph import Linear, Plane
-from generators.lower.plan import HIDDEN, Matrix, Plan, kind
+from generators.lower.key_slots import query_places, spread
+from generators.lower.plan import HIDDEN, QUERIES, Matrix, Plan, kind
 from generators.lower.products import Product, kept_in_slots, product_flags
 from generators.lower.residence import Words
 from generators.lower.staging import STAGES, THIN
@@ -20,8 +21,11 @@ from generators.stored import part_rows
 
 def keep_matrix(found: Plan, one: Linear) -> None:
     """Keep a product's weights, those of its correction, and its parameter words."""
-    low, bounds = one.low_rank, _bounds(found, one)
-    words = [found.keep(one.rescale, by_tile=True, early=one.residual)]
+    low, bounds, rescale, tiles = one.low_rank, _bounds(found, one), one.rescale, list[int]()
+    if kind(one.target) in QUERIES:
+        tiles = query_places(found.decoder, found.key_heads, found.config.cols)
+        rescale = spread(rescale, tiles, found.config.cols) if tiles else rescale
+    words = [found.keep(rescale, by_tile=True, early=one.residual)]
     upper = replace(one, stored=one.planes[0].stored) if one.planes else one
     splits = _kept(found, upper, bounds)
     if one is found.head and not found.resident:
@@ -48,7 +52,7 @@ def keep_matrix(found: Plan, one: Linear) -> None:
         for piece in (place for place in places if isinstance(place, Piece)):
             for index in range(STAGES):
                 found.memory.buffer(f"{THIN}{index}", piece.size)
-    found.matrices[one.target.name] = Matrix(splits, words, correction)
+    found.matrices[one.target.name] = Matrix(splits, words, correction, places=tiles)
 
 
 def _plane_words(found: Plan, one: Linear, plane: Plane, words: Words) -> Words:

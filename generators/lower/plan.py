@@ -2,6 +2,8 @@
 
 import functools
 import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -11,6 +13,7 @@ from arch.config import Config
 from arch.isa import REGISTERS
 from generators.graph import Attention, Decoder, Linear, Rescale, Tensor, TextGraph
 from generators.lower.instructions import rescale_words
+from generators.lower.key_slots import even_runs, query_starts
 from generators.lower.products import Product
 from generators.lower.residence import Cache, Kept, Memory, WeightHome, Words, weight_homes
 from generators.lower.staging import STAGES, WEIGHTS, Stage
@@ -36,6 +39,8 @@ INPUTS = "inputs"
 PAIRS = "pairs"
 """Name of the rotations of several texts' places, copied from those that stay, and of the words
 that leave them as they are."""
+QUERIES = frozenset({"query", "query_sums"})
+"""Results of the linear layer that makes queries."""
 HIDDEN = frozenset({"active", "up", "hidden"})
 """Results of the linear layers that make an MLP's hidden layer."""
 
@@ -52,6 +57,35 @@ class Matrix:
     """The products that take the thin tensor of a correction."""
     stage: str = WEIGHTS
     """Kind of the buffers that its parts come to."""
+    places: Sequence[int] = ()
+    """Of each tile column, which one it is of those that are drained, where others lie between."""
+
+    def columns(self, op: Linear, cols: int) -> int:
+        """Return how many columns of its operation's result are drained."""
+        return (self.places[-1] + 1) * cols if self.places else op.target.columns
+
+    def place(self, tile: int) -> int:
+        """Return which tile column one is of those that are drained."""
+        return self.places[tile] if self.places else tile
+
+    def within(self, first: int, count: int) -> tuple[int, int]:
+        """Return the tile columns (first, count) that lie within some of the drained ones."""
+        if not self.places:
+            return first, count
+        begin = bisect_left(self.places, first)
+        return begin, bisect_left(self.places, first + count) - begin
+
+    def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
+        """Yield tile columns (first, count) that one product takes, of so many from the first on.
+
+        With them come the place of their first one behind that of all, and the distance from place
+        to place.
+        """
+        places = self.places[first : first + count]
+        if not places:
+            yield (first, count), 0, 1
+        for begin, some, distance in even_runs(places):
+            yield (first + begin, some), places[begin] - places[0], distance
 
 
 @dataclass(frozen=True)
@@ -86,6 +120,8 @@ class Plan:
     """The vocabulary and positions stay in the scratchpad."""
     texts: int = 1
     """Texts of which a step takes one token each."""
+    key_heads: int = 1
+    """Key heads of a text whose keys lie in the same slots, below each other, at most."""
     matrices: dict[str, Matrix] = field(default_factory=dict)
     """By the name of what each gives, as words and tables are."""
     words: dict[str, Words] = field(default_factory=dict)
@@ -101,6 +137,30 @@ class Plan:
     def resident(self) -> bool:
         """Weights, keys and values stay in weight slots."""
         return weight_homes([], self.config)[0] == WeightHome.SLOTS
+
+    @functools.cached_property
+    def query_starts(self) -> list[int]:
+        """First column of each head's queries in their row, and the columns of a row."""
+        return query_starts(self.decoder, self.key_heads)
+
+    @property
+    def query_parts(self) -> list[tuple[int, int]]:
+        """Tile columns (first, count) of queries that are drained at once.
+
+        Where several texts' have zeros ahead of them, the scores of the first half of the key heads
+        begin while the other half is drained, if it ends with a tile column.
+        """
+        model, cols = self.decoder.description, self.config.cols
+        half = -(-model.kv_heads // 2) * model.group
+        end = self.query_starts[half - 1] + self.decoder.key_dim
+        tiles = -(-self.query_starts[-1] // cols)
+        if self.texts == 1 or self.key_heads == 1 or end % cols or half == model.heads:
+            return [(0, tiles)]
+        return [(0, end // cols), (end // cols, tiles - end // cols)]
+
+    def query_stride(self, op: Attention) -> int:
+        """Return the bytes from row to row of an attention's queries."""
+        return self.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
         """Return whether slots have keys and values in pairs, those of a text."""

@@ -37,12 +37,13 @@ def plan(
     sparse: bool,
     rows_stay: bool,
     texts: int = 1,
+    key_heads: int = 1,
 ) -> Plan:
     """Return where everything of a decoder stays on a chip.
 
     What comes to it comes in pieces of at most ``memory_bytes``; ``passing``, ``sparse``,
-    ``rows_stay`` and ``texts`` are the plan's. Where either weights or rows stay, and not both,
-    what comes once is in the stage's image.
+    ``rows_stay``, ``texts`` and ``key_heads`` are the plan's. Where either weights or rows stay,
+    and not both, what comes once is in the stage's image.
 
     Raises :class:`InputError` where it does not fit, or lacks a unit that it needs.
     """
@@ -50,7 +51,7 @@ def plan(
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
     resident = config.weight_depth > RING_SLOTS
     stage = Stage(memory, image if rows_stay == resident else ImageBuilder(config))
-    kinds = passing, sparse, rows_stay, texts
+    kinds = passing, sparse, rows_stay, texts, key_heads
     found = Plan(decoder, config, cache, rows, memory, image, stage, *kinds)
     taken = _stream_buffers(found)
     tables = _tables(found)
@@ -78,7 +79,7 @@ def _stream_buffers(found: Plan) -> int:
     sizes = {
         "x": 2 * rows * model.dim,
         "h": rows * max(op.target.stride for op in decoder.ops if isinstance(op, Norm)),
-        "query": rows * decoder.attentions[0].query.stride,
+        "query": rows * found.query_stride(decoder.attentions[0]),
         "probabilities": probabilities,
         "context": rows * decoder.attentions[0].target.stride,
         "hidden": rows * model.ffn,
@@ -195,7 +196,7 @@ def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
     found = {"words": rows_image(element_rows(decoder.embedding.words, "i1"), config)}
     places = decoder.embedding.positions
     if decoder.rotary is not None:
-        width = decoder.description.heads * decoder.key_dim
+        width = planned.query_starts[-1]
         reach = rotary_places(width, decoder.key_dim, config.lanes, config.cols).max() + 1
         places = np.tile(decoder.rotary, (1, -(-int(reach) // decoder.key_dim)))[:, :reach]
     assert places is not None
@@ -297,6 +298,7 @@ def _kept_cache(found: Plan, one: Kept) -> Kept:
         starts = range(0, model.head_dim, config.cols)
         each = 1 + found.paired(one)  # tiles of a slot
         both = 1 + (each > 1 and found.decoder.key_bits < NARROW_BITS)
+        both = max(both, found.key_heads)
         keys = [memory.take_slots(found.decoder.key_dim, one.capacity) for _ in heads[::both]]
         tiles = [
             memory.take_slots(one.capacity, min(config.cols, model.head_dim - column))

@@ -15,7 +15,7 @@ from generators.lower.instructions import (
     parameters,
     table,
 )
-from generators.lower.plan import PAIRS, Matrix, Plan, kind
+from generators.lower.plan import HIDDEN, PAIRS, QUERIES, Matrix, Plan, kind
 from generators.lower.products import Product
 from generators.lower.residence import Register, Words, check_at_once
 from generators.lower.staging import THIN, WORDS
@@ -23,8 +23,12 @@ from generators.lower.walk import Rowwise
 from generators.program.draft import Draft, Given, Ref, Written, flatten
 from generators.program.image import Piece
 
-ODD = frozenset({"query", "query_sums", "up", "hidden"})
+ODD = QUERIES | {"up", "hidden"}
 """Products whose sums are in the odd rows: others are drained while they are multiplied."""
+
+
+BEHIND = HIDDEN | {"mlp_sum", "head0", "head1"}
+"""Names of sums that are there when those of attention are not."""
 
 
 @dataclass
@@ -55,9 +59,16 @@ class Instructions:
         linears = (op for op in self.graph.ops if isinstance(op, Linear))
         self._takers = {op.source.name: op for op in linears if op.residual}
         self._ready: dict[str, int] = {}
-        self.acc = Accumulators(self.config, self.model.name).named
+        self._accumulators = Accumulators(self.config, self.model.name)
         self._word = 0
         self._brought: tuple[tuple[tuple[Words, int, int], ...], list[int]] = (), []
+
+    def acc(self, name: str, rows: int) -> int:
+        """Return the first of the accumulators' rows for sums of some name.
+
+        All that attention sums is taken before the sums of an MLP, or of the head, are there.
+        """
+        return self._accumulators.named(name, rows, later=name in BEHIND)
 
     def stride(self, op: Linear) -> int:
         """Return the accumulator rows from one tile column of a product to the next.
@@ -72,7 +83,8 @@ class Instructions:
 
     def sums(self, op: Linear, tile: int = 0) -> int:
         """Return the first accumulator row of a product's tile column, in the product's bank."""
-        name, tiles = kind(op.target), -(-op.target.columns // self.config.cols)
+        columns = self.plan.matrices[op.target.name].columns(op, self.config.cols)
+        name, tiles = kind(op.target), -(-columns // self.config.cols)
         first = self.acc(name, tiles * self.stride(op)) + (self.rows == 1 and name in ODD)
         return first + tile * self.stride(op)
 
@@ -134,8 +146,8 @@ class Instructions:
         place = Ref(source) if isinstance(source, str) else source
         view = place if isinstance(place, View) else View(place, op.source.stride)
         tiles = tiles or (0, -(-op.target.columns // self.config.cols))
-        acc = self.sums(op, tiles[0]) if acc is None else acc
-        sums, m = View(acc, BANKS if one else self.stride(op)), 1 if one else self.m
+        acc = self.sums(op, matrix.place(tiles[0])) if acc is None else acc
+        stride, m = BANKS if one else self.stride(op), 1 if one else self.m
         own = matrix.splits if split is None else [matrix.splits[split]]
         parts = [part for each in own for part in each if part.plane < self.planes]
         thin = None if low is None or own[-1] is not matrix.splits[-1] else low.first
@@ -143,9 +155,11 @@ class Instructions:
         if thin and tiles[0] == 0:
             self.linear(thin, source)
             self.drain(thin, made, row=one)
-        self._multiply(parts, view, sums, m, tiles, matrix.stage)
-        if thin:
-            self._multiply(matrix.correction, made, sums, m, tiles, THIN)
+        for run, behind, distance in matrix.runs(*tiles):
+            sums = View(acc + behind * stride, distance * stride)
+            self._multiply(parts, view, sums, m, run, matrix.stage)
+            if thin:
+                self._multiply(matrix.correction, made, sums, m, run, THIN)
 
     def _multiply(
         self,
@@ -202,9 +216,10 @@ class Instructions:
                 flags, table = (*op.look_up, *flags), self.plan.tables[name]
         if (op, *behind)[-1].target.wide:
             flags = ("wide_out", *flags)
-        first, count = tiles or (0, op.target.columns)
+        columns = matrix.columns(op, cols)
+        first, count = tiles or (0, columns)
         acc = (self.sums(op, first) if acc is None else acc) + (text or 0)
-        end = min(op.target.columns, (first + count) * cols)
+        end = min(columns, (first + count) * cols)
         whole = self._words(matrix)
         last = min(whole.count, -(-end // cols) * groups)
         (words,) = self.params((whole, first * groups, last - first * groups))

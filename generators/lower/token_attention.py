@@ -33,7 +33,7 @@ class TokenAttention:
         self.rows = make.rows // make.texts
         self.op, self.model, self.kept = op, make.model, make.plan.kept[op.key.name][text]
         self.text, self.last = text, text == make.texts - 1
-        self.query = Ref("query", text * op.query.stride)
+        self.query = Ref("query", text * self.plan.query_stride(op))
         self.parts = self.plan.key_parts if self.last else [(0, self.model.kv_heads)]
         """Key heads (first, end) whose contexts are drained at once, beside a product of them."""
         self.cached = Cached(make, self.kept)
@@ -89,10 +89,11 @@ class TokenAttention:
     def _scores(self, begin: int, count: int, followed: bool) -> None:
         """Add scores and softmax of one token's heads, as many as are alike at once."""
         heads, acc = self.model.heads, self.make.acc(self.acc, 0)
-        width = self.op.key_dim * self.op.query.element
         # Of one head at a time the sums go to one bank, and those before leave the other one.
         together = 1 if begin else self.op.group
         for head in range(begin, begin + count, together):
+            above = self.cached.above(head // self.op.group)
+            width = (above + self.op.key_dim) * self.op.query.element
             self._score(head, width, View(acc + head, heads), together)
         if begin + count == heads and self.op.key.home is not Home.SOURCE and self.make.texts == 1:
             self.cached.append_values()
@@ -154,7 +155,7 @@ class TokenAttention:
 
         def probabilities(head: int) -> None:
             sums = View(self.make.acc(f"scores{head % 2}", tiles * rows), rows)
-            self._score(head, op.query.stride, sums, m)
+            self._score(head, self.plan.query_stride(op), sums, m)
             self._softmax(head, sums, head % 2 * rows * self.stride, m)
 
         def context(head: int) -> None:
@@ -168,10 +169,13 @@ class TokenAttention:
 
     def _score(self, head: int, stride: int, sums: View, m: Count) -> None:
         """Add the product of rows of queries, so many bytes apart, and a key head's keys."""
-        op, (keys, flags) = self.op, self.cached.keys(head // self.op.group)
-        query = View(place_behind(self.query, head * op.key_dim * op.query.element), stride)
+        op, key_head = self.op, head // self.op.group
+        (keys, flags), above = self.cached.keys(key_head), self.cached.above(key_head)
+        first = (self.plan.query_starts[head] - above) * op.query.element
+        query = View(place_behind(self.query, first), stride)
         flags |= {"a_wide"} if op.query.wide else set()
-        self.make.stage.add(score(op, query, keys, sums, m, self.kept.count, *flags))
+        made = score(op, query, keys, sums, m, self.kept.count, *flags, above=above)
+        self.make.stage.add(made)
 
     def _mix(self, key_head: int, at: int, sums: View, m: Count) -> None:
         """Add the product of the probabilities from a column on and a key head's values."""

@@ -1,0 +1,82 @@
+"""Key heads that lie below each other in the same weight slots, and the queries that read one.
+
+A key is a column of a slot, which has ``rows`` places. Where two heads of keys or more have room
+there, a token's keys are appended together, and the queries of a head have zeros for those of the
+heads above its own: tile columns of the accumulators that no product adds to, drained with them.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from arch.config import Config
+from arch.isa import RING_SLOTS
+from generators.graph import Decoder, Rescale
+from generators.quantize.options import NARROW_BITS
+
+
+def most_key_heads(decoder: Decoder, config: Config) -> int:
+    """Return how many key heads a slot may have: 1 where queries cannot have zeros ahead of them.
+
+    These are whole tile columns. Slots that have heads in pairs already, and those of a source's
+    keys, which the same queries would read, have one.
+    """
+    resident = config.weight_depth > RING_SLOTS
+    alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
+    if alone or not resident or decoder.key_dim % config.cols:
+        return 1
+    return max(1, min(config.rows // decoder.key_dim, decoder.description.kv_heads))
+
+
+def query_starts(decoder: Decoder, key_heads: int) -> list[int]:
+    """Return the first column of each query head in its row, and the columns of the row.
+
+    Zeros lie ahead of it: as many columns as keys of so many ``key_heads`` of a slot, or fewer, are
+    above those that it reads.
+    """
+    model, starts, end = decoder.description, list[int](), 0
+    for head in range(model.heads):
+        start = end + head // model.group % key_heads * decoder.key_dim
+        starts.append(start)
+        end = start + decoder.key_dim
+    return [*starts, end]
+
+
+def query_places(decoder: Decoder, key_heads: int, cols: int) -> list[int]:
+    """Return the place of each tile column of queries among those that are drained.
+
+    With one key head in a slot there is none between them, and none is told.
+    """
+    if key_heads == 1:
+        return []
+    tiles = range(decoder.key_dim // cols)
+    *starts, _ = query_starts(decoder, key_heads)
+    return [start // cols + tile for start in starts for tile in tiles]
+
+
+def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
+    """Return the parameters of tile columns at some places, [columns that are drained].
+
+    Those of the columns between them make zeros of zeros.
+    """
+    multiplier, shift = rescale.multiplier, rescale.shift
+    found = []
+    for values, other in ((rescale.bias, 0), (multiplier, multiplier[0]), (shift, shift[0])):
+        made = np.full((places[-1] + 1, cols), other)  # [tile columns, cols]
+        made[[*places]] = values.reshape(len(places), cols)
+        found.append(made.ravel())
+    return Rescale(*found)
+
+
+def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (first, count, distance) of tile columns whose places are equally far apart."""
+    first = 0
+    while first < len(places):
+        count, distance = 1, 1
+        while first + count < len(places):
+            step = places[first + count] - places[first + count - 1]
+            if count > 1 and step != distance:
+                break
+            distance, count = step, count + 1
+        yield first, count, distance
+        first += count
