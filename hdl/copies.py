@@ -34,14 +34,12 @@ from hdl.memory.load import LoadEngine
 from hdl.memory.protected import ProtectedRam
 from hdl.memory.ram import Ram
 from hdl.memory.store import StoreEngine
+from hdl.stream.pipeline import KEPT
 from hdl.stream.slice import RegisterSlice
 from hdl.vector.bounds import OutputBounds
 from hdl.vector.drain import DrainReader
 from hdl.vector.reader import RowReader
 from hdl.vector.walker import Walker
-
-KEPT = {"keep": 1}
-"""Attributes of a copy: synthesis would make one register of equal ones."""
 
 _DATA = (
     Bank,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from arch.config import Config
 from arch.presets import PRESETS
-from hdl.matrix.array import activation_layout, side, sum_layout, weight_layout
+from hdl.matrix.array import activation_layout, side, slot_layout, sum_layout, weight_layout
 from sim.matmul import multiply, part
 from tb.bench import noise, pack, parameters, rng, start_clock, unpack
 
@@ -77,7 +77,7 @@ class Schedule:
         slot = self._last if fresh else int(self._rng.choice(slots))
         a = self._operands(self._config.rows)
         self._used[slot] = cycle
-        self.vectors.append({"a": a.tolist(), "slot": slot})
+        self.vectors.append({"a": a.tolist(), "slot": self._copies(slot)})
         weights = self._slots[slot]
         if self._config.sleep:
             weights = self._asleep(weights)
@@ -91,6 +91,11 @@ class Schedule:
             weights = part(weights, place, last, width)
         self.sums.append(multiply(a[None], weights)[0])
         self.zeros.append(int(np.count_nonzero(a == 0)))
+
+    def _copies(self, slot: int) -> int | list[int]:
+        """Return a slot's number, or its copies where each column has one."""
+        layout = slot_layout(self._config)
+        return slot if isinstance(layout, range) else [slot] * layout.length
 
     def _asleep(self, weights: Ints) -> Ints:
         """Let the last vector have some columns only; return weights that are 0 in the others.
@@ -135,7 +140,11 @@ class Schedule:
                 self._slots[slot, index] = tile[index]
         data = tile[self._next]
         elements = weight_layout(self._config)["data"].shape.length
-        line = {"slot": slot, "index": self._next, "data": np.resize(data, elements).tolist()}
+        line = {
+            "slot": self._copies(slot),
+            "index": self._next,
+            "data": np.resize(data, elements).tolist(),
+        }
         self.lines[-1] = line | ({"column": int(column)} if self._config.b_transpose else {})
         self._next += 1
         if self._next == len(tile):

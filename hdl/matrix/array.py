@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Module, Mux, signed, unsigned
+from amaranth.hdl import Module, Mux, Value, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -42,12 +42,28 @@ def activation_layout(config: Config) -> data.StructLayout:
     return data.StructLayout(
         {
             "a": data.ArrayLayout(signed(config.element_width), config.rows),
-            "slot": range(config.weight_depth),
+            "slot": slot_layout(config),
             **({"n": range(config.cols + 1)} if config.sleep else {}),
             **part_member(config),
             **shift_members(config),
         }
     )
+
+
+def slot_layout(config: Config) -> Any:
+    """Return the shape of a slot's number, or of a copy of it for each column.
+
+    A tree with ``registered`` has these where its columns have memories, which are far apart.
+    """
+    slot = range(config.weight_depth)
+    far = config.array == "tree" and config.registered and config.weight_depth > REGISTER_DEPTH
+    return data.ArrayLayout(slot, config.cols) if far else slot
+
+
+def slots_of(payload: Any) -> list[Value]:
+    """Return the numbers of a slot that go with activations or with weights: one, or its copies."""
+    slot = payload.slot
+    return [*slot] if isinstance(slot, data.View) else [slot]
 
 
 def part_member(config: Config) -> dict[str, Any]:
@@ -67,7 +83,7 @@ def weight_layout(config: Config) -> data.StructLayout:
     return data.StructLayout(
         {
             "data": data.ArrayLayout(signed(config.element_width), elements),
-            "slot": range(config.weight_depth),
+            "slot": slot_layout(config),
             "index": range(lines),
         }
         | ({"column": 1} if config.b_transpose else {})

@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out
 
 from arch.config import Config
 from hdl.component import Component
-from hdl.matrix.array import activation_layout, enter
+from hdl.matrix.array import activation_layout, enter, slots_of
 from hdl.matrix.streamer import vector_layout
 from hdl.stream.flow import Flow
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import delay, spread
 
 
 class ActivationEntry(Component):
@@ -35,7 +35,8 @@ class ActivationEntry(Component):
     def elaborate(self, _platform):
         m = Module()
         config, note = self.config, self.note
-        m.d.sync += [self.o.valid.eq(note.valid), self.o.payload.slot.eq(note.slot)]
+        m.d.sync += self.o.valid.eq(note.valid)
+        spread(m, note.slot, slots_of(self.o.payload))
         first = note.valid
         if config.sleep:
             m.d.sync += self.o.payload.n.eq(note.n)

@@ -2,7 +2,7 @@
 
 import itertools
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
@@ -10,13 +10,20 @@ from arch.config import Config
 from arch.formats import PAIRED_BITS, SCALE_BITS
 from hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 from hdl.component import Component
-from hdl.matrix.array import array_latency, array_members, side, sum_width, weights_latency
+from hdl.matrix.array import (
+    array_latency,
+    array_members,
+    side,
+    slots_of,
+    sum_width,
+    weights_latency,
+)
 from hdl.matrix.blocks import SHIFTS, exponent_widths, operand
 from hdl.matrix.element import REGISTER_DEPTH, weight_registers
 from hdl.matrix.parts import PartAdder, at_place, part_layout, part_of, part_width
 from hdl.matrix.wide import in_place
 from hdl.memory.split_ram import SplitRam
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import delay, spread
 
 
 class TreeColumn(Component):
@@ -242,7 +249,11 @@ class TreeArray(Component):
                     m.d.sync += element.eq(i.a[row])
         else:
             m.d.sync += a.eq(i.a)
-        late = delay(m, a, weights_latency(config) - 1)
+        late = [a]
+        if weights_latency(config) > 1:
+            # For the columns of each side of a device.
+            late = [Signal.like(a, name=f"late_{part}") for part in range(min(config.cols, 2))]
+            spread(m, a, [Value.cast(one) for one in late])
         widths = exponent_widths(config)
         if config.block_exponents:
             block = delay(m, i.block, weights_latency(config))
@@ -254,12 +265,13 @@ class TreeArray(Component):
         if config.low_rows:
             lower = delay(m, i.lower, self.latency - 1)
         columns = []
+        slots = slots_of(i)
         for index in range(config.cols):
             m.submodules[f"column_{index}"] = column = TreeColumn(
                 config, side(config, index), widths[index]
             )
             columns.append(column)
-            m.d.comb += column.slot.eq(i.slot)
+            m.d.comb += column.slot.eq(slots[index % len(slots)])
             if config.block_exponents:
                 m.d.comb += column.block.eq(block)
             total = column.o
@@ -280,8 +292,11 @@ class TreeArray(Component):
             if right.side == "right":
                 m.d.comb += [right.beside.eq(left.beside), left.product.eq(right.product)]
         if config.block_exponents:
-            late = self._shifted(columns, data.View(a.shape(), late), block)
-        m.d.comb += [column.a.eq(late) for column in columns]
+            late = [self._shifted(columns, one, block) for one in late]
+        m.d.comb += [
+            column.a.eq(late[index * len(late) // config.cols])
+            for index, column in enumerate(columns)
+        ]
         self._write(m, columns)
         return m
 
@@ -303,10 +318,11 @@ class TreeArray(Component):
         here = Signal(max(config.rows, config.cols) if config.b_transpose else config.rows)
         m.d.comb += here.eq(Mux(self.i_weights.valid, 1 << line.index, 0))
         by_column = line.column if config.b_transpose else 0
+        slots = slots_of(line)
         for index, column in enumerate(columns):
             mine = here[index].replicate(config.rows) if config.b_transpose else 0
             m.d.comb += [
-                column.write_slot.eq(line.slot),
+                column.write_slot.eq(slots[index % len(slots)]),
                 column.strobe.eq(Mux(by_column, mine, here[: config.rows])),
             ]
             own = elements[index]

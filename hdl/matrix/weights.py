@@ -8,7 +8,7 @@ from arch.config import Config
 from arch.formats import PAIRED_BITS
 from arch.isa import COUNT_WIDTH, Engine
 from hdl.component import Component
-from hdl.matrix.array import enter, weight_layout
+from hdl.matrix.array import enter, slots_of, weight_layout
 from hdl.matrix.blocks import BlockEncoder
 from hdl.matrix.decoder import DecodeSteps, WeightDecoder, step_layout
 from hdl.matrix.slots import SlotGuard
@@ -26,7 +26,7 @@ from hdl.matrix.tiles import (
 from hdl.matrix.wide import byte_members, bytes_of, flag_of, rounded
 from hdl.ports import ReadPort, command_layout
 from hdl.stream.flow import Flow
-from hdl.stream.pipeline import delay
+from hdl.stream.pipeline import delay, spread
 
 
 def job_layout(config: Config) -> data.StructLayout:
@@ -314,11 +314,9 @@ class WeightWriter(Component):
         if config.packed_cache:
             elements, lower = self._pairs(m, valid, note, elements)
             valid = valid & ~note.early
-        m.d.sync += [
-            self.o.valid.eq(valid),
-            weights.slot.eq(note.slot),
-            weights.index.eq(note.index),
-        ]
+        m.d.sync += self.o.valid.eq(valid)
+        spread(m, note.slot, slots_of(weights))
+        m.d.sync += weights.index.eq(note.index)
         if config.b_transpose:
             m.d.sync += weights.column.eq(note.column)
         if config.slot_scales:

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 from amaranth.hdl import Array, Cat, Module, Mux, Signal, Value, ValueLike
 
+KEPT = {"keep": 1}
+"""Attributes of a copy of a register: synthesis would make one register of equal ones."""
+
 
 def delay(
     m: Module, value: ValueLike, cycles: int, *, en: ValueLike = 1, reset: bool = False
@@ -26,6 +29,20 @@ def delay(
             m.d.sync += register.eq(value)
         value = register
     return value
+
+
+def spread(m: Module, value: ValueLike, ends: Sequence[Value]) -> None:
+    """Drive each end by the value of the cycle before, from a register of its own.
+
+    Several stay apart in synthesis, so that each can be near what is behind its end.
+    """
+    if len(ends) == 1:
+        m.d.sync += ends[0].eq(value)
+        return
+    for end in ends:
+        near = Signal(end.shape(), reset_less=True, attrs=dict(KEPT))
+        m.d.sync += near.eq(value)
+        m.d.comb += end.eq(near)
 
 
 def history(m: Module, valid: ValueLike, cycles: int) -> list[Value]:
